@@ -1,0 +1,260 @@
+/* weir: may this go through?
+ *
+ *     struct weir_options options = { .size = sizeof options, .rules_file = "rules.yaml" };
+ *     struct weir_error error;
+ *     struct weir *weir;
+ *     if (weir_open(&weir, &options, &error) < 0)
+ *         errx(1, "%s", error.text);
+ *
+ *     struct weir_request request = { .event = WEIR_STR("ocr"), .key = weir_str(user_id), .cost = 1 };
+ *     struct weir_verdict verdict;
+ *     weir_check(weir, &request, weir_now_us(), &verdict);
+ *     if (!verdict.allowed) ...
+ *
+ * Or, in front of something costly, in one line:
+ *
+ *     WEIR_DETECT(weir, "ocr", user_id) { submit(...); } else { too_frequent(weir_last()); }
+ *
+ * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
+ * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
+ * Functions that can fail return a negative enum weir_code and say why in a struct weir_error; a refusal is not a failure.
+ * Link with `pkg-config --cflags --libs weir`. */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WEIR_API __attribute__((visibility("default")))
+#else
+#define WEIR_API
+#endif
+
+/* Raised when a change breaks programs built against an earlier header. Structures that a caller fills begin with their
+ * size, so that fields can be added at the end without breaking anyone. */
+#define WEIR_ABI_VERSION 1
+WEIR_API int weir_abi_version(void);
+WEIR_API const char *weir_version(void);
+
+/* ---- words ---- */
+
+enum {
+    WEIR_ID_MAX = 100,         /* bytes in a rule's id */
+    WEIR_NAME_MAX = 50,        /* bytes in a limit's name */
+    WEIR_SHADOW_MAX = 16,      /* shadow rules listed in one verdict */
+    WEIR_ERROR_MAX = 1000,     /* bytes in an error's text */
+    WEIR_NEVER = -1            /* retry_after_ms: no wait will help */
+};
+
+/* Errors: name, number, text. */
+#define WEIR_CODES(X)                                                                                                  \
+    X(INVALID, -1, "an argument is wrong")                                                                             \
+    X(NO_MEMORY, -2, "out of memory")                                                                                  \
+    X(SYSTEM, -3, "the system refused")                                                                                \
+    X(RULES, -4, "the rules have errors")                                                                              \
+    X(CELLS, -5, "the cells file cannot be used")                                                                      \
+    X(UNKNOWN_RULE, -6, "there is no such rule")                                                                       \
+    X(BLANK, -7, "a blank event or key")
+
+enum weir_code {
+#define WEIR_CODE_ENUM(name, number, text) WEIR_E_##name = number,
+    WEIR_CODES(WEIR_CODE_ENUM)
+#undef WEIR_CODE_ENUM
+    WEIR_OK = 0
+};
+
+struct weir_error {
+    enum weir_code code;
+    char text[WEIR_ERROR_MAX];
+};
+
+/* A string that need not end in NUL. { NULL, 0 } and "" both mean: not there. */
+struct weir_str {
+    const char *ptr;
+    size_t len;
+};
+
+static inline struct weir_str weir_str(const char *s)
+{
+    struct weir_str r;
+    r.ptr = s;
+    r.len = s ? strlen(s) : 0;
+    return r;
+}
+#ifndef __cplusplus
+#define WEIR_STR(literal) ((struct weir_str){ (literal), sizeof(literal) - 1 })
+#else
+#define WEIR_STR(literal) weir_str(literal)
+#endif
+
+struct weir_header {
+    struct weir_str name;
+    struct weir_str value;
+};
+
+/* What is asked about. Leave out what there is none of. */
+struct weir_request {
+    struct weir_str method;
+    struct weir_str path;             /* as the client sent it, query and all: weir normalises it */
+    struct weir_str host;
+    struct weir_str ip;               /* the client's address, if the caller knows it; it wins over peer */
+    struct weir_str peer;             /* who is connected; the client is found with X-Forwarded-For and trusted_proxies */
+    struct weir_str user;             /* left out: options.user_id is asked */
+    struct weir_str event;
+    struct weir_str key;
+    const struct weir_header *headers;
+    size_t header_count;
+    uint32_t cost;                    /* 0 looks without charging */
+    bool peek;                        /* answer for the cost, charge nothing */
+    void *context;                    /* handed to the callbacks */
+};
+
+struct weir_verdict {
+    bool allowed;
+    bool applied;                     /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
+    uint16_t status;                  /* HTTP status of the refusal, 0 when allowed */
+    uint32_t max;                     /* capacity of the limit that is named */
+    uint32_t remaining;               /* whole units left after this charge */
+    int64_t reset_ms;                 /* until the limit is as if unused */
+    int64_t retry_after_ms;           /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
+    int64_t window_ms;                /* the time in which `max` comes back */
+    uint32_t shadow_count;            /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
+    char rule[WEIR_ID_MAX + 1];
+    char limit[WEIR_NAME_MAX + 1];
+    char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
+};
+
+/* ---- open and close ---- */
+
+struct weir;
+
+/* The refusal of one request, as HTTP. The strings live until the next call of weir_refuse in the same thread. */
+struct weir_refusal {
+    uint16_t status;
+    struct weir_str body;
+    struct weir_str content_type;
+    const struct weir_header *headers; /* the rule's own and the standard ones */
+    size_t header_count;
+};
+
+struct weir_options {
+    size_t size;                      /* sizeof(struct weir_options) */
+
+    const char *rules_file;           /* YAML or JSON; a change is seen by weir_poll or the watcher */
+    const char *rules_text;           /* instead of a file */
+    size_t rules_text_len;            /* 0: up to its NUL */
+
+    const char *cells_file;           /* shared by every process that opens it, made if missing; NULL: this process alone */
+    uint64_t cells_keys;              /* size of a new table as the keys that it holds at its default fill … */
+    uint64_t cells_bytes;             /* … or in bytes; both 0: 1,048,576 cells */
+
+    uint32_t watch_ms;                /* > 0: a thread looks for a changed rules file this often */
+
+    /* The user of a request whose caller left it out (Hodor's setUserIdGetter). Write at most `cap` bytes to `buf`, return
+     * how many; 0 if there is none. Called only if a rule wants the user. */
+    size_t (*user_id)(const struct weir_request *request, char *buf, size_t cap, void *data);
+    void *user_id_data;
+
+    /* Builds the refusal (Hodor's setRejectResponseFactory). `refusal` comes filled with the rule's own; change it. What it
+     * points to must outlive the caller's use of it. */
+    void (*refuse)(const struct weir_request *request, const struct weir_verdict *verdict, struct weir_refusal *refusal,
+                   void *data);
+    void *refuse_data;
+
+    /* Told of a rules file that could not be taken over, and of its recovery (error->code 0). May come from the watcher. */
+    void (*on_rules)(const struct weir_error *error, void *data);
+    void *on_rules_data;
+};
+
+WEIR_API int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error);
+WEIR_API void weir_close(struct weir *weir);
+
+/* ---- decide ---- */
+
+/* CLOCK_REALTIME. Read it once for a batch or a turn of a loop: it costs more than a decision. */
+WEIR_API int64_t weir_now_us(void);
+
+/* Decides, and fills *ret_verdict always: a request that cannot be judged (WEIR_E_*) is refused. */
+WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us,
+                        struct weir_verdict *ret_verdict);
+
+/* The same for many, faster: their cache misses overlap. Each is decided on its own, in order. */
+WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
+                              struct weir_verdict *ret_verdicts);
+
+/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`. */
+WEIR_API int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count,
+                        struct weir_error *error);
+
+/* ---- answer ---- */
+
+enum weir_header_style { WEIR_HEADERS_STANDARD = 1, WEIR_HEADERS_LEGACY = 2 };
+
+enum { WEIR_HEADERS_MAX = 6, WEIR_HEADER_VALUE_MAX = 160 };
+
+struct weir_headers {
+    size_t count;
+    struct weir_header header[WEIR_HEADERS_MAX];
+    char value[WEIR_HEADERS_MAX][WEIR_HEADER_VALUE_MAX];
+};
+
+/* RateLimit-Policy, RateLimit and, when refused, Retry-After; with WEIR_HEADERS_LEGACY also X-RateLimit-*. */
+WEIR_API void weir_headers(const struct weir_verdict *verdict, unsigned style, struct weir_headers *ret);
+
+/* The refusal as the rule, the settings or options.refuse want it. */
+WEIR_API int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                         struct weir_refusal *ret);
+
+/* The verdict as one line of JSON without a line end. Returns its length; writes at most cap - 1 bytes and a NUL. */
+WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf, size_t cap);
+
+/* ---- rules that change ---- */
+
+/* For event loops: looks whether the rules file has changed and takes it over. 1: new rules are in force; 0: nothing new;
+ * negative: the file is bad (once for each bad version), and the last good rules stay. */
+WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
+
+/* Replaces the rules. What was used stays used, by rule id and limit name. */
+WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error);
+
+/* ---- watch ---- */
+
+struct weir_status {
+    uint64_t rules;                   /* in force */
+    uint64_t cells;                   /* in the table */
+    uint64_t bytes;                   /* of the table */
+    uint64_t drops;                   /* live cells dropped for a newcomer since the table was made */
+    uint64_t drops_at_limit;          /* those of them that were at their limit: the table is too small */
+    bool rules_bad;                   /* the newest rules file could not be taken over whole */
+};
+
+WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
+
+/* ---- the guard ---- */
+
+enum weir_detected {
+    WEIR_REFUSED = 0,
+    WEIR_ALLOWED = 1,
+    WEIR_NO_RULE = 2                  /* allowed, since no rule is for this event */
+};
+
+/* Charges 1 for `event` and `key` now. Negative: WEIR_E_BLANK for a blank event or key, or another error. */
+WEIR_API int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict);
+
+/* What the last weir_detect or WEIR_DETECT of this thread found, and what it returned. */
+WEIR_API const struct weir_verdict *weir_last(int *ret_detected);
+
+/* WEIR_DETECT(weir, "ocr", user_id) { the protected work } else { refused, or an error: weir_last() tells } */
+#define WEIR_DETECT(weir, event, key) if (weir_detect((weir), (event), (key), NULL) > 0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,53 @@
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+enum { ARENA_BLOCK = 16 * 1024 };
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used, size;
+    _Alignas(max_align_t) char bytes[];
+};
+
+void arena_done(struct arena *a)
+{
+    if (!a)
+        return;
+    while (a->blocks) {
+        struct arena_block *next = a->blocks->next;
+        free(a->blocks);
+        a->blocks = next;
+    }
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+    size_t align = _Alignof(max_align_t);
+    if (size > SIZE_MAX / 2)
+        return NULL;
+    size = (size + align - 1) / align * align;
+    struct arena_block *block = a->blocks;
+    if (!block || block->size - block->used < size) {
+        size_t room = size > ARENA_BLOCK ? size : ARENA_BLOCK;
+        block = calloc(1, sizeof *block + room);
+        if (!block)
+            return NULL;
+        block->size = room;
+        block->next = a->blocks;
+        a->blocks = block;
+    }
+    void *ptr = block->bytes + block->used;
+    block->used += size;
+    return ptr;
+}
+
+sv arena_copy(struct arena *a, sv s)
+{
+    char *ptr = arena_alloc(a, s.len + 1);
+    if (!ptr)
+        return (sv){ 0 };
+    if (s.len)
+        memcpy(ptr, s.ptr, s.len);
+    return sv_of(ptr, s.len);
+}

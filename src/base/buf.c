@@ -1,0 +1,101 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/utf8.h"
+
+void buf_init(struct buf *b, size_t max)
+{
+    *b = (struct buf){ .max = max };
+}
+
+void buf_done(struct buf *b)
+{
+    if (b)
+        free(b->ptr);
+}
+
+void buf_clear(struct buf *b)
+{
+    b->len = 0;
+    b->failed = false;
+    if (b->ptr)
+        b->ptr[0] = '\0';
+}
+
+/* Makes room for n bytes and a NUL. */
+static bool reserve(struct buf *b, size_t n)
+{
+    if (b->failed || n > b->max || b->len > b->max - n)
+        goto fail;
+    if (b->len + n + 1 > b->cap) {
+        size_t cap = b->cap ? b->cap : 64;
+        while (cap < b->len + n + 1)
+            cap *= 2;
+        char *ptr = realloc(b->ptr, cap);
+        if (!ptr)
+            goto fail;
+        b->ptr = ptr;
+        b->cap = cap;
+    }
+    return true;
+fail:
+    b->failed = true;
+    return false;
+}
+
+void buf_add(struct buf *b, sv s)
+{
+    if (!reserve(b, s.len))
+        return;
+    if (s.len)
+        memcpy(b->ptr + b->len, s.ptr, s.len);
+    b->len += s.len;
+    b->ptr[b->len] = '\0';
+}
+
+void buf_char(struct buf *b, char c)
+{
+    buf_add(b, sv_of(&c, 1));
+}
+
+void buf_printf(struct buf *b, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (n < 0)
+        b->failed = true;
+    else if (reserve(b, (size_t)n)) {
+        vsnprintf(b->ptr + b->len, (size_t)n + 1, format, again);
+        b->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+void buf_json(struct buf *b, sv s)
+{
+    buf_char(b, '"');
+    while (s.len > 0) {
+        unsigned char c = (unsigned char)s.ptr[0];
+        size_t n = utf8_length(s);
+        if (c == '"' || c == '\\')
+            buf_printf(b, "\\%c", c);
+        else if (c == '\n')
+            buf_add(b, SV("\\n"));
+        else if (c == '\t')
+            buf_add(b, SV("\\t"));
+        else if (c < 0x20 || c == 0x7f)
+            buf_printf(b, "\\u%04x", c);
+        else if (n == 0)
+            buf_add(b, SV("\xef\xbf\xbd"));
+        else
+            buf_add(b, sv_of(s.ptr, n));
+        s = sv_from(s, n ? n : 1);
+    }
+    buf_char(b, '"');
+}

@@ -1,0 +1,30 @@
+/* A growable string with a maximum. A write that would pass it, or finds no memory, sets `failed` and changes nothing; the
+ * caller looks once, at the end. */
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+
+#include "base/sv.h"
+
+struct buf {
+    char *ptr;       /* ends in NUL once anything was written */
+    size_t len;
+    size_t cap;
+    size_t max;
+    bool failed;
+};
+
+void buf_init(struct buf *b, size_t max);
+void buf_done(struct buf *b);
+void buf_clear(struct buf *b);
+
+void buf_add(struct buf *b, sv s);
+void buf_char(struct buf *b, char c);
+void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_json(struct buf *b, sv s);      /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
+
+static inline sv buf_sv(const struct buf *b)
+{
+    return sv_of(b->ptr ? b->ptr : "", b->len);
+}
+
+#endif

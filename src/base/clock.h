@@ -1,0 +1,25 @@
+/* Time is microseconds since 1970 in UTC, passed in as an argument everywhere. Only the outermost caller reads a clock.
+ *
+ * Microseconds, not nanoseconds: 52 bits of them last until the year 2112, which is what lets the state of every
+ * algorithm fit in its cell. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define US_PER_MS INT64_C(1000)
+#define US_PER_S INT64_C(1000000)
+
+enum { CLOCK_BITS = 52 };
+#define CLOCK_END_US (INT64_C(1) << CLOCK_BITS)      /* every `now` is below this */
+
+static inline bool clock_valid(int64_t now_us)
+{
+    return now_us >= 0 && now_us < CLOCK_END_US;
+}
+
+int64_t clock_now_us(void);          /* CLOCK_REALTIME */
+int64_t clock_steady_us(void);       /* CLOCK_MONOTONIC: for measuring and for waiting */
+
+#endif

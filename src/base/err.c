@@ -1,0 +1,30 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int err_set(struct weir_error *error, enum weir_code code, const char *format, ...)
+{
+    if (!error)
+        return code;
+    error->code = code;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    return code;
+}
+
+const char *err_text(enum weir_code code)
+{
+    switch (code) {
+#define CODE_TEXT(name, number, text)                                                                                  \
+    case WEIR_E_##name:                                                                                                \
+        return text;
+        WEIR_CODES(CODE_TEXT)
+#undef CODE_TEXT
+    case WEIR_OK:
+        break;
+    }
+    return "no error";
+}

@@ -1,0 +1,65 @@
+/* String views: pointer and length, by value. */
+#ifndef BASE_SV_H
+#define BASE_SV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+typedef struct weir_str sv;
+
+#define SV(literal) ((sv){ (literal), sizeof(literal) - 1 })
+/* For printf("%.*s", SV_FMT(s)). */
+#define SV_FMT(s) (int)(s).len, (s).ptr
+
+static inline sv sv_of(const char *ptr, size_t len)
+{
+    return (sv){ ptr, len };
+}
+
+static inline bool sv_eq(sv a, sv b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static inline char ascii_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+static inline bool ascii_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static inline bool sv_eq_nocase(sv a, sv b)
+{
+    if (a.len != b.len)
+        return false;
+    for (size_t i = 0; i < a.len; i++)
+        if (ascii_lower(a.ptr[i]) != ascii_lower(b.ptr[i]))
+            return false;
+    return true;
+}
+
+static inline bool sv_starts(sv s, sv prefix)
+{
+    return s.len >= prefix.len && memcmp(s.ptr, prefix.ptr, prefix.len) == 0;
+}
+
+static inline sv sv_from(sv s, size_t offset)
+{
+    return offset < s.len ? sv_of(s.ptr + offset, s.len - offset) : sv_of(s.ptr + s.len, 0);
+}
+
+sv sv_trim(sv s);                                         /* ASCII blanks off both ends */
+bool sv_blank(sv s);                                      /* nothing but blanks */
+/* Cuts *rest at the first `c`: returns what is before it, *rest what is behind it (empty if there is none). */
+sv sv_cut(sv *rest, char c);
+/* Decimal digits only, the whole of s, at most `max`. */
+bool sv_u64(sv s, uint64_t max, uint64_t *ret);
+
+#endif

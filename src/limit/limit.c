@@ -1,0 +1,187 @@
+#include "limit/limit.h"
+
+#include "limit/take.h"
+
+/* A state may lag behind by one step, at whose end it is exact. That is unnoticeable up to a millisecond, or a thousandth
+ * of the period; beyond it a bucket rounds instead, by at most 1/LIMIT_TOKEN of a token for each charge, against the caller. */
+enum { STEP_FINE_US = 1000, STEP_FINE_PART = 1000 };
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t clamp_time(limit_wide us)
+{
+    return us < (limit_wide)CLOCK_END_US ? (int64_t)us : CLOCK_END_US;
+}
+
+static limit_wide divide_up(limit_wide a, limit_wide b)
+{
+    return (a + b - 1) / b;
+}
+
+static void init_bucket(struct limit *l)
+{
+    uint64_t units = l->max * LIMIT_TOKEN, per = (uint64_t)l->per_us;
+    uint64_t common = gcd(per, units);
+    uint64_t step = l->max ? per / common : per;
+    l->step = (struct limit_divisor){ step, UINT64_MAX / step };
+    l->step_units = l->max ? units / common : 0;
+    l->capacity_units = l->capacity * LIMIT_TOKEN;
+    l->step_fine = step <= STEP_FINE_US || step <= per / STEP_FINE_PART;
+    l->step_narrow = (limit_wide)step * l->step_units <= UINT64_MAX;
+    l->drain_us = l->max ? clamp_time(divide_up((limit_wide)UINT32_MAX * per, l->max) + 1) : CLOCK_END_US;
+    l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
+    if (l->share_us > CLOCK_END_US / 256)
+        l->share_us = CLOCK_END_US / 256;
+}
+
+void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
+{
+    bool bucket = algorithm == LIMIT_TOKEN_BUCKET;
+    *limit = (struct limit){
+        .algorithm = algorithm,
+        .max = max,
+        .capacity = bucket && burst && max ? burst : max,
+        .per_us = algorithm == LIMIT_CALENDAR ? 0 : per_us,
+    };
+    limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity : 0;
+    if (bucket)
+        init_bucket(limit);
+}
+
+/* ---- reports ---- */
+
+static struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    struct limit_level level = limit_level(l, s, now_us);
+    uint64_t room = level.used < l->capacity_units ? l->capacity_units - level.used : 0;
+    struct limit_report report = { .remaining = (uint32_t)(room / LIMIT_TOKEN) };
+    /* Both waits count from the base, which is exact, so that they end at the very microsecond. */
+    int64_t behind = (int64_t)level.base.time - now_us;
+    limit_wide rate = l->max * (limit_wide)LIMIT_TOKEN, per = (uint64_t)l->per_us;
+    if (level.used)
+        report.reset_us = l->max ? behind + clamp_time(divide_up(level.base.data * per, rate)) : LIMIT_NEVER_US;
+    uint64_t units = cost * LIMIT_TOKEN;
+    if (l->max == 0 || cost > l->capacity)
+        report.retry_after_us = LIMIT_NEVER_US;
+    else if (cost > 0 && level.used > l->capacity_units - units)
+        report.retry_after_us = behind + clamp_time(divide_up((level.base.data - (l->capacity_units - units)) * per, rate));
+    return report;
+}
+
+static struct limit_report report_count(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
+                                        uint32_t cost)
+{
+    struct limit_count c = limit_count_at(l, w, s, now_us);
+    struct limit_report report = { .remaining = c.count < l->max ? l->max - c.count : 0 };
+    if (c.count)
+        report.reset_us = c.end_us - now_us;
+    if (l->max == 0 || cost > l->max)
+        report.retry_after_us = LIMIT_NEVER_US;
+    else if (cost > 0 && (uint64_t)c.count + cost > l->max)
+        report.retry_after_us = c.end_us - now_us;
+    return report;
+}
+
+/* The first offset into a window at which previous × (per - offset) ≤ room × per. */
+static int64_t slide_offset(const struct limit *l, uint32_t previous, uint64_t room)
+{
+    if (previous <= room)
+        return 0;
+    limit_wide in_view = (limit_wide)room * (uint64_t)l->per_us / previous;
+    return l->per_us - (int64_t)in_view;
+}
+
+static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    struct limit_slide w = limit_slide_at(l, s, now_us);
+    limit_wide per = (uint64_t)l->per_us;
+    limit_wide used = (limit_wide)w.previous * (uint64_t)(l->per_us - w.offset_us) + w.count * per;
+    struct limit_report report = { .remaining = used < l->max * per ? (uint32_t)((l->max * per - used) / per) : 0 };
+    if (w.previous || w.count)
+        report.reset_us = w.start_us + (w.count ? 2 : 1) * l->per_us - now_us;
+    if (l->max == 0 || cost > l->max)
+        report.retry_after_us = LIMIT_NEVER_US;
+    else if (cost > 0 && !limit_slide_fits(l, &w, cost)) {
+        uint64_t wanted = (uint64_t)w.count + cost;
+        int64_t offset = wanted <= l->max ? slide_offset(l, w.previous, l->max - wanted)
+                                          : l->per_us + slide_offset(l, w.count, l->max - cost);
+        report.retry_after_us = w.start_us + offset - now_us;
+    }
+    return report;
+}
+
+struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
+                                 int64_t now_us, uint32_t cost)
+{
+    switch (limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return report_bucket(limit, state, now_us, cost);
+    case LIMIT_SLIDING_WINDOW:
+        return report_slide(limit, state, now_us, cost);
+    default:
+        return report_count(limit, window, state, now_us, cost);
+    }
+}
+
+uint32_t limit_remaining(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us)
+{
+    return limit_report(limit, window, state, now_us, 0).remaining;
+}
+
+int64_t limit_window_us(const struct limit *limit, const struct window *window)
+{
+    if (limit->algorithm == LIMIT_CALENDAR)
+        return window->end_us - window->start_us;
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET && limit->max)
+        return clamp_time(divide_up((limit_wide)limit->capacity * (uint64_t)limit->per_us, limit->max));
+    return limit->per_us;
+}
+
+/* ---- refunds ---- */
+
+static uint32_t less(uint32_t count, uint32_t cost)
+{
+    return count > cost ? count - cost : 0;
+}
+
+static bool refund_bucket(const struct limit *l, int64_t taken_us, uint32_t cost, int64_t now_us, struct limit_state *state)
+{
+    struct limit_state taken = { (uint64_t)taken_us, cost * LIMIT_TOKEN };
+    uint64_t left = limit_level(l, taken, now_us).used;
+    state->data = state->data > left ? state->data - left : 0;
+    return left > 0;
+}
+
+static bool refund_slide(const struct limit *l, struct limit_state taken, uint32_t cost, struct limit_state *state)
+{
+    uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
+    if (state->time == taken.time)
+        count = less(count, cost);
+    else if (state->time == taken.time + (uint64_t)l->per_us)
+        previous = less(previous, cost);
+    else
+        return false;
+    state->data = (uint64_t)previous << 32 | count;
+    return true;
+}
+
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
+                  struct limit_state *state)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+        return refund_bucket(limit, taken_us, cost, now_us, state);
+    if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+        return refund_slide(limit, taken, cost, state);
+    if (limit_state_end(*state) != limit_state_end(taken))
+        return false;
+    state->data = (state->data & ~(uint64_t)UINT32_MAX) | less((uint32_t)state->data, cost);
+    return true;
+}

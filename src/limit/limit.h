@@ -1,0 +1,90 @@
+/* The algorithms: pure functions of (state, numbers of the limit, now, cost). No clock, no memory, no I/O.
+ *
+ * A state is 116 bits, a time and 64 bits of data; all zero is unused, and a decayed state equals it:
+ *
+ *   token_bucket     time: when                data: tokens used then, in 1/LIMIT_TOKEN
+ *   fixed_window,    time: low bits of the end data: high bit of the end · length (rounded up, 31) · count (32)
+ *   calendar
+ *   sliding_window   time: start of the window data: previous count (32) · count (32)
+ *
+ * Tokens are counted in 1/3,628,800,000: for every period that divides a week, what comes back in a millisecond is a
+ * whole number of these, whatever `max` is, so nothing is lost to rounding. See src/limit/README.md. */
+#ifndef LIMIT_LIMIT_H
+#define LIMIT_LIMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "limit/calendar.h"
+
+enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR };
+
+#define LIMIT_MAX_MAX UINT32_MAX
+#define LIMIT_PER_MIN_US (1 * US_PER_MS)
+#define LIMIT_PER_MAX_US (INT64_C(3650) * 86400 * US_PER_S)
+#define LIMIT_TOKEN UINT64_C(3628800000)
+#define LIMIT_NEVER_US INT64_C(-1)
+
+struct limit_state {
+    uint64_t time;       /* below 2^52 */
+    uint64_t data;
+};
+
+/* A divisor and its inverse, since dividing costs more than a cache hit. */
+struct limit_divisor {
+    uint64_t by, inverse;
+};
+
+/* The numbers of a limit, worked out once. */
+struct limit {
+    enum limit_algorithm algorithm;
+    uint32_t max;
+    uint32_t capacity;               /* of a bucket: burst; else max */
+    uint64_t share_factor;           /* used × this >> 32 is the share of the capacity in 1/255 */
+    int64_t per_us;                  /* 0 for calendar */
+    /* token_bucket: every `step` microseconds exactly `step_units` come back */
+    struct limit_divisor step;
+    uint64_t step_units;
+    uint64_t capacity_units;
+    int64_t drain_us;                /* after this long any bucket is full */
+    int64_t share_us;                /* in this time 1/255 of the capacity comes back */
+    bool step_fine;                  /* step is so short that a state may lag behind by one */
+    bool step_narrow;                /* step × step_units < 2^64 */
+};
+
+/* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */
+void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us);
+
+/* What a charge would do. `window` is the current one of a calendar limit, ignored for others. */
+struct limit_take {
+    bool fits;
+    bool rebased;                    /* the clock was wrong: store `next` even where the charge does not fit */
+    struct limit_state next;
+};
+
+/* When a state will equal an unused one (rounded up, generously for a bucket so that it seldom moves), and the share of the
+ * limit that is used: 255 if there is no room for 1, else less. */
+struct limit_outlook {
+    int64_t decays_us;
+    uint8_t share;
+};
+
+struct limit_report {
+    uint32_t remaining;              /* whole units */
+    int64_t reset_us;                /* until it is as if unused */
+    int64_t retry_after_us;          /* until `cost` fits: 0 if it does now, LIMIT_NEVER_US */
+};
+
+struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
+                                 int64_t now_us, uint32_t cost);
+uint32_t limit_remaining(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us);
+/* The time in which the whole capacity comes back. */
+int64_t limit_window_us(const struct limit *limit, const struct window *window);
+
+/* Gives back `cost`, taken at taken_us and leaving `taken`, to the state that is there now. False: nothing to give back to
+ * (another window). */
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
+                  struct limit_state *state);
+
+#endif

@@ -1,0 +1,246 @@
+/* The hot path of the algorithms, inline: charging one state. */
+#ifndef LIMIT_TAKE_H
+#define LIMIT_TAKE_H
+
+#include "limit/limit.h"
+
+typedef unsigned __int128 limit_wide;
+
+static inline uint64_t limit_divide(uint64_t x, const struct limit_divisor *d)
+{
+    uint64_t q = (uint64_t)((limit_wide)x * d->inverse >> 64);
+    return x - q * d->by >= d->by ? q + 1 : q;
+}
+
+/* ---- token bucket ---- */
+
+/* A bucket at one instant. */
+struct limit_level {
+    uint64_t used;                   /* in 1/LIMIT_TOKEN */
+    int64_t at_us;                   /* now, or the cell's own time if that is later */
+    struct limit_state base;         /* an exact state that says the same */
+    bool rebased;
+};
+
+static inline struct limit_level limit_level(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    struct limit_level level = { .at_us = now_us, .base = s };
+    uint64_t elapsed = 0;
+    if (__builtin_expect((int64_t)s.time <= now_us, 1)) {
+        elapsed = (uint64_t)now_us - s.time;
+    } else if ((int64_t)s.time - now_us <= l->per_us) {
+        level.at_us = (int64_t)s.time;
+    } else {
+        level.base.time = (uint64_t)now_us;
+        level.rebased = s.data != 0;
+    }
+    uint64_t steps = limit_divide(elapsed, &l->step), left = elapsed - steps * l->step.by;
+    uint64_t back = steps * l->step_units, more = 0;
+    if (left && l->max > 0) {
+        more = l->step_narrow ? limit_divide(left * l->step_units, &l->step)
+                              : (uint64_t)((limit_wide)left * l->step_units / l->step.by);
+    }
+    if (elapsed >= (uint64_t)l->drain_us || s.data <= back + more) {
+        level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
+        return level;
+    }
+    level.used = s.data - back - more;
+    if (l->step_fine)
+        level.base = (struct limit_state){ level.base.time + steps * l->step.by, s.data - back };
+    else
+        level.base = (struct limit_state){ (uint64_t)level.at_us, level.used };
+    return level;
+}
+
+static inline struct limit_take limit_take_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    struct limit_level level = limit_level(l, s, now_us);
+    struct limit_take take = { .rebased = level.rebased, .next = level.base };
+    uint64_t units = cost * LIMIT_TOKEN;
+    if (l->max > 0 && cost <= l->capacity && level.used <= l->capacity_units - units) {
+        take.fits = true;
+        take.next.data += units;
+    }
+    return take;
+}
+
+/* ---- fixed and calendar windows ---- */
+
+enum { LIMIT_LENGTH_MANTISSA = 26 };
+
+/* A length of up to 2^49 µs in 31 bits, rounded up: it only tells a stepped clock from a window that is simply long. */
+static inline uint32_t limit_length_pack(int64_t length_us)
+{
+    uint64_t length = (uint64_t)length_us;
+    unsigned bits = 64 - (unsigned)__builtin_clzll(length | 1);
+    unsigned shift = bits > LIMIT_LENGTH_MANTISSA ? bits - LIMIT_LENGTH_MANTISSA : 0;
+    uint64_t mantissa = (length + (UINT64_C(1) << shift) - 1) >> shift;
+    if (mantissa >> LIMIT_LENGTH_MANTISSA) {
+        mantissa >>= 1;
+        shift++;
+    }
+    return (uint32_t)(shift << LIMIT_LENGTH_MANTISSA | mantissa);
+}
+
+static inline int64_t limit_length_unpack(uint32_t packed)
+{
+    uint64_t mantissa = packed & ((1u << LIMIT_LENGTH_MANTISSA) - 1);
+    return (int64_t)(mantissa << (packed >> LIMIT_LENGTH_MANTISSA & 31));
+}
+
+struct limit_count {
+    int64_t end_us;
+    uint32_t length;                 /* packed */
+    uint32_t count;                  /* 0: there is no window */
+    bool rebased;
+};
+
+static inline struct limit_state limit_count_state(const struct limit_count *c)
+{
+    uint64_t end = (uint64_t)c->end_us;
+    return (struct limit_state){ end & (CLOCK_END_US - 1), end >> CLOCK_BITS << 63 | (uint64_t)c->length << 32 | c->count };
+}
+
+static inline int64_t limit_state_end(struct limit_state s)
+{
+    return (int64_t)(s.data >> 63 << CLOCK_BITS | s.time);
+}
+
+/* The window that a request at now_us falls into if the state has none. */
+static inline struct limit_count limit_count_open(const struct limit *l, const struct window *w, int64_t now_us)
+{
+    if (l->algorithm == LIMIT_CALENDAR)
+        return (struct limit_count){ .end_us = w->end_us, .length = limit_length_pack(w->end_us - w->start_us) };
+    return (struct limit_count){ .end_us = now_us + l->per_us, .length = limit_length_pack(l->per_us) };
+}
+
+static inline struct limit_count limit_count_at(const struct limit *l, const struct window *w, struct limit_state s,
+                                                int64_t now_us)
+{
+    struct limit_count c = { limit_state_end(s), (uint32_t)(s.data >> 32) & INT32_MAX, (uint32_t)s.data, false };
+    if (c.count == 0 || now_us >= c.end_us)
+        return limit_count_open(l, w, now_us);
+    int64_t length = limit_length_unpack(c.length);
+    if (__builtin_expect(c.end_us - now_us > 2 * length, 0)) {
+        uint32_t count = c.count;
+        c = limit_count_open(l, w, now_us);
+        c.count = count;
+        c.rebased = true;
+    }
+    return c;
+}
+
+static inline struct limit_take limit_take_count(const struct limit *l, const struct window *w, struct limit_state s,
+                                                 int64_t now_us, uint32_t cost)
+{
+    struct limit_count c = limit_count_at(l, w, s, now_us);
+    struct limit_take take = { .rebased = c.rebased };
+    if ((uint64_t)c.count + cost <= l->max && l->max > 0) {
+        take.fits = true;
+        c.count += cost;
+    }
+    take.next = limit_count_state(&c);
+    return take;
+}
+
+/* ---- sliding window ---- */
+
+struct limit_slide {
+    int64_t start_us;
+    int64_t offset_us;               /* of the instant within the window */
+    uint32_t previous, count;
+    bool rebased;
+};
+
+static inline struct limit_slide limit_slide_at(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    struct limit_slide w = { (int64_t)s.time, 0, (uint32_t)(s.data >> 32), (uint32_t)s.data, false };
+    if (w.start_us > now_us) {
+        if (w.start_us - now_us > l->per_us && s.data != 0) {
+            w.start_us = now_us;
+            w.rebased = true;
+        }
+    } else {
+        w.offset_us = now_us - w.start_us;
+    }
+    if (w.offset_us >= l->per_us) {
+        bool next = w.offset_us - l->per_us < l->per_us;
+        w.previous = next ? w.count : 0;
+        w.count = 0;
+        w.start_us += l->per_us;
+        w.offset_us -= l->per_us;
+    }
+    if (w.previous == 0 && w.count == 0)
+        return (struct limit_slide){ .start_us = now_us, .rebased = w.rebased };
+    return w;
+}
+
+static inline struct limit_state limit_slide_state(const struct limit_slide *w)
+{
+    return (struct limit_state){ (uint64_t)w->start_us, (uint64_t)w->previous << 32 | w->count };
+}
+
+/* previous × (part of it still in view) + count + cost ≤ max, times the period. */
+static inline bool limit_slide_fits(const struct limit *l, const struct limit_slide *w, uint64_t cost)
+{
+    uint64_t wanted = w->count + cost;
+    return l->max > 0 && wanted <= l->max &&
+           (limit_wide)w->previous * (uint64_t)(l->per_us - w->offset_us) <=
+               (limit_wide)(l->max - wanted) * (uint64_t)l->per_us;
+}
+
+static inline struct limit_take limit_take_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    struct limit_slide w = limit_slide_at(l, s, now_us);
+    struct limit_take take = { .rebased = w.rebased, .fits = limit_slide_fits(l, &w, cost) };
+    if (take.fits)
+        w.count += cost;
+    take.next = limit_slide_state(&w);
+    return take;
+}
+
+/* ---- any ---- */
+
+static inline struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s,
+                                           int64_t now_us, uint32_t cost)
+{
+    switch (l->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return limit_take_bucket(l, s, now_us, cost);
+    case LIMIT_SLIDING_WINDOW:
+        return limit_take_slide(l, s, now_us, cost);
+    default:
+        return limit_take_count(l, w, s, now_us, cost);
+    }
+}
+
+static inline uint8_t limit_share(const struct limit *l, uint64_t used)
+{
+    if (used >= l->capacity)
+        return 255;
+    uint64_t share = used * l->share_factor >> 32;
+    return share > 254 ? 254 : (uint8_t)share;
+}
+
+/* Of a state that limit_take made at now_us. */
+static inline struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    if (l->algorithm == LIMIT_TOKEN_BUCKET) {
+        uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
+        int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
+        return (struct limit_outlook){ start + (share + 1) * l->share_us, share };
+    }
+    if (l->algorithm == LIMIT_SLIDING_WINDOW) {
+        struct limit_slide w = limit_slide_at(l, s, now_us);
+        /* Shifted to 32 bits each, so that one ordinary division does. */
+        int shift = 64 - __builtin_clzll((uint64_t)l->per_us) - 32;
+        shift = shift > 0 ? shift : 0;
+        uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
+        bool full = !limit_slide_fits(l, &w, 1);
+        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us,
+                                       full ? 255 : limit_share(l, in_view + w.count) };
+    }
+    return (struct limit_outlook){ limit_state_end(s), limit_share(l, (uint32_t)s.data) };
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* The rule model: what a rules file, a row or the API can say, checked. Everything in a `struct rules` lives in its arena
+ * and does not change once it is read.
+ *
+ * Reading collects every error with its line and goes on; a rule with an error is left out, the others stand. */
+#ifndef RULES_RULES_H
+#define RULES_RULES_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/ip.h"
+#include "base/sv.h"
+#include "limit/calendar.h"
+#include "limit/limit.h"
+
+enum attribute {
+    ATTR_METHOD,
+    ATTR_PATH,
+    ATTR_HOST,
+    ATTR_IP,
+    ATTR_USER,
+    ATTR_EVENT,
+    ATTR_KEY,
+    ATTR_ROUTE,
+    ATTR_HEADER,
+};
+
+enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
+
+struct rule_path {
+    bool is_regex;
+    sv text;                     /* a template ("/a/#/{name}/" + "*"), or a regex */
+};
+
+struct rule_header {
+    sv name;                     /* in lower case */
+    sv value;
+};
+
+struct rule_match {
+    sv event;                    /* empty: any */
+    sv *methods;                 /* in upper case; none: any */
+    size_t method_count;
+    sv host;                     /* in lower case, without a port; empty: any */
+    struct rule_path *paths;     /* any of them; none: any path */
+    size_t path_count;
+    struct rule_header *headers; /* all of them */
+    size_t header_count;
+};
+
+struct rule_by {
+    enum attribute attribute;
+    sv header;                   /* ATTR_HEADER: its name in lower case */
+};
+
+/* A time zone: its name, and the TZif bytes that `tz` looks at. */
+struct zone {
+    sv name;
+    struct tz tz;
+};
+
+struct rule_limit {
+    sv name;                     /* given, or made: "token_bucket", "day", "day-2" */
+    bool named;                  /* given */
+    enum limit_algorithm algorithm;
+    uint32_t max;
+    uint32_t burst;              /* token_bucket: its capacity (= max unless given) */
+    int64_t per_us;              /* all but calendar */
+    enum calendar_unit unit;     /* calendar */
+    int week_start;              /* calendar: MONDAY … SUNDAY */
+    const struct zone *zone;     /* calendar */
+};
+
+struct rule_except {
+    struct cidr *ips;
+    size_t ip_count;
+    sv *users;
+    size_t user_count;
+};
+
+struct rule_reject {
+    uint16_t status;             /* 0: not given */
+    bool has_body;
+    sv body;
+    sv content_type;             /* empty: not given */
+    struct rule_header *headers; /* names as written */
+    size_t header_count;
+};
+
+#define RULE_NEVER_EXPIRES INT64_MAX
+
+struct rule {
+    sv id;
+    int line;
+    enum rule_mode mode;
+    int64_t expires_us;          /* from then on the rule is not there */
+    struct rule_match match;
+    struct rule_by *by;
+    size_t by_count;
+    struct rule_limit *limits;
+    size_t limit_count;
+    struct rule_except except;
+    struct rule_reject reject;
+};
+
+struct settings {
+    sv *ids;                     /* regexes; NULL: the default (digits, UUIDs) */
+    size_t id_count;
+    bool ignore_case;
+    sv *strip_prefixes;          /* normalised: "/api/v1" */
+    size_t strip_prefix_count;
+    struct cidr *trusted_proxies;
+    size_t trusted_proxy_count;
+    unsigned ipv6_prefix;        /* default 64 */
+    struct rule_except except;
+    struct rule_reject reject;
+};
+
+struct rules {
+    struct arena arena;
+    struct settings settings;
+    struct rule *rules;          /* in file order, good ones only */
+    size_t rule_count;
+};
+
+/* Bounds, so that no file can exhaust its reader. */
+enum {
+    RULES_BYTES_MAX = 64 << 20,
+    RULES_NESTING_MAX = 16,
+    RULES_MAX = 200000,
+    RULE_LIMITS_MAX = 16,
+    RULE_BY_MAX = 8,
+    RULES_ERRORS_MAX = 1000,     /* listed; further ones are counted */
+};
+
+struct rule_problem {
+    int line;
+    sv rule;                     /* its id, as far as it is known; may be empty */
+    sv text;                     /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
+};
+
+struct rules_report {
+    struct arena arena;
+    struct rule_problem *errors;
+    size_t error_count;          /* in all; at most RULES_ERRORS_MAX are listed */
+    struct rule_problem *advice; /* what lint prints beside errors: "limits: two limits are named …; name them" */
+    size_t advice_count;
+    bool unreadable;             /* not one rule could be read: a syntax error, a file too large */
+};
+
+void rules_report_done(struct rules_report *report);
+/* "FILE:LINE: rule ID: TEXT" and a line end for each error (or piece of advice, with "advice: " before TEXT). */
+void rules_report_print(const struct rules_report *report, sv file, bool with_advice, struct buf *out);
+
+/* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL. */
+struct rules *rules_read(sv text, struct rules_report *ret_report);
+/* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
+struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
+void rules_free(struct rules *rules);
+
+/* Promise 6: each rule that `report` says is bad and `last` has stands again in `fresh`, as it was. 0, or WEIR_E_NO_MEMORY. */
+int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last);
+
+/* Writes rules (settings too) as YAML that rules_read reads back the same. */
+void rules_write(const struct rules *rules, struct buf *out);
+
+/* Words of the model, as written in rules. */
+const char *attribute_name(enum attribute attribute);            /* "header" for ATTR_HEADER */
+const char *algorithm_name(enum limit_algorithm algorithm);
+const char *calendar_unit_name(enum calendar_unit unit);
+const char *rule_mode_name(enum rule_mode mode);
+/* "10 per 60s", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
+void rule_limit_text(const struct rule_limit *limit, struct buf *out);
+
+#endif
