@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# Checks that the folders of src/ keep to their places. Prints TAP.
+#
+#   tests/layering.sh [BUILD]      BUILD (default: build) is a finished build of the tree
+#
+# It reads #include lines rather than asking the linker, so that a mistake is named by its line.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+build=${1:-build}
+cc=${CC:-gcc}
+cxx=${CXX:-g++}
+export LC_ALL=C
+
+# folder: the folders that it may include beside itself and <weir/weir.h>. The same table stands in ARCHITECTURE.md.
+allowed='
+base:
+limit: base
+cells: base limit
+rules: base limit
+match: base limit rules
+engine: base limit cells rules match
+redis: base limit engine
+source: base rules
+serve: base limit cells rules match engine redis source
+cli: base limit cells rules match engine redis source serve
+'
+
+# header of a library: the one place that may include it.
+libraries='
+yaml.h src/rules/
+pcre2.h src/base/regex.c
+jansson.h src/cli/
+zlib.h src/cli/
+'
+
+# What src/limit may take from the system: no memory, no clock, no I/O.
+limit_headers='assert.h limits.h stdbool.h stddef.h stdint.h string.h'
+limit_symbols='memcmp memcpy memmove memset memchr strlen __assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_
+__udivti3 __umodti3 __divti3 __modti3 __multi3
+__ubsan_.* __asan_.* __tsan_.* __sanitizer_.*'
+
+function_lines_max=80
+file_lines_max=800
+
+count=0
+failed=0
+
+# Each check prints what is wrong, and nothing if all is well.
+check() {
+  local name=$1 found
+  shift
+  count=$((count + 1))
+  found=$("$@" 2>&1)
+  if [ -z "$found" ]; then
+    echo "ok $count - $name"
+  else
+    echo "not ok $count - $name"
+    echo "${found//$'\n'/$'\n'# }" | sed '1s/^/# /'
+    failed=$((failed + 1))
+  fi
+}
+
+sources() {
+  find "$@" -name '*.[ch]' 2>/dev/null | sort
+}
+
+includes() {
+  sources src | xargs awk -v table="$allowed" -v libraries="$libraries" -v limit_headers="$limit_headers" '
+    function words(list, set,   n, i, part) {
+      n = split(list, part, /[ \n]+/)
+      for (i = 1; i <= n; i++) set[part[i]] = 1
+    }
+    BEGIN {
+      n = split(table, row, "\n")
+      for (i = 1; i <= n; i++) {
+        if (row[i] !~ /:/) continue
+        folder = row[i]; sub(/:.*/, "", folder)
+        known[folder] = 1
+        may[folder, folder] = 1
+        rest = row[i]; sub(/^[^:]*: */, "", rest)
+        names[folder] = rest
+        m = split(rest, part, " ")
+        for (j = 1; j <= m; j++) may[folder, part[j]] = 1
+      }
+      n = split(libraries, row, "\n")
+      for (i = 1; i <= n; i++)
+        if (split(row[i], part, " ") == 2) place[part[1]] = part[2]
+      words(limit_headers, pure)
+    }
+    FNR == 1 {
+      split(FILENAME, part, "/")
+      folder = part[2]
+      if (!(folder in known)) print FILENAME ": src/" folder " is not in the table of tests/layering.sh"
+    }
+    /^[ \t]*#[ \t]*include[ \t]*"/ {
+      split($0, quoted, "\"")
+      where = FILENAME ":" FNR ": "
+      if (quoted[2] !~ /\//) {
+        print where "write \"" quoted[2] "\" with its folder, as in \"base/sv.h\""
+        next
+      }
+      other = quoted[2]; sub(/\/.*/, "", other)
+      if (!((folder, other) in may))
+        print where folder " may not include " quoted[2] "; it may include: " (names[folder] ? names[folder] : "nothing")
+    }
+    /^[ \t]*#[ \t]*include[ \t]*</ {
+      header = $0; sub(/^[^<]*</, "", header); sub(/>.*/, "", header)
+      if (header in place && index(FILENAME, place[header]) != 1)
+        print FILENAME ":" FNR ": <" header "> belongs in " place[header] " alone"
+      if (folder == "limit" && header != "weir/weir.h" && !(header in pure))
+        print FILENAME ":" FNR ": limit is pure; it may include only <" limit_headers ">"
+    }'
+}
+
+limit_is_pure() {
+  local archive=$build/src/limit/liblimit.a allow
+  [ -f "$archive" ] || { echo "$archive is missing: build first"; return; }
+  allow=$(tr -s ' \n' '|' <<<"$limit_symbols")
+  comm -23 <(nm -u "$archive" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
+    <(nm --defined-only "$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
+    grep -vxE "${allow%|}" | sed 's/$/: limit may not call this (no memory, no clock, no I\/O)/'
+}
+
+headers_alone() {
+  local header flags=(-fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -Isrc)
+  [ "$(uname -m)" != x86_64 ] || flags+=(-mcx16)
+  for header in $(sources src include | grep '\.h$'); do
+    echo "#include \"$header\"" | "$cc" "${flags[@]}" -std=gnu17 -I. -x c - || echo "$header does not compile alone"
+  done
+}
+
+public_header() {
+  local std
+  for std in c99 c11 gnu17; do
+    echo '#include <weir/weir.h>' | "$cc" -fsyntax-only -Wall -Wextra -Wpedantic -Werror -Iinclude "-std=$std" -x c - ||
+      echo "weir.h is no $std"
+  done
+  for std in c++11 c++17 c++20; do
+    echo '#include <weir/weir.h>' | "$cxx" -fsyntax-only -Wall -Wextra -Wpedantic -Werror -Iinclude "-std=$std" -x c++ - ||
+      echo "weir.h is no $std"
+  done
+  grep -nE '^ *# *include *"' include/weir/weir.h
+}
+
+exports() {
+  local library=$build/libweir.so
+  [ -f "$library" ] || { echo "$library is missing: build first"; return; }
+  nm -D --defined-only "$library" | awk '$3 !~ /^weir_/ { print $3 ": only weir_* may be exported" } { n++ }
+    END { if (!n) print "nothing is exported" }'
+  comm -3 <(nm -D --defined-only "$library" | awk '{ print $3 }' | sort) \
+    <(grep -A3 '^WEIR_API' include/weir/weir.h | grep -oE 'weir_[a-z_]+\(' | tr -d '(' | sort -u) |
+    awk -F'\t' '{ print $1 != "" ? $1 ": exported, but not in weir.h" : $2 ": in weir.h, but not exported" }'
+  readelf -d "$library" | grep -q 'SONAME.*\[libweir\.so\.1\]' || echo "SONAME is not libweir.so.1"
+  readelf -d "$library" | grep -q NODELETE || echo "not linked with -z nodelete: dlclose would leave threads in the air"
+}
+
+sizes() {
+  sources src include tests bench examples | xargs awk -v lines_max=$file_lines_max -v function_max=$function_lines_max '
+    FNR == 1 && last_file { finish() }
+    { last_file = FILENAME; last_line = FNR }
+    /^{/ { start = FNR; name = before }
+    /^}/ && start { if (FNR - start - 1 > function_max)
+        print FILENAME ":" start ": " name ": a function of " FNR - start - 1 " lines; at most " function_max " fit a screen"
+      start = 0 }
+    !/^[ \t{}]/ { before = $0 }
+    function finish() {
+      if (last_line > lines_max) print last_file ": " last_line " lines; at most " lines_max
+      start = 0
+    }
+    END { finish() }'
+}
+
+readmes() {
+  local folder
+  for folder in src/*/; do
+    [ -n "$(sources "$folder")" ] || continue
+    [ -f "${folder}README.md" ] || echo "${folder}README.md is missing: what the folder does, and what it relies on"
+  done
+}
+
+unfinished() {
+  grep -rnE '\b(TODO|FIXME|XXX|HACK)\b' --include='*.[ch]' --include='meson.build' --include='*.md' \
+    src include tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
+}
+
+check 'a folder includes only what its row allows' includes
+check 'limit calls neither memory nor clock nor I/O' limit_is_pure
+check 'every header compiles alone' headers_alone
+check 'weir.h is strict C and C++' public_header
+check 'libweir.so exports what weir.h declares, and nothing else' exports
+check "functions up to $function_lines_max lines, files up to $file_lines_max" sizes
+check 'a README in each folder of src/' readmes
+check 'nothing is left to be done' unfinished
+
+echo "1..$count"
+exit $((failed > 0))
