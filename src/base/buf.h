@@ -6,7 +6,7 @@
 #include "base/sv.h"
 
 struct buf {
-    char *ptr;       /* ends in NUL once anything was written */
+    char *ptr; /* ends in NUL once anything was written */
     size_t len;
     size_t cap;
     size_t max;
@@ -20,7 +20,7 @@ void buf_clear(struct buf *b);
 void buf_add(struct buf *b, sv s);
 void buf_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void buf_json(struct buf *b, sv s);      /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
+void buf_json(struct buf *b, sv s); /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
 
 static inline sv buf_sv(const struct buf *b)
 {

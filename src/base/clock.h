@@ -12,14 +12,14 @@
 #define US_PER_S INT64_C(1000000)
 
 enum { CLOCK_BITS = 52 };
-#define CLOCK_END_US (INT64_C(1) << CLOCK_BITS)      /* every `now` is below this */
+#define CLOCK_END_US (INT64_C(1) << CLOCK_BITS) /* every `now` is below this */
 
 static inline bool clock_valid(int64_t now_us)
 {
     return now_us >= 0 && now_us < CLOCK_END_US;
 }
 
-int64_t clock_now_us(void);          /* CLOCK_REALTIME */
-int64_t clock_steady_us(void);       /* CLOCK_MONOTONIC: for measuring and for waiting */
+int64_t clock_now_us(void);    /* CLOCK_REALTIME */
+int64_t clock_steady_us(void); /* CLOCK_MONOTONIC: for measuring and for waiting */
 
 #endif

@@ -18,8 +18,8 @@ int err_set(struct weir_error *error, enum weir_code code, const char *format, .
 const char *err_text(enum weir_code code)
 {
     switch (code) {
-#define CODE_TEXT(name, number, text)                                                                                  \
-    case WEIR_E_##name:                                                                                                \
+#define CODE_TEXT(name, number, text) \
+    case WEIR_E_##name:               \
         return text;
         WEIR_CODES(CODE_TEXT)
 #undef CODE_TEXT

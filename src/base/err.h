@@ -5,8 +5,7 @@
 #include <weir/weir.h>
 
 /* Fills *error (which may be NULL) and returns code, so that `return err_set(…)` reads well. */
-int err_set(struct weir_error *error, enum weir_code code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+int err_set(struct weir_error *error, enum weir_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 const char *err_text(enum weir_code code);
 

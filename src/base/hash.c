@@ -14,6 +14,8 @@ static uint64_t partial_word(const unsigned char *p, size_t n)
 void hash_bytes(struct hash *h, const void *data, size_t len)
 {
     const unsigned char *p = data;
+    if (len == 0)
+        return;
     size_t have = h->length & 7;
     h->length += len;
     if (have) {

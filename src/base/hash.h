@@ -12,8 +12,8 @@ struct hash_key {
 /* State of a hash under way; words first, then whatever is left. */
 struct hash {
     uint64_t v0, v1, v2, v3;
-    uint64_t tail;       /* bytes not yet absorbed, in the low end */
-    uint64_t length;     /* bytes seen */
+    uint64_t tail;   /* bytes not yet absorbed, in the low end */
+    uint64_t length; /* bytes seen */
 };
 
 static inline uint64_t hash_rotl(uint64_t x, int n)

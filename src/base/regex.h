@@ -1,4 +1,5 @@
-/* Regular expressions (PCRE2, JIT where the machine has it) that match a whole string and are bounded in time and memory. */
+/* Regular expressions (PCRE2, JIT where the machine has it) that match a whole string and are bounded in time and memory.
+ */
 #ifndef BASE_REGEX_H
 #define BASE_REGEX_H
 
@@ -8,7 +9,8 @@ struct regex;
 
 enum regex_result { REGEX_NO, REGEX_YES, REGEX_BOUND /* ran into its bound: count it as a match */ };
 
-/* error: what is wrong and at which offset, for a person; at least 160 bytes. Byte-wise unless the pattern asks for UTF. */
+/* 0 or a negative enum weir_code. error: what is wrong and at which offset, for a person; at least 160 bytes. Byte-wise
+ * unless the pattern begins with (*UTF); `.` matches line ends too. */
 int regex_new(struct regex **ret, sv pattern, bool ignore_case, char *error, size_t error_cap);
 void regex_free(struct regex *regex);
 /* Any number of threads at once; allocates nothing after the first call of a thread. */

@@ -26,7 +26,7 @@ sv sv_cut(sv *rest, char c)
     const char *found = rest->len ? memchr(rest->ptr, c, rest->len) : NULL;
     sv head = *rest;
     if (!found) {
-        *rest = sv_of(rest->ptr + rest->len, 0);
+        *rest = sv_from(*rest, rest->len);
         return head;
     }
     head.len = (size_t)(found - head.ptr);

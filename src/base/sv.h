@@ -47,16 +47,18 @@ static inline bool sv_eq_nocase(sv a, sv b)
 
 static inline bool sv_starts(sv s, sv prefix)
 {
-    return s.len >= prefix.len && memcmp(s.ptr, prefix.ptr, prefix.len) == 0;
+    return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
 }
 
 static inline sv sv_from(sv s, size_t offset)
 {
-    return offset < s.len ? sv_of(s.ptr + offset, s.len - offset) : sv_of(s.ptr + s.len, 0);
+    if (offset > s.len)
+        offset = s.len;
+    return offset > 0 ? sv_of(s.ptr + offset, s.len - offset) : s;
 }
 
-sv sv_trim(sv s);                                         /* ASCII blanks off both ends */
-bool sv_blank(sv s);                                      /* nothing but blanks */
+sv sv_trim(sv s);    /* ASCII blanks off both ends */
+bool sv_blank(sv s); /* nothing but blanks */
 /* Cuts *rest at the first `c`: returns what is before it, *rest what is behind it (empty if there is none). */
 sv sv_cut(sv *rest, char c);
 /* Decimal digits only, the whole of s, at most `max`. */

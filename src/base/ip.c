@@ -1,0 +1,192 @@
+#include "base/ip.h"
+
+#include <arpa/inet.h>
+
+static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
+
+/* By hand: inet_pton wants a NUL, and this runs for every decision. No leading zeros: some read "010" as eight. */
+static bool parse_v4(sv text, uint8_t out[4])
+{
+    size_t at = 0;
+    for (int part = 0; part < 4; part++) {
+        if (part > 0 && (at >= text.len || text.ptr[at++] != '.'))
+            return false;
+        size_t start = at;
+        unsigned value = 0;
+        while (at < text.len && at - start < 3 && ascii_digit(text.ptr[at]))
+            value = value * 10 + (unsigned)(text.ptr[at++] - '0');
+        if (at == start || value > 255 || (text.ptr[start] == '0' && at - start > 1))
+            return false;
+        out[part] = (uint8_t)value;
+    }
+    return at == text.len;
+}
+
+static bool parse_v6(sv text, uint8_t out[16])
+{
+    char copy[INET6_ADDRSTRLEN];
+    if (text.len >= sizeof copy || memchr(text.ptr, '\0', text.len))
+        return false;
+    memcpy(copy, text.ptr, text.len);
+    copy[text.len] = '\0';
+    return inet_pton(AF_INET6, copy, out) == 1;
+}
+
+/* An address without a zone. */
+static bool parse_plain(sv text, struct ip *ret)
+{
+    struct ip ip;
+    if (text.len == 0)
+        return false;
+    if (memchr(text.ptr, ':', text.len)) {
+        if (!parse_v6(text, ip.bytes))
+            return false;
+    } else {
+        memcpy(ip.bytes, mapped, sizeof mapped);
+        if (!parse_v4(text, ip.bytes + 12))
+            return false;
+    }
+    *ret = ip;
+    return true;
+}
+
+bool ip_parse(sv text, struct ip *ret)
+{
+    sv zone = text;
+    sv address = sv_cut(&zone, '%');
+    if (address.len < text.len && (zone.len == 0 || !memchr(address.ptr, ':', address.len)))
+        return false;
+    return parse_plain(address, ret);
+}
+
+static bool port_valid(sv text)
+{
+    uint64_t port;
+    return text.len <= 5 && sv_u64(text, UINT16_MAX, &port);
+}
+
+bool ip_parse_hop(sv text, struct ip *ret)
+{
+    text = sv_trim(text);
+    if (text.len == 0)
+        return false;
+    if (text.ptr[0] == '[') {
+        sv rest = sv_from(text, 1);
+        sv address = sv_cut(&rest, ']');
+        if (address.len + 1 == text.len || !memchr(address.ptr, ':', address.len))
+            return false;
+        if (rest.len > 0 && (rest.ptr[0] != ':' || !port_valid(sv_from(rest, 1))))
+            return false;
+        return ip_parse(address, ret);
+    }
+    sv port = text;
+    sv address = sv_cut(&port, ':');
+    if (address.len < text.len && !memchr(port.ptr, ':', port.len))
+        return port_valid(port) && parse_plain(address, ret);
+    return ip_parse(text, ret);
+}
+
+bool ip_is_v4(const struct ip *ip)
+{
+    return memcmp(ip->bytes, mapped, sizeof mapped) == 0;
+}
+
+void ip_mask(struct ip *ip, unsigned prefix)
+{
+    for (unsigned i = 0; i<16; i++, prefix -= prefix> 8 ? 8 : prefix)
+        if (prefix < 8)
+            ip->bytes[i] &= (uint8_t)(0xff00 >> prefix);
+}
+
+static size_t text_v4(const uint8_t bytes[4], char *out)
+{
+    char *p = out;
+    for (int i = 0; i < 4; i++) {
+        unsigned value = bytes[i];
+        if (i > 0)
+            *p++ = '.';
+        if (value >= 100)
+            *p++ = (char)('0' + value / 100);
+        if (value >= 10)
+            *p++ = (char)('0' + value / 10 % 10);
+        *p++ = (char)('0' + value % 10);
+    }
+    *p = '\0';
+    return (size_t)(p - out);
+}
+
+static unsigned group(const struct ip *ip, int i)
+{
+    return (unsigned)ip->bytes[2 * i] << 8 | ip->bytes[2 * i + 1];
+}
+
+/* The first of the longest runs of two or more zero groups; its length is 0 if there is none. */
+static int longest_zeros(const struct ip *ip, int *ret_length)
+{
+    int best = 0, best_length = 1;
+    for (int i = 0; i < 8;) {
+        int end = i;
+        while (end < 8 && group(ip, end) == 0)
+            end++;
+        if (end - i > best_length) {
+            best = i;
+            best_length = end - i;
+        }
+        i = end + 1;
+    }
+    *ret_length = best_length > 1 ? best_length : 0;
+    return best;
+}
+
+size_t ip_text(const struct ip *ip, char out[IP_TEXT_MAX])
+{
+    if (ip_is_v4(ip))
+        return text_v4(ip->bytes + 12, out);
+    char *p = out;
+    int zeros_length, zeros = longest_zeros(ip, &zeros_length);
+    for (int i = 0; i < 8;) {
+        if (zeros_length > 0 && i == zeros) {
+            *p++ = ':';
+            *p++ = ':';
+            i += zeros_length;
+            continue;
+        }
+        if (p > out && p[-1] != ':')
+            *p++ = ':';
+        unsigned value = group(ip, i++);
+        for (int shift = 12; shift >= 0; shift -= 4)
+            if (shift == 0 || value >> shift)
+                *p++ = "0123456789abcdef"[value >> shift & 15];
+    }
+    *p = '\0';
+    return (size_t)(p - out);
+}
+
+bool cidr_parse(sv text, struct cidr *ret)
+{
+    struct cidr cidr;
+    sv bits = text;
+    sv address = sv_cut(&bits, '/');
+    if (!parse_plain(address, &cidr.ip))
+        return false;
+    /* "::ffff:10.0.0.0/104" and "10.0.0.0/8" are the same network. */
+    unsigned skip = memchr(address.ptr, ':', address.len) ? 0 : 96;
+    uint64_t prefix = 128 - skip;
+    if (address.len < text.len && (bits.len > 3 || !sv_u64(bits, 128 - skip, &prefix)))
+        return false;
+    cidr.prefix = (uint8_t)(skip + prefix);
+    ip_mask(&cidr.ip, cidr.prefix);
+    *ret = cidr;
+    return true;
+}
+
+/* IPv4 lies inside ::/0 only because of how we write it down; whoever excepts ::/0 does not mean it. */
+bool cidr_has(const struct cidr *cidr, const struct ip *ip)
+{
+    if (ip_is_v4(&cidr->ip) != ip_is_v4(ip))
+        return false;
+    unsigned whole = cidr->prefix / 8, rest = cidr->prefix % 8;
+    if (memcmp(cidr->ip.bytes, ip->bytes, whole) != 0)
+        return false;
+    return rest == 0 || ((cidr->ip.bytes[whole] ^ ip->bytes[whole]) & (uint8_t)(0xff00 >> rest)) == 0;
+}
