@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Checks the pages: that links lead somewhere, and that commands do what the page shows. Prints TAP.
+
+    tests/docs.py [BUILD] [PAGE…]
+
+In a ```console block each line that begins with "$ " is run, in the order of the page, in a scratch folder that looks
+like the root of the tree; what follows must be its output. "…" stands for anything, also for any number of lines where it
+is alone, and milliseconds in verdicts may differ. In other blocks a command must only exist.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|href)=\"([^\"]+)\"")
+FENCE = re.compile(r"^\s*```(\S*)")
+MARK = "@@weir-docs@@"
+COMMAND_SECONDS_MAX = 60
+
+
+def pages():
+    found = list(ROOT.glob("*.md"))
+    for folder in ("docs", "src", "examples", "bench", "tests", "include"):
+        found += (ROOT / folder).rglob("*.md")
+    return sorted(found)
+
+
+def blocks(text):
+    """(language, first line number, lines) of each fenced block, and None for what lies outside."""
+    language, start, inside = None, 0, []
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = FENCE.match(line)
+        if not fence:
+            inside.append(line)
+        elif language is None:
+            yield None, start, inside
+            language, start, inside = fence.group(1), number + 1, []
+        else:
+            yield language, start, inside
+            language, start, inside = None, number + 1, []
+    yield None, start, inside
+
+
+def anchors(page):
+    found = set()
+    for language, _, lines in blocks(page.read_text()):
+        for line in lines if language is None else []:
+            heading = re.match(r"#+\s+(.*)", line)
+            if heading:
+                text = re.sub(r"[^\w\- ]", "", heading.group(1).lower().replace("`", ""))
+                found.add(text.strip().replace(" ", "-"))
+            found.update(re.findall(r'<a (?:name|id)="([^"]+)"', line))
+    return found
+
+
+def bad_links(page):
+    for language, start, lines in blocks(page.read_text()):
+        if language is not None:
+            continue
+        for number, line in enumerate(lines, start or 1):
+            for groups in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                target = groups[0] or groups[1]
+                if re.match(r"[a-z]+:", target):
+                    continue
+                path, _, anchor = target.partition("#")
+                other = (page.parent / path).resolve() if path else page
+                if not other.exists():
+                    yield f"line {number}: {target} does not exist"
+                elif anchor and other.suffix == ".md" and anchor not in anchors(other):
+                    yield f"line {number}: {path or page.name} has no heading for #{anchor}"
+
+
+def bad_names(page, build):
+    """Commands of this tree that blocks in sh name, but that do not exist."""
+    for language, start, lines in blocks(page.read_text()):
+        if language not in ("sh", "bash", "shell", "console"):
+            continue
+        for number, line in enumerate(lines, start):
+            if language == "console" and not line.startswith("$ "):
+                continue
+            for script in re.findall(r"(?<![\w/])script/[\w-]+", line):
+                if not os.access(ROOT / script, os.X_OK):
+                    yield f"line {number}: {script} does not exist"
+            for command in re.findall(r"(?:^|[;&|(] *|^\$ )(?:build/)?weir ([a-z]+)", line):
+                done = subprocess.run([build / "weir", command, "--help"], capture_output=True)
+                if done.returncode != 0:
+                    yield f"line {number}: there is no `weir {command}`"
+
+
+def commands(page):
+    """(line number, command, expected lines) from the console blocks."""
+    for language, start, lines in blocks(page.read_text()):
+        if language != "console":
+            continue
+        current = None
+        for number, line in enumerate(lines, start):
+            if line.startswith("$ "):
+                if current:
+                    yield current
+                current = (number, line[2:], [])
+            elif current and line.startswith("> ") and not current[2] and current[1].endswith("\\"):
+                current = (current[0], current[1] + "\n" + line[2:], [])
+            elif current:
+                current[2].append(line)
+        if current:
+            yield current
+
+
+def tidy(lines):
+    text = [re.sub(r'("(?:reset|retry_after)_ms":)[1-9]\d*', r"\1N", line.rstrip()) for line in lines]
+    while text and not text[-1]:
+        text.pop()
+    return text
+
+
+def same(expected, actual):
+    pattern = []
+    for line in tidy(expected):
+        if line.strip() in ("…", "..."):
+            pattern.append(r"(?:.*\n)*?")
+        else:
+            pattern.append(".*".join(re.escape(part) for part in line.split("…")) + r"\n")
+    return re.fullmatch("".join(pattern), "".join(line + "\n" for line in tidy(actual))) is not None
+
+
+def run_commands(page, build):
+    wanted = list(commands(page))
+    with tempfile.TemporaryDirectory() as scratch:
+        for entry in ROOT.iterdir():
+            if entry.name not in ("build", ".git"):
+                os.symlink(entry, Path(scratch) / entry.name)
+        os.symlink(build, Path(scratch) / "build")
+        script = "".join(f"{command}\n__status=$?; echo; echo {MARK}; (exit $__status)\n" for _, command, _ in wanted)
+        environment = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", TERM="dumb", NO_COLOR="1")
+        done = subprocess.run(["bash"], input=script, cwd=scratch, env=environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS_MAX)
+        outputs = done.stdout.split(f"\n{MARK}\n")
+        for (number, command, expected), output in zip(wanted, outputs):
+            actual = output.split("\n")
+            if not same(expected, actual):
+                yield f"line {number}: $ {command}"
+                yield from ("  shown:  " + line for line in tidy(expected))
+                yield from ("  really: " + line for line in tidy(actual))
+        if len(outputs) <= len(wanted):
+            yield "the shell ended early"
+
+
+def main():
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
+    chosen = [Path(name).resolve() for name in sys.argv[2:]] or pages()
+    count = failed = 0
+    for page in chosen:
+        name = page.relative_to(ROOT)
+        checks = [("links and names", [*bad_links(page), *bad_names(page, build)])]
+        if any(commands(page)):
+            checks.append(("commands", list(run_commands(page, build))))
+        for what, problems in checks:
+            count += 1
+            failed += bool(problems)
+            print(f"{'not ok' if problems else 'ok'} {count} - {name}: {what}")
+            for problem in problems:
+                print("# " + problem)
+    print(f"1..{count}")
+    return failed > 0
+
+
+sys.exit(main())

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Prints what `meson test` ran as one TAP stream, a line for each case.
+
+    tests/meson_tap.py BUILD/meson-logs/testlog.json
+
+Meson counts executables; a test of cmocka holds many cases, and we want to know about each.
+"""
+import json
+import re
+import sys
+
+TAP_LINE = re.compile(r"^(not )?ok\b[ \d]*-?\s*(.*?)\s*(#\s*skip\b.*)?$", re.IGNORECASE)
+OUTPUT_LINES_MAX = 200
+
+
+def comment(text):
+    lines = text.rstrip().split("\n")
+    if len(lines) > OUTPUT_LINES_MAX:
+        lines = [f"({len(lines) - OUTPUT_LINES_MAX} lines left out)"] + lines[-OUTPUT_LINES_MAX:]
+    for line in lines:
+        print("# " + line)
+
+
+def cases(test):
+    """(name, "ok", "not ok" or "skip") of each case that the test reported."""
+    for line in test.get("stdout", "").split("\n"):
+        found = TAP_LINE.match(line)
+        if found:
+            state = "skip" if found.group(3) else "not ok" if found.group(1) else "ok"
+            yield found.group(2), state
+
+
+def report(test):
+    name, result = test["name"], test["result"]
+    found = list(cases(test))
+    if not found and result in ("OK", "EXPECTEDFAIL"):
+        found = [("", "ok")]
+    elif not found and result == "SKIP":
+        found = [("", "skip")]
+    elif result not in ("OK", "EXPECTEDFAIL", "SKIP") and not any(state == "not ok" for _, state in found):
+        found.append((f"ended with {result}, return code {test.get('returncode')}", "not ok"))
+    for case, state in found:
+        title = f"{name}: {case}" if case else name
+        print(f"ok - {title} # SKIP" if state == "skip" else f"{state} - {title}")
+    if any(state == "not ok" for _, state in found):
+        comment("command: " + " ".join(test.get("command", [])))
+        comment(test.get("stdout", "") + test.get("stderr", ""))
+
+
+def main():
+    tests = 0
+    try:
+        with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
+            for line in log:
+                report(json.loads(line))
+                tests += 1
+    except FileNotFoundError:
+        pass
+    if tests == 0:
+        print("not ok - no test was run")
+
+
+main()
