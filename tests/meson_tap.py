@@ -9,7 +9,7 @@ import json
 import re
 import sys
 
-TAP_LINE = re.compile(r"^(not )?ok\b[ \d]*-?\s*(.*?)\s*(#\s*skip\b.*)?$", re.IGNORECASE)
+TAP_LINE = re.compile(r"^(not )?ok\b[ \d]*-?\s*(.*?)\s*(?:#\s*(skip)\b\s*(.*))?$", re.IGNORECASE)
 OUTPUT_LINES_MAX = 200
 
 
@@ -27,7 +27,7 @@ def cases(test):
         found = TAP_LINE.match(line)
         if found:
             state = "skip" if found.group(3) else "not ok" if found.group(1) else "ok"
-            yield found.group(2), state
+            yield found.group(2) or found.group(4) or "", state
 
 
 def report(test):

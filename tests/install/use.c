@@ -30,7 +30,7 @@ int main(void)
         return 1;
     }
     for (int i = 0; i < 3; i++) {
-        WEIR_DETECT (weir, "ocr", "u1") {
+        WEIR_DETECT(weir, "ocr", "u1") {
             allowed++;
         } else {
             refused++;
