@@ -1,0 +1,431 @@
+/* The table's protocol. Read README.md first: it says which race each step is there for. */
+#include "cells/cells.h"
+
+#include <stdatomic.h>
+
+#include "cells/layout.h"
+#include "limit/take.h"
+
+enum {
+    RESERVED_OLD_US = 1000000,       /* a reservation older than this was left by somebody who died */
+    PATIENCE = 64,                   /* tries before a reservation counts as left, whatever its age */
+    CANDIDATES = 2 * BUCKET_CELLS,
+};
+
+static uint64_t load_8(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static bool cas_8(uint64_t *p, uint64_t from, uint64_t to)
+{
+    return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* ---- places ---- */
+
+/* The 32 cells that may hold a key, in the order in which everybody looks at them. */
+struct places {
+    struct cell *bucket[2];
+    unsigned home;                   /* line of the bucket */
+};
+
+static uint64_t scale(uint64_t hash, uint64_t n)
+{
+    return (uint64_t)((u128)hash * n >> 64);
+}
+
+static inline struct places places_of(const struct cells *t, uint64_t key)
+{
+    uint64_t first = scale(key, t->bucket_count);
+    uint64_t second = scale((key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15), t->bucket_count);
+    if (second == first)
+        second = first + 1 < t->bucket_count ? first + 1 : 0;
+    return (struct places){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS }, key & 7 };
+}
+
+/* Lines in the order home, its 128-byte neighbour (which the CPU often loads along), the others. */
+static inline struct cell *place(const struct places *p, unsigned i)
+{
+    unsigned line = p->home ^ (i >> 1 & 7);
+    return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
+}
+
+uint64_t cells_place(const struct cells *cells, uint64_t key)
+{
+    return scale(key, cells->bucket_count) << 3 | (key & 7);
+}
+
+void cells_prefetch(const struct cells *cells, uint64_t key)
+{
+    __builtin_prefetch(cells->cell + scale(key, cells->bucket_count) * BUCKET_CELLS + 2 * (key & 7), 1);
+}
+
+/* ---- one cell ---- */
+
+/* Reads a cell that should be the key's own: the state first, then the head again, so that a state that was given to
+ * another key in between is noticed by its generation. */
+static inline bool read_own(struct cell *c, uint64_t key, u128 *ret)
+{
+    u128 s = load_16(&c->state);
+    if (state_tag(s) != CELL_LIVE || load_8(&c->head) != head_of(key, state_gen(s)))
+        return false;
+    *ret = s;
+    return true;
+}
+
+/* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts in. */
+enum { CLOCK_SKEW_MS = 100 };
+
+static inline int64_t decays_ms(int64_t decays_us)
+{
+    return decays_us / US_PER_MS + 1 + CLOCK_SKEW_MS;
+}
+
+/* The book must cover a state before the state is there: whoever judges a cell decayed reads its state first. False: the
+ * cell is another's now. A generation that does not fit while the state is still the same is damage, and is mended. */
+static inline bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
+{
+    uint64_t gen = state_gen(s);
+    int64_t wanted = decays_ms(outlook.decays_us);
+    for (;;) {
+        uint64_t book = load_8(&c->book);
+        bool ours = __builtin_expect(book_gen(book) == gen, 1);
+        if (ours && book_decays_ms(book) >= wanted && book_share(book) == outlook.share)
+            return true;
+        if (!ours && load_16(&c->state) != s)
+            return false;
+        int64_t have = ours ? book_decays_ms(book) : 0;
+        int64_t set = have >= wanted ? have : decays_ms(outlook.decays_us + outlook.spare_us);
+        if (cas_8(&c->book, book, book_make(set, gen, outlook.share)))
+            return true;
+    }
+}
+
+enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
+
+/* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
+static inline bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a,
+                          struct cells_taken *ret)
+{
+    uint64_t gen = state_gen(s);
+    if (!raise_book(c, s, limit_outlook(a->limit, next, a->now_us)) || !cas_16(&c->state, s, state_make(next, gen, CELL_LIVE)))
+        return false;
+    *ret = (struct cells_taken){ next, c, head_of(a->key, gen), a->now_us, a->cost };
+    return true;
+}
+
+static inline enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
+{
+    u128 s;
+    while (read_own(c, a->key, &s)) {
+        struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+        if (!take.fits && !take.rebased) {
+            ret->state = state_payload(s);
+            return REFUSED;
+        }
+        if (commit(c, s, take.next, a, ret))
+            return take.fits ? TAKEN : REFUSED;
+    }
+    return LOST;
+}
+
+/* ---- making a cell ---- */
+
+struct reservation {
+    struct cell *cell;               /* NULL: none */
+    u128 state;
+};
+
+/* Makes a reservation void. False: somebody has acted on it. */
+static bool kill_reservation(const struct reservation *r)
+{
+    struct limit_state none = { 0 };
+    return cas_16(&r->cell->state, r->state, state_make(none, (state_gen(r->state) + 1) & GEN_MASK, CELL_EMPTY));
+}
+
+struct scan {
+    struct cell *live;
+    struct reservation reserved;     /* the first in order; others have been killed */
+    bool unsettled;                  /* a kill came too late: what was to be killed may be live now */
+};
+
+/* Looks at all candidates in order, head before state. */
+static struct scan scan_all(const struct places *p, uint64_t key)
+{
+    struct scan found = { 0 };
+    for (unsigned i = 0; i < CANDIDATES; i++) {
+        struct cell *c = place(p, i);
+        uint64_t head = load_8(&c->head);
+        if (head >> GEN_BITS != (key & FINGERPRINT_MASK))
+            continue;
+        struct reservation r = { c, load_16(&c->state) };
+        if (state_gen(r.state) != (head & GEN_MASK))
+            continue;
+        if (state_tag(r.state) == CELL_LIVE && !found.live)
+            found.live = c;
+        else if (state_tag(r.state) == CELL_RESERVED && !found.reserved.cell)
+            found.reserved = r;
+        else if (state_tag(r.state) == CELL_RESERVED && !kill_reservation(&r))
+            found.unsettled = true;
+    }
+    if (found.live && found.reserved.cell)
+        kill_reservation(&found.reserved);
+    return found;
+}
+
+struct victim {
+    struct cell *cell;
+    u128 state;                      /* the very state that was judged */
+    bool dropped, at_limit;
+};
+
+/* Nothing is lost if this cell is taken. The state was read before; the book is read now: one of another generation says
+ * that the cell has changed hands since, or that it is damaged. */
+static bool is_free(struct cell *c, u128 s, uint64_t *ret_book, int64_t now_us)
+{
+    *ret_book = load_8(&c->book);
+    switch (state_tag(s)) {
+    case CELL_LIVE:
+        return book_gen(*ret_book) != state_gen(s) || book_decays_ms(*ret_book) <= now_us / US_PER_MS;
+    case CELL_RESERVED: {
+        int64_t age = now_us - (int64_t)state_payload(s).time;
+        return age > RESERVED_OLD_US || age < -RESERVED_OLD_US;
+    }
+    default:
+        return true;
+    }
+}
+
+/* Smallest share first, then the nearest reset. */
+static uint64_t drop_rank(uint64_t book)
+{
+    return (uint64_t)book_share(book) << 56 | (uint64_t)book_decays_ms(book);
+}
+
+/* Free cells come first: in the home bucket up to its fill, then in the emptier of the two. Else a live one, as promise 4
+ * says. No cell at all: every candidate is being made by somebody else at this moment (or by somebody who died: the
+ * impatient take those, too, which is always safe). */
+static struct victim choose_victim(const struct places *p, int64_t now_us, bool impatient)
+{
+    struct victim first_free[2] = { 0 }, drop = { 0 };
+    unsigned free_count[2] = { 0 };
+    uint64_t lowest = UINT64_MAX;
+    for (unsigned i = 0; i < CANDIDATES; i++) {
+        unsigned b = i / BUCKET_CELLS;
+        struct cell *c = place(p, i);
+        u128 s = load_16(&c->state);
+        uint64_t book;
+        if (is_free(c, s, &book, now_us) || (impatient && state_tag(s) == CELL_RESERVED)) {
+            if (free_count[b]++ == 0)
+                first_free[b] = (struct victim){ .cell = c, .state = s };
+        } else if (state_tag(s) == CELL_LIVE && drop_rank(book) < lowest) {
+            lowest = drop_rank(book);
+            drop = (struct victim){ c, s, true, book_share(book) == 255 };
+        }
+        if (i == BUCKET_CELLS - 1 && free_count[0] > BUCKET_CELLS - BUCKET_FILL)
+            return first_free[0];
+    }
+    if (free_count[0] + free_count[1] == 0)
+        return drop;
+    return first_free[free_count[1] > free_count[0]];
+}
+
+/* A word that no other reservation has, so that one cannot be taken for another. */
+static uint64_t nonce(void)
+{
+    static uint64_t next;
+    static _Thread_local uint64_t mine, left;
+    if (left == 0) {
+        mine = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) << 40 ^ (uint64_t)(uintptr_t)&mine * UINT64_C(0x9e3779b97f4a7c15);
+        left = UINT64_C(1) << 40;
+    }
+    left--;
+    return mine++;
+}
+
+static bool still_ours(const struct reservation *r)
+{
+    return load_16(&r->cell->state) == r->state;
+}
+
+/* Puts `to` into a word of a reserved cell by compare-and-swap, so that one who was delayed until the cell had gone to
+ * somebody else overwrites nothing. */
+static bool publish(const struct reservation *r, uint64_t *word, uint64_t to)
+{
+    for (;;) {
+        uint64_t was = load_8(word);
+        if (!still_ours(r))
+            return false;
+        if (cas_8(word, was, to))
+            return true;
+    }
+}
+
+static void count_drop(struct cells *t, const struct victim *v)
+{
+    if (!v->dropped)
+        return;
+    __atomic_fetch_add(&t->header->drops, 1, __ATOMIC_RELAXED);
+    if (v->at_limit)
+        __atomic_fetch_add(&t->header->drops_at_limit, 1, __ATOMIC_RELAXED);
+}
+
+/* Seizes a cell and publishes it as reserved for the key. {NULL}: try again. */
+static struct reservation reserve(struct cells *t, const struct places *p, const struct cells_ask *a, struct limit_state first,
+                                  bool impatient)
+{
+    struct reservation none = { 0 };
+    struct victim v = choose_victim(p, a->now_us, impatient);
+    if (!v.cell)
+        return none;
+    uint64_t gen = (state_gen(v.state) + 1) & GEN_MASK;
+    struct limit_state mark = { (uint64_t)a->now_us, nonce() };
+    struct reservation r = { v.cell, state_make(mark, gen, CELL_RESERVED) };
+    if (!cas_16(&v.cell->state, v.state, r.state))
+        return none;
+    count_drop(t, &v);
+    struct limit_outlook outlook = limit_outlook(a->limit, first, a->now_us);
+    int64_t decays = decays_ms(outlook.decays_us + outlook.spare_us);
+    if (!publish(&r, &v.cell->book, book_make(decays, gen, outlook.share)) ||
+        !publish(&r, &v.cell->head, head_of(a->key, gen)))
+        return none;
+    return r;
+}
+
+static __attribute__((noinline)) bool take_slow(struct cells *t, const struct cells_ask *a, struct cells_taken *ret)
+{
+    struct places p = places_of(t, a->key);
+    struct limit_state unused = { 0 };
+    struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
+    struct reservation seen = { 0 };     /* before the scan that now begins */
+    for (unsigned tries = 0;; tries++) {
+        struct scan found = scan_all(&p, a->key);
+        if (found.live) {
+            enum outcome outcome = charge(found.live, a, ret);
+            if (outcome != LOST)
+                return outcome == TAKEN;
+            seen.cell = NULL;
+        } else if (!first.fits) {
+            ret->state = unused;
+            return false;
+        } else if (!found.reserved.cell) {
+            seen = reserve(t, &p, a, first.next, tries > PATIENCE);
+        } else if (found.reserved.cell != seen.cell || found.reserved.state != seen.state) {
+            seen = found.reserved;
+        } else if (!found.unsettled && commit(seen.cell, seen.state, first.next, a, ret)) {
+            return true;
+        }
+    }
+}
+
+/* ---- the operations ---- */
+
+/* The first cell from place *i on whose fingerprint is the key's; *i is the next place. NULL: there is none. Whoever uses
+ * it has to check the rest of its head. In the home line no branch depends on which of the two it is: that would be guessed
+ * wrong half of the time. */
+static inline struct cell *find(const struct places *p, uint64_t key, unsigned *i)
+{
+    uint64_t fingerprint = key & FINGERPRINT_MASK;
+    if (*i == 0) {
+        struct cell *line = place(p, 0);
+        bool first = load_8(&line[0].head) >> GEN_BITS == fingerprint;
+        bool second = load_8(&line[1].head) >> GEN_BITS == fingerprint;
+        if (__builtin_expect(first | second, 1)) {
+            *i = first ? 1 : 2;
+            return line + !first;
+        }
+        *i = 2;
+    }
+    while (*i < CANDIDATES) {
+        struct cell *c = place(p, (*i)++);
+        if (load_8(&c->head) >> GEN_BITS == fingerprint)
+            return c;
+    }
+    return NULL;
+}
+
+bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
+{
+    struct places p = places_of(cells, ask->key);
+    struct cell *c;
+    for (unsigned i = 0; (c = find(&p, ask->key, &i)) != NULL;) {
+        enum outcome outcome = charge(c, ask, ret);
+        if (__builtin_expect(outcome != LOST, 1))
+            return outcome == TAKEN;
+    }
+    return take_slow(cells, ask, ret);
+}
+
+void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
+{
+    struct places p = places_of(cells, ask->key);
+    ret->state = (struct limit_state){ 0 };
+    for (unsigned i = 0; (ret->cell = find(&p, ask->key, &i)) != NULL;) {
+        if (read_own(ret->cell, ask->key, &ret->seen)) {
+            ret->state = state_payload(ret->seen);
+            break;
+        }
+    }
+    ret->take = limit_take(ask->limit, ask->window, ret->state, ask->now_us, ask->cost);
+}
+
+bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
+                       struct cells_taken *ret)
+{
+    if (__builtin_expect(look->cell && look->take.fits && commit(look->cell, look->seen, look->take.next, ask, ret), 1))
+        return true;
+    return cells_take(cells, ask, ret);
+}
+
+bool cells_forget(struct cells *cells, uint64_t key)
+{
+    struct places p = places_of(cells, key);
+    struct limit_state none = { 0 };
+    for (;;) {
+        struct cell *c = scan_all(&p, key).live;
+        u128 s;
+        if (!c)
+            return false;
+        if (read_own(c, key, &s) && cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY)))
+            return true;
+    }
+}
+
+void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
+{
+    for (;;) {
+        u128 s = load_16(&taken->cell->state);
+        struct limit_state payload = state_payload(s);
+        if (state_tag(s) != CELL_LIVE || state_gen(s) != (taken->head & GEN_MASK) ||
+            load_8(&taken->cell->head) != taken->head ||
+            !limit_refund(limit, taken->state, taken->at_us, taken->cost, now_us, &payload))
+            return;
+        if (cas_16(&taken->cell->state, s, state_make(payload, state_gen(s), CELL_LIVE)))
+            return;
+    }
+}
+
+const struct hash_key *cells_hash_key(const struct cells *cells)
+{
+    return &cells->secret;
+}
+
+struct cells_stats cells_stats(const struct cells *cells)
+{
+    uint64_t count = cells->bucket_count * BUCKET_CELLS;
+    return (struct cells_stats){ count, count * CELL_BYTES, __atomic_load_n(&cells->header->drops, __ATOMIC_RELAXED),
+                                 __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
+}
+
+uint64_t cells_count_live(struct cells *cells, int64_t now_us)
+{
+    uint64_t live = 0, count = cells->bucket_count * BUCKET_CELLS;
+    for (uint64_t i = 0; i < count; i++) {
+        struct cell *c = cells->cell + i;
+        u128 s = load_16(&c->state);
+        uint64_t book;
+        live += state_tag(s) == CELL_LIVE && !is_free(c, s, &book, now_us);
+    }
+    return live;
+}

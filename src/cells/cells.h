@@ -1,0 +1,80 @@
+/* The table of cells: the state of each limit for each subject, in a mapping of fixed size that threads and processes
+ * change without locks. README.md in this folder tells how and why. */
+#ifndef CELLS_CELLS_H
+#define CELLS_CELLS_H
+
+#include "base/hash.h"
+#include "limit/limit.h"
+
+struct weir_error;
+struct cells;
+struct cell;
+
+enum {
+    CELL_BYTES = 32,
+    CELLS_DEFAULT = 1 << 20,
+};
+
+struct cells_size {
+    uint64_t keys;       /* that fit at the default fill of 3/4 … */
+    uint64_t bytes;      /* … or bytes of cells; both 0: CELLS_DEFAULT cells */
+};
+
+/* path NULL: memory of this process and its children. A file that exists keeps its size. */
+int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error);
+void cells_close(struct cells *cells);
+
+/* The secret of this table, for the keys of its cells: the same in every process that opens it. */
+const struct hash_key *cells_hash_key(const struct cells *cells);
+
+/* One question to one cell. */
+struct cells_ask {
+    uint64_t key;
+    const struct limit *limit;
+    const struct window *window;     /* the current one of a calendar limit */
+    int64_t now_us;
+    uint32_t cost;
+};
+
+/* What a charge would meet. */
+struct cells_look {
+    struct limit_state state;        /* unused if there is no cell */
+    struct limit_take take;
+    struct cell *cell;               /* the rest is for cells_take_looked */
+    unsigned __int128 seen;
+};
+
+/* A charge that was made. */
+struct cells_taken {
+    struct limit_state state;        /* after the charge; or what it was refused on */
+    struct cell *cell;               /* the rest is for cells_refund */
+    uint64_t head;
+    int64_t at_us;
+    uint32_t cost;
+};
+
+/* Writes nothing. */
+void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret);
+/* Charges the cell of ask->key, making it if need be. False: it does not fit, and nothing was charged. cost > 0. */
+bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret);
+/* The same, quicker if the cell is still as it was looked at. */
+bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
+                       struct cells_taken *ret);
+/* Gives a charge back, unless its cell or its window has gone on to something else. */
+void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
+/* Forgets a cell. False: there is none. */
+bool cells_forget(struct cells *cells, uint64_t key);
+/* Starts loading what cells_look or cells_take will want. */
+void cells_prefetch(const struct cells *cells, uint64_t key);
+/* Where a key's cell is looked for first: the order in which several are to be taken. */
+uint64_t cells_place(const struct cells *cells, uint64_t key);
+
+struct cells_stats {
+    uint64_t cells, bytes;           /* of the table; bytes without its header */
+    uint64_t drops, drops_at_limit;  /* since it was made */
+};
+struct cells_stats cells_stats(const struct cells *cells);
+/* Cells that are in use and not decayed. Reads the whole table. */
+uint64_t cells_count_live(struct cells *cells, int64_t now_us);
+
+#endif

@@ -1,0 +1,104 @@
+/* What lies in the mapping. Nothing here may change without a new CELLS_VERSION. */
+#ifndef CELLS_LAYOUT_H
+#define CELLS_LAYOUT_H
+
+#include "cells/atomic.h"
+#include "cells/cells.h"
+
+enum {
+    CELLS_VERSION = 1,
+    CELLS_HEADER_BYTES = 4096,
+    BUCKET_CELLS = 16,               /* 8 cache lines of 2 */
+    BUCKET_FILL = 12,                /* from here on the second bucket is looked at, too */
+    GEN_BITS = 10,
+    TAG_BITS = 2,
+};
+
+#define GEN_MASK ((UINT64_C(1) << GEN_BITS) - 1)
+#define FINGERPRINT_MASK (UINT64_MAX >> GEN_BITS)
+
+/* head:  fingerprint 54 · generation 10
+ * book:  milliseconds at which the cell has decayed 46 · generation 10 · share used 8
+ * state: data 64, and above it time 52 · generation 10 · tag 2 */
+struct cell {
+    uint64_t head;
+    uint64_t book;
+    u128 state;
+};
+
+_Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is 32 bytes");
+
+enum cell_tag { CELL_EMPTY, CELL_RESERVED, CELL_LIVE };
+
+struct cells_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    uint64_t bucket_count;
+    struct hash_key secret;
+    uint64_t made_us;
+    uint64_t checksum;               /* of what stands before it */
+    /* Counters lie apart, so that counting a drop disturbs nobody who reads the above. */
+    _Alignas(128) uint64_t drops;
+    uint64_t drops_at_limit;
+};
+
+_Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fits its page");
+
+struct cells {
+    struct cell *cell;
+    uint64_t bucket_count;
+    struct hash_key secret;
+    struct cells_header *header;
+    size_t mapped_bytes;
+};
+
+/* ---- words of a cell ---- */
+
+static inline uint64_t head_of(uint64_t key, uint64_t gen)
+{
+    return (key & FINGERPRINT_MASK) << GEN_BITS | gen;
+}
+
+static inline enum cell_tag state_tag(u128 s)
+{
+    return (enum cell_tag)((uint64_t)(s >> 64) & 3);
+}
+
+static inline uint64_t state_gen(u128 s)
+{
+    return (uint64_t)(s >> 64) >> TAG_BITS & GEN_MASK;
+}
+
+static inline struct limit_state state_payload(u128 s)
+{
+    return (struct limit_state){ (uint64_t)(s >> 64) >> (GEN_BITS + TAG_BITS), (uint64_t)s };
+}
+
+static inline u128 state_make(struct limit_state payload, uint64_t gen, enum cell_tag tag)
+{
+    uint64_t high = payload.time << (GEN_BITS + TAG_BITS) | gen << TAG_BITS | tag;
+    return (u128)high << 64 | payload.data;
+}
+
+static inline uint64_t book_make(int64_t decays_ms, uint64_t gen, uint8_t share)
+{
+    return (uint64_t)decays_ms << (GEN_BITS + 8) | gen << 8 | share;
+}
+
+static inline int64_t book_decays_ms(uint64_t book)
+{
+    return (int64_t)(book >> (GEN_BITS + 8));
+}
+
+static inline uint64_t book_gen(uint64_t book)
+{
+    return book >> 8 & GEN_MASK;
+}
+
+static inline uint8_t book_share(uint64_t book)
+{
+    return (uint8_t)book;
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* Making, opening and closing the mapping. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cells/layout.h"
+
+static const char MAGIC[8] = "weircell";
+
+#define CELLS_MAX (UINT64_C(1) << 36)
+enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES };
+
+#if defined(__x86_64__) && !defined(CELLS_TSAN)
+bool cells_cpu_has_avx;
+
+__attribute__((constructor)) static void look_at_cpu(void)
+{
+    __builtin_cpu_init();
+    cells_cpu_has_avx = __builtin_cpu_supports("avx");
+}
+#endif
+
+static uint64_t checksum(const struct cells_header *h)
+{
+    struct hash_key none = { 0, 0 };
+    struct hash hash;
+    hash_init(&hash, &none);
+    hash_bytes(&hash, h, offsetof(struct cells_header, checksum));
+    return hash_final(&hash);
+}
+
+static int init_header(struct cells_header *h, uint64_t bucket_count, struct weir_error *error)
+{
+    memset(h, 0, sizeof *h);
+    memcpy(h->magic, MAGIC, sizeof MAGIC);
+    h->version = CELLS_VERSION;
+    h->header_bytes = CELLS_HEADER_BYTES;
+    h->bucket_count = bucket_count;
+    h->made_us = (uint64_t)clock_now_us();
+    if (getrandom(&h->secret, sizeof h->secret, 0) != sizeof h->secret)
+        return err_set(error, WEIR_E_SYSTEM, "no random bytes to be had: %s", strerror(errno));
+    h->checksum = checksum(h);
+    return 0;
+}
+
+static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error *error)
+{
+    uint64_t cells = CELLS_DEFAULT;
+    if (size.keys > CELLS_MAX || size.bytes / CELL_BYTES > CELLS_MAX)
+        return err_set(error, WEIR_E_INVALID, "a table of more than %llu cells is not possible",
+                       (unsigned long long)CELLS_MAX);
+    if (size.keys)
+        cells = (size.keys * BUCKET_CELLS + BUCKET_FILL - 1) / BUCKET_FILL;
+    else if (size.bytes)
+        cells = size.bytes / CELL_BYTES;
+    uint64_t buckets = size.keys || !size.bytes ? (cells + BUCKET_CELLS - 1) / BUCKET_CELLS : cells / BUCKET_CELLS;
+    *ret = buckets < 2 ? 2 : buckets;
+    return 0;
+}
+
+static size_t total_bytes(uint64_t buckets)
+{
+    return CELLS_HEADER_BYTES + (size_t)buckets * BUCKET_BYTES;
+}
+
+static int use_mapping(struct cells **ret, void *map, size_t bytes, struct weir_error *error)
+{
+    struct cells *cells = malloc(sizeof *cells);
+    if (!cells) {
+        munmap(map, bytes);
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    }
+    struct cells_header *header = map;
+    *cells = (struct cells){
+        .cell = (struct cell *)((char *)map + CELLS_HEADER_BYTES),
+        .bucket_count = header->bucket_count,
+        .secret = header->secret,
+        .header = header,
+        .mapped_bytes = bytes,
+    };
+    *ret = cells;
+    return 0;
+}
+
+static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *error)
+{
+    size_t bytes = total_bytes(buckets);
+    /* Shared, so that children of a fork count in it, too. */
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return err_set(error, WEIR_E_NO_MEMORY, "no memory for a table of %zu bytes: %s", bytes, strerror(errno));
+    int r = init_header(map, buckets, error);
+    if (r < 0) {
+        munmap(map, bytes);
+        return r;
+    }
+    return use_mapping(ret, map, bytes, error);
+}
+
+/* ---- files ---- */
+
+static int check_header(const char *path, const struct cells_header *h, uint64_t file_bytes, struct weir_error *error)
+{
+    if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
+        return err_set(error, WEIR_E_CELLS, "%s: not a cells file; name another file, or remove this one if it is not needed",
+                       path);
+    if (h->version != CELLS_VERSION || h->header_bytes != CELLS_HEADER_BYTES)
+        return err_set(error, WEIR_E_CELLS,
+                       "%s: a cells file of layout %u, but this weir knows layout %d; use another file, or remove this one "
+                       "(which forgets its counts)",
+                       path, h->version, CELLS_VERSION);
+    if (h->checksum != checksum(h))
+        return err_set(error, WEIR_E_CELLS, "%s: its header is damaged; restore the file, or remove it (which forgets its counts)",
+                       path);
+    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || file_bytes != total_bytes(h->bucket_count))
+        return err_set(error, WEIR_E_CELLS,
+                       "%s: has %llu bytes where its header says %llu: it was cut or added to; restore the file, or remove it "
+                       "(which forgets its counts)",
+                       path, (unsigned long long)file_bytes, (unsigned long long)total_bytes(h->bucket_count));
+    return 0;
+}
+
+static int map_file(struct cells **ret, int fd, const char *path, struct weir_error *error)
+{
+    struct stat st;
+    struct cells_header header;
+    if (fstat(fd, &st) < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return err_set(error, WEIR_E_CELLS, "%s: not a regular file", path);
+    if ((uint64_t)st.st_size < CELLS_HEADER_BYTES || pread(fd, &header, sizeof header, 0) != sizeof header)
+        return err_set(error, WEIR_E_CELLS,
+                       "%s: too short for a cells file (%lld bytes); name another file, or remove this one if it is not needed",
+                       path, (long long)st.st_size);
+    int r = check_header(path, &header, (uint64_t)st.st_size, error);
+    if (r < 0)
+        return r;
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
+    return use_mapping(ret, map, (size_t)st.st_size, error);
+}
+
+/* Room is reserved now: writing to a hole in a file on a full disk would kill the process later. */
+static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_error *error)
+{
+    struct cells_header header;
+    int r = init_header(&header, buckets, error);
+    if (r < 0)
+        return r;
+    int no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
+    if (no != 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: no room for %zu bytes: %s", path, total_bytes(buckets), strerror(no));
+    if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
+    return 0;
+}
+
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+}
+
+/* The file gets its name only when it is whole, and only if nobody was quicker. */
+static int make_file(const char *path, uint64_t buckets, struct weir_error *error)
+{
+    char temporary[PATH_MAX];
+    if (snprintf(temporary, sizeof temporary, "%s.new-XXXXXX", path) >= (int)sizeof temporary)
+        return err_set(error, WEIR_E_INVALID, "%s: too long a path", path);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
+    int r = fill_file(fd, path, buckets, error);
+    if (r == 0 && fchmod(fd, 0660) < 0)
+        r = err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
+    if (r == 0 && link(temporary, path) < 0 && errno != EEXIST)
+        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
+    unlink(temporary);
+    close(fd);
+    if (r == 0)
+        sync_folder(path);
+    return r;
+}
+
+static int open_file(struct cells **ret, const char *path, uint64_t buckets, struct weir_error *error)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        int r = make_file(path, buckets, error);
+        if (r < 0)
+            return r;
+        fd = open(path, O_RDWR | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be opened for reading and writing: %s", path, strerror(errno));
+    int r = map_file(ret, fd, path, error);
+    close(fd);
+    return r;
+}
+
+int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error)
+{
+    uint64_t buckets = 0;
+    int r = bucket_count(size, &buckets, error);
+    if (r < 0)
+        return r;
+    return path ? open_file(ret, path, buckets, error) : open_memory(ret, buckets, error);
+}
+
+void cells_close(struct cells *cells)
+{
+    if (!cells)
+        return;
+    munmap(cells->header, cells->mapped_bytes);
+    free(cells);
+}
