@@ -63,10 +63,10 @@ struct limit_take {
     struct limit_state next;
 };
 
-/* When a state will equal an unused one (rounded up, generously for a bucket so that it seldom moves), and the share of the
- * limit that is used: 255 if there is no room for 1, else less. */
+/* When a state will equal an unused one (rounded up), and the share of the limit that is used: 255 if there is no room for 1, else less. */
 struct limit_outlook {
     int64_t decays_us;
+    int64_t spare_us;                /* a note of decays_us may well be set this much later: a bucket's moves with every charge */
     uint8_t share;
 };
 

@@ -228,7 +228,7 @@ static inline struct limit_outlook limit_outlook(const struct limit *l, struct l
     if (l->algorithm == LIMIT_TOKEN_BUCKET) {
         uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
         int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
-        return (struct limit_outlook){ start + (share + 1) * l->share_us, share };
+        return (struct limit_outlook){ start + (share + 1) * l->share_us, 16 * l->share_us, share };
     }
     if (l->algorithm == LIMIT_SLIDING_WINDOW) {
         struct limit_slide w = limit_slide_at(l, s, now_us);
@@ -237,10 +237,10 @@ static inline struct limit_outlook limit_outlook(const struct limit *l, struct l
         shift = shift > 0 ? shift : 0;
         uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
         bool full = !limit_slide_fits(l, &w, 1);
-        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us,
+        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0,
                                        full ? 255 : limit_share(l, in_view + w.count) };
     }
-    return (struct limit_outlook){ limit_state_end(s), limit_share(l, (uint32_t)s.data) };
+    return (struct limit_outlook){ limit_state_end(s), 0, limit_share(l, (uint32_t)s.data) };
 }
 
 #endif
