@@ -129,6 +129,8 @@ struct weir_verdict {
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
     char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
+    uint32_t private_rule;            /* weir's own: which rule of which rules this was */
+    uint64_t private_rules;
 };
 
 /* ---- open and close ---- */

@@ -1,0 +1,155 @@
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+
+/* Length before bytes, so that values cannot run together. */
+static void hash_text(struct hash *h, sv s)
+{
+    uint32_t length = (uint32_t)s.len;
+    hash_bytes(h, &length, sizeof length);
+    hash_bytes(h, s.ptr, s.len);
+}
+
+static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
+{
+    struct hash h;
+    hash_init(&h, key);
+    hash_text(&h, rule->id);
+    hash_text(&h, limit->name);
+    hash_text(&h, weir_str(algorithm_name(limit->algorithm)));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        hash_text(&h, weir_str(attribute_name(rule->by[i].attribute)));
+        hash_text(&h, rule->by[i].header);
+    }
+    return hash_final(&h);
+}
+
+static void bind_limit(struct bound_limit *ret, const struct hash_key *key, const struct rule *rule,
+                       const struct rule_limit *spec)
+{
+    *ret = (struct bound_limit){ .id = limit_id(key, rule, spec), .spec = spec };
+    limit_init(&ret->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+}
+
+static bool same_by(const struct rule *a, const struct rule *b)
+{
+    if (a->by_count != b->by_count)
+        return false;
+    for (size_t i = 0; i < a->by_count; i++)
+        if (a->by[i].attribute != b->by[i].attribute || !sv_eq(a->by[i].header, b->by[i].header))
+            return false;
+    return true;
+}
+
+/* A rule's class is the place of an earlier rule with the same `by`. Few different ones are looked at: more classes than
+ * needed cost a hash, never a wrong answer. */
+static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *first_count, size_t first_cap, uint32_t i)
+{
+    for (size_t k = 0; k < *first_count; k++)
+        if (same_by(&rules->rules[firsts[k]], &rules->rules[i]))
+            return firsts[k];
+    if (*first_count < first_cap)
+        firsts[(*first_count)++] = i;
+    return i;
+}
+
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct weir_error *error)
+{
+    const struct rules *rules = ruleset_rules(ruleset);
+    const struct hash_key *key = cells_hash_key(cells);
+    size_t limit_count = 0;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        limit_count += rules->rules[i].limit_count;
+    struct bound *bound = calloc(1, sizeof *bound);
+    struct bound_rule *bound_rules = calloc(rules->rule_count + 1, sizeof *bound_rules);
+    struct bound_limit *limits = calloc(limit_count + 1, sizeof *limits);
+    if (!bound || !bound_rules || !limits) {
+        free(bound);
+        free(bound_rules);
+        free(limits);
+        ruleset_free(ruleset);
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", rules->rule_count);
+    }
+    *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .rules = bound_rules, .limits = limits };
+    uint32_t firsts[32];
+    size_t first_count = 0;
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
+        bound_rules[i] = (struct bound_rule){ rule, limits, class };
+        for (size_t k = 0; k < rule->limit_count; k++)
+            bind_limit(limits++, key, rule, &rule->limits[k]);
+    }
+    *ret = bound;
+    return 0;
+}
+
+void bound_free(struct bound *bound)
+{
+    if (!bound)
+        return;
+    ruleset_free(bound->ruleset);
+    free(bound->rules);
+    free(bound->limits);
+    free(bound);
+}
+
+const struct bound_rule *bound_find(const struct bound *bound, sv id)
+{
+    size_t count = ruleset_rules(bound->ruleset)->rule_count;
+    for (size_t i = 0; i < count; i++)
+        if (sv_eq(bound->rules[i].rule->id, id))
+            return &bound->rules[i];
+    return NULL;
+}
+
+uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
+{
+    struct hash h;
+    hash_init(&h, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < rule->rule->by_count; i++)
+        hash_text(&h, facts_attribute(facts, &rule->rule->by[i]));
+    return hash_final(&h);
+}
+
+uint64_t cell_key(const struct bound *bound, const struct bound_limit *limit, uint64_t subject)
+{
+    return hash_pair(cells_hash_key(bound->cells), subject, limit->id);
+}
+
+/* ---- calendar windows, kept ---- */
+
+static bool kept_read(const struct kept_window *kept, struct window *ret)
+{
+    uint64_t version = __atomic_load_n(&kept->version, __ATOMIC_ACQUIRE);
+    ret->start_us = __atomic_load_n(&kept->window.start_us, __ATOMIC_RELAXED);
+    ret->end_us = __atomic_load_n(&kept->window.end_us, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return !(version & 1) && __atomic_load_n(&kept->version, __ATOMIC_RELAXED) == version;
+}
+
+/* One who finds another at it leaves it to him. */
+static void kept_write(struct kept_window *kept, struct window window)
+{
+    uint64_t version = __atomic_load_n(&kept->version, __ATOMIC_RELAXED);
+    if (version & 1 ||
+        !__atomic_compare_exchange_n(&kept->version, &version, version + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return;
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&kept->window.start_us, window.start_us, __ATOMIC_RELAXED);
+    __atomic_store_n(&kept->window.end_us, window.end_us, __ATOMIC_RELAXED);
+    __atomic_store_n(&kept->version, version + 2, __ATOMIC_RELEASE);
+}
+
+struct window limit_current_window(const struct bound_limit *limit, int64_t now_us)
+{
+    struct window window = { 0, 0 };
+    if (limit->limit.algorithm != LIMIT_CALENDAR)
+        return window;
+    if (kept_read(&limit->kept, &window) && now_us >= window.start_us && now_us < window.end_us)
+        return window;
+    window = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, now_us);
+    kept_write((struct kept_window *)&limit->kept, window);
+    return window;
+}

@@ -1,0 +1,78 @@
+/* Decides: a ruleset bound to a table of cells, and the path of one request through it. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "cells/cells.h"
+#include "match/match.h"
+
+/* ---- a ruleset bound to a table ---- */
+
+/* The current window of a calendar limit, kept until it has passed. */
+struct kept_window {
+    uint64_t version;                /* odd while it is written */
+    struct window window;
+};
+
+struct bound_limit {
+    struct limit limit;
+    uint64_t id;                     /* hash of the cell's identity but for the subject's values */
+    const struct rule_limit *spec;
+    struct kept_window kept;
+};
+
+struct bound_rule {
+    const struct rule *rule;
+    struct bound_limit *limits;
+    uint32_t by_class;               /* equal for rules with the same `by`: their subjects are hashed once */
+};
+
+struct bound {
+    struct ruleset *ruleset;
+    struct cells *cells;
+    struct bound_rule *rules;        /* as in the ruleset */
+    struct bound_limit *limits;
+    uint64_t version;                /* of the rules of this engine; rises */
+    struct bound *next_retired;
+};
+
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct weir_error *error);
+void bound_free(struct bound *bound);
+/* The bound rule of this id, or NULL. */
+const struct bound_rule *bound_find(const struct bound *bound, sv id);
+
+/* The values of a rule's `by` in these facts, hashed. */
+uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
+uint64_t cell_key(const struct bound *bound, const struct bound_limit *limit, uint64_t subject);
+struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
+
+/* ---- decisions ---- */
+
+enum { PLAN_INLINE = 32 };           /* limits of one request beyond which its plan takes memory from the heap */
+
+/* One cell that a request touches. */
+struct plan_entry {
+    const struct bound_rule *rule;
+    const struct bound_limit *limit;
+    struct window window;
+    struct cells_ask ask;
+    struct cells_look look;
+    struct cells_taken taken;
+    bool fits;
+    struct limit_state state;        /* after the decision: what is reported */
+};
+
+/* The cells that one request touches, in file order. */
+struct plan {
+    struct plan_entry *entries;
+    size_t count;
+    const struct weir_request *request;
+    int64_t now_us;
+};
+
+/* Works out the plan. Entries are written to `room` (of `cap`); false: more than that are needed, *ret_needed. */
+bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
+               struct plan_entry *room, size_t cap, size_t *ret_needed);
+/* Decides on it, charging if the request passes and is no peek. */
+void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
+
+#endif

@@ -1,0 +1,94 @@
+#include "engine/hazard.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* Slots are never freed: a thread that ends leaves its own to the next one. They are as many as threads have ever decided at
+ * the same time. */
+struct slot {
+    _Alignas(64) void *ptr;
+    bool taken;
+    struct slot *next;
+};
+
+static struct slot first_slot;
+static struct slot *slots = &first_slot;
+static _Thread_local struct slot *mine;
+static pthread_key_t slot_key;
+static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+
+static void leave_slot(void *ptr)
+{
+    struct slot *slot = ptr;
+    __atomic_store_n(&slot->ptr, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&slot->taken, false, __ATOMIC_RELEASE);
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&slot_key, leave_slot) != 0)
+        abort();
+}
+
+static bool claim(struct slot *slot)
+{
+    bool was = false;
+    return __atomic_compare_exchange_n(&slot->taken, &was, true, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static struct slot *new_slot(void)
+{
+    struct slot *slot = aligned_alloc(_Alignof(struct slot), sizeof *slot);
+    if (!slot)
+        return NULL;
+    *slot = (struct slot){ .taken = true, .next = __atomic_load_n(&slots, __ATOMIC_ACQUIRE) };
+    while (!__atomic_compare_exchange_n(&slots, &slot->next, slot, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        ;
+    return slot;
+}
+
+static __attribute__((noinline)) struct slot *own_slot(void)
+{
+    pthread_once(&slot_once, make_key);
+    struct slot *slot = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
+    while (slot && !claim(slot))
+        slot = slot->next;
+    if (!slot)
+        slot = new_slot();
+    if (slot && pthread_setspecific(slot_key, slot) != 0) {
+        leave_slot(slot);
+        return NULL;
+    }
+    mine = slot;
+    return slot;
+}
+
+void *hazard_acquire(void *const *shared)
+{
+    struct slot *slot = mine;
+    if (__builtin_expect(!slot, 0) && !(slot = own_slot()))
+        return NULL;
+    void *ptr = __atomic_load_n(shared, __ATOMIC_ACQUIRE);
+    for (;;) {
+        /* In one order for all: whoever frees what was here looks at the slots after the exchange of *shared. */
+        __atomic_store_n(&slot->ptr, ptr, __ATOMIC_SEQ_CST);
+        void *again = __atomic_load_n(shared, __ATOMIC_SEQ_CST);
+        if (__builtin_expect(again == ptr, 1))
+            return ptr;
+        ptr = again;
+    }
+}
+
+void hazard_release(void)
+{
+    __atomic_store_n(&mine->ptr, NULL, __ATOMIC_RELEASE);
+}
+
+bool hazard_held(const void *ptr)
+{
+    for (struct slot *slot = __atomic_load_n(&slots, __ATOMIC_ACQUIRE); slot; slot = slot->next)
+        if (__atomic_load_n(&slot->ptr, __ATOMIC_SEQ_CST) == ptr)
+            return true;
+    return false;
+}

@@ -1,0 +1,15 @@
+/* Using something that may be replaced at any moment, without a lock: a thread says in a slot of its own what it is looking
+ * at, and who replaces it frees the old one only when no slot names it. A thread looks at one thing at a time. */
+#ifndef ENGINE_HAZARD_H
+#define ENGINE_HAZARD_H
+
+#include <stdbool.h>
+
+/* What *shared points to, safe from being freed until hazard_release. NULL: no slot could be had (out of memory). */
+void *hazard_acquire(void *const *shared);
+void hazard_release(void);
+
+/* Is anybody looking at it? Only of use once it cannot be reached any more. */
+bool hazard_held(const void *ptr);
+
+#endif

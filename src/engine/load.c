@@ -1,0 +1,251 @@
+/* Where the handle's rules come from: text, a file, and the file again when it has changed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "engine/weir.h"
+
+/* A file that was written to this recently may not be whole yet. */
+enum { SETTLE_MS = 20 };
+
+/* ---- reading ---- */
+
+static int errors_of(const struct rules_report *report, sv name, struct weir_error *error)
+{
+    struct buf text;
+    buf_init(&text, (size_t)RULES_ERRORS_MAX * 1024);
+    rules_report_print(report, name, false, &text);
+    sv all = sv_trim(buf_sv(&text));
+    size_t room = WEIR_ERROR_MAX - 40;
+    if (all.len <= room) {
+        err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
+    } else {
+        /* Whole lines only. */
+        while (room > 0 && all.ptr[room] != '\n')
+            room--;
+        err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)room, all.ptr, report->error_count);
+    }
+    buf_done(&text);
+    return WEIR_E_RULES;
+}
+
+/* Reads text. Errors: `last` NULL, nothing is given; else the bad rules stand as they were in `last`, and *ret is given
+ * with the error. */
+static int read_text(sv text, sv name, const struct rules *base, const struct rules *last, struct rules **ret,
+                     struct weir_error *error)
+{
+    struct rules_report report;
+    bool list = base && sv_starts(sv_trim(text), SV("["));
+    struct rules *rules = list ? rules_read_list(text, base, &report) : rules_read(text, &report);
+    *ret = NULL;
+    int r = 0;
+    if (!rules)
+        r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    else if (report.error_count)
+        r = errors_of(&report, name, error);
+    if (r == 0 || (r == WEIR_E_RULES && last && !report.unreadable && rules_keep_last_good(rules, &report, last) == 0))
+        *ret = rules;
+    else
+        rules_free(rules);
+    rules_report_done(&report);
+    return r;
+}
+
+int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error)
+{
+    struct rules *rules;
+    int r = read_text(text, SV("rules"), base, NULL, &rules, error);
+    if (r == 0)
+        *ret = rules;
+    return r;
+}
+
+static int64_t to_ns(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static struct file_version version_of(const struct stat *st)
+{
+    return (struct file_version){ st->st_dev, st->st_ino, (uint64_t)st->st_size, to_ns(st->st_mtim), to_ns(st->st_ctim) };
+}
+
+static int read_bytes(int fd, struct buf *out)
+{
+    char chunk[65536];
+    ssize_t n;
+    while ((n = read(fd, chunk, sizeof chunk)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        buf_add(out, sv_of(chunk, (size_t)n));
+        if (out->failed)
+            return -EFBIG;
+    }
+    return 0;
+}
+
+/* The file's bytes and the version that they are of. */
+static int read_file(const char *path, struct buf *out, struct file_version *ret_version, struct weir_error *error)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int no = fd < 0 ? -errno : 0;
+    if (no == 0 && fstat(fd, &st) < 0)
+        no = -errno;
+    if (no == 0)
+        no = read_bytes(fd, out);
+    if (fd >= 0)
+        close(fd);
+    if (no == -EFBIG)
+        return err_set(error, WEIR_E_RULES, "%s: larger than %d MiB", path, RULES_BYTES_MAX >> 20);
+    if (no < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", path, strerror(-no));
+    *ret_version = version_of(&st);
+    return 0;
+}
+
+/* Remembers the version even if it is bad, so that it is complained about once. */
+static int load_file(struct weir *weir, const struct rules *last, struct rules **ret, struct weir_error *error)
+{
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    *ret = NULL;
+    int r = read_file(weir->rules_file, &text, &weir->file, error);
+    if (r == 0)
+        r = read_text(buf_sv(&text), weir_str(weir->rules_file), NULL, last, ret, error);
+    buf_done(&text);
+    return r;
+}
+
+int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error)
+{
+    struct rules *rules;
+    int r = load_file(weir, NULL, &rules, error);
+    if (r == 0)
+        *ret = rules;
+    return r;
+}
+
+/* ---- changing ---- */
+
+int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error)
+{
+    struct rules *rules;
+    pthread_mutex_lock(&weir->lock);
+    int r = weir_read_text(sv_of(text, len), ruleset_rules(weir->current->ruleset), &rules, error);
+    if (r == 0)
+        r = weir_install(weir, rules, error);
+    pthread_mutex_unlock(&weir->lock);
+    return r;
+}
+
+/* 1: changed, and old enough to be whole. */
+static bool file_changed(const struct weir *weir, const struct stat *st)
+{
+    struct file_version now = version_of(st);
+    if (memcmp(&now, &weir->file, sizeof now) == 0)
+        return false;
+    int64_t age_ms = clock_now_us() / US_PER_MS - now.modified_ns / 1000000;
+    return age_ms < 0 || age_ms >= SETTLE_MS;
+}
+
+static int missing(struct weir *weir, struct weir_error *error)
+{
+    struct file_version none = { 0 };
+    bool known = memcmp(&weir->file, &none, sizeof none) == 0;
+    weir->file = none;
+    weir->rules_bad = true;
+    if (known)
+        return 0;
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; the last good rules stay in force", weir->rules_file,
+                   strerror(errno));
+}
+
+static int poll_locked(struct weir *weir, struct weir_error *error)
+{
+    struct stat st;
+    weir_free_retired(weir);
+    if (stat(weir->rules_file, &st) < 0)
+        return missing(weir, error);
+    if (!file_changed(weir, &st))
+        return 0;
+    struct rules *rules;
+    int r = load_file(weir, ruleset_rules(weir->current->ruleset), &rules, error);
+    if (rules) {
+        int installed = weir_install(weir, rules, r < 0 ? NULL : error);
+        r = r < 0 ? r : installed;
+    }
+    weir->rules_bad = r < 0;
+    return r < 0 ? r : 1;
+}
+
+int weir_poll(struct weir *weir, struct weir_error *error)
+{
+    if (!weir->rules_file)
+        return 0;
+    struct weir_error own = { .code = WEIR_OK };
+    pthread_mutex_lock(&weir->lock);
+    int r = poll_locked(weir, &own);
+    pthread_mutex_unlock(&weir->lock);
+    if (r != 0 && weir->options.on_rules)
+        weir->options.on_rules(&own, weir->options.on_rules_data);
+    if (error && r < 0)
+        *error = own;
+    return r;
+}
+
+/* ---- the watcher ---- */
+
+static void *watch(void *ptr)
+{
+    struct weir *weir = ptr;
+    pthread_mutex_lock(&weir->watch_lock);
+    while (!weir->stopping) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t ns = to_ns(until) + (int64_t)weir->options.watch_ms * 1000000;
+        until = (struct timespec){ ns / 1000000000, ns % 1000000000 };
+        pthread_cond_timedwait(&weir->watch_stop, &weir->watch_lock, &until);
+        if (weir->stopping)
+            break;
+        pthread_mutex_unlock(&weir->watch_lock);
+        weir_poll(weir, NULL);
+        pthread_mutex_lock(&weir->watch_lock);
+    }
+    pthread_mutex_unlock(&weir->watch_lock);
+    return NULL;
+}
+
+int weir_watch_start(struct weir *weir, struct weir_error *error)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&weir->watch_stop, &attributes);
+    pthread_condattr_destroy(&attributes);
+    int no = pthread_create(&weir->watcher, NULL, watch, weir);
+    if (no != 0) {
+        pthread_cond_destroy(&weir->watch_stop);
+        return err_set(error, WEIR_E_SYSTEM, "no thread for watching the rules file: %s", strerror(no));
+    }
+    weir->watching = true;
+    return 0;
+}
+
+void weir_watch_stop(struct weir *weir)
+{
+    if (!weir->watching)
+        return;
+    pthread_mutex_lock(&weir->watch_lock);
+    weir->stopping = true;
+    pthread_cond_signal(&weir->watch_stop);
+    pthread_mutex_unlock(&weir->watch_lock);
+    pthread_join(weir->watcher, NULL);
+    pthread_cond_destroy(&weir->watch_stop);
+}

@@ -1,0 +1,356 @@
+/* The public API: open, decide, reset. */
+#include "engine/weir.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "engine/hazard.h"
+#include "version.h"
+
+int weir_abi_version(void)
+{
+    return WEIR_ABI_VERSION;
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}
+
+int64_t weir_now_us(void)
+{
+    return clock_now_us();
+}
+
+/* ---- open and close ---- */
+
+void weir_free_retired(struct weir *weir)
+{
+    struct bound **link = &weir->retired;
+    while (*link) {
+        struct bound *bound = *link;
+        if (hazard_held(bound)) {
+            link = &bound->next_retired;
+            continue;
+        }
+        *link = bound->next_retired;
+        bound_free(bound);
+    }
+}
+
+int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error)
+{
+    struct ruleset *ruleset;
+    struct bound *fresh;
+    int r = ruleset_new(&ruleset, rules, error);
+    if (r < 0)
+        return r;
+    bool wants_user = ruleset_wants_user(ruleset);
+    r = bound_new(&fresh, ruleset, weir->cells, error);
+    if (r < 0)
+        return r;
+    fresh->version = ++weir->version;
+    struct bound *old = __atomic_exchange_n(&weir->current, fresh, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&weir->wants_user, wants_user, __ATOMIC_RELAXED);
+    if (old) {
+        old->next_retired = weir->retired;
+        weir->retired = old;
+    }
+    weir_free_retired(weir);
+    return 0;
+}
+
+static int check_options(const struct weir_options *o, struct weir_error *error)
+{
+    if (!o || o->size < offsetof(struct weir_options, rules_text) || o->size > sizeof *o)
+        return err_set(error, WEIR_E_INVALID, "options.size must be sizeof(struct weir_options)");
+    return 0;
+}
+
+static int check_given(const struct weir_options *o, struct weir_error *error)
+{
+    if (!o->rules_file == !o->rules_text)
+        return err_set(error, WEIR_E_INVALID, "give either options.rules_file or options.rules_text");
+    if (o->cells_keys && o->cells_bytes)
+        return err_set(error, WEIR_E_INVALID, "give the size of the cells in keys or in bytes, not both");
+    if (o->watch_ms && !o->rules_file)
+        return err_set(error, WEIR_E_INVALID, "options.watch_ms watches a rules_file, and there is none");
+    return 0;
+}
+
+static int load_rules(struct weir *weir, struct weir_error *error)
+{
+    struct rules *rules;
+    const struct weir_options *o = &weir->options;
+    int r;
+    if (o->rules_file) {
+        weir->rules_file = strdup(o->rules_file);
+        if (!weir->rules_file)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        r = weir_read_file(weir, &rules, error);
+    } else {
+        size_t len = o->rules_text_len ? o->rules_text_len : strlen(o->rules_text);
+        r = weir_read_text(sv_of(o->rules_text, len), NULL, &rules, error);
+    }
+    return r < 0 ? r : weir_install(weir, rules, error);
+}
+
+int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+{
+    int r = check_options(options, error);
+    if (r < 0)
+        return r;
+    struct weir *weir = calloc(1, sizeof *weir);
+    if (!weir)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    memcpy(&weir->options, options, options->size);
+    pthread_mutex_init(&weir->lock, NULL);
+    pthread_mutex_init(&weir->watch_lock, NULL);
+    const struct weir_options *o = &weir->options;
+    r = check_given(o, error);
+    if (r == 0)
+        r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    if (r == 0)
+        r = load_rules(weir, error);
+    if (r == 0 && o->watch_ms)
+        r = weir_watch_start(weir, error);
+    if (r < 0) {
+        weir_close(weir);
+        return r;
+    }
+    *ret = weir;
+    return 0;
+}
+
+void weir_close(struct weir *weir)
+{
+    if (!weir)
+        return;
+    weir_watch_stop(weir);
+    weir_free_retired(weir);
+    bound_free(weir->current);
+    cells_close(weir->cells);
+    pthread_mutex_destroy(&weir->lock);
+    pthread_mutex_destroy(&weir->watch_lock);
+    free(weir->rules_file);
+    free(weir);
+}
+
+/* ---- decide ---- */
+
+static void refuse_unjudged(struct weir_verdict *v)
+{
+    v->allowed = false;
+    v->applied = false;
+    v->status = 503;
+    v->retry_after_ms = 0;
+    v->shadow_count = 0;
+    v->rule[0] = v->limit[0] = '\0';
+}
+
+/* The user, asked for where the caller left it out. Nothing is held meanwhile: the callback may do what it likes. */
+static sv user_of(const struct weir *weir, const struct weir_request *request, char *buf, size_t cap)
+{
+    if (request->user.len || !weir->options.user_id || !__atomic_load_n(&weir->wants_user, __ATOMIC_RELAXED))
+        return request->user;
+    size_t len = weir->options.user_id(request, buf, cap, weir->options.user_id_data);
+    return sv_of(buf, len < cap ? len : cap);
+}
+
+enum { USER_MAX = 512 };
+
+/* A plan of more cells than fit on the stack. */
+static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request, sv user,
+                                                  int64_t now_us, size_t needed, struct weir_verdict *ret)
+{
+    struct plan plan;
+    for (;;) {
+        size_t cap = needed;
+        struct plan_entry *room = malloc(cap * sizeof *room);
+        if (!room) {
+            refuse_unjudged(ret);
+            return WEIR_E_NO_MEMORY;
+        }
+        bool made = plan_make(&plan, bound, request, user, now_us, room, cap, &needed);
+        if (made)
+            plan_decide(&plan, bound, ret);
+        free(room);
+        if (made)
+            return 0;
+    }
+}
+
+static inline int decide_one(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
+                             struct weir_verdict *ret)
+{
+    struct plan_entry room[PLAN_INLINE];
+    struct plan plan;
+    size_t needed;
+    if (__builtin_expect(!plan_make(&plan, bound, request, user, now_us, room, PLAN_INLINE, &needed), 0))
+        return decide_large(bound, request, user, now_us, needed, ret);
+    plan_decide(&plan, bound, ret);
+    return 0;
+}
+
+int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
+{
+    char user_buf[USER_MAX];
+    if (!clock_valid(now_us)) {
+        refuse_unjudged(ret_verdict);
+        return WEIR_E_INVALID;
+    }
+    sv user = user_of(weir, request, user_buf, sizeof user_buf);
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound) {
+        refuse_unjudged(ret_verdict);
+        return WEIR_E_NO_MEMORY;
+    }
+    int r = decide_one(bound, request, user, now_us, ret_verdict);
+    hazard_release();
+    return r;
+}
+
+/* ---- batches ---- */
+
+enum { BATCH = 16, BATCH_ROOM = 64 };
+
+/* Plans as many requests as there is room for, which starts loading their cells; then decides them. Returns how many. */
+static size_t decide_some(const struct bound *bound, const struct weir_request *requests, size_t count, int64_t now_us,
+                          struct weir_verdict *ret)
+{
+    struct plan_entry room[BATCH_ROOM];
+    struct plan plans[BATCH];
+    size_t used = 0, n = 0, needed;
+    while (n < count && n < BATCH &&
+           plan_make(&plans[n], bound, &requests[n], requests[n].user, now_us, room + used, BATCH_ROOM - used, &needed))
+        used += plans[n++].count;
+    for (size_t i = 0; i < n; i++)
+        plan_decide(&plans[i], bound, &ret[i]);
+    return n;
+}
+
+static int check_each(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
+                      struct weir_verdict *ret)
+{
+    int result = 0;
+    for (size_t i = 0; i < count; i++) {
+        int r = weir_check(weir, &requests[i], now_us, &ret[i]);
+        result = r < 0 ? r : result;
+    }
+    return result;
+}
+
+int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
+                     struct weir_verdict *ret_verdicts)
+{
+    /* With a getter each has to ask for its user first, which may take any time: nothing to overlap. */
+    const struct bound *bound = NULL;
+    if (!clock_valid(now_us) || weir->options.user_id || !(bound = hazard_acquire((void *const *)&weir->current)))
+        return check_each(weir, requests, count, now_us, ret_verdicts);
+    int result = 0;
+    for (size_t done = 0; done < count;) {
+        size_t n = decide_some(bound, requests + done, count - done, now_us, ret_verdicts + done);
+        if (n == 0) {
+            int r = decide_one(bound, &requests[done], requests[done].user, now_us, &ret_verdicts[done]);
+            result = r < 0 ? r : result;
+            n = 1;
+        }
+        done += n;
+    }
+    hazard_release();
+    return result;
+}
+
+/* ---- reset ---- */
+
+/* A request that has just these values, so that they are spelled as those of any other request. */
+static void request_by(struct weir_request *ret, struct weir_header *headers, const struct rule *rule,
+                       const struct weir_str *by)
+{
+    *ret = (struct weir_request){ .headers = headers };
+    for (size_t i = 0; i < rule->by_count; i++) {
+        struct weir_str *field[] = { [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path, [ATTR_HOST] = &ret->host,
+                                     [ATTR_IP] = &ret->ip,         [ATTR_USER] = &ret->user, [ATTR_EVENT] = &ret->event,
+                                     [ATTR_KEY] = &ret->key,       [ATTR_ROUTE] = &ret->path };
+        if (rule->by[i].attribute == ATTR_HEADER)
+            headers[ret->header_count++] = (struct weir_header){ rule->by[i].header, by[i] };
+        else
+            *field[rule->by[i].attribute] = by[i];
+    }
+}
+
+static int reset_in(const struct bound *bound, const char *rule_id, const struct weir_str *by, size_t by_count,
+                    struct weir_error *error)
+{
+    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+    if (!rule)
+        return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
+    if (by_count != rule->rule->by_count)
+        return err_set(error, WEIR_E_INVALID, "rule %s counts by %zu attributes, but %zu values were given", rule_id,
+                       rule->rule->by_count, by_count);
+    struct weir_request request;
+    struct weir_header headers[RULE_BY_MAX];
+    struct facts facts;
+    request_by(&request, headers, rule->rule, by);
+    facts_init(&facts, bound->ruleset, &request, request.user);
+    uint64_t subject = subject_hash(bound, rule, &facts);
+    for (size_t i = 0; i < rule->rule->limit_count; i++)
+        cells_forget(bound->cells, cell_key(bound, &rule->limits[i], subject));
+    return 0;
+}
+
+int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    int r = reset_in(bound, rule_id, by, by_count, error);
+    hazard_release();
+    return r;
+}
+
+void weir_status(struct weir *weir, struct weir_status *ret)
+{
+    struct cells_stats stats = cells_stats(weir->cells);
+    *ret = (struct weir_status){ .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops,
+                                 .drops_at_limit = stats.drops_at_limit };
+    pthread_mutex_lock(&weir->lock);
+    ret->rules = ruleset_rules(weir->current->ruleset)->rule_count;
+    ret->rules_bad = weir->rules_bad;
+    pthread_mutex_unlock(&weir->lock);
+}
+
+/* ---- the guard ---- */
+
+static _Thread_local struct weir_verdict last_verdict;
+static _Thread_local int last_detected;
+
+static int detect(struct weir *weir, const char *event, const char *key)
+{
+    struct weir_request request = { .event = weir_str(event), .key = weir_str(key), .cost = 1 };
+    if (sv_blank(request.event) || sv_blank(request.key)) {
+        refuse_unjudged(&last_verdict);
+        return WEIR_E_BLANK;
+    }
+    int r = weir_check(weir, &request, clock_now_us(), &last_verdict);
+    if (r < 0)
+        return r;
+    if (!last_verdict.applied && last_verdict.allowed)
+        return WEIR_NO_RULE;
+    return last_verdict.allowed ? WEIR_ALLOWED : WEIR_REFUSED;
+}
+
+int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict)
+{
+    last_detected = detect(weir, event, key);
+    if (ret_verdict)
+        *ret_verdict = last_verdict;
+    return last_detected;
+}
+
+const struct weir_verdict *weir_last(int *ret_detected)
+{
+    if (ret_detected)
+        *ret_detected = last_detected;
+    return &last_verdict;
+}

@@ -1,0 +1,47 @@
+/* The handle behind the public API: rules that are swapped whole, and the table they count in. */
+#ifndef ENGINE_WEIR_H
+#define ENGINE_WEIR_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+
+/* What tells one version of a file from the next. */
+struct file_version {
+    uint64_t device, inode, bytes;
+    int64_t modified_ns, changed_ns;
+};
+
+struct weir {
+    struct bound *current;           /* swapped whole; readers take it through hazard_acquire */
+    struct cells *cells;
+    bool wants_user;
+    struct weir_options options;     /* its strings are not kept, but for … */
+    char *rules_file;                /* … this one */
+
+    /* Below: changed under `lock`, by whoever changes rules. */
+    pthread_mutex_t lock;
+    struct bound *retired;           /* replaced, but perhaps still in use */
+    uint64_t version;
+    struct file_version file;        /* last read */
+    bool rules_bad;
+
+    pthread_t watcher;
+    bool watching;
+    pthread_mutex_t watch_lock;
+    pthread_cond_t watch_stop;
+    bool stopping;
+};
+
+/* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
+int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
+void weir_free_retired(struct weir *weir);
+
+/* The file's rules, all of them good, or an error that names every bad one. */
+int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error);
+int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error);
+
+int weir_watch_start(struct weir *weir, struct weir_error *error);
+void weir_watch_stop(struct weir *weir);
+
+#endif
