@@ -1,33 +1,13 @@
 /* From rules to a ruleset, and from a request to the rules that apply to it.
  *
- * A ruleset is immutable and owns its rules. Matching allocates nothing. */
+ * A ruleset is immutable and owns its rules. Matching allocates nothing and may be done by any number of threads at once.
+ * src/match/README.md says how paths are normalised and how rules are found. */
 #ifndef MATCH_MATCH_H
 #define MATCH_MATCH_H
 
-#include "base/regex.h"
+#include "base/ip.h"
+#include "match/path.h"
 #include "rules/rules.h"
-
-/* A longer path is cut here, counts as a match for every regex, and its rest is not looked at. */
-enum { FACTS_PATH_MAX = 8192, FACTS_HOST_MAX = 255 };
-
-/* What a request says, worked out once: the normalised path, the client's address, the host without its port. */
-struct facts {
-    const struct weir_request *request;
-    sv user;                         /* the request's, or what the getter gave; set by the caller of facts_init */
-    sv path;                         /* normalised; empty if the request has none */
-    bool path_cut;
-    sv host;                         /* in lower case, without a port */
-    sv method;                       /* as sent: methods are case-sensitive */
-    bool has_ip;
-    struct ip ip;                    /* the client's address, whole: for CIDRs */
-    sv ip_text;                      /* the subject of `by: ip`: IPv6 masked to settings.ipv6_prefix ("2001:db8:1:2::/64") */
-    sv route;                        /* made on first use by facts_attribute */
-    bool route_made;
-    char path_buf[FACTS_PATH_MAX];
-    char route_buf[FACTS_PATH_MAX];
-    char host_buf[FACTS_HOST_MAX];
-    char ip_buf[IP_TEXT_MAX + 4];
-};
 
 struct ruleset;
 
@@ -35,18 +15,53 @@ struct ruleset;
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error);
 void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
-bool ruleset_wants_user(const struct ruleset *ruleset);          /* some rule counts by user or excepts one */
+bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off counts by user or excepts one */
 
-/* request and user must outlive facts. */
+enum { FACTS_HOST_MAX = 255 };
+
+/* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
+ * Some 17 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
+struct facts {
+    const struct ruleset *ruleset;
+    const struct weir_request *request;
+    sv user;
+    unsigned made; /* which of the following are */
+    bool path_cut;
+    bool has_ip;
+    sv path;
+    sv host;
+    sv ip_text;
+    sv route;
+    struct ip ip;
+    struct path_segments segments;
+    char ip_buf[IP_TEXT_MAX + 4];
+    char host_buf[FACTS_HOST_MAX];
+    char path_buf[PATH_BYTES_MAX];
+    char route_buf[PATH_BYTES_MAX];
+};
+
+/* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
+
+/* Normalised, without the prefix that settings.strip_prefixes takes off; empty if the request has none. */
+sv facts_path(struct facts *facts);
+/* facts_path was longer than PATH_BYTES_MAX and stops there: every regex counts as a match. */
+bool facts_path_cut(struct facts *facts);
+sv facts_route(struct facts *facts);            /* the path with every id segment as `#` */
+sv facts_host(struct facts *facts);             /* in lower case, without port and final dot */
+const struct ip *facts_ip(struct facts *facts); /* the client's address, whole; NULL: there is none */
+/* The subject of `by: ip`: IPv6 by settings.ipv6_prefix ("2001:db8:1:2::/64"). */
+sv facts_ip_text(struct facts *facts);
+/* The first value of a header that is not empty. */
+sv facts_header(struct facts *facts, sv lower_case_name);
 /* The value of one attribute; empty if the request has none. */
-sv facts_attribute(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by);
+sv facts_attribute(struct facts *facts, const struct rule_by *by);
 
 /* Indexes of the rules that apply, rising (file order); at most `cap` are written, the number that apply is returned.
  * Applies: not off, not expired, all conditions hold, no exception, and every `by` attribute is there. */
 size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap);
 
-/* The same for one rule, slowly, with the reason: for people, and to test the index against. */
+/* The same for one rule, slowly and by other code, with the reason: for people, and to test the index against. */
 enum match_reason {
     MATCH_YES,
     MATCH_OFF,
@@ -55,19 +70,12 @@ enum match_reason {
     MATCH_METHOD,
     MATCH_HOST,
     MATCH_PATH,
-    MATCH_HEADER,        /* detail: the header's name */
-    MATCH_EXCEPT_IP,
-    MATCH_EXCEPT_USER,
-    MATCH_NO_ATTRIBUTE,  /* detail: the attribute of `by` that is missing */
+    MATCH_HEADER,       /* detail: the header's name */
+    MATCH_EXCEPT_IP,    /* detail: "settings" if it is excepted there, for all rules */
+    MATCH_EXCEPT_USER,  /* detail: the same */
+    MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header its name */
 };
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,
                                   sv *ret_detail);
-
-/* Normalises a path as section "Paths" of docs/rules.md says. out has room for cap bytes; returns what was written. *ret_cut:
- * the path was longer than that. */
-sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut);
-
-/* The client's address as `trusted_proxies` has it: from ip, or from peer and X-Forwarded-For. False: there is none. */
-bool client_address(const struct weir_request *request, const struct cidr *trusted, size_t trusted_count, struct ip *ret);
 
 #endif

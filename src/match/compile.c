@@ -1,0 +1,397 @@
+/* Rules become a ruleset.
+ *
+ * A request finds its rules through lists: those of its event, of its host, of every template that its path matches, and of
+ * the rules that none of these can find. Each rule stands under one kind of index only, the most selective that it offers:
+ * the one in which the fewest other rules have the same event, template or host. A thousand rules for one event that differ
+ * in their paths are found by path, a thousand tenants' rules for "/login" by host. What the index implies is not looked at
+ * again (compiled_rule.checks). */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "match/ruleset.h"
+
+/* Spaces of the builder's own table. */
+enum { COUNT_EVENT, COUNT_HOST, COUNT_TEMPLATE, KNOWN_REGEX };
+
+struct listed {
+    uint32_t list, rule;
+};
+
+struct builder {
+    struct ruleset *ruleset;
+    struct table known; /* how many rules have an event, host, template; numbers of regexes */
+    size_t regex_cap;
+    uint32_t list_count;
+    struct listed *listed;
+    size_t listed_count, listed_cap;
+    struct weir_error *error;
+};
+
+static int no_memory(struct builder *b)
+{
+    return err_set(b->error, WEIR_E_NO_MEMORY, "no memory for a set of %zu rules", b->ruleset->rules->rule_count);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const sv *x = a, *y = b;
+    if (x->len != y->len)
+        return x->len < y->len ? -1 : 1;
+    return x->len ? memcmp(x->ptr, y->ptr, x->len) : 0;
+}
+
+bool names_have(const struct names *names, sv name)
+{
+    return names->count > 0 && bsearch(&name, names->sorted, names->count, sizeof name, compare_names) != NULL;
+}
+
+static bool compile_except(struct compiled_except *except, struct arena *arena, const struct rule_except *from)
+{
+    if (!networks_init(&except->ips, arena, from->ips, from->ip_count))
+        return false;
+    except->users = (struct names){ ARENA_ARRAY(arena, sv, from->user_count), from->user_count };
+    if (!except->users.sorted)
+        return false;
+    if (from->user_count > 0) {
+        memcpy(except->users.sorted, from->users, from->user_count * sizeof(sv));
+        qsort(except->users.sorted, from->user_count, sizeof(sv), compare_names);
+    }
+    return true;
+}
+
+static int compile_ids(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    const struct settings *settings = &ruleset->rules->settings;
+    struct ids *ids = &ruleset->ids;
+    if (!settings->ids)
+        return 0;
+    ids->custom = true;
+    ids->regexes = ARENA_ARRAY(&ruleset->arena, struct regex *, settings->id_count);
+    if (!ids->regexes)
+        return no_memory(b);
+    for (; ids->count < settings->id_count; ids->count++) {
+        char why[200];
+        int r = regex_new(&ids->regexes[ids->count], settings->ids[ids->count], settings->ignore_case, why, sizeof why);
+        if (r < 0)
+            return err_set(b->error, r == WEIR_E_NO_MEMORY ? r : WEIR_E_RULES, "settings: ids: the regex `%.*s`: %s",
+                           SV_FMT(settings->ids[ids->count]), why);
+    }
+    return 0;
+}
+
+static int compile_settings(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    const struct settings *settings = &ruleset->rules->settings;
+    struct arena *arena = &ruleset->arena;
+    ruleset->strip_prefixes = ARENA_ARRAY(arena, sv, settings->strip_prefix_count);
+    if (!ruleset->strip_prefixes ||
+        !networks_init(&ruleset->trusted, arena, settings->trusted_proxies, settings->trusted_proxy_count) ||
+        !compile_except(&ruleset->except, arena, &settings->except))
+        return no_memory(b);
+    ruleset->has_except = settings->except.ip_count > 0 || settings->except.user_count > 0;
+    ruleset->wants_user = settings->except.user_count > 0;
+    for (size_t i = 0; i < settings->strip_prefix_count; i++) {
+        char out[PATH_BYTES_MAX];
+        bool cut;
+        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &cut);
+        ruleset->strip_prefixes[i] = arena_copy(arena, prefix);
+        if (!ruleset->strip_prefixes[i].ptr)
+            return no_memory(b);
+    }
+    return compile_ids(b);
+}
+
+/* The number of a regex; the same text is compiled once. */
+static int compile_regex(struct builder *b, const struct rule *rule, sv text, uint32_t *ret)
+{
+    struct ruleset *ruleset = b->ruleset;
+    size_t count = ruleset->regex_count;
+    uint32_t *number = table_put(&b->known, KNOWN_REGEX, text, (uint32_t)count);
+    if (!number)
+        return no_memory(b);
+    *ret = *number;
+    if (*number < count)
+        return 0;
+    if (count == RULESET_REGEX_MAX)
+        return err_set(b->error, WEIR_E_RULES, "rule %.*s: more than %d different regexes; use path templates instead",
+                       SV_FMT(rule->id), RULESET_REGEX_MAX);
+    if (count == b->regex_cap) {
+        size_t cap = count ? count * 2 : 16;
+        struct regex **regexes = realloc(ruleset->regexes, cap * sizeof *regexes);
+        if (!regexes)
+            return no_memory(b);
+        ruleset->regexes = regexes;
+        b->regex_cap = cap;
+    }
+    char why[200];
+    int r = regex_new(&ruleset->regexes[count], text, ruleset->rules->settings.ignore_case, why, sizeof why);
+    if (r < 0)
+        return err_set(b->error, r == WEIR_E_NO_MEMORY ? r : WEIR_E_RULES, "rule %.*s: path: the regex `%.*s`: %s",
+                       SV_FMT(rule->id), SV_FMT(text), why);
+    ruleset->regex_count++;
+    return 0;
+}
+
+static int compile_template(struct builder *b, const struct rule *rule, sv text, sv *ret)
+{
+    switch (template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, ret)) {
+    case TEMPLATE_OK:
+        return 0;
+    case TEMPLATE_NO_MEMORY:
+        return no_memory(b);
+    case TEMPLATE_TOO_DEEP:
+        return err_set(b->error, WEIR_E_RULES,
+                       "rule %.*s: path: `%.*s` has more than %d segments; use a final `*` or a regex", SV_FMT(rule->id),
+                       SV_FMT(text), PATH_SEGMENTS_MAX);
+    case TEMPLATE_STAR_INSIDE:
+        break;
+    }
+    return err_set(b->error, WEIR_E_RULES, "rule %.*s: path: in `%.*s` a `*` stands before the end; use `{name}` there",
+                   SV_FMT(rule->id), SV_FMT(text));
+}
+
+static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+{
+    struct compiled_path *paths = ARENA_ARRAY(&b->ruleset->arena, struct compiled_path, rule->match.path_count);
+    if (!paths)
+        return no_memory(b);
+    for (size_t i = 0; i < rule->match.path_count; i++) {
+        const struct rule_path *path = &rule->match.paths[i];
+        paths[i].is_regex = path->is_regex;
+        int r = path->is_regex ? compile_regex(b, rule, path->text, &paths[i].regex)
+                               : compile_template(b, rule, path->text, &paths[i].template);
+        if (r < 0)
+            return r;
+    }
+    compiled->paths = paths;
+    compiled->path_count = (uint32_t)rule->match.path_count;
+    return 0;
+}
+
+static uint8_t checks_of(const struct rule *rule)
+{
+    unsigned checks = 0;
+    checks |= rule->match.event.len > 0 ? CHECK_EVENT : 0;
+    checks |= rule->match.method_count > 0 ? CHECK_METHOD : 0;
+    checks |= rule->match.host.len > 0 ? CHECK_HOST : 0;
+    checks |= rule->match.path_count > 0 ? CHECK_PATH : 0;
+    checks |= rule->match.header_count > 0 ? CHECK_HEADER : 0;
+    checks |= rule->except.ip_count > 0 ? CHECK_EXCEPT_IP : 0;
+    checks |= rule->except.user_count > 0 ? CHECK_EXCEPT_USER : 0;
+    return (uint8_t)checks;
+}
+
+static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+{
+    struct arena *arena = &b->ruleset->arena;
+    compiled->rule = rule;
+    compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
+    compiled->checks = compiled->all_checks = checks_of(rule);
+    for (size_t i = 0; i < rule->by_count; i++)
+        compiled->by |= (uint16_t)(1 << rule->by[i].attribute);
+    if (rule->mode != MODE_OFF && (compiled->by & 1 << ATTR_USER || rule->except.user_count > 0))
+        b->ruleset->wants_user = true;
+    if (compiled->checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER)) {
+        struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
+        if (!except || !compile_except(except, arena, &rule->except))
+            return no_memory(b);
+        compiled->except = except;
+    }
+    if (rule->match.host.len > 0) {
+        char out[FACTS_HOST_MAX];
+        compiled->host = arena_copy(arena, host_normalise(rule->match.host, out, sizeof out));
+        if (!compiled->host.ptr)
+            return no_memory(b);
+    }
+    return compile_paths(b, rule, compiled);
+}
+
+static bool templates_only(const struct compiled_rule *compiled)
+{
+    for (size_t i = 0; i < compiled->path_count; i++)
+        if (compiled->paths[i].is_regex)
+            return false;
+    return compiled->path_count > 0;
+}
+
+static bool count_one(struct builder *b, uint32_t space, sv text)
+{
+    uint32_t *count = table_put(&b->known, space, text, 0);
+    if (count)
+        ++*count;
+    return count;
+}
+
+static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
+{
+    if (compiled->all_checks & CHECK_EVENT && !count_one(b, COUNT_EVENT, compiled->rule->match.event))
+        return false;
+    if (compiled->all_checks & CHECK_HOST && !count_one(b, COUNT_HOST, compiled->host))
+        return false;
+    for (size_t i = 0; templates_only(compiled) && i < compiled->path_count; i++)
+        if (!count_one(b, COUNT_TEMPLATE, compiled->paths[i].template))
+            return false;
+    return true;
+}
+
+/* The check that the best index of a rule makes needless; 0: there is none. */
+static uint8_t choose_index(const struct builder *b, const struct compiled_rule *compiled)
+{
+    uint8_t best = 0;
+    uint32_t fewest = UINT32_MAX;
+    if (compiled->all_checks & CHECK_EVENT) {
+        best = CHECK_EVENT;
+        fewest = table_find(&b->known, COUNT_EVENT, compiled->rule->match.event);
+    }
+    if (templates_only(compiled)) {
+        uint32_t most = 0;
+        for (size_t i = 0; i < compiled->path_count; i++) {
+            uint32_t count = table_find(&b->known, COUNT_TEMPLATE, compiled->paths[i].template);
+            most = count > most ? count : most;
+        }
+        if (most < fewest) {
+            best = CHECK_PATH;
+            fewest = most;
+        }
+    }
+    if (compiled->all_checks & CHECK_HOST && table_find(&b->known, COUNT_HOST, compiled->host) < fewest)
+        best = CHECK_HOST;
+    return best;
+}
+
+/* Puts a rule on the list whose number is in *slot. */
+static bool enlist(struct builder *b, uint32_t *slot, uint32_t rule)
+{
+    if (!slot)
+        return false;
+    if (*slot == 0)
+        *slot = ++b->list_count;
+    if (b->listed_count == b->listed_cap) {
+        size_t cap = b->listed_cap ? b->listed_cap * 2 : 64;
+        struct listed *listed = realloc(b->listed, cap * sizeof *listed);
+        if (!listed)
+            return false;
+        b->listed = listed;
+        b->listed_cap = cap;
+    }
+    b->listed[b->listed_count++] = (struct listed){ *slot, rule };
+    return true;
+}
+
+static bool index_rule(struct builder *b, uint32_t rule)
+{
+    struct ruleset *ruleset = b->ruleset;
+    struct compiled_rule *compiled = &ruleset->compiled[rule];
+    uint8_t index = choose_index(b, compiled);
+    compiled->checks = compiled->all_checks & (uint8_t)~index;
+    if (index == CHECK_EVENT) {
+        ruleset->has_events = true;
+        return enlist(b, table_put(&ruleset->table, SPACE_EVENT, compiled->rule->match.event, 0), rule);
+    }
+    if (index == CHECK_HOST) {
+        ruleset->has_hosts = true;
+        return enlist(b, table_put(&ruleset->table, SPACE_HOST, compiled->host, 0), rule);
+    }
+    if (index == 0)
+        return enlist(b, &ruleset->always, rule);
+    for (size_t i = 0; i < compiled->path_count; i++)
+        if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
+            return false;
+    return true;
+}
+
+/* Rules were listed in their order, so each list comes out rising. */
+static bool fill_lists(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    ruleset->lists = ARENA_ARRAY(&ruleset->arena, struct rule_list, b->list_count + 1);
+    ruleset->pool = ARENA_ARRAY(&ruleset->arena, uint32_t, b->listed_count);
+    if (!ruleset->lists || !ruleset->pool)
+        return false;
+    for (size_t i = 0; i < b->listed_count; i++)
+        ruleset->lists[b->listed[i].list].count++;
+    uint32_t start = 0;
+    for (size_t i = 0; i <= b->list_count; i++) {
+        ruleset->lists[i].start = start;
+        start += ruleset->lists[i].count;
+        ruleset->lists[i].count = 0;
+    }
+    for (size_t i = 0; i < b->listed_count; i++) {
+        struct rule_list *list = &ruleset->lists[b->listed[i].list];
+        ruleset->pool[list->start + list->count++] = b->listed[i].rule;
+    }
+    return true;
+}
+
+static int compile(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    size_t count = ruleset->rules->rule_count;
+    int r = compile_settings(b);
+    if (r < 0)
+        return r;
+    ruleset->compiled = ARENA_ARRAY(&ruleset->arena, struct compiled_rule, count);
+    if (!ruleset->compiled)
+        return no_memory(b);
+    for (size_t i = 0; i < count; i++) {
+        const struct rule *rule = &ruleset->rules->rules[i];
+        r = compile_rule(b, rule, &ruleset->compiled[i]);
+        if (r < 0)
+            return r;
+        if (rule->mode != MODE_OFF && !count_rule(b, &ruleset->compiled[i]))
+            return no_memory(b);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (ruleset->rules->rules[i].mode != MODE_OFF && !index_rule(b, (uint32_t)i))
+            return no_memory(b);
+    return fill_lists(b) ? 0 : no_memory(b);
+}
+
+int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error)
+{
+    struct ruleset *ruleset = calloc(1, sizeof *ruleset);
+    if (!ruleset) {
+        rules_free(rules);
+        return err_set(error, WEIR_E_NO_MEMORY, "no memory for a set of rules");
+    }
+    ruleset->rules = rules;
+    struct builder b = { .ruleset = ruleset, .error = error };
+    int r = compile(&b);
+    table_done(&b.known);
+    free(b.listed);
+    if (r < 0) {
+        ruleset_free(ruleset);
+        return r;
+    }
+    *ret = ruleset;
+    return 0;
+}
+
+void ruleset_free(struct ruleset *ruleset)
+{
+    if (!ruleset)
+        return;
+    for (size_t i = 0; i < ruleset->ids.count; i++)
+        regex_free(ruleset->ids.regexes[i]);
+    for (size_t i = 0; i < ruleset->regex_count; i++)
+        regex_free(ruleset->regexes[i]);
+    free(ruleset->regexes);
+    table_done(&ruleset->table);
+    tree_done(&ruleset->tree);
+    arena_done(&ruleset->arena);
+    rules_free(ruleset->rules);
+    free(ruleset);
+}
+
+const struct rules *ruleset_rules(const struct ruleset *ruleset)
+{
+    return ruleset->rules;
+}
+
+bool ruleset_wants_user(const struct ruleset *ruleset)
+{
+    return ruleset->wants_user;
+}

@@ -1,0 +1,91 @@
+/* One rule at a time, by the rules as they were read: no index, no tree, no table. */
+#include "match/ruleset.h"
+
+static bool ip_listed(const struct rule_except *except, struct facts *facts)
+{
+    const struct ip *ip = except->ip_count > 0 ? facts_ip(facts) : NULL;
+    for (size_t i = 0; ip && i < except->ip_count; i++)
+        if (cidr_has(&except->ips[i], ip))
+            return true;
+    return false;
+}
+
+static bool user_listed(const struct rule_except *except, struct facts *facts)
+{
+    for (size_t i = 0; i < except->user_count; i++)
+        if (sv_eq(except->users[i], facts->user))
+            return true;
+    return false;
+}
+
+static bool some_path_matches(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
+{
+    sv path = facts_path(facts);
+    if (path.len == 0)
+        return false;
+    for (size_t i = 0; i < compiled->path_count; i++) {
+        const struct compiled_path *p = &compiled->paths[i];
+        if (!p->is_regex && template_matches(p->template, path, &facts->segments, &ruleset->ids))
+            return true;
+        if (p->is_regex && (facts_path_cut(facts) || regex_match(ruleset->regexes[p->regex], path) != REGEX_NO))
+            return true;
+    }
+    return false;
+}
+
+static enum match_reason explain_match(const struct ruleset *ruleset, const struct compiled_rule *compiled,
+                                       struct facts *facts, sv *detail)
+{
+    const struct rule_match *match = &compiled->rule->match;
+    const struct weir_request *request = facts->request;
+    if (match->event.len > 0 && !sv_eq(match->event, request->event))
+        return MATCH_EVENT;
+    size_t method = 0;
+    while (method < match->method_count && !sv_eq(match->methods[method], request->method))
+        method++;
+    if (match->method_count > 0 && method == match->method_count)
+        return MATCH_METHOD;
+    if (match->host.len > 0 && !sv_eq(compiled->host, facts_host(facts)))
+        return MATCH_HOST;
+    if (match->path_count > 0 && !some_path_matches(ruleset, compiled, facts))
+        return MATCH_PATH;
+    return headers_hold(match, request, detail) ? MATCH_YES : MATCH_HEADER;
+}
+
+static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,
+                                        sv *detail)
+{
+    const struct rule_except *lists[] = { &ruleset->rules->settings.except, &rule->except };
+    for (size_t i = 0; i < 2; i++) {
+        *detail = i == 0 ? SV("settings") : sv_of("", 0);
+        if (ip_listed(lists[i], facts))
+            return MATCH_EXCEPT_IP;
+        if (user_listed(lists[i], facts))
+            return MATCH_EXCEPT_USER;
+    }
+    return MATCH_YES;
+}
+
+enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,
+                                  sv *ret_detail)
+{
+    const struct compiled_rule *compiled = &ruleset->compiled[rule];
+    const struct rule *r = compiled->rule;
+    sv detail = sv_of("", 0);
+    enum match_reason reason = MATCH_YES;
+    if (r->mode == MODE_OFF)
+        reason = MATCH_OFF;
+    else if (now_us >= r->expires_us)
+        reason = MATCH_EXPIRED;
+    if (reason == MATCH_YES)
+        reason = explain_match(ruleset, compiled, facts, &detail);
+    if (reason == MATCH_YES)
+        reason = explain_except(ruleset, r, facts, &detail);
+    for (size_t i = 0; reason == MATCH_YES && i < r->by_count; i++)
+        if (facts_attribute(facts, &r->by[i]).len == 0) {
+            reason = MATCH_NO_ATTRIBUTE;
+            detail = r->by[i].attribute == ATTR_HEADER ? r->by[i].header : weir_str(attribute_name(r->by[i].attribute));
+        }
+    *ret_detail = detail;
+    return reason;
+}

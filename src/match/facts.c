@@ -1,0 +1,168 @@
+#include <stdio.h>
+
+#include "match/ruleset.h"
+
+enum { MADE_PATH = 1, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
+
+void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
+{
+    facts->ruleset = ruleset;
+    facts->request = request;
+    facts->user = user;
+    facts->made = 0;
+}
+
+/* True the first time. */
+static bool make(struct facts *facts, unsigned part)
+{
+    if (facts->made & part)
+        return false;
+    facts->made |= part;
+    return true;
+}
+
+/* Whole segments, the first that fits, once. */
+static sv strip_prefix(const struct ruleset *ruleset, sv path)
+{
+    for (size_t i = 0; i < ruleset->rules->settings.strip_prefix_count; i++) {
+        sv prefix = ruleset->strip_prefixes[i];
+        if (!sv_starts(path, prefix))
+            continue;
+        if (path.len == prefix.len)
+            return SV("/");
+        if (path.ptr[prefix.len] == '/')
+            return sv_from(path, prefix.len);
+    }
+    return path;
+}
+
+static void make_path(struct facts *facts)
+{
+    const struct ruleset *ruleset = facts->ruleset;
+    facts->path = sv_of("", 0);
+    facts->path_cut = false;
+    if (facts->request->path.len > 0) {
+        sv path = path_normalise(facts->request->path, ruleset->rules->settings.ignore_case, facts->path_buf,
+                                 sizeof facts->path_buf, &facts->path_cut);
+        facts->path = strip_prefix(ruleset, path);
+    }
+    path_split(facts->path, &facts->segments);
+}
+
+sv facts_path(struct facts *facts)
+{
+    if (make(facts, MADE_PATH))
+        make_path(facts);
+    return facts->path;
+}
+
+bool facts_path_cut(struct facts *facts)
+{
+    facts_path(facts);
+    return facts->path_cut;
+}
+
+static void make_route(struct facts *facts)
+{
+    sv rest = facts_path(facts);
+    facts->route = rest;
+    if (rest.len < 2 || rest.ptr[0] != '/')
+        return;
+    char *to = facts->route_buf;
+    rest = sv_from(rest, 1);
+    while (rest.len > 0) {
+        sv segment = sv_cut(&rest, '/');
+        if (ids_accept(&facts->ruleset->ids, segment))
+            segment = SV("#");
+        *to++ = '/';
+        memcpy(to, segment.ptr, segment.len);
+        to += segment.len;
+    }
+    facts->route = sv_of(facts->route_buf, (size_t)(to - facts->route_buf));
+}
+
+sv facts_route(struct facts *facts)
+{
+    if (make(facts, MADE_ROUTE))
+        make_route(facts);
+    return facts->route;
+}
+
+sv facts_host(struct facts *facts)
+{
+    if (make(facts, MADE_HOST))
+        facts->host = host_normalise(facts->request->host, facts->host_buf, sizeof facts->host_buf);
+    return facts->host;
+}
+
+const struct ip *facts_ip(struct facts *facts)
+{
+    if (make(facts, MADE_IP))
+        facts->has_ip = client_address(facts->request, &facts->ruleset->trusted, &facts->ip);
+    return facts->has_ip ? &facts->ip : NULL;
+}
+
+/* An IPv4 address has one spelling only, so what the caller gave will do where there is nothing but the address. */
+static bool given_is_text(sv given)
+{
+    return given.len > 0 && ascii_digit(given.ptr[0]) && ascii_digit(given.ptr[given.len - 1]) &&
+           !memchr(given.ptr, ':', given.len);
+}
+
+static sv make_ip_text(struct facts *facts)
+{
+    const struct ip *ip = facts_ip(facts);
+    if (!ip)
+        return sv_of("", 0);
+    if (given_is_text(facts->request->ip))
+        return facts->request->ip;
+    unsigned prefix = facts->ruleset->rules->settings.ipv6_prefix;
+    if (ip_is_v4(ip) || prefix >= 128)
+        return sv_of(facts->ip_buf, ip_text(ip, facts->ip_buf));
+    struct ip network = *ip;
+    ip_mask(&network, prefix);
+    size_t len = ip_text(&network, facts->ip_buf);
+    len += (size_t)snprintf(facts->ip_buf + len, sizeof facts->ip_buf - len, "/%u", prefix);
+    return sv_of(facts->ip_buf, len);
+}
+
+sv facts_ip_text(struct facts *facts)
+{
+    if (make(facts, MADE_IP_TEXT))
+        facts->ip_text = make_ip_text(facts);
+    return facts->ip_text;
+}
+
+sv facts_header(struct facts *facts, sv lower_case_name)
+{
+    const struct weir_request *request = facts->request;
+    for (size_t i = 0; i < request->header_count; i++)
+        if (request->headers[i].value.len > 0 && sv_eq_nocase(request->headers[i].name, lower_case_name))
+            return request->headers[i].value;
+    return sv_of("", 0);
+}
+
+sv facts_attribute(struct facts *facts, const struct rule_by *by)
+{
+    switch (by->attribute) {
+    case ATTR_METHOD:
+        return facts->request->method;
+    case ATTR_PATH:
+        return facts_path(facts);
+    case ATTR_HOST:
+        return facts_host(facts);
+    case ATTR_IP:
+        return facts_ip_text(facts);
+    case ATTR_USER:
+        return facts->user;
+    case ATTR_EVENT:
+        return facts->request->event;
+    case ATTR_KEY:
+        return facts->request->key;
+    case ATTR_ROUTE:
+        return facts_route(facts);
+    case ATTR_HEADER:
+        return facts_header(facts, by->header);
+    }
+    return sv_of("", 0);
+}

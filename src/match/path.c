@@ -1,0 +1,200 @@
+#include "match/path.h"
+
+enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8 };
+
+/* What a byte means to a path that may need no change at all. */
+static const uint8_t kinds[256] = {
+    ['/'] = SLASH, ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,  ['A'] = UPPER, ['B'] = UPPER, ['C'] = UPPER,
+    ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER, ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER, ['K'] = UPPER,
+    ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER, ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER, ['R'] = UPPER, ['S'] = UPPER,
+    ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
+};
+
+/* The length of raw before its query, or -1 if something before that has to change. Most paths are fine as they are. */
+static ptrdiff_t plain_length(sv raw, bool ignore_case)
+{
+    unsigned slow = ignore_case ? SLOW | UPPER : SLOW;
+    if (raw.len == 0 || raw.ptr[0] != '/')
+        return -1;
+    size_t i = 0;
+    for (; i < raw.len; i++) {
+        unsigned kind = kinds[(unsigned char)raw.ptr[i]];
+        if (kind & slow)
+            return -1;
+        if (kind == END)
+            break;
+        if (kind == SLASH && i + 1 < raw.len && (raw.ptr[i + 1] == '/' || raw.ptr[i + 1] == '.'))
+            return -1;
+    }
+    return i > 1 && raw.ptr[i - 1] == '/' ? -1 : (ptrdiff_t)i;
+}
+
+static int hex_digit(char c)
+{
+    if (ascii_digit(c))
+        return c - '0';
+    c = ascii_lower(c);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The byte that "%xx" at offset `at` stands for, or -1. */
+static int escape_at(sv s, size_t at)
+{
+    if (s.ptr[at] != '%' || s.len - at < 3)
+        return -1;
+    int high = hex_digit(s.ptr[at + 1]), low = hex_digit(s.ptr[at + 2]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < raw.len; i++) {
+        int byte = escape_at(raw, i);
+        char piece[3] = { raw.ptr[i] };
+        size_t length = 1;
+        if (byte >= 0) {
+            piece[0] = (char)byte;
+            if (byte == '/' || byte == '%' || byte == '\0') {
+                memcpy(piece, byte == '/' ? "%2F" : byte == '%' ? "%25" : "%00", 3);
+                length = 3;
+            }
+            i += 2;
+        }
+        if (length == 1 && piece[0] == ';')
+            break;
+        if (length == 1 && ignore_case)
+            piece[0] = ascii_lower(piece[0]);
+        for (size_t k = 0; k < length; k++, n++)
+            if (n < cap)
+                out[n] = piece[k];
+    }
+    return n;
+}
+
+/* "http://host/path": what is behind the host. */
+static sv cut_authority(sv raw)
+{
+    size_t i = 0;
+    while (i < raw.len &&
+           (hex_digit(raw.ptr[i]) >= 0 || (ascii_lower(raw.ptr[i]) >= 'g' && ascii_lower(raw.ptr[i]) <= 'z') ||
+            (i > 0 && memchr("+-.", raw.ptr[i], 3))))
+        i++;
+    if (i == 0 || ascii_digit(raw.ptr[0]) || !sv_starts(sv_from(raw, i), SV("://")))
+        return raw;
+    sv rest = sv_from(raw, i + 3);
+    sv_cut(&rest, '/');
+    return rest;
+}
+
+static sv cut_query(sv raw)
+{
+    for (size_t i = 0; i < raw.len; i++)
+        if (kinds[(unsigned char)raw.ptr[i]] == END)
+            return sv_of(raw.ptr, i);
+    return raw;
+}
+
+/* A path under way. Segments behind the place where `out` is full are only counted, so that a `..` among them takes back
+ * the right one: nobody hides a path behind one that is too long. */
+struct writer {
+    char *out;
+    size_t len, cap;
+    size_t beyond;   /* segments that did not fit, the one that was cut included */
+    size_t cut_from; /* where that one begins */
+};
+
+static void leave_segment(struct writer *w)
+{
+    if (w->beyond > 1) {
+        w->beyond--;
+        return;
+    }
+    if (w->beyond == 1) {
+        w->beyond = 0;
+        w->len = w->cut_from;
+        return;
+    }
+    while (w->len > 0 && w->out[--w->len] != '/')
+        ;
+}
+
+static void add_segment(struct writer *w, sv raw, bool ignore_case)
+{
+    /* Where there is no room to decode it, its first bytes tell whether it is a dot segment. */
+    char head[3];
+    size_t room = w->beyond ? 0 : w->cap - w->len;
+    bool fits = room > sizeof head;
+    char *to = fits ? w->out + w->len + 1 : head;
+    size_t length = path_segment(raw, ignore_case, to, fits ? room - 1 : sizeof head);
+    if (length == 0 || (length == 1 && to[0] == '.'))
+        return;
+    if (length == 2 && to[0] == '.' && to[1] == '.') {
+        leave_segment(w);
+        return;
+    }
+    if (w->beyond || length + 1 > room) {
+        if (!w->beyond++)
+            w->cut_from = w->len;
+        length = room ? room - 1 : 0;
+        if (length == 0)
+            return;
+    }
+    w->out[w->len] = '/';
+    if (!fits)
+        memcpy(w->out + w->len + 1, head, length);
+    w->len += length + 1;
+}
+
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut)
+{
+    ptrdiff_t plain = plain_length(raw, ignore_case);
+    if (plain >= 0) {
+        *ret_cut = (size_t)plain > cap;
+        size_t len = *ret_cut ? cap : (size_t)plain;
+        return sv_of(raw.ptr, len > 1 && raw.ptr[len - 1] == '/' ? len - 1 : len);
+    }
+    struct writer w = { .out = out, .cap = cap };
+    sv rest = cut_query(raw);
+    if (sv_eq(rest, SV("*"))) {
+        *ret_cut = false;
+        return rest;
+    }
+    rest = cut_authority(rest);
+    while (rest.len > 0)
+        add_segment(&w, sv_cut(&rest, '/'), ignore_case);
+    if (w.len == 0)
+        out[w.len++] = '/';
+    *ret_cut = w.beyond > 0;
+    return sv_of(out, w.len);
+}
+
+void path_split(sv path, struct path_segments *ret)
+{
+    ret->count = 0;
+    size_t at = path.len > 0 && path.ptr[0] == '/';
+    ret->start[0] = (uint16_t)at;
+    while (at < path.len && ret->count <= PATH_SEGMENTS_MAX) {
+        const char *slash = memchr(path.ptr + at, '/', path.len - at);
+        at = slash ? (size_t)(slash - path.ptr) + 1 : path.len + 1;
+        ret->start[++ret->count] = (uint16_t)at;
+    }
+}
+
+bool path_segment_is_id(sv segment)
+{
+    enum { UUID_LENGTH = 36 };
+    size_t digits = 0;
+    while (digits < segment.len && ascii_digit(segment.ptr[digits]))
+        digits++;
+    if (digits == segment.len)
+        return digits > 0;
+    if (segment.len != UUID_LENGTH)
+        return false;
+    for (size_t i = 0; i < UUID_LENGTH; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+        if (dash ? segment.ptr[i] != '-' : hex_digit(segment.ptr[i]) < 0)
+            return false;
+    }
+    return true;
+}

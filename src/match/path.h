@@ -1,0 +1,35 @@
+/* Paths: one spelling for each resource. */
+#ifndef MATCH_PATH_H
+#define MATCH_PATH_H
+
+#include "base/sv.h"
+
+enum {
+    PATH_BYTES_MAX = 8192,  /* a longer path is cut there */
+    PATH_SEGMENTS_MAX = 64, /* in a template; of a request's path further ones are only there or not */
+};
+
+/* Where the segments of a path begin: segment i is [start[i], start[i + 1] - 1). Only the first PATH_SEGMENTS_MAX + 1. */
+struct path_segments {
+    uint32_t count;
+    uint16_t start[PATH_SEGMENTS_MAX + 2];
+};
+
+/* Normalises `raw` as src/match/README.md says. Returns a part of `raw` if that is as it should be, else what it wrote to
+ * `out`. *ret_cut: it would have been longer than `cap` (1 to PATH_BYTES_MAX), and stops there. */
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut);
+
+/* One segment: percent-decodes, cuts at `;`, folds case. Returns its length, of which at most `cap` bytes are written. */
+size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap);
+
+void path_split(sv path, struct path_segments *ret);
+
+static inline sv path_segment_at(sv path, const struct path_segments *segments, size_t i)
+{
+    return sv_of(path.ptr + segments->start[i], (size_t)(segments->start[i + 1] - 1 - segments->start[i]));
+}
+
+/* Digits only, or a UUID in either case: what `#` accepts unless settings.ids says otherwise. */
+bool path_segment_is_id(sv segment);
+
+#endif

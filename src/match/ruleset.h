@@ -1,0 +1,93 @@
+/* What a ruleset is made of. Private to src/match/. */
+#ifndef MATCH_RULESET_H
+#define MATCH_RULESET_H
+
+#include "base/regex.h"
+#include "match/address.h"
+#include "match/match.h"
+#include "match/table.h"
+#include "match/template.h"
+#include "match/tree.h"
+
+enum {
+    RULESET_REGEX_MAX = 65536, /* different ones */
+    RULESET_LISTS_MAX = 256,   /* that one request merges; with more, every rule is looked at */
+};
+
+/* Spaces of the table below TREE_SPACE. */
+enum { SPACE_EVENT, SPACE_HOST };
+
+/* What is to be looked at in a candidate. */
+enum {
+    CHECK_EVENT = 1 << 0,
+    CHECK_METHOD = 1 << 1,
+    CHECK_HOST = 1 << 2,
+    CHECK_PATH = 1 << 3,
+    CHECK_HEADER = 1 << 4,
+    CHECK_EXCEPT_IP = 1 << 5,
+    CHECK_EXCEPT_USER = 1 << 6,
+};
+
+struct compiled_path {
+    bool is_regex;
+    uint32_t regex; /* index */
+    sv template;    /* canonical */
+};
+
+/* Strings in order: by length, then by bytes. */
+struct names {
+    sv *sorted;
+    size_t count;
+};
+
+struct compiled_except {
+    struct networks ips;
+    struct names users;
+};
+
+/* A rule as matching looks at it; one cache line. */
+struct compiled_rule {
+    int64_t expires_us; /* the lowest for a rule that is off */
+    uint8_t checks;     /* of a candidate that its index found */
+    uint8_t all_checks;
+    uint16_t by; /* 1 << enum attribute */
+    uint32_t path_count;
+    const struct rule *rule;
+    const struct compiled_path *paths;
+    const struct compiled_except *except; /* NULL: none */
+    sv host;                              /* normalised */
+};
+
+/* Rules of one list: pool[start .. start + count), rising. */
+struct rule_list {
+    uint32_t start, count;
+};
+
+struct ruleset {
+    struct rules *rules;
+    struct arena arena;
+    struct compiled_rule *compiled;
+
+    struct table table; /* events, hosts, literal segments */
+    struct tree tree;
+    struct rule_list *lists; /* 0 is empty */
+    uint32_t *pool;
+    uint32_t always; /* list: rules that no index finds */
+    bool has_events, has_hosts;
+
+    struct regex **regexes;
+    size_t regex_count;
+
+    struct ids ids;
+    sv *strip_prefixes;
+    struct networks trusted;
+    struct compiled_except except;
+    bool has_except;
+    bool wants_user;
+};
+
+bool names_have(const struct names *names, sv name);
+/* The rule's header conditions: each has a header of that name and value. Else *ret_missing is the first that has none. */
+bool headers_hold(const struct rule_match *match, const struct weir_request *request, sv *ret_missing);
+
+#endif

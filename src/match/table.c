@@ -1,0 +1,59 @@
+#include "match/table.h"
+
+#include <stdlib.h>
+
+enum { FIRST_ENTRIES = 64 };
+
+void table_done(struct table *table)
+{
+    if (!table)
+        return;
+    free(table->entries);
+    *table = (struct table){ 0 };
+}
+
+static struct table_entry *free_entry(struct table_entry *entries, size_t mask, uint32_t place)
+{
+    size_t i = place & mask;
+    while (entries[i].value != TABLE_NONE)
+        i = (i + 1) & mask;
+    return &entries[i];
+}
+
+/* At most half full, so that a miss ends soon. */
+static bool make_room(struct table *table)
+{
+    size_t size = table->entries ? table->mask + 1 : 0;
+    if (table->count + 1 <= size / 2)
+        return true;
+    size_t bigger = size ? size * 2 : FIRST_ENTRIES;
+    struct table_entry *entries = malloc(bigger * sizeof *entries);
+    if (!entries)
+        return false;
+    for (size_t i = 0; i < bigger; i++)
+        entries[i].value = TABLE_NONE;
+    for (size_t i = 0; i < size; i++)
+        if (table->entries[i].value != TABLE_NONE)
+            *free_entry(entries, bigger - 1, table->entries[i].hash) = table->entries[i];
+    free(table->entries);
+    table->entries = entries;
+    table->mask = bigger - 1;
+    return true;
+}
+
+uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value)
+{
+    uint32_t place = table_place(space, table_hash(text));
+    if (table->count > 0)
+        for (size_t i = place & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask) {
+            struct table_entry *entry = &table->entries[i];
+            if (entry->space == space && sv_eq(sv_of(entry->text, entry->text_len), text))
+                return &entry->value;
+        }
+    if (!make_room(table))
+        return NULL;
+    struct table_entry *entry = free_entry(table->entries, table->mask, place);
+    *entry = (struct table_entry){ place, space, value, (uint32_t)text.len, text.ptr };
+    table->count++;
+    return &entry->value;
+}

@@ -1,0 +1,32 @@
+/* The tree over the segments of all templates. See the essay in tree.c. */
+#ifndef MATCH_TREE_H
+#define MATCH_TREE_H
+
+#include "match/table.h"
+#include "match/template.h"
+
+/* Number 0 is the root; TABLE_NONE is no node. Lists are numbers that the tree only keeps; 0 is none. */
+struct tree_node {
+    uint32_t id_child, any_child;
+    uint32_t ends;     /* list: templates that end here */
+    uint32_t rest;     /* list: templates that go on with `*` from here */
+    bool has_literals; /* children by text, in the table, under the space TREE_SPACE + this node's number */
+};
+
+enum { TREE_SPACE = 16 };
+
+struct tree {
+    struct tree_node *nodes;
+    size_t count, cap;
+};
+
+/* A tree without its root has no templates. */
+void tree_done(struct tree *tree);
+/* Where the list of a template belongs; lives until the next call. NULL: no memory. */
+uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical);
+/* Writes the list of every template that matches, at most `cap` of them, in no order. Returns how many; cap + 1:
+ * too many. */
+size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,
+                 const struct ids *ids, uint32_t *ret_lists, size_t cap);
+
+#endif
