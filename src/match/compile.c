@@ -115,9 +115,6 @@ static int compile_regex(struct builder *b, const struct rule *rule, sv text, ui
     *ret = *number;
     if (*number < count)
         return 0;
-    if (count == RULESET_REGEX_MAX)
-        return err_set(b->error, WEIR_E_RULES, "rule %.*s: more than %d different regexes; use path templates instead",
-                       SV_FMT(rule->id), RULESET_REGEX_MAX);
     if (count == b->regex_cap) {
         size_t cap = count ? count * 2 : 16;
         struct regex **regexes = realloc(ruleset->regexes, cap * sizeof *regexes);
@@ -137,20 +134,11 @@ static int compile_regex(struct builder *b, const struct rule *rule, sv text, ui
 
 static int compile_template(struct builder *b, const struct rule *rule, sv text, sv *ret)
 {
-    switch (template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, ret)) {
-    case TEMPLATE_OK:
-        return 0;
-    case TEMPLATE_NO_MEMORY:
-        return no_memory(b);
-    case TEMPLATE_TOO_DEEP:
-        return err_set(b->error, WEIR_E_RULES,
-                       "rule %.*s: path: `%.*s` has more than %d segments; use a final `*` or a regex", SV_FMT(rule->id),
-                       SV_FMT(text), PATH_SEGMENTS_MAX);
-    case TEMPLATE_STAR_INSIDE:
-        break;
-    }
-    return err_set(b->error, WEIR_E_RULES, "rule %.*s: path: in `%.*s` a `*` stands before the end; use `{name}` there",
-                   SV_FMT(rule->id), SV_FMT(text));
+    int r = template_new(text, b->ruleset->rules->settings.ignore_case, &b->ruleset->arena, ret);
+    if (r == WEIR_E_INVALID)
+        return err_set(b->error, WEIR_E_RULES, "rule %.*s: path: in `%.*s` a `*` stands before the end; use `{name}` there",
+                       SV_FMT(rule->id), SV_FMT(text));
+    return r < 0 ? no_memory(b) : 0;
 }
 
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -209,10 +197,11 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
     return compile_paths(b, rule, compiled);
 }
 
-static bool templates_only(const struct compiled_rule *compiled)
+/* The tree can find it: it has templates and no regex, none of them too deep. */
+static bool tree_finds(const struct compiled_rule *compiled)
 {
     for (size_t i = 0; i < compiled->path_count; i++)
-        if (compiled->paths[i].is_regex)
+        if (compiled->paths[i].is_regex || template_depth(compiled->paths[i].template) > PATH_SEGMENTS_MAX)
             return false;
     return compiled->path_count > 0;
 }
@@ -231,7 +220,7 @@ static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
         return false;
     if (compiled->all_checks & CHECK_HOST && !count_one(b, COUNT_HOST, compiled->host))
         return false;
-    for (size_t i = 0; templates_only(compiled) && i < compiled->path_count; i++)
+    for (size_t i = 0; tree_finds(compiled) && i < compiled->path_count; i++)
         if (!count_one(b, COUNT_TEMPLATE, compiled->paths[i].template))
             return false;
     return true;
@@ -246,7 +235,7 @@ static uint8_t choose_index(const struct builder *b, const struct compiled_rule 
         best = CHECK_EVENT;
         fewest = table_find(&b->known, COUNT_EVENT, compiled->rule->match.event);
     }
-    if (templates_only(compiled)) {
+    if (tree_finds(compiled)) {
         uint32_t most = 0;
         for (size_t i = 0; i < compiled->path_count; i++) {
             uint32_t count = table_find(&b->known, COUNT_TEMPLATE, compiled->paths[i].template);

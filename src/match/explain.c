@@ -25,7 +25,7 @@ static bool some_path_matches(const struct ruleset *ruleset, const struct compil
         return false;
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *p = &compiled->paths[i];
-        if (!p->is_regex && template_matches(p->template, path, &facts->segments, &ruleset->ids))
+        if (!p->is_regex && template_matches(p->template, path, &ruleset->ids))
             return true;
         if (p->is_regex && (facts_path_cut(facts) || regex_match(ruleset->regexes[p->regex], path) != REGEX_NO))
             return true;

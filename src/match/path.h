@@ -6,7 +6,7 @@
 
 enum {
     PATH_BYTES_MAX = 8192,  /* a longer path is cut there */
-    PATH_SEGMENTS_MAX = 64, /* in a template; of a request's path further ones are only there or not */
+    PATH_SEGMENTS_MAX = 64, /* that the tree looks at; a deeper template is compared by itself */
 };
 
 /* Where the segments of a path begin: segment i is [start[i], start[i + 1] - 1). Only the first PATH_SEGMENTS_MAX + 1. */

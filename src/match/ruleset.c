@@ -5,7 +5,7 @@
  * initialised before the first one. */
 struct regex_memo {
     bool ready;
-    uint8_t said[RULESET_REGEX_MAX / 4];
+    uint8_t said[RULESET_MEMO_MAX / 4];
 };
 enum { SAID_NOTHING, SAID_NO, SAID_YES };
 
@@ -13,8 +13,11 @@ static bool regex_holds(const struct ruleset *ruleset, struct facts *facts, stru
 {
     if (facts_path_cut(facts))
         return true;
+    if (regex >= RULESET_MEMO_MAX)
+        return regex_match(ruleset->regexes[regex], facts_path(facts)) != REGEX_NO;
     if (!memo->ready) {
-        memset(memo->said, SAID_NOTHING, ruleset->regex_count / 4 + 1);
+        size_t kept = ruleset->regex_count < RULESET_MEMO_MAX ? ruleset->regex_count : RULESET_MEMO_MAX;
+        memset(memo->said, SAID_NOTHING, (kept + 3) / 4);
         memo->ready = true;
     }
     unsigned shift = 2 * (regex % 4);
@@ -34,8 +37,7 @@ static bool path_holds(const struct ruleset *ruleset, const struct compiled_rule
         return false;
     for (uint32_t i = 0; i < rule->path_count; i++) {
         const struct compiled_path *p = &rule->paths[i];
-        if (p->is_regex ? regex_holds(ruleset, facts, memo, p->regex)
-                        : template_matches(p->template, path, &facts->segments, &ruleset->ids))
+        if (p->is_regex ? regex_holds(ruleset, facts, memo, p->regex) : template_matches(p->template, path, &ruleset->ids))
             return true;
     }
     return false;

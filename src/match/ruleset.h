@@ -10,8 +10,8 @@
 #include "match/tree.h"
 
 enum {
-    RULESET_REGEX_MAX = 65536, /* different ones */
-    RULESET_LISTS_MAX = 256,   /* that one request merges; with more, every rule is looked at */
+    RULESET_MEMO_MAX = 16384, /* regexes whose result is kept; of more, the last are evaluated for each rule */
+    RULESET_LISTS_MAX = 256,  /* that one request merges; with more, every rule is looked at */
 };
 
 /* Spaces of the table below TREE_SPACE. */

@@ -22,13 +22,13 @@ static sv wildcard(sv raw)
     return sv_of("", 0);
 }
 
-enum template_result template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
+int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
 {
     /* A wildcard is longer than what it is written as by one byte, a segment by its slash. */
     char *out = arena_alloc(arena, 2 * text.len + 2);
     if (!out)
-        return TEMPLATE_NO_MEMORY;
-    size_t len = 0, depth = 0;
+        return WEIR_E_NO_MEMORY;
+    size_t len = 0;
     bool ended = false;
     while (text.len > 0) {
         sv raw = sv_cut(&text, '/');
@@ -42,37 +42,42 @@ enum template_result template_new(sv text, bool ignore_case, struct arena *arena
         if (n == 0 || (n == 1 && to[0] == '.'))
             continue;
         if (ended)
-            return TEMPLATE_STAR_INSIDE;
+            return WEIR_E_INVALID;
         if (n == 2 && to[0] == '.' && to[1] == '.') {
             while (len > 0 && out[--len] != '/')
                 ;
-            depth -= depth > 0;
             continue;
         }
         ended = sv_eq(wild, SV(TEMPLATE_REST));
-        if (++depth > PATH_SEGMENTS_MAX)
-            return TEMPLATE_TOO_DEEP;
         out[len] = '/';
         len += n + 1;
     }
     *ret = sv_of(out, len);
-    return TEMPLATE_OK;
+    return 0;
 }
 
-bool template_matches(sv canonical, sv path, const struct path_segments *segments, const struct ids *ids)
+size_t template_depth(sv canonical)
 {
-    size_t i = 0;
-    for (; canonical.len > 0; i++) {
+    size_t depth = 0;
+    for (size_t i = 0; i < canonical.len; i++)
+        depth += canonical.ptr[i] == '/';
+    return depth;
+}
+
+bool template_matches(sv canonical, sv path, const struct ids *ids)
+{
+    sv rest = path.len > 0 && path.ptr[0] == '/' ? sv_from(path, 1) : path;
+    while (canonical.len > 0) {
         sv part = template_next(&canonical);
         if (sv_eq(part, SV(TEMPLATE_REST)))
             return true;
-        if (i == segments->count)
+        if (rest.len == 0)
             return false;
-        sv segment = path_segment_at(path, segments, i);
+        sv segment = sv_cut(&rest, '/');
         if (sv_eq(part, SV(TEMPLATE_ANY)))
             continue;
         if (sv_eq(part, SV(TEMPLATE_ID)) ? !ids_accept(ids, segment) : !sv_eq(part, segment))
             return false;
     }
-    return i == segments->count;
+    return rest.len == 0;
 }

@@ -22,11 +22,10 @@ struct ids {
 
 bool ids_accept(const struct ids *ids, sv segment);
 
-enum template_result { TEMPLATE_OK, TEMPLATE_NO_MEMORY, TEMPLATE_TOO_DEEP, TEMPLATE_STAR_INSIDE };
-
-/* *ret lives in `arena`. */
-enum template_result template_new(sv text, bool ignore_case, struct arena *arena, sv *ret);
-bool template_matches(sv canonical, sv path, const struct path_segments *segments, const struct ids *ids);
+/* 0, WEIR_E_NO_MEMORY, or WEIR_E_INVALID for a `*` that is not the last segment. *ret lives in `arena`. */
+int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret);
+size_t template_depth(sv canonical);
+bool template_matches(sv canonical, sv path, const struct ids *ids);
 
 /* Cuts the next segment off a canonical form that is not empty. */
 static inline sv template_next(sv *rest)
