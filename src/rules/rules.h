@@ -28,7 +28,7 @@ enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
 struct rule_path {
     bool is_regex;
-    sv text;                     /* a template ("/a/#/{name}/" + "*"), or a regex */
+    sv text;                     /* a template, normalised ("/a/#/{name}/" + "*"; case as written), or a regex */
 };
 
 struct rule_header {
@@ -52,10 +52,12 @@ struct rule_by {
     sv header;                   /* ATTR_HEADER: its name in lower case */
 };
 
-/* A time zone: its name, and the TZif bytes that `tz` looks at. */
+/* A time zone: its name, and the TZif bytes that `tz` looks at (none for UTC, which needs no file). */
 struct zone {
     sv name;
     struct tz tz;
+    sv bytes;
+    struct zone *next;
 };
 
 struct rule_limit {
@@ -106,7 +108,7 @@ struct settings {
     sv *ids;                     /* regexes; NULL: the default (digits, UUIDs) */
     size_t id_count;
     bool ignore_case;
-    sv *strip_prefixes;          /* normalised: "/api/v1" */
+    sv *strip_prefixes;          /* normalised: "/api/v1"; case as written */
     size_t strip_prefix_count;
     struct cidr *trusted_proxies;
     size_t trusted_proxy_count;
@@ -120,44 +122,81 @@ struct rules {
     struct settings settings;
     struct rule *rules;          /* in file order, good ones only */
     size_t rule_count;
+    struct zone *zones;          /* each zone that a limit names, once */
 };
 
 /* Bounds, so that no file can exhaust its reader. */
 enum {
     RULES_BYTES_MAX = 64 << 20,
     RULES_NESTING_MAX = 16,
+    RULES_VALUES_MAX = 6000000,  /* keys and values, what an alias stands for counted each time */
+    RULES_FIELDS_MAX = 100,      /* in one mapping */
+    RULES_ANCHORS_MAX = 1000,
+    RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,
     RULE_LIMITS_MAX = 16,
     RULE_BY_MAX = 8,
+    RULE_METHODS_MAX = 32,
+    RULE_PATHS_MAX = 1000,
+    RULE_HEADERS_MAX = 32,
+    RULE_EXCEPT_MAX = 10000,     /* addresses, and as many users */
+    SETTINGS_LIST_MAX = 1000,    /* ids, strip_prefixes, trusted_proxies */
+    RULE_NAME_MAX = 100,         /* bytes of a header's name, a method, a zone */
+    RULE_TEXT_MAX = 1000,        /* bytes of an event, a user, a header's value */
+    RULE_PATH_MAX = 4096,        /* bytes of a template or regex */
+    RULE_BODY_MAX = 64 << 10,
     RULES_ERRORS_MAX = 1000,     /* listed; further ones are counted */
 };
 
 struct rule_problem {
-    int line;
+    int line;                    /* 0: of no line */
     sv rule;                     /* its id, as far as it is known; may be empty */
     sv text;                     /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
 };
 
+/* A rule that was left out. */
+struct rule_bad {
+    sv id;
+    size_t before;               /* so many good rules stand before it in its file */
+};
+
+enum setting {
+    SETTING_IDS,
+    SETTING_IGNORE_CASE,
+    SETTING_STRIP_PREFIXES,
+    SETTING_TRUSTED_PROXIES,
+    SETTING_IPV6_PREFIX,
+    SETTING_EXCEPT,
+    SETTING_REJECT,
+    SETTINGS
+};
+
 struct rules_report {
     struct arena arena;
-    struct rule_problem *errors;
+    struct rule_problem *errors; /* by line */
     size_t error_count;          /* in all; at most RULES_ERRORS_MAX are listed */
     struct rule_problem *advice; /* what lint prints beside errors: "limits: two limits are named …; name them" */
-    size_t advice_count;
+    size_t advice_count;         /* as error_count */
+    struct rule_bad *bad;        /* every bad rule whose id is known, in file order */
+    size_t bad_count;
+    unsigned bad_settings;       /* 1 << enum setting: this one has its default */
     bool unreadable;             /* not one rule could be read: a syntax error, a file too large */
 };
 
 void rules_report_done(struct rules_report *report);
-/* "FILE:LINE: rule ID: TEXT" and a line end for each error (or piece of advice, with "advice: " before TEXT). */
+/* "FILE:LINE: rule ID: TEXT" and a line end for each error, then, if wanted, for each piece of advice ("advice: " before
+ * TEXT). */
 void rules_report_print(const struct rules_report *report, sv file, bool with_advice, struct buf *out);
 
-/* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL. */
+/* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL, and an empty report. */
 struct rules *rules_read(sv text, struct rules_report *ret_report);
 /* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
 
-/* Promise 6: each rule that `report` says is bad and `last` has stands again in `fresh`, as it was. 0, or WEIR_E_NO_MEMORY. */
+/* Promise 6: each rule or setting that `report` says is bad and `last` has stands again in `fresh`, as it was; all of them
+ * where the report says that nothing could be read. A rule returns to the place where its bad version stands, or to the end if
+ * the report does not know it. 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last);
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
@@ -168,7 +207,7 @@ const char *attribute_name(enum attribute attribute);            /* "header" for
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
-/* "10 per 60s", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
+/* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 
 #endif

@@ -1,0 +1,229 @@
+/* Deep copies, from the arena of one set into that of another, and what they are for: the last good rules stay. */
+#include <stdlib.h>
+
+#include "rules/reader.h"
+
+struct copier {
+    struct arena *arena;
+    bool failed;
+};
+
+static sv copy_text(struct copier *c, sv text)
+{
+    sv copy = arena_copy(c->arena, text);
+    c->failed = c->failed || !copy.ptr;
+    return copy;
+}
+
+static void *copy_bytes(struct copier *c, const void *from, size_t size)
+{
+    void *copy = arena_alloc(c->arena, size);
+    c->failed = c->failed || !copy;
+    if (copy && size)
+        memcpy(copy, from, size);
+    return copy;
+}
+
+/* NULL stays NULL: for `ids` that is another thing than an empty list. */
+static sv *copy_texts(struct copier *c, const sv *from, size_t count)
+{
+    sv *copy = from ? copy_bytes(c, from, count * sizeof *from) : NULL;
+    for (size_t i = 0; copy && i < count; i++)
+        copy[i] = copy_text(c, from[i]);
+    return copy;
+}
+
+static struct rule_header *copy_headers(struct copier *c, const struct rule_header *from, size_t count)
+{
+    struct rule_header *copy = copy_bytes(c, from, count * sizeof *from);
+    for (size_t i = 0; copy && i < count; i++) {
+        copy[i].name = copy_text(c, from[i].name);
+        copy[i].value = copy_text(c, from[i].value);
+    }
+    return copy;
+}
+
+static void copy_except(struct copier *c, struct rule_except *e)
+{
+    e->ips = copy_bytes(c, e->ips, e->ip_count * sizeof *e->ips);
+    e->users = copy_texts(c, e->users, e->user_count);
+}
+
+static void copy_reject(struct copier *c, struct rule_reject *reject)
+{
+    reject->body = copy_text(c, reject->body);
+    reject->content_type = copy_text(c, reject->content_type);
+    reject->headers = copy_headers(c, reject->headers, reject->header_count);
+}
+
+static void copy_match(struct copier *c, struct rule_match *m)
+{
+    m->event = copy_text(c, m->event);
+    m->host = copy_text(c, m->host);
+    m->methods = copy_texts(c, m->methods, m->method_count);
+    m->paths = copy_bytes(c, m->paths, m->path_count * sizeof *m->paths);
+    for (size_t i = 0; m->paths && i < m->path_count; i++)
+        m->paths[i].text = copy_text(c, m->paths[i].text);
+    m->headers = copy_headers(c, m->headers, m->header_count);
+}
+
+static bool copy_rule(struct rules *into, const struct rule *from, struct rule *ret)
+{
+    struct copier c = { &into->arena };
+    struct rule rule = *from;
+    rule.id = copy_text(&c, rule.id);
+    copy_match(&c, &rule.match);
+    rule.by = copy_bytes(&c, rule.by, rule.by_count * sizeof *rule.by);
+    for (size_t i = 0; rule.by && i < rule.by_count; i++)
+        rule.by[i].header = copy_text(&c, rule.by[i].header);
+    rule.limits = copy_bytes(&c, rule.limits, rule.limit_count * sizeof *rule.limits);
+    for (size_t i = 0; rule.limits && i < rule.limit_count; i++) {
+        struct rule_limit *limit = &rule.limits[i];
+        limit->name = copy_text(&c, limit->name);
+        if (limit->zone)
+            c.failed = !(limit->zone = zone_copy(into, limit->zone)) || c.failed;
+    }
+    copy_except(&c, &rule.except);
+    copy_reject(&c, &rule.reject);
+    *ret = rule;
+    return !c.failed;
+}
+
+bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret)
+{
+    struct copier c = { arena };
+    struct settings s = *from;
+    s.ids = copy_texts(&c, s.ids, s.id_count);
+    s.strip_prefixes = copy_texts(&c, s.strip_prefixes, s.strip_prefix_count);
+    s.trusted_proxies = copy_bytes(&c, s.trusted_proxies, s.trusted_proxy_count * sizeof *s.trusted_proxies);
+    copy_except(&c, &s.except);
+    copy_reject(&c, &s.reject);
+    if (!c.failed)
+        *ret = s;
+    return !c.failed;
+}
+
+/* ---- the last good ones ---- */
+
+/* A rule of the last set that comes back, before that one of the fresh set. */
+struct comeback {
+    size_t last_index;
+    size_t before;
+};
+
+struct keeper {
+    struct rules *fresh;
+    const struct rules *last;
+    struct id_entry *fresh_ids, *last_ids;
+    bool *taken;                /* by index in `last` */
+    struct comeback *comebacks; /* by their place */
+    size_t count;
+};
+
+static struct id_entry *sorted_ids(const struct rules *rules)
+{
+    struct id_entry *ids = calloc(rules->rule_count + 1, sizeof *ids);
+    for (size_t i = 0; ids && i < rules->rule_count; i++)
+        ids[i] = (struct id_entry){ rules->rules[i].id, i };
+    if (ids)
+        ids_sort(ids, rules->rule_count);
+    return ids;
+}
+
+static void keep(struct keeper *k, sv id, size_t before)
+{
+    const struct id_entry *old = ids_find(k->last_ids, k->last->rule_count, id);
+    if (!old || k->taken[old->index] || ids_find(k->fresh_ids, k->fresh->rule_count, id))
+        return;
+    k->taken[old->index] = true;
+    k->comebacks[k->count++] = (struct comeback){ old->index, before };
+}
+
+static int compare_last(const void *a, const void *b)
+{
+    const struct comeback *x = a, *y = b;
+    return (x->last_index > y->last_index) - (x->last_index < y->last_index);
+}
+
+/* Those whose place is known, in file order; then the others, in their old order. */
+static void choose(struct keeper *k, const struct rules_report *report)
+{
+    size_t end = k->fresh->rule_count;
+    for (size_t i = 0; i < report->bad_count; i++)
+        keep(k, report->bad[i].id, report->bad[i].before < end ? report->bad[i].before : end);
+    size_t known = k->count;
+    for (size_t i = 0; i < report->error_count && i < RULES_ERRORS_MAX; i++)
+        keep(k, report->errors[i].rule, end);
+    for (size_t i = 0; report->unreadable && i < k->last->rule_count; i++)
+        keep(k, k->last->rules[i].id, end);
+    if (k->count - known > 1)
+        qsort(k->comebacks + known, k->count - known, sizeof *k->comebacks, compare_last);
+}
+
+static bool merge(struct keeper *k)
+{
+    struct rules *fresh = k->fresh;
+    if (k->count == 0)
+        return true;
+    size_t total = fresh->rule_count + k->count, out = 0, next = 0;
+    struct rule *merged = ARENA_ARRAY(&fresh->arena, struct rule, total);
+    for (size_t i = 0; merged && i <= fresh->rule_count; i++) {
+        for (; next < k->count && (k->comebacks[next].before <= i || i == fresh->rule_count); next++)
+            if (!copy_rule(fresh, &k->last->rules[k->comebacks[next].last_index], &merged[out++]))
+                return false;
+        if (i < fresh->rule_count)
+            merged[out++] = fresh->rules[i];
+    }
+    if (!merged)
+        return false;
+    fresh->rules = merged;
+    fresh->rule_count = total;
+    return true;
+}
+
+/* `last` is a copy already. */
+static void keep_settings(struct settings *s, const struct settings *last, unsigned bad)
+{
+    if (bad & 1u << SETTING_IDS) {
+        s->ids = last->ids;
+        s->id_count = last->id_count;
+    }
+    if (bad & 1u << SETTING_IGNORE_CASE)
+        s->ignore_case = last->ignore_case;
+    if (bad & 1u << SETTING_STRIP_PREFIXES) {
+        s->strip_prefixes = last->strip_prefixes;
+        s->strip_prefix_count = last->strip_prefix_count;
+    }
+    if (bad & 1u << SETTING_TRUSTED_PROXIES) {
+        s->trusted_proxies = last->trusted_proxies;
+        s->trusted_proxy_count = last->trusted_proxy_count;
+    }
+    if (bad & 1u << SETTING_IPV6_PREFIX)
+        s->ipv6_prefix = last->ipv6_prefix;
+    if (bad & 1u << SETTING_EXCEPT)
+        s->except = last->except;
+    if (bad & 1u << SETTING_REJECT)
+        s->reject = last->reject;
+}
+
+int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last)
+{
+    struct keeper k = { .fresh = fresh, .last = last, .fresh_ids = sorted_ids(fresh), .last_ids = sorted_ids(last) };
+    k.taken = calloc(last->rule_count + 1, sizeof *k.taken);
+    k.comebacks = calloc(last->rule_count + 1, sizeof *k.comebacks);
+    unsigned bad = report->unreadable ? (1u << SETTINGS) - 1 : report->bad_settings;
+    struct settings settings;
+    bool good = k.fresh_ids && k.last_ids && k.taken && k.comebacks;
+    good = good && settings_copy(&fresh->arena, &last->settings, &settings);
+    if (good) {
+        choose(&k, report);
+        good = merge(&k);
+    }
+    if (good)
+        keep_settings(&fresh->settings, &settings, bad);
+    free(k.fresh_ids);
+    free(k.last_ids);
+    free(k.taken);
+    free(k.comebacks);
+    return good ? 0 : WEIR_E_NO_MEMORY;
+}

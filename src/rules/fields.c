@@ -1,0 +1,328 @@
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "rules/reader.h"
+
+/* ---- memory ---- */
+
+void *reader_alloc(struct reader *r, size_t size)
+{
+    void *ptr = arena_alloc(&r->rules->arena, size);
+    if (!ptr)
+        r->no_memory = true;
+    return ptr;
+}
+
+sv reader_copy(struct reader *r, sv text)
+{
+    sv copy = arena_copy(&r->rules->arena, text);
+    if (!copy.ptr)
+        r->no_memory = true;
+    return copy;
+}
+
+sv reader_copy_lower(struct reader *r, sv text)
+{
+    char *ptr = reader_alloc(r, text.len + 1);
+    if (!ptr)
+        return (sv){ 0 };
+    for (size_t i = 0; i < text.len; i++)
+        ptr[i] = ascii_lower(text.ptr[i]);
+    return sv_of(ptr, text.len);
+}
+
+/* ---- where we are ---- */
+
+static void path_add(struct reader *r, sv text)
+{
+    size_t room = sizeof r->path - r->path_len;
+    size_t n = text.len < room ? text.len : room;
+    memcpy(r->path + r->path_len, text.ptr, n);
+    r->path_len += n;
+}
+
+size_t path_field(struct reader *r, sv name)
+{
+    size_t before = r->path_len;
+    if (before > 0)
+        path_add(r, SV("."));
+    path_add(r, name);
+    return before;
+}
+
+size_t path_index(struct reader *r, size_t index)
+{
+    size_t before = r->path_len;
+    char text[32];
+    int n = snprintf(text, sizeof text, "[%zu]", index);
+    path_add(r, sv_of(text, (size_t)n));
+    return before;
+}
+
+void path_end(struct reader *r, size_t before)
+{
+    r->path_len = before;
+}
+
+/* ---- mappings ---- */
+
+static const struct node_item *earlier(const struct node *map, const struct node_item *item, bool nocase)
+{
+    for (const struct node_item *i = map->first; i != item; i = i->next) {
+        sv a = i->key->text, b = item->key->text;
+        if (i->key->kind == NODE_SCALAR && (nocase ? sv_eq_nocase(a, b) : sv_eq(a, b)))
+            return i;
+    }
+    return NULL;
+}
+
+/* The name of a field: text, and not there before. */
+static bool check_key(struct reader *r, const struct node *map, const struct node_item *item, bool nocase)
+{
+    if (item->key->kind != NODE_SCALAR) {
+        report_error(r, item->key->line, "the name of a field must be text, not %s", shown_node(r, item->key));
+        return false;
+    }
+    const struct node_item *first = earlier(map, item, nocase);
+    if (first)
+        report_error(r, item->key->line, "the field %s is there twice; the first is in line %d",
+                     shown_text(r, item->key->text), first->key->line);
+    return !first;
+}
+
+static void unknown_field(struct reader *r, const struct node *key, const struct field *fields)
+{
+    const char *names[RULES_FIELDS_MAX];
+    char allowed[300];
+    size_t count = 0, length = 0;
+    for (; fields[count].name; count++) {
+        names[count] = fields[count].name;
+        length += (size_t)snprintf(allowed + length, sizeof allowed - length, "%s%s", count ? ", " : "", names[count]);
+    }
+    names[count] = NULL;
+    const char *nearest = word_nearest(key->text, names);
+    if (sv_eq(key->text, SV("<<")))
+        report_error(r, key->line, "merge keys (<<) are not read; let an alias stand for a whole value");
+    else if (nearest)
+        report_error(r, key->line, "unknown field %s; did you mean `%s`? Allowed: %s", shown_text(r, key->text), nearest,
+                     allowed);
+    else
+        report_error(r, key->line, "unknown field %s; allowed: %s", shown_text(r, key->text), allowed);
+}
+
+bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret_nodes)
+{
+    size_t errors = r->errors;
+    if (node->kind != NODE_MAP) {
+        report_error(r, node->line, "must be a mapping (field: value), not %s", shown_node(r, node));
+        return false;
+    }
+    for (const struct node_item *item = node->first; item; item = item->next) {
+        if (!check_key(r, node, item, false))
+            continue;
+        const struct field *field = fields;
+        while (field->name && !sv_eq(item->key->text, weir_str(field->name)))
+            field++;
+        if (!field->name)
+            unknown_field(r, item->key, fields);
+        else if (field->keep_null || !node_is_null(item->value))
+            memcpy((char *)ret_nodes + field->offset, &item->value, sizeof item->value);
+    }
+    return r->errors == errors;
+}
+
+/* ---- lists ---- */
+
+struct walk walk_list(const struct node *node)
+{
+    if (node->kind == NODE_LIST)
+        return (struct walk){ .next = node->first, .list = true };
+    return (struct walk){ .only = node };
+}
+
+const struct node *walk_next(struct reader *r, struct walk *walk)
+{
+    if (!walk->list) {
+        const struct node *only = walk->only;
+        walk->only = NULL;
+        return only;
+    }
+    if (walk->started)
+        path_end(r, walk->path_before);
+    walk->started = true;
+    if (!walk->next)
+        return NULL;
+    const struct node *value = walk->next->value;
+    walk->next = walk->next->next;
+    walk->path_before = path_index(r, walk->index++);
+    return value;
+}
+
+size_t list_count(const struct node *node)
+{
+    return node->kind == NODE_LIST ? node->count : 1;
+}
+
+bool check_count(struct reader *r, const struct node *node, size_t min, size_t max, const char *what)
+{
+    size_t count = list_count(node);
+    if (count < min)
+        report_error(r, node->line, "an empty list; %s", what);
+    else if (count > max)
+        report_error(r, node->line, "%zu are too many; at most %zu", count, max);
+    return count >= min && count <= max;
+}
+
+/* ---- values ---- */
+
+bool check_text(struct reader *r, const struct node *node, size_t min, size_t max)
+{
+    bool ignored, is_null = node_is_null(node);
+    if (node->kind != NODE_SCALAR || is_null) {
+        report_error(r, node->line, "must be text, not %s", shown_node(r, node));
+        return false;
+    }
+    /* `no` and `on` are words like others here; true and false are not what anybody calls a user. */
+    if (node_is_bool(node, &ignored) && node->text.len >= 4) {
+        report_error(r, node->line, "must be text, not %s; put it in quotes if it is meant", shown_node(r, node));
+        return false;
+    }
+    if (node->text.len < min || node->text.len > max) {
+        report_error(r, node->line, "must have %zu to %zu bytes, not %zu", min, max, node->text.len);
+        return false;
+    }
+    return true;
+}
+
+bool read_text(struct reader *r, const struct node *node, size_t min, size_t max, sv *ret)
+{
+    if (!check_text(r, node, min, max))
+        return false;
+    sv copy = reader_copy(r, node->text);
+    if (copy.ptr)
+        *ret = copy;
+    return copy.ptr != NULL;
+}
+
+bool read_number(struct reader *r, const struct node *node, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    uint64_t value;
+    bool scalar = node->kind == NODE_SCALAR, quoted = scalar && !node->plain;
+    bool zeros = scalar && node->text.len > 1 && node->text.ptr[0] == '0';
+    if (!scalar || quoted || zeros || !sv_u64(node->text, max, &value) || value < min) {
+        report_error(r, node->line, "must be a whole number from %llu to %llu, not %s%s%s", (unsigned long long)min,
+                     (unsigned long long)max, quoted ? "the text " : "", shown_node(r, node),
+                     quoted && sv_u64(node->text, max, &value) ? "; leave the quotes out" : "");
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+bool read_bool(struct reader *r, const struct node *node, bool *ret)
+{
+    if (node_is_bool(node, ret))
+        return true;
+    report_error(r, node->line, "must be true or false, not %s", shown_node(r, node));
+    return false;
+}
+
+bool read_word(struct reader *r, const struct node *node, const char *const *names, int *ret)
+{
+    int found = node->kind == NODE_SCALAR ? word_find(node->text, names) : -1;
+    if (found >= 0) {
+        *ret = found;
+        return true;
+    }
+    char allowed[200];
+    size_t length = 0;
+    for (size_t i = 0; names[i]; i++) {
+        const char *between = i == 0 ? "" : names[i + 1] ? ", " : " or ";
+        length += (size_t)snprintf(allowed + length, sizeof allowed - length, "%s%s", between, names[i]);
+    }
+    const char *nearest = node->kind == NODE_SCALAR ? word_nearest(node->text, names) : NULL;
+    if (nearest)
+        report_error(r, node->line, "must be %s, not %s; did you mean `%s`?", allowed, shown_node(r, node), nearest);
+    else
+        report_error(r, node->line, "must be %s, not %s", allowed, shown_node(r, node));
+    return false;
+}
+
+/* ---- HTTP ---- */
+
+bool text_has_control(sv text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+        bool c1 = c == 0xc2 && i + 1 < text.len && (unsigned char)text.ptr[i + 1] < 0xa0;
+        if (c < 0x20 || c == 0x7f || c1)
+            return true;
+    }
+    return false;
+}
+
+bool http_token(sv text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = ascii_lower(text.ptr[i]);
+        if (!ascii_digit(c) && (c < 'a' || c > 'z') && (c == '\0' || !strchr("!#$%&'*+-.^_`|~", c)))
+            return false;
+    }
+    return text.len > 0;
+}
+
+static bool check_header_name(struct reader *r, const struct node *key)
+{
+    bool good = http_token(key->text) && key->text.len <= RULE_NAME_MAX;
+    if (!good)
+        report_error(r, key->line, "the name of a header has 1 to %d letters, digits or any of !#$%%&'*+-.^_`|~, unlike %s",
+                     RULE_NAME_MAX, shown_text(r, key->text));
+    return good;
+}
+
+static bool read_header_value(struct reader *r, const struct node *node, sv *ret)
+{
+    sv value;
+    if (!read_text(r, node, 1, RULE_TEXT_MAX, &value))
+        return false;
+    bool control = false, blank_end = sv_trim(value).len != value.len;
+    for (size_t i = 0; i < value.len; i++)
+        control = control || ((unsigned char)value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f;
+    if (control)
+        report_error(r, node->line, "the value of a header has no line ends or other control characters");
+    else if (blank_end)
+        report_error(r, node->line, "the value of a header has no blank at either end");
+    else
+        *ret = value;
+    return !control && !blank_end;
+}
+
+bool read_headers(struct reader *r, const struct node *node, bool lower, struct rule_header **ret, size_t *ret_count)
+{
+    if (node->kind != NODE_MAP) {
+        report_error(r, node->line, "must be a mapping (NAME: value), not %s", shown_node(r, node));
+        return false;
+    }
+    if (node->count > RULE_HEADERS_MAX) {
+        report_error(r, node->line, "%u headers are too many; at most %d", node->count, RULE_HEADERS_MAX);
+        return false;
+    }
+    struct rule_header *headers = reader_alloc(r, node->count * sizeof *headers);
+    if (!headers)
+        return false;
+    size_t count = 0, errors = r->errors;
+    for (const struct node_item *item = node->first; item; item = item->next) {
+        if (!check_key(r, node, item, true) || !check_header_name(r, item->key))
+            continue;
+        size_t before = path_field(r, item->key->text);
+        struct rule_header *header = &headers[count];
+        header->name = lower ? reader_copy_lower(r, item->key->text) : reader_copy(r, item->key->text);
+        count += read_header_value(r, item->value, &header->value);
+        path_end(r, before);
+    }
+    if (r->errors > errors)
+        return false;
+    *ret = headers;
+    *ret_count = count;
+    return true;
+}

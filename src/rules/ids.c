@@ -1,0 +1,36 @@
+#include <stdlib.h>
+
+#include "rules/reader.h"
+
+static int compare_ids(sv a, sv b)
+{
+    size_t n = a.len < b.len ? a.len : b.len;
+    int order = n ? memcmp(a.ptr, b.ptr, n) : 0;
+    return order ? order : (a.len > b.len) - (a.len < b.len);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct id_entry *x = a, *y = b;
+    int order = compare_ids(x->id, y->id);
+    return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+void ids_sort(struct id_entry *ids, size_t count)
+{
+    if (count > 1)
+        qsort(ids, count, sizeof *ids, compare_entries);
+}
+
+const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_ids(ids[middle].id, id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && sv_eq(ids[low].id, id) ? &ids[low] : NULL;
+}

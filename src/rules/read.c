@@ -1,0 +1,249 @@
+/* From a document to rules. Settings come first, wherever they stand: regexes depend on them. */
+#include <stdlib.h>
+
+#include "rules/reader.h"
+
+/* ---- one rule ---- */
+
+struct rule_nodes {
+    const struct node *id, *match, *by, *limits, *mode, *expires, *except, *reject;
+};
+
+static const struct field rule_fields[] = {
+    { "id", offsetof(struct rule_nodes, id) },
+    { "match", offsetof(struct rule_nodes, match) },
+    { "by", offsetof(struct rule_nodes, by) },
+    { "limits", offsetof(struct rule_nodes, limits) },
+    { "mode", offsetof(struct rule_nodes, mode) },
+    { "expires", offsetof(struct rule_nodes, expires) },
+    { "except", offsetof(struct rule_nodes, except) },
+    { "reject", offsetof(struct rule_nodes, reject) },
+    { NULL },
+};
+
+static bool id_valid(const struct node *node)
+{
+    if (node->kind != NODE_SCALAR || node_is_null(node))
+        return false;
+    sv id = node->text;
+    return id.len > 0 && id.len <= WEIR_ID_MAX && sv_trim(id).len == id.len && !text_has_control(id);
+}
+
+static void read_id(struct reader *r, const struct node *node, struct rule *rule)
+{
+    size_t before = path_field(r, SV("id"));
+    if (node->kind != NODE_SCALAR || id_valid(node))
+        read_text(r, node, 1, WEIR_ID_MAX, &rule->id);
+    else
+        report_error(r, node->line, "must have 1 to %d bytes, no control characters, and no blank at either end, unlike %s",
+                     WEIR_ID_MAX, shown_node(r, node));
+    path_end(r, before);
+}
+
+static void read_mode(struct reader *r, const struct node *node, struct rule *rule)
+{
+    size_t before = path_field(r, SV("mode"));
+    bool on;
+    int mode;
+    /* YAML takes a bare off for false. */
+    if (node_is_bool(node, &on) && !on)
+        rule->mode = MODE_OFF;
+    else if (read_word(r, node, mode_names, &mode))
+        rule->mode = (enum rule_mode)mode;
+    path_end(r, before);
+}
+
+static void read_expires(struct reader *r, const struct node *node, struct rule *rule)
+{
+    size_t before = path_field(r, SV("expires"));
+    read_expiry(r, node, &rule->expires_us);
+    path_end(r, before);
+}
+
+static void read_rule_fields(struct reader *r, const struct node *node, struct rule *rule)
+{
+    struct rule_nodes n = { 0 };
+    read_fields(r, node, rule_fields, &n);
+    if (node->kind != NODE_MAP)
+        return;
+    if (n.id)
+        read_id(r, n.id, rule);
+    else
+        report_error(r, node->line, "needs `id`, which names it in verdicts and keeps its counts");
+    if (n.match)
+        read_match(r, n.match, &rule->match);
+    if (n.by)
+        read_by(r, n.by, rule);
+    if (n.limits)
+        read_limits(r, n.limits, rule);
+    else
+        report_error(r, node->line, "needs `limits`, at least one, such as \"10 per 60s\"");
+    if (n.mode)
+        read_mode(r, n.mode, rule);
+    if (n.expires)
+        read_expires(r, n.expires, rule);
+    if (n.except)
+        read_except(r, n.except, &rule->except);
+    if (n.reject)
+        read_reject(r, n.reject, &rule->reject);
+}
+
+/* `twin`: the id of an earlier rule, the same as this one's. */
+static bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule)
+{
+    const struct node *id = node_get(node, SV("id"));
+    size_t errors = r->errors;
+    *rule = (struct rule){ .line = node->line, .expires_us = RULE_NEVER_EXPIRES };
+    r->rule_number++;
+    r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
+    if (twin)
+        report_error(r, id->line, "id: a rule of this id stands in line %d already; ids are unique", twin->line);
+    read_rule_fields(r, node, rule);
+    return r->errors == errors;
+}
+
+/* ---- all rules ---- */
+
+/* For each rule whose id an earlier one has: that id's node. NULL: no memory. */
+static const struct node **find_twins(struct reader *r, const struct node *list)
+{
+    const struct node **twins = ARENA_ARRAY(r->scratch, const struct node *, list->count);
+    const struct node **nodes = ARENA_ARRAY(r->scratch, const struct node *, list->count);
+    struct id_entry *ids = ARENA_ARRAY(r->scratch, struct id_entry, list->count);
+    if (!twins || !nodes || !ids)
+        return NULL;
+    size_t count = 0, index = 0;
+    for (const struct node_item *item = list->first; item; item = item->next, index++) {
+        nodes[index] = node_get(item->value, SV("id"));
+        if (nodes[index] && id_valid(nodes[index]))
+            ids[count++] = (struct id_entry){ nodes[index]->text, index };
+    }
+    ids_sort(ids, count);
+    for (size_t i = 1, first = 0; i < count; i++) {
+        if (sv_eq(ids[i].id, ids[first].id))
+            twins[ids[i].index] = nodes[ids[first].index];
+        else
+            first = i;
+    }
+    return twins;
+}
+
+static void read_rule_list(struct reader *r, const struct node *list)
+{
+    if (list->kind != NODE_LIST) {
+        r->report->unreadable = true;
+        report_error(r, list->line, "must be a list of rules (- id: …), not %s", shown_node(r, list));
+        return;
+    }
+    if (list->count > RULES_MAX) {
+        r->report->unreadable = true;
+        report_error(r, list->line, "%u rules are too many; at most %d", list->count, RULES_MAX);
+        return;
+    }
+    struct rules *rules = r->rules;
+    rules->rules = reader_alloc(r, list->count * sizeof *rules->rules);
+    const struct node **twins = find_twins(r, list);
+    if (!rules->rules || !twins) {
+        r->no_memory = true;
+        return;
+    }
+    size_t outer = r->path_len, index = 0;
+    r->path_len = 0; /* a rule is named by its id or number instead */
+    for (const struct node_item *item = list->first; item && !r->no_memory; item = item->next, index++) {
+        if (read_rule(r, item->value, twins[index], &rules->rules[rules->rule_count]))
+            rules->rule_count++;
+        else
+            report_bad_rule(r, rules->rule_count, list->count);
+    }
+    path_end(r, outer);
+    r->rule_number = 0;
+    r->rule_id = (sv){ 0 };
+}
+
+/* ---- the document ---- */
+
+struct top_nodes {
+    const struct node *settings, *rules;
+};
+
+static const struct field top_fields[] = {
+    { "settings", offsetof(struct top_nodes, settings) },
+    { "rules", offsetof(struct top_nodes, rules) },
+    { NULL },
+};
+
+static void read_document(struct reader *r, const struct node *root)
+{
+    struct top_nodes n = { 0 };
+    if (root->kind != NODE_MAP) {
+        r->report->unreadable = true;
+        report_error(r, root->line, "must be a mapping with `settings` and `rules`, not %s%s", shown_node(r, root),
+                     root->kind == NODE_LIST ? "; put the list under `rules:`" : "");
+        return;
+    }
+    read_fields(r, root, top_fields, &n);
+    if (n.settings)
+        read_settings(r, n.settings, &r->rules->settings);
+    if (n.rules) {
+        size_t before = path_field(r, SV("rules"));
+        read_rule_list(r, n.rules);
+        path_end(r, before);
+    }
+}
+
+static void read_tree(struct reader *r, sv text, bool bare_list)
+{
+    const struct node *root = NULL;
+    struct node_error error;
+    if (node_read(text, r->scratch, &root, &error) < 0) {
+        r->no_memory = error.no_memory;
+        r->report->unreadable = true;
+        report_error(r, error.line, "%s", error.text);
+    } else if (root && !node_is_null(root)) {
+        if (bare_list)
+            read_rule_list(r, root);
+        else
+            read_document(r, root);
+    }
+    report_sort(r->report);
+}
+
+static struct rules *read_all(sv text, const struct rules *base, bool bare_list, struct rules_report *ret_report)
+{
+    *ret_report = (struct rules_report){ 0 };
+    struct rules *rules = calloc(1, sizeof *rules);
+    if (!rules)
+        return NULL;
+    struct arena scratch = { 0 };
+    struct reader r = { .rules = rules, .report = ret_report, .scratch = &scratch };
+    rules->settings.ipv6_prefix = 64;
+    if (base && !settings_copy(&rules->arena, &base->settings, &rules->settings))
+        r.no_memory = true;
+    else
+        read_tree(&r, text, bare_list);
+    arena_done(&scratch);
+    if (r.no_memory) {
+        rules_report_done(ret_report);
+        rules_free(rules);
+        return NULL;
+    }
+    return rules;
+}
+
+struct rules *rules_read(sv text, struct rules_report *ret_report)
+{
+    return read_all(text, NULL, false, ret_report);
+}
+
+struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report)
+{
+    return read_all(text, base, true, ret_report);
+}
+
+void rules_free(struct rules *rules)
+{
+    if (!rules)
+        return;
+    arena_done(&rules->arena);
+    free(rules);
+}

@@ -1,0 +1,133 @@
+/* What the parts of the reader share: where in the file they are, whom an error belongs to, and readers of simple values.
+ *
+ * A reader of a value returns false after it has reported an error (or found no memory), and then leaves *ret alone. */
+#ifndef RULES_READER_H
+#define RULES_READER_H
+
+#include <stdarg.h>
+
+#include "rules/node.h"
+#include "rules/rules.h"
+
+enum { READER_PATH_MAX = 200, READER_SHOWN_MAX = 60 };
+
+struct reader {
+    struct rules *rules;
+    struct rules_report *report;
+    struct arena *scratch; /* given back when the reading is over */
+    bool no_memory;
+
+    sv rule_id;         /* of the rule at hand, as far as it is known */
+    size_t rule_number; /* from 1; 0: not in a rule */
+    bool in_settings;
+    size_t errors; /* so far */
+
+    char path[READER_PATH_MAX]; /* "limits[1].max" */
+    size_t path_len;
+    char shown[4 * READER_SHOWN_MAX + 40];
+
+    const char **zone_names; /* made for the first bad zone */
+    size_t zone_name_count;
+};
+
+/* ---- report.c ---- */
+
+void report_error(struct reader *r, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void report_advice(struct reader *r, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* A rule is left out of the set; `before` good ones stand before it. */
+void report_bad_rule(struct reader *r, size_t before, size_t rule_max);
+void report_sort(struct rules_report *report);
+/* A value as an error shows it, until the next call. */
+const char *shown_node(struct reader *r, const struct node *node);
+const char *shown_text(struct reader *r, sv text);
+
+/* ---- words.c ---- */
+
+/* The words that a field may have; `names` ends in NULL. */
+extern const char *const attribute_names[], *const algorithm_names[], *const unit_names[], *const weekday_names[],
+                                                                                               *const mode_names[];
+int word_find(sv text, const char *const *names); /* -1: none of them */
+/* The one that was probably meant; NULL if none is near. */
+const char *word_nearest(sv text, const char *const *names);
+/* How many letters must be changed to make b from a, upper and lower case alike; more than `bound` is bound + 1. */
+unsigned word_distance(sv a, sv b, unsigned bound);
+
+/* ---- fields.c ---- */
+
+/* Where the reader is: returns what path_end takes to go back. */
+size_t path_field(struct reader *r, sv name);
+size_t path_index(struct reader *r, size_t index);
+void path_end(struct reader *r, size_t before);
+
+struct field {
+    const char *name;
+    size_t offset;  /* of a `const struct node *` */
+    bool keep_null; /* else a field without a value is as if it were not there */
+};
+
+/* Puts the values of a mapping where `fields` (the last one has no name) says. Reports what is unknown or there twice. */
+bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret_nodes);
+
+/* The elements of a list; of anything else, the thing itself. */
+struct walk {
+    const struct node_item *next;
+    const struct node *only;
+    size_t index, path_before;
+    bool list, started;
+};
+struct walk walk_list(const struct node *node);
+const struct node *walk_next(struct reader *r, struct walk *walk);
+size_t list_count(const struct node *node);
+/* Reports an empty list (if min is 1) or one that is too long. */
+bool check_count(struct reader *r, const struct node *node, size_t min, size_t max, const char *what);
+
+bool check_text(struct reader *r, const struct node *node, size_t min, size_t max);
+bool read_text(struct reader *r, const struct node *node, size_t min, size_t max, sv *ret); /* a copy in the arena */
+bool read_number(struct reader *r, const struct node *node, uint64_t min, uint64_t max, uint64_t *ret);
+bool read_bool(struct reader *r, const struct node *node, bool *ret);
+bool read_word(struct reader *r, const struct node *node, const char *const *names, int *ret);
+bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
+bool http_token(sv text);
+/* { NAME: value, … }; `lower`: names in lower case. */
+bool read_headers(struct reader *r, const struct node *node, bool lower, struct rule_header **ret, size_t *ret_count);
+sv reader_copy(struct reader *r, sv text);
+sv reader_copy_lower(struct reader *r, sv text);
+void *reader_alloc(struct reader *r, size_t size);
+
+/* ---- the parts of a rule ---- */
+
+void read_match(struct reader *r, const struct node *node, struct rule_match *ret);
+void read_by(struct reader *r, const struct node *node, struct rule *rule);
+void read_limits(struct reader *r, const struct node *node, struct rule *rule);
+void read_except(struct reader *r, const struct node *node, struct rule_except *ret);
+void read_reject(struct reader *r, const struct node *node, struct rule_reject *ret);
+void read_settings(struct reader *r, const struct node *node, struct settings *ret);
+bool read_cidrs(struct reader *r, const struct node *node, size_t max, struct cidr **ret, size_t *ret_count);
+bool read_regex(struct reader *r, const struct node *node, sv *ret);
+/* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
+bool read_template(struct reader *r, const struct node *node, bool prefix, sv *ret);
+bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
+#define EXPIRY_MAX_US (INT64_C(253402300800) * US_PER_S) /* the end of the year 9999 */
+enum { EXPIRY_TEXT_MAX = 80 };
+void expiry_text(int64_t us, char out[EXPIRY_TEXT_MAX]); /* RFC 3339, in UTC */
+
+/* ---- zones.c ---- */
+
+const struct zone *zone_utc(struct rules *rules); /* NULL: no memory */
+const struct zone *read_zone(struct reader *r, const struct node *node);
+/* The zone of another set, in this one. NULL: no memory. */
+const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
+
+/* ---- copy.c, ids.c ---- */
+
+bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
+
+/* Ids, sorted: to find one, and to find those that are there twice. */
+struct id_entry {
+    sv id;
+    size_t index;
+};
+void ids_sort(struct id_entry *ids, size_t count); /* the same id: by index */
+const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id);
+
+#endif

@@ -1,0 +1,161 @@
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "rules/reader.h"
+
+void rules_report_done(struct rules_report *report)
+{
+    if (!report)
+        return;
+    arena_done(&report->arena);
+    *report = (struct rules_report){ 0 };
+}
+
+/* ---- collecting ---- */
+
+static void add_problem(struct reader *r, struct rule_problem **list, size_t *count, int line, const char *format,
+                        va_list args)
+{
+    if ((*count)++ >= RULES_ERRORS_MAX)
+        return;
+    struct arena *arena = &r->report->arena;
+    if (!*list)
+        *list = ARENA_ARRAY(arena, struct rule_problem, RULES_ERRORS_MAX);
+    char message[1200];
+    vsnprintf(message, sizeof message, format, args);
+    char whom[40] = "";
+    if (r->in_settings)
+        snprintf(whom, sizeof whom, "settings: ");
+    else if (r->rule_number > 0 && r->rule_id.len == 0)
+        snprintf(whom, sizeof whom, "rule #%zu: ", r->rule_number);
+    char text[sizeof whom + READER_PATH_MAX + sizeof message + 2];
+    int n = snprintf(text, sizeof text, "%s%.*s%s%s", whom, (int)r->path_len, r->path, r->path_len ? ": " : "", message);
+    sv kept = arena_copy(arena, sv_of(text, (size_t)n)), rule = arena_copy(arena, r->rule_id);
+    if (!*list || !kept.ptr || !rule.ptr) {
+        r->no_memory = true;
+        return;
+    }
+    (*list)[*count - 1] = (struct rule_problem){ line, rule, kept };
+}
+
+void report_error(struct reader *r, int line, const char *format, ...)
+{
+    r->errors++;
+    va_list args;
+    va_start(args, format);
+    add_problem(r, &r->report->errors, &r->report->error_count, line, format, args);
+    va_end(args);
+}
+
+void report_advice(struct reader *r, int line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_problem(r, &r->report->advice, &r->report->advice_count, line, format, args);
+    va_end(args);
+}
+
+void report_bad_rule(struct reader *r, size_t before, size_t rule_max)
+{
+    struct rules_report *report = r->report;
+    if (r->rule_id.len == 0)
+        return;
+    if (!report->bad)
+        report->bad = ARENA_ARRAY(&report->arena, struct rule_bad, rule_max);
+    sv id = arena_copy(&report->arena, r->rule_id);
+    if (!report->bad || !id.ptr)
+        r->no_memory = true;
+    else
+        report->bad[report->bad_count++] = (struct rule_bad){ id, before };
+}
+
+static size_t listed(size_t count)
+{
+    return count < RULES_ERRORS_MAX ? count : RULES_ERRORS_MAX;
+}
+
+/* By insertion: they are few, and nearly in order. Those of one line stay as they came. */
+static void sort_problems(struct rule_problem *list, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        struct rule_problem moved = list[i];
+        size_t at = i;
+        for (; at > 0 && list[at - 1].line > moved.line; at--)
+            list[at] = list[at - 1];
+        list[at] = moved;
+    }
+}
+
+void report_sort(struct rules_report *report)
+{
+    sort_problems(report->errors, listed(report->error_count));
+    sort_problems(report->advice, listed(report->advice_count));
+}
+
+/* ---- showing values ---- */
+
+const char *shown_text(struct reader *r, sv text)
+{
+    char cut[READER_SHOWN_MAX + 4];
+    size_t n = 0;
+    while (n < text.len) {
+        size_t length = utf8_length(sv_from(text, n));
+        length = length ? length : 1;
+        if (n + length > READER_SHOWN_MAX)
+            break;
+        n += length;
+    }
+    memcpy(cut, text.ptr, n);
+    if (n < text.len) {
+        memcpy(cut + n, "…", 3);
+        n += 3;
+    }
+    struct buf out;
+    buf_init(&out, sizeof r->shown - 1);
+    buf_json(&out, sv_of(cut, n));
+    snprintf(r->shown, sizeof r->shown, "%s", out.failed ? "this text" : out.ptr);
+    buf_done(&out);
+    return r->shown;
+}
+
+const char *shown_node(struct reader *r, const struct node *node)
+{
+    if (node->kind == NODE_LIST)
+        return "a list";
+    if (node->kind == NODE_MAP)
+        return "a mapping";
+    if (node_is_null(node))
+        return "nothing";
+    bool ignored;
+    if ((node_is_number(node) || node_is_bool(node, &ignored)) && node->text.len <= READER_SHOWN_MAX) {
+        snprintf(r->shown, sizeof r->shown, "%.*s", SV_FMT(node->text));
+        return r->shown;
+    }
+    return shown_text(r, node->text);
+}
+
+/* ---- printing ---- */
+
+static void print_problems(const struct rule_problem *list, size_t count, sv file, const char *kind, struct buf *out)
+{
+    for (size_t i = 0; i < listed(count); i++) {
+        buf_add(out, file);
+        if (list[i].line > 0)
+            buf_printf(out, ":%d", list[i].line);
+        buf_add(out, SV(": "));
+        if (list[i].rule.len > 0)
+            buf_printf(out, "rule %.*s: ", SV_FMT(list[i].rule));
+        buf_printf(out, "%s%.*s\n", kind, SV_FMT(list[i].text));
+    }
+}
+
+void rules_report_print(const struct rules_report *report, sv file, bool with_advice, struct buf *out)
+{
+    print_problems(report->errors, report->error_count, file, "", out);
+    if (report->error_count > RULES_ERRORS_MAX) {
+        buf_add(out, file);
+        buf_printf(out, ": and %zu errors more\n", report->error_count - RULES_ERRORS_MAX);
+    }
+    if (with_advice)
+        print_problems(report->advice, report->advice_count, file, "advice: ", out);
+}

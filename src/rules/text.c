@@ -1,0 +1,148 @@
+/* What must be done to a text before libyaml reads it. libyaml takes JSON for YAML, which it nearly is; here is the rest:
+ *   - characters beyond the basic plane are two escapes in JSON ("\ud83d\ude00") and one in YAML ("\U0001f600");
+ *   - some characters that may stand in a JSON string as they are would be line ends to YAML, or nothing that it accepts;
+ *   - blanks before the first bracket may be tabs. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "rules/node.h"
+#include "rules/rules.h"
+
+int node_fail(struct node_error *error, int line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    error->line = line;
+    return -1;
+}
+
+static int line_at(sv text, size_t offset)
+{
+    int line = 1;
+    for (size_t i = 0; i < offset; i++)
+        line += text.ptr[i] == '\n';
+    return line;
+}
+
+static int check_bytes(sv text, struct node_error *error)
+{
+    for (sv rest = text; rest.len > 0;) {
+        size_t n = utf8_length(rest);
+        unsigned byte = (unsigned char)rest.ptr[0];
+        int line = n == 0 || byte == 0 ? line_at(text, text.len - rest.len) : 0;
+        if (n == 0)
+            return node_fail(error, line, "the byte 0x%02x is not UTF-8; save the file as UTF-8", byte);
+        if (byte == 0)
+            return node_fail(error, line, "a NUL byte; rules are text in YAML or JSON");
+        rest = sv_from(rest, n);
+    }
+    return 0;
+}
+
+/* The number of an escape's four digits at s, or -1. */
+static int hex4(sv s)
+{
+    int value = 0;
+    for (size_t i = 0; i < 4; i++) {
+        char c = i < s.len ? ascii_lower(s.ptr[i]) : '\0';
+        if (!ascii_digit(c) && (c < 'a' || c > 'f'))
+            return -1;
+        value = value * 16 + (ascii_digit(c) ? c - '0' : c - 'a' + 10);
+    }
+    return value;
+}
+
+/* "\ud83d\ude00" at the start of s: its character, else 0. */
+static unsigned surrogate_pair(sv s)
+{
+    if (s.len < 12 || s.ptr[1] != 'u' || s.ptr[6] != '\\' || s.ptr[7] != 'u')
+        return 0;
+    int high = hex4(sv_from(s, 2)), low = hex4(sv_from(s, 8));
+    if (high < 0xd800 || high > 0xdbff || low < 0xdc00 || low > 0xdfff)
+        return 0;
+    return 0x10000 + ((unsigned)(high - 0xd800) << 10) + (unsigned)(low - 0xdc00);
+}
+
+/* The character at the start of s if YAML would not take it literally, else 0. */
+static unsigned needs_escape(sv s, size_t length)
+{
+    const unsigned char *p = (const unsigned char *)s.ptr;
+    unsigned c = p[0];
+    if (length == 2)
+        c = (c & 0x1f) << 6 | (p[1] & 0x3f);
+    else if (length == 3)
+        c = (c & 0x0f) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3f);
+    bool odd = c == 0x7f || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
+    return length <= 3 && (odd || (length == 2 && c < 0xa0)) ? c : 0;
+}
+
+/* The string whose opening quote was just written; returns what follows its closing one. */
+static sv convert_string(sv s, struct buf *out)
+{
+    while (s.len > 0) {
+        size_t length = utf8_length(s);
+        unsigned pair = s.ptr[0] == '\\' ? surrogate_pair(s) : 0;
+        unsigned escape = needs_escape(s, length);
+        if (pair) {
+            buf_printf(out, "\\U%08x", pair);
+            s = sv_from(s, 12);
+        } else if (escape) {
+            buf_printf(out, "\\u%04x", escape);
+            s = sv_from(s, length);
+        } else if (s.ptr[0] == '\\' && s.len > 1) {
+            buf_add(out, sv_of(s.ptr, 2));
+            s = sv_from(s, 2);
+        } else {
+            bool end = s.ptr[0] == '"';
+            buf_add(out, sv_of(s.ptr, length));
+            s = sv_from(s, length);
+            if (end)
+                break;
+        }
+    }
+    return s;
+}
+
+/* As far as the text is JSON: outside of strings that has neither `'` nor `#`, and what follows one is left as it is. */
+static void convert_json(sv s, struct buf *out)
+{
+    while (s.len > 0) {
+        size_t n = 0;
+        while (n < s.len && s.ptr[n] != '"' && s.ptr[n] != '\'' && s.ptr[n] != '#')
+            n++;
+        bool string = n < s.len && s.ptr[n] == '"';
+        size_t take = string ? n + 1 : s.len;
+        buf_add(out, sv_of(s.ptr, take));
+        s = sv_from(s, take);
+        if (string)
+            s = convert_string(s, out);
+    }
+}
+
+int text_prepare(sv text, struct buf *scratch, sv *ret, struct node_error *ret_error)
+{
+    if (text.len > RULES_BYTES_MAX)
+        return node_fail(ret_error, 0, "%zu bytes are too many; at most %d are read", text.len, RULES_BYTES_MAX);
+    if (sv_starts(text, SV("\xef\xbb\xbf")))
+        text = sv_from(text, 3);
+    if (check_bytes(text, ret_error) < 0)
+        return -1;
+    sv json = sv_trim(text);
+    if (json.len > 0 && (json.ptr[0] == '{' || json.ptr[0] == '[')) {
+        for (const char *p = text.ptr; p < json.ptr; p++)
+            if (*p == '\n')
+                buf_char(scratch, '\n');
+        convert_json(json, scratch);
+        if (scratch->failed) {
+            ret_error->no_memory = true;
+            return -1;
+        }
+        text = buf_sv(scratch);
+    }
+    *ret = text;
+    return 0;
+}

@@ -1,0 +1,78 @@
+#include "rules/reader.h"
+
+const char *const attribute_names[] = { "method", "path", "host", "ip", "user", "event", "key", "route", "header", NULL };
+const char *const algorithm_names[] = { "token_bucket", "fixed_window", "sliding_window", "calendar", NULL };
+const char *const unit_names[] = { "minute", "hour", "day", "week", "month", "year", NULL };
+const char *const weekday_names[] = { "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", NULL };
+const char *const mode_names[] = { "enforce", "shadow", "off", NULL };
+
+const char *attribute_name(enum attribute attribute)
+{
+    return attribute_names[attribute];
+}
+
+const char *algorithm_name(enum limit_algorithm algorithm)
+{
+    return algorithm_names[algorithm];
+}
+
+const char *calendar_unit_name(enum calendar_unit unit)
+{
+    return unit_names[unit];
+}
+
+const char *rule_mode_name(enum rule_mode mode)
+{
+    return mode_names[mode];
+}
+
+int word_find(sv text, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (sv_eq(text, weir_str(names[i])))
+            return i;
+    return -1;
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+unsigned word_distance(sv a, sv b, unsigned bound)
+{
+    enum { LENGTH_MAX = 40 };
+    size_t differ = a.len > b.len ? a.len - b.len : b.len - a.len;
+    if (differ > bound || a.len > LENGTH_MAX || b.len > LENGTH_MAX)
+        return bound + 1;
+    /* Rows of the usual table; a swap of two neighbours is one change, hence the row before the last. */
+    unsigned rows[3][LENGTH_MAX + 1] = { 0 };
+    for (size_t j = 0; j <= b.len; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= a.len; i++) {
+        unsigned *now = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= b.len; j++) {
+            char x = ascii_lower(a.ptr[i - 1]), y = ascii_lower(b.ptr[j - 1]);
+            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (x != y));
+            bool swapped = i > 1 && j > 1 && x == ascii_lower(b.ptr[j - 2]) && y == ascii_lower(a.ptr[i - 2]);
+            if (swapped)
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+    }
+    return least(rows[a.len % 3][b.len], bound + 1);
+}
+
+const char *word_nearest(sv text, const char *const *names)
+{
+    unsigned bound = text.len < 3 ? 0 : text.len < 6 ? 1 : 2, best = bound + 1;
+    const char *nearest = NULL;
+    for (size_t i = 0; names[i]; i++) {
+        unsigned distance = word_distance(text, weir_str(names[i]), bound);
+        if (distance < best) {
+            best = distance;
+            nearest = names[i];
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,396 @@
+/* Rules as YAML. What is written reads back the same: every text is either plainly a text or in double quotes. */
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "rules/reader.h"
+
+/* ---- texts ---- */
+
+/* Words that no YAML reader takes for anything but text, in a flow list too. */
+static bool writes_plain(sv s)
+{
+    static const char *const reserved[] = { "true", "false", "yes", "no", "on", "off", "null", "y", "n", NULL };
+    if (s.len == 0 || s.len > 80)
+        return false;
+    for (size_t i = 0; i < s.len; i++) {
+        char c = ascii_lower(s.ptr[i]);
+        bool letter = c >= 'a' && c <= 'z';
+        if (!letter && (i == 0 ? c != '/' : !ascii_digit(c) && c != '_' && c != '-' && c != '.' && c != '/'))
+            return false;
+    }
+    for (size_t i = 0; reserved[i]; i++)
+        if (sv_eq_nocase(s, weir_str(reserved[i])))
+            return false;
+    return true;
+}
+
+static unsigned code_point(sv s, size_t length)
+{
+    const unsigned char *p = (const unsigned char *)s.ptr;
+    unsigned c = length == 1 ? p[0] : p[0] & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++)
+        c = c << 6 | (p[i] & 0x3f);
+    return c;
+}
+
+/* Line ends, control characters and what YAML does not accept as it is become escapes. */
+static void write_quoted(struct buf *out, sv s)
+{
+    buf_char(out, '"');
+    while (s.len > 0) {
+        size_t length = utf8_length(s);
+        unsigned c = length ? code_point(s, length) : 0xfffd;
+        bool odd =
+            c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
+        if (c == '"' || c == '\\')
+            buf_printf(out, "\\%c", (char)c);
+        else if (c == '\n')
+            buf_add(out, SV("\\n"));
+        else if (c == '\t')
+            buf_add(out, SV("\\t"));
+        else if (odd || length == 0)
+            buf_printf(out, "\\u%04x", c);
+        else
+            buf_add(out, sv_of(s.ptr, length));
+        s = sv_from(s, length ? length : 1);
+    }
+    buf_char(out, '"');
+}
+
+static void write_text(struct buf *out, sv s)
+{
+    if (writes_plain(s))
+        buf_add(out, s);
+    else
+        write_quoted(out, s);
+}
+
+/* A template may have been decoded to bytes that are no text. */
+static void write_template(struct buf *out, sv s)
+{
+    if (utf8_valid(s) && !text_has_control(s)) {
+        write_text(out, s);
+        return;
+    }
+    buf_char(out, '"');
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.ptr[i];
+        if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+            buf_printf(out, "%%%02X", c);
+        else
+            buf_char(out, (char)c);
+    }
+    buf_char(out, '"');
+}
+
+static void write_cidr(struct buf *out, const struct cidr *cidr)
+{
+    char text[IP_TEXT_MAX];
+    ip_text(&cidr->ip, text);
+    bool v4 = ip_is_v4(&cidr->ip);
+    int prefix = v4 ? cidr->prefix - 96 : cidr->prefix, whole = v4 ? 32 : 128;
+    char with_prefix[IP_TEXT_MAX + 8];
+    int n = snprintf(with_prefix, sizeof with_prefix, prefix == whole ? "%s" : "%s/%d", text, prefix);
+    if (v4)
+        buf_add(out, sv_of(with_prefix, (size_t)n));
+    else
+        write_quoted(out, sv_of(with_prefix, (size_t)n));
+}
+
+/* ---- lists and mappings on one line ---- */
+
+/* "[" or ", " before an element. */
+static void between(struct buf *out, size_t index, const char *open)
+{
+    buf_printf(out, "%s", index == 0 ? open : ", ");
+}
+
+static void write_texts(struct buf *out, const sv *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        between(out, i, "[");
+        write_text(out, list[i]);
+    }
+    buf_printf(out, "%s", count ? "]" : "[]");
+}
+
+static void write_cidrs(struct buf *out, const struct cidr *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        between(out, i, "[");
+        write_cidr(out, &list[i]);
+    }
+    buf_printf(out, "%s", count ? "]" : "[]");
+}
+
+static void write_headers(struct buf *out, const struct rule_header *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        between(out, i, "{");
+        write_text(out, list[i].name);
+        buf_add(out, SV(": "));
+        write_text(out, list[i].value);
+    }
+    buf_printf(out, "%s", count ? "}" : "{}");
+}
+
+/* ---- limits ---- */
+
+static void write_length(struct buf *out, int64_t us)
+{
+    static const struct {
+        int64_t us;
+        const char *unit;
+    } units[] = { { 86400 * US_PER_S, "d" }, { 3600 * US_PER_S, "h" }, { 60 * US_PER_S, "m" }, { US_PER_S, "s" } };
+    for (size_t i = 0; i < 4; i++) {
+        if (us % units[i].us == 0) {
+            buf_printf(out, "%lld%s", (long long)(us / units[i].us), units[i].unit);
+            return;
+        }
+    }
+    buf_printf(out, "%lldms", (long long)(us / US_PER_MS));
+}
+
+void rule_limit_text(const struct rule_limit *l, struct buf *out)
+{
+    buf_printf(out, "%u per ", l->max);
+    if (l->algorithm == LIMIT_CALENDAR) {
+        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+        if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
+            buf_printf(out, " from %s", weekday_names[l->week_start]);
+        if (l->zone)
+            buf_printf(out, " (%.*s)", SV_FMT(l->zone->name));
+        return;
+    }
+    write_length(out, l->per_us);
+    if (l->algorithm != LIMIT_TOKEN_BUCKET)
+        buf_printf(out, " %s", algorithm_name(l->algorithm));
+    else if (l->burst != l->max)
+        buf_printf(out, " burst %u", l->burst);
+}
+
+static bool in_utc(const struct rule_limit *l)
+{
+    return !l->zone || sv_eq(l->zone->name, SV("UTC"));
+}
+
+static void write_short_limit(struct buf *out, const struct rule_limit *l)
+{
+    buf_printf(out, "\"%u per ", l->max);
+    if (l->algorithm == LIMIT_CALENDAR)
+        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+    else
+        write_length(out, l->per_us);
+    if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
+        buf_printf(out, " burst %u", l->burst);
+    buf_char(out, '"');
+}
+
+static void write_long_limit(struct buf *out, const struct rule_limit *l)
+{
+    buf_char(out, '{');
+    if (l->named) {
+        buf_add(out, SV("name: "));
+        write_text(out, l->name);
+        buf_add(out, SV(", "));
+    }
+    if (l->algorithm == LIMIT_CALENDAR) {
+        buf_printf(out, "calendar: %s, max: %u", calendar_unit_name(l->unit), l->max);
+        if (!in_utc(l)) {
+            buf_add(out, SV(", tz: "));
+            write_text(out, l->zone->name);
+        }
+        if (l->week_start != MONDAY)
+            buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
+    } else {
+        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_name(l->algorithm), l->max);
+        write_length(out, l->per_us);
+        if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
+            buf_printf(out, ", burst: %u", l->burst);
+    }
+    buf_char(out, '}');
+}
+
+static void write_limits(struct buf *out, const struct rule *rule)
+{
+    buf_add(out, SV("    limits:\n"));
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        const struct rule_limit *l = &rule->limits[i];
+        bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
+        buf_add(out, SV("      - "));
+        if (!l->named && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
+            write_short_limit(out, l);
+        else
+            write_long_limit(out, l);
+        buf_char(out, '\n');
+    }
+}
+
+/* ---- the parts of a rule ---- */
+
+static void write_path(struct buf *out, const struct rule_path *path)
+{
+    if (path->is_regex) {
+        buf_add(out, SV("{regex: "));
+        write_quoted(out, path->text);
+        buf_char(out, '}');
+    } else {
+        write_template(out, path->text);
+    }
+}
+
+static void write_paths(struct buf *out, const struct rule_match *m)
+{
+    buf_add(out, SV("      path:"));
+    for (size_t i = 0; i < m->path_count; i++) {
+        buf_printf(out, "%s", m->path_count > 1 ? "\n        - " : " ");
+        write_path(out, &m->paths[i]);
+    }
+    buf_char(out, '\n');
+}
+
+static void write_match(struct buf *out, const struct rule_match *m)
+{
+    if (m->event.len == 0 && m->host.len == 0 && m->method_count + m->path_count + m->header_count == 0)
+        return;
+    buf_add(out, SV("    match:\n"));
+    if (m->event.len > 0) {
+        buf_add(out, SV("      event: "));
+        write_text(out, m->event);
+        buf_char(out, '\n');
+    }
+    if (m->method_count > 0) {
+        buf_add(out, SV("      method: "));
+        write_texts(out, m->methods, m->method_count);
+        buf_char(out, '\n');
+    }
+    if (m->host.len > 0) {
+        buf_add(out, SV("      host: "));
+        write_text(out, m->host);
+        buf_char(out, '\n');
+    }
+    if (m->path_count > 0)
+        write_paths(out, m);
+    if (m->header_count > 0) {
+        buf_add(out, SV("      header: "));
+        write_headers(out, m->headers, m->header_count);
+        buf_char(out, '\n');
+    }
+}
+
+static void write_by(struct buf *out, const struct rule *rule)
+{
+    if (rule->by_count == 0)
+        return;
+    buf_add(out, SV("    by: "));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        between(out, i, "[");
+        if (rule->by[i].attribute == ATTR_HEADER)
+            buf_printf(out, "\"header:%.*s\"", SV_FMT(rule->by[i].header));
+        else
+            buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
+    }
+    buf_add(out, SV("]\n"));
+}
+
+static void write_except(struct buf *out, const struct rule_except *e, const char *indent)
+{
+    if (e->ip_count + e->user_count == 0)
+        return;
+    buf_printf(out, "%sexcept:\n", indent);
+    if (e->ip_count > 0) {
+        buf_printf(out, "%s  ip: ", indent);
+        write_cidrs(out, e->ips, e->ip_count);
+        buf_char(out, '\n');
+    }
+    if (e->user_count > 0) {
+        buf_printf(out, "%s  user: ", indent);
+        write_texts(out, e->users, e->user_count);
+        buf_char(out, '\n');
+    }
+}
+
+static void write_reject(struct buf *out, const struct rule_reject *j, const char *indent)
+{
+    if (!j->status && !j->has_body && j->content_type.len == 0 && j->header_count == 0)
+        return;
+    buf_printf(out, "%sreject:\n", indent);
+    if (j->status)
+        buf_printf(out, "%s  status: %u\n", indent, j->status);
+    if (j->has_body) {
+        buf_printf(out, "%s  body: ", indent);
+        write_quoted(out, j->body);
+        buf_char(out, '\n');
+    }
+    if (j->content_type.len > 0) {
+        buf_printf(out, "%s  content_type: ", indent);
+        write_text(out, j->content_type);
+        buf_char(out, '\n');
+    }
+    if (j->header_count > 0) {
+        buf_printf(out, "%s  headers: ", indent);
+        write_headers(out, j->headers, j->header_count);
+        buf_char(out, '\n');
+    }
+}
+
+static void write_rule(struct buf *out, const struct rule *rule)
+{
+    buf_add(out, SV("  - id: "));
+    write_text(out, rule->id);
+    buf_char(out, '\n');
+    write_match(out, &rule->match);
+    write_by(out, rule);
+    write_limits(out, rule);
+    if (rule->mode != MODE_ENFORCE)
+        buf_printf(out, "    mode: %s\n", rule->mode == MODE_OFF ? "\"off\"" : rule_mode_name(rule->mode));
+    if (rule->expires_us != RULE_NEVER_EXPIRES) {
+        char text[EXPIRY_TEXT_MAX];
+        expiry_text(rule->expires_us, text);
+        buf_printf(out, "    expires: %s\n", text);
+    }
+    write_except(out, &rule->except, "    ");
+    write_reject(out, &rule->reject, "    ");
+}
+
+/* ---- the whole ---- */
+
+static void write_settings(struct buf *out, const struct settings *s)
+{
+    if (s->ids) {
+        buf_add(out, SV("  ids: "));
+        write_texts(out, s->ids, s->id_count);
+        buf_char(out, '\n');
+    }
+    if (s->ignore_case)
+        buf_add(out, SV("  ignore_case: true\n"));
+    if (s->strip_prefix_count > 0)
+        buf_add(out, SV("  strip_prefixes: "));
+    for (size_t i = 0; i < s->strip_prefix_count; i++) {
+        between(out, i, "[");
+        write_template(out, s->strip_prefixes[i]);
+        buf_printf(out, "%s", i + 1 == s->strip_prefix_count ? "]\n" : "");
+    }
+    if (s->trusted_proxy_count > 0) {
+        buf_add(out, SV("  trusted_proxies: "));
+        write_cidrs(out, s->trusted_proxies, s->trusted_proxy_count);
+        buf_char(out, '\n');
+    }
+    if (s->ipv6_prefix != 64)
+        buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);
+    write_except(out, &s->except, "  ");
+    write_reject(out, &s->reject, "  ");
+}
+
+void rules_write(const struct rules *rules, struct buf *out)
+{
+    size_t start = out->len;
+    buf_add(out, SV("settings:\n"));
+    size_t after = out->len;
+    write_settings(out, &rules->settings);
+    if (out->len == after && !out->failed)
+        out->len = start; /* nothing but defaults */
+    buf_printf(out, "%s", rules->rule_count ? "rules:\n" : "rules: []\n");
+    for (size_t i = 0; i < rules->rule_count; i++)
+        write_rule(out, &rules->rules[i]);
+}
