@@ -35,7 +35,7 @@ static uint64_t scale(uint64_t hash, uint64_t n)
     return (uint64_t)((u128)hash * n >> 64);
 }
 
-static inline struct places places_of(const struct cells *t, uint64_t key)
+LIMIT_HOT struct places places_of(const struct cells *t, uint64_t key)
 {
     uint64_t first = scale(key, t->bucket_count);
     uint64_t second = scale((key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15), t->bucket_count);
@@ -45,7 +45,7 @@ static inline struct places places_of(const struct cells *t, uint64_t key)
 }
 
 /* Lines in the order home, its 128-byte neighbour (which the CPU often loads along), the others. */
-static inline struct cell *place(const struct places *p, unsigned i)
+LIMIT_HOT struct cell *place(const struct places *p, unsigned i)
 {
     unsigned line = p->home ^ (i >> 1 & 7);
     return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
@@ -65,7 +65,7 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
 
 /* Reads a cell that should be the key's own: the state first, then the head again, so that a state that was given to
  * another key in between is noticed by its generation. */
-static inline bool read_own(struct cell *c, uint64_t key, u128 *ret)
+LIMIT_HOT bool read_own(struct cell *c, uint64_t key, u128 *ret)
 {
     u128 s = load_16(&c->state);
     if (state_tag(s) != CELL_LIVE || load_8(&c->head) != head_of(key, state_gen(s)))
@@ -77,14 +77,14 @@ static inline bool read_own(struct cell *c, uint64_t key, u128 *ret)
 /* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts in. */
 enum { CLOCK_SKEW_MS = 100 };
 
-static inline int64_t decays_ms(int64_t decays_us)
+LIMIT_HOT int64_t decays_ms(int64_t decays_us)
 {
     return decays_us / US_PER_MS + 1 + CLOCK_SKEW_MS;
 }
 
 /* The book must cover a state before the state is there: whoever judges a cell decayed reads its state first. False: the
  * cell is another's now. A generation that does not fit while the state is still the same is damage, and is mended. */
-static inline bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
+LIMIT_HOT bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
 {
     uint64_t gen = state_gen(s);
     int64_t wanted = decays_ms(outlook.decays_us);
@@ -105,7 +105,7 @@ static inline bool raise_book(struct cell *c, u128 s, struct limit_outlook outlo
 enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
-static inline bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a,
+LIMIT_HOT bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a,
                           struct cells_taken *ret)
 {
     uint64_t gen = state_gen(s);
@@ -115,7 +115,7 @@ static inline bool commit(struct cell *c, u128 s, struct limit_state next, const
     return true;
 }
 
-static inline enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
+LIMIT_HOT enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
 {
     u128 s;
     while (read_own(c, a->key, &s)) {
@@ -324,7 +324,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 /* The first cell from place *i on whose fingerprint is the key's; *i is the next place. NULL: there is none. Whoever uses
  * it has to check the rest of its head. In the home line no branch depends on which of the two it is: that would be guessed
  * wrong half of the time. */
-static inline struct cell *find(const struct places *p, uint64_t key, unsigned *i)
+LIMIT_HOT struct cell *find(const struct places *p, uint64_t key, unsigned *i)
 {
     uint64_t fingerprint = key & FINGERPRINT_MASK;
     if (*i == 0) {
