@@ -1,4 +1,7 @@
-/* 16 bytes at once: what a cell's state is read and changed with.
+/* The words of a cell: 8 bytes, and 16 bytes at once for its state.
+ *
+ * All are sequentially consistent. Two who make a cell for the same key each write one place and then read the other's;
+ * anything weaker lets both miss each other. On x86-64 that costs nothing: its loads are plain either way.
  *
  * A load must not write, or refusals of one hot subject would fight over its cache line: on x86-64 an aligned 16-byte SSE
  * load is atomic wherever the CPU has AVX (both makers say so), elsewhere a compare-and-swap has to do. */
@@ -22,16 +25,26 @@ typedef unsigned __int128 u128;
 #error "weir needs a 16-byte compare-and-swap: x86-64 or aarch64"
 #endif
 
+static inline uint64_t load_8(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+
+static inline bool cas_8(uint64_t *p, uint64_t from, uint64_t to)
+{
+    return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 #if defined(CELLS_TSAN)
 
 static inline u128 load_16(u128 *p)
 {
-    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
 }
 
 static inline bool cas_16(u128 *p, u128 from, u128 to)
 {
-    return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 #else

@@ -1,8 +1,6 @@
 /* The table's protocol. Read README.md first: it says which race each step is there for. */
 #include "cells/cells.h"
 
-#include <stdatomic.h>
-
 #include "cells/layout.h"
 #include "limit/take.h"
 
@@ -11,16 +9,6 @@ enum {
     PATIENCE = 64,                   /* tries before a reservation counts as left, whatever its age */
     CANDIDATES = 2 * BUCKET_CELLS,
 };
-
-static uint64_t load_8(const uint64_t *p)
-{
-    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-
-static bool cas_8(uint64_t *p, uint64_t from, uint64_t to)
-{
-    return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
 
 /* ---- places ---- */
 
