@@ -1,0 +1,37 @@
+/* weir check: one decision. */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/load.h"
+
+static const struct command command = {
+    .name = "check",
+    .usage = "--rules FILE [--cells FILE] [OPTION]...",
+    .text = "Decides one request, charges it, and prints the verdict as one line of JSON.",
+    .footer = "The exit status is 0 if the request is allowed, 1 if it is refused, 2 after an error.\n\n"
+              "Example:\n  weir check --rules rules.yaml --cells cells --event ocr --key u1",
+    .options = request_option_table,
+};
+
+int cli_check(int argc, char **argv)
+{
+    struct request_options options = REQUEST_OPTIONS_DEFAULT;
+    struct weir_header headers[OPTION_LIST_MAX];
+    struct weir_request request;
+    struct weir *weir;
+    int status = request_read(&command, argc, argv, &options, headers, &request);
+    if (status >= 0)
+        return status;
+    if (!request_open(&options, &weir))
+        return EXIT_BAD;
+    struct weir_verdict verdict;
+    int code = weir_check(weir, &request, options.now_us >= 0 ? options.now_us : weir_now_us(), &verdict);
+    weir_close(weir);
+    if (code < 0)
+        return cli_error("the request cannot be judged: %s", err_text((enum weir_code)code));
+    char line[VERDICT_JSON_MAX];
+    weir_verdict_json(&verdict, line, sizeof line);
+    puts(line);
+    return verdict.allowed ? EXIT_ALLOWED : EXIT_REFUSED;
+}

@@ -1,0 +1,59 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FILE_BYTES_MAX = 64 << 20 };
+
+int cli_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("weir: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return EXIT_BAD;
+}
+
+static bool read_all(int fd, struct buf *out, const char **ret_why)
+{
+    char chunk[65536];
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n == 0)
+            return true;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            *ret_why = strerror(errno);
+            return false;
+        }
+        buf_add(out, sv_of(chunk, (size_t)n));
+        if (out->failed) {
+            *ret_why = "larger than 64 MiB";
+            return false;
+        }
+    }
+}
+
+bool cli_read_file(const char *path, struct buf *ret, const char **ret_why)
+{
+    buf_init(ret, FILE_BYTES_MAX);
+    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        *ret_why = strerror(errno);
+        return false;
+    }
+    bool ok = read_all(fd, ret, ret_why);
+    if (fd != STDIN_FILENO)
+        close(fd);
+    if (!ok) {
+        buf_done(ret);
+        *ret = (struct buf){ 0 };
+    }
+    return ok;
+}

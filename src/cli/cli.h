@@ -1,0 +1,29 @@
+/* What the subcommands of `weir` share.
+ *
+ * A command is a function in the table of main.c. It gets its own name as argv[0] and what stands behind it, and returns
+ * the exit status. Results go to stdout, everything else to stderr. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "base/buf.h"
+#include "base/sv.h"
+
+enum { EXIT_ALLOWED = 0, EXIT_REFUSED = 1, EXIT_BAD = 2 };
+
+/* Room for any verdict as JSON: its ids, each byte escaped. */
+enum { VERDICT_JSON_MAX = 16384 };
+
+int cli_check(int argc, char **argv);
+int cli_explain(int argc, char **argv);
+int cli_lint(int argc, char **argv);
+int cli_simulate(int argc, char **argv);
+int cli_convert(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+
+/* "weir: " and one line on stderr. Returns EXIT_BAD, so that `return cli_error(…)` reads well. */
+int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Reads a whole file ("-": stdin) into *ret. False: *ret_why says why not ("No such file or directory"). */
+bool cli_read_file(const char *path, struct buf *ret, const char **ret_why);
+
+#endif

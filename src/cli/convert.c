@@ -1,0 +1,68 @@
+/* weir convert: which limiter, and what to do with its file. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/convert.h"
+#include "cli/options.h"
+
+static const struct option options[] = { { 0 } };
+
+static const struct command command = {
+    .name = "convert",
+    .usage = "hodor FILE",
+    .text =
+        "Reads another limiter's configuration (-: stdin) and prints rules that do the same, with comments on what "
+        "differs.\n\n"
+        "  hodor   the Hodor plugin of Drogon, with what RealIpResolver trusts; FILE is Drogon's configuration in JSON or "
+        "YAML",
+    .footer = "The exit status is 0, or 2 after an error.\n\nExample:\n  weir convert hodor config.json > rules.yaml",
+    .options = options,
+};
+
+/* The lines of `errors`, each behind the name of the file. */
+static int print_errors(const char *name, sv errors)
+{
+    while (errors.len > 0) {
+        sv line = sv_cut(&errors, '\n');
+        fprintf(stderr, "%s:%.*s\n", name, SV_FMT(line));
+    }
+    return EXIT_BAD;
+}
+
+static int convert_hodor(const char *path)
+{
+    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
+    struct buf text, out;
+    struct hodor hodor;
+    if (!cli_read_file(path, &text, &why))
+        return cli_error("%s: %s", name, why);
+    int status = EXIT_BAD;
+    buf_init(&out, 64 << 20);
+    if (!hodor_read(&hodor, buf_sv(&text))) {
+        status = print_errors(name, buf_sv(&hodor.errors));
+    } else {
+        hodor_write(&hodor, name, &out);
+        status = out.failed ? cli_error("out of memory") : 0;
+        fwrite(buf_sv(&out).ptr, 1, status ? 0 : out.len, stdout);
+    }
+    hodor_done(&hodor);
+    buf_done(&out);
+    buf_done(&text);
+    return status;
+}
+
+int cli_convert(int argc, char **argv)
+{
+    size_t count;
+    int status = options_read(&command, argc, argv, NULL, &count);
+    if (status >= 0)
+        return status;
+    if (count == 0)
+        return options_error(&command, "what to convert is needed: hodor FILE");
+    if (strcmp(argv[0], "hodor") != 0)
+        return options_error(&command, "'%s' cannot be converted; allowed: hodor", argv[0]);
+    if (count != 2)
+        return count < 2 ? options_error(&command, "a FILE is needed (-: stdin)")
+                         : options_error(&command, "there is one FILE, and '%s' is a second", argv[2]);
+    return convert_hodor(argv[1]);
+}

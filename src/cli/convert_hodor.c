@@ -1,0 +1,295 @@
+/* Hodor's limits as rules.
+ *
+ * Hodor checks its own limits and then every entry of sub_limits whose urls fit, each in the order all, address, user; all
+ * of them apply to a request. That is what weir does with rules, so each capacity becomes a rule. */
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "cli/convert.h"
+#include "rules/rules.h"
+
+/* ---- YAML that a stranger's text cannot break out of ---- */
+
+/* Characters that end a line in YAML or that a reader may drop, beside the ASCII control characters. */
+static bool special(sv c)
+{
+    return sv_eq(c, SV("\xc2\x85")) || sv_eq(c, SV("\xe2\x80\xa8")) || sv_eq(c, SV("\xe2\x80\xa9")) ||
+           sv_eq(c, SV("\xef\xbb\xbf"));
+}
+
+static unsigned code_point(sv c)
+{
+    const unsigned char *p = (const unsigned char *)c.ptr;
+    return c.len == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu) : (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+}
+
+static void add_quoted(struct buf *out, sv text)
+{
+    buf_char(out, '"');
+    while (text.len > 0) {
+        size_t n = utf8_length(text);
+        sv c = sv_of(text.ptr, n ? n : 1);
+        unsigned char byte = (unsigned char)text.ptr[0];
+        if (byte == '"' || byte == '\\')
+            buf_printf(out, "\\%c", byte);
+        else if (byte < 0x20 || byte == 0x7f)
+            buf_printf(out, "\\x%02x", byte);
+        else if (n > 1 && special(c))
+            buf_printf(out, "\\u%04x", code_point(c));
+        else
+            buf_add(out, n ? c : SV("\xef\xbf\xbd"));
+        text = sv_from(text, c.len);
+    }
+    buf_char(out, '"');
+}
+
+/* Within a comment. */
+static void add_plain(struct buf *out, sv text)
+{
+    while (text.len > 0) {
+        size_t n = utf8_length(text);
+        sv c = sv_of(text.ptr, n ? n : 1);
+        unsigned char byte = (unsigned char)text.ptr[0];
+        buf_add(out, n == 0 || byte < 0x20 || byte == 0x7f || (n > 1 && special(c)) ? SV("?") : c);
+        text = sv_from(text, c.len);
+    }
+}
+
+static void add_list(struct buf *out, const struct node *list)
+{
+    buf_char(out, '[');
+    for (const struct node_item *item = list->first; item; item = item->next) {
+        add_quoted(out, item->value->text);
+        buf_add(out, weir_str(item->next ? ", " : ""));
+    }
+    buf_char(out, ']');
+}
+
+/* ---- what differs ---- */
+
+static bool any_group(const struct hodor *h, bool (*has)(const struct hodor_group *))
+{
+    for (size_t i = 0; i < h->sub_count; i++)
+        if (!h->subs[i].skipped && has(&h->subs[i]))
+            return true;
+    return has(&h->main);
+}
+
+static bool has_limit(const struct hodor_group *g)
+{
+    return g->capacity || g->ip_capacity || g->user_capacity;
+}
+
+static bool has_ip(const struct hodor_group *g)
+{
+    return g->ip_capacity > 0;
+}
+
+static bool has_user(const struct hodor_group *g)
+{
+    return g->user_capacity > 0;
+}
+
+static bool has_urls(const struct hodor_group *g)
+{
+    return g->urls && has_limit(g);
+}
+
+/* A line of the list at the top; a long one goes on in the next. */
+static void note(struct buf *out, const char *text)
+{
+    sv rest = weir_str(text);
+    for (bool first = true; rest.len > 0; first = false) {
+        size_t n = rest.len;
+        if (n > 96)
+            for (n = 96; n > 0 && rest.ptr[n] != ' ';)
+                n--;
+        n = n ? n : rest.len;
+        buf_add(out, weir_str(first ? "# - " : "#   "));
+        add_plain(out, sv_of(rest.ptr, n));
+        buf_char(out, '\n');
+        rest = sv_from(rest, n + (n < rest.len));
+    }
+}
+
+static void write_algorithm_notes(const struct hodor *h, struct buf *out)
+{
+    if (h->algorithm == LIMIT_TOKEN_BUCKET)
+        note(out, "A bucket of N lets N through at once. Hodor's lets N - 1, and with a capacity of 1 none at all.");
+    else if (h->algorithm == LIMIT_SLIDING_WINDOW)
+        note(out,
+             "The part of the last window that is still in view counts exactly. Hodor lets one more through while it is a "
+             "fraction. The first window begins with the first request, not when the program starts.");
+    else
+        note(out, "The first window begins with the first request. Hodor's \"capacity\" begins its first when the program "
+                  "starts.");
+}
+
+static void write_path_notes(struct buf *out)
+{
+    note(out,
+         "Paths are normalised before they are matched: escapes, //, /./, /../ and ;parameters are undone, and a slash at "
+         "the end is dropped, so that other spellings of a path do not dodge a limit. \"^/api/.*\" therefore does not fit "
+         "the request /api/, which is /api here.");
+    note(out, "Regexes are PCRE2 and Hodor's are ECMAScript; what people write in urls is the same in both. Both match the "
+              "whole path.");
+}
+
+static void write_address_notes(const struct hodor *h, struct buf *out)
+{
+    if (any_group(h, has_ip))
+        note(out, "IPv6 clients are counted by their /64, since each has at least that many addresses. Hodor counts every "
+                  "address: \"ipv6_prefix: 128\" in the settings does too.");
+    if (!h->use_real_ip_resolver) {
+        if (h->proxies)
+            note(out, "RealIpResolver is configured, but Hodor did not use it (use_real_ip_resolver is false) and took the "
+                      "peer's address. trusted_proxies stands below as a comment.");
+        return;
+    }
+    if (!h->has_resolver)
+        note(out,
+             "use_real_ip_resolver is true without the plugin RealIpResolver: Hodor takes the peer's address, and so it is "
+             "here.");
+    if (h->proxies)
+        note(out,
+             "X-Forwarded-For: an entry that cannot be read ends the search, which Drogon goes on with; if all hops are "
+             "trusted, the leftmost is the client, for which Drogon takes the peer. Several headers count as one.");
+    if (h->from_header.len > 0 && !sv_eq_nocase(h->from_header, SV("x-forwarded-for")))
+        note(out,
+             "from_header names another header than X-Forwarded-For, which is the only one weir reads: have the proxy set "
+             "it, or hand the address over as the request's ip.");
+}
+
+static void write_notes(const struct hodor *h, struct buf *out)
+{
+    note(out, "A refused request charges nothing. Hodor charges the limits that came before the one that refused it.");
+    write_algorithm_notes(h, out);
+    if (any_group(h, has_urls))
+        write_path_notes(out);
+    write_address_notes(h, out);
+    if (any_group(h, has_user))
+        note(out, "The user is what the caller gives, as setUserIdGetter did (in C: weir_options.user_id). An empty user "
+                  "is none.");
+    note(out,
+         "The reply is settings.reject; what setRejectResponseFactory built, weir_options.refuse builds. Hodor also closes "
+         "the connection.");
+    note(
+        out,
+        "multi_threads and limiter_expire_time have no counterpart: counting is always safe between threads, and memory is "
+        "bounded by the table.");
+    if (h->hodors > 1)
+        note(out, "There is more than one plugin Hodor; Drogon uses the last, and so it is here.");
+    if (h->resolvers > 1)
+        note(out, "There is more than one plugin RealIpResolver; Drogon uses the last, and so it is here.");
+    for (sv rest = buf_sv(&h->notes); rest.len > 0;) {
+        char line[400];
+        sv text = sv_cut(&rest, '\n');
+        size_t n = text.len < sizeof line - 1 ? text.len : sizeof line - 1;
+        memcpy(line, text.ptr, n);
+        line[n] = '\0';
+        note(out, line);
+    }
+}
+
+/* ---- the rules ---- */
+
+/* Paths have no slash at the end, so a regex that ends in one would fit nothing: without it, unless it is the root's. */
+static sv without_slash(sv regex, struct buf *scratch)
+{
+    size_t tail = regex.len > 0 && regex.ptr[regex.len - 1] == '$' ? 1 : 0;
+    if (regex.len < tail + 2 || regex.ptr[regex.len - tail - 1] != '/')
+        return regex;
+    size_t keep = regex.len - tail - 1;
+    keep -= regex.ptr[keep - 1] == '\\'; /* "\/" is a slash */
+    if (keep == 0 || strchr("^|(\\", regex.ptr[keep - 1]))
+        return regex;
+    buf_clear(scratch);
+    buf_add(scratch, sv_of(regex.ptr, keep));
+    buf_add(scratch, weir_str(tail ? "$" : ""));
+    return buf_sv(scratch);
+}
+
+static void write_urls(const struct node *urls, struct buf *out)
+{
+    struct buf scratch;
+    buf_init(&scratch, 1 << 20);
+    buf_add(out, SV("    match:\n      path:\n"));
+    for (const struct node_item *item = urls->first; item; item = item->next) {
+        sv regex = without_slash(item->value->text, &scratch);
+        buf_add(out, SV("        - regex: "));
+        add_quoted(out, regex);
+        buf_add(out, weir_str(regex.len < item->value->text.len ? "   # without its last slash, which paths lose" : ""));
+        buf_char(out, '\n');
+    }
+    buf_done(&scratch);
+}
+
+static void write_rule(const struct hodor *h, const struct hodor_group *group, const char *name, const char *by,
+                       uint32_t max, struct buf *out)
+{
+    if (max == 0)
+        return;
+    buf_printf(out, "  - id: %s%s%s\n", name, by ? "-" : "", by ? by : "");
+    if (group->urls)
+        write_urls(group->urls, out);
+    if (by)
+        buf_printf(out, "    by: [%s]\n", by);
+    buf_printf(out, "    limits: [{ algorithm: %s, max: %u, per: %us }]\n", algorithm_name(h->algorithm), max,
+               h->time_unit_s);
+}
+
+static void write_group(const struct hodor *h, const struct hodor_group *group, const char *name, struct buf *out)
+{
+    write_rule(h, group, name, NULL, group->capacity, out);
+    write_rule(h, group, name, "ip", group->ip_capacity, out);
+    write_rule(h, group, name, "user", group->user_capacity, out);
+}
+
+static void write_subs(const struct hodor *h, struct buf *out)
+{
+    for (size_t i = 0; i < h->sub_count; i++) {
+        const struct hodor_group *sub = &h->subs[i];
+        char name[40];
+        snprintf(name, sizeof name, "hodor-sub-%zu", i + 1);
+        if (sub->skipped)
+            buf_printf(out, "  # %s (line %d) is left out: %s, and Hodor ignores it for that.\n", name, sub->line,
+                       sub->skipped);
+        else
+            write_group(h, sub, name, out);
+    }
+}
+
+static void write_settings(const struct hodor *h, struct buf *out)
+{
+    buf_add(out, SV("settings:\n"));
+    if (h->proxies) {
+        buf_add(out, weir_str(h->use_real_ip_resolver ? "  trusted_proxies: " : "  # trusted_proxies: "));
+        add_list(out, h->proxies);
+        buf_char(out, '\n');
+    }
+    if (h->trust_ips) {
+        buf_add(out, SV("  except: { ip: "));
+        add_list(out, h->trust_ips);
+        buf_add(out, SV(" }\n"));
+    }
+    buf_add(out, SV("  reject: { status: 429, content_type: \"text/html; charset=utf-8\", body: "));
+    add_quoted(out, h->rejection_message);
+    buf_add(out, SV(" }\n"));
+}
+
+void hodor_write(const struct hodor *h, const char *file, struct buf *out)
+{
+    buf_add(out, SV("# Made by 'weir convert hodor' from "));
+    add_plain(out, weir_str(file));
+    buf_add(out, SV(". What differs from Hodor:\n"));
+    write_notes(h, out);
+    buf_char(out, '\n');
+    write_settings(h, out);
+    if (!any_group(h, has_limit)) {
+        buf_add(out, SV("\n# Every capacity is 0, which limits nothing.\nrules: []\n"));
+        return;
+    }
+    buf_add(out, SV("\nrules:\n"));
+    write_group(h, &h->main, "hodor", out);
+    write_subs(h, out);
+}

@@ -1,0 +1,297 @@
+/* weir explain: every rule, and why it sees a request or not. */
+#include "engine/explain.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/load.h"
+#include "cli/term.h"
+#include "cli/when.h"
+
+static const struct command command = {
+    .name = "explain",
+    .usage = "--rules FILE [--cells FILE] [OPTION]...",
+    .text = "Says what each rule makes of a request: whether it applies and why, whom it counts for, and what is used of "
+            "each of "
+            "its limits. Charges nothing.",
+    .footer = "The exit status is 0, or 2 after an error.\n\n"
+              "Example:\n  weir explain --rules rules.yaml --cells cells --method POST --path /login --ip 203.0.113.9",
+    .options = request_option_table,
+};
+
+enum { TEXT_COLUMNS = 200, OUTPUT_MAX = 64 << 20 };
+
+struct page {
+    struct term term;
+    struct buf out;
+    const struct weir_request *request;
+    int64_t now_us;
+    size_t rules, applied;
+};
+
+static void add(struct page *p, sv text)
+{
+    term_add(&p->term, &p->out, text, TEXT_COLUMNS);
+}
+
+static void bold(struct page *p, const char *text)
+{
+    buf_printf(&p->out, "%s%s%s", term_bold(&p->term), text, term_plain(&p->term));
+}
+
+/* One line of the request, unless there is nothing to say. */
+static void fact(struct page *p, const char *name, sv value, const char *none)
+{
+    if (value.len == 0 && !none)
+        return;
+    buf_printf(&p->out, "  %-8s ", name);
+    add(p, value.len ? value : weir_str(none));
+    buf_char(&p->out, '\n');
+}
+
+static void print_path(struct page *p, struct facts *facts)
+{
+    sv path = facts_path(facts), raw = p->request->path;
+    if (raw.len == 0)
+        return;
+    fact(p, "path", path, "/");
+    if (!sv_eq(raw, path))
+        fact(p, "", raw, NULL);
+    if (!sv_eq(facts_route(facts), path))
+        fact(p, "route", facts_route(facts), NULL);
+}
+
+static void print_client(struct page *p, struct facts *facts)
+{
+    const struct ip *ip = facts_ip(facts);
+    char address[IP_TEXT_MAX];
+    if (!ip) {
+        fact(p, "client", (sv){ 0 },
+             p->request->ip.len || p->request->peer.len ? "no address that can be read" : "unknown");
+        return;
+    }
+    ip_text(ip, address);
+    buf_printf(&p->out, "  %-8s %s", "client", address);
+    if (!sv_eq(weir_str(address), facts_ip_text(facts)))
+        buf_printf(&p->out, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
+    buf_add(&p->out, weir_str(p->request->ip.len == 0 ? ", found from its peer\n" : "\n"));
+}
+
+static void print_request(struct facts *facts, void *data)
+{
+    struct page *p = data;
+    const struct weir_request *r = p->request;
+    char now[WHEN_TEXT_MAX];
+    when_text(p->now_us, now);
+    bold(p, "request\n");
+    fact(p, "time", weir_str(now), NULL);
+    fact(p, "event", r->event, NULL);
+    fact(p, "key", r->key, NULL);
+    fact(p, "method", r->method, NULL);
+    print_path(p, facts);
+    fact(p, "host", facts_host(facts), NULL);
+    print_client(p, facts);
+    fact(p, "user", r->user, "none");
+    for (size_t i = 0; i < r->header_count; i++) {
+        buf_printf(&p->out, "  %-8s ", "header");
+        add(p, r->headers[i].name);
+        buf_add(&p->out, SV(": "));
+        add(p, r->headers[i].value);
+        buf_char(&p->out, '\n');
+    }
+    buf_printf(&p->out, "  %-8s %u\n\n", "cost", r->cost);
+    bold(p, "rules\n");
+}
+
+/* "the method is GET, not POST or PUT". */
+static void print_mismatch(struct page *p, const char *what, sv is, const sv *wanted, size_t count)
+{
+    buf_printf(&p->out, "the %s is ", what);
+    add(p, is.len ? is : SV("not given"));
+    buf_add(&p->out, SV(", not "));
+    for (size_t i = 0; i < count; i++) {
+        buf_add(&p->out, weir_str(i == 0 ? "" : i + 1 == count ? " or " : ", "));
+        add(p, wanted[i]);
+    }
+}
+
+static void print_paths(struct page *p, const struct rule_match *match)
+{
+    buf_add(&p->out, SV("the path does not fit "));
+    for (size_t i = 0; i < match->path_count && i < 5; i++) {
+        buf_add(&p->out, weir_str(i ? ", " : ""));
+        buf_add(&p->out, weir_str(match->paths[i].is_regex ? "regex " : ""));
+        add(p, match->paths[i].text);
+    }
+    buf_add(&p->out, weir_str(match->path_count > 5 ? ", ..." : ""));
+}
+
+static void print_header(struct page *p, const struct rule_match *match, sv name)
+{
+    buf_add(&p->out, SV("the header "));
+    add(p, name);
+    buf_add(&p->out, SV(" is not "));
+    for (size_t i = 0; i < match->header_count; i++)
+        if (sv_eq(match->headers[i].name, name))
+            add(p, match->headers[i].value);
+}
+
+static void print_expiry(struct page *p, int64_t us)
+{
+    char text[WHEN_TEXT_MAX];
+    when_text(us, text);
+    buf_printf(&p->out, "it expired at %s", text);
+}
+
+static void print_reason(struct page *p, const struct explained_rule *e)
+{
+    const struct rule_match *match = &e->rule->match;
+    switch (e->reason) {
+    case MATCH_YES:
+        break;
+    case MATCH_OFF:
+        buf_add(&p->out, SV("it is off"));
+        break;
+    case MATCH_EXPIRED:
+        print_expiry(p, e->rule->expires_us);
+        break;
+    case MATCH_EVENT:
+        print_mismatch(p, "event", p->request->event, &match->event, 1);
+        break;
+    case MATCH_METHOD:
+        print_mismatch(p, "method", p->request->method, match->methods, match->method_count);
+        break;
+    case MATCH_HOST:
+        print_mismatch(p, "host", p->request->host, &match->host, 1);
+        break;
+    case MATCH_PATH:
+        print_paths(p, match);
+        break;
+    case MATCH_HEADER:
+        print_header(p, match, e->detail);
+        break;
+    case MATCH_EXCEPT_IP:
+    case MATCH_EXCEPT_USER:
+        buf_printf(&p->out, "the %s is excepted%s", e->reason == MATCH_EXCEPT_IP ? "client's address" : "user",
+                   e->detail.len ? " from all rules, in the settings" : "");
+        break;
+    case MATCH_NO_ATTRIBUTE:
+        buf_add(&p->out, SV("it counts by "));
+        add(p, e->detail);
+        buf_add(&p->out, SV(", which the request does not have"));
+        break;
+    }
+}
+
+static void print_subject(struct page *p, const struct explained_rule *e)
+{
+    buf_add(&p->out, SV("      counts for "));
+    if (e->rule->by_count == 0)
+        buf_add(&p->out, SV("everybody together"));
+    for (size_t i = 0; i < e->rule->by_count; i++) {
+        const struct rule_by *by = &e->rule->by[i];
+        buf_printf(&p->out, "%s%s ", i ? ", " : "", attribute_name(by->attribute));
+        if (by->attribute == ATTR_HEADER) {
+            add(p, by->header);
+            buf_char(&p->out, ' ');
+        }
+        add(p, e->by[i]);
+    }
+    buf_char(&p->out, '\n');
+}
+
+static void print_limit(struct page *p, const struct explained_limit *l)
+{
+    char span[SPAN_TEXT_MAX], end[WHEN_TEXT_MAX];
+    buf_add(&p->out, SV("      "));
+    add(p, l->spec->name);
+    buf_add(&p->out, SV(": "));
+    rule_limit_text(l->spec, &p->out);
+    buf_printf(&p->out, "; %u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
+    if (l->report.reset_us > 0) {
+        span_text(l->report.reset_us, span);
+        buf_printf(&p->out, ", as if unused in %s", span);
+    }
+    if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
+        when_text(l->window.end_us, end);
+        buf_printf(&p->out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
+    }
+    if (!l->fits && l->report.retry_after_us >= 0) {
+        span_text(l->report.retry_after_us, span);
+        buf_printf(&p->out, "; %sno room for %u, room in %s%s", term_red(&p->term), p->request->cost, span,
+                   term_plain(&p->term));
+    } else if (!l->fits) {
+        buf_printf(&p->out, "; %snever room for %u%s", term_red(&p->term), p->request->cost, term_plain(&p->term));
+    }
+    buf_char(&p->out, '\n');
+}
+
+static void print_rule(const struct explained_rule *e, void *data)
+{
+    struct page *p = data;
+    bool applies = e->reason == MATCH_YES;
+    p->rules++;
+    buf_add(&p->out, SV("  "));
+    buf_add(&p->out, weir_str(applies ? term_bold(&p->term) : term_dim(&p->term)));
+    add(p, e->rule->id);
+    if (!applies) {
+        buf_add(&p->out, SV(" does not apply: "));
+        print_reason(p, e);
+        buf_printf(&p->out, "%s\n", term_plain(&p->term));
+        return;
+    }
+    p->applied++;
+    buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
+               e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
+    print_subject(p, e);
+    for (size_t i = 0; i < e->rule->limit_count; i++)
+        print_limit(p, &e->limits[i]);
+}
+
+static void print_verdict(const struct weir_verdict *v, void *data)
+{
+    struct page *p = data;
+    char span[SPAN_TEXT_MAX];
+    if (p->rules == 0)
+        buf_add(&p->out, SV("  none\n"));
+    buf_char(&p->out, '\n');
+    bold(p, "verdict\n");
+    if (!v->applied) {
+        buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
+    } else if (v->allowed) {
+        buf_printf(&p->out, "  %sallowed%s: least is left of %s, limit %s: %u of %u after this request\n",
+                   term_green(&p->term), term_plain(&p->term), v->rule, v->limit, v->remaining, v->max);
+    } else {
+        span_text(v->retry_after_ms * US_PER_MS, span);
+        buf_printf(&p->out, "  %srefused%s by %s, limit %s: %s%s\n", term_red(&p->term), term_plain(&p->term), v->rule,
+                   v->limit, v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
+                   v->retry_after_ms == WEIR_NEVER ? "" : span);
+    }
+    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
+        buf_printf(&p->out, "  %s would have refused it, but is in shadow\n", v->shadow[i]);
+}
+
+int cli_explain(int argc, char **argv)
+{
+    static const struct explain_sink sink = { print_request, print_rule, print_verdict };
+    struct request_options options = REQUEST_OPTIONS_DEFAULT;
+    struct weir_header headers[OPTION_LIST_MAX];
+    struct weir_request request;
+    struct weir *weir;
+    int status = request_read(&command, argc, argv, &options, headers, &request);
+    if (status >= 0)
+        return status;
+    if (!request_open(&options, &weir))
+        return EXIT_BAD;
+    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request };
+    page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
+    buf_init(&page.out, OUTPUT_MAX);
+    int code = weir_explain(weir, &request, page.now_us, &sink, &page);
+    weir_close(weir);
+    if (code == 0)
+        fwrite(buf_sv(&page.out).ptr, 1, page.out.len, stdout);
+    buf_done(&page.out);
+    return code < 0 ? cli_error("the request cannot be judged: %s", err_text((enum weir_code)code)) : 0;
+}

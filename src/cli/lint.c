@@ -1,0 +1,63 @@
+/* weir lint: every error of every file. */
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "rules/rules.h"
+
+static const struct option options[] = { { 0 } };
+
+static const struct command command = {
+    .name = "lint",
+    .usage = "FILE...",
+    .text = "Reads rules files (-: stdin) and prints every error in them, each with its line and what is allowed there. "
+            "Advice is printed too, and is no error.",
+    .footer = "The exit status is 0 if all files are good, 1 if one has an error or cannot be read, 2 for a wrong use.",
+    .options = options,
+};
+
+static bool lint_text(const char *name, sv text)
+{
+    struct buf out;
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read(text, &report);
+    buf_init(&out, 16 << 20);
+    rules_report_print(&report, weir_str(name), true, &out);
+    fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
+    buf_done(&out);
+    bool good = rules && report.error_count == 0;
+    if (!rules)
+        cli_error("%s: out of memory", name);
+    else if (good)
+        printf("%s: %zu %s, ok\n", name, rules->rule_count, rules->rule_count == 1 ? "rule" : "rules");
+    rules_free(rules);
+    rules_report_done(&report);
+    return good;
+}
+
+static bool lint_file(const char *path)
+{
+    struct buf text;
+    const char *why;
+    if (!cli_read_file(path, &text, &why)) {
+        fprintf(stderr, "%s: %s\n", path, why);
+        return false;
+    }
+    bool good = lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));
+    buf_done(&text);
+    return good;
+}
+
+int cli_lint(int argc, char **argv)
+{
+    size_t count;
+    bool good = true;
+    int status = options_read(&command, argc, argv, NULL, &count);
+    if (status >= 0)
+        return status;
+    if (count == 0)
+        return options_error(&command, "a FILE is needed");
+    for (size_t i = 0; i < count; i++)
+        good = lint_file(argv[i]) && good;
+    return good ? 0 : 1;
+}

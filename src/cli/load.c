@@ -1,0 +1,124 @@
+#include "cli/load.h"
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+
+bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
+{
+    const char *why;
+    if (!cli_read_file(path, ret_text, &why)) {
+        cli_error("%s: %s", path, why);
+        return false;
+    }
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read(buf_sv(ret_text), &report);
+    bool ok = rules && report.error_count == 0;
+    if (!ok) {
+        struct buf out;
+        buf_init(&out, 16 << 20);
+        rules_report_print(&report, weir_str(path), false, &out);
+        fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
+        buf_done(&out);
+        if (!rules)
+            cli_error("%s: out of memory", path);
+        buf_done(ret_text);
+    }
+    rules_report_done(&report);
+    if (ok && ret_rules)
+        *ret_rules = rules;
+    else
+        rules_free(rules);
+    return ok;
+}
+
+#define AT(field) offsetof(struct request_options, field)
+
+const struct option request_option_table[] = {
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed)" },
+    { "cells", "FILE", OPTION_TEXT, AT(cells),
+      "the table of counts, shared with every process that opens it, made if it is missing; without it nothing was counted "
+      "before and nothing is kept" },
+    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys), "size of a new table, in subjects (500k, 10m)" },
+    { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)" },
+    { "event", "NAME", OPTION_TEXT, AT(event), "the business action: ocr" },
+    { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
+    { "method", "NAME", OPTION_TEXT, AT(method), "the HTTP method" },
+    { "path", "PATH", OPTION_TEXT, AT(path), "the path as the client sent it; a query may follow" },
+    { "host", "NAME", OPTION_TEXT, AT(host), "the host of the request" },
+    { "ip", "ADDRESS", OPTION_TEXT, AT(ip), "the client's address" },
+    { "peer", "ADDRESS", OPTION_TEXT, AT(peer),
+      "who is connected: the client's address is then found with X-Forwarded-For and trusted_proxies" },
+    { "user", "ID", OPTION_TEXT, AT(user), "the user" },
+    { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be given again" },
+    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 looks without charging" },
+    { "peek", NULL, OPTION_FLAG, AT(peek), "answer for the cost, and charge nothing" },
+    { "now", "TIME", OPTION_TIME, AT(now_us),
+      "decide as of this instant: RFC 3339 or milliseconds since 1970 (default: now)" },
+    { 0 },
+};
+
+static int read_headers(const struct command *command, const struct option_list *list, struct weir_header *headers)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        sv value = weir_str(list->items[i]), name = sv_cut(&value, '=');
+        if (name.len == 0 || !strchr(list->items[i], '='))
+            return options_error(command, "--header: '%s' is not allowed here; allowed: NAME=VALUE", list->items[i]);
+        headers[i] = (struct weir_header){ name, value };
+    }
+    return -1;
+}
+
+int request_read(const struct command *command, int argc, char **argv, struct request_options *o,
+                 struct weir_header *headers, struct weir_request *ret_request)
+{
+    size_t count;
+    int status = options_read(command, argc, argv, o, &count);
+    if (status >= 0)
+        return status;
+    if (count > 0)
+        return options_error(command, "there is no argument '%s'", argv[0]);
+    if (!o->rules)
+        return options_error(command, "--rules FILE is needed");
+    if (o->cells_keys && o->cells_bytes)
+        return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
+    status = read_headers(command, &o->headers, headers);
+    if (status >= 0)
+        return status;
+    *ret_request = (struct weir_request){
+        .method = weir_str(o->method),
+        .path = weir_str(o->path),
+        .host = weir_str(o->host),
+        .ip = weir_str(o->ip),
+        .peer = weir_str(o->peer),
+        .user = weir_str(o->user),
+        .event = weir_str(o->event),
+        .key = weir_str(o->key),
+        .headers = headers,
+        .header_count = o->headers.count,
+        .cost = o->cost,
+        .peek = o->peek,
+    };
+    return -1;
+}
+
+bool request_open(const struct request_options *o, struct weir **ret)
+{
+    struct buf text;
+    struct weir_error error;
+    if (!load_rules(o->rules, &text, NULL))
+        return false;
+    struct weir_options options = {
+        .size = sizeof options,
+        .rules_text = buf_sv(&text).ptr,
+        .rules_text_len = text.len,
+        .cells_file = o->cells,
+        .cells_keys = o->cells_keys,
+        .cells_bytes = o->cells_bytes,
+    };
+    int code = weir_open(ret, &options, &error);
+    if (code < 0)
+        cli_error("%s", error.text);
+    buf_done(&text);
+    return code >= 0;
+}

@@ -1,0 +1,65 @@
+/* weir: which command, and nothing else. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    { "check", cli_check, "decide one request; the exit status is the answer" },
+    { "explain", cli_explain, "say which rules see a request, and what each has left; charges nothing" },
+    { "lint", cli_lint, "find every error in rules files" },
+    { "simulate", cli_simulate, "replay a log against rules, to try them on yesterday's traffic" },
+    { "convert", cli_convert, "turn another limiter's configuration into rules" },
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void help(FILE *out)
+{
+    fputs("Usage: weir COMMAND [OPTION]...\n\n"
+          "weir answers one question for requests, calls and costly actions: may this go\nthrough?\n\nCommands:\n",
+          out);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nOptions:\n"
+          "  --help     print this, and exit\n"
+          "  --version  print the version, and exit\n\n"
+          "'weir COMMAND --help' and the manual page weir-COMMAND(1) say more.\n",
+          out);
+}
+
+/* What was printed may only now meet a full disk. A reader that went away is no error worth a word. */
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    if (errno == EPIPE)
+        return EXIT_BAD;
+    return cli_error("cannot write the output: %s", strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_BAD;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        help(stdout);
+        return finish(0);
+    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("weir %s\n", weir_version());
+        return finish(0);
+    }
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return finish(commands[i].run(argc - 1, argv + 1));
+    return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+}

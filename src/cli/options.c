@@ -1,0 +1,202 @@
+#include "cli/options.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/when.h"
+
+enum { HELP_COLUMNS = 80, HELP_INDENT = 24 };
+
+int options_error(const struct command *command, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "weir %s: ", command->name);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; see 'weir %s --help'\n", command->name);
+    va_end(args);
+    return EXIT_BAD;
+}
+
+void options_wrap(const char *text, size_t indent, FILE *out)
+{
+    size_t column = indent;
+    for (const char *p = text; *p;) {
+        if (*p == '\n') {
+            fprintf(out, "\n%*s", *++p && *p != '\n' ? (int)indent : 0, "");
+            column = indent;
+            continue;
+        }
+        size_t word = strcspn(p, " \n");
+        if (column > indent && column + 1 + word > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fwrite(p, 1, word, out);
+        column += word;
+        p += word;
+        p += *p == ' ';
+    }
+    fputc('\n', out);
+}
+
+static void help_option(const struct option *option, FILE *out)
+{
+    char head[HELP_COLUMNS];
+    int len = snprintf(head, sizeof head, "  --%s%s%s", option->name, option->argument ? " " : "",
+                       option->argument ? option->argument : "");
+    if (len + 2 > HELP_INDENT)
+        fprintf(out, "%s\n%*s", head, HELP_INDENT, "");
+    else
+        fprintf(out, "%-*s", HELP_INDENT, head);
+    options_wrap(option->help, HELP_INDENT, out);
+}
+
+static void help_table(const struct option *option, FILE *out)
+{
+    for (; option && option->name; option++)
+        help_option(option, out);
+}
+
+void options_help(const struct command *command, FILE *out)
+{
+    static const struct option help = { .name = "help", .help = "print this, and exit" };
+    fprintf(out, "Usage: weir %s %s\n\n", command->name, command->usage);
+    options_wrap(command->text, 0, out);
+    fputs("\nOptions:\n", out);
+    help_table(command->options, out);
+    help_table(command->more_options, out);
+    help_option(&help, out);
+    if (command->footer) {
+        fputc('\n', out);
+        options_wrap(command->footer, 0, out);
+    }
+}
+
+static const struct option *find_in(const struct option *option, sv name)
+{
+    for (; option && option->name; option++)
+        if (sv_eq(weir_str(option->name), name))
+            return option;
+    return NULL;
+}
+
+/* Digits, and one of the suffixes k, m, g. */
+static bool read_size(sv text, uint64_t unit, uint64_t *ret)
+{
+    uint64_t factor = 1, n;
+    const char suffixes[] = "kmg";
+    const char *suffix = text.len ? strchr(suffixes, ascii_lower(text.ptr[text.len - 1])) : NULL;
+    if (suffix && *suffix) {
+        for (ptrdiff_t i = 0; i <= suffix - suffixes; i++)
+            factor *= unit;
+        text.len--;
+    }
+    if (!sv_u64(text, UINT64_MAX / factor, &n) || n == 0)
+        return false;
+    *ret = n * factor;
+    return true;
+}
+
+static bool read_choice(sv text, const char *choices, int *ret)
+{
+    sv rest = weir_str(choices);
+    for (int i = 0; rest.len > 0; i++)
+        if (sv_eq(sv_cut(&rest, '|'), text)) {
+            *ret = i;
+            return true;
+        }
+    return false;
+}
+
+/* Stores the value of one option. NULL, or what is allowed. */
+static const char *store(const struct option *option, const char *value, void *values)
+{
+    void *place = (char *)values + option->offset;
+    sv text = weir_str(value);
+    uint64_t n;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        *(bool *)place = true;
+        return NULL;
+    case OPTION_TEXT:
+        *(const char **)place = value;
+        return NULL;
+    case OPTION_CHOICE:
+        return read_choice(text, option->argument, place) ? NULL : option->argument;
+    case OPTION_NUMBER:
+        if (!sv_u64(text, UINT32_MAX, &n))
+            return "0 to 4294967295";
+        *(uint32_t *)place = (uint32_t)n;
+        return NULL;
+    case OPTION_SIZE:
+    case OPTION_COUNT:
+        return read_size(text, option->kind == OPTION_SIZE ? 1024 : 1000, place)
+                   ? NULL
+                   : "a whole number above 0, with k, m or g behind it or not";
+    case OPTION_TIME:
+        return when_parse(text, place) ? NULL : "RFC 3339 (2026-03-01T12:00:00Z) or milliseconds since 1970, up to 2112";
+    case OPTION_LIST: {
+        struct option_list *list = place;
+        if (list->count == OPTION_LIST_MAX)
+            return "at most 64 of them";
+        list->items[list->count++] = value;
+        return NULL;
+    }
+    }
+    return NULL;
+}
+
+/* Reads the option at argv[*i], which begins with two dashes, and moves *i to its last word. */
+static int read_one(const struct command *command, int argc, char **argv, int *i, void *values)
+{
+    sv rest = weir_str(argv[*i] + 2);
+    bool has_value = memchr(rest.ptr, '=', rest.len) != NULL;
+    sv name = sv_cut(&rest, '=');
+    const struct option *option = find_in(command->options, name);
+    if (!option)
+        option = find_in(command->more_options, name);
+    if (!option)
+        return options_error(command, "there is no option --%.*s", SV_FMT(name));
+    if (option->kind == OPTION_FLAG && has_value)
+        return options_error(command, "--%s takes no value", option->name);
+    const char *value = has_value ? rest.ptr : NULL;
+    if (option->kind != OPTION_FLAG && !has_value) {
+        if (*i + 1 == argc)
+            return options_error(command, "--%s needs a value (%s)", option->name, option->argument);
+        value = argv[++*i];
+    }
+    const char *allowed = store(option, value, values);
+    if (allowed)
+        return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option->name, value, allowed);
+    return -1;
+}
+
+int options_read(const struct command *command, int argc, char **argv, void *values, size_t *ret_count)
+{
+    size_t count = 0;
+    bool options = true;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!options || word[0] != '-' || !word[1]) {
+            argv[count++] = argv[i];
+        } else if (strcmp(word, "--") == 0) {
+            options = false;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            options_help(command, stdout);
+            return 0;
+        } else if (word[1] != '-') {
+            return options_error(command, "there is no option %s", word);
+        } else {
+            int status = read_one(command, argc, argv, &i, values);
+            if (status >= 0)
+                return status;
+        }
+    }
+    *ret_count = count;
+    return -1;
+}

@@ -1,0 +1,56 @@
+/* Options of a command: one table says what they are, reads them and makes --help. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdio.h>
+
+#include "base/sv.h"
+
+enum option_kind {
+    OPTION_FLAG,   /* bool */
+    OPTION_TEXT,   /* const char * */
+    OPTION_CHOICE, /* int: which of `choices` ("a|b|c", counted from 0) */
+    OPTION_NUMBER, /* uint32_t, 0 to 4294967295 */
+    OPTION_SIZE,   /* uint64_t above 0; k, m and g behind it count in 1024 */
+    OPTION_COUNT,  /* uint64_t above 0; k, m and g behind it count in 1000 */
+    OPTION_TIME,   /* int64_t in microseconds; RFC 3339 or epoch milliseconds */
+    OPTION_LIST,   /* struct option_list: may be given again and again */
+};
+
+enum { OPTION_LIST_MAX = 64 };
+
+struct option_list {
+    const char *items[OPTION_LIST_MAX];
+    size_t count;
+};
+
+struct option {
+    const char *name;     /* without its dashes; NULL ends the table */
+    const char *argument; /* what --help calls the value: "FILE"; for OPTION_CHOICE the choices; NULL for a flag */
+    enum option_kind kind;
+    size_t offset; /* where in the command's own structure the value goes */
+    const char *help;
+};
+
+struct command {
+    const char *name;   /* "check" */
+    const char *usage;  /* what follows the name: "--rules FILE [OPTION]... INPUT" */
+    const char *text;   /* what it does, in paragraphs */
+    const char *footer; /* behind the options: the exit status, and so on */
+    const struct option *options;
+    const struct option *more_options; /* further ones, shared between commands; may be NULL. Offsets as above */
+};
+
+/* Reads the options in argv[1 …] into `values`; what is no option is moved to argv[0 … *ret_count). Returns -1 to go on, or
+ * the exit status: 0 after --help, EXIT_BAD after one sentence on stderr. */
+int options_read(const struct command *command, int argc, char **argv, void *values, size_t *ret_count);
+
+/* For what a command checks itself: "weir check: SENTENCE; see 'weir check --help'" on stderr. Returns EXIT_BAD. */
+int options_error(const struct command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void options_help(const struct command *command, FILE *out);
+
+/* `text` in lines of at most 80 columns, each but the first with `indent` blanks before it. */
+void options_wrap(const char *text, size_t indent, FILE *out);
+
+#endif

@@ -1,0 +1,262 @@
+/* weir simulate: replays recorded traffic on a virtual clock, from empty cells.
+ *
+ * The decisions are the library's own. To say to which rules a request was of interest, which a verdict does not tell, the
+ * same rules are matched once more here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/load.h"
+#include "cli/progress.h"
+#include "cli/simulate.h"
+#include "cli/traffic.h"
+
+enum { FORMAT_JSON, FORMAT_COMBINED };
+enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20 };
+
+struct simulate_options {
+    const char *rules;
+    int format;
+    bool verdicts, json;
+    uint32_t top;
+    uint64_t cells_keys;
+};
+
+#define AT(field) offsetof(struct simulate_options, field)
+
+static const struct option options[] = {
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed)" },
+    { "format", "json|combined", OPTION_CHOICE, AT(format),
+      "of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
+    { "verdicts", NULL, OPTION_FLAG, AT(verdicts),
+      "print the verdict on each request, one line of JSON each, and nothing else" },
+    { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
+    { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
+    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys), "how many subjects are counted at a time (default 4m)" },
+    { 0 },
+};
+
+static const struct command command = {
+    .name = "simulate",
+    .usage = "--rules FILE [OPTION]... INPUT",
+    .text =
+        "Replays recorded requests against rules, as of the time that each line says and from empty counts, and shows what "
+        "would have passed. INPUT (-: stdin) may be compressed with gzip.\n\n"
+        "A line of JSON has a \"t\" (RFC 3339, or milliseconds since 1970) and what there is of method, path, host, ip, "
+        "peer, "
+        "user, event, key, headers, cost and peek. A line {\"t\": ..., \"set_rules\": [...]} replaces the rules; the "
+        "settings "
+        "stay.",
+    .footer = "The exit status is 0, or 2 for a bad line, which is named, or another error.\n\n"
+              "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
+    .options = options,
+};
+
+struct simulation {
+    struct simulate_options options;
+    const char *name; /* of the input */
+    struct input input;
+    struct weir *weir;
+    struct ruleset *ruleset; /* the same rules as the engine's */
+    struct tally tally;
+    uint32_t *applied; /* room for every rule of the ruleset */
+    struct traffic traffic;
+    struct facts facts;
+};
+
+static int bad_line(const struct simulation *s, const char *why)
+{
+    fprintf(stderr, "%s:%llu: %s\n", s->name, (unsigned long long)s->input.line, why);
+    return EXIT_BAD;
+}
+
+/* Takes over the rules for our own matching. */
+static bool use_rules(struct simulation *s, struct rules *rules)
+{
+    struct weir_error error;
+    struct ruleset *ruleset;
+    if (ruleset_new(&ruleset, rules, &error) < 0) {
+        cli_error("%s", error.text);
+        return false;
+    }
+    ruleset_free(s->ruleset);
+    s->ruleset = ruleset;
+    uint32_t *applied = realloc(s->applied, (ruleset_rules(ruleset)->rule_count + 1) * sizeof applied[0]);
+    if (applied)
+        s->applied = applied;
+    if (applied && tally_rules(&s->tally, ruleset_rules(ruleset)))
+        return true;
+    cli_error("out of memory");
+    return false;
+}
+
+static void print_problems(const struct simulation *s, const struct rules_report *report)
+{
+    for (size_t i = 0; i < report->error_count && i < RULES_ERRORS_MAX; i++) {
+        const struct rule_problem *p = &report->errors[i];
+        fprintf(stderr, "%s:%llu: set_rules: %s%.*s%s%.*s\n", s->name, (unsigned long long)s->input.line,
+                p->rule.len ? "rule " : "", SV_FMT(p->rule), p->rule.len ? ": " : "", SV_FMT(p->text));
+    }
+}
+
+static int set_rules(struct simulation *s, sv text)
+{
+    struct rules_report report = { 0 };
+    struct weir_error error;
+    struct rules *rules = rules_read_list(text, ruleset_rules(s->ruleset), &report);
+    bool good = rules && report.error_count == 0;
+    print_problems(s, &report);
+    rules_report_done(&report);
+    if (!good) {
+        rules_free(rules);
+        return rules ? EXIT_BAD : cli_error("out of memory");
+    }
+    s->tally.rule_changes++;
+    if (!use_rules(s, rules))
+        return EXIT_BAD;
+    if (weir_set_rules(s->weir, text.ptr, text.len, &error) < 0)
+        return bad_line(s, error.text);
+    return -1;
+}
+
+static int decide(struct simulation *s)
+{
+    const struct weir_request *request = &s->traffic.request;
+    int64_t now = s->traffic.now_us;
+    struct weir_verdict verdict;
+    int code = weir_check(s->weir, request, now, &verdict);
+    if (code < 0)
+        return bad_line(s, err_text((enum weir_code)code));
+    if (s->options.verdicts) {
+        char line[VERDICT_JSON_MAX];
+        size_t len = weir_verdict_json(&verdict, line, sizeof line - 1);
+        line[len] = '\n';
+        return fwrite(line, 1, len + 1, stdout) == len + 1 ? -1 : EXIT_BAD;
+    }
+    const struct rules *rules = ruleset_rules(s->ruleset);
+    facts_init(&s->facts, s->ruleset, request, request->user);
+    size_t count = ruleset_match(s->ruleset, &s->facts, now, s->applied, rules->rule_count);
+    if (!tally_request(&s->tally, rules, &s->facts, s->applied, count, &verdict, now))
+        return cli_error("out of memory");
+    return -1;
+}
+
+static int replay_line(struct simulation *s, char *line, size_t len)
+{
+    char why[TRAFFIC_WHY_MAX];
+    if (sv_blank(sv_of(line, len)))
+        return -1;
+    bool log = s->options.format == FORMAT_COMBINED;
+    bool not_json = !log && s->input.line == 1 && line[0] != '{';
+    if (!(log ? traffic_from_log : traffic_from_json)(line, len, &s->traffic, why)) {
+        if (not_json)
+            strncat(why, " (for an access log: --format combined)", sizeof why - strlen(why) - 1);
+        return bad_line(s, why);
+    }
+    int status = s->traffic.set_rules ? set_rules(s, weir_str(s->traffic.set_rules)) : decide(s);
+    traffic_done(&s->traffic);
+    return status;
+}
+
+/* All lines. -1, or the exit status. */
+static int replay(struct simulation *s)
+{
+    struct progress progress;
+    char *line;
+    size_t len;
+    int more, status = -1;
+    progress_init(&progress, &s->input);
+    while (status < 0 && (more = input_next(&s->input, &line, &len)) != 0) {
+        status = more > 0 ? replay_line(s, line, len) : bad_line(s, s->input.why);
+        progress_show(&progress, &s->input);
+    }
+    progress_done(&progress);
+    return status;
+}
+
+static int print_summary(struct simulation *s)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    struct simulation_result result = { .input = s->name, .tally = &s->tally, .top = s->options.top };
+    struct buf out;
+    buf_init(&out, OUTPUT_MAX);
+    weir_status(s->weir, &result.status);
+    bool ok = s->options.json ? simulation_json(&result, &out) : simulation_text(&result, &term, &out);
+    ok = ok && !out.failed;
+    if (ok)
+        fwrite(out.ptr, 1, out.len, stdout);
+    buf_done(&out);
+    return ok ? 0 : cli_error("out of memory");
+}
+
+/* The rules, to the engine and to ourselves. */
+static bool start(struct simulation *s)
+{
+    struct buf text;
+    struct rules *rules;
+    struct weir_error error;
+    if (!load_rules(s->options.rules, &text, &rules))
+        return false;
+    struct weir_options engine = {
+        .size = sizeof engine,
+        .rules_text = buf_sv(&text).ptr,
+        .rules_text_len = text.len,
+        .cells_keys = s->options.cells_keys,
+    };
+    bool ok = use_rules(s, rules);
+    if (ok && weir_open(&s->weir, &engine, &error) < 0) {
+        cli_error("%s", error.text);
+        ok = false;
+    }
+    buf_done(&text);
+    return ok;
+}
+
+static int run(struct simulation *s)
+{
+    if (!tally_init(&s->tally))
+        return cli_error("out of memory");
+    if (!start(s))
+        return EXIT_BAD;
+    const char *path = s->name;
+    if (strcmp(path, "-") == 0)
+        s->name = "stdin";
+    if (!input_open(&s->input, path))
+        return cli_error("%s: %s", s->name, s->input.why);
+    int status = replay(s);
+    if (status >= 0)
+        return status;
+    return s->options.verdicts ? 0 : print_summary(s);
+}
+
+int cli_simulate(int argc, char **argv)
+{
+    struct simulate_options given = { .top = 10, .cells_keys = CELLS_KEYS_DEFAULT };
+    size_t count;
+    int status = options_read(&command, argc, argv, &given, &count);
+    if (status >= 0)
+        return status;
+    if (!given.rules)
+        return options_error(&command, "--rules FILE is needed");
+    if (count != 1)
+        return count ? options_error(&command, "there is one INPUT, and '%s' is a second", argv[1])
+                     : options_error(&command, "an INPUT is needed (-: stdin)");
+    if (given.verdicts && given.json)
+        return options_error(&command, "--verdicts and --json both say what to print; leave out one");
+    struct simulation *s = calloc(1, sizeof *s);
+    if (!s)
+        return cli_error("out of memory");
+    s->options = given;
+    s->name = argv[0];
+    status = run(s);
+    input_close(&s->input);
+    weir_close(s->weir);
+    ruleset_free(s->ruleset);
+    tally_done(&s->tally);
+    free(s->applied);
+    free(s);
+    return status;
+}

@@ -1,0 +1,260 @@
+/* The summary of a replay, for a person at a terminal. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/chart.h"
+#include "cli/simulate.h"
+#include "cli/when.h"
+
+enum {
+    RULE_ROWS_MAX = 40,     /* rules listed; --json lists all */
+    SUBJECT_RULES_MAX = 10, /* rules whose subjects are listed */
+    ID_COLUMNS_MAX = 30,
+    SPARK_MAX = 40,
+};
+
+struct page {
+    const struct simulation_result *result;
+    const struct tally *tally;
+    const struct term *term;
+    struct buf *out;
+    uint32_t *rules; /* the most refusing first */
+    uint32_t *subjects;
+    size_t id_columns;
+};
+
+static void add_padded(struct buf *out, const struct term *term, sv text, size_t columns)
+{
+    size_t before = out->len;
+    term_add(term, out, text, columns);
+    for (size_t width = term_width(sv_from(buf_sv(out), before)); width < columns; width++)
+        buf_char(out, ' ');
+}
+
+static void add_count(struct buf *out, uint64_t n, int columns)
+{
+    char text[COUNT_TEXT_MAX];
+    count_text(n, text);
+    buf_printf(out, "%*s", columns, text);
+}
+
+static double percent(uint64_t n, uint64_t of)
+{
+    return of ? (double)n * 100 / (double)of : 0;
+}
+
+static void add_share(struct buf *out, uint64_t n, uint64_t of)
+{
+    double part = percent(n, of);
+    if (n == 0)
+        buf_add(out, SV("       "));
+    else if (part < 0.1)
+        buf_add(out, SV(" <0.1 %"));
+    else
+        buf_printf(out, "%5.1f %%", part);
+}
+
+static void print_head(const struct page *p)
+{
+    const struct tally *t = p->tally;
+    const struct term *term = p->term;
+    char from[WHEN_TEXT_MAX], to[WHEN_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
+    int64_t us = t->timeline.last_us - t->timeline.first_us;
+    when_text(t->timeline.first_us, from);
+    when_text(t->timeline.last_us, to);
+    span_text(us, span);
+    count_text(t->requests, count);
+    buf_printf(p->out, "%s%s %s%s", term_bold(term), count, t->requests == 1 ? "request" : "requests", term_plain(term));
+    if (us > 0)
+        buf_printf(p->out, " in %s, %.3g a second\n%s to %s\n\n", span, (double)t->requests * (double)US_PER_S / (double)us,
+                   from, to);
+    else
+        buf_printf(p->out, " at %s\n\n", from);
+    add_count(p->out, t->passed, 13);
+    add_share(p->out, t->passed, t->requests);
+    buf_printf(p->out, "  %spassed%s", term_green(term), term_plain(term));
+    if (t->unmatched) {
+        buf_add(p->out, SV(", of which no rule applied to "));
+        add_count(p->out, t->unmatched, 0);
+    }
+    buf_char(p->out, '\n');
+    add_count(p->out, t->refused, 13);
+    add_share(p->out, t->refused, t->requests);
+    buf_printf(p->out, "  %srefused%s\n", term_red(term), term_plain(term));
+    if (t->rule_changes) {
+        add_count(p->out, t->rule_changes, 13);
+        buf_printf(p->out, "%7s  change%s of the rules\n", "", t->rule_changes == 1 ? "" : "s");
+    }
+    buf_char(p->out, '\n');
+}
+
+static void print_rule(const struct page *p, uint32_t index, size_t spark)
+{
+    const struct tally_rule *row = &p->tally->rules[index];
+    const struct term *term = p->term;
+    bool shadow = row->mode == MODE_SHADOW;
+    uint64_t refused = row->refused + row->would_refuse;
+    buf_add(p->out, SV("  "));
+    add_padded(p->out, term, intern_text(&p->tally->ids, index), p->id_columns);
+    add_count(p->out, row->applied, 12);
+    add_count(p->out, row->passed, 12);
+    buf_add(p->out, weir_str(!refused ? "" : shadow ? term_yellow(term) : term_red(term)));
+    add_count(p->out, refused, 12);
+    add_share(p->out, refused, row->applied);
+    buf_add(p->out, weir_str(row->would_refuse ? " *" : "  "));
+    if (row->over_time && spark) {
+        buf_char(p->out, ' ');
+        chart_spark(p->out, term, &p->tally->timeline, row->over_time, spark);
+    }
+    buf_add(p->out, weir_str(refused ? term_plain(term) : ""));
+    while (p->out->len > 0 && p->out->ptr[p->out->len - 1] == ' ')
+        p->out->ptr[--p->out->len] = '\0';
+    buf_char(p->out, '\n');
+}
+
+static void print_unused(const struct page *p, size_t first)
+{
+    size_t count = p->tally->ids.count - first;
+    if (count == 0)
+        return;
+    buf_printf(p->out, "  %s%zu %s to no request:", term_dim(p->term), count,
+               count == 1 ? "rule applied" : "rules applied");
+    for (size_t i = first; i < p->tally->ids.count && i < first + 5; i++) {
+        buf_add(p->out, weir_str(i > first ? ", " : " "));
+        term_add(p->term, p->out, intern_text(&p->tally->ids, p->rules[i]), ID_COLUMNS_MAX);
+    }
+    buf_printf(p->out, "%s%s\n", count > 5 ? ", ..." : "", term_plain(p->term));
+}
+
+/* How many rules applied at all; they come first. */
+static size_t rules_applied(const struct page *p)
+{
+    size_t n = 0;
+    while (n < p->tally->ids.count && p->tally->rules[p->rules[n]].applied > 0)
+        n++;
+    return n;
+}
+
+static void print_rules(struct page *p)
+{
+    size_t applied = rules_applied(p), shown = applied < RULE_ROWS_MAX ? applied : RULE_ROWS_MAX;
+    bool shadow = false, others = false;
+    p->id_columns = 4;
+    for (size_t i = 0; i < shown; i++) {
+        const struct tally_rule *row = &p->tally->rules[p->rules[i]];
+        size_t width = term_width(intern_text(&p->tally->ids, p->rules[i]));
+        p->id_columns = width > p->id_columns ? width : p->id_columns;
+        shadow = shadow || row->would_refuse;
+        others = others || row->applied > row->passed + row->refused;
+    }
+    p->id_columns = p->id_columns > ID_COLUMNS_MAX ? ID_COLUMNS_MAX : p->id_columns;
+    size_t used = 2 + p->id_columns + 36 + 7 + 3 + 1;
+    size_t spark = p->term->columns > used + 9 ? p->term->columns - used : 0;
+    spark = spark > SPARK_MAX ? SPARK_MAX : spark;
+    buf_printf(p->out, "\n  %s%-*s%12s%12s%12s%s%s\n", term_bold(p->term), (int)p->id_columns, "rule", "requests", "passed",
+               "refused", spark ? "          over time" : "", term_plain(p->term));
+    for (size_t i = 0; i < shown; i++)
+        print_rule(p, p->rules[i], spark);
+    if (applied > shown)
+        buf_printf(p->out, "  %s... and %zu more rules (--json lists all)%s\n", term_dim(p->term), applied - shown,
+                   term_plain(p->term));
+    print_unused(p, applied);
+    if (shadow)
+        buf_printf(p->out, "  %s* a shadow rule: what it would have refused%s\n", term_dim(p->term), term_plain(p->term));
+    if (others)
+        buf_printf(p->out, "  %sWhat neither passed nor was refused by a rule was refused by another one.%s\n",
+                   term_dim(p->term), term_plain(p->term));
+}
+
+static void print_subject(const struct page *p, uint32_t index)
+{
+    sv parts = subject_parts(intern_text(&p->tally->subject_names, index)), attribute, value;
+    size_t room = p->term->columns > 40 ? p->term->columns - 20 : 20;
+    buf_add(p->out, SV("  "));
+    add_count(p->out, p->tally->subjects[index].refusals, 12);
+    buf_add(p->out, SV("  "));
+    if (parts.len == 0)
+        buf_add(p->out, SV("everybody together"));
+    for (bool first = true; subject_next(&parts, &attribute, &value); first = false) {
+        buf_add(p->out, weir_str(first ? "" : ", "));
+        buf_add(p->out, weir_str(term_dim(p->term)));
+        term_add(p->term, p->out, attribute, room);
+        buf_printf(p->out, "%s ", term_plain(p->term));
+        term_add(p->term, p->out, value, room);
+    }
+    buf_char(p->out, '\n');
+}
+
+/* The subjects are in the order of their rules: find where this one's begin. */
+static size_t first_subject(const struct page *p, uint32_t rule)
+{
+    size_t low = 0, high = p->tally->subject_names.count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (p->tally->subjects[p->subjects[middle]].rule < rule)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void print_subjects(const struct page *p)
+{
+    for (size_t i = 0; i < p->tally->ids.count && i < SUBJECT_RULES_MAX; i++) {
+        uint32_t rule = p->rules[i];
+        size_t first = first_subject(p, rule), count = 0;
+        while (first + count < p->tally->subject_names.count && p->tally->subjects[p->subjects[first + count]].rule == rule)
+            count++;
+        if (count == 0 || p->result->top == 0)
+            continue;
+        char text[COUNT_TEXT_MAX];
+        count_text(count, text);
+        bool shadow = p->tally->rules[rule].would_refuse > 0;
+        buf_printf(p->out, "\n  %smost refused by ", term_bold(p->term));
+        term_add(p->term, p->out, intern_text(&p->tally->ids, rule), ID_COLUMNS_MAX);
+        buf_printf(p->out, "%s%s, of %s %s\n", shadow ? " (shadow)" : "", term_plain(p->term), text,
+                   count == 1 ? "subject" : "subjects");
+        for (size_t k = 0; k < count && k < p->result->top; k++)
+            print_subject(p, p->subjects[first + k]);
+    }
+}
+
+static void print_warnings(const struct page *p)
+{
+    char count[COUNT_TEXT_MAX];
+    if (p->tally->subjects_left_out) {
+        count_text(p->tally->subjects_left_out, count);
+        buf_printf(p->out, "\n%s refusals were of subjects beyond the first 1,048,576 and are not in these lists.\n",
+                   count);
+    }
+    if (p->result->status.drops) {
+        count_text(p->result->status.drops, count);
+        buf_printf(p->out,
+                   "\n%sThe table was too small: %s subjects were forgotten before their time, and more passed than would\n"
+                   "have. Give it more room with --cells-keys.%s\n",
+                   term_yellow(p->term), count, term_plain(p->term));
+    }
+}
+
+bool simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out)
+{
+    struct page p = { .result = result, .tally = result->tally, .term = term, .out = out };
+    if (result->tally->requests == 0) {
+        buf_printf(out, "%s: no requests\n", result->input);
+        return true;
+    }
+    p.rules = tally_rules_sorted(p.tally);
+    p.subjects = tally_subjects_sorted(p.tally);
+    bool ok = p.rules && p.subjects;
+    if (ok) {
+        print_head(&p);
+        chart_draw(out, term, &p.tally->timeline, p.tally->passed_over_time, p.tally->refused_over_time);
+        print_rules(&p);
+        print_subjects(&p);
+        print_warnings(&p);
+    }
+    free(p.rules);
+    free(p.subjects);
+    return ok;
+}

@@ -1,0 +1,172 @@
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cli/traffic.h"
+#include "cli/when.h"
+
+#define FIELDS "t, method, path, host, ip, peer, user, event, key, headers, cost, peek, or t and set_rules"
+
+static bool wrong(char *why, const char *field, const char *allowed)
+{
+    snprintf(why, TRAFFIC_WHY_MAX, "%s: must be %s", field, allowed);
+    return false;
+}
+
+static bool read_time(const json_t *value, int64_t *ret_us)
+{
+    if (json_is_string(value))
+        return when_parse_rfc3339(sv_of(json_string_value(value), json_string_length(value)), ret_us);
+    double ms = json_number_value(value);
+    if (!json_is_number(value) || !(ms >= 0 && ms < (double)CLOCK_END_US / 1e3))
+        return false;
+    int64_t us = json_is_integer(value) ? json_integer_value(value) * US_PER_MS : llround(ms * 1e3);
+    if (!clock_valid(us))
+        return false;
+    *ret_us = us;
+    return true;
+}
+
+static bool read_string(const char *field, const json_t *value, sv *ret, char *why)
+{
+    if (json_is_null(value))
+        return true;
+    if (!json_is_string(value))
+        return wrong(why, field, "a string");
+    *ret = sv_of(json_string_value(value), json_string_length(value));
+    return true;
+}
+
+static bool add_header(struct traffic *t, const char *name, const json_t *value, char *why)
+{
+    if (!json_is_string(value))
+        return wrong(why, "headers", "an object of strings or lists of strings");
+    if (t->request.header_count == TRAFFIC_HEADERS_MAX)
+        return wrong(why, "headers", "at most 256");
+    t->headers[t->request.header_count++] =
+        (struct weir_header){ weir_str(name), sv_of(json_string_value(value), json_string_length(value)) };
+    return true;
+}
+
+static bool read_headers(struct traffic *t, json_t *object, char *why)
+{
+    const char *name;
+    json_t *value, *item;
+    size_t i;
+    if (json_is_null(object))
+        return true;
+    if (!json_is_object(object))
+        return wrong(why, "headers", "an object of strings or lists of strings");
+    json_object_foreach(object, name, value)
+    {
+        if (!json_is_array(value)) {
+            if (!add_header(t, name, value, why))
+                return false;
+            continue;
+        }
+        json_array_foreach(value, i, item) if (!add_header(t, name, item, why)) return false;
+    }
+    t->request.headers = t->headers;
+    return true;
+}
+
+static bool read_cost(const json_t *value, uint32_t *ret, char *why)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > UINT32_MAX)
+        return wrong(why, "cost", "a whole number from 0 to 4294967295");
+    *ret = (uint32_t)json_integer_value(value);
+    return true;
+}
+
+/* The strings of a request, and where they go. */
+static const struct {
+    const char *name;
+    size_t offset;
+} strings[] = {
+    { "method", offsetof(struct weir_request, method) }, { "path", offsetof(struct weir_request, path) },
+    { "host", offsetof(struct weir_request, host) },     { "ip", offsetof(struct weir_request, ip) },
+    { "peer", offsetof(struct weir_request, peer) },     { "user", offsetof(struct weir_request, user) },
+    { "event", offsetof(struct weir_request, event) },   { "key", offsetof(struct weir_request, key) },
+};
+
+static bool read_field(struct traffic *t, const char *name, json_t *value, char *why)
+{
+    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
+        if (strcmp(name, strings[i].name) == 0)
+            return read_string(name, value, (sv *)((char *)&t->request + strings[i].offset), why);
+    if (strcmp(name, "t") == 0)
+        return read_time(value, &t->now_us) ||
+               wrong(why, "t", "an RFC 3339 string or milliseconds since 1970, from 1970 to 2112");
+    if (strcmp(name, "headers") == 0)
+        return read_headers(t, value, why);
+    if (strcmp(name, "cost") == 0)
+        return read_cost(value, &t->request.cost, why);
+    if (strcmp(name, "peek") == 0) {
+        t->request.peek = json_is_true(value);
+        return json_is_boolean(value) || wrong(why, "peek", "true or false");
+    }
+    snprintf(why, TRAFFIC_WHY_MAX, "there is no field \"%.100s\"; allowed: " FIELDS, name);
+    return false;
+}
+
+static bool read_set_rules(struct traffic *t, json_t *object, json_t *list, char *why)
+{
+    if (!json_is_array(list))
+        return wrong(why, "set_rules", "a list of rules");
+    if (json_object_size(object) != 2 || !json_object_get(object, "t")) {
+        snprintf(why, TRAFFIC_WHY_MAX, "set_rules: stands with t, and nothing else");
+        return false;
+    }
+    if (!read_field(t, "t", json_object_get(object, "t"), why))
+        return false;
+    t->set_rules = json_dumps(list, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!t->set_rules)
+        snprintf(why, TRAFFIC_WHY_MAX, "out of memory");
+    return t->set_rules != NULL;
+}
+
+static bool read_object(struct traffic *t, json_t *object, char *why)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object)) {
+        snprintf(why, TRAFFIC_WHY_MAX, "a line must be an object: {\"t\": …, \"path\": …}");
+        return false;
+    }
+    json_t *list = json_object_get(object, "set_rules");
+    if (list)
+        return read_set_rules(t, object, list, why);
+    t->now_us = -1;
+    json_object_foreach(object, name, value) if (!read_field(t, name, value, why)) return false;
+    if (t->now_us < 0)
+        return wrong(why, "t", "there: an RFC 3339 string or milliseconds since 1970");
+    return true;
+}
+
+bool traffic_from_json(char *line, size_t len, struct traffic *ret, char *why)
+{
+    json_error_t error;
+    ret->request = (struct weir_request){ .cost = 1 };
+    ret->set_rules = NULL;
+    ret->json = json_loadb(line, len, JSON_REJECT_DUPLICATES, &error);
+    if (!ret->json) {
+        snprintf(why, TRAFFIC_WHY_MAX, "no JSON: column %d: %s", error.column, error.text);
+        return false;
+    }
+    if (read_object(ret, ret->json, why))
+        return true;
+    traffic_done(ret);
+    return false;
+}
+
+void traffic_done(struct traffic *traffic)
+{
+    if (!traffic)
+        return;
+    json_decref(traffic->json);
+    free(traffic->set_rules);
+    traffic->json = NULL;
+    traffic->set_rules = NULL;
+}
