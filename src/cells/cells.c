@@ -192,11 +192,11 @@ static uint64_t drop_rank(uint64_t book)
 }
 
 /* Free cells come first: in the home bucket up to its fill, then in the emptier of the two. Else a live one, as promise 4
- * says. No cell at all: every candidate is being made by somebody else at this moment (or by somebody who died: the
- * impatient take those, too, which is always safe). */
+ * says. Else every candidate is being made by somebody else at this moment, or by somebody who died: the impatient take
+ * those, too, which is always safe; for others there is no cell. */
 static struct victim choose_victim(const struct places *p, int64_t now_us, bool impatient)
 {
-    struct victim first_free[2] = { 0 }, drop = { 0 };
+    struct victim first_free[2] = { 0 }, drop = { 0 }, unfinished = { 0 };
     unsigned free_count[2] = { 0 };
     uint64_t lowest = UINT64_MAX;
     for (unsigned i = 0; i < CANDIDATES; i++) {
@@ -204,32 +204,21 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
         struct cell *c = place(p, i);
         u128 s = load_16(&c->state);
         uint64_t book;
-        if (is_free(c, s, &book, now_us) || (impatient && state_tag(s) == CELL_RESERVED)) {
+        if (is_free(c, s, &book, now_us)) {
             if (free_count[b]++ == 0)
                 first_free[b] = (struct victim){ .cell = c, .state = s };
-        } else if (state_tag(s) == CELL_LIVE && drop_rank(book) < lowest) {
+        } else if (state_tag(s) == CELL_RESERVED) {
+            unfinished = (struct victim){ .cell = c, .state = s };
+        } else if (drop_rank(book) < lowest) {
             lowest = drop_rank(book);
             drop = (struct victim){ c, s, true, book_share(book) == 255 };
         }
         if (i == BUCKET_CELLS - 1 && free_count[0] > BUCKET_CELLS - BUCKET_FILL)
             return first_free[0];
     }
-    if (free_count[0] + free_count[1] == 0)
-        return drop;
-    return first_free[free_count[1] > free_count[0]];
-}
-
-/* A word that no other reservation has, so that one cannot be taken for another. */
-static uint64_t nonce(void)
-{
-    static uint64_t next;
-    static _Thread_local uint64_t mine, left;
-    if (left == 0) {
-        mine = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) << 40 ^ (uint64_t)(uintptr_t)&mine * UINT64_C(0x9e3779b97f4a7c15);
-        left = UINT64_C(1) << 40;
-    }
-    left--;
-    return mine++;
+    if (free_count[0] + free_count[1] > 0)
+        return first_free[free_count[1] > free_count[0]];
+    return drop.cell || !impatient ? drop : unfinished;
 }
 
 static bool still_ours(const struct reservation *r)
@@ -268,7 +257,8 @@ static struct reservation reserve(struct cells *t, const struct places *p, const
     if (!v.cell)
         return none;
     uint64_t gen = (state_gen(v.state) + 1) & GEN_MASK;
-    struct limit_state mark = { (uint64_t)a->now_us, nonce() };
+    /* One left from 1024 generations ago, and delayed until now, is the same only if it was for this key, too. */
+    struct limit_state mark = { (uint64_t)a->now_us, a->key };
     struct reservation r = { v.cell, state_make(mark, gen, CELL_RESERVED) };
     if (!cas_16(&v.cell->state, v.state, r.state))
         return none;
