@@ -42,6 +42,12 @@ void *arena_alloc(struct arena *a, size_t size)
     return ptr;
 }
 
+void *arena_array(struct arena *a, size_t size, size_t count)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(size, count, &bytes) ? NULL : arena_alloc(a, bytes);
+}
+
 sv arena_copy(struct arena *a, sv s)
 {
     char *ptr = arena_alloc(a, s.len + 1);

@@ -55,15 +55,6 @@ static void make_scratch_key(void)
     scratch_key_made = pthread_key_create(&scratch_key, scratch_free) == 0;
 }
 
-/* A program may unload the library while its threads live on: nothing may call scratch_free after that. */
-__attribute__((destructor)) static void drop_scratch_key(void)
-{
-    scratch_free(thread_scratch);
-    if (scratch_key_made)
-        pthread_key_delete(scratch_key);
-    scratch_key_made = false;
-}
-
 static struct scratch *scratch_new(void)
 {
     pthread_once(&scratch_once, make_scratch_key);
