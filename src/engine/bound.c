@@ -68,8 +68,9 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         free(bound);
         free(bound_rules);
         free(limits);
+        err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", rules->rule_count);
         ruleset_free(ruleset);
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", rules->rule_count);
+        return WEIR_E_NO_MEMORY;
     }
     *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .rules = bound_rules, .limits = limits };
     uint32_t firsts[32];

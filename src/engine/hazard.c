@@ -18,9 +18,12 @@ static _Thread_local struct slot *mine;
 static pthread_key_t slot_key;
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
 
+/* Forgotten as well: another destructor of this thread may still decide, and must not do so in a slot that is another's by
+ * then. */
 static void leave_slot(void *ptr)
 {
     struct slot *slot = ptr;
+    mine = NULL;
     __atomic_store_n(&slot->ptr, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&slot->taken, false, __ATOMIC_RELEASE);
 }
@@ -43,7 +46,8 @@ static struct slot *new_slot(void)
     if (!slot)
         return NULL;
     *slot = (struct slot){ .taken = true, .next = __atomic_load_n(&slots, __ATOMIC_ACQUIRE) };
-    while (!__atomic_compare_exchange_n(&slots, &slot->next, slot, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    /* In the same one order as what hazard_acquire does next: whoever frees must find a slot that is new, too. */
+    while (!__atomic_compare_exchange_n(&slots, &slot->next, slot, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
         ;
     return slot;
 }
@@ -87,7 +91,7 @@ void hazard_release(void)
 
 bool hazard_held(const void *ptr)
 {
-    for (struct slot *slot = __atomic_load_n(&slots, __ATOMIC_ACQUIRE); slot; slot = slot->next)
+    for (struct slot *slot = __atomic_load_n(&slots, __ATOMIC_SEQ_CST); slot; slot = slot->next)
         if (__atomic_load_n(&slot->ptr, __ATOMIC_SEQ_CST) == ptr)
             return true;
     return false;
