@@ -72,7 +72,13 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         ruleset_free(ruleset);
         return WEIR_E_NO_MEMORY;
     }
-    *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .rules = bound_rules, .limits = limits };
+    *bound = (struct bound){
+        .ruleset = ruleset,
+        .cells = cells,
+        .rules = bound_rules,
+        .limits = limits,
+        .wants_user = ruleset_wants_user(ruleset),
+    };
     uint32_t firsts[32];
     size_t first_count = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {

@@ -50,32 +50,31 @@ static void plan_fill(struct plan *plan, const struct bound *bound, const uint32
 }
 
 bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
-               struct plan_entry *room, size_t cap, size_t *ret_needed)
+               const struct plan_room *room, size_t *ret_needed)
 {
     struct facts facts;
     uint32_t inline_matches[MATCHES_INLINE], *matches = inline_matches;
     facts_init(&facts, bound->ruleset, request, user);
     size_t count = ruleset_match(bound->ruleset, &facts, now_us, matches, MATCHES_INLINE);
-    size_t needed = count;
     if (count > MATCHES_INLINE) {
         matches = malloc(count * sizeof *matches);
-        if (!matches)
-            goto no_room;
+        if (!matches) {
+            *ret_needed = 0;
+            return false;
+        }
         count = ruleset_match(bound->ruleset, &facts, now_us, matches, count);
     }
-    needed = count_limits(bound, matches, count);
-    if (needed > cap)
-        goto no_room;
-    *ret = (struct plan){ .entries = room, .request = request, .now_us = now_us };
-    plan_fill(ret, bound, matches, count, &facts);
+    size_t needed = count_limits(bound, matches, count);
+    bool fits = needed <= room->cap;
+    if (fits) {
+        *ret = (struct plan){ .entries = room->entries, .order = room->order, .request = request, .now_us = now_us };
+        plan_fill(ret, bound, matches, count, &facts);
+    } else {
+        *ret_needed = needed;
+    }
     if (matches != inline_matches)
         free(matches);
-    return true;
-no_room:
-    if (matches != inline_matches)
-        free(matches);
-    *ret_needed = needed;
-    return false;
+    return fits;
 }
 
 /* ---- decide ---- */
@@ -83,8 +82,9 @@ no_room:
 /* A part of a plan that passes or fails as one. */
 struct group {
     struct plan_entry *entries;
+    struct plan_entry **order; /* room for `count` */
     size_t count;
-    enum rule_mode mode;             /* only entries of rules in this mode */
+    enum rule_mode mode; /* only entries of rules in this mode */
 };
 
 static bool in_group(const struct group *g, const struct plan_entry *e)
@@ -130,24 +130,31 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
     return all;
 }
 
-static bool place_before(const struct cells *cells, const struct plan_entry *a, const struct plan_entry *b)
+static int compare_places(const void *a, const void *b, void *cells)
 {
-    return cells_place(cells, a->ask.key) < cells_place(cells, b->ask.key);
+    uint64_t x = cells_place(cells, (*(struct plan_entry *const *)a)->ask.key);
+    uint64_t y = cells_place(cells, (*(struct plan_entry *const *)b)->ask.key);
+    return (x > y) - (x < y);
 }
 
 /* Everybody takes in the order of the cells' places, so that two requests for the same cells do not each get the one that
  * the other wants next. */
-static size_t order_by_place(const struct group *g, const struct cells *cells, struct plan_entry **order)
+static size_t order_by_place(const struct group *g, struct cells *cells)
 {
     size_t n = 0;
-    for (size_t i = 0; i < g->count; i++) {
-        struct plan_entry *e = &g->entries[i];
-        if (!in_group(g, e))
-            continue;
-        size_t k = n++;
-        for (; k > 0 && place_before(cells, e, order[k - 1]); k--)
-            order[k] = order[k - 1];
-        order[k] = e;
+    for (size_t i = 0; i < g->count; i++)
+        if (in_group(g, &g->entries[i]))
+            g->order[n++] = &g->entries[i];
+    if (n > PLAN_INLINE) {
+        qsort_r(g->order, n, sizeof *g->order, compare_places, cells);
+        return n;
+    }
+    for (size_t i = 1; i < n; i++) {
+        struct plan_entry *e = g->order[i];
+        size_t k = i;
+        for (; k > 0 && cells_place(cells, e->ask.key) < cells_place(cells, g->order[k - 1]->ask.key); k--)
+            g->order[k] = g->order[k - 1];
+        g->order[k] = e;
     }
     return n;
 }
@@ -167,17 +174,6 @@ static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t
     return true;
 }
 
-static bool take_all(const struct group *g, struct cells *cells)
-{
-    struct plan_entry *inline_order[PLAN_INLINE], **order = inline_order;
-    if (g->count > PLAN_INLINE && !(order = malloc(g->count * sizeof(struct plan_entry *))))
-        return false;
-    bool taken = take_in_order(cells, order, order_by_place(g, cells, order));
-    if (order != inline_order)
-        free(order);
-    return taken;
-}
-
 static bool decide_group(const struct group *g, struct cells *cells, bool charge)
 {
     size_t only = 0, size = group_size(g, &only);
@@ -189,7 +185,7 @@ static bool decide_group(const struct group *g, struct cells *cells, bool charge
         e->state = e->taken.state;
         return e->fits;
     }
-    return look_at_all(g, cells, charge) && (!charge || take_all(g, cells));
+    return look_at_all(g, cells, charge) && (!charge || take_in_order(cells, g->order, order_by_place(g, cells)));
 }
 
 /* ---- verdict ---- */
@@ -279,7 +275,7 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
 {
     for (size_t i = 0; i < plan->count;) {
         const struct rule *rule = plan->entries[i].rule->rule;
-        struct group g = { plan->entries + i, rule->limit_count, MODE_SHADOW };
+        struct group g = { plan->entries + i, plan->order, rule->limit_count, MODE_SHADOW };
         if (rule->mode == MODE_SHADOW && !decide_group(&g, cells, charge)) {
             if (v->shadow_count < WEIR_SHADOW_MAX)
                 copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->id);
@@ -292,7 +288,7 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
     struct cells *cells = bound->cells;
-    struct group enforced = { plan->entries, plan->count, MODE_ENFORCE };
+    struct group enforced = { plan->entries, plan->order, plan->count, MODE_ENFORCE };
     bool charge = !plan->request->peek && plan->request->cost > 0;
     ret->applied = false;
     ret->status = 0;

@@ -32,6 +32,7 @@ struct bound {
     struct bound_rule *rules;        /* as in the ruleset */
     struct bound_limit *limits;
     uint64_t version;                /* of the rules of this engine; rises */
+    bool wants_user;                 /* some rule looks at the user */
     struct bound *next_retired;
 };
 
@@ -61,17 +62,25 @@ struct plan_entry {
     struct limit_state state;        /* after the decision: what is reported */
 };
 
+/* Where plans are made: `cap` of each. */
+struct plan_room {
+    struct plan_entry *entries;
+    struct plan_entry **order;       /* for plan_decide alone: plans that are decided one after another may share it */
+    size_t cap;
+};
+
 /* The cells that one request touches, in file order. */
 struct plan {
     struct plan_entry *entries;
+    struct plan_entry **order;
     size_t count;
     const struct weir_request *request;
     int64_t now_us;
 };
 
-/* Works out the plan. Entries are written to `room` (of `cap`); false: more than that are needed, *ret_needed. */
+/* Works out the plan. false: there is no room; *ret_needed is how much there has to be, or 0 if there is no memory. */
 bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
-               struct plan_entry *room, size_t cap, size_t *ret_needed);
+               const struct plan_room *room, size_t *ret_needed);
 /* Decides on it, charging if the request passes and is no peek. */
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
 

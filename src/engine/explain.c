@@ -37,12 +37,12 @@ static void explain_rule(const struct bound *bound, size_t index, struct facts *
         explain_limit(bound, &rule->limits[i], subject, now_us, cost, &ret->limits[i]);
 }
 
-static void explain_in(const struct bound *bound, const struct weir_request *request, int64_t now_us,
+static void explain_in(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                        const struct explain_sink *sink, void *data)
 {
     struct facts facts;
     struct explained_rule rule;
-    facts_init(&facts, bound->ruleset, request, request->user);
+    facts_init(&facts, bound->ruleset, request, user);
     sink->request(&facts, data);
     size_t count = ruleset_rules(bound->ruleset)->rule_count;
     for (size_t i = 0; i < count; i++) {
@@ -56,12 +56,13 @@ int weir_explain(struct weir *weir, const struct weir_request *request, int64_t 
 {
     if (!clock_valid(now_us))
         return WEIR_E_INVALID;
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    char user_buf[WEIR_USER_MAX];
+    struct weir_request peek = *request;
+    const struct bound *bound = weir_acquire(weir, request, user_buf, &peek.user);
     if (!bound)
         return WEIR_E_NO_MEMORY;
-    explain_in(bound, request, now_us, sink, data);
+    explain_in(bound, request, peek.user, now_us, sink, data);
     hazard_release();
-    struct weir_request peek = *request;
     struct weir_verdict verdict;
     peek.peek = true;
     int r = weir_check(weir, &peek, now_us, &verdict);

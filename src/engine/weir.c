@@ -45,13 +45,11 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     int r = ruleset_new(&ruleset, rules, error);
     if (r < 0)
         return r;
-    bool wants_user = ruleset_wants_user(ruleset);
     r = bound_new(&fresh, ruleset, weir->cells, error);
     if (r < 0)
         return r;
     fresh->version = ++weir->version;
     struct bound *old = __atomic_exchange_n(&weir->current, fresh, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&weir->wants_user, wants_user, __ATOMIC_RELAXED);
     if (old) {
         old->next_retired = weir->retired;
         weir->retired = old;
@@ -148,45 +146,59 @@ static void refuse_unjudged(struct weir_verdict *v)
     v->rule[0] = v->limit[0] = '\0';
 }
 
-/* The user, asked for where the caller left it out. Nothing is held meanwhile: the callback may do what it likes. */
-static sv user_of(const struct weir *weir, const struct weir_request *request, char *buf, size_t cap)
+/* What it says is cut to the buffer, which is blank where it did not write: the same user is the same subject each time. */
+static sv ask_user(const struct weir *weir, const struct weir_request *request, char *buf, size_t cap)
 {
-    if (request->user.len || !weir->options.user_id || !__atomic_load_n(&weir->wants_user, __ATOMIC_RELAXED))
-        return request->user;
+    memset(buf, 0, cap);
     size_t len = weir->options.user_id(request, buf, cap, weir->options.user_id_data);
     return sv_of(buf, len < cap ? len : cap);
 }
 
-enum { USER_MAX = 512 };
+const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
+                                 sv *ret_user)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    *ret_user = request->user;
+    if (!bound || request->user.len || !weir->options.user_id || !bound->wants_user)
+        return bound;
+    /* Nothing is held meanwhile: the callback may do what it likes. */
+    hazard_release();
+    *ret_user = ask_user(weir, request, user_buf, WEIR_USER_MAX);
+    return hazard_acquire((void *const *)&weir->current);
+}
 
 /* A plan of more cells than fit on the stack. */
 static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request, sv user,
                                                   int64_t now_us, size_t needed, struct weir_verdict *ret)
 {
-    struct plan plan;
-    for (;;) {
-        size_t cap = needed;
-        struct plan_entry *room = malloc(cap * sizeof *room);
-        if (!room) {
+    bool made = false;
+    while (!made) {
+        struct plan plan;
+        struct plan_room room = { .cap = needed };
+        void *memory = needed ? malloc(needed * (sizeof *room.entries + sizeof *room.order)) : NULL;
+        if (!memory) {
             refuse_unjudged(ret);
             return WEIR_E_NO_MEMORY;
         }
-        bool made = plan_make(&plan, bound, request, user, now_us, room, cap, &needed);
+        room.entries = memory;
+        room.order = (struct plan_entry **)(room.entries + needed);
+        made = plan_make(&plan, bound, request, user, now_us, &room, &needed);
         if (made)
             plan_decide(&plan, bound, ret);
-        free(room);
-        if (made)
-            return 0;
+        free(memory);
     }
+    return 0;
 }
 
 static inline int decide_one(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                              struct weir_verdict *ret)
 {
-    struct plan_entry room[PLAN_INLINE];
+    struct plan_entry entries[PLAN_INLINE], *order[PLAN_INLINE];
     struct plan plan;
     size_t needed;
-    if (__builtin_expect(!plan_make(&plan, bound, request, user, now_us, room, PLAN_INLINE, &needed), 0))
+    if (__builtin_expect(
+            !plan_make(&plan, bound, request, user, now_us, &(struct plan_room){ entries, order, PLAN_INLINE }, &needed),
+            0))
         return decide_large(bound, request, user, now_us, needed, ret);
     plan_decide(&plan, bound, ret);
     return 0;
@@ -194,13 +206,13 @@ static inline int decide_one(const struct bound *bound, const struct weir_reques
 
 int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
 {
-    char user_buf[USER_MAX];
+    char user_buf[WEIR_USER_MAX];
+    sv user;
     if (!clock_valid(now_us)) {
         refuse_unjudged(ret_verdict);
         return WEIR_E_INVALID;
     }
-    sv user = user_of(weir, request, user_buf, sizeof user_buf);
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
     if (!bound) {
         refuse_unjudged(ret_verdict);
         return WEIR_E_NO_MEMORY;
@@ -218,12 +230,14 @@ enum { BATCH = 16, BATCH_ROOM = 64 };
 static size_t decide_some(const struct bound *bound, const struct weir_request *requests, size_t count, int64_t now_us,
                           struct weir_verdict *ret)
 {
-    struct plan_entry room[BATCH_ROOM];
+    struct plan_entry entries[BATCH_ROOM], *order[BATCH_ROOM];
+    struct plan_room room = { entries, order, BATCH_ROOM };
     struct plan plans[BATCH];
-    size_t used = 0, n = 0, needed;
-    while (n < count && n < BATCH &&
-           plan_make(&plans[n], bound, &requests[n], requests[n].user, now_us, room + used, BATCH_ROOM - used, &needed))
-        used += plans[n++].count;
+    size_t n = 0, needed;
+    while (n < count && n < BATCH && plan_make(&plans[n], bound, &requests[n], requests[n].user, now_us, &room, &needed)) {
+        room.entries += plans[n].count;
+        room.cap -= plans[n++].count;
+    }
     for (size_t i = 0; i < n; i++)
         plan_decide(&plans[i], bound, &ret[i]);
     return n;
@@ -269,9 +283,10 @@ static void request_by(struct weir_request *ret, struct weir_header *headers, co
 {
     *ret = (struct weir_request){ .headers = headers };
     for (size_t i = 0; i < rule->by_count; i++) {
-        struct weir_str *field[] = { [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path, [ATTR_HOST] = &ret->host,
-                                     [ATTR_IP] = &ret->ip,         [ATTR_USER] = &ret->user, [ATTR_EVENT] = &ret->event,
-                                     [ATTR_KEY] = &ret->key,       [ATTR_ROUTE] = &ret->path };
+        struct weir_str *field[] = {
+            [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path,   [ATTR_HOST] = &ret->host, [ATTR_IP] = &ret->ip,
+            [ATTR_USER] = &ret->user,     [ATTR_EVENT] = &ret->event, [ATTR_KEY] = &ret->key,   [ATTR_ROUTE] = &ret->path
+        };
         if (rule->by[i].attribute == ATTR_HEADER)
             headers[ret->header_count++] = (struct weir_header){ rule->by[i].header, by[i] };
         else
@@ -312,8 +327,9 @@ int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by
 void weir_status(struct weir *weir, struct weir_status *ret)
 {
     struct cells_stats stats = cells_stats(weir->cells);
-    *ret = (struct weir_status){ .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops,
-                                 .drops_at_limit = stats.drops_at_limit };
+    *ret = (struct weir_status){
+        .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops, .drops_at_limit = stats.drops_at_limit
+    };
     pthread_mutex_lock(&weir->lock);
     ret->rules = ruleset_rules(weir->current->ruleset)->rule_count;
     ret->rules_bad = weir->rules_bad;

@@ -15,7 +15,6 @@ struct file_version {
 struct weir {
     struct bound *current;           /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
-    bool wants_user;
     struct weir_options options;     /* its strings are not kept, but for … */
     char *rules_file;                /* … this one */
 
@@ -32,6 +31,13 @@ struct weir {
     pthread_cond_t watch_stop;
     bool stopping;
 };
+
+enum { WEIR_USER_MAX = 512 };         /* bytes of what options.user_id says */
+
+/* The rules in force (until hazard_release) and the user of a request, asked for if they want it and the caller left it out.
+ * user_buf is where the answer is kept. NULL: out of memory. */
+const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
+                                 sv *ret_user);
 
 /* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
