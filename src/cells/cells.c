@@ -103,12 +103,33 @@ LIMIT_HOT bool commit(struct cell *c, u128 s, struct limit_state next, const str
     return true;
 }
 
+/* A state that refuses is not decayed, and if it refuses 1, then it is at its limit. A book that says less was written
+ * under other numbers of the limit, or by a charge that lost its race: its subject would be dropped, and be free. */
+LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
+{
+    uint64_t book = load_8(&c->book);
+    return book_share(book) == 255 && book_decays_ms(book) > now_us / US_PER_MS + CLOCK_SKEW_MS;
+}
+
+static __attribute__((noinline)) void mend_book(struct cell *c, u128 s, const struct cells_ask *a)
+{
+    if (a->cost > a->limit->capacity)
+        return;
+    uint64_t book = load_8(&c->book);
+    struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+    struct limit_outlook outlook = limit_outlook(a->limit, take.next, a->now_us);
+    if (outlook.share > book_share(book) || book_decays_ms(book) <= a->now_us / US_PER_MS + CLOCK_SKEW_MS)
+        raise_book(c, s, outlook);
+}
+
 LIMIT_HOT enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
 {
     u128 s;
     while (read_own(c, a->key, &s)) {
         struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
         if (!take.fits && !take.rebased) {
+            if (__builtin_expect(!book_tells_refusal(c, a->now_us), 0))
+                mend_book(c, s, a);
             ret->state = state_payload(s);
             return REFUSED;
         }
