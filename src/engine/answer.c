@@ -44,7 +44,8 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
 
 /* ---- headers ---- */
 
-static void add_header(struct weir_headers *h, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add_header(struct weir_headers *h, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static void add_header(struct weir_headers *h, const char *name, const char *format, ...)
 {
@@ -99,6 +100,7 @@ static pthread_once_t room_once = PTHREAD_ONCE_INIT;
 static void free_room(void *ptr)
 {
     struct refusal_room *room = ptr;
+    own_room = NULL;
     buf_done(&room->text);
     free(room->headers);
     free(room);
@@ -129,13 +131,16 @@ static struct refusal_room *get_room(void)
 
 static const struct rule *refusing_rule(const struct bound *bound, const struct weir_verdict *v)
 {
-    if (v->private_rules == bound->version)
-        return bound->rules[v->private_rule].rule;
+    size_t i = v->private_rule;
+    /* The verdict may be of older rules, or of another handle. */
+    if (v->private_rules == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
+        sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
+        return bound->rules[i].rule;
     const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
     return rule ? rule->rule : NULL;
 }
 
-/* The rule's own words, else the settings', else these. A body brings its own type along. */
+/* Of each field the rule's own words, else the settings', else these. */
 static struct rule_reject merged(const struct rule_reject *rule, const struct rule_reject *settings)
 {
     static const struct rule_reject standard = {
@@ -143,17 +148,17 @@ static struct rule_reject merged(const struct rule_reject *rule, const struct ru
         .body = { "Too many requests\n", 18 },
         .content_type = { "text/plain; charset=utf-8", 25 },
     };
+    const struct rule_reject *status = rule->status ? rule : settings->status ? settings : &standard;
     const struct rule_reject *body = rule->has_body ? rule : settings->has_body ? settings : &standard;
-    struct rule_reject reject = {
-        .status = rule->status ? rule->status : settings->status ? settings->status : standard.status,
+    const struct rule_reject *type = rule->content_type.len ? rule : settings->content_type.len ? settings : &standard;
+    const struct rule_reject *headers = rule->header_count ? rule : settings;
+    return (struct rule_reject){
+        .status = status->status,
         .body = body->body,
-        .content_type = body->content_type.len ? body->content_type
-                        : rule->content_type.len && !rule->has_body ? rule->content_type
-                                                                    : standard.content_type,
-        .headers = rule->header_count ? rule->headers : settings->headers,
-        .header_count = rule->header_count ? rule->header_count : settings->header_count,
+        .content_type = type->content_type,
+        .headers = headers->headers,
+        .header_count = headers->header_count,
     };
-    return reject;
 }
 
 static bool reserve_headers(struct refusal_room *room, size_t count)
@@ -168,11 +173,24 @@ static bool reserve_headers(struct refusal_room *room, size_t count)
     return true;
 }
 
+/* The standard headers, but for those that the rule has in its own words. */
+static size_t add_standard(struct refusal_room *room, size_t count)
+{
+    size_t own = count;
+    for (size_t i = 0; i < room->standard.count; i++) {
+        bool there = false;
+        for (size_t k = 0; k < own; k++)
+            there = there || sv_eq_nocase(room->headers[k].name, room->standard.header[i].name);
+        if (!there)
+            room->headers[count++] = room->standard.header[i];
+    }
+    return count;
+}
+
 /* The text is written whole before anything points into it: it moves while it grows. */
 static bool copy_refusal(struct refusal_room *room, const struct rule_reject *reject, struct weir_refusal *ret)
 {
     struct buf *text = &room->text;
-    size_t count = reject->header_count + room->standard.count;
     buf_clear(text);
     buf_add(text, reject->body);
     buf_add(text, reject->content_type);
@@ -180,10 +198,10 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
         buf_add(text, reject->headers[i].name);
         buf_add(text, reject->headers[i].value);
     }
-    if (text->failed || !reserve_headers(room, count))
+    if (text->failed || !reserve_headers(room, reject->header_count + room->standard.count))
         return false;
     sv rest = buf_sv(text);
-    *ret = (struct weir_refusal){ .status = reject->status, .headers = room->headers, .header_count = count };
+    *ret = (struct weir_refusal){ .status = reject->status, .headers = room->headers };
     ret->body = sv_of(rest.ptr, reject->body.len);
     rest = sv_from(rest, reject->body.len);
     ret->content_type = sv_of(rest.ptr, reject->content_type.len);
@@ -194,7 +212,7 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
         room->headers[i] = (struct weir_header){ name, sv_of(rest.ptr, reject->headers[i].value.len) };
         rest = sv_from(rest, reject->headers[i].value.len);
     }
-    memcpy(room->headers + reject->header_count, room->standard.header, room->standard.count * sizeof *room->headers);
+    ret->header_count = add_standard(room, reject->header_count);
     return true;
 }
 

@@ -210,6 +210,16 @@ static uint16_t refusal_status(const struct bound *bound, const struct rule *rul
     return status ? status : 429;
 }
 
+void verdict_blank(struct weir_verdict *v)
+{
+    v->allowed = v->applied = false;
+    v->status = 0;
+    v->max = v->remaining = v->shadow_count = v->private_rule = 0;
+    v->reset_ms = v->retry_after_ms = v->window_ms = 0;
+    v->rule[0] = v->limit[0] = '\0';
+    v->private_rules = 0;
+}
+
 static void name_limit(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e,
                        const struct limit_report *report)
 {
@@ -290,11 +300,7 @@ void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdi
     struct cells *cells = bound->cells;
     struct group enforced = { plan->entries, plan->order, plan->count, MODE_ENFORCE };
     bool charge = !plan->request->peek && plan->request->cost > 0;
-    ret->applied = false;
-    ret->status = 0;
-    ret->retry_after_ms = 0;
-    ret->shadow_count = 0;
-    ret->rule[0] = ret->limit[0] = '\0';
+    verdict_blank(ret);
     ret->allowed = decide_group(&enforced, cells, charge);
     if (ret->allowed)
         report_pass(ret, bound, plan);

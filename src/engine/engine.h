@@ -81,6 +81,8 @@ struct plan {
 /* Works out the plan. false: there is no room; *ret_needed is how much there has to be, or 0 if there is no memory. */
 bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                const struct plan_room *room, size_t *ret_needed);
+/* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
+void verdict_blank(struct weir_verdict *verdict);
 /* Decides on it, charging if the request passes and is no peek. */
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
 

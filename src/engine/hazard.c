@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Slots are never freed: a thread that ends leaves its own to the next one. They are as many as threads have ever decided at
- * the same time. */
+/* Slots are never freed: a thread that ends leaves its own to the next one. They are as many as threads have ever decided
+ * at the same time. */
 struct slot {
     _Alignas(64) void *ptr;
     bool taken;

@@ -138,12 +138,8 @@ void weir_close(struct weir *weir)
 
 static void refuse_unjudged(struct weir_verdict *v)
 {
-    v->allowed = false;
-    v->applied = false;
+    verdict_blank(v);
     v->status = 503;
-    v->retry_after_ms = 0;
-    v->shadow_count = 0;
-    v->rule[0] = v->limit[0] = '\0';
 }
 
 /* What it says is cut to the buffer, which is blank where it did not write: the same user is the same subject each time. */
