@@ -54,15 +54,14 @@ static int init_header(struct cells_header *h, uint64_t bucket_count, struct wei
 
 static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error *error)
 {
-    uint64_t cells = CELLS_DEFAULT;
-    if (size.keys > CELLS_MAX || size.bytes / CELL_BYTES > CELLS_MAX)
+    uint64_t buckets = CELLS_DEFAULT / BUCKET_CELLS;
+    if (size.keys)
+        buckets = size.keys / BUCKET_FILL + (size.keys % BUCKET_FILL > 0);
+    else if (size.bytes)
+        buckets = size.bytes / BUCKET_BYTES;
+    if (buckets > CELLS_MAX / BUCKET_CELLS)
         return err_set(error, WEIR_E_INVALID, "a table of more than %llu cells is not possible",
                        (unsigned long long)CELLS_MAX);
-    if (size.keys)
-        cells = (size.keys * BUCKET_CELLS + BUCKET_FILL - 1) / BUCKET_FILL;
-    else if (size.bytes)
-        cells = size.bytes / CELL_BYTES;
-    uint64_t buckets = size.keys || !size.bytes ? (cells + BUCKET_CELLS - 1) / BUCKET_CELLS : cells / BUCKET_CELLS;
     *ret = buckets < 2 ? 2 : buckets;
     return 0;
 }
@@ -72,19 +71,20 @@ static size_t total_bytes(uint64_t buckets)
     return CELLS_HEADER_BYTES + (size_t)buckets * BUCKET_BYTES;
 }
 
-static int use_mapping(struct cells **ret, void *map, size_t bytes, struct weir_error *error)
+/* The header is one that was checked, not the one in the mapping, which others can write to. */
+static int use_mapping(struct cells **ret, void *map, const struct cells_header *header, struct weir_error *error)
 {
+    size_t bytes = total_bytes(header->bucket_count);
     struct cells *cells = malloc(sizeof *cells);
     if (!cells) {
         munmap(map, bytes);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
-    struct cells_header *header = map;
     *cells = (struct cells){
         .cell = (struct cell *)((char *)map + CELLS_HEADER_BYTES),
         .bucket_count = header->bucket_count,
         .secret = header->secret,
-        .header = header,
+        .header = map,
         .mapped_bytes = bytes,
     };
     *ret = cells;
@@ -103,7 +103,7 @@ static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *
         munmap(map, bytes);
         return r;
     }
-    return use_mapping(ret, map, bytes, error);
+    return use_mapping(ret, map, map, error);
 }
 
 /* ---- files ---- */
@@ -147,7 +147,7 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
-    return use_mapping(ret, map, (size_t)st.st_size, error);
+    return use_mapping(ret, map, &header, error);
 }
 
 /* Room is reserved now: writing to a hole in a file on a full disk would kill the process later. */
@@ -157,7 +157,10 @@ static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_err
     int r = init_header(&header, buckets, error);
     if (r < 0)
         return r;
-    int no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
+    int no;
+    do {
+        no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
+    } while (no == EINTR);
     if (no != 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: no room for %zu bytes: %s", path, total_bytes(buckets), strerror(no));
     if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
