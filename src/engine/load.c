@@ -1,6 +1,7 @@
 /* Where the handle's rules come from: text, a file, and the file again when it has changed. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,17 +21,33 @@ static int errors_of(const struct rules_report *report, sv name, struct weir_err
     buf_init(&text, (size_t)RULES_ERRORS_MAX * 1024);
     rules_report_print(report, name, false, &text);
     sv all = sv_trim(buf_sv(&text));
-    size_t room = WEIR_ERROR_MAX - 40;
-    if (all.len <= room) {
+    size_t most = WEIR_ERROR_MAX - 40, room = most;
+    if (all.len <= most) {
         err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
     } else {
-        /* Whole lines only. */
+        /* Whole lines, if there is one that fits. */
         while (room > 0 && all.ptr[room] != '\n')
             room--;
-        err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)room, all.ptr, report->error_count);
+        err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)(room ? room : most), all.ptr, report->error_count);
     }
     buf_done(&text);
     return WEIR_E_RULES;
+}
+
+/* The first line that is more than a comment; empty if there is none. */
+static sv first_line(sv text)
+{
+    while (text.len > 0) {
+        sv line = sv_trim(sv_cut(&text, '\n'));
+        if (line.len > 0 && line.ptr[0] != '#' && !sv_eq(line, SV("---")))
+            return line;
+    }
+    return (sv){ 0 };
+}
+
+static bool is_list(sv line)
+{
+    return sv_starts(line, SV("[")) || sv_starts(line, SV("- ")) || sv_eq(line, SV("-"));
 }
 
 /* Reads text. Errors: `last` NULL, nothing is given; else the bad rules stand as they were in `last`, and *ret is given
@@ -39,9 +56,13 @@ static int read_text(sv text, sv name, const struct rules *base, const struct ru
                      struct weir_error *error)
 {
     struct rules_report report;
-    bool list = base && sv_starts(sv_trim(text), SV("["));
-    struct rules *rules = list ? rules_read_list(text, base, &report) : rules_read(text, &report);
+    sv first = first_line(text);
     *ret = NULL;
+    /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
+    if (first.len == 0)
+        return err_set(error, WEIR_E_RULES, "%.*s: says nothing; if there shall be no rules, write `rules: []`",
+                       SV_FMT(name));
+    struct rules *rules = base && is_list(first) ? rules_read_list(text, base, &report) : rules_read(text, &report);
     int r = 0;
     if (!rules)
         r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
@@ -90,7 +111,7 @@ static int read_bytes(int fd, struct buf *out)
     return 0;
 }
 
-/* The file's bytes and the version that they are of. */
+/* The file's bytes and the version that they are of (also if they are too many). */
 static int read_file(const char *path, struct buf *out, struct file_version *ret_version, struct weir_error *error)
 {
     struct stat st;
@@ -102,11 +123,11 @@ static int read_file(const char *path, struct buf *out, struct file_version *ret
         no = read_bytes(fd, out);
     if (fd >= 0)
         close(fd);
-    if (no == -EFBIG)
-        return err_set(error, WEIR_E_RULES, "%s: larger than %d MiB", path, RULES_BYTES_MAX >> 20);
-    if (no < 0)
+    if (no < 0 && no != -EFBIG)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", path, strerror(-no));
     *ret_version = version_of(&st);
+    if (no == -EFBIG)
+        return err_set(error, WEIR_E_RULES, "%s: larger than %d MiB", path, RULES_BYTES_MAX >> 20);
     return 0;
 }
 
@@ -145,7 +166,7 @@ int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_
     return r;
 }
 
-/* 1: changed, and old enough to be whole. */
+/* Changed, and long enough ago to be whole. */
 static bool file_changed(const struct weir *weir, const struct stat *st)
 {
     struct file_version now = version_of(st);
@@ -155,28 +176,31 @@ static bool file_changed(const struct weir *weir, const struct stat *st)
     return age_ms < 0 || age_ms >= SETTLE_MS;
 }
 
-static int missing(struct weir *weir, struct weir_error *error)
+/* Tried again at each poll, told once. */
+static int cannot_read(struct weir *weir, struct weir_error *error)
 {
-    struct file_version none = { 0 };
-    bool known = memcmp(&weir->file, &none, sizeof none) == 0;
-    weir->file = none;
-    weir->rules_bad = true;
-    if (known)
-        return 0;
-    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; the last good rules stay in force", weir->rules_file,
-                   strerror(errno));
+    bool told = weir->unreadable;
+    weir->unreadable = weir->rules_bad = true;
+    weir->file = (struct file_version){ 0 };
+    if (!told && error->code == WEIR_OK)
+        err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; the last good rules stay in force", weir->rules_file,
+                strerror(errno));
+    return told ? 0 : error->code;
 }
 
 static int poll_locked(struct weir *weir, struct weir_error *error)
 {
     struct stat st;
+    struct rules *rules;
     weir_free_retired(weir);
     if (stat(weir->rules_file, &st) < 0)
-        return missing(weir, error);
+        return cannot_read(weir, error);
     if (!file_changed(weir, &st))
         return 0;
-    struct rules *rules;
     int r = load_file(weir, ruleset_rules(weir->current->ruleset), &rules, error);
+    if (r == WEIR_E_SYSTEM)
+        return cannot_read(weir, error);
+    weir->unreadable = false;
     if (rules) {
         int installed = weir_install(weir, rules, r < 0 ? NULL : error);
         r = r < 0 ? r : installed;
@@ -229,18 +253,24 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&weir->watch_stop, &attributes);
     pthread_condattr_destroy(&attributes);
+    /* Signals are the host's: none is to arrive in a thread that it does not know of. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int no = pthread_create(&weir->watcher, NULL, watch, weir);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (no != 0) {
         pthread_cond_destroy(&weir->watch_stop);
         return err_set(error, WEIR_E_SYSTEM, "no thread for watching the rules file: %s", strerror(no));
     }
-    weir->watching = true;
+    weir->watching = getpid();
     return 0;
 }
 
+/* A child of a fork has the handle, but not the thread. */
 void weir_watch_stop(struct weir *weir)
 {
-    if (!weir->watching)
+    if (weir->watching != getpid())
         return;
     pthread_mutex_lock(&weir->watch_lock);
     weir->stopping = true;

@@ -76,21 +76,36 @@ static int check_given(const struct weir_options *o, struct weir_error *error)
     return 0;
 }
 
-static int load_rules(struct weir *weir, struct weir_error *error)
+static int read_rules(struct weir *weir, struct rules **ret, struct weir_error *error)
 {
-    struct rules *rules;
     const struct weir_options *o = &weir->options;
-    int r;
-    if (o->rules_file) {
-        weir->rules_file = strdup(o->rules_file);
-        if (!weir->rules_file)
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-        r = weir_read_file(weir, &rules, error);
-    } else {
+    if (!o->rules_file) {
         size_t len = o->rules_text_len ? o->rules_text_len : strlen(o->rules_text);
-        r = weir_read_text(sv_of(o->rules_text, len), NULL, &rules, error);
+        return weir_read_text(sv_of(o->rules_text, len), NULL, ret, error);
     }
-    return r < 0 ? r : weir_install(weir, rules, error);
+    weir->rules_file = strdup(o->rules_file);
+    if (!weir->rules_file)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    return weir_read_file(weir, ret, error);
+}
+
+/* Rules first: a mistake there should not leave a new cells file behind. */
+static int open_parts(struct weir *weir, struct weir_error *error)
+{
+    const struct weir_options *o = &weir->options;
+    struct rules *rules;
+    int r = check_given(o, error);
+    if (r == 0)
+        r = read_rules(weir, &rules, error);
+    if (r < 0)
+        return r;
+    r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    if (r < 0) {
+        rules_free(rules);
+        return r;
+    }
+    r = weir_install(weir, rules, error);
+    return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
 
 int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
@@ -104,14 +119,7 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
     memcpy(&weir->options, options, options->size);
     pthread_mutex_init(&weir->lock, NULL);
     pthread_mutex_init(&weir->watch_lock, NULL);
-    const struct weir_options *o = &weir->options;
-    r = check_given(o, error);
-    if (r == 0)
-        r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
-    if (r == 0)
-        r = load_rules(weir, error);
-    if (r == 0 && o->watch_ms)
-        r = weir_watch_start(weir, error);
+    r = open_parts(weir, error);
     if (r < 0) {
         weir_close(weir);
         return r;

@@ -3,6 +3,7 @@
 #define ENGINE_WEIR_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "engine/engine.h"
 
@@ -24,9 +25,10 @@ struct weir {
     uint64_t version;
     struct file_version file;        /* last read */
     bool rules_bad;
+    bool unreadable;                 /* the file could not be read, and this was told */
 
     pthread_t watcher;
-    bool watching;
+    pid_t watching;                  /* the process that has the thread; 0: there is none */
     pthread_mutex_t watch_lock;
     pthread_cond_t watch_stop;
     bool stopping;
@@ -43,7 +45,8 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
 void weir_free_retired(struct weir *weir);
 
-/* The file's rules, all of them good, or an error that names every bad one. */
+/* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under its
+ * settings. */
 int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error);
 int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error);
 
