@@ -2,9 +2,13 @@
 
 #include "limit/take.h"
 
-/* A state may lag behind by one step, at whose end it is exact. That is unnoticeable up to a millisecond, or a thousandth
- * of the period; beyond it a bucket rounds instead, by at most 1/LIMIT_TOKEN of a token for each charge, against the caller. */
-enum { STEP_FINE_US = 1000, STEP_FINE_PART = 1000 };
+/* A state may lag behind by one step, at whose end it is exact. That is unnoticeable up to a thousandth of the period,
+ * which every period of whole milliseconds keeps to; beyond it a bucket rounds instead, by at most 1/LIMIT_TOKEN of a token
+ * for each charge, against the caller. */
+enum { STEP_FINE_PART = 1000 };
+
+/* A note of a bucket's decay is set this many of its 255 parts late. */
+enum { SPARE_PARTS = 16 };
 
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
@@ -34,12 +38,14 @@ static void init_bucket(struct limit *l)
     l->step = (struct limit_divisor){ step, UINT64_MAX / step };
     l->step_units = l->max ? units / common : 0;
     l->capacity_units = l->capacity * LIMIT_TOKEN;
-    l->step_fine = step <= STEP_FINE_US || step <= per / STEP_FINE_PART;
+    l->step_fine = step <= per / STEP_FINE_PART;
     l->step_narrow = (limit_wide)step * l->step_units <= UINT64_MAX;
-    l->drain_us = l->max ? clamp_time(divide_up((limit_wide)UINT32_MAX * per, l->max) + 1) : CLOCK_END_US;
+    /* The most that any limit can have used, and what came back while the state lagged. In that time less than 2^64 comes
+     * back, which limit_level relies on. */
+    limit_wide drain = l->max ? divide_up((limit_wide)UINT32_MAX * per, l->max) + per / STEP_FINE_PART : CLOCK_END_US;
+    l->drain_us = clamp_time(drain);
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
-    if (l->share_us > CLOCK_END_US / 256)
-        l->share_us = CLOCK_END_US / 256;
+    l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
 }
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
@@ -51,7 +57,8 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
         .capacity = bucket && burst && max ? burst : max,
         .per_us = algorithm == LIMIT_CALENDAR ? 0 : per_us,
     };
-    limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity : 0;
+    /* Rounded up: a share too small would make a bucket look decayed too soon. */
+    limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity + 1 : 0;
     if (bucket)
         init_bucket(limit);
 }
@@ -136,6 +143,15 @@ uint32_t limit_remaining(const struct limit *limit, const struct window *window,
     return limit_report(limit, window, state, now_us, 0).remaining;
 }
 
+/* More than the capacity is used: the limit was lowered, or the state lags behind. */
+struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us)
+{
+    struct limit_report report = limit_report(limit, NULL, state, now_us, 0);
+    bool never = report.reset_us == LIMIT_NEVER_US;
+    int64_t decays_us = never ? CLOCK_END_US : clamp_time((limit_wide)(now_us + report.reset_us));
+    return (struct limit_outlook){ decays_us, limit->spare_us, 255 };
+}
+
 int64_t limit_window_us(const struct limit *limit, const struct window *window)
 {
     if (limit->algorithm == LIMIT_CALENDAR)
@@ -180,7 +196,8 @@ bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t t
         return refund_bucket(limit, taken_us, cost, now_us, state);
     if (limit->algorithm == LIMIT_SLIDING_WINDOW)
         return refund_slide(limit, taken, cost, state);
-    if (limit_state_end(*state) != limit_state_end(taken))
+    bool same_window = state->time == taken.time && state->data >> 32 == taken.data >> 32;
+    if (!same_window)
         return false;
     state->data = (state->data & ~(uint64_t)UINT32_MAX) | less((uint32_t)state->data, cost);
     return true;

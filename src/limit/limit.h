@@ -27,7 +27,7 @@ enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WIN
 #define LIMIT_NEVER_US INT64_C(-1)
 
 struct limit_state {
-    uint64_t time;       /* below 2^52 */
+    uint64_t time; /* below 2^52 */
     uint64_t data;
 };
 
@@ -40,17 +40,18 @@ struct limit_divisor {
 struct limit {
     enum limit_algorithm algorithm;
     uint32_t max;
-    uint32_t capacity;               /* of a bucket: burst; else max */
-    uint64_t share_factor;           /* used × this >> 32 is the share of the capacity in 1/255 */
-    int64_t per_us;                  /* 0 for calendar */
+    uint32_t capacity;     /* of a bucket: burst; else max */
+    uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255 */
+    int64_t per_us;        /* 0 for calendar */
     /* token_bucket: every `step` microseconds exactly `step_units` come back */
     struct limit_divisor step;
     uint64_t step_units;
     uint64_t capacity_units;
-    int64_t drain_us;                /* after this long any bucket is full */
-    int64_t share_us;                /* in this time 1/255 of the capacity comes back */
-    bool step_fine;                  /* step is so short that a state may lag behind by one */
-    bool step_narrow;                /* step × step_units < 2^64 */
+    int64_t drain_us; /* after this long any bucket is full */
+    int64_t share_us; /* in this time 1/255 of the capacity comes back */
+    int64_t spare_us; /* struct limit_outlook's */
+    bool step_fine;   /* step is so short that a state may lag behind by one */
+    bool step_narrow; /* step × step_units < 2^64 */
 };
 
 /* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */
@@ -59,23 +60,25 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
 /* What a charge would do. `window` is the current one of a calendar limit, ignored for others. */
 struct limit_take {
     bool fits;
-    bool rebased;                    /* the clock was wrong: store `next` even where the charge does not fit */
+    bool rebased; /* the clock was wrong: store `next` even where the charge does not fit */
     struct limit_state next;
 };
 
-/* When a state will equal an unused one (rounded up), and the share of the limit that is used: 255 if there is no room for 1, else less. */
+/* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and the share of the limit that is used: 255 if
+ * there is no room for 1, else less. */
 struct limit_outlook {
     int64_t decays_us;
-    int64_t spare_us;                /* a note of decays_us may well be set this much later: a bucket's moves with every charge */
+    int64_t spare_us; /* a note of decays_us may well be set this much later: a bucket's moves with each charge */
     uint8_t share;
 };
 
 struct limit_report {
-    uint32_t remaining;              /* whole units */
-    int64_t reset_us;                /* until it is as if unused */
-    int64_t retry_after_us;          /* until `cost` fits: 0 if it does now, LIMIT_NEVER_US */
+    uint32_t remaining;     /* whole units */
+    int64_t reset_us;       /* until it is as if unused: 0 if it is, LIMIT_NEVER_US for a bucket whose max is now 0 */
+    int64_t retry_after_us; /* until `cost` fits: 0 if it does now, LIMIT_NEVER_US */
 };
 
+struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us);
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint32_t cost);
 uint32_t limit_remaining(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us);

@@ -19,9 +19,9 @@ static inline uint64_t limit_divide(uint64_t x, const struct limit_divisor *d)
 
 /* A bucket at one instant. */
 struct limit_level {
-    uint64_t used;                   /* in 1/LIMIT_TOKEN */
-    int64_t at_us;                   /* now, or the cell's own time if that is later */
-    struct limit_state base;         /* an exact state that says the same */
+    uint64_t used;           /* in 1/LIMIT_TOKEN */
+    int64_t at_us;           /* now, or the cell's own time if that is later */
+    struct limit_state base; /* an exact state that says the same, at_us or a little older */
     bool rebased;
 };
 
@@ -31,7 +31,7 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
     uint64_t elapsed = 0;
     if (__builtin_expect((int64_t)s.time <= now_us, 1)) {
         elapsed = (uint64_t)now_us - s.time;
-    } else if ((int64_t)s.time - now_us <= l->per_us) {
+    } else if (s.data && (int64_t)s.time - now_us <= l->per_us) {
         level.at_us = (int64_t)s.time;
     } else {
         level.base.time = (uint64_t)now_us;
@@ -48,10 +48,8 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
         return level;
     }
     level.used = s.data - back - more;
-    if (l->step_fine)
-        level.base = (struct limit_state){ level.base.time + steps * l->step.by, s.data - back };
-    else
-        level.base = (struct limit_state){ (uint64_t)level.at_us, level.used };
+    level.base.time += steps * l->step.by;
+    level.base.data -= back;
     return level;
 }
 
@@ -60,7 +58,9 @@ LIMIT_HOT struct limit_take limit_take_bucket(const struct limit *l, struct limi
     struct limit_level level = limit_level(l, s, now_us);
     struct limit_take take = { .rebased = level.rebased, .next = level.base };
     uint64_t units = cost * LIMIT_TOKEN;
-    if (l->max > 0 && cost <= l->capacity && level.used <= l->capacity_units - units) {
+    if (l->max > 0 && ((cost <= l->capacity && level.used <= l->capacity_units - units) || cost == 0)) {
+        if (__builtin_expect(!l->step_fine, 0))
+            take.next = (struct limit_state){ (uint64_t)level.at_us, level.used };
         take.fits = true;
         take.next.data += units;
     }
@@ -93,8 +93,8 @@ static inline int64_t limit_length_unpack(uint32_t packed)
 
 struct limit_count {
     int64_t end_us;
-    uint32_t length;                 /* packed */
-    uint32_t count;                  /* 0: there is no window */
+    uint32_t length; /* packed */
+    uint32_t count;  /* 0: there is no window */
     bool rebased;
 };
 
@@ -118,7 +118,7 @@ static inline struct limit_count limit_count_open(const struct limit *l, const s
 }
 
 LIMIT_HOT struct limit_count limit_count_at(const struct limit *l, const struct window *w, struct limit_state s,
-                                                int64_t now_us)
+                                            int64_t now_us)
 {
     struct limit_count c = { limit_state_end(s), (uint32_t)(s.data >> 32) & INT32_MAX, (uint32_t)s.data, false };
     if (c.count == 0 || now_us >= c.end_us)
@@ -134,11 +134,11 @@ LIMIT_HOT struct limit_count limit_count_at(const struct limit *l, const struct 
 }
 
 LIMIT_HOT struct limit_take limit_take_count(const struct limit *l, const struct window *w, struct limit_state s,
-                                                 int64_t now_us, uint32_t cost)
+                                             int64_t now_us, uint32_t cost)
 {
     struct limit_count c = limit_count_at(l, w, s, now_us);
     struct limit_take take = { .rebased = c.rebased };
-    if ((uint64_t)c.count + cost <= l->max && l->max > 0) {
+    if (l->max > 0 && ((uint64_t)c.count + cost <= l->max || cost == 0)) {
         take.fits = true;
         c.count += cost;
     }
@@ -150,7 +150,7 @@ LIMIT_HOT struct limit_take limit_take_count(const struct limit *l, const struct
 
 struct limit_slide {
     int64_t start_us;
-    int64_t offset_us;               /* of the instant within the window */
+    int64_t offset_us; /* of the instant within the window */
     uint32_t previous, count;
     bool rebased;
 };
@@ -195,7 +195,7 @@ static inline bool limit_slide_fits(const struct limit *l, const struct limit_sl
 LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
-    struct limit_take take = { .rebased = w.rebased, .fits = limit_slide_fits(l, &w, cost) };
+    struct limit_take take = { .rebased = w.rebased, .fits = limit_slide_fits(l, &w, cost) || (cost == 0 && l->max > 0) };
     if (take.fits)
         w.count += cost;
     take.next = limit_slide_state(&w);
@@ -204,8 +204,8 @@ LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit
 
 /* ---- any ---- */
 
-LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s,
-                                           int64_t now_us, uint32_t cost)
+LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
+                                       uint32_t cost)
 {
     switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
@@ -229,9 +229,12 @@ static inline uint8_t limit_share(const struct limit *l, uint64_t used)
 LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
 {
     if (l->algorithm == LIMIT_TOKEN_BUCKET) {
+        if (__builtin_expect(s.data > l->capacity_units, 0))
+            return limit_outlook_overfull(l, s, now_us);
         uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
         int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
-        return (struct limit_outlook){ start + (share + 1) * l->share_us, 16 * l->share_us, share };
+        int64_t decays = start + (share + 1) * l->share_us;
+        return (struct limit_outlook){ decays < CLOCK_END_US ? decays : CLOCK_END_US, l->spare_us, share };
     }
     if (l->algorithm == LIMIT_SLIDING_WINDOW) {
         struct limit_slide w = limit_slide_at(l, s, now_us);
@@ -239,9 +242,12 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
         int shift = 64 - __builtin_clzll((uint64_t)l->per_us) - 32;
         shift = shift > 0 ? shift : 0;
         uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
-        bool full = !limit_slide_fits(l, &w, 1);
-        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0,
-                                       full ? 255 : limit_share(l, in_view + w.count) };
+        uint8_t share = limit_share(l, in_view + w.count);
+        if (!limit_slide_fits(l, &w, 1))
+            share = 255;
+        else if (share == 255)
+            share = 254;
+        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
     }
     return (struct limit_outlook){ limit_state_end(s), 0, limit_share(l, (uint32_t)s.data) };
 }

@@ -39,6 +39,8 @@ static inline int random_one_in(struct random *r, int n)
 /* From 1 to high, small numbers as likely as large ones. */
 static inline int64_t random_scaled(struct random *r, int64_t high)
 {
+    if (high < 1)
+        abort();
     int bits = (int)random_in(r, 0, 63 - __builtin_clzll((uint64_t)high));
     int64_t n = (int64_t)(random_u64(r) >> (63 - bits));
     return n < 1 ? 1 : n > high ? high : n;

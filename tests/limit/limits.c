@@ -1,0 +1,434 @@
+/* What each algorithm promises, case by case. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "limit/take.h"
+#include "random.h"
+
+#define S US_PER_S
+#define T0 (INT64_C(1700000000) * S)
+
+static const struct window day = { T0 - 3600 * S, T0 + 82800 * S };
+
+static struct limit make(enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
+{
+    struct limit l;
+    limit_init(&l, algorithm, max, burst, per_us);
+    return l;
+}
+
+static bool take(const struct limit *l, struct limit_state *s, int64_t now_us, uint32_t cost)
+{
+    struct limit_take t = limit_take(l, &day, *s, now_us, cost);
+    if (t.fits || t.rebased)
+        *s = t.next;
+    return t.fits;
+}
+
+static struct limit_report look(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    return limit_report(l, &day, s, now_us, cost);
+}
+
+static const enum limit_algorithm all[] = { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR };
+enum { ALL = sizeof all / sizeof all[0] };
+
+/* ---- costs that are special ---- */
+
+static void special_costs(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        struct limit l = make(all[i], 3, 0, 60 * S), none = make(all[i], 0, 0, 60 * S);
+        struct limit_state s = { 0 };
+        assert_true(take(&l, &s, T0, 0));
+        assert_false(take(&l, &s, T0, 4));
+        assert_int_equal(look(&l, s, T0, 4).retry_after_us, LIMIT_NEVER_US);
+        assert_true(take(&l, &s, T0, 3));
+        assert_false(take(&l, &s, T0, 1));
+        assert_true(take(&l, &s, T0, 0));
+        assert_int_equal(look(&l, s, T0, 0).retry_after_us, 0);
+        assert_int_equal(look(&l, s, T0, 4).retry_after_us, LIMIT_NEVER_US);
+        /* Lowered below what is used, a look still passes. */
+        struct limit lowered = make(all[i], 1, 0, 60 * S);
+        assert_true(take(&lowered, &s, T0, 0));
+        assert_false(take(&lowered, &s, T0, 1));
+        assert_int_equal(look(&lowered, s, T0, 0).remaining, 0);
+        assert_false(take(&none, &s, T0, 0));
+        assert_false(take(&none, &s, T0, 1));
+        assert_int_equal(look(&none, s, T0, 0).retry_after_us, LIMIT_NEVER_US);
+        assert_int_equal(look(&none, s, T0, 1).retry_after_us, LIMIT_NEVER_US);
+    }
+}
+
+/* ---- token bucket ---- */
+
+static void a_bucket_lets_its_capacity_burst_and_then_refills(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_TOKEN_BUCKET, 10, 0, 60 * S);
+    struct limit_state s = { 0 };
+    for (int i = 0; i < 10; i++)
+        assert_true(take(&l, &s, T0, 1));
+    assert_false(take(&l, &s, T0, 1));
+    assert_int_equal(look(&l, s, T0, 1).retry_after_us, 6 * S);
+    assert_int_equal(look(&l, s, T0, 1).reset_us, 60 * S);
+    assert_false(take(&l, &s, T0 + 6 * S - 1, 1));
+    assert_true(take(&l, &s, T0 + 6 * S, 1));
+    assert_false(take(&l, &s, T0 + 6 * S, 1));
+    assert_true(take(&l, &s, T0 + 66 * S, 10));
+
+    struct limit one = make(LIMIT_TOKEN_BUCKET, 1, 0, 1 * S);
+    s = (struct limit_state){ 0 };
+    assert_true(take(&one, &s, T0, 1));
+    assert_false(take(&one, &s, T0 + S - 1, 1));
+    assert_true(take(&one, &s, T0 + S, 1));
+
+    struct limit burst = make(LIMIT_TOKEN_BUCKET, 5, 20, 60 * S);
+    s = (struct limit_state){ 0 };
+    assert_true(take(&burst, &s, T0, 20));
+    assert_int_equal(look(&burst, s, T0, 1).retry_after_us, 12 * S);
+    assert_int_equal(look(&burst, s, T0, 1).reset_us, 240 * S);
+    assert_int_equal(limit_window_us(&burst, NULL), 240 * S);
+    assert_int_equal(limit_window_us(&l, NULL), 60 * S);
+}
+
+/* Asked for one token at every chance, a bucket gives its capacity and max per period, neither more nor less. */
+static void a_bucket_neither_gains_nor_loses_in_the_long_run(void **state)
+{
+    (void)state;
+    enum { RUNS = 300, STEPS = 5000 };
+    struct random rnd = { random_seed() };
+    for (int run = 0; run < RUNS; run++) {
+        uint32_t max = (uint32_t)random_scaled(&rnd, 5000), burst = (uint32_t)random_scaled(&rnd, 50);
+        int64_t per = random_scaled(&rnd, INT64_C(604800000)) * US_PER_MS;
+        struct limit l = make(LIMIT_TOKEN_BUCKET, max, burst, per);
+        struct limit_state s = { 0 };
+        uint64_t passed = 0, lost = 0;
+        int64_t now = T0;
+        for (int i = 0; i < STEPS; i++) {
+            lost += i > 0 && look(&l, s, now, 1).remaining == burst;
+            while (take(&l, &s, now, 1))
+                passed++;
+            now += i < STEPS - 1 ? random_scaled(&rnd, per / max / 4 + 1) : 0;
+        }
+        limit_wide most = (limit_wide)burst * (uint64_t)per + (limit_wide)max * (uint64_t)(now - T0);
+        assert_true((limit_wide)passed * (uint64_t)per <= most);
+        /* Nothing was lost to a full bucket: then all that came back was given out, but for a part of one. */
+        if (!lost)
+            assert_true((limit_wide)(passed + 1) * (uint64_t)per > most);
+    }
+}
+
+/* ---- fixed and calendar windows ---- */
+
+static void a_fixed_window_opens_with_its_first_charge(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_FIXED_WINDOW, 2, 0, 60 * S);
+    struct limit_state s = { 0 };
+    assert_false(take(&l, &s, T0 - 5 * S, 3));
+    assert_true(take(&l, &s, T0, 1));
+    assert_true(take(&l, &s, T0 + 59 * S, 1));
+    assert_false(take(&l, &s, T0 + 60 * S - 1, 1));
+    assert_int_equal(look(&l, s, T0 + 59 * S, 1).retry_after_us, 1 * S);
+    assert_int_equal(look(&l, s, T0 + 59 * S, 1).reset_us, 1 * S);
+    assert_true(take(&l, &s, T0 + 60 * S, 2));
+    /* A changed period counts from the next window. */
+    struct limit longer = make(LIMIT_FIXED_WINDOW, 2, 0, 3600 * S), shorter = make(LIMIT_FIXED_WINDOW, 2, 0, 1 * S);
+    assert_false(take(&longer, &s, T0 + 120 * S - 1, 1));
+    assert_false(take(&shorter, &s, T0 + 120 * S - 1, 1));
+    assert_true(take(&longer, &s, T0 + 120 * S, 1));
+    assert_int_equal(look(&shorter, s, T0 + 120 * S, 1).reset_us, 3600 * S);
+}
+
+static void a_calendar_window_ends_where_it_is_told(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_CALENDAR, 2, 0, 0);
+    struct limit_state s = { 0 };
+    assert_true(take(&l, &s, T0, 2));
+    assert_false(take(&l, &s, day.end_us - 1, 1));
+    assert_int_equal(look(&l, s, T0, 1).retry_after_us, day.end_us - T0);
+    struct window next = { day.end_us, day.end_us + 90000 * S };
+    assert_true(limit_take(&l, &next, s, day.end_us, 2).fits);
+    assert_int_equal(limit_window_us(&l, &next), 90000 * S);
+}
+
+static void lengths_are_rounded_up_a_little(void **state)
+{
+    (void)state;
+    struct random rnd = { random_seed() };
+    for (int i = 0; i < 1000000; i++) {
+        int64_t length = random_scaled(&rnd, INT64_C(1) << 49);
+        int64_t kept = limit_length_unpack(limit_length_pack(length));
+        assert_true(kept >= length && kept - length <= length >> (LIMIT_LENGTH_MANTISSA - 1));
+        assert_true(limit_length_pack(length) <= INT32_MAX);
+    }
+    assert_int_equal(limit_length_unpack(limit_length_pack((1 << LIMIT_LENGTH_MANTISSA) - 1)), (1 << 26) - 1);
+    assert_true(limit_length_unpack(limit_length_pack(LIMIT_PER_MAX_US)) >= LIMIT_PER_MAX_US);
+}
+
+/* ---- sliding window ---- */
+
+static void a_sliding_window_weighs_the_one_before(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_SLIDING_WINDOW, 10, 0, 60 * S);
+    struct limit_state s = { 0 };
+    assert_true(take(&l, &s, T0, 10));
+    assert_false(take(&l, &s, T0 + 60 * S, 1));
+    assert_int_equal(look(&l, s, T0, 1).retry_after_us, 66 * S);
+    assert_int_equal(look(&l, s, T0, 1).reset_us, 120 * S);
+    assert_false(take(&l, &s, T0 + 66 * S - 1, 1));
+    assert_true(take(&l, &s, T0 + 66 * S, 1));
+    assert_int_equal(look(&l, s, T0 + 90 * S, 1).remaining, 4);
+    assert_int_equal(look(&l, s, T0 + 90 * S, 5).retry_after_us, 6 * S);
+    /* Two windows later nothing of it is left, and the next one begins with its first charge. */
+    assert_true(take(&l, &s, T0 + 185 * S, 10));
+    assert_int_equal(look(&l, s, T0 + 185 * S, 1).retry_after_us, 66 * S);
+}
+
+/* ---- clocks ---- */
+
+/* A small step back: as if the clock had stood still. */
+static void a_small_step_back_changes_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        struct limit l = make(all[i], 4, 0, 60 * S);
+        struct limit_state s = { 0 };
+        assert_true(take(&l, &s, T0, 3));
+        struct limit_state then = s;
+        assert_true(take(&l, &s, T0 - 50 * S, 1));
+        assert_false(take(&l, &s, T0 - 50 * S, 1));
+        assert_int_equal(s.time, then.time);
+        assert_false(limit_take(&l, &day, s, T0 - 50 * S, 1).rebased);
+        assert_false(take(&l, &s, T0, 1));
+    }
+}
+
+static void a_clock_that_was_wrong_locks_nobody_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        struct limit l = make(all[i], 4, 0, 60 * S);
+        struct limit_state s = { 0 };
+        int64_t wrong = T0 + 400 * 86400 * S;
+        struct window far = { wrong - 40000 * S, wrong + 46400 * S };
+        struct limit_take t = limit_take(&l, &far, s, wrong, 4);
+        assert_true(t.fits);
+        /* Refused, as what was used is kept, and yet to be stored. */
+        t = limit_take(&l, &day, t.next, T0, 1);
+        assert_true(t.rebased && !t.fits);
+        int64_t reset = look(&l, t.next, T0, 1).reset_us;
+        assert_true(reset > 0 && reset <= (all[i] == LIMIT_CALENDAR ? day.end_us - T0 : 120 * S));
+        assert_false(limit_take(&l, &day, t.next, T0, 1).rebased);
+        assert_int_equal(look(&l, t.next, T0, 0).remaining, 0);
+    }
+}
+
+/* The very microsecond at which a cell is ahead by more than its period. */
+static void the_edge_of_a_period_ahead(void **state)
+{
+    (void)state;
+    static const enum limit_algorithm own_time[] = { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW };
+    for (int i = 0; i < 3; i++) {
+        struct limit l = make(own_time[i], 4, 0, 60 * S);
+        struct limit_state s = { 0 };
+        assert_true(take(&l, &s, T0, 2));
+        assert_false(limit_take(&l, NULL, s, T0 - 60 * S, 1).rebased);
+        struct limit_take t = limit_take(&l, NULL, s, T0 - 60 * S - 1, 1);
+        assert_true(t.rebased && t.fits);
+        assert_int_equal(limit_report(&l, NULL, t.next, T0 - 60 * S - 1, 0).remaining, 1);
+    }
+}
+
+/* ---- changes of a limit ---- */
+
+/* A state as schedules leave it. */
+static struct limit_state worn_state(struct random *rnd, const struct limit *l, int64_t *now)
+{
+    struct limit_state s = { 0 };
+    for (int i = 0; i < 6; i++) {
+        *now += random_scaled(rnd, l->algorithm == LIMIT_CALENDAR ? 3600 * S : l->per_us);
+        take(l, &s, *now, (uint32_t)random_scaled(rnd, (int64_t)l->capacity));
+    }
+    return s;
+}
+
+static void raising_never_refuses_and_lowering_never_forgives(void **state)
+{
+    (void)state;
+    struct random rnd = { random_seed() };
+    for (int i = 0; i < 200000; i++) {
+        enum limit_algorithm algorithm = all[i % ALL];
+        int64_t per = random_scaled(&rnd, 100000000) * US_PER_MS, now = T0;
+        uint32_t small = (uint32_t)random_scaled(&rnd, UINT32_MAX), large = (uint32_t)random_in(&rnd, small, UINT32_MAX);
+        struct limit low = make(algorithm, small, 0, per), high = make(algorithm, large, 0, per);
+        bool raise = random_one_in(&rnd, 2);
+        struct limit_state s = worn_state(&rnd, raise ? &low : &high, &now);
+        now += random_one_in(&rnd, 2) ? random_scaled(&rnd, per) : 0;
+        uint32_t cost = (uint32_t)random_scaled(&rnd, small);
+        struct limit_report a = look(&low, s, now, cost), b = look(&high, s, now, cost);
+        assert_true(b.remaining >= a.remaining);
+        assert_true(a.retry_after_us != 0 || b.retry_after_us == 0);
+        /* Not one unit that was used is given back by the change: at the very instant of it the same is used. */
+        uint64_t used_low = (uint64_t)low.capacity - a.remaining, used_high = (uint64_t)high.capacity - b.remaining;
+        if (algorithm != LIMIT_TOKEN_BUCKET && a.remaining > 0)
+            assert_int_equal(used_low, used_high);
+        if (algorithm == LIMIT_TOKEN_BUCKET && a.remaining > 0)
+            assert_true(used_low >= used_high);
+    }
+}
+
+/* ---- refunds ---- */
+
+static void a_refund_finds_its_window(void **state)
+{
+    (void)state;
+    static const enum limit_algorithm windows[] = { LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR };
+    for (int i = 0; i < 3; i++) {
+        struct limit l = make(windows[i], 5, 0, 60 * S);
+        struct limit_state s = { 0 }, taken;
+        assert_true(take(&l, &s, T0, 3));
+        taken = s;
+        assert_true(take(&l, &s, T0 + S, 2));
+        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
+        assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 3);
+        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
+        assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 5);
+        assert_int_equal(look(&l, s, T0 + 2 * S, 0).reset_us, 0);
+    }
+    struct limit fixed = make(LIMIT_FIXED_WINDOW, 5, 0, 60 * S);
+    struct limit_state s = { 0 }, taken;
+    assert_true(take(&fixed, &s, T0, 3));
+    taken = s;
+    assert_true(take(&fixed, &s, T0 + 70 * S, 3));
+    assert_false(limit_refund(&fixed, taken, T0, 3, T0 + 71 * S, &s));
+    assert_int_equal(look(&fixed, s, T0 + 71 * S, 0).remaining, 2);
+}
+
+static void a_sliding_refund_follows_into_the_previous_window(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_SLIDING_WINDOW, 10, 0, 60 * S);
+    struct limit_state s = { 0 }, taken;
+    assert_true(take(&l, &s, T0, 8));
+    taken = s;
+    assert_true(take(&l, &s, T0 + 90 * S, 2));
+    assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 4);
+    assert_true(limit_refund(&l, taken, T0, 8, T0 + 90 * S, &s));
+    assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 8);
+    assert_true(take(&l, &s, T0 + 130 * S, 1));
+    assert_false(limit_refund(&l, taken, T0, 8, T0 + 130 * S, &s));
+}
+
+static void a_bucket_refund_is_less_what_came_back(void **state)
+{
+    (void)state;
+    struct limit l = make(LIMIT_TOKEN_BUCKET, 10, 0, 10 * S);
+    struct limit_state s = { 0 }, taken;
+    assert_true(take(&l, &s, T0, 5));
+    assert_true(take(&l, &s, T0, 4));
+    taken = s;
+    assert_true(limit_refund(&l, taken, T0, 4, T0 + 3 * S, &s));
+    assert_int_equal(look(&l, s, T0 + 3 * S, 0).remaining, 5);
+    assert_false(limit_refund(&l, taken, T0, 4, T0 + 4 * S, &s));
+    s = (struct limit_state){ 0 };
+    assert_true(limit_refund(&l, taken, T0, 4, T0, &s));
+    assert_int_equal(s.data, 0);
+}
+
+/* Taken and given back, with others in between: never better off than without. */
+static void a_refund_is_no_gift(void **state)
+{
+    (void)state;
+    struct random rnd = { random_seed() };
+    for (int i = 0; i < 100000; i++) {
+        int64_t per = random_scaled(&rnd, 10000000) * US_PER_MS, now = T0;
+        struct limit l = make(all[i % 3], (uint32_t)random_scaled(&rnd, 1000000), 0, per);
+        struct limit_state without = worn_state(&rnd, &l, &now), with = without, taken;
+        int64_t taken_us = now + random_scaled(&rnd, per);
+        uint32_t cost = (uint32_t)random_scaled(&rnd, l.max), other = (uint32_t)random_scaled(&rnd, l.max);
+        if (!take(&l, &with, taken_us, cost))
+            continue;
+        taken = with;
+        now = taken_us + random_scaled(&rnd, per) - 1;
+        if (take(&l, &with, now, other))
+            take(&l, &without, now, other);
+        limit_refund(&l, taken, taken_us, cost, now, &with);
+        struct limit_report a = look(&l, with, now, other), b = look(&l, without, now, other);
+        /* Windows that begin with a charge begin earlier here. */
+        if (all[i % 3] == LIMIT_TOKEN_BUCKET)
+            assert_true(a.remaining <= b.remaining && a.reset_us >= b.reset_us);
+        else if (limit_state_end(with) == limit_state_end(without) || with.time == without.time)
+            assert_true(a.remaining <= b.remaining);
+    }
+}
+
+/* ---- robustness ---- */
+
+static void divisors_divide(void **state)
+{
+    (void)state;
+    struct random rnd = { random_seed() };
+    for (int i = 0; i < 1000000; i++) {
+        uint64_t by = random_u64(&rnd) >> random_in(&rnd, 0, 63) | 1, x = random_u64(&rnd) >> random_in(&rnd, 0, 63);
+        struct limit_divisor d = { by, UINT64_MAX / by };
+        assert_true(limit_divide(x, &d) == x / by);
+        x = x / by * by;
+        assert_true(limit_divide(x, &d) == x / by);
+        assert_true(limit_divide(x - 1, &d) == (x - 1) / by);
+    }
+}
+
+/* A damaged cell may hold anything. Nothing overflows (the sanitizers watch), and what is charged is charged. */
+static void any_bits_are_a_state(void **state)
+{
+    (void)state;
+    struct random rnd = { random_seed() };
+    for (int i = 0; i < 1000000; i++) {
+        struct limit l =
+            make(all[i % ALL], (uint32_t)random_scaled(&rnd, UINT32_MAX), (uint32_t)random_scaled(&rnd, UINT32_MAX),
+                 random_scaled(&rnd, LIMIT_PER_MAX_US / US_PER_MS) * US_PER_MS);
+        struct limit_state s = { random_u64(&rnd) >> random_in(&rnd, 12, 63), random_u64(&rnd) >> random_in(&rnd, 0, 63) };
+        int64_t now = random_in(&rnd, day.start_us, day.end_us - 1);
+        uint32_t cost = (uint32_t)random_scaled(&rnd, l.capacity);
+        struct limit_take t = limit_take(&l, &day, s, now, cost);
+        uint32_t before = look(&l, s, now, cost).remaining;
+        assert_int_equal(t.fits, before >= cost);
+        assert_true(t.next.time < (uint64_t)CLOCK_END_US);
+        if (t.fits) {
+            assert_int_equal(look(&l, t.next, now, 0).remaining, before - cost);
+            assert_true(limit_outlook(&l, t.next, now).decays_us > now);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(special_costs),
+        cmocka_unit_test(a_bucket_lets_its_capacity_burst_and_then_refills),
+        cmocka_unit_test(a_bucket_neither_gains_nor_loses_in_the_long_run),
+        cmocka_unit_test(a_fixed_window_opens_with_its_first_charge),
+        cmocka_unit_test(a_calendar_window_ends_where_it_is_told),
+        cmocka_unit_test(lengths_are_rounded_up_a_little),
+        cmocka_unit_test(a_sliding_window_weighs_the_one_before),
+        cmocka_unit_test(a_small_step_back_changes_nothing),
+        cmocka_unit_test(a_clock_that_was_wrong_locks_nobody_out),
+        cmocka_unit_test(the_edge_of_a_period_ahead),
+        cmocka_unit_test(raising_never_refuses_and_lowering_never_forgives),
+        cmocka_unit_test(a_refund_finds_its_window),
+        cmocka_unit_test(a_sliding_refund_follows_into_the_previous_window),
+        cmocka_unit_test(a_bucket_refund_is_less_what_came_back),
+        cmocka_unit_test(a_refund_is_no_gift),
+        cmocka_unit_test(divisors_divide),
+        cmocka_unit_test(any_bits_are_a_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+#include "model.h"
+
+uint32_t model_capacity(const struct model_limit *limit)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET && limit->max > 0 && limit->burst > 0)
+        return limit->burst;
+    return limit->max;
+}
+
+static bool unused(const struct model_cell *cell)
+{
+    return cell->used == 0 && cell->count == 0 && cell->previous == 0;
+}
+
+/* ---- a cell as it is at an instant ---- */
+
+static void settle_bucket(const struct model_limit *limit, struct model_cell *cell, int64_t now_us, bool *rebased)
+{
+    if (cell->when_us - now_us > limit->per_us) {
+        *rebased = true;
+        cell->when_us = now_us;
+    }
+    if (cell->when_us >= now_us)
+        return;
+    cell->used -= (model_int)limit->max * (now_us - cell->when_us);
+    if (cell->used < 0)
+        cell->used = 0;
+    cell->when_us = now_us;
+}
+
+static void settle_window(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
+                          int64_t now_us, bool *rebased)
+{
+    if (now_us >= cell->end_us) {
+        cell->count = 0;
+    } else if (cell->start_us - now_us > cell->end_us - cell->start_us) {
+        *rebased = true;
+        bool calendar = limit->algorithm == LIMIT_CALENDAR;
+        cell->start_us = calendar ? window->start_us : now_us;
+        cell->end_us = calendar ? window->end_us : now_us + limit->per_us;
+    }
+}
+
+static void settle_slide(const struct model_limit *limit, struct model_cell *cell, int64_t now_us, bool *rebased)
+{
+    if (cell->start_us - now_us > limit->per_us) {
+        *rebased = true;
+        cell->start_us = now_us;
+    }
+    while (!unused(cell) && now_us - cell->start_us >= limit->per_us) {
+        cell->previous = cell->count;
+        cell->count = 0;
+        cell->start_us += limit->per_us;
+    }
+}
+
+static struct model_cell settled(const struct model_limit *limit, const struct window *window, struct model_cell cell,
+                                 int64_t now_us, bool *rebased)
+{
+    if (!unused(&cell)) {
+        if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+            settle_bucket(limit, &cell, now_us, rebased);
+        else if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+            settle_slide(limit, &cell, now_us, rebased);
+        else
+            settle_window(limit, window, &cell, now_us, rebased);
+    }
+    return unused(&cell) ? (struct model_cell){ 0 } : cell;
+}
+
+/* ---- questions to a settled cell ---- */
+
+static bool has_room(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us, uint64_t cost)
+{
+    if (limit->max == 0)
+        return false;
+    if (cost == 0)
+        return true;
+    model_int per = limit->per_us;
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+        return cell->used + cost * per <= model_capacity(limit) * per;
+    if (limit->algorithm != LIMIT_SLIDING_WINDOW)
+        return cell->count + cost <= limit->max;
+    int64_t into = now_us > cell->start_us ? now_us - cell->start_us : 0;
+    model_int in_view = unused(cell) ? 0 : cell->previous * (per - into);
+    return in_view + (cell->count + cost) * per <= limit->max * per;
+}
+
+static uint32_t find_remaining(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us)
+{
+    uint64_t fits = 0, too_much = (uint64_t)UINT32_MAX + 1;
+    while (too_much - fits > 1) {
+        uint64_t middle = fits + (too_much - fits) / 2;
+        if (has_room(limit, cell, now_us, middle))
+            fits = middle;
+        else
+            too_much = middle;
+    }
+    return (uint32_t)fits;
+}
+
+/* How long until the cell is unused (cost 0) or has room for a cost, by trying. Time only makes room. */
+static int64_t find_wait(const struct model_limit *limit, const struct window *window, const struct model_cell *cell,
+                         int64_t now_us, uint64_t cost)
+{
+    bool rebased;
+    int64_t too_early = -1, late = 4 * MODEL_LATE_US;
+    while (late - too_early > 1) {
+        int64_t wait = too_early + (late - too_early) / 2;
+        struct model_cell then = settled(limit, window, *cell, now_us + wait, &rebased);
+        bool enough = cost ? has_room(limit, &then, now_us + wait, cost) : unused(&then);
+        if (enough)
+            late = wait;
+        else
+            too_early = wait;
+    }
+    return late;
+}
+
+static void look_ahead(const struct model_limit *limit, const struct window *window, const struct model_cell *cell,
+                       int64_t now_us, uint32_t cost, struct model_answer *answer)
+{
+    answer->remaining = find_remaining(limit, cell, now_us);
+    answer->reset_us = 0;
+    if (!unused(cell)) {
+        bool stays = limit->max == 0 && limit->algorithm == LIMIT_TOKEN_BUCKET;
+        answer->reset_us = stays ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, 0);
+    }
+    answer->retry_after_us = 0;
+    if (!answer->fits) {
+        bool never = limit->max == 0 || cost > model_capacity(limit);
+        answer->retry_after_us = never ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, cost);
+    }
+}
+
+/* ---- charging ---- */
+
+static void charge(const struct model_limit *limit, const struct window *window, struct model_cell *cell, int64_t now_us,
+                   uint32_t cost)
+{
+    bool first = unused(cell);
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET) {
+        cell->used += (model_int)cost * limit->per_us;
+        if (first)
+            cell->when_us = now_us;
+        return;
+    }
+    cell->count += cost;
+    if (first && limit->algorithm == LIMIT_CALENDAR) {
+        cell->start_us = window->start_us;
+        cell->end_us = window->end_us;
+    } else if (first) {
+        cell->start_us = now_us;
+        cell->end_us = now_us + limit->per_us;
+    }
+}
+
+struct model_answer model_look(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
+                               int64_t now_us, uint32_t cost)
+{
+    struct model_answer answer = { 0 };
+    struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
+    answer.fits = has_room(limit, &now, now_us, cost);
+    if (answer.rebased)
+        *cell = now;
+    look_ahead(limit, window, &now, now_us, cost, &answer);
+    return answer;
+}
+
+struct model_answer model_take(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
+                               int64_t now_us, uint32_t cost, struct model_receipt *ret_receipt)
+{
+    struct model_answer answer = { 0 };
+    struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
+    answer.fits = has_room(limit, &now, now_us, cost);
+    if (answer.fits && cost > 0)
+        charge(limit, window, &now, now_us, cost);
+    if (answer.rebased || (answer.fits && cost > 0))
+        *cell = now;
+    look_ahead(limit, window, &now, now_us, cost, &answer);
+    if (ret_receipt && answer.fits)
+        *ret_receipt = (struct model_receipt){ now, now_us, cost };
+    return answer;
+}
+
+static uint64_t less(uint64_t count, uint64_t by)
+{
+    return count > by ? count - by : 0;
+}
+
+bool model_refund(const struct model_limit *limit, const struct model_receipt *receipt, struct model_cell *cell,
+                  int64_t now_us)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET) {
+        int64_t since_us = now_us > receipt->taken_us ? now_us - receipt->taken_us : 0;
+        model_int left = (model_int)receipt->cost * limit->per_us - (model_int)limit->max * since_us;
+        if (left <= 0)
+            return false;
+        cell->used = cell->used > left ? cell->used - left : 0;
+        return true;
+    }
+    if (limit->algorithm == LIMIT_SLIDING_WINDOW && cell->start_us == receipt->taken.start_us + limit->per_us) {
+        cell->previous = less(cell->previous, receipt->cost);
+        return true;
+    }
+    bool same_end = limit->algorithm == LIMIT_SLIDING_WINDOW || cell->end_us == receipt->taken.end_us;
+    if (cell->start_us != receipt->taken.start_us || !same_end)
+        return false;
+    cell->count = less(cell->count, receipt->cost);
+    return true;
+}
+
+void model_new_period(struct model_cell *cell, int64_t old_per_us, int64_t new_per_us)
+{
+    cell->used =
+        (cell->used / old_per_us) * new_per_us + ((cell->used % old_per_us) * new_per_us + old_per_us - 1) / old_per_us;
+}

@@ -1,0 +1,463 @@
+/* Every algorithm against the slow model, on random schedules of a virtual clock. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "limit/take.h"
+#include "model.h"
+#include "random.h"
+#include "zonefile.h"
+
+enum {
+    RUNS = 4000,
+    STEPS = 60,
+    RECEIPTS = 4,
+};
+
+/* How closely a bucket must follow the model. */
+enum accuracy {
+    EXACT,         /* a period that divides a week, whole milliseconds: whatever the clock and the administrator do */
+    EXACT_FORWARD, /* a period of whole milliseconds: as long as neither steps back */
+    STRICT,        /* any: never more lenient, and stricter by no more than is said in README.md */
+};
+
+struct run {
+    uint64_t seed;
+    struct random rnd;
+    enum accuracy accuracy;
+    struct limit limit;
+    struct model_limit model;
+    struct limit_state state;
+    struct model_cell cell;
+    struct tz tz; /* calendar */
+    enum calendar_unit unit;
+    int64_t start_us, now_us;
+    int64_t quantum_us; /* instants are multiples of this */
+    struct limit_report last;
+    /* STRICT: what rounding and lagging may have cost */
+    uint64_t charges, rebases;
+    bool stepped_back;
+    /* receipts of some of the last charges */
+    struct limit_state taken[RECEIPTS];
+    struct model_receipt receipt[RECEIPTS];
+    int receipts;
+};
+
+#define CHECK(run, condition)           \
+    do {                                \
+        if (!(condition)) {             \
+            describe(run);              \
+            fail_msg("%s", #condition); \
+        }                               \
+    } while (0)
+
+static void describe(const struct run *r)
+{
+    print_error("run seed %llu: algorithm %d, max %u, burst %u, per %lld, accuracy %d, now %lld\n",
+                (unsigned long long)r->seed, r->model.algorithm, r->model.max, r->model.burst, (long long)r->model.per_us,
+                r->accuracy, (long long)r->now_us);
+    print_error("state %llu %llu; model: used %.3f of a period at %lld, window [%lld, %lld), count %llu, previous %llu\n",
+                (unsigned long long)r->state.time, (unsigned long long)r->state.data, (double)r->cell.used,
+                (long long)r->cell.when_us, (long long)r->cell.start_us, (long long)r->cell.end_us,
+                (unsigned long long)r->cell.count, (unsigned long long)r->cell.previous);
+}
+
+/* ---- a random limit ---- */
+
+static int64_t pick_per(struct random *rnd, enum accuracy accuracy)
+{
+    static const int64_t week_parts_ms[] = { 1,    2,     5,     10,     16,      100,     125,      500,      640,
+                                             1000, 60000, 90000, 420000, 3600000, 7200000, 21600000, 86400000, 604800000 };
+    if (accuracy == EXACT)
+        return week_parts_ms[random_in(rnd, 0, sizeof week_parts_ms / sizeof week_parts_ms[0] - 1)] * US_PER_MS;
+    if (accuracy == EXACT_FORWARD || random_one_in(rnd, 3))
+        return random_scaled(rnd, LIMIT_PER_MAX_US / US_PER_MS) * US_PER_MS;
+    return LIMIT_PER_MIN_US + random_scaled(rnd, LIMIT_PER_MAX_US - LIMIT_PER_MIN_US);
+}
+
+static uint32_t pick_number(struct random *rnd)
+{
+    if (random_one_in(rnd, 15))
+        return UINT32_MAX - (uint32_t)random_in(rnd, 0, 2);
+    return (uint32_t)random_scaled(rnd, random_one_in(rnd, 2) ? 20 : UINT32_MAX);
+}
+
+static void apply_limit(struct run *r)
+{
+    limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
+}
+
+static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, enum accuracy accuracy)
+{
+    static struct zonefile zone;
+    *r = (struct run){ .seed = seed, .rnd = { seed }, .accuracy = accuracy, .quantum_us = 1 };
+    r->model.algorithm = algorithm;
+    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(&r->rnd);
+    if (algorithm == LIMIT_TOKEN_BUCKET) {
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+        r->quantum_us = accuracy == EXACT ? US_PER_MS : 1;
+    }
+    r->model.per_us = pick_per(&r->rnd, algorithm == LIMIT_TOKEN_BUCKET ? accuracy : EXACT_FORWARD);
+    if (algorithm == LIMIT_CALENDAR) {
+        const char *why;
+        r->model.per_us = 0;
+        r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
+        zonefile_make("EST5EDT,M3.2.0,M11.1.0", &zone);
+        assert_int_equal(tz_parse(zone.bytes, zone.len, &r->tz, &why), 0);
+    }
+    r->start_us = r->now_us = random_in(&r->rnd, 0, CLOCK_END_US / 2 / r->quantum_us) * r->quantum_us;
+    apply_limit(r);
+}
+
+static struct window window_at(const struct run *r, int64_t now_us)
+{
+    if (r->model.algorithm != LIMIT_CALENDAR)
+        return (struct window){ 0 };
+    return calendar_window(&r->tz, r->unit, MONDAY, now_us);
+}
+
+static int64_t length_at(const struct run *r)
+{
+    struct window w = window_at(r, r->now_us);
+    return r->model.algorithm == LIMIT_CALENDAR ? w.end_us - w.start_us : r->model.per_us;
+}
+
+/* ---- a random next step ---- */
+
+/* Back to before the cell's own time. Close to the point where a cell is rebased only if both must agree there. */
+static int64_t pick_back(struct run *r)
+{
+    bool bucket = r->model.algorithm == LIMIT_TOKEN_BUCKET, slide = r->model.algorithm == LIMIT_SLIDING_WINDOW;
+    int64_t time = bucket ? r->cell.when_us : r->cell.start_us;
+    int64_t length = bucket || slide ? r->model.per_us : r->cell.end_us - r->cell.start_us;
+    bool fuzzy = bucket ? r->accuracy != EXACT : !slide && length >= (1 << LIMIT_LENGTH_MANTISSA);
+    int64_t q = r->quantum_us;
+    switch (random_in(&r->rnd, 0, 3)) {
+    case 0:
+        return time - random_in(&r->rnd, 0, length / 2);
+    case 1:
+        return time - (fuzzy ? 2 * length : length + q) - random_scaled(&r->rnd, CLOCK_END_US / 4);
+    case 2:
+        return time - (fuzzy ? length / 2 : length);
+    default:
+        return time - (fuzzy ? 2 * length : length + q);
+    }
+}
+
+static int64_t pick_now(struct run *r)
+{
+    int64_t q = r->quantum_us, now = r->now_us;
+    switch (random_in(&r->rnd, 0, r->accuracy == EXACT_FORWARD ? 6 : 8)) {
+    case 0:
+        return now;
+    case 1:
+        return now + q;
+    case 2:
+        return now + random_scaled(&r->rnd, 3 * length_at(r));
+    case 3:
+        return now + random_scaled(&r->rnd, length_at(r) / 16 + 1);
+    case 4:
+        return now + (r->last.retry_after_us > 0 ? r->last.retry_after_us : 0);
+    case 5:
+        return now + (r->last.retry_after_us > q ? r->last.retry_after_us - q : 0);
+    case 6:
+        return now + (r->last.reset_us > 1 ? r->last.reset_us - random_in(&r->rnd, 0, 1) : 0);
+    default:
+        return pick_back(r);
+    }
+}
+
+static void move_clock(struct run *r)
+{
+    int64_t next = (pick_now(r) + r->quantum_us - 1) / r->quantum_us * r->quantum_us;
+    if (next < 0 || next > CLOCK_END_US - 2 * LIMIT_PER_MAX_US)
+        next = r->now_us;
+    r->stepped_back |= next < r->now_us;
+    r->now_us = next;
+}
+
+static uint32_t pick_cost(struct run *r)
+{
+    uint64_t capacity = r->limit.capacity;
+    switch (random_in(&r->rnd, 0, 9)) {
+    case 0:
+        return 0;
+    case 1:
+        return (uint32_t)capacity;
+    case 2:
+        return (uint32_t)(capacity < UINT32_MAX ? capacity + 1 : capacity);
+    case 3:
+        return pick_number(&r->rnd);
+    case 4:
+        return r->last.remaining;
+    case 5:
+        return r->last.remaining < UINT32_MAX ? r->last.remaining + 1 : UINT32_MAX;
+    case 6:
+    case 7:
+        return (uint32_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
+    default:
+        return 1;
+    }
+}
+
+/* An administrator changes the numbers. */
+static void change_limit(struct run *r)
+{
+    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(&r->rnd);
+    if (r->model.algorithm == LIMIT_TOKEN_BUCKET && random_one_in(&r->rnd, 2))
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+    if (r->model.algorithm == LIMIT_FIXED_WINDOW && random_one_in(&r->rnd, 2))
+        r->model.per_us = pick_per(&r->rnd, STRICT);
+    apply_limit(r);
+}
+
+/* ---- comparing ---- */
+
+static bool same_wait(int64_t wait, int64_t model_wait)
+{
+    return model_wait >= MODEL_LATE_US ? wait >= MODEL_LATE_US : wait == model_wait;
+}
+
+static void compare_exactly(const struct run *r, const struct limit_take *take, const struct limit_report *report,
+                            const struct model_answer *answer)
+{
+    CHECK(r, take->fits == answer->fits);
+    CHECK(r, take->rebased == answer->rebased);
+    CHECK(r, report->remaining == answer->remaining);
+    CHECK(r, same_wait(report->reset_us, answer->reset_us));
+    CHECK(r, same_wait(report->retry_after_us, answer->retry_after_us));
+}
+
+/* What a bucket may have lost against the model, in 1/per of a token: 1/LIMIT_TOKEN for each charge where it rounds; where
+ * it lags by a step instead, that step's refill while the clock is set back, and for good where it was rebased. */
+static model_int slack(const struct run *r)
+{
+    if (!r->limit.step_fine)
+        return ((model_int)r->charges * r->model.per_us + LIMIT_TOKEN - 1) / LIMIT_TOKEN;
+    model_int step = (model_int)r->model.max * (model_int)r->limit.step.by;
+    return r->stepped_back ? step * (1 + (model_int)r->rebases) : 0;
+}
+
+/* The model has only been charged what the bucket was. */
+static void compare_strictly(const struct run *r, const struct limit_take *take, const struct limit_report *report,
+                             const struct model_answer *answer, uint32_t cost)
+{
+    model_int per = r->model.per_us, lost = slack(r);
+    CHECK(r, answer->fits || !take->fits);
+    CHECK(r, take->rebased == answer->rebased);
+    if (answer->fits && !take->fits) {
+        struct model_limit less = r->model;
+        struct model_cell cell = r->cell;
+        cell.used += lost;
+        CHECK(r, lost > 0 && !model_look(&less, NULL, &cell, r->now_us, cost).fits);
+        return;
+    }
+    CHECK(r, report->remaining <= answer->remaining);
+    CHECK(r, report->remaining + (lost + per - 1) / per >= answer->remaining);
+    if (r->model.max == 0 || answer->reset_us >= MODEL_LATE_US)
+        return;
+    int64_t lost_us = (int64_t)(lost / r->model.max) + 1;
+    CHECK(r, report->reset_us >= answer->reset_us && report->reset_us <= answer->reset_us + lost_us);
+    if (answer->retry_after_us == LIMIT_NEVER_US)
+        CHECK(r, report->retry_after_us == LIMIT_NEVER_US);
+    else
+        CHECK(r, report->retry_after_us >= answer->retry_after_us &&
+                     report->retry_after_us <= answer->retry_after_us + lost_us);
+}
+
+static bool fits_at(const struct run *r, struct limit_state s, int64_t now_us, uint32_t cost)
+{
+    struct window w = window_at(r, now_us);
+    return limit_take(&r->limit, &w, s, now_us, cost).fits;
+}
+
+static void check_wait(const struct run *r, struct limit_state s, int64_t wait_us, uint32_t cost)
+{
+    if (wait_us <= 0 || r->now_us + wait_us >= CLOCK_END_US)
+        return;
+    CHECK(r, fits_at(r, s, r->now_us + wait_us, cost));
+    CHECK(r, !fits_at(r, s, r->now_us + wait_us - 1, cost));
+}
+
+/* ---- the outlook of a state that has just been charged ---- */
+
+static void check_decay(const struct run *r, struct limit_state s, struct limit_outlook outlook)
+{
+    int64_t then = outlook.decays_us;
+    CHECK(r, then >= r->now_us);
+    if (then >= CLOCK_END_US)
+        return;
+    struct window w = window_at(r, then);
+    struct limit_state zero = { 0 };
+    const uint32_t costs[] = { 0, 1, r->limit.capacity };
+    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
+        struct limit_take aged = limit_take(&r->limit, &w, s, then, costs[i]);
+        struct limit_take fresh = limit_take(&r->limit, &w, zero, then, costs[i]);
+        CHECK(r, aged.fits == fresh.fits && !aged.rebased);
+        CHECK(r, aged.next.time == fresh.next.time && aged.next.data == fresh.next.data);
+    }
+    if (r->limit.algorithm != LIMIT_TOKEN_BUCKET || r->limit.max == 0)
+        return;
+    /* Late by three parts in 255, one token, what the state lags behind, and a microsecond's rounding for each part. */
+    struct limit_report report = limit_report(&r->limit, &w, s, r->now_us, 0);
+    model_int token_us = r->limit.per_us / r->limit.max + 1, part_us = r->limit.capacity * token_us / 255 + 1;
+    CHECK(r, then - (r->now_us + report.reset_us) <= 3 * part_us + token_us + (model_int)r->limit.step.by + 256);
+}
+
+static void check_outlook(const struct run *r, struct limit_state s)
+{
+    struct window w = window_at(r, r->now_us);
+    struct limit_outlook outlook = limit_outlook(&r->limit, s, r->now_us);
+    check_decay(r, s, outlook);
+    CHECK(r, outlook.decays_us + outlook.spare_us <= 2 * CLOCK_END_US);
+    bool room = limit_take(&r->limit, &w, s, r->now_us, 1).fits;
+    bool lags = r->limit.algorithm == LIMIT_TOKEN_BUCKET && (int64_t)s.time < r->now_us;
+    CHECK(r, room || outlook.share == 255);
+    if (lags)
+        room = limit_take(&r->limit, &w, s, (int64_t)s.time, 1).fits;
+    CHECK(r, !room || outlook.share < 255);
+    if (outlook.share == 255)
+        return;
+    double capacity = r->limit.capacity, remaining = limit_remaining(&r->limit, &w, s, lags ? (int64_t)s.time : r->now_us);
+    double used = 255 * (capacity - remaining) / capacity;
+    CHECK(r, outlook.share <= used + 1.001 + 4 * 255 / capacity && outlook.share >= used - 1.001 - 4 * 255 / capacity);
+}
+
+/* A look leaves a state that says the same, if somebody stores it. */
+static void check_look(struct run *r, struct limit_state next)
+{
+    int64_t then = r->now_us + random_scaled(&r->rnd, 2 * length_at(r));
+    uint32_t cost = (uint32_t)random_scaled(&r->rnd, (int64_t)r->limit.capacity + 1);
+    struct window w = window_at(r, then);
+    struct limit_report a = limit_report(&r->limit, &w, r->state, then, cost);
+    struct limit_report b = limit_report(&r->limit, &w, next, then, cost);
+    CHECK(r, r->accuracy == STRICT || (a.remaining == b.remaining && a.reset_us == b.reset_us));
+    CHECK(r, r->accuracy == STRICT || a.retry_after_us == b.retry_after_us);
+}
+
+/* ---- one step ---- */
+
+static void note_charge(struct run *r, const struct limit_take *take, const struct model_receipt *receipt)
+{
+    r->charges++;
+    int i = r->receipts < RECEIPTS ? r->receipts++ : (int)random_in(&r->rnd, 0, RECEIPTS - 1);
+    r->taken[i] = take->next;
+    r->receipt[i] = *receipt;
+}
+
+static void ask(struct run *r)
+{
+    uint32_t cost = pick_cost(r);
+    struct window w = window_at(r, r->now_us);
+    struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
+    struct limit_state after = (take.fits && cost > 0) || take.rebased ? take.next : r->state;
+    struct limit_report report = limit_report(&r->limit, &w, after, r->now_us, take.fits ? 0 : cost);
+    struct model_receipt receipt;
+    if (r->accuracy != STRICT || r->model.algorithm != LIMIT_TOKEN_BUCKET) {
+        struct model_answer answer = model_take(&r->model, &w, &r->cell, r->now_us, cost, &receipt);
+        compare_exactly(r, &take, &report, &answer);
+    } else {
+        r->rebases += take.rebased;
+        r->charges += take.fits;
+        struct model_answer answer = take.fits ? model_take(&r->model, &w, &r->cell, r->now_us, cost, &receipt)
+                                               : model_look(&r->model, &w, &r->cell, r->now_us, cost);
+        compare_strictly(r, &take, &report, &answer, cost);
+    }
+    check_wait(r, after, report.retry_after_us, cost);
+    CHECK(r, limit_remaining(&r->limit, &w, after, r->now_us) == report.remaining);
+    if (take.fits && cost > 0)
+        note_charge(r, &take, &receipt);
+    if (take.fits && cost > 0)
+        check_outlook(r, after);
+    if (take.fits && cost == 0 && !take.rebased)
+        check_look(r, take.next);
+    r->last = report;
+    r->state = after;
+}
+
+static void give_back(struct run *r)
+{
+    if (r->receipts == 0)
+        return;
+    int i = (int)random_in(&r->rnd, 0, r->receipts - 1);
+    bool done = limit_refund(&r->limit, r->taken[i], r->receipt[i].taken_us, r->receipt[i].cost, r->now_us, &r->state);
+    CHECK(r, done == model_refund(&r->model, &r->receipt[i], &r->cell, r->now_us));
+    r->receipts--;
+    r->taken[i] = r->taken[r->receipts];
+    r->receipt[i] = r->receipt[r->receipts];
+}
+
+static void run_schedule(uint64_t seed, enum limit_algorithm algorithm, enum accuracy accuracy)
+{
+    struct run r;
+    begin(&r, seed, algorithm, accuracy);
+    bool live = accuracy == EXACT && random_one_in(&r.rnd, 2);
+    for (int step = 0; step < STEPS; step++) {
+        ask(&r);
+        move_clock(&r);
+        if (live && random_one_in(&r.rnd, 6))
+            change_limit(&r);
+        if (live && random_one_in(&r.rnd, 6))
+            give_back(&r);
+    }
+}
+
+static void run_all(enum limit_algorithm algorithm, enum accuracy accuracy)
+{
+    uint64_t seed = random_seed();
+    for (int run = 0; run < RUNS; run++)
+        run_schedule(seed + (uint64_t)run, algorithm, accuracy);
+}
+
+static void fixed_windows_follow_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_FIXED_WINDOW, EXACT);
+}
+
+static void calendar_windows_follow_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_CALENDAR, EXACT);
+}
+
+static void sliding_windows_follow_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_SLIDING_WINDOW, EXACT);
+}
+
+static void buckets_of_a_week_follow_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_TOKEN_BUCKET, EXACT);
+}
+
+static void buckets_of_milliseconds_follow_the_model_forward(void **state)
+{
+    (void)state;
+    run_all(LIMIT_TOKEN_BUCKET, EXACT_FORWARD);
+}
+
+static void all_buckets_are_as_strict_as_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_TOKEN_BUCKET, STRICT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_windows_follow_the_model),
+        cmocka_unit_test(calendar_windows_follow_the_model),
+        cmocka_unit_test(sliding_windows_follow_the_model),
+        cmocka_unit_test(buckets_of_a_week_follow_the_model),
+        cmocka_unit_test(buckets_of_milliseconds_follow_the_model_forward),
+        cmocka_unit_test(all_buckets_are_as_strict_as_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
