@@ -43,6 +43,8 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id);
 
 /* The values of a rule's `by` in these facts, hashed. */
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
+/* The same by hand: one value after another, between hash_init with the cells' key and hash_final. */
+void subject_add(struct hash *hash, sv value);
 uint64_t cell_key(const struct bound *bound, const struct bound_limit *limit, uint64_t subject);
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -281,21 +281,33 @@ int weir_check_batch(struct weir *weir, const struct weir_request *requests, siz
 
 /* ---- reset ---- */
 
-/* A request that has just these values, so that they are spelled as those of any other request. */
-static void request_by(struct weir_request *ret, struct weir_header *headers, const struct rule *rule,
-                       const struct weir_str *by)
+/* One value as facts would spell it: they are asked about a request that has nothing else. */
+static sv spell(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
 {
-    *ret = (struct weir_request){ .headers = headers };
-    for (size_t i = 0; i < rule->by_count; i++) {
-        struct weir_str *field[] = {
-            [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path,   [ATTR_HOST] = &ret->host, [ATTR_IP] = &ret->ip,
-            [ATTR_USER] = &ret->user,     [ATTR_EVENT] = &ret->event, [ATTR_KEY] = &ret->key,   [ATTR_ROUTE] = &ret->path
-        };
-        if (rule->by[i].attribute == ATTR_HEADER)
-            headers[ret->header_count++] = (struct weir_header){ rule->by[i].header, by[i] };
-        else
-            *field[rule->by[i].attribute] = by[i];
-    }
+    struct weir_header header = { by->header, value };
+    struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
+    struct weir_str *field[] = {
+        [ATTR_METHOD] = &request.method, [ATTR_PATH] = &request.path, [ATTR_HOST] = &request.host,
+        [ATTR_IP] = &request.ip,         [ATTR_USER] = &request.user, [ATTR_EVENT] = &request.event,
+        [ATTR_KEY] = &request.key,       [ATTR_ROUTE] = &request.path
+    };
+    if (by->attribute != ATTR_HEADER)
+        *field[by->attribute] = value;
+    facts_init(facts, bound->ruleset, &request, request.user);
+    return facts_attribute(facts, by);
+}
+
+/* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
+static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
+{
+    if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
+        return value;
+    if (by->attribute != ATTR_IP)
+        return spell(facts, bound, by, value);
+    sv network = value, address = sv_cut(&network, '/');
+    sv counted = spell(facts, bound, by, address), of = counted;
+    sv_cut(&of, '/');
+    return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
 }
 
 static int reset_in(const struct bound *bound, const char *rule_id, const struct weir_str *by, size_t by_count,
@@ -307,14 +319,20 @@ static int reset_in(const struct bound *bound, const char *rule_id, const struct
     if (by_count != rule->rule->by_count)
         return err_set(error, WEIR_E_INVALID, "rule %s counts by %zu attributes, but %zu values were given", rule_id,
                        rule->rule->by_count, by_count);
-    struct weir_request request;
-    struct weir_header headers[RULE_BY_MAX];
-    struct facts facts;
-    request_by(&request, headers, rule->rule, by);
-    facts_init(&facts, bound->ruleset, &request, request.user);
-    uint64_t subject = subject_hash(bound, rule, &facts);
+    struct hash subject;
+    hash_init(&subject, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < by_count; i++) {
+        struct facts facts;
+        const struct rule_by *attribute = &rule->rule->by[i];
+        sv value = counted_value(&facts, bound, attribute, by[i]);
+        if (value.len == 0)
+            return err_set(error, WEIR_E_INVALID, "rule %s counts by %s, and `%.*s` is none", rule_id,
+                           attribute_name(attribute->attribute), SV_FMT(by[i]));
+        subject_add(&subject, value);
+    }
+    uint64_t hash = hash_final(&subject);
     for (size_t i = 0; i < rule->rule->limit_count; i++)
-        cells_forget(bound->cells, cell_key(bound, &rule->limits[i], subject));
+        cells_forget(bound->cells, cell_key(bound, &rule->limits[i], hash));
     return 0;
 }
 
