@@ -1,0 +1,351 @@
+/* The verdict: what each of its fields says, and the line of JSON that it makes. */
+#include "helpers.h"
+
+#define RULE(id, limits) "  - { id: " id ", match: { event: e }, by: [key], limits: [" limits "] }\n"
+
+/* ---- the named limit ---- */
+
+static void names_the_limit_with_the_least_left(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "{ name: x, max: 9, per: 9s }, { name: y, max: 7, per: 70s }")
+                                       RULE("b", "{ name: z, max: 8, per: 10s }"));
+    EXPECT(weir, one("e", "k"), NOW, "pass a/y 6 of 7, reset 10000");
+    EXPECT(weir, one("e", "k"), NOW, "pass a/y 5 of 7, reset 20000");
+    /* 2.5 s later z has two back and y none. */
+    EXPECT(weir, cost_of("e", "k", 0), NOW + 2500 * MS, "pass a/y 5 of 7, reset 17500");
+    weir_close(weir);
+}
+
+static void ties_go_to_file_order(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("b", "{ name: x, max: 3, per: 9s }, { name: a, max: 3, per: 90s }")
+                                       RULE("a", "{ name: a, max: 3, per: 900s }"));
+    EXPECT(weir, one("e", "k"), NOW, "pass b/x 2 of 3, reset 3000");
+    weir_close(weir);
+    weir = open_rules("rules:\n" RULE("b", "{ algorithm: fixed_window, name: x, max: 1, per: 9s }, "
+                                           "{ algorithm: fixed_window, name: w, max: 1, per: 9s }")
+                          RULE("a", "{ algorithm: fixed_window, max: 1, per: 9s }"));
+    EXPECT(weir, one("e", "k"), NOW, "pass b/x 0 of 1, reset 9000");
+    EXPECT(weir, one("e", "k"), NOW, "refuse 429 b/x 0 of 1, reset 9000, retry 9000");
+    weir_close(weir);
+}
+
+static void refusal_names_the_longest_wait(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "{ name: x, max: 2, per: 2s }, { name: y, max: 2, per: 60s }")
+                                       RULE("b", "{ name: z, max: 2, per: 10s }"));
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 5), 2);
+    EXPECT(weir, one("e", "k"), NOW, "refuse 429 a/y 0 of 2, reset 60000, retry 30000");
+    /* x has room again; it is not among those that refuse. */
+    EXPECT(weir, one("e", "k"), NOW + 3 * S, "refuse 429 a/y 0 of 2, reset 57000, retry 27000");
+    weir_close(weir);
+}
+
+static void never_counts_as_longest(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "\"10 per 3650d\", { name: small, max: 5, per: 1s }")
+                                       RULE("b", "{ name: smaller, max: 4, per: 1s }"));
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 4), 4);
+    EXPECT(weir, cost_of("e", "k", 6), NOW, "refuse 429 a/small 1 of 5, reset 800, retry -1");
+    EXPECT(weir, cost_of("e", "k", 5), NOW, "refuse 429 b/smaller 0 of 4, reset 1000, retry -1");
+    EXPECT(weir, cost_of("e", "k", UINT32_MAX), NOW, "refuse 429 a/token_bucket 6 of 10, reset 126144000000, retry -1");
+    weir_close(weir);
+}
+
+static void waits_are_rounded_up(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "\"7 per 1s\""));
+    /* One token comes back in 142857 1/7 µs. */
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 7);
+    EXPECT(weir, one("e", "k"), NOW, "refuse 429 a/token_bucket 0 of 7, reset 1000, retry 143");
+    EXPECT(weir, one("e", "k"), NOW + 142857, "refuse 429 a/token_bucket 0 of 7, reset 858, retry 1");
+    EXPECT(weir, one("e", "k"), NOW + 142858, "pass a/token_bucket 0 of 7, reset 1000");
+    weir_close(weir);
+}
+
+/* The wait that a refusal names is enough, and a millisecond less is not. */
+static void the_wait_is_exact(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { "\"3 per 7s\"", "{ algorithm: fixed_window, max: 3, per: 7s }",
+                                          "{ algorithm: sliding_window, max: 3, per: 7s }", "\"3 per minute\"",
+                                          "\"3 per 7s burst 5\"" };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules:\n" RULE("a", "%s"), limits[i]);
+        struct weir *weir = open_rules(rules);
+        int64_t now = NOW;
+        for (int round = 0; round < 20; round++) {
+            while (check_at(weir, one("e", "k"), now).allowed)
+                now += 123 * MS;
+            int64_t wait_ms = check_at(weir, one("e", "k"), now).retry_after_ms;
+            assert_true(wait_ms > 0);
+            assert_false(check_at(weir, peek_of("e", "k", 1), now + (wait_ms - 1) * MS).allowed);
+            now += wait_ms * MS;
+            assert_true(check_at(weir, peek_of("e", "k", 1), now).allowed);
+        }
+        weir_close(weir);
+    }
+}
+
+static void max_is_the_capacity(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "\"2 per 1s burst 20\""));
+    EXPECT(weir, cost_of("e", "k", 19), NOW, "pass a/token_bucket 1 of 20, reset 9500");
+    struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
+    assert_int_equal(v.max, 20);
+    assert_int_equal(v.window_ms, 10000);
+    EXPECT(weir, cost_of("e", "k", 3), NOW, "refuse 429 a/token_bucket 0 of 20, reset 10000, retry 1500");
+    weir_close(weir);
+}
+
+static void reset_of_each_algorithm(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "{ algorithm: fixed_window, max: 9, per: 1m }"));
+    EXPECT(weir, one("e", "k"), NOW, "pass a/fixed_window 8 of 9, reset 60000");
+    EXPECT(weir, one("e", "k"), NOW + 59999999, "pass a/fixed_window 7 of 9, reset 1");
+    EXPECT(weir, one("e", "k"), NOW + 60 * S, "pass a/fixed_window 8 of 9, reset 60000");
+    weir_close(weir);
+    weir = open_rules("rules:\n" RULE("a", "{ algorithm: sliding_window, max: 9, per: 1m }"));
+    EXPECT(weir, one("e", "k"), NOW, "pass a/sliding_window 8 of 9, reset 120000");
+    EXPECT(weir, cost_of("e", "k", 0), NOW + 60 * S, "pass a/sliding_window 8 of 9, reset 60000");
+    weir_close(weir);
+    weir = open_rules("rules:\n" RULE("a", "\"9 per minute\""));
+    EXPECT(weir, one("e", "k"), NOW, "pass a/minute 8 of 9, reset 40000");
+    weir_close(weir);
+}
+
+/* ---- costs and peeks ---- */
+
+static void cost_zero_looks(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "\"2 per 60s\""));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/token_bucket 2 of 2, reset 0");
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 3), 2);
+    for (int i = 0; i < 3; i++)
+        EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/token_bucket 0 of 2, reset 60000");
+    set_rules(weir, "rules:\n" RULE("a", "\"1 per 60s\""));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/token_bucket 0 of 1, reset 120000");
+    set_rules(weir, "rules:\n" RULE("a", "\"0 per 60s\""));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "refuse 429 a/token_bucket 0 of 0, reset -1, retry -1");
+    weir_close(weir);
+}
+
+static void peek_answers_for_the_cost(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a", "\"5 per 50s\", { name: h, algorithm: fixed_window, max: 4, per: 1h }"));
+    EXPECT(weir, peek_of("e", "k", 4), NOW, "pass a/h 4 of 4, reset 0");
+    EXPECT(weir, peek_of("e", "k", 5), NOW, "refuse 429 a/h 4 of 4, reset 0, retry -1");
+    EXPECT(weir, cost_of("e", "k", 3), NOW, "pass a/h 1 of 4, reset 3600000");
+    EXPECT(weir, peek_of("e", "k", 1), NOW, "pass a/h 1 of 4, reset 3600000");
+    EXPECT(weir, peek_of("e", "k", 2), NOW, "refuse 429 a/h 1 of 4, reset 3600000, retry 3600000");
+    EXPECT(weir, one("e", "k"), NOW, "pass a/h 0 of 4, reset 3600000");
+    weir_close(weir);
+}
+
+static void max_zero_refuses_all(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { "\"0 per 60s\"", "{ algorithm: fixed_window, max: 0, per: 7s }",
+                                          "{ algorithm: sliding_window, max: 0, per: 7s }", "\"0 per day\"",
+                                          "\"0 per 60s burst 5\"" };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules:\n" RULE("a", "%s"), limits[i]);
+        struct weir *weir = open_rules(rules);
+        for (uint32_t cost = 0; cost < 3; cost++) {
+            struct weir_verdict v = check_at(weir, cost_of("e", "k", cost), NOW);
+            assert_false(v.allowed);
+            assert_int_equal(v.retry_after_ms, WEIR_NEVER);
+            assert_int_equal(v.max, 0);
+            assert_int_equal(v.remaining, 0);
+        }
+        weir_close(weir);
+    }
+}
+
+static void the_largest_numbers(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a", "\"4294967295 per 3650d\", { name: f, algorithm: fixed_window, max: "
+                                        "4294967295, per: 3650d }, { name: s, algorithm: sliding_window, "
+                                        "max: 4294967295, per: 3650d }, \"4294967295 per year\""));
+    EXPECT(weir, cost_of("e", "k", UINT32_MAX - 1), NOW, "pass a/token_bucket 1 of 4294967295, reset 315359999927");
+    EXPECT(weir, cost_of("e", "k", 2), NOW, "refuse 429 a/s 1 of 4294967295, reset 630720000000, retry 315360000074");
+    EXPECT(weir, one("e", "k"), NOW, "pass a/token_bucket 0 of 4294967295, reset 315360000000");
+    weir_close(weir);
+}
+
+/* ---- several limits ---- */
+
+static void a_refusal_charges_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a",
+                                   "{ name: x, max: 10, per: 1h }, { name: y, algorithm: fixed_window, max: 10, per: 1h }")
+                       RULE("b", "{ name: z, algorithm: sliding_window, max: 10, per: 1h }, { name: w, calendar: day, max: "
+                                 "3 }") "  - { id: x, match: { event: x }, limits: [\"1 per 1s\"] }\n");
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 100), 3);
+    set_rules(weir, "rules:\n" RULE("a", "{ name: x, max: 10, per: 1h }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/x 7 of 10, reset 1080000");
+    set_rules(weir, "rules:\n" RULE("a", "{ name: y, algorithm: fixed_window, max: 10, per: 1h }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/y 7 of 10, reset 3600000");
+    set_rules(weir, "rules:\n" RULE("b", "{ name: z, algorithm: sliding_window, max: 10, per: 1h }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass b/z 7 of 10, reset 7200000");
+    set_rules(weir, "rules:\n" RULE("b", "{ name: w, calendar: day, max: 3 }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass b/w 0 of 3, reset 6400000");
+    weir_close(weir);
+}
+
+static void subjects_do_not_meet(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [event, key], limits: [1 per 1h] }, { id: b, limits: [9 per 1h] }]");
+    /* Values that would run together without their lengths. */
+    EXPECT(weir, one("ab", "c"), NOW, "pass a/token_bucket 0 of 1, reset 3600000");
+    EXPECT(weir, one("a", "bc"), NOW, "pass a/token_bucket 0 of 1, reset 3600000");
+    EXPECT(weir, one("ab", "c"), NOW, "refuse 429 a/token_bucket 0 of 1, reset 3600000, retry 3600000");
+    /* Without a key rule a does not apply; b counts for everybody together. */
+    EXPECT(weir, one("ab", ""), NOW, "pass b/token_bucket 6 of 9, reset 1200000");
+    weir_close(weir);
+}
+
+/* ---- no rule, modes, expiry ---- */
+
+static void no_rule_applies(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "1 per 1s"));
+    struct weir_verdict v = check_at(weir, one("other", "k"), NOW);
+    char json[200];
+    expect_verdict(&v, "pass no rule", __FILE__, __LINE__);
+    assert_false(v.applied);
+    assert_int_equal(v.retry_after_ms, 0);
+    weir_verdict_json(&v, json, sizeof json);
+    assert_string_equal(json, "{\"allowed\":true,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
+                              "null,\"retry_after_ms\":0,\"shadow\":[]}");
+    weir_close(weir);
+}
+
+static void rules_that_are_off_or_expired_are_not_there(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n"
+                                   "  - { id: a, by: [key], limits: [1 per 1h], mode: off }\n"
+                                   "  - { id: b, by: [key], limits: [1 per 1h], expires: 1700000001 }\n");
+    EXPECT(weir, one("e", "k"), NOW, "pass b/token_bucket 0 of 1, reset 3600000");
+    EXPECT(weir, one("e", "k"), NOW + S - 1, "refuse 429 b/token_bucket 0 of 1, reset 3599001, retry 3599001");
+    EXPECT(weir, one("e", "k"), NOW + S, "pass no rule");
+    weir_close(weir);
+}
+
+static void a_clock_out_of_bounds_is_refused(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "9 per 1s"));
+    static const int64_t wrong[] = { -1, INT64_MIN, INT64_MAX, INT64_C(1) << 52 };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct weir_request request = one("e", "k");
+        struct weir_verdict v = { .allowed = true };
+        assert_int_equal(weir_check(weir, &request, wrong[i], &v), WEIR_E_INVALID);
+        expect_verdict(&v, "refuse 503 no rule, retry 0", __FILE__, __LINE__);
+        v.allowed = true;
+        assert_int_equal(weir_check_batch(weir, &request, 1, wrong[i], &v), WEIR_E_INVALID);
+        assert_false(v.allowed);
+    }
+    EXPECT(weir, one("e", "k"), 0, "pass a/token_bucket 8 of 9, reset 112");
+    EXPECT(weir, one("e", "k2"), (INT64_C(1) << 52) - 1, "pass a/token_bucket 8 of 9, reset 112");
+    weir_close(weir);
+}
+
+/* ---- JSON ---- */
+
+static void json_text(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n"
+                                   "  - { id: 'a\"b\\ü', by: [key], limits: [{ name: 'x y', max: 1, per: 1h }] }\n"
+                                   "  - { id: s1, by: [key], mode: shadow, limits: [1 per 1h] }\n"
+                                   "  - { id: s2, by: [key], mode: shadow, limits: [1 per 1h] }\n");
+    char json[500], shorter[40];
+    struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
+    size_t len = weir_verdict_json(&v, json, sizeof json);
+    assert_string_equal(json,
+                        "{\"allowed\":true,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,\"reset_"
+                        "ms\":3600000,\"retry_after_ms\":0,\"shadow\":[]}");
+    assert_int_equal(len, strlen(json));
+    v = check_at(weir, one("e", "k"), NOW + 1);
+    len = weir_verdict_json(&v, json, sizeof json);
+    assert_string_equal(json, "{\"allowed\":false,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,"
+                              "\"reset_ms\":3600000,\"retry_after_ms\":3600000,\"shadow\":[\"s1\",\"s2\"]}");
+    assert_int_equal(weir_verdict_json(&v, shorter, sizeof shorter), len);
+    assert_int_equal(strlen(shorter), sizeof shorter - 1);
+    assert_memory_equal(json, shorter, sizeof shorter - 1);
+    assert_int_equal(weir_verdict_json(&v, NULL, 0), len);
+    weir_close(weir);
+}
+
+/* ---- a calendar from end to end ---- */
+
+static void calendar_in_shanghai(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n"
+                                   "  - id: ocr\n"
+                                   "    match: { event: ocr }\n"
+                                   "    by: [key]\n"
+                                   "    limits:\n"
+                                   "      - { name: day, calendar: day, max: 5, tz: Asia/Shanghai }\n"
+                                   "      - { name: hour, calendar: hour, max: 3, tz: Asia/Shanghai }\n");
+    /* 06:13:20 on the 15th in Shanghai: 17:46:40 until midnight, 46:40 until seven. */
+    EXPECT(weir, one("ocr", "u"), NOW, "pass ocr/hour 2 of 3, reset 2800000");
+    assert_int_equal(passes(weir, one("ocr", "u"), NOW, 9), 2);
+    EXPECT(weir, one("ocr", "u"), NOW, "refuse 429 ocr/hour 0 of 3, reset 2800000, retry 2800000");
+    EXPECT(weir, one("ocr", "u"), NOW + 2800 * S, "pass ocr/day 1 of 5, reset 61200000");
+    assert_int_equal(check_at(weir, one("ocr", "u"), NOW + 2800 * S).window_ms, 86400000);
+    EXPECT(weir, one("ocr", "u"), NOW + 2801 * S, "refuse 429 ocr/day 0 of 5, reset 61199000, retry 61199000");
+    EXPECT(weir, one("ocr", "u"), NOW + 64000 * S - 1, "refuse 429 ocr/day 0 of 5, reset 1, retry 1");
+    EXPECT(weir, one("ocr", "u"), NOW + 64000 * S, "pass ocr/hour 2 of 3, reset 3600000");
+    /* The kept window goes back with the clock. */
+    EXPECT(weir, one("ocr", "v"), NOW, "pass ocr/hour 2 of 3, reset 2800000");
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_the_limit_with_the_least_left),
+        cmocka_unit_test(ties_go_to_file_order),
+        cmocka_unit_test(refusal_names_the_longest_wait),
+        cmocka_unit_test(never_counts_as_longest),
+        cmocka_unit_test(waits_are_rounded_up),
+        cmocka_unit_test(the_wait_is_exact),
+        cmocka_unit_test(max_is_the_capacity),
+        cmocka_unit_test(reset_of_each_algorithm),
+        cmocka_unit_test(cost_zero_looks),
+        cmocka_unit_test(peek_answers_for_the_cost),
+        cmocka_unit_test(max_zero_refuses_all),
+        cmocka_unit_test(the_largest_numbers),
+        cmocka_unit_test(a_refusal_charges_nothing),
+        cmocka_unit_test(subjects_do_not_meet),
+        cmocka_unit_test(no_rule_applies),
+        cmocka_unit_test(rules_that_are_off_or_expired_are_not_there),
+        cmocka_unit_test(a_clock_out_of_bounds_is_refused),
+        cmocka_unit_test(json_text),
+        cmocka_unit_test(calendar_in_shanghai),
+    };
+    return cmocka_run_group_tests_name("engine/verdict", tests, NULL, NULL);
+}
