@@ -50,7 +50,7 @@ static void read_methods(struct reader *r, const struct node *node, struct rule_
         read_method(r, item, &ret->methods[ret->method_count++]);
 }
 
-/* The name without its port; empty if it is none. */
+/* The name without its port and the dot of a full name; empty if it is none. */
 static sv host_name(sv text)
 {
     sv name = text, port;
@@ -73,6 +73,7 @@ static sv host_name(sv text)
     }
     uint64_t number;
     bool good = port.len == 0 || (port.ptr[0] == ':' && (port.len == 1 || sv_u64(sv_from(port, 1), 65535, &number)));
+    name.len -= good && name.len > 0 && name.ptr[name.len - 1] == '.';
     return good ? name : (sv){ 0 };
 }
 

@@ -102,8 +102,10 @@ static int check_tag(struct builder *b, const yaml_char_t *tag, int line)
     if (t.len == 0 || sv_eq(t, SV("!")) || sv_eq(t, SV(YAML_STR_TAG)) || sv_eq(t, SV(YAML_SEQ_TAG)) ||
         sv_eq(t, SV(YAML_MAP_TAG)))
         return 0;
-    return node_fail(b->error, line, "the tag %.*s is not allowed; write the value alone", t.len > 100 ? 100 : (int)t.len,
-                     t.ptr);
+    bool plain = t.len <= 100;
+    for (size_t i = 0; i < t.len; i++)
+        plain = plain && t.ptr[i] > ' ' && t.ptr[i] <= '~';
+    return node_fail(b->error, line, "the tag %s is not allowed; write the value alone", plain ? t.ptr : "here");
 }
 
 /* ---- events ---- */

@@ -24,7 +24,7 @@ struct reader {
 
     char path[READER_PATH_MAX]; /* "limits[1].max" */
     size_t path_len;
-    char shown[4 * READER_SHOWN_MAX + 40];
+    char shown[6 * READER_SHOWN_MAX + 40];
 
     const char **zone_names; /* made for the first bad zone */
     size_t zone_name_count;
@@ -118,8 +118,9 @@ const struct zone *read_zone(struct reader *r, const struct node *node);
 /* The zone of another set, in this one. NULL: no memory. */
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
-/* ---- copy.c, ids.c ---- */
+/* ---- write.c, copy.c, ids.c ---- */
 
+void yaml_quote(struct buf *out, sv text);                        /* in double quotes, with escapes where needed */
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
 
 /* Ids, sorted: to find one, and to find those that are there twice. */

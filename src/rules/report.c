@@ -112,7 +112,7 @@ const char *shown_text(struct reader *r, sv text)
     }
     struct buf out;
     buf_init(&out, sizeof r->shown - 1);
-    buf_json(&out, sv_of(cut, n));
+    yaml_quote(&out, sv_of(cut, n));
     snprintf(r->shown, sizeof r->shown, "%s", out.failed ? "this text" : out.ptr);
     buf_done(&out);
     return r->shown;

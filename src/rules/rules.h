@@ -28,7 +28,8 @@ enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
 struct rule_path {
     bool is_regex;
-    sv text;                     /* a template, normalised ("/a/#/{name}/" + "*"; case as written), or a regex */
+    sv text;                     /* a regex; or a template, normalised as paths are, but in the case that it was written in
+                                    and with what is no wildcard still encoded ("/a/#/{name}/%23") */
 };
 
 struct rule_header {

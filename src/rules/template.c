@@ -8,11 +8,11 @@ static int hex_digit(char c)
     return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One character of a path at *s, decoded as in a request: what decodes to `/`, `%` or NUL stays, in upper case. Returns how
- * much was written, 0 for a `%` without its two digits; *ret_decoded: it is not what stood there. */
-static size_t decode(sv *s, char *out, bool *ret_decoded)
+/* One character of a path at *s, decoded as in a request: what decodes to `/`, `%` or NUL stays encoded, and so does what
+ * would mean something else in a template (or end a path, for a prefix). Returns how much was written, 0 for a `%` without
+ * its two digits. */
+static size_t decode(sv *s, char out[3])
 {
-    *ret_decoded = false;
     if (s->ptr[0] != '%') {
         out[0] = s->ptr[0];
         *s = sv_from(*s, 1);
@@ -23,15 +23,13 @@ static size_t decode(sv *s, char *out, bool *ret_decoded)
         return 0;
     *s = sv_from(*s, 3);
     char c = (char)(high << 4 | low);
-    if (c == '/' || c == '%' || c == '\0') {
-        out[0] = '%';
-        out[1] = "0123456789ABCDEF"[high];
-        out[2] = "0123456789ABCDEF"[low];
-        return 3;
-    }
     out[0] = c;
-    *ret_decoded = true;
-    return 1;
+    if (c != '\0' && !strchr("/%#{}*?", c))
+        return 1;
+    out[0] = '%';
+    out[1] = "0123456789ABCDEF"[high];
+    out[2] = "0123456789ABCDEF"[low];
+    return 3;
 }
 
 static bool has_any(sv s, const char *chars)
@@ -59,10 +57,6 @@ static const char *segment_fault(sv s, bool last, bool prefix)
 {
     if (has_any(s, "?"))
         return "a path has no `?`: the query is cut off before matching";
-    if (has_any(s, ";"))
-        return "a path has no `;`: parameters are cut off before matching";
-    if (sv_eq(s, SV(".")) || sv_eq(s, SV("..")))
-        return "a path has no `.` or `..` segments: they are resolved before matching";
     if (prefix)
         return has_any(s, "#{}*") ? "a prefix has no `#`, `*` or `{name}`: it is taken as it stands" : NULL;
     if (sv_eq(s, SV("*")))
@@ -80,12 +74,11 @@ static const char *add_segment(sv s, char *out, size_t *length)
 {
     size_t start = *length;
     for (sv rest = s; rest.len > 0;) {
-        bool decoded;
-        size_t n = decode(&rest, out + *length, &decoded);
+        size_t n = decode(&rest, out + *length);
         if (n == 0)
             return "`%` must be followed by two hexadecimal digits; `%` itself is `%25`";
-        if (decoded && has_any(sv_of(out + *length, 1), "#{}*?;"))
-            return "an encoded `#`, `{`, `}`, `*`, `?` or `;` cannot stand in a template; use { regex: … }";
+        if (out[*length] == ';')
+            return "a path has no `;`, encoded or not: parameters are cut off before matching";
         *length += n;
     }
     sv made = sv_of(out + start, *length - start);

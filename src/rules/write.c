@@ -34,7 +34,7 @@ static unsigned code_point(sv s, size_t length)
 }
 
 /* Line ends, control characters and what YAML does not accept as it is become escapes. */
-static void write_quoted(struct buf *out, sv s)
+void yaml_quote(struct buf *out, sv s)
 {
     buf_char(out, '"');
     while (s.len > 0) {
@@ -62,7 +62,7 @@ static void write_text(struct buf *out, sv s)
     if (writes_plain(s))
         buf_add(out, s);
     else
-        write_quoted(out, s);
+        yaml_quote(out, s);
 }
 
 /* A template may have been decoded to bytes that are no text. */
@@ -94,7 +94,7 @@ static void write_cidr(struct buf *out, const struct cidr *cidr)
     if (v4)
         buf_add(out, sv_of(with_prefix, (size_t)n));
     else
-        write_quoted(out, sv_of(with_prefix, (size_t)n));
+        yaml_quote(out, sv_of(with_prefix, (size_t)n));
 }
 
 /* ---- lists and mappings on one line ---- */
@@ -232,7 +232,7 @@ static void write_path(struct buf *out, const struct rule_path *path)
 {
     if (path->is_regex) {
         buf_add(out, SV("{regex: "));
-        write_quoted(out, path->text);
+        yaml_quote(out, path->text);
         buf_char(out, '}');
     } else {
         write_template(out, path->text);
@@ -319,7 +319,7 @@ static void write_reject(struct buf *out, const struct rule_reject *j, const cha
         buf_printf(out, "%s  status: %u\n", indent, j->status);
     if (j->has_body) {
         buf_printf(out, "%s  body: ", indent);
-        write_quoted(out, j->body);
+        yaml_quote(out, j->body);
         buf_char(out, '\n');
     }
     if (j->content_type.len > 0) {

@@ -1,0 +1,90 @@
+/* Whether two sets of rules say the same; lines apart. */
+#ifndef TESTS_RULES_EQUAL_H
+#define TESTS_RULES_EQUAL_H
+
+#include "rules/rules.h"
+
+static inline bool texts_equal(const sv *a, size_t a_count, const sv *b, size_t b_count)
+{
+    bool equal = a_count == b_count;
+    for (size_t i = 0; equal && i < a_count; i++)
+        equal = sv_eq(a[i], b[i]);
+    return equal;
+}
+
+static inline bool cidrs_equal(const struct cidr *a, size_t a_count, const struct cidr *b, size_t b_count)
+{
+    bool equal = a_count == b_count;
+    for (size_t i = 0; equal && i < a_count; i++)
+        equal = a[i].prefix == b[i].prefix && memcmp(&a[i].ip, &b[i].ip, sizeof a[i].ip) == 0;
+    return equal;
+}
+
+static inline bool headers_equal(const struct rule_header *a, size_t a_count, const struct rule_header *b, size_t b_count)
+{
+    bool equal = a_count == b_count;
+    for (size_t i = 0; equal && i < a_count; i++)
+        equal = sv_eq(a[i].name, b[i].name) && sv_eq(a[i].value, b[i].value);
+    return equal;
+}
+
+static inline bool match_equal(const struct rule_match *a, const struct rule_match *b)
+{
+    bool equal = sv_eq(a->event, b->event) && sv_eq(a->host, b->host) && a->path_count == b->path_count &&
+                 texts_equal(a->methods, a->method_count, b->methods, b->method_count) &&
+                 headers_equal(a->headers, a->header_count, b->headers, b->header_count);
+    for (size_t i = 0; equal && i < a->path_count; i++)
+        equal = a->paths[i].is_regex == b->paths[i].is_regex && sv_eq(a->paths[i].text, b->paths[i].text);
+    return equal;
+}
+
+static inline bool limits_equal(const struct rule_limit *a, const struct rule_limit *b)
+{
+    return sv_eq(a->name, b->name) && a->named == b->named && a->algorithm == b->algorithm && a->max == b->max &&
+           a->burst == b->burst && a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start &&
+           !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
+}
+
+static inline bool except_equal(const struct rule_except *a, const struct rule_except *b)
+{
+    return cidrs_equal(a->ips, a->ip_count, b->ips, b->ip_count) &&
+           texts_equal(a->users, a->user_count, b->users, b->user_count);
+}
+
+static inline bool reject_equal(const struct rule_reject *a, const struct rule_reject *b)
+{
+    return a->status == b->status && a->has_body == b->has_body && sv_eq(a->body, b->body) &&
+           sv_eq(a->content_type, b->content_type) &&
+           headers_equal(a->headers, a->header_count, b->headers, b->header_count);
+}
+
+static inline bool rule_equal(const struct rule *a, const struct rule *b)
+{
+    bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
+                 match_equal(&a->match, &b->match) && a->by_count == b->by_count && a->limit_count == b->limit_count &&
+                 except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject);
+    for (size_t i = 0; equal && i < a->by_count; i++)
+        equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
+    for (size_t i = 0; equal && i < a->limit_count; i++)
+        equal = limits_equal(&a->limits[i], &b->limits[i]);
+    return equal;
+}
+
+static inline bool settings_equal(const struct settings *a, const struct settings *b)
+{
+    return !a->ids == !b->ids && texts_equal(a->ids, a->id_count, b->ids, b->id_count) &&
+           a->ignore_case == b->ignore_case &&
+           texts_equal(a->strip_prefixes, a->strip_prefix_count, b->strip_prefixes, b->strip_prefix_count) &&
+           cidrs_equal(a->trusted_proxies, a->trusted_proxy_count, b->trusted_proxies, b->trusted_proxy_count) &&
+           a->ipv6_prefix == b->ipv6_prefix && except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject);
+}
+
+static inline bool rules_equal(const struct rules *a, const struct rules *b)
+{
+    bool equal = settings_equal(&a->settings, &b->settings) && a->rule_count == b->rule_count;
+    for (size_t i = 0; equal && i < a->rule_count; i++)
+        equal = rule_equal(&a->rules[i], &b->rules[i]);
+    return equal;
+}
+
+#endif

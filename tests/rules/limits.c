@@ -1,0 +1,448 @@
+/* Limits: every form that is accepted, and the exact words for those that are not. */
+#include "helpers.h"
+
+#define DAY_US (86400 * US_PER_S)
+
+/* A rule whose limits are `limits`, in flow style on line 1. */
+static void with_limits(struct buf *text, const char *limits)
+{
+    buf_init(text, 1 << 20);
+    buf_printf(text, "rules: [ { id: a, limits: %s } ]", limits);
+}
+
+static struct reading limits_of(const char *limits)
+{
+    struct buf text;
+    with_limits(&text, limits);
+    struct reading r = good_reading(text.ptr);
+    buf_done(&text);
+    return r;
+}
+
+static void expect_limits(const char *limits, const char *report)
+{
+    struct buf text;
+    with_limits(&text, limits);
+    expect_report(text.ptr, report);
+    buf_done(&text);
+}
+
+static void lengths_of_the_short_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t max, burst;
+        int64_t per_us;
+    } cases[] = {
+        { "10 per 60s", 10, 10, 60 * US_PER_S },
+        { "\"  10   per\\t60 s  \"", 10, 10, 60 * US_PER_S },
+        { "5 per 1m burst 20", 5, 20, 60 * US_PER_S },
+        { "5 per 1 m burst 1", 5, 1, 60 * US_PER_S },
+        { "1 per 500ms", 1, 1, 500 * US_PER_MS },
+        { "1 per 1ms", 1, 1, US_PER_MS },
+        { "0 per 1h", 0, 0, 3600 * US_PER_S },
+        { "4294967295 per 3650d burst 4294967295", UINT32_MAX, UINT32_MAX, 3650 * DAY_US },
+        { "7 per 315360000000ms", 7, 7, 3650 * DAY_US },
+        { "7 per 1d", 7, 7, DAY_US },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct reading r = limits_of(cases[i].text);
+        const struct rule_limit *l = r.rules->rules[0].limits;
+        assert_int_equal(l->algorithm, LIMIT_TOKEN_BUCKET);
+        assert_int_equal(l->max, cases[i].max);
+        assert_int_equal(l->burst, cases[i].burst);
+        assert_int_equal(l->per_us, cases[i].per_us);
+        assert_text(l->name, "token_bucket");
+        assert_false(l->named);
+        reading_done(&r);
+    }
+}
+
+static void calendar_units_of_both_forms(void **state)
+{
+    (void)state;
+    static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
+    static const char *const forms[] = { "100 per %s", "{ max: 100, per: %s }", "{ max: 100, calendar: %s }",
+                                         "{ max: 100, algorithm: calendar, calendar: %s, tz: UTC }",
+                                         "{ max: 100, algorithm: calendar, per: %s }" };
+    for (int unit = 0; unit < CALENDAR_UNITS; unit++) {
+        for (size_t form = 0; form < 5; form++) {
+            char text[100];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(text, sizeof text, forms[form], units[unit]);
+#pragma GCC diagnostic pop
+            struct reading r = limits_of(text);
+            const struct rule_limit *l = r.rules->rules[0].limits;
+            assert_int_equal(l->algorithm, LIMIT_CALENDAR);
+            assert_int_equal(l->unit, unit);
+            assert_int_equal(l->max, 100);
+            assert_int_equal(l->week_start, MONDAY);
+            assert_text(l->zone->name, "UTC");
+            assert_text(l->name, units[unit]);
+            reading_done(&r);
+        }
+    }
+}
+
+static void long_forms(void **state)
+{
+    (void)state;
+    struct reading r =
+        limits_of("[ { max: 3, per: 24h }, { name: 'a b', algorithm: fixed_window, max: 4, per: 1500ms },"
+                  "  { algorithm: sliding_window, max: 5, per: 2 m }, { max: 6, per: 1s, burst: 60, name: 12 },"
+                  "  { calendar: week, max: 7, tz: Asia/Kolkata, week_start: sunday } ]");
+    const struct rule *rule = &r.rules->rules[0];
+    const struct rule_limit *l = rule->limits;
+    assert_int_equal(rule->limit_count, 5);
+    assert_int_equal(l[0].per_us, DAY_US);
+    assert_int_equal(l[0].burst, 3);
+    assert_int_equal(l[1].algorithm, LIMIT_FIXED_WINDOW);
+    assert_int_equal(l[1].per_us, 1500 * US_PER_MS);
+    assert_int_equal(l[1].burst, 0);
+    assert_true(l[1].named);
+    assert_text(l[1].name, "a b");
+    assert_int_equal(l[2].algorithm, LIMIT_SLIDING_WINDOW);
+    assert_text(l[2].name, "sliding_window");
+    assert_int_equal(l[3].burst, 60);
+    assert_text(l[3].name, "12");
+    assert_int_equal(l[4].week_start, SUNDAY);
+    assert_text(l[4].zone->name, "Asia/Kolkata");
+    reading_done(&r);
+}
+
+static void texts_for_people(void **state)
+{
+    (void)state;
+    struct reading r =
+        limits_of("[ 10 per 60s, 5 per 90s burst 20, 1 per 36h, 1 per 1500ms, { calendar: day, max: 100, tz: "
+                  "Asia/Shanghai }, { calendar: week, max: 2, week_start: sunday }, 3 per month, { algorithm: "
+                  "sliding_window, max: 5, per: 1m } ]");
+    static const char *const expected[] = {
+        "10 per 1m",         "5 per 90s burst 20",          "1 per 36h",
+        "1 per 1500ms",      "100 per day (Asia/Shanghai)", "2 per week from sunday (UTC)",
+        "3 per month (UTC)", "5 per 1m sliding_window"
+    };
+    for (size_t i = 0; i < 8; i++) {
+        struct buf text;
+        buf_init(&text, 1000);
+        rule_limit_text(&r.rules->rules[0].limits[i], &text);
+        assert_string_equal(text.ptr, expected[i]);
+        buf_done(&text);
+    }
+    reading_done(&r);
+}
+
+#define FORMS "must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not "
+#define UNITS " (units: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
+
+static void bad_short_forms(void **state)
+{
+    (void)state;
+    static const char *const forms[] = { "10/60s",
+                                         "10 per",
+                                         "per 60s",
+                                         "10",
+                                         "10 per 60",
+                                         "10 per 1h 30m",
+                                         "10 per m",
+                                         "10 per 60sec",
+                                         "10 per 1.5h",
+                                         "-1 per 60s",
+                                         "+1 per 60s",
+                                         "ten per 60s",
+                                         "10 per 010s",
+                                         "010 per 10s",
+                                         "10 each 60s",
+                                         "10 per 60s burst",
+                                         "10 per 60s bust 5",
+                                         "10 per 60s burst x",
+                                         "10 per 60s burst 5 5",
+                                         "10 PER 60s",
+                                         "10 per second",
+                                         "1 2 3 4 5 6 7 8 9",
+                                         "10 per 60s, 5 per 1s" };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        char limits[100], expected[500];
+        bool number = strspn(forms[i], "0123456789") == strlen(forms[i]);
+        snprintf(limits, sizeof limits, number ? "%s" : "'%s'", forms[i]);
+        snprintf(expected, sizeof expected, "f:1: rule a: limits: " FORMS "%s%s%s" UNITS, number ? "" : "\"", forms[i],
+                 number ? "" : "\"");
+        expect_limits(limits, expected);
+    }
+    expect_limits("[[10 per 60s]]", "f:1: rule a: limits[0]: " FORMS "a list" UNITS);
+    expect_limits("[~]", "f:1: rule a: limits[0]: " FORMS "nothing" UNITS);
+}
+
+static void short_forms_out_of_bounds(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "4294967296 per 1s",
+          "f:1: rule a: limits: max must be a whole number from 0 to 4294967295, not \"4294967296\"\n" },
+        { "99999999999999999999999 per 1s",
+          "f:1: rule a: limits: max must be a whole number from 0 to 4294967295, not \"99999999999999999999999\"\n" },
+        { "1 per 0s", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"0s\"\n" },
+        { "1 per 3651d", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"3651d\"\n" },
+        { "1 per 99999999999999999999999ms",
+          "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"99999999999999999999999ms\"\n" },
+        { "1 per 315360000001ms", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"315360000001ms\"\n" },
+        { "1 per 1s burst 0", "f:1: rule a: limits: burst must be a whole number from 1 to 4294967295, not \"0\"\n" },
+        { "1 per 1s burst 4294967296",
+          "f:1: rule a: limits: burst must be a whole number from 1 to 4294967295, not \"4294967296\"\n" },
+        { "100 per day burst 5",
+          "f:1: rule a: limits: burst goes with a length such as 1d, not with the calendar unit day\n" },
+        { "100 per day Asia/Shanghai",
+          "f:1: rule a: limits: nothing may follow the calendar unit here; for a time zone write { "
+          "calendar: day, max: 100, tz: … }\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_limits(cases[i].text, cases[i].report);
+}
+
+#define MAX_ERROR "must be a whole number from 0 to 4294967295, not "
+
+static void bad_numbers(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "{ per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 4294967295\n" },
+        { "{ max: , per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 4294967295\n" },
+        { "{ max: ten, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "\"ten\"\n" },
+        { "{ max: '10', per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "the text \"10\"; leave the quotes out\n" },
+        { "{ max: 'x', per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "the text \"x\"\n" },
+        { "{ max: -1, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "-1\n" },
+        { "{ max: 1.5, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "1.5\n" },
+        { "{ max: 1e3, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "1e3\n" },
+        { "{ max: 010, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "010\n" },
+        { "{ max: 1_000, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "\"1_000\"\n" },
+        { "{ max: 4294967296, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "4294967296\n" },
+        { "{ max: true, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "true\n" },
+        { "{ max: [1], per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "a list\n" },
+        { "{ max: {}, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "a mapping\n" },
+        { "{ max: 1, per: 1s, burst: 0 }",
+          "f:1: rule a: limits.burst: must be a whole number from 1 to 4294967295, not 0\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_limits(cases[i].text, cases[i].report);
+}
+
+#define LENGTHS "a length such as 500ms, 60s, 1m, 24h or 1d, from 1ms to 3650d"
+
+static void bad_lengths_and_combinations(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "{ max: 1 }", "f:1: rule a: limits: needs `per`, " LENGTHS ", or `calendar`\n" },
+        { "{ max: 1, per: 60 }", "f:1: rule a: limits.per: must be " LENGTHS "; 60 has no unit\n" },
+        { "{ max: 1, per: fortnight }", "f:1: rule a: limits.per: must be " LENGTHS ", not \"fortnight\"\n" },
+        { "{ max: 1, per: [1s] }", "f:1: rule a: limits.per: must be " LENGTHS ", not a list\n" },
+        { "{ max: 1, per: 0ms }", "f:1: rule a: limits.per: must be from 1ms to 3650d, not \"0ms\"\n" },
+        { "{ max: 1, per: 87601h }", "f:1: rule a: limits.per: must be from 1ms to 3650d, not \"87601h\"\n" },
+        { "{ algorithm: token_bucket, max: 1, per: day }",
+          "f:1: rule a: limits.per: `day` is a calendar unit, and token_bucket takes " LENGTHS
+          "; write `calendar: day` for the natural day\n" },
+        { "{ algorithm: calendar, max: 1, per: 1d }",
+          "f:1: rule a: limits.per: must be minute, hour, day, week, month or year, not \"1d\"\n" },
+        { "{ algorithm: calendar, max: 1 }",
+          "f:1: rule a: limits: algorithm calendar needs `calendar`: minute, hour, day, week, month or year\n" },
+        { "{ calendar: dya, max: 1 }", "f:1: rule a: limits.calendar: must be minute, hour, day, week, month or year, not "
+                                       "\"dya\"; did you mean `day`?\n" },
+        { "{ calendar: day, per: 1d, max: 1 }",
+          "f:1: rule a: limits.per: goes with a length, not beside `calendar`; leave one of the two out\n" },
+        { "{ calendar: day, algorithm: fixed_window, max: 1 }",
+          "f:1: rule a: limits.calendar: goes with algorithm calendar only; leave `algorithm` out\n" },
+        { "{ calendar: day, burst: 5, max: 1 }",
+          "f:1: rule a: limits.burst: goes with token_bucket only, not with a calendar window\n" },
+        { "{ algorithm: fixed_window, burst: 5, max: 1, per: 1s }",
+          "f:1: rule a: limits.burst: goes with token_bucket only\n" },
+        { "{ tz: UTC, max: 1, per: 1s }", "f:1: rule a: limits.tz: goes with `calendar` only\n" },
+        { "{ week_start: sunday, max: 1, per: 1s }", "f:1: rule a: limits.week_start: goes with `calendar: week` only\n" },
+        { "{ calendar: day, week_start: sunday, max: 1 }",
+          "f:1: rule a: limits.week_start: goes with `calendar: week` only\n" },
+        { "{ calendar: week, week_start: Sunday, max: 1 }",
+          "f:1: rule a: limits.week_start: must be monday, tuesday, wednesday, thursday, friday, saturday or sunday, not "
+          "\"Sunday\"; did you mean `sunday`?\n" },
+        { "{ algorithm: leaky_bucket, max: 1, per: 1s }",
+          "f:1: rule a: limits.algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not "
+          "\"leaky_bucket\"\n" },
+        { "{ algorithm: [], max: 1, per: 1s }",
+          "f:1: rule a: limits.algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not a list\n" },
+        { "{ limit: 4, max: 1, per: 1s }",
+          "f:1: rule a: limits: unknown field \"limit\"; allowed: name, algorithm, max, per, "
+          "burst, calendar, tz, week_start\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_limits(cases[i].text, cases[i].report);
+}
+
+static void counts_of_limits(void **state)
+{
+    (void)state;
+    expect_limits("[]", "f:1: rule a: limits: an empty list; a rule needs at least one limit, such as \"10 per 60s\"\n");
+    struct buf text;
+    buf_init(&text, 1000);
+    for (int i = 0; i < RULE_LIMITS_MAX; i++)
+        buf_printf(&text, "%s{ name: l%d, max: 1, per: 1s }", i ? ", " : "[", i);
+    buf_add(&text, SV("]"));
+    struct reading r = limits_of(text.ptr);
+    assert_int_equal(r.rules->rules[0].limit_count, RULE_LIMITS_MAX);
+    reading_done(&r);
+    text.len--;
+    buf_add(&text, SV(", 1 per 1s]"));
+    expect_limits(text.ptr, "f:1: rule a: limits: 17 are too many; at most 16\n");
+    buf_done(&text);
+}
+
+/* ---- names ---- */
+
+#define ADVICE(index, name, taken)                                             \
+    "f:1: rule a: advice: limits[" index "]: is called " name ", since " taken \
+    " is taken; name it, so that it keeps its counts when others change\n"
+
+static void default_names_make_way(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limits;
+        const char *names[4];
+        const char *advice;
+    } cases[] = {
+        { "[1 per 1s, 2 per 2s, 3 per 3s]",
+          { "token_bucket", "token_bucket-2", "token_bucket-3" },
+          ADVICE("1", "token_bucket-2", "token_bucket") ADVICE("2", "token_bucket-3", "token_bucket") },
+        { "[1 per day, 2 per hour]", { "day", "hour" }, "" },
+        { "[1 per day, { calendar: day, max: 4, tz: Asia/Tokyo }]", { "day", "day-2" }, ADVICE("1", "day-2", "day") },
+        /* A given name stands, wherever it is. */
+        { "[1 per day, { name: day, max: 1, per: 1s }, { name: day-2, max: 1, per: 1s }]",
+          { "day-3", "day", "day-2" },
+          ADVICE("0", "day-3", "day") },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct reading r = limits_of(cases[i].limits);
+        for (size_t j = 0; j < r.rules->rules[0].limit_count; j++)
+            assert_text(r.rules->rules[0].limits[j].name, cases[i].names[j]);
+        assert_string_equal(r.text.ptr, cases[i].advice);
+        reading_done(&r);
+    }
+}
+
+#define NAME_ERROR "f:1: rule a: limits.name: must be printable ASCII without \", \\ and blanks at its ends, not "
+
+static void bad_names(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "[{ name: x, max: 1, per: 1s }, { name: x, max: 2, per: 1s }]",
+          "f:1: rule a: limits[1]: the name \"x\" is there twice; a limit is known by its name, first in line 1\n" },
+        { "{ name: 'a\"b', max: 1, per: 1s }", NAME_ERROR "\"a\\\"b\"\n" },
+        { "{ name: 'a\\b', max: 1, per: 1s }", NAME_ERROR "\"a\\\\b\"\n" },
+        { "{ name: ' a', max: 1, per: 1s }", NAME_ERROR "\" a\"\n" },
+        { "{ name: \"a\\nb\", max: 1, per: 1s }", NAME_ERROR "\"a\\nb\"\n" },
+        { "{ name: ä, max: 1, per: 1s }", NAME_ERROR "\"ä\"\n" },
+        { "{ name: '', max: 1, per: 1s }", "f:1: rule a: limits.name: must have 1 to 50 bytes, not 0\n" },
+        { "{ name: aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeef, max: 1, per: 1s }",
+          "f:1: rule a: limits.name: must have 1 to 50 bytes, not 51\n" },
+        { "{ name: [a], max: 1, per: 1s }", "f:1: rule a: limits.name: must be text, not a list\n" },
+        { "{ name: true, max: 1, per: 1s }",
+          "f:1: rule a: limits.name: must be text, not true; put it in quotes if it is meant\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_limits(cases[i].text, cases[i].report);
+    struct reading r = limits_of("{ name: aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeee, max: 1, per: 1s }");
+    assert_int_equal(r.rules->rules[0].limits[0].name.len, WEIR_NAME_MAX);
+    reading_done(&r);
+}
+
+/* ---- zones ---- */
+
+static void zones_are_read_once(void **state)
+{
+    (void)state;
+    struct reading r =
+        limits_of("[{ name: a, calendar: day, max: 1, tz: Asia/Shanghai }, { name: b, calendar: hour, max: 1, tz: "
+                  "Asia/Shanghai }, { name: c, calendar: day, max: 1, tz: UTC }, 1 per day]");
+    const struct rule_limit *l = r.rules->rules[0].limits;
+    assert_ptr_equal(l[0].zone, l[1].zone);
+    assert_ptr_equal(l[2].zone, l[3].zone);
+    assert_int_equal(tz_span_at(&l[0].zone->tz, 1700000000).utoff_s, 8 * 3600);
+    assert_int_equal(tz_span_at(&l[2].zone->tz, 1700000000).utoff_s, 0);
+    size_t count = 0;
+    for (const struct zone *zone = r.rules->zones; zone; zone = zone->next)
+        count++;
+    assert_int_equal(count, 2);
+    reading_done(&r);
+}
+
+static void bad_zones(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "Asia/Shanghia", "there is no time zone \"Asia/Shanghia\"; did you mean `Asia/Shanghai`?\n" },
+        { "asia/shanghai", "there is no time zone \"asia/shanghai\"; did you mean `Asia/Shanghai`?\n" },
+        { "Shanghai", "there is no time zone \"Shanghai\"; did you mean `Asia/Shanghai`?\n" },
+        { "Mars/Olympus_Mons", "there is no time zone \"Mars/Olympus_Mons\"; `timedatectl list-timezones` lists them\n" },
+        { "../../../etc/passwd",
+          "there is no time zone \"../../../etc/passwd\"; `timedatectl list-timezones` lists them\n" },
+        { "/etc/localtime", "there is no time zone \"/etc/localtime\"; `timedatectl list-timezones` lists them\n" },
+        { "Asia/", "there is no time zone \"Asia/\"; `timedatectl list-timezones` lists them\n" },
+        { "Asia", "there is no time zone \"Asia\"; `timedatectl list-timezones` lists them\n" },
+        { "[UTC]", "must be text, not a list\n" },
+        { "''", "must have 1 to 100 bytes, not 0\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char limits[200], report[300];
+        snprintf(limits, sizeof limits, "{ calendar: day, max: 1, tz: %s }", cases[i].text);
+        snprintf(report, sizeof report, "f:1: rule a: limits.tz: %s", cases[i].report);
+        expect_limits(limits, report);
+    }
+}
+
+/* In a folder of its own: a database that is missing, and files that are no zones. */
+static void other_zone_databases(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/weir-zones-XXXXXX", path[100];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/Bad", dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("not a zone", file);
+    fclose(file);
+    setenv("TZDIR", dir, 1);
+    expect_limits("{ calendar: day, max: 1, tz: Bad }",
+                  "f:1: rule a: limits.tz: the file of the time zone \"Bad\" cannot be used: no TZif file\n");
+    remove(path);
+    remove(dir);
+    char expected[300];
+    snprintf(expected, sizeof expected,
+             "f:1: rule a: limits.tz: there is no time zone \"Asia/Tokyo\", nor any but UTC: %s cannot be read; install "
+             "tzdata\n",
+             dir);
+    expect_limits("{ calendar: day, max: 1, tz: Asia/Tokyo }", expected);
+    struct reading r = limits_of("{ calendar: day, max: 1, tz: UTC }");
+    reading_done(&r);
+    unsetenv("TZDIR");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lengths_of_the_short_form),
+        cmocka_unit_test(calendar_units_of_both_forms),
+        cmocka_unit_test(long_forms),
+        cmocka_unit_test(texts_for_people),
+        cmocka_unit_test(bad_short_forms),
+        cmocka_unit_test(short_forms_out_of_bounds),
+        cmocka_unit_test(bad_numbers),
+        cmocka_unit_test(bad_lengths_and_combinations),
+        cmocka_unit_test(counts_of_limits),
+        cmocka_unit_test(default_names_make_way),
+        cmocka_unit_test(bad_names),
+        cmocka_unit_test(zones_are_read_once),
+        cmocka_unit_test(bad_zones),
+        cmocka_unit_test(other_zone_databases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
