@@ -1,0 +1,178 @@
+/* Who asks, and whom. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "../limit/random.h"
+#include "match/address.h"
+
+static struct arena arena;
+
+static struct networks networks_of(const char *list)
+{
+    struct cidr cidrs[20];
+    size_t count = 0;
+    for (sv rest = weir_str(list); rest.len > 0;)
+        assert_true(cidr_parse(sv_cut(&rest, ' '), &cidrs[count++]));
+    struct networks networks;
+    assert_true(networks_init(&networks, &arena, cidrs, count));
+    return networks;
+}
+
+static struct cidr random_cidr(struct random *r)
+{
+    struct cidr cidr = { .prefix = (uint8_t)random_in(r, 0, 128) };
+    for (int i = 0; i < 16; i++)
+        cidr.ip.bytes[i] = random_one_in(r, 2) ? 0 : (uint8_t)random_in(r, 0xfd, 0xff);
+    if (random_one_in(r, 2)) {
+        memcpy(cidr.ip.bytes, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+        cidr.prefix = (uint8_t)random_in(r, 96, 128);
+    }
+    ip_mask(&cidr.ip, cidr.prefix);
+    return cidr;
+}
+
+static void test_networks(void **state)
+{
+    (void)state;
+    struct random r = { random_seed() };
+    for (int round = 0; round < 3000; round++) {
+        struct cidr cidrs[30];
+        size_t count = (size_t)random_in(&r, 0, 30);
+        for (size_t i = 0; i < count; i++)
+            cidrs[i] = random_cidr(&r);
+        struct networks networks;
+        assert_true(networks_init(&networks, &arena, cidrs, count));
+        for (int ask = 0; ask < 50; ask++) {
+            struct ip ip = random_cidr(&r).ip;
+            bool want = false;
+            for (size_t i = 0; i < count; i++)
+                want = want || cidr_has(&cidrs[i], &ip);
+            if (networks_has(&networks, &ip) != want)
+                fail_msg("seed %llu, round %d", (unsigned long long)random_seed(), round);
+        }
+        arena_done(&arena);
+    }
+}
+
+/* forwarded: the values of X-Forwarded-For headers, one a line. want NULL: no address. */
+static void check(const char *ip, const char *peer, const char *forwarded, const char *want)
+{
+    struct networks trusted = networks_of("10.0.0.0/8 fd00::/8 192.168.1.1");
+    struct weir_header headers[10] = { { WEIR_STR("Accept"), WEIR_STR("9.9.9.9") } };
+    size_t count = 1;
+    for (sv rest = weir_str(forwarded); rest.len > 0; count++) {
+        headers[count].name = count % 2 ? WEIR_STR("X-Forwarded-For") : WEIR_STR("x-forwarded-FOR");
+        headers[count].value = sv_cut(&rest, '\n');
+    }
+    struct weir_request request = { .ip = weir_str(ip), .peer = weir_str(peer), .headers = headers, .header_count = count };
+    struct ip got;
+    bool ok = client_address(&request, &trusted, &got);
+    char text[IP_TEXT_MAX] = "nothing";
+    if (ok)
+        ip_text(&got, text);
+    if (strcmp(text, want ? want : "nothing") != 0)
+        fail_msg("ip %s, peer %s, forwarded %s: %s instead of %s", ip, peer, forwarded, text, want ? want : "nothing");
+    arena_done(&arena);
+}
+
+static void test_given(void **state)
+{
+    (void)state;
+    check("1.2.3.4", "", "", "1.2.3.4");
+    check("1.2.3.4", "10.0.0.1", "5.6.7.8", "1.2.3.4");
+    check("10.0.0.9", "10.0.0.1", "5.6.7.8", "10.0.0.9");
+    check("::ffff:1.2.3.4", "", "", "1.2.3.4");
+    check("1.2.3.4:5678", "", "", "1.2.3.4");
+    check("garbage", "1.2.3.4", "", NULL);
+    check("", "", "1.2.3.4", NULL);
+}
+
+static void test_peer(void **state)
+{
+    (void)state;
+    check("", "1.2.3.4", "", "1.2.3.4");
+    check("", "1.2.3.4:80", "", "1.2.3.4");
+    check("", "[2001:db8::1]:80", "", "2001:db8::1");
+    check("", "1.2.3.4", "5.6.7.8", "1.2.3.4");
+    check("", "unix:", "5.6.7.8", NULL);
+    check("", "10.0.0.1", "", "10.0.0.1");
+}
+
+static void test_forwarded(void **state)
+{
+    (void)state;
+    check("", "10.0.0.1", "5.6.7.8", "5.6.7.8");
+    check("", "::ffff:10.0.0.1", "5.6.7.8", "5.6.7.8");
+    check("", "10.0.0.1", "6.6.6.6, 5.6.7.8", "5.6.7.8");
+    check("", "10.0.0.1", "6.6.6.6, 5.6.7.8, 10.2.2.2", "5.6.7.8");
+    check("", "10.0.0.1", "5.6.7.8:1234,10.2.2.2:80", "5.6.7.8");
+    check("", "fd00::1", "[2001:db8::7]:1234 , [fd00::9]:80,192.168.1.1", "2001:db8::7");
+    check("", "10.0.0.1", "2001:db8::7", "2001:db8::7");
+    check("", "10.0.0.1", "::ffff:5.6.7.8", "5.6.7.8");
+    /* Several headers join in their order. */
+    check("", "10.0.0.1", "6.6.6.6\n5.6.7.8", "5.6.7.8");
+    check("", "10.0.0.1", "6.6.6.6, 5.6.7.8\n10.2.2.2", "5.6.7.8");
+    check("", "10.0.0.1", "5.6.7.8\n\n10.2.2.2\n", "5.6.7.8");
+    /* What cannot be read ends the walk at the last trusted hop. */
+    check("", "10.0.0.1", "unknown", "10.0.0.1");
+    check("", "10.0.0.1", "5.6.7.8, unknown, 10.2.2.2", "10.2.2.2");
+    check("", "10.0.0.1", "5.6.7.8, unknown\n10.2.2.2", "10.2.2.2");
+    check("", "10.0.0.1", "5.6.7.8, 10.2.2.2:99999", "10.0.0.1");
+    /* Empty entries of a list say nothing. */
+    check("", "10.0.0.1", "5.6.7.8, ,,10.2.2.2,", "5.6.7.8");
+    /* All trusted: the leftmost. */
+    check("", "10.0.0.1", "10.3.3.3, 10.2.2.2", "10.3.3.3");
+    check("", "10.0.0.1", "10.4.4.4\n10.3.3.3, 10.2.2.2", "10.4.4.4");
+}
+
+static void test_hops_are_bounded(void **state)
+{
+    (void)state;
+    char value[5000] = "5.6.7.8";
+    for (int i = 0; i < 200; i++)
+        strcat(value, ",10.0.0.1");
+    check("", "10.0.0.1", value, "10.0.0.1");
+}
+
+static void check_host(const char *raw, const char *want)
+{
+    char out[20];
+    sv got = host_normalise(weir_str(raw), out, sizeof out);
+    if (!sv_eq(got, weir_str(want)))
+        fail_msg("\"%s\": \"%.*s\" instead of \"%s\"", raw, SV_FMT(got), want);
+}
+
+static void test_host(void **state)
+{
+    (void)state;
+    check_host("", "");
+    check_host("example.com", "example.com");
+    check_host("Example.COM:8080", "example.com");
+    check_host("example.com.", "example.com");
+    check_host("EXAMPLE.com.:80", "example.com");
+    check_host("example.com:", "example.com");
+    check_host("[2001:DB8::1]:80", "[2001:db8::1]");
+    check_host("[::1]", "[::1]");
+    check_host("::1", "::1");
+    check_host(":80", "");
+    check_host(".", "");
+    check_host("[::1", "[::1");
+    check_host("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrst");
+    check_host("ABCDEFGHIJKLMNOPQRSTUVWXYZ:1", "abcdefghijklmnopqrst");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_networks),
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_peer),
+        cmocka_unit_test(test_forwarded),
+        cmocka_unit_test(test_hops_are_bounded),
+        cmocka_unit_test(test_host),
+    };
+    return cmocka_run_group_tests_name("address", tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/* Random rulesets and requests: the index, the slow explanation and a model written a third time must agree. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "../limit/random.h"
+#include "base/regex.h"
+#include "read.h"
+
+static const int64_t now_us = INT64_C(1700000000) * US_PER_S;
+
+/* ---- a model of rules: words of small vocabularies, so that much overlaps ---- */
+
+static const char *const segments[] = { "a", "b", "1", "22", "a1", "%2F" };
+static const char *const parts[] = { "a", "b", "1", "22", "a1", "%2F", "#", "{x}", "{y}" };
+static const char *const events[] = { "", "", "e1", "e2", "e3" };
+static const char *const hosts[] = { "", "", "h1", "h2" };
+static const char *const methods[] = { "", "GET", "PUT" };
+static const char *const values[] = { "", "v1", "v2" };
+static const char *const users[] = { "", "u1", "u2" };
+static const char *const ips[] = { "", "1.1.1.1", "1.2.2.2", "2001:db8::1" };
+static const char *const networks[] = { "", "1.0.0.0/8", "1.2.0.0/16", "2001:db8::/32" };
+static const char *const regexes[] = { "/a.*", ".*/b", "/[0-9]+(?:/.*)?", "(?:/1)*", "/(?:a|22)/b" };
+static const char *const by[] = { "", "user", "ip", "key", "host", "'header:x-a'", "route", "event", "method" };
+
+#define PICK(r, words) ((words)[random_in((r), 0, (int64_t)(sizeof(words) / sizeof(words)[0]) - 1)])
+
+enum { RULES = 40, PATHS = 3, DEPTH = 5 };
+
+struct model_path {
+    const char *regex; /* or a template: */
+    int depth;
+    const char *part[DEPTH];
+    bool rest;
+};
+
+struct model_rule {
+    const char *event, *host, *method, *header, *user, *network, *by;
+    bool off, expired;
+    int path_count;
+    struct model_path path[PATHS];
+};
+
+struct model_request {
+    const char *event, *host, *method, *header, *user, *ip, *key;
+    int depth; /* -1: no path */
+    const char *segment[DEPTH + 1];
+    char path[100];
+};
+
+static struct model_rule random_rule(struct random *r)
+{
+    struct model_rule rule = {
+        .event = PICK(r, events),
+        .host = PICK(r, hosts),
+        .method = PICK(r, methods),
+        .header = random_one_in(r, 5) ? PICK(r, values) : "",
+        .user = random_one_in(r, 5) ? PICK(r, users) : "",
+        .network = random_one_in(r, 5) ? PICK(r, networks) : "",
+        .by = random_one_in(r, 2) ? PICK(r, by) : "",
+        .off = random_one_in(r, 20),
+        .expired = random_one_in(r, 20),
+        .path_count = (int)random_in(r, 0, PATHS),
+    };
+    for (int i = 0; i < rule.path_count; i++) {
+        struct model_path *path = &rule.path[i];
+        if (random_one_in(r, 6)) {
+            path->regex = PICK(r, regexes);
+            continue;
+        }
+        path->depth = (int)random_in(r, 0, DEPTH);
+        path->rest = random_one_in(r, 5);
+        for (int k = 0; k < path->depth; k++)
+            path->part[k] = PICK(r, parts);
+    }
+    return rule;
+}
+
+static void write_rule(struct buf *out, const struct model_rule *rule, int number)
+{
+    bool any = rule->event[0] || rule->host[0] || rule->method[0] || rule->header[0] || rule->path_count > 0;
+    buf_printf(out, "- id: r%d\n  limits: [1 per 1s]\n  match:%s\n", number, any ? "" : " {}");
+    if (rule->event[0])
+        buf_printf(out, "    event: %s\n", rule->event);
+    if (rule->host[0])
+        buf_printf(out, "    host: %s\n", rule->host);
+    if (rule->method[0])
+        buf_printf(out, "    method: [%s, POST]\n", rule->method);
+    if (rule->header[0])
+        buf_printf(out, "    header: { X-A: %s }\n", rule->header);
+    for (int i = 0; i < rule->path_count; i++) {
+        const struct model_path *path = &rule->path[i];
+        buf_printf(out, "%s    - ", i == 0 ? "    path:\n" : "");
+        if (path->regex) {
+            buf_printf(out, "{ regex: '%s' }\n", path->regex);
+            continue;
+        }
+        buf_printf(out, "'");
+        for (int k = 0; k < path->depth; k++)
+            buf_printf(out, "/%s", path->part[k]);
+        buf_printf(out, "%s'\n", path->rest ? "/*" : path->depth == 0 ? "/" : "");
+    }
+    if (rule->user[0] || rule->network[0])
+        buf_printf(out, "  except: { user: [%s], ip: [%s%s%s] }\n", rule->user, rule->network[0] ? "'" : "", rule->network,
+                   rule->network[0] ? "'" : "");
+    if (rule->by[0])
+        buf_printf(out, "  by: [%s]\n", rule->by);
+    if (rule->off)
+        buf_printf(out, "  mode: off\n");
+    buf_printf(out, "  expires: %d\n", rule->expired ? 1700000000 : 1700000001);
+}
+
+static struct model_request random_request(struct random *r)
+{
+    struct model_request request = {
+        .event = PICK(r, events),
+        .host = PICK(r, hosts),
+        .method = PICK(r, methods),
+        .header = PICK(r, values),
+        .user = PICK(r, users),
+        .ip = PICK(r, ips),
+        .key = random_one_in(r, 2) ? "k" : "",
+        .depth = (int)random_in(r, -1, DEPTH + 1),
+    };
+    if (request.depth == 0)
+        strcpy(request.path, "/");
+    for (int i = 0; i < request.depth; i++) {
+        request.segment[i] = PICK(r, segments);
+        strcat(request.path, random_one_in(r, 9) ? "/./" : "/");
+        strcat(request.path, request.segment[i]);
+    }
+    return request;
+}
+
+static bool digits(const char *s)
+{
+    return s[strspn(s, "0123456789")] == '\0';
+}
+
+static bool model_path_matches(const struct model_path *path, const struct model_request *request)
+{
+    if (request->depth < path->depth || (request->depth > path->depth && !path->rest))
+        return false;
+    for (int i = 0; i < path->depth; i++) {
+        const char *part = path->part[i], *segment = request->segment[i];
+        if (part[0] == '#' ? !digits(segment) : part[0] != '{' && strcmp(part, segment) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Regexes are the one thing that the model takes from the code. */
+static bool model_regex_matches(const char *pattern, const struct model_request *request)
+{
+    char path[100] = "", error[200];
+    for (int i = 0; i < request->depth; i++)
+        sprintf(path + strlen(path), "/%s", request->segment[i]);
+    struct regex *regex = NULL;
+    assert_int_equal(regex_new(&regex, weir_str(pattern), false, error, sizeof error), 0);
+    bool matches = request->depth >= 0 && regex_match(regex, weir_str(path[0] ? path : "/")) == REGEX_YES;
+    regex_free(regex);
+    return matches;
+}
+
+static bool model_has(const char *attribute, const struct model_request *request)
+{
+    const struct {
+        const char *name;
+        bool has;
+    } all[] = {
+        { "", true },
+        { "user", request->user[0] },
+        { "ip", request->ip[0] },
+        { "key", request->key[0] },
+        { "host", request->host[0] },
+        { "'header:x-a'", request->header[0] },
+        { "route", request->depth >= 0 },
+        { "event", request->event[0] },
+        { "method", request->method[0] },
+    };
+    size_t i = 0;
+    while (strcmp(all[i].name, attribute) != 0)
+        i++;
+    return all[i].has;
+}
+
+static bool model_applies(const struct model_rule *rule, const struct model_request *request)
+{
+    if (rule->off || rule->expired || !model_has(rule->by, request))
+        return false;
+    if ((rule->event[0] && strcmp(rule->event, request->event) != 0) ||
+        (rule->host[0] && strcmp(rule->host, request->host) != 0) ||
+        (rule->method[0] && strcmp(rule->method, request->method) != 0) ||
+        (rule->header[0] && strcmp(rule->header, request->header) != 0))
+        return false;
+    if (rule->user[0] && strcmp(rule->user, request->user) == 0)
+        return false;
+    size_t same = rule->network[0] == '2' ? 9 : rule->network[0] == 0 ? 0 : rule->network[2] == '0' ? 2 : 4;
+    if (same > 0 && strncmp(rule->network, request->ip, same) == 0)
+        return false;
+    bool some = rule->path_count == 0;
+    for (int i = 0; i < rule->path_count; i++)
+        some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, request)
+                                            : model_path_matches(&rule->path[i], request));
+    return some;
+}
+
+static struct weir_request real_request(const struct model_request *model, struct weir_header *header)
+{
+    *header = (struct weir_header){ WEIR_STR("x-a"), weir_str(model->header) };
+    return (struct weir_request){
+        .event = weir_str(model->event),
+        .host = weir_str(model->host),
+        .method = weir_str(model->method),
+        .ip = weir_str(model->ip),
+        .key = weir_str(model->key),
+        .path = weir_str(model->path),
+        .headers = header,
+        .header_count = 1,
+    };
+}
+
+/* Compares the match with the explanation of every rule; returns how many apply. */
+static size_t compare(const struct ruleset *ruleset, const struct weir_request *request, sv user, uint32_t *found,
+                      size_t cap, const char *where)
+{
+    struct facts facts, again;
+    facts_init(&facts, ruleset, request, user);
+    facts_init(&again, ruleset, request, user);
+    size_t count = ruleset_match(ruleset, &facts, now_us, found, cap), at = 0;
+    assert_true(count <= cap);
+    for (size_t i = 0; i < ruleset_rules(ruleset)->rule_count; i++) {
+        sv detail;
+        bool explained = ruleset_explain(ruleset, i, &again, now_us, &detail) == MATCH_YES;
+        bool matched = at < count && found[at] == i;
+        at += matched;
+        if (explained != matched)
+            fail_msg("%s: rule %zu: explained %d, matched %d", where, i, explained, matched);
+    }
+    assert_int_equal(at, count);
+    return count;
+}
+
+static void check_round(struct random *r, int round, size_t *applied)
+{
+    struct model_rule rules[RULES];
+    int count = (int)random_in(r, 0, RULES);
+    struct buf yaml;
+    buf_init(&yaml, 1 << 20);
+    buf_printf(&yaml, "rules:%s\n", count == 0 ? " []" : "");
+    for (int i = 0; i < count; i++) {
+        rules[i] = random_rule(r);
+        write_rule(&yaml, &rules[i], i);
+    }
+    struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
+    buf_done(&yaml);
+    for (int ask = 0; ask < 60; ask++) {
+        struct model_request model = random_request(r);
+        struct weir_header header;
+        struct weir_request request = real_request(&model, &header);
+        char where[300];
+        snprintf(where, sizeof where, "seed %llu, round %d, ask %d: %s", (unsigned long long)random_seed(), round, ask,
+                 model.path);
+        uint32_t found[RULES];
+        size_t n = compare(ruleset, &request, weir_str(model.user), found, RULES, where), at = 0;
+        *applied += n;
+        for (int i = 0; i < count; i++) {
+            bool matched = at < n && found[at] == (uint32_t)i;
+            at += matched;
+            if (model_applies(&rules[i], &model) != matched)
+                fail_msg("%s: rule %d: matched %d, against the model", where, i, matched);
+        }
+    }
+    ruleset_free(ruleset);
+}
+
+static void test_against_model(void **state)
+{
+    (void)state;
+    struct random r = { random_seed() };
+    size_t applied = 0;
+    for (int round = 0; round < 1500; round++)
+        check_round(&r, round, &applied);
+    assert_true(applied > 1000);
+}
+
+/* Every mixture of literal, `#` and `{name}` over six segments: more lists than a request merges. */
+static void test_every_branch(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "1", "#", "{x}", "2" };
+    struct buf yaml;
+    buf_init(&yaml, 1 << 22);
+    buf_printf(&yaml, "rules:\n");
+    for (int i = 0; i < 4096; i++) {
+        buf_printf(&yaml, "- { id: r%d, limits: [1 per 1s], match: { path: '", i);
+        for (int k = 0; k < 6; k++)
+            buf_printf(&yaml, "/%s", kinds[i >> (2 * k) & 3]);
+        buf_printf(&yaml, "%s' } }\n", i % 7 == 0 ? "/*" : "");
+    }
+    struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
+    buf_done(&yaml);
+    static uint32_t found[4096];
+    struct weir_request request = { .path = WEIR_STR("/1/1/1/1/1/1") };
+    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "all ones"), 729);
+    request.path = WEIR_STR("/2/2/2/2/2/x");
+    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "few"), 243);
+    request.path = WEIR_STR("/x/y/x/y/x/y");
+    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "one"), 1);
+    request.path = WEIR_STR("/1/1/1/1/1");
+    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "none"), 0);
+    ruleset_free(ruleset);
+}
+
+/* Templates and paths deeper than the tree. */
+static void test_deep(void **state)
+{
+    (void)state;
+    struct buf yaml, path;
+    buf_init(&yaml, 1 << 20);
+    buf_init(&path, 1 << 20);
+    buf_printf(&yaml, "rules:\n");
+    for (int depth = 60; depth < 70; depth++)
+        for (int kind = 0; kind < 4; kind++) {
+            buf_printf(&yaml, "- { id: r%d-%d, limits: [1 per 1s], match: { path: '", depth, kind);
+            for (int i = 0; i < depth; i++)
+                buf_printf(&yaml, "/%s", kind == 1 ? "{x}" : "1");
+            buf_printf(&yaml, "%s' } }\n", kind == 2 ? "/*" : kind == 3 ? "/#" : "");
+        }
+    struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
+    uint32_t found[100];
+    for (int depth = 0; depth < 4000; depth += depth < 80 ? 1 : 999) {
+        buf_clear(&path);
+        for (int i = 0; i < depth; i++)
+            buf_printf(&path, "/1");
+        struct weir_request request = { .path = buf_sv(&path) };
+        size_t n = compare(ruleset, &request, request.user, found, 100, "deep");
+        assert_int_equal(n > 0, depth >= 60);
+    }
+    ruleset_free(ruleset);
+    buf_done(&yaml);
+    buf_done(&path);
+}
+
+/* Many rules of each kind: each request finds its own. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { MANY = 3000 };
+    struct buf yaml;
+    buf_init(&yaml, 8 << 20);
+    buf_printf(&yaml, "rules:\n");
+    for (int i = 0; i < MANY; i++) {
+        buf_printf(&yaml, "- { id: t%d, limits: [1 per 1s], match: { path: '/service%d/{x}/item/#' } }\n", i, i);
+        buf_printf(&yaml, "- { id: e%d, limits: [1 per 1s], match: { event: event%d } }\n", i, i);
+        buf_printf(&yaml, "- { id: h%d, limits: [1 per 1s], match: { host: host%d, path: '/*' } }\n", i, i);
+        buf_printf(&yaml, "- { id: p%d, limits: [1 per 1s], match: { event: shared, path: '/shared/%d' } }\n", i, i);
+    }
+    struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
+    buf_done(&yaml);
+    for (uint32_t i = 0; i < MANY; i += 7) {
+        char texts[4][50];
+        snprintf(texts[0], 50, "/service%u/abc/item/%u", i, i);
+        snprintf(texts[1], 50, "event%u", i);
+        snprintf(texts[2], 50, "host%u", i);
+        snprintf(texts[3], 50, "/shared/%u", i);
+        struct weir_request requests[] = {
+            { .path = weir_str(texts[0]) },
+            { .event = weir_str(texts[1]) },
+            { .host = weir_str(texts[2]), .path = WEIR_STR("/") },
+            { .event = WEIR_STR("shared"), .path = weir_str(texts[3]) },
+        };
+        for (uint32_t k = 0; k < 4; k++) {
+            struct facts facts;
+            uint32_t found[2];
+            facts_init(&facts, ruleset, &requests[k], requests[k].user);
+            assert_int_equal(ruleset_match(ruleset, &facts, now_us, found, 2), 1);
+            assert_int_equal(found[0], 4 * i + k);
+        }
+    }
+    ruleset_free(ruleset);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_model),
+        cmocka_unit_test(test_every_branch),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_many),
+    };
+    return cmocka_run_group_tests_name("random", tests, NULL, NULL);
+}
