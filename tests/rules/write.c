@@ -1,0 +1,455 @@
+/* What is written reads back the same: over rules made at random, with texts made to hurt. */
+#include "../limit/random.h"
+#include "base/utf8.h"
+#include "equal.h"
+#include "helpers.h"
+
+enum { SETS = 400 };
+
+/* ---- random parts, straight into the model ---- */
+
+struct maker {
+    struct random random;
+    struct rules *rules;
+};
+
+static size_t below(struct maker *m, size_t count)
+{
+    return (size_t)random_in(&m->random, 0, (int64_t)count - 1);
+}
+
+static bool maybe(struct maker *m)
+{
+    return random_one_in(&m->random, 2);
+}
+
+static sv keep(struct maker *m, sv text)
+{
+    sv copy = arena_copy(&m->rules->arena, text);
+    assert_non_null(copy.ptr);
+    return copy;
+}
+
+static void *keep_array(struct maker *m, size_t size)
+{
+    void *array = arena_alloc(&m->rules->arena, size);
+    assert_non_null(array);
+    return array;
+}
+
+static sv pick(struct maker *m, const char *const *from, size_t count)
+{
+    return keep(m, weir_str(from[below(m, count)]));
+}
+#define PICK(m, list) pick((m), (list), sizeof(list) / sizeof *(list))
+
+/* Any text without NUL, of 1 to 200 bytes. */
+static sv any_text(struct maker *m, bool header_value)
+{
+    static const char *const hard[] = {
+        "true",
+        "no",
+        "~",
+        "null",
+        "- a",
+        "a: b",
+        "a #b",
+        "#",
+        "&a",
+        "*a",
+        "!x",
+        "%",
+        "@",
+        "`",
+        "'",
+        "\"",
+        "\\",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        "?",
+        "|",
+        ">",
+        "0x10",
+        "1e3",
+        "1.5",
+        "ü",
+        "😀",
+        "\xe2\x80\xa8",
+        "\xc2\x85",
+        "\xef\xbb\xbf",
+        "\xef\xbf\xbf",
+        "\x7f",
+        "---",
+        "...",
+        "=",
+        "<<",
+        "2027-01-01",
+        "off",
+        "y",
+        "N",
+        ":",
+        "a:",
+        "::1",
+        "/",
+        "$",
+        "\xc2\xa0",
+    };
+    static const char *const controls[] = { "\n", "\r", "\t", "\x01", "\x1b", " ", "\n\n", "\r\n", "  ", "\n " };
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    size_t parts = (size_t)random_scaled(&m->random, 12);
+    for (size_t i = 0; i < parts; i++) {
+        if (!header_value && random_one_in(&m->random, 4))
+            buf_add(&text, weir_str(controls[below(m, sizeof controls / sizeof *controls)]));
+        else if (maybe(m))
+            buf_add(&text, weir_str(hard[below(m, sizeof hard / sizeof *hard)]));
+        else
+            buf_char(&text, (char)random_in(&m->random, '!', '~'));
+    }
+    /* DEL may not stand in a header. */
+    for (size_t i = 0; header_value && i < text.len; i++)
+        if (text.ptr[i] == 0x7f)
+            text.ptr[i] = 'x';
+    sv kept = keep(m, buf_sv(&text));
+    buf_done(&text);
+    return kept.len > 0 && !sv_blank(kept) ? kept : keep(m, SV("x"));
+}
+
+static sv any_id(struct maker *m, size_t index)
+{
+    static const char *const words[] = { "login", "true", "a b", "ü", "x: y", "#", "'", "\"", "\\", "- a", "😀", "12" };
+    char text[100];
+    int n = snprintf(text, sizeof text, "%s%zu", words[below(m, sizeof words / sizeof *words)], index);
+    return keep(m, sv_of(text, (size_t)n));
+}
+
+static struct cidr any_cidr(struct maker *m)
+{
+    static const char *const from[] = { "10.0.0.0/8",     "0.0.0.0/0", "1.2.3.4",       "255.255.255.255/31",
+                                        "::/0",           "::1",       "fd00::/8",      "::ffff:0:0/90",
+                                        "2001:db8::/127", "fe80::/10", "192.168.0.0/16" };
+    struct cidr cidr;
+    assert_true(cidr_parse(weir_str(from[below(m, sizeof from / sizeof *from)]), &cidr));
+    return cidr;
+}
+
+static struct cidr *any_cidrs(struct maker *m, size_t *ret_count)
+{
+    *ret_count = maybe(m) ? below(m, 5) : 0;
+    struct cidr *list = keep_array(m, *ret_count * sizeof *list);
+    for (size_t i = 0; i < *ret_count; i++)
+        list[i] = any_cidr(m);
+    return list;
+}
+
+static struct rule_header *any_headers(struct maker *m, bool lower, size_t *ret_count)
+{
+    *ret_count = maybe(m) ? below(m, 4) : 0;
+    struct rule_header *list = keep_array(m, *ret_count * sizeof *list);
+    for (size_t i = 0; i < *ret_count; i++) {
+        char name[20];
+        int n = snprintf(name, sizeof name, lower ? "%cx-%zu" : "%cX-%zu", "a!#'*~"[below(m, 6)], i);
+        list[i] = (struct rule_header){ keep(m, sv_of(name, (size_t)n)), any_text(m, true) };
+    }
+    return list;
+}
+
+static struct rule_except any_except(struct maker *m)
+{
+    struct rule_except e = { 0 };
+    e.ips = any_cidrs(m, &e.ip_count);
+    e.user_count = maybe(m) ? below(m, 5) : 0;
+    e.users = keep_array(m, e.user_count * sizeof *e.users);
+    for (size_t i = 0; i < e.user_count; i++)
+        e.users[i] = any_text(m, false);
+    return e;
+}
+
+static struct rule_reject any_reject(struct maker *m)
+{
+    static const char *const types[] = { "text/plain", "application/json; charset=\"utf-8\"", "a/b" };
+    struct rule_reject reject = { 0 };
+    reject.status = maybe(m) ? (uint16_t)random_in(&m->random, 400, 599) : 0;
+    reject.has_body = maybe(m);
+    if (reject.has_body && maybe(m))
+        reject.body = any_text(m, false);
+    if (maybe(m))
+        reject.content_type = PICK(m, types);
+    reject.headers = any_headers(m, false, &reject.header_count);
+    return reject;
+}
+
+static struct rule_match any_match(struct maker *m)
+{
+    static const char *const methods[] = { "GET", "POST", "M-SEARCH", "X!#" };
+    static const char *const hosts[] = { "example.com", "[fd00::1]", "10.0.0.1", "no", "true" };
+    static const char *const templates[] = { "/",      "/a/#/{name}/*", "/a b/%2F%25%00", "/*",    "/ü",
+                                             "/\"\\'", "/\xff\n\t",     "/%23%7B",        "/true", "/a:b,c",
+                                             "/A",     "/\x7f\xc2\x85", "/- a: b" };
+    static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
+    struct rule_match match = { 0 };
+    if (maybe(m))
+        match.event = any_text(m, false);
+    match.method_count = maybe(m) ? below(m, 4) : 0;
+    match.methods = keep_array(m, match.method_count * sizeof *match.methods);
+    for (size_t i = 0; i < match.method_count; i++)
+        match.methods[i] = PICK(m, methods);
+    if (maybe(m))
+        match.host = PICK(m, hosts);
+    match.path_count = maybe(m) ? below(m, 4) : 0;
+    match.paths = keep_array(m, match.path_count * sizeof *match.paths);
+    for (size_t i = 0; i < match.path_count; i++) {
+        match.paths[i].is_regex = maybe(m);
+        match.paths[i].text = match.paths[i].is_regex ? PICK(m, regexes) : PICK(m, templates);
+    }
+    match.headers = any_headers(m, true, &match.header_count);
+    return match;
+}
+
+static const struct zone *any_zone(struct maker *m)
+{
+    /* Zones are shared within a set, so they come from a set that was read. */
+    size_t count = 0;
+    for (const struct zone *zone = m->rules->zones; zone; zone = zone->next)
+        count++;
+    size_t index = below(m, count);
+    const struct zone *zone = m->rules->zones;
+    while (index-- > 0)
+        zone = zone->next;
+    return zone;
+}
+
+static struct rule_limit any_limit(struct maker *m, size_t index)
+{
+    static const int64_t units[] = { US_PER_MS, US_PER_S, 60 * US_PER_S, 3600 * US_PER_S, 86400 * US_PER_S };
+    struct rule_limit l = { .algorithm = (enum limit_algorithm)below(m, 4),
+                            .max = (uint32_t)random_u64(&m->random),
+                            .named = true };
+    if (maybe(m))
+        l.max = (uint32_t)below(m, 20);
+    static const char *const words[] = { "day", "a b", "true", "{x}", "'", "#", "5", ": ", "token_bucket-" };
+    char name[WEIR_NAME_MAX];
+    int n = snprintf(name, sizeof name, "%s%zu", words[below(m, sizeof words / sizeof *words)], index);
+    l.name = keep(m, sv_of(name, (size_t)n));
+    if (l.algorithm == LIMIT_CALENDAR) {
+        l.unit = (enum calendar_unit)below(m, CALENDAR_UNITS);
+        l.week_start = l.unit == CALENDAR_WEEK ? (int)below(m, 7) : MONDAY;
+        l.zone = any_zone(m);
+    } else {
+        int64_t unit = units[below(m, 5)];
+        l.per_us = unit * random_scaled(&m->random, LIMIT_PER_MAX_US / unit);
+    }
+    if (l.algorithm == LIMIT_TOKEN_BUCKET)
+        l.burst = maybe(m) ? l.max : (uint32_t)random_scaled(&m->random, UINT32_MAX);
+    return l;
+}
+
+/* Some limits get the names that a reader would give them. */
+static void unname(struct maker *m, struct rule *rule)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        struct rule_limit *l = &rule->limits[i];
+        const char *name = l->algorithm == LIMIT_CALENDAR ? calendar_unit_name(l->unit) : algorithm_name(l->algorithm);
+        bool taken = false;
+        for (size_t j = 0; j < rule->limit_count; j++)
+            taken = taken || sv_eq(rule->limits[j].name, weir_str(name));
+        if (taken || maybe(m))
+            continue;
+        l->named = false;
+        l->name = keep(m, weir_str(name));
+    }
+}
+
+static void any_by(struct maker *m, struct rule *rule)
+{
+    enum attribute first = (enum attribute)below(m, ATTR_HEADER);
+    rule->by_count = below(m, 4);
+    rule->by = keep_array(m, rule->by_count * sizeof *rule->by);
+    for (size_t i = 0; i < rule->by_count; i++) {
+        unsigned attribute = (unsigned)first + (unsigned)i;
+        if (attribute < ATTR_HEADER) {
+            rule->by[i].attribute = (enum attribute)attribute;
+        } else {
+            char name[20];
+            int n = snprintf(name, sizeof name, "x-%c%u", "a!#'*~"[below(m, 6)], attribute);
+            rule->by[i] = (struct rule_by){ ATTR_HEADER, keep(m, sv_of(name, (size_t)n)) };
+        }
+    }
+}
+
+static struct rule any_rule(struct maker *m, size_t index)
+{
+    struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
+    if (maybe(m))
+        rule.expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * (maybe(m) ? US_PER_S : 1000003);
+    if (rule.expires_us >= INT64_C(253402300800) * US_PER_S)
+        rule.expires_us = RULE_NEVER_EXPIRES;
+    rule.match = any_match(m);
+    any_by(m, &rule);
+    rule.limit_count = 1 + below(m, 4);
+    rule.limits = keep_array(m, rule.limit_count * sizeof *rule.limits);
+    for (size_t i = 0; i < rule.limit_count; i++)
+        rule.limits[i] = any_limit(m, i);
+    unname(m, &rule);
+    rule.except = any_except(m);
+    rule.reject = any_reject(m);
+    return rule;
+}
+
+static void any_settings(struct maker *m, struct settings *s)
+{
+    static const char *const ids[] = { "[0-9]+", "\\w{3}", "a|b", "true" };
+    static const char *const prefixes[] = { "/api", "/a b/c", "/%2F%23", "/\xfe", "/ü" };
+    if (maybe(m)) {
+        s->id_count = 1 + below(m, 3);
+        s->ids = keep_array(m, s->id_count * sizeof *s->ids);
+        for (size_t i = 0; i < s->id_count; i++)
+            s->ids[i] = PICK(m, ids);
+    }
+    s->ignore_case = maybe(m);
+    s->strip_prefix_count = below(m, 3);
+    s->strip_prefixes = keep_array(m, s->strip_prefix_count * sizeof *s->strip_prefixes);
+    for (size_t i = 0; i < s->strip_prefix_count; i++)
+        s->strip_prefixes[i] = PICK(m, prefixes);
+    s->trusted_proxies = any_cidrs(m, &s->trusted_proxy_count);
+    s->ipv6_prefix = maybe(m) ? 64 : (unsigned)random_in(&m->random, 1, 128);
+    s->except = any_except(m);
+    s->reject = any_reject(m);
+}
+
+/* A set at random, in the arena of one that was read for its zones. */
+static struct reading any_set(uint64_t seed)
+{
+    struct reading r =
+        good_reading("rules: [ { id: z, limits: [ 1 per day, { name: a, calendar: day, max: 1, tz: Asia/Shanghai }, { "
+                     "name: b, calendar: day, max: 1, tz: Etc/GMT+5 }, { name: c, calendar: day, max: 1, tz: "
+                     "America/Argentina/Buenos_Aires } ] } ]");
+    struct maker m = { { seed }, r.rules };
+    any_settings(&m, &r.rules->settings);
+    r.rules->rule_count = below(&m, 6);
+    r.rules->rules = keep_array(&m, r.rules->rule_count * sizeof *r.rules->rules);
+    for (size_t i = 0; i < r.rules->rule_count; i++)
+        r.rules->rules[i] = any_rule(&m, i);
+    return r;
+}
+
+static void random_sets_read_back_the_same(void **state)
+{
+    (void)state;
+    uint64_t first = random_seed();
+    for (uint64_t seed = first; seed < first + SETS; seed++) {
+        struct reading made = any_set(seed);
+        struct buf text, again;
+        buf_init(&text, 1 << 20);
+        buf_init(&again, 1 << 20);
+        rules_write(made.rules, &text);
+        assert_false(text.failed);
+        assert_true(utf8_valid(buf_sv(&text)));
+        struct reading back = reading_of(buf_sv(&text));
+        bool same = back.report.error_count == 0 && rules_equal(made.rules, back.rules);
+        rules_write(back.rules, &again);
+        same = same && sv_eq(buf_sv(&text), buf_sv(&again));
+        if (!same)
+            print_error("TEST_SEED=%llu\n%s\n%s\n%s\n", (unsigned long long)seed, text.ptr, back.text.ptr, again.ptr);
+        assert_true(same);
+        reading_done(&back);
+        reading_done(&made);
+        buf_done(&text);
+        buf_done(&again);
+    }
+}
+
+/* ---- how it looks ---- */
+
+static void written_rules_are_plain_to_read(void **state)
+{
+    (void)state;
+    struct reading r =
+        good_reading("rules:\n"
+                     "- { id: a, limits: [10 per 60s, 5 per 1m burst 20, 100 per day, { algorithm: fixed_window, max: "
+                     "1, per: 1s } ], mode: off, by: [user, 'header:X'] }\n"
+                     "- { id: 'yes', match: { path: [/a/b, '/a/#', { regex: 'x' }], method: get, header: { A: b } }, "
+                     "limits: { calendar: week, max: 1, week_start: sunday, tz: Asia/Tokyo }, expires: 0 }\n"
+                     "settings: { ipv6_prefix: 48, strip_prefixes: [/x, /y], except: { ip: ['::1', 10.0.0.1] } }\n");
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    rules_write(r.rules, &text);
+    assert_string_equal(text.ptr, "settings:\n"
+                                  "  strip_prefixes: [/x, /y]\n"
+                                  "  ipv6_prefix: 48\n"
+                                  "  except:\n"
+                                  "    ip: [\"::1\", 10.0.0.1]\n"
+                                  "rules:\n"
+                                  "  - id: a\n"
+                                  "    by: [user, \"header:x\"]\n"
+                                  "    limits:\n"
+                                  "      - \"10 per 1m\"\n"
+                                  "      - \"5 per 1m burst 20\"\n"
+                                  "      - \"100 per day\"\n"
+                                  "      - {algorithm: fixed_window, max: 1, per: 1s}\n"
+                                  "    mode: \"off\"\n"
+                                  "  - id: \"yes\"\n"
+                                  "    match:\n"
+                                  "      method: [GET]\n"
+                                  "      path:\n"
+                                  "        - /a/b\n"
+                                  "        - \"/a/#\"\n"
+                                  "        - {regex: \"x\"}\n"
+                                  "      header: {a: b}\n"
+                                  "    limits:\n"
+                                  "      - {calendar: week, max: 1, tz: Asia/Tokyo, week_start: sunday}\n"
+                                  "    expires: 1970-01-01T00:00:00Z\n");
+    buf_done(&text);
+    reading_done(&r);
+    r = good_reading("");
+    buf_init(&text, 100);
+    rules_write(r.rules, &text);
+    assert_string_equal(text.ptr, "rules: []\n");
+    buf_done(&text);
+    reading_done(&r);
+}
+
+static void a_full_buffer_is_noticed(void **state)
+{
+    (void)state;
+    struct reading r = any_set(1);
+    struct buf text;
+    buf_init(&text, 20);
+    rules_write(r.rules, &text);
+    assert_true(text.failed);
+    buf_done(&text);
+    reading_done(&r);
+}
+
+static void words_of_the_model(void **state)
+{
+    (void)state;
+    assert_string_equal(attribute_name(ATTR_METHOD), "method");
+    assert_string_equal(attribute_name(ATTR_ROUTE), "route");
+    assert_string_equal(attribute_name(ATTR_HEADER), "header");
+    assert_string_equal(algorithm_name(LIMIT_TOKEN_BUCKET), "token_bucket");
+    assert_string_equal(algorithm_name(LIMIT_CALENDAR), "calendar");
+    assert_string_equal(calendar_unit_name(CALENDAR_MINUTE), "minute");
+    assert_string_equal(calendar_unit_name(CALENDAR_YEAR), "year");
+    assert_string_equal(rule_mode_name(MODE_OFF), "off");
+}
+
+static void destructors_take_null(void **state)
+{
+    (void)state;
+    rules_free(NULL);
+    rules_report_done(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_sets_read_back_the_same), cmocka_unit_test(written_rules_are_plain_to_read),
+        cmocka_unit_test(a_full_buffer_is_noticed),       cmocka_unit_test(words_of_the_model),
+        cmocka_unit_test(destructors_take_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
