@@ -39,12 +39,14 @@ def report(test):
         found = [("", "skip")]
     elif result not in ("OK", "EXPECTEDFAIL", "SKIP") and not any(state == "not ok" for _, state in found):
         found.append((f"ended with {result}, return code {test.get('returncode')}", "not ok"))
+    explained = False
     for case, state in found:
         title = f"{name}: {case}" if case else name
         print(f"ok - {title} # SKIP" if state == "skip" else f"{state} - {title}")
-    if any(state == "not ok" for _, state in found):
-        comment("command: " + " ".join(test.get("command", [])))
-        comment(test.get("stdout", "") + test.get("stderr", ""))
+        if state == "not ok" and not explained:
+            comment("command: " + " ".join(test.get("command", [])))
+            comment(test.get("stdout", "") + test.get("stderr", ""))
+            explained = True
 
 
 def main():
