@@ -121,14 +121,21 @@ static void draw_row(const struct chart *c, unsigned row, struct buf *out)
         count_text_short(c->max / 2, label);
     buf_printf(out, "%*s %s ", GUTTER - 3, label, c->term->unicode ? (label[0] ? "┤" : "│") : "|");
     size_t gap = c->bar_width > 2 ? 1 : 0;
+    const char *color = "";
     for (size_t i = 0; i < c->columns.count; i++) {
         struct glyph glyph = glyph_of(c->term, c->bars[i], row);
-        buf_add(out, weir_str(glyph.color));
+        const char *wanted = glyph.text[0] == ' ' ? "" : glyph.color;
+        if (strcmp(wanted, color) != 0)
+            buf_printf(out, "%s%s", color[0] ? term_plain(c->term) : "", wanted);
+        color = wanted;
         for (size_t k = gap; k < c->bar_width; k++)
             buf_add(out, weir_str(glyph.text));
-        buf_add(out, weir_str(glyph.color[0] ? term_plain(c->term) : ""));
+        if (gap && color[0])
+            buf_add(out, weir_str(term_plain(c->term)));
+        color = gap ? "" : color;
         buf_add(out, weir_str(gap ? " " : ""));
     }
+    buf_add(out, weir_str(color[0] ? term_plain(c->term) : ""));
     while (out->len > 0 && out->ptr[out->len - 1] == ' ')
         out->ptr[--out->len] = '\0';
     buf_char(out, '\n');

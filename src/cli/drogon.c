@@ -191,9 +191,10 @@ static void note_unknown(struct hodor *h, const struct node *map, const char *wh
         size_t i = 0;
         while (known[i] && !is_text(item->key, weir_str(known[i])))
             i++;
-        if (!known[i] && item->key->kind == NODE_SCALAR)
-            buf_printf(&h->notes, "line %d: %s has no field \"%.*s\" that Hodor reads; it was left out\n", item->key->line,
-                       where, (int)(item->key->text.len < 100 ? item->key->text.len : 100), item->key->text.ptr);
+        sv name = item->key->kind == NODE_SCALAR ? item->key->text : SV("?");
+        if (!known[i])
+            buf_printf(&h->notes, "line %d: \"%.*s\" in %s is no field that Drogon reads, and was left out\n",
+                       item->key->line, (int)(name.len < 100 ? name.len : 100), name.ptr, where);
     }
 }
 
@@ -264,7 +265,7 @@ static void read_hodor(struct hodor *h, const struct node *config)
     read_string(h, config, "rejection_message", &h->rejection_message);
     h->trust_ips = read_networks(h, config, "trust_ips");
     read_subs(h, config);
-    note_unknown(h, config, "the configuration of Hodor", known);
+    note_unknown(h, config, "the configuration", known);
 }
 
 static void read_resolver(struct hodor *h, const struct node *config)

@@ -76,7 +76,8 @@ static void print_client(struct page *p, struct facts *facts)
     buf_printf(&p->out, "  %-8s %s", "client", address);
     if (!sv_eq(weir_str(address), facts_ip_text(facts)))
         buf_printf(&p->out, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
-    buf_add(&p->out, weir_str(p->request->ip.len == 0 ? ", found from its peer\n" : "\n"));
+    bool forwarded = p->request->ip.len == 0 && !sv_eq(weir_str(address), p->request->peer);
+    buf_add(&p->out, weir_str(forwarded ? ", from X-Forwarded-For\n" : "\n"));
 }
 
 static void print_request(struct facts *facts, void *data)
@@ -105,16 +106,16 @@ static void print_request(struct facts *facts, void *data)
     bold(p, "rules\n");
 }
 
-/* "the method is GET, not POST or PUT". */
+/* "the method must be POST or PUT, and is GET". */
 static void print_mismatch(struct page *p, const char *what, sv is, const sv *wanted, size_t count)
 {
-    buf_printf(&p->out, "the %s is ", what);
-    add(p, is.len ? is : SV("not given"));
-    buf_add(&p->out, SV(", not "));
+    buf_printf(&p->out, "the %s must be ", what);
     for (size_t i = 0; i < count; i++) {
         buf_add(&p->out, weir_str(i == 0 ? "" : i + 1 == count ? " or " : ", "));
         add(p, wanted[i]);
     }
+    buf_add(&p->out, SV(", and is "));
+    add(p, is.len ? is : SV("not given"));
 }
 
 static void print_paths(struct page *p, const struct rule_match *match)
@@ -202,14 +203,29 @@ static void print_subject(struct page *p, const struct explained_rule *e)
     buf_char(&p->out, '\n');
 }
 
+static void print_room(struct page *p, const struct explained_limit *l)
+{
+    char span[SPAN_TEXT_MAX];
+    if (l->fits)
+        return;
+    buf_printf(&p->out, "; %s", term_red(&p->term));
+    if (l->report.retry_after_us >= 0) {
+        span_text(l->report.retry_after_us, span);
+        buf_printf(&p->out, "no room for %u before %s", p->request->cost, span);
+    } else {
+        buf_printf(&p->out, "never room for %u", p->request->cost);
+    }
+    buf_add(&p->out, weir_str(term_plain(&p->term)));
+}
+
 static void print_limit(struct page *p, const struct explained_limit *l)
 {
     char span[SPAN_TEXT_MAX], end[WHEN_TEXT_MAX];
-    buf_add(&p->out, SV("      "));
+    buf_add(&p->out, SV("      limit "));
     add(p, l->spec->name);
     buf_add(&p->out, SV(": "));
     rule_limit_text(l->spec, &p->out);
-    buf_printf(&p->out, "; %u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
+    buf_printf(&p->out, "\n        %u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
     if (l->report.reset_us > 0) {
         span_text(l->report.reset_us, span);
         buf_printf(&p->out, ", as if unused in %s", span);
@@ -218,13 +234,7 @@ static void print_limit(struct page *p, const struct explained_limit *l)
         when_text(l->window.end_us, end);
         buf_printf(&p->out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
     }
-    if (!l->fits && l->report.retry_after_us >= 0) {
-        span_text(l->report.retry_after_us, span);
-        buf_printf(&p->out, "; %sno room for %u, room in %s%s", term_red(&p->term), p->request->cost, span,
-                   term_plain(&p->term));
-    } else if (!l->fits) {
-        buf_printf(&p->out, "; %snever room for %u%s", term_red(&p->term), p->request->cost, term_plain(&p->term));
-    }
+    print_room(p, l);
     buf_char(&p->out, '\n');
 }
 

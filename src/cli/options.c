@@ -19,27 +19,32 @@ int options_error(const struct command *command, const char *format, ...)
     return EXIT_BAD;
 }
 
+/* Blanks at the start of a line of `text` indent that line and what is left of it. */
 void options_wrap(const char *text, size_t indent, FILE *out)
 {
-    size_t column = indent;
-    for (const char *p = text; *p;) {
-        if (*p == '\n') {
-            fprintf(out, "\n%*s", *++p && *p != '\n' ? (int)indent : 0, "");
-            column = indent;
-            continue;
+    size_t column = indent, margin = indent;
+    for (bool fresh = true; *text; fresh = false) {
+        if (*text == '\n') {
+            fputc('\n', out);
+            text++;
+            margin = indent + strspn(text, " ");
+            text += margin - indent;
+            column = margin;
+            fprintf(out, "%*s", *text && *text != '\n' ? (int)margin : 0, "");
+            fresh = true;
         }
-        size_t word = strcspn(p, " \n");
-        if (column > indent && column + 1 + word > HELP_COLUMNS) {
-            fprintf(out, "\n%*s", (int)indent, "");
-            column = indent;
-        } else if (column > indent) {
+        size_t word = strcspn(text, " \n");
+        if (!fresh && column + 1 + word > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", (int)margin, "");
+            column = margin;
+        } else if (!fresh) {
             fputc(' ', out);
             column++;
         }
-        fwrite(p, 1, word, out);
+        fwrite(text, 1, word, out);
         column += word;
-        p += word;
-        p += *p == ' ';
+        text += word;
+        text += *text == ' ';
     }
     fputc('\n', out);
 }

@@ -106,7 +106,7 @@ bool simulation_json(const struct simulation_result *result, struct buf *out)
         buf_add(out, weir_str(i ? "," : ""));
         add_rule(&p, (uint32_t)i, &next);
     }
-    buf_printf(out, "],\"cells\":{\"used\":%llu", (unsigned long long)result->status.cells);
+    buf_printf(out, "],\"cells\":{\"count\":%llu", (unsigned long long)result->status.cells);
     add_number(out, "drops", result->status.drops);
     add_number(out, "drops_at_limit", result->status.drops_at_limit);
     buf_add(out, SV("}}\n"));

@@ -20,7 +20,7 @@ struct page {
     struct buf *out;
     uint32_t *rules; /* the most refusing first */
     uint32_t *subjects;
-    size_t id_columns;
+    size_t id_columns, count_columns; /* of the table of rules */
 };
 
 static void add_padded(struct buf *out, const struct term *term, sv text, size_t columns)
@@ -47,29 +47,48 @@ static void add_share(struct buf *out, uint64_t n, uint64_t of)
 {
     double part = percent(n, of);
     if (n == 0)
-        buf_add(out, SV("       "));
+        buf_add(out, SV("        "));
     else if (part < 0.1)
-        buf_add(out, SV(" <0.1 %"));
+        buf_add(out, SV("  <0.1 %"));
     else
-        buf_printf(out, "%5.1f %%", part);
+        buf_printf(out, " %5.1f %%", part);
 }
 
-static void print_head(const struct page *p)
+/* In the unit that gives a number above 1, if there is one. */
+static void add_rate(struct buf *out, double per_second)
+{
+    if (per_second >= 1)
+        buf_printf(out, "%.*f a second", per_second < 100 ? 1 : 0, per_second);
+    else if (per_second * 60 >= 1)
+        buf_printf(out, "%.1f a minute", per_second * 60);
+    else
+        buf_printf(out, "%.1f an hour", per_second * 3600);
+}
+
+static void print_span(const struct page *p)
 {
     const struct tally *t = p->tally;
-    const struct term *term = p->term;
     char from[WHEN_TEXT_MAX], to[WHEN_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
     int64_t us = t->timeline.last_us - t->timeline.first_us;
     when_text(t->timeline.first_us, from);
     when_text(t->timeline.last_us, to);
     span_text(us, span);
     count_text(t->requests, count);
-    buf_printf(p->out, "%s%s %s%s", term_bold(term), count, t->requests == 1 ? "request" : "requests", term_plain(term));
-    if (us > 0)
-        buf_printf(p->out, " in %s, %.3g a second\n%s to %s\n\n", span, (double)t->requests * (double)US_PER_S / (double)us,
-                   from, to);
-    else
+    buf_printf(p->out, "%s%s %s%s", term_bold(p->term), count, t->requests == 1 ? "request" : "requests",
+               term_plain(p->term));
+    if (us == 0) {
         buf_printf(p->out, " at %s\n\n", from);
+        return;
+    }
+    buf_printf(p->out, " in %s, ", span);
+    add_rate(p->out, (double)t->requests * (double)US_PER_S / (double)us);
+    buf_printf(p->out, "\n%s to %s\n\n", from, to);
+}
+
+static void print_totals(const struct page *p)
+{
+    const struct tally *t = p->tally;
+    const struct term *term = p->term;
     add_count(p->out, t->passed, 13);
     add_share(p->out, t->passed, t->requests);
     buf_printf(p->out, "  %spassed%s", term_green(term), term_plain(term));
@@ -83,7 +102,7 @@ static void print_head(const struct page *p)
     buf_printf(p->out, "  %srefused%s\n", term_red(term), term_plain(term));
     if (t->rule_changes) {
         add_count(p->out, t->rule_changes, 13);
-        buf_printf(p->out, "%7s  change%s of the rules\n", "", t->rule_changes == 1 ? "" : "s");
+        buf_printf(p->out, "%8s  change%s of the rules\n", "", t->rule_changes == 1 ? "" : "s");
     }
     buf_char(p->out, '\n');
 }
@@ -96,14 +115,14 @@ static void print_rule(const struct page *p, uint32_t index, size_t spark)
     uint64_t refused = row->refused + row->would_refuse;
     buf_add(p->out, SV("  "));
     add_padded(p->out, term, intern_text(&p->tally->ids, index), p->id_columns);
-    add_count(p->out, row->applied, 12);
-    add_count(p->out, row->passed, 12);
+    add_count(p->out, row->applied, (int)p->count_columns);
+    add_count(p->out, row->passed, (int)p->count_columns);
     buf_add(p->out, weir_str(!refused ? "" : shadow ? term_yellow(term) : term_red(term)));
-    add_count(p->out, refused, 12);
+    add_count(p->out, refused, (int)p->count_columns);
+    buf_add(p->out, weir_str(row->would_refuse ? "*" : " "));
     add_share(p->out, refused, row->applied);
-    buf_add(p->out, weir_str(row->would_refuse ? " *" : "  "));
     if (row->over_time && spark) {
-        buf_char(p->out, ' ');
+        buf_add(p->out, SV("  "));
         chart_spark(p->out, term, &p->tally->timeline, row->over_time, spark);
     }
     buf_add(p->out, weir_str(refused ? term_plain(term) : ""));
@@ -135,26 +154,39 @@ static size_t rules_applied(const struct page *p)
     return n;
 }
 
+/* Columns as wide as what is in them. Returns the width that is left for a picture. */
+static size_t fit_columns(struct page *p, size_t shown)
+{
+    p->id_columns = strlen("rule");
+    p->count_columns = strlen("requests");
+    for (size_t i = 0; i < shown; i++) {
+        char text[COUNT_TEXT_MAX];
+        size_t width = term_width(intern_text(&p->tally->ids, p->rules[i]));
+        count_text(p->tally->rules[p->rules[i]].applied, text);
+        p->id_columns = width > p->id_columns ? width : p->id_columns;
+        p->count_columns = strlen(text) > p->count_columns ? strlen(text) : p->count_columns;
+    }
+    p->id_columns = p->id_columns > ID_COLUMNS_MAX ? ID_COLUMNS_MAX : p->id_columns;
+    p->count_columns += 2;
+    size_t used = 2 + p->id_columns + 3 * p->count_columns + 1 + 8 + 2;
+    size_t left = p->term->columns > used + strlen("over time") ? p->term->columns - used : 0;
+    return left > SPARK_MAX ? SPARK_MAX : left;
+}
+
 static void print_rules(struct page *p)
 {
     size_t applied = rules_applied(p), shown = applied < RULE_ROWS_MAX ? applied : RULE_ROWS_MAX;
+    size_t spark = fit_columns(p, shown);
     bool shadow = false, others = false;
-    p->id_columns = 4;
+    int width = (int)p->count_columns;
+    buf_printf(p->out, "\n  %s%-*s%*s%*s%*s%s%s\n", term_bold(p->term), (int)p->id_columns, "rule", width, "requests",
+               width, "passed", width, "refused", spark ? "           over time" : "", term_plain(p->term));
     for (size_t i = 0; i < shown; i++) {
         const struct tally_rule *row = &p->tally->rules[p->rules[i]];
-        size_t width = term_width(intern_text(&p->tally->ids, p->rules[i]));
-        p->id_columns = width > p->id_columns ? width : p->id_columns;
         shadow = shadow || row->would_refuse;
         others = others || row->applied > row->passed + row->refused;
-    }
-    p->id_columns = p->id_columns > ID_COLUMNS_MAX ? ID_COLUMNS_MAX : p->id_columns;
-    size_t used = 2 + p->id_columns + 36 + 7 + 3 + 1;
-    size_t spark = p->term->columns > used + 9 ? p->term->columns - used : 0;
-    spark = spark > SPARK_MAX ? SPARK_MAX : spark;
-    buf_printf(p->out, "\n  %s%-*s%12s%12s%12s%s%s\n", term_bold(p->term), (int)p->id_columns, "rule", "requests", "passed",
-               "refused", spark ? "          over time" : "", term_plain(p->term));
-    for (size_t i = 0; i < shown; i++)
         print_rule(p, p->rules[i], spark);
+    }
     if (applied > shown)
         buf_printf(p->out, "  %s... and %zu more rules (--json lists all)%s\n", term_dim(p->term), applied - shown,
                    term_plain(p->term));
@@ -162,8 +194,8 @@ static void print_rules(struct page *p)
     if (shadow)
         buf_printf(p->out, "  %s* a shadow rule: what it would have refused%s\n", term_dim(p->term), term_plain(p->term));
     if (others)
-        buf_printf(p->out, "  %sWhat neither passed nor was refused by a rule was refused by another one.%s\n",
-                   term_dim(p->term), term_plain(p->term));
+        buf_printf(p->out, "  %sWhat a rule neither passed nor refused, another rule refused.%s\n", term_dim(p->term),
+                   term_plain(p->term));
 }
 
 static void print_subject(const struct page *p, uint32_t index)
@@ -248,7 +280,8 @@ bool simulation_text(const struct simulation_result *result, const struct term *
     p.subjects = tally_subjects_sorted(p.tally);
     bool ok = p.rules && p.subjects;
     if (ok) {
-        print_head(&p);
+        print_span(&p);
+        print_totals(&p);
         chart_draw(out, term, &p.tally->timeline, p.tally->passed_over_time, p.tally->refused_over_time);
         print_rules(&p);
         print_subjects(&p);

@@ -1,0 +1,79 @@
+/* The results of a bench, for programs. */
+#include <stdio.h>
+
+#include "cli/bench.h"
+
+static const char *what_name(enum bench_what what)
+{
+    static const char *const names[] = {
+        [BENCH_CAS] = "cas",
+        [BENCH_ACCESS] = "access",
+        [BENCH_PREFETCHED] = "prefetched_cas",
+        [BENCH_DECIDE] = "decide",
+        [BENCH_REFUSE] = "refuse",
+        [BENCH_MAP] = "mutex_map",
+        [BENCH_MAP_OPEN] = "open_mutex_map",
+        [BENCH_CHECK] = "check",
+        [BENCH_CHECK_ALL] = "check_all_rules",
+    };
+    return names[what];
+}
+
+static void add_result(struct buf *out, const struct bench_result *r)
+{
+    const struct bench_kind *k = &r->kind;
+    char keys[BENCH_KEYS_TEXT_MAX];
+    bench_keys_text(k->keys, keys);
+    const char *order = k->order == BENCH_ZIPF ? "zipf" : "uniform";
+    buf_printf(out, "{\"name\":\"%s/%s/%s%s/%u-threads/%u-limits/%s", what_name(k->what), keys, order,
+               k->aged ? "-aged" : "", k->threads, k->limits, k->batch ? "batch" : "single");
+    if (k->rules)
+        buf_printf(out, "/%u-rules", k->rules);
+    buf_printf(out,
+               "\",\"ns\":%.2f,\"best_ns\":%.2f,\"what\":\"%s\",\"keys\":%llu,\"order\":\"%s\",\"aged\":%s,\"threads\":%u,"
+               "\"limits\":%u,\"rules\":%u,\"batch\":%u,\"refused\":%.4f}",
+               r->ns, r->best_ns, what_name(k->what), (unsigned long long)k->keys, order, k->aged ? "true" : "false",
+               k->threads, k->limits, k->rules, k->batch ? BENCH_TURN : 1, r->refused);
+}
+
+static void add_ratio(struct buf *out, const struct bench_ratio *r)
+{
+    buf_add(out, SV("{\"ratio\":"));
+    buf_json(out, weir_str(r->text));
+    buf_printf(out, ",\"value\":%.3f,\"value_median\":%.3f,\"target\":%g,\"at_most\":%s,\"met\":%s}", r->value,
+               r->value_median, r->target, r->at_most ? "true" : "false", r->met ? "true" : "false");
+}
+
+static void add_memory(struct buf *out, const struct bench_memory *m)
+{
+    buf_printf(out,
+               ",\"memory\":{\"keys\":%llu,\"table_bytes\":%llu,\"bytes_per_key\":%.2f,\"resident_bytes_per_key\":%.2f,"
+               "\"requests\":%llu,\"resident_bytes_per_key_after\":%.2f}",
+               (unsigned long long)m->keys, (unsigned long long)m->table_bytes, m->bytes_per_key, m->resident_per_key,
+               (unsigned long long)m->requests, m->resident_per_key_used);
+}
+
+void bench_json(const struct bench *bench, const struct bench_ratio *ratios, size_t ratio_count, struct buf *out)
+{
+    buf_add(out, SV("{\"version\":"));
+    buf_json(out, weir_str(weir_version()));
+    buf_printf(out, ",\"quick\":%s,\"rounds\":%u,\"notes\":[", bench->quick ? "true" : "false", bench->rounds);
+    for (size_t i = 0; i < bench->note_count; i++) {
+        buf_add(out, weir_str(i ? "," : ""));
+        buf_json(out, weir_str(bench->notes[i]));
+    }
+    buf_add(out, SV("],\"results\":["));
+    for (size_t i = 0; i < bench->result_count; i++) {
+        buf_add(out, weir_str(i ? ",\n" : "\n"));
+        add_result(out, &bench->results[i]);
+    }
+    buf_add(out, SV("],\n\"ratios\":["));
+    for (size_t i = 0; i < ratio_count; i++) {
+        buf_add(out, weir_str(i ? ",\n" : "\n"));
+        add_ratio(out, &ratios[i]);
+    }
+    buf_char(out, ']');
+    if (bench->memory.keys)
+        add_memory(out, &bench->memory);
+    buf_add(out, SV("}\n"));
+}

@@ -1,0 +1,252 @@
+/* The results of a bench, for people. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli/bench.h"
+#include "cli/term.h"
+
+enum { LABEL = 22, COLUMN = 11 };
+
+struct page {
+    const struct bench *bench;
+    struct buf *out;
+    struct term term;
+};
+
+void bench_keys_text(uint64_t keys, char out[BENCH_KEYS_TEXT_MAX])
+{
+    const char *unit = "";
+    if (keys >= 1000000 && keys % 1000000 == 0) {
+        keys /= 1000000;
+        unit = "M";
+    } else if (keys >= 1000 && keys % 1000 == 0) {
+        keys /= 1000;
+        unit = "k";
+    }
+    snprintf(out, BENCH_KEYS_TEXT_MAX, "%llu%s", (unsigned long long)keys, unit);
+}
+
+static void title(const struct page *p, const char *text)
+{
+    buf_printf(p->out, "\n%s%s%s\n", term_bold(&p->term), text, term_plain(&p->term));
+}
+
+static void heads(const struct page *p, const char *const *names)
+{
+    buf_printf(p->out, "%s%-*s", term_dim(&p->term), LABEL, "");
+    for (; *names; names++)
+        buf_printf(p->out, "%*s", COLUMN, *names);
+    buf_printf(p->out, "%s\n", term_plain(&p->term));
+}
+
+static void number(const struct page *p, const struct bench_result *r)
+{
+    if (r)
+        buf_printf(p->out, "%*.1f", COLUMN, r->ns);
+    else
+        buf_printf(p->out, "%*s", COLUMN, "-");
+}
+
+/* One number of keys in one order. */
+struct row {
+    uint64_t keys;
+    enum bench_order order;
+    bool aged;
+};
+
+enum { ROWS = 10 };
+
+static size_t make_rows(const struct bench *b, struct row *rows)
+{
+    uint64_t keys[] = { b->keys_small, b->keys_medium, b->keys_large };
+    size_t n = 0;
+    rows[n++] = (struct row){ 1, BENCH_UNIFORM, false };
+    for (size_t i = 0; i < 3; i++) {
+        rows[n++] = (struct row){ keys[i], BENCH_UNIFORM, false };
+        rows[n++] = (struct row){ keys[i], BENCH_UNIFORM, true };
+        rows[n++] = (struct row){ keys[i], BENCH_ZIPF, false };
+    }
+    return n;
+}
+
+static void label(const struct page *p, const struct row *row)
+{
+    char keys[BENCH_KEYS_TEXT_MAX], text[64];
+    bench_keys_text(row->keys, keys);
+    const char *how = row->keys == 1 ? "" : row->order == BENCH_ZIPF ? " zipf" : row->aged ? " uniform, aged" : " uniform";
+    snprintf(text, sizeof text, "%s%s", keys, how);
+    buf_printf(p->out, "%-*s", LABEL, text);
+}
+
+static struct bench_kind kind_of(const struct row *row, enum bench_what what, unsigned threads, unsigned limits, bool batch)
+{
+    return (struct bench_kind){ .what = what,
+                                .keys = row->keys,
+                                .order = row->order,
+                                .aged = row->aged,
+                                .threads = threads,
+                                .limits = limits,
+                                .batch = batch };
+}
+
+static bool any_of(const struct bench *b, const struct row *row)
+{
+    return bench_find(b, kind_of(row, BENCH_DECIDE, 1, 1, false)) != NULL;
+}
+
+static void decisions(const struct page *p, unsigned limits)
+{
+    static const char *const one[] = { "1: single", "batch", "map",      "open map", "2: single",
+                                       "batch",     "map",   "open map", NULL };
+    static const char *const three[] = { "1: single", "batch", "2: single", "batch", NULL };
+    struct row rows[ROWS];
+    size_t n = make_rows(p->bench, rows);
+    bool first = true;
+    for (size_t i = 0; i < n; i++) {
+        if (!any_of(p->bench, &rows[i]))
+            continue;
+        if (first) {
+            title(p, limits == 1 ? "A decision on one limit, plan in hand; on one thread and on two"
+                                 : "A decision on three limits, plan in hand; on one thread and on two");
+            heads(p, limits == 1 ? one : three);
+        }
+        first = false;
+        label(p, &rows[i]);
+        for (unsigned threads = 1; threads <= 2; threads++) {
+            number(p, bench_find(p->bench, kind_of(&rows[i], BENCH_DECIDE, threads, limits, false)));
+            number(p, bench_find(p->bench, kind_of(&rows[i], BENCH_DECIDE, threads, limits, true)));
+            if (limits > 1)
+                continue;
+            number(p, bench_find(p->bench, kind_of(&rows[i], BENCH_MAP, threads, 1, false)));
+            number(p, bench_find(p->bench, kind_of(&rows[i], BENCH_MAP_OPEN, threads, 1, false)));
+        }
+        buf_char(p->out, '\n');
+    }
+}
+
+static void floors(const struct page *p)
+{
+    static const char *const names[] = { "CAS", "access", "prefetched", "2: CAS", NULL };
+    const struct bench *b = p->bench;
+    uint64_t keys[] = { 1, b->keys_small, b->keys_medium, b->keys_large };
+    bool first = true;
+    for (size_t i = 0; i < 4; i++) {
+        struct row row = { keys[i], BENCH_UNIFORM, false };
+        const struct bench_result *cas = bench_find(b, kind_of(&row, BENCH_CAS, 1, 1, false));
+        if (!cas)
+            continue;
+        if (first) {
+            title(p, "The machine itself: a compare-and-swap on one cell, a dependent memory access, a prefetched "
+                     "compare-and-swap");
+            heads(p, names);
+        }
+        first = false;
+        label(p, &row);
+        number(p, cas);
+        number(p, bench_find(b, kind_of(&row, BENCH_ACCESS, 1, 1, false)));
+        number(p, bench_find(b, kind_of(&row, BENCH_PREFETCHED, 1, 1, true)));
+        number(p, bench_find(b, kind_of(&row, BENCH_CAS, 2, 1, false)));
+        buf_char(p->out, '\n');
+    }
+}
+
+static void refusals(const struct page *p)
+{
+    static const char *const names[] = { "1 thread", "2 threads", NULL };
+    struct row row = { 1, BENCH_UNIFORM, false };
+    const struct bench_result *one = bench_find(p->bench, kind_of(&row, BENCH_REFUSE, 1, 1, false));
+    if (!one)
+        return;
+    title(p, "Refusing one subject");
+    heads(p, names);
+    label(p, &row);
+    number(p, one);
+    number(p, bench_find(p->bench, kind_of(&row, BENCH_REFUSE, 2, 1, false)));
+    buf_char(p->out, '\n');
+}
+
+/* ---- whole calls ---- */
+
+static void check_row(const struct page *p, enum bench_what what, unsigned rules, unsigned limits)
+{
+    const struct bench *b = p->bench;
+    uint64_t keys[] = { b->keys_small, b->keys_large };
+    char text[64];
+    snprintf(text, sizeof text, "%u rules%s, %u limit%s", rules, what == BENCH_CHECK_ALL ? ", all" : "", limits,
+             limits > 1 ? "s" : "");
+    buf_printf(p->out, "%-*s", LABEL, text);
+    for (unsigned i = 0; i < 4; i++) {
+        struct bench_kind kind = {
+            .what = what, .keys = keys[i % 2], .threads = 1 + i / 2, .limits = limits, .rules = rules
+        };
+        number(p, bench_find(b, kind));
+        kind.batch = true;
+        number(p, bench_find(b, kind));
+    }
+    buf_char(p->out, '\n');
+}
+
+static void checks(const struct page *p)
+{
+    const struct bench *b = p->bench;
+    bool any = false;
+    for (size_t i = 0; i < b->result_count; i++)
+        any = any || b->results[i].kind.what == BENCH_CHECK;
+    if (!any)
+        return;
+    char small[BENCH_KEYS_TEXT_MAX], large[BENCH_KEYS_TEXT_MAX], names[4][BENCH_KEYS_TEXT_MAX + 8];
+    bench_keys_text(b->keys_small, small);
+    bench_keys_text(b->keys_large, large);
+    for (unsigned i = 0; i < 4; i++)
+        snprintf(names[i], sizeof names[i], "%u: %s", 1 + i / 2, i % 2 ? large : small);
+    const char *const columns[] = { names[0], "batch", names[1], "batch", names[2], "batch", names[3], "batch", NULL };
+    title(p, "A whole weir_check, by keys; on one thread and on two");
+    heads(p, columns);
+    check_row(p, BENCH_CHECK, b->rules_few, 1);
+    check_row(p, BENCH_CHECK, b->rules_few, BENCH_LIMITS);
+    check_row(p, BENCH_CHECK, b->rules_many, 1);
+    check_row(p, BENCH_CHECK, b->rules_many, BENCH_LIMITS);
+    check_row(p, BENCH_CHECK_ALL, b->rules_many, BENCH_LIMITS);
+}
+
+static void memory(const struct page *p)
+{
+    const struct bench_memory *m = &p->bench->memory;
+    if (!m->keys)
+        return;
+    char keys[BENCH_KEYS_TEXT_MAX], requests[BENCH_KEYS_TEXT_MAX];
+    bench_keys_text(m->keys, keys);
+    bench_keys_text(m->requests, requests);
+    title(p, "Memory");
+    buf_printf(p->out,
+               "%s keys: %.1f bytes of table a key, 32 bytes a cell; the process grew by %.1f bytes a key when they came, "
+               "and %s requests later it is %.1f\n",
+               keys, m->bytes_per_key, m->resident_per_key, requests, m->resident_per_key_used);
+}
+
+static void ratios(const struct page *p, const struct bench_ratio *r, size_t count)
+{
+    if (count == 0)
+        return;
+    const char *at_most = p->term.unicode ? "≤" : "<=", *at_least = p->term.unicode ? "≥" : ">=";
+    title(p, "What it is to reach (best rounds)");
+    for (size_t i = 0; i < count; i++)
+        buf_printf(p->out, "%-62s %s%6.2f%s  (%s %g)%s\n", r[i].text, r[i].met ? term_green(&p->term) : term_red(&p->term),
+                   r[i].value, term_plain(&p->term), r[i].at_most ? at_most : at_least, r[i].target,
+                   r[i].met ? "" : "  missed");
+}
+
+void bench_text(const struct bench *bench, const struct bench_ratio *r, size_t ratio_count, struct buf *out)
+{
+    struct page p = { bench, out, term_of(STDOUT_FILENO) };
+    buf_printf(out, "Nanoseconds of one thread for each, median of %u rounds.\n", bench->rounds);
+    for (size_t i = 0; i < bench->note_count; i++)
+        buf_printf(out, "%sNote: %s.%s\n", term_yellow(&p.term), bench->notes[i], term_plain(&p.term));
+    floors(&p);
+    decisions(&p, 1);
+    decisions(&p, BENCH_LIMITS);
+    refusals(&p);
+    checks(&p);
+    memory(&p);
+    ratios(&p, r, ratio_count);
+}
