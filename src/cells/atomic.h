@@ -51,7 +51,7 @@ static inline bool cas_16(u128 *p, u128 from, u128 to)
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-extern bool cells_cpu_has_avx;       /* set before a table is first used */
+extern bool cells_cpu_has_avx; /* set before a table is first used */
 #endif
 
 static inline u128 load_16(u128 *p)

@@ -5,8 +5,8 @@
 #include "limit/take.h"
 
 enum {
-    RESERVED_OLD_US = 1000000,       /* a reservation older than this was left by somebody who died */
-    PATIENCE = 64,                   /* tries before a reservation counts as left, whatever its age */
+    RESERVED_OLD_US = 1000000, /* a reservation older than this was left by somebody who died */
+    PATIENCE = 64,             /* tries before a reservation counts as left, whatever its age */
     CANDIDATES = 2 * BUCKET_CELLS,
 };
 
@@ -15,7 +15,7 @@ enum {
 /* The 32 cells that may hold a key, in the order in which everybody looks at them. */
 struct places {
     struct cell *bucket[2];
-    unsigned home;                   /* line of the bucket */
+    unsigned home; /* line of the bucket */
 };
 
 static uint64_t scale(uint64_t hash, uint64_t n)
@@ -39,11 +39,6 @@ LIMIT_HOT struct cell *place(const struct places *p, unsigned i)
     return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
 }
 
-uint64_t cells_place(const struct cells *cells, uint64_t key)
-{
-    return scale(key, cells->bucket_count) << 3 | (key & 7);
-}
-
 void cells_prefetch(const struct cells *cells, uint64_t key)
 {
     __builtin_prefetch(cells->cell + scale(key, cells->bucket_count) * BUCKET_CELLS + 2 * (key & 7), 1);
@@ -62,7 +57,8 @@ LIMIT_HOT bool read_own(struct cell *c, uint64_t key, u128 *ret)
     return true;
 }
 
-/* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts in. */
+/* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts
+ * in. */
 enum { CLOCK_SKEW_MS = 100 };
 
 LIMIT_HOT int64_t decays_ms(int64_t decays_us)
@@ -93,11 +89,11 @@ LIMIT_HOT bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
 enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
-LIMIT_HOT bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a,
-                          struct cells_taken *ret)
+LIMIT_HOT bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a, struct cells_taken *ret)
 {
     uint64_t gen = state_gen(s);
-    if (!raise_book(c, s, limit_outlook(a->limit, next, a->now_us)) || !cas_16(&c->state, s, state_make(next, gen, CELL_LIVE)))
+    if (!raise_book(c, s, limit_outlook(a->limit, next, a->now_us)) ||
+        !cas_16(&c->state, s, state_make(next, gen, CELL_LIVE)))
         return false;
     *ret = (struct cells_taken){ next, c, head_of(a->key, gen), a->now_us, a->cost };
     return true;
@@ -142,7 +138,7 @@ LIMIT_HOT enum outcome charge(struct cell *c, const struct cells_ask *a, struct 
 /* ---- making a cell ---- */
 
 struct reservation {
-    struct cell *cell;               /* NULL: none */
+    struct cell *cell; /* NULL: none */
     u128 state;
 };
 
@@ -155,8 +151,8 @@ static bool kill_reservation(const struct reservation *r)
 
 struct scan {
     struct cell *live;
-    struct reservation reserved;     /* the first in order; others have been killed */
-    bool unsettled;                  /* a kill came too late: what was to be killed may be live now */
+    struct reservation reserved; /* the first in order; others have been killed */
+    bool unsettled;              /* a kill came too late: what was to be killed may be live now */
 };
 
 /* Looks at all candidates in order, head before state. */
@@ -185,7 +181,7 @@ static struct scan scan_all(const struct places *p, uint64_t key)
 
 struct victim {
     struct cell *cell;
-    u128 state;                      /* the very state that was judged */
+    u128 state; /* the very state that was judged */
     bool dropped, at_limit;
 };
 
@@ -270,8 +266,8 @@ static void count_drop(struct cells *t, const struct victim *v)
 }
 
 /* Seizes a cell and publishes it as reserved for the key. {NULL}: try again. */
-static struct reservation reserve(struct cells *t, const struct places *p, const struct cells_ask *a, struct limit_state first,
-                                  bool impatient)
+static struct reservation reserve(struct cells *t, const struct places *p, const struct cells_ask *a,
+                                  struct limit_state first, bool impatient)
 {
     struct reservation none = { 0 };
     struct victim v = choose_victim(p, a->now_us, impatient);
@@ -297,7 +293,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
     struct places p = places_of(t, a->key);
     struct limit_state unused = { 0 };
     struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
-    struct reservation seen = { 0 };     /* before the scan that now begins */
+    struct reservation seen = { 0 }; /* before the scan that now begins */
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, a->key);
         if (found.live) {
@@ -320,52 +316,71 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 
 /* ---- the operations ---- */
 
-/* The first cell from place *i on whose fingerprint is the key's; *i is the next place. NULL: there is none. Whoever uses
- * it has to check the rest of its head. In the home line no branch depends on which of the two it is: that would be guessed
- * wrong half of the time. */
-LIMIT_HOT struct cell *find(const struct places *p, uint64_t key, unsigned *i)
+/* The cell of the key's home line whose fingerprint is the key's, or NULL. No branch depends on which of the two it is:
+ * that would be guessed wrong half of the time. Whoever uses it has to check the rest of its head. */
+LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
 {
-    uint64_t fingerprint = key & FINGERPRINT_MASK;
-    if (*i == 0) {
-        struct cell *line = place(p, 0);
-        bool first = load_8(&line[0].head) >> GEN_BITS == fingerprint;
-        bool second = load_8(&line[1].head) >> GEN_BITS == fingerprint;
-        if (__builtin_expect(first | second, 1)) {
-            *i = first ? 1 : 2;
-            return line + !first;
-        }
-        *i = 2;
-    }
+    struct cell *line = t->cell + scale(key, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
+    bool first = load_8(&line[0].head) >> GEN_BITS == (key & FINGERPRINT_MASK);
+    bool second = load_8(&line[1].head) >> GEN_BITS == (key & FINGERPRINT_MASK);
+    return __builtin_expect(first | second, 1) ? line + !first : NULL;
+}
+
+/* The same in all places from *i on; *i is left behind it. */
+static struct cell *find_next(const struct places *p, uint64_t key, unsigned *i)
+{
     while (*i < CANDIDATES) {
         struct cell *c = place(p, (*i)++);
-        if (load_8(&c->head) >> GEN_BITS == fingerprint)
+        if (load_8(&c->head) >> GEN_BITS == (key & FINGERPRINT_MASK))
             return c;
     }
     return NULL;
 }
 
-bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
+static __attribute__((noinline)) bool take_elsewhere(struct cells *cells, const struct cells_ask *ask,
+                                                     struct cells_taken *ret)
 {
     struct places p = places_of(cells, ask->key);
     struct cell *c;
-    for (unsigned i = 0; (c = find(&p, ask->key, &i)) != NULL;) {
+    for (unsigned i = 0; (c = find_next(&p, ask->key, &i)) != NULL;) {
         enum outcome outcome = charge(c, ask, ret);
-        if (__builtin_expect(outcome != LOST, 1))
+        if (outcome != LOST)
             return outcome == TAKEN;
     }
     return take_slow(cells, ask, ret);
 }
 
+bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
+{
+    struct cell *c = find_home(cells, ask->key);
+    if (__builtin_expect(c != NULL, 1)) {
+        enum outcome outcome = charge(c, ask, ret);
+        if (__builtin_expect(outcome != LOST, 1))
+            return outcome == TAKEN;
+    }
+    return take_elsewhere(cells, ask, ret);
+}
+
+static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells *cells, uint64_t key, u128 *ret)
+{
+    struct places p = places_of(cells, key);
+    struct cell *c;
+    for (unsigned i = 0; (c = find_next(&p, key, &i)) != NULL;)
+        if (read_own(c, key, ret))
+            return c;
+    *ret = 0;
+    return NULL;
+}
+
 void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
 {
-    struct places p = places_of(cells, ask->key);
-    ret->state = (struct limit_state){ 0 };
-    for (unsigned i = 0; (ret->cell = find(&p, ask->key, &i)) != NULL;) {
-        if (read_own(ret->cell, ask->key, &ret->seen)) {
-            ret->state = state_payload(ret->seen);
-            break;
-        }
-    }
+    struct cell *c = find_home(cells, ask->key);
+    u128 seen;
+    if (__builtin_expect(!c || !read_own(c, ask->key, &seen), 0))
+        c = look_elsewhere(cells, ask->key, &seen);
+    ret->cell = c;
+    ret->seen = seen;
+    ret->state = state_payload(seen);
     ret->take = limit_take(ask->limit, ask->window, ret->state, ask->now_us, ask->cost);
 }
 

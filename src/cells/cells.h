@@ -16,8 +16,8 @@ enum {
 };
 
 struct cells_size {
-    uint64_t keys;       /* that fit at the default fill of 3/4 … */
-    uint64_t bytes;      /* … or bytes of cells; both 0: CELLS_DEFAULT cells */
+    uint64_t keys;  /* that fit at the default fill of 3/4 … */
+    uint64_t bytes; /* … or bytes of cells; both 0: CELLS_DEFAULT cells */
 };
 
 /* path NULL: memory of this process and its children. A file that exists keeps its size. */
@@ -27,27 +27,27 @@ void cells_close(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);
 
-/* One question to one cell. */
+/* One question to one cell. A key is a hash: cells lie in the order of their keys. */
 struct cells_ask {
     uint64_t key;
     const struct limit *limit;
-    const struct window *window;     /* the current one of a calendar limit */
+    const struct window *window; /* the current one of a calendar limit */
     int64_t now_us;
     uint32_t cost;
 };
 
 /* What a charge would meet. */
 struct cells_look {
-    struct limit_state state;        /* unused if there is no cell */
+    struct limit_state state; /* unused if there is no cell */
     struct limit_take take;
-    struct cell *cell;               /* the rest is for cells_take_looked */
+    struct cell *cell; /* the rest is for cells_take_looked */
     unsigned __int128 seen;
 };
 
 /* A charge that was made. */
 struct cells_taken {
-    struct limit_state state;        /* after the charge; or what it was refused on */
-    struct cell *cell;               /* the rest is for cells_refund */
+    struct limit_state state; /* after the charge; or what it was refused on */
+    struct cell *cell;        /* the rest is for cells_refund */
     uint64_t head;
     int64_t at_us;
     uint32_t cost;
@@ -66,12 +66,10 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */
 void cells_prefetch(const struct cells *cells, uint64_t key);
-/* Where a key's cell is looked for first: the order in which several are to be taken. */
-uint64_t cells_place(const struct cells *cells, uint64_t key);
 
 struct cells_stats {
-    uint64_t cells, bytes;           /* of the table; bytes without its header */
-    uint64_t drops, drops_at_limit;  /* since it was made */
+    uint64_t cells, bytes;          /* of the table; bytes without its header */
+    uint64_t drops, drops_at_limit; /* since it was made */
 };
 struct cells_stats cells_stats(const struct cells *cells);
 /* Cells that are in use and not decayed. Reads the whole table. */

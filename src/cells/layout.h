@@ -8,8 +8,8 @@
 enum {
     CELLS_VERSION = 1,
     CELLS_HEADER_BYTES = 4096,
-    BUCKET_CELLS = 16,               /* 8 cache lines of 2 */
-    BUCKET_FILL = 12,                /* from here on the second bucket is looked at, too */
+    BUCKET_CELLS = 16, /* 8 cache lines of 2 */
+    BUCKET_FILL = 12,  /* from here on the second bucket is looked at, too */
     GEN_BITS = 10,
     TAG_BITS = 2,
 };
@@ -37,7 +37,7 @@ struct cells_header {
     uint64_t bucket_count;
     struct hash_key secret;
     uint64_t made_us;
-    uint64_t checksum;               /* of what stands before it */
+    uint64_t checksum; /* of what stands before it */
     /* Counters lie apart, so that counting a drop disturbs nobody who reads the above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;

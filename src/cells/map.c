@@ -111,21 +111,22 @@ static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *
 static int check_header(const char *path, const struct cells_header *h, uint64_t file_bytes, struct weir_error *error)
 {
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
-        return err_set(error, WEIR_E_CELLS, "%s: not a cells file; name another file, or remove this one if it is not needed",
-                       path);
+        return err_set(error, WEIR_E_CELLS,
+                       "%s: not a cells file; name another file, or remove this one if it is not needed", path);
     if (h->version != CELLS_VERSION || h->header_bytes != CELLS_HEADER_BYTES)
         return err_set(error, WEIR_E_CELLS,
                        "%s: a cells file of layout %u, but this weir knows layout %d; use another file, or remove this one "
                        "(which forgets its counts)",
                        path, h->version, CELLS_VERSION);
     if (h->checksum != checksum(h))
-        return err_set(error, WEIR_E_CELLS, "%s: its header is damaged; restore the file, or remove it (which forgets its counts)",
-                       path);
-    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || file_bytes != total_bytes(h->bucket_count))
         return err_set(error, WEIR_E_CELLS,
-                       "%s: has %llu bytes where its header says %llu: it was cut or added to; restore the file, or remove it "
-                       "(which forgets its counts)",
-                       path, (unsigned long long)file_bytes, (unsigned long long)total_bytes(h->bucket_count));
+                       "%s: its header is damaged; restore the file, or remove it (which forgets its counts)", path);
+    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || file_bytes != total_bytes(h->bucket_count))
+        return err_set(
+            error, WEIR_E_CELLS,
+            "%s: has %llu bytes where its header says %llu: it was cut or added to; restore the file, or remove it "
+            "(which forgets its counts)",
+            path, (unsigned long long)file_bytes, (unsigned long long)total_bytes(h->bucket_count));
     return 0;
 }
 
@@ -138,9 +139,10 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     if (!S_ISREG(st.st_mode))
         return err_set(error, WEIR_E_CELLS, "%s: not a regular file", path);
     if ((uint64_t)st.st_size < CELLS_HEADER_BYTES || pread(fd, &header, sizeof header, 0) != sizeof header)
-        return err_set(error, WEIR_E_CELLS,
-                       "%s: too short for a cells file (%lld bytes); name another file, or remove this one if it is not needed",
-                       path, (long long)st.st_size);
+        return err_set(
+            error, WEIR_E_CELLS,
+            "%s: too short for a cells file (%lld bytes); name another file, or remove this one if it is not needed", path,
+            (long long)st.st_size);
     int r = check_header(path, &header, (uint64_t)st.st_size, error);
     if (r < 0)
         return r;

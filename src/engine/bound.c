@@ -84,7 +84,7 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
         uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
-        bound_rules[i] = (struct bound_rule){ rule, limits, class };
+        bound_rules[i] = (struct bound_rule){ rule, limits, rule->mode, (uint32_t)rule->limit_count, class };
         for (size_t k = 0; k < rule->limit_count; k++)
             bind_limit(limits++, key, rule, &rule->limits[k]);
     }
@@ -123,11 +123,6 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
     for (size_t i = 0; i < rule->rule->by_count; i++)
         subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
     return hash_final(&h);
-}
-
-uint64_t cell_key(const struct bound *bound, const struct bound_limit *limit, uint64_t subject)
-{
-    return hash_pair(cells_hash_key(bound->cells), subject, limit->id);
 }
 
 /* ---- calendar windows, kept ---- */

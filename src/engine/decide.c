@@ -5,48 +5,61 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
+#include "limit/take.h"
 
 /* ---- plan ---- */
 
 enum { MATCHES_INLINE = 64 };
 
-static void plan_rule(struct plan_entry **next, const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
-                      const struct weir_request *request, int64_t now_us)
+static struct plan_entry *plan_rule(struct plan_entry *entry, const struct bound *bound, const struct bound_rule *rule,
+                                    uint64_t subject, const struct weir_request *request, int64_t now_us)
 {
-    for (size_t i = 0; i < rule->rule->limit_count; i++) {
+    for (size_t i = 0; i < rule->limit_count; i++, entry++) {
         const struct bound_limit *limit = &rule->limits[i];
-        struct plan_entry *entry = (*next)++;
         entry->rule = rule;
         entry->limit = limit;
-        entry->window = limit_current_window(limit, now_us);
-        entry->ask =
-            (struct cells_ask){ cell_key(bound, limit, subject), &limit->limit, &entry->window, now_us, request->cost };
+        if (limit->limit.algorithm == LIMIT_CALENDAR)
+            entry->window = limit_current_window(limit, now_us);
+        entry->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &entry->window, now_us, request->cost };
         cells_prefetch(bound->cells, entry->ask.key);
     }
+    return entry;
 }
 
 static size_t count_limits(const struct bound *bound, const uint32_t *matches, size_t count)
 {
     size_t needed = 0;
     for (size_t i = 0; i < count; i++)
-        needed += bound->rules[matches[i]].rule->limit_count;
+        needed += bound->rules[matches[i]].limit_count;
     return needed;
 }
 
-static void plan_fill(struct plan *plan, const struct bound *bound, const uint32_t *matches, size_t count,
-                      struct facts *facts)
+/* The rules of one mode among those that match. */
+static struct plan_entry *plan_mode(const struct plan *plan, struct plan_entry *next, enum rule_mode mode,
+                                    const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts)
 {
-    struct plan_entry *next = plan->entries;
     uint32_t class = UINT32_MAX;
     uint64_t subject = 0;
     for (size_t i = 0; i < count; i++) {
         const struct bound_rule *rule = &bound->rules[matches[i]];
+        if (rule->mode != mode)
+            continue;
         if (rule->by_class != class)
             subject = subject_hash(bound, rule, facts);
         class = rule->by_class;
-        plan_rule(&next, bound, rule, subject, plan->request, plan->now_us);
+        next = plan_rule(next, bound, rule, subject, plan->request, plan->now_us);
     }
-    plan->count = (size_t)(next - plan->entries);
+    return next;
+}
+
+static void plan_fill(struct plan *plan, const struct bound *bound, const uint32_t *matches, size_t count, size_t needed,
+                      struct facts *facts)
+{
+    struct plan_entry *end = plan_mode(plan, plan->entries, MODE_ENFORCE, bound, matches, count, facts);
+    plan->enforced = (size_t)(end - plan->entries);
+    if (plan->enforced < needed)
+        end = plan_mode(plan, end, MODE_SHADOW, bound, matches, count, facts);
+    plan->count = (size_t)(end - plan->entries);
 }
 
 bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
@@ -68,7 +81,7 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
     bool fits = needed <= room->cap;
     if (fits) {
         *ret = (struct plan){ .entries = room->entries, .order = room->order, .request = request, .now_us = now_us };
-        plan_fill(ret, bound, matches, count, &facts);
+        plan_fill(ret, bound, matches, count, needed, &facts);
     } else {
         *ret_needed = needed;
     }
@@ -84,25 +97,7 @@ struct group {
     struct plan_entry *entries;
     struct plan_entry **order; /* room for `count` */
     size_t count;
-    enum rule_mode mode; /* only entries of rules in this mode */
 };
-
-static bool in_group(const struct group *g, const struct plan_entry *e)
-{
-    return e->rule->rule->mode == g->mode;
-}
-
-static size_t group_size(const struct group *g, size_t *ret_only)
-{
-    size_t size = 0;
-    for (size_t i = 0; i < g->count; i++) {
-        if (in_group(g, &g->entries[i])) {
-            *ret_only = i;
-            size++;
-        }
-    }
-    return size;
-}
 
 /* A clock that was wrong is set right even where the request is refused, or its subject would stay locked out. */
 static void store_rebase(struct cells *cells, const struct plan_entry *e)
@@ -117,8 +112,6 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
     bool all = true;
     for (size_t i = 0; i < g->count; i++) {
         struct plan_entry *e = &g->entries[i];
-        if (!in_group(g, e))
-            continue;
         cells_look(cells, &e->ask, &e->look);
         e->state = e->look.state;
         /* Cost 0 is allowed unless max is 0, even where more than max is used. */
@@ -130,33 +123,29 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
     return all;
 }
 
-static int compare_places(const void *a, const void *b, void *cells)
+static int compare_keys(const void *a, const void *b)
 {
-    uint64_t x = cells_place(cells, (*(struct plan_entry *const *)a)->ask.key);
-    uint64_t y = cells_place(cells, (*(struct plan_entry *const *)b)->ask.key);
+    uint64_t x = (*(struct plan_entry *const *)a)->ask.key, y = (*(struct plan_entry *const *)b)->ask.key;
     return (x > y) - (x < y);
 }
 
-/* Everybody takes in the order of the cells' places, so that two requests for the same cells do not each get the one that
- * the other wants next. */
-static size_t order_by_place(const struct group *g, struct cells *cells)
+/* Everybody takes in the order of the keys, which is that of the cells' places, so that two requests for the same cells do
+ * not each get the one that the other wants next. */
+static void order_by_key(const struct group *g)
 {
-    size_t n = 0;
     for (size_t i = 0; i < g->count; i++)
-        if (in_group(g, &g->entries[i]))
-            g->order[n++] = &g->entries[i];
-    if (n > PLAN_INLINE) {
-        qsort_r(g->order, n, sizeof *g->order, compare_places, cells);
-        return n;
+        g->order[i] = &g->entries[i];
+    if (g->count > PLAN_INLINE) {
+        qsort(g->order, g->count, sizeof *g->order, compare_keys);
+        return;
     }
-    for (size_t i = 1; i < n; i++) {
+    for (size_t i = 1; i < g->count; i++) {
         struct plan_entry *e = g->order[i];
         size_t k = i;
-        for (; k > 0 && cells_place(cells, e->ask.key) < cells_place(cells, g->order[k - 1]->ask.key); k--)
+        for (; k > 0 && e->ask.key < g->order[k - 1]->ask.key; k--)
             g->order[k] = g->order[k - 1];
         g->order[k] = e;
     }
-    return n;
 }
 
 static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t n)
@@ -176,16 +165,18 @@ static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t
 
 static bool decide_group(const struct group *g, struct cells *cells, bool charge)
 {
-    size_t only = 0, size = group_size(g, &only);
-    if (size == 0)
-        return true;
-    if (size == 1 && charge) {
-        struct plan_entry *e = &g->entries[only];
+    if (g->count == 1 && charge) {
+        struct plan_entry *e = g->entries;
         e->fits = cells_take(cells, &e->ask, &e->taken);
         e->state = e->taken.state;
         return e->fits;
     }
-    return look_at_all(g, cells, charge) && (!charge || take_in_order(cells, g->order, order_by_place(g, cells)));
+    if (!look_at_all(g, cells, charge))
+        return false;
+    if (!charge)
+        return true;
+    order_by_key(g);
+    return take_in_order(cells, g->order, g->count);
 }
 
 /* ---- verdict ---- */
@@ -246,9 +237,9 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
 {
     const struct plan_entry *named = NULL;
     struct limit_report longest = { 0 };
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < plan->enforced; i++) {
         const struct plan_entry *e = &plan->entries[i];
-        if (e->rule->rule->mode != MODE_ENFORCE || e->fits)
+        if (e->fits)
             continue;
         struct limit_report report = limit_report(e->ask.limit, &e->window, e->state, plan->now_us, e->ask.cost);
         if (!named || longer(report.retry_after_us, longest.retry_after_us)) {
@@ -265,10 +256,8 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
 {
     const struct plan_entry *named = NULL;
     uint32_t least = 0;
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < plan->enforced; i++) {
         const struct plan_entry *e = &plan->entries[i];
-        if (e->rule->rule->mode != MODE_ENFORCE)
-            continue;
         uint32_t remaining = limit_remaining(e->ask.limit, &e->window, e->state, plan->now_us);
         if (!named || remaining < least) {
             named = e;
@@ -283,22 +272,22 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
 
 static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, struct weir_verdict *v)
 {
-    for (size_t i = 0; i < plan->count;) {
-        const struct rule *rule = plan->entries[i].rule->rule;
-        struct group g = { plan->entries + i, plan->order, rule->limit_count, MODE_SHADOW };
-        if (rule->mode == MODE_SHADOW && !decide_group(&g, cells, charge)) {
-            if (v->shadow_count < WEIR_SHADOW_MAX)
-                copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->id);
-            v->shadow_count++;
-        }
+    for (size_t i = plan->enforced; i < plan->count;) {
+        const struct bound_rule *rule = plan->entries[i].rule;
+        struct group g = { plan->entries + i, plan->order, rule->limit_count };
         i += rule->limit_count;
+        if (decide_group(&g, cells, charge))
+            continue;
+        if (v->shadow_count < WEIR_SHADOW_MAX)
+            copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
+        v->shadow_count++;
     }
 }
 
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
     struct cells *cells = bound->cells;
-    struct group enforced = { plan->entries, plan->order, plan->count, MODE_ENFORCE };
+    struct group enforced = { plan->entries, plan->order, plan->enforced };
     bool charge = !plan->request->peek && plan->request->cost > 0;
     verdict_blank(ret);
     ret->allowed = decide_group(&enforced, cells, charge);

@@ -9,13 +9,13 @@
 
 /* The current window of a calendar limit, kept until it has passed. */
 struct kept_window {
-    uint64_t version;                /* odd while it is written */
+    uint64_t version; /* odd while it is written */
     struct window window;
 };
 
 struct bound_limit {
     struct limit limit;
-    uint64_t id;                     /* hash of the cell's identity but for the subject's values */
+    uint64_t id; /* hash of the cell's identity but for the subject's values */
     const struct rule_limit *spec;
     struct kept_window kept;
 };
@@ -23,16 +23,18 @@ struct bound_limit {
 struct bound_rule {
     const struct rule *rule;
     struct bound_limit *limits;
-    uint32_t by_class;               /* equal for rules with the same `by`: their subjects are hashed once */
+    enum rule_mode mode;  /* of rule, as is … */
+    uint32_t limit_count; /* … this: a decision need not go there */
+    uint32_t by_class;    /* equal for rules with the same `by`: their subjects are hashed once */
 };
 
 struct bound {
     struct ruleset *ruleset;
     struct cells *cells;
-    struct bound_rule *rules;        /* as in the ruleset */
+    struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
-    uint64_t version;                /* of the rules of this engine; rises */
-    bool wants_user;                 /* some rule looks at the user */
+    uint64_t version; /* of the rules of this engine; rises */
+    bool wants_user;  /* some rule looks at the user */
     struct bound *next_retired;
 };
 
@@ -45,12 +47,19 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id);
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
 /* The same by hand: one value after another, between hash_init with the cells' key and hash_final. */
 void subject_add(struct hash *hash, sv value);
-uint64_t cell_key(const struct bound *bound, const struct bound_limit *limit, uint64_t subject);
+/* Both halves are hashes under the table's secret already, so they only have to be stirred. */
+static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
+{
+    uint64_t x = subject ^ limit->id;
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+}
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 
 /* ---- decisions ---- */
 
-enum { PLAN_INLINE = 32 };           /* limits of one request beyond which its plan takes memory from the heap */
+enum { PLAN_INLINE = 32 }; /* limits of one request beyond which its plan takes memory from the heap */
 
 /* One cell that a request touches. */
 struct plan_entry {
@@ -61,21 +70,21 @@ struct plan_entry {
     struct cells_look look;
     struct cells_taken taken;
     bool fits;
-    struct limit_state state;        /* after the decision: what is reported */
+    struct limit_state state; /* after the decision: what is reported */
 };
 
 /* Where plans are made: `cap` of each. */
 struct plan_room {
     struct plan_entry *entries;
-    struct plan_entry **order;       /* for plan_decide alone: plans that are decided one after another may share it */
+    struct plan_entry **order; /* for plan_decide alone: plans that are decided one after another may share it */
     size_t cap;
 };
 
-/* The cells that one request touches, in file order. */
+/* The cells that one request touches: those of enforced rules first, then those of shadow rules, each in file order. */
 struct plan {
     struct plan_entry *entries;
     struct plan_entry **order;
-    size_t count;
+    size_t enforced, count;
     const struct weir_request *request;
     int64_t now_us;
 };

@@ -8,7 +8,7 @@ static void explain_limit(const struct bound *bound, const struct bound_limit *l
                           uint32_t cost, struct explained_limit *ret)
 {
     struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { cell_key(bound, limit, subject), &limit->limit, &window, now_us, cost };
+    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, cost };
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
     *ret = (struct explained_limit){

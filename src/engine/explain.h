@@ -8,24 +8,24 @@
 struct explained_limit {
     const struct rule_limit *spec;
     struct limit limit;
-    struct limit_state state;        /* all zero: nothing is used */
-    struct window window;            /* calendar: the current one */
-    struct limit_report report;      /* for the request's cost */
+    struct limit_state state;   /* all zero: nothing is used */
+    struct window window;       /* calendar: the current one */
+    struct limit_report report; /* for the request's cost */
     bool fits;
 };
 
 struct explained_rule {
     const struct rule *rule;
     enum match_reason reason;
-    sv detail;                       /* see enum match_reason */
-    sv by[RULE_BY_MAX];              /* the subject: values of rule->by; only of a rule that applies */
-    struct explained_limit limits[RULE_LIMITS_MAX];  /* likewise */
+    sv detail;                                      /* see enum match_reason */
+    sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
+    struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise */
 };
 
 struct explain_sink {
-    void (*request)(struct facts *facts, void *data);                        /* first */
-    void (*rule)(const struct explained_rule *rule, void *data);             /* for each rule, in file order */
-    void (*verdict)(const struct weir_verdict *verdict, void *data);         /* last: what a peek answers */
+    void (*request)(struct facts *facts, void *data);                /* first */
+    void (*rule)(const struct explained_rule *rule, void *data);     /* for each rule, in file order */
+    void (*verdict)(const struct weir_verdict *verdict, void *data); /* last: what a peek answers */
 };
 
 /* What the sink is given lives until it returns. */

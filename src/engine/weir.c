@@ -332,7 +332,7 @@ static int reset_in(const struct bound *bound, const char *rule_id, const struct
     }
     uint64_t hash = hash_final(&subject);
     for (size_t i = 0; i < rule->rule->limit_count; i++)
-        cells_forget(bound->cells, cell_key(bound, &rule->limits[i], hash));
+        cells_forget(bound->cells, cell_key(&rule->limits[i], hash));
     return 0;
 }
 

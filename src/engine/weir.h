@@ -14,30 +14,30 @@ struct file_version {
 };
 
 struct weir {
-    struct bound *current;           /* swapped whole; readers take it through hazard_acquire */
+    struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
-    struct weir_options options;     /* its strings are not kept, but for … */
-    char *rules_file;                /* … this one */
+    struct weir_options options; /* its strings are not kept, but for … */
+    char *rules_file;            /* … this one */
 
     /* Below: changed under `lock`, by whoever changes rules. */
     pthread_mutex_t lock;
-    struct bound *retired;           /* replaced, but perhaps still in use */
+    struct bound *retired; /* replaced, but perhaps still in use */
     uint64_t version;
-    struct file_version file;        /* last read */
+    struct file_version file; /* last read */
     bool rules_bad;
-    bool unreadable;                 /* the file could not be read, and this was told */
+    bool unreadable; /* the file could not be read, and this was told */
 
     pthread_t watcher;
-    pid_t watching;                  /* the process that has the thread; 0: there is none */
+    pid_t watching; /* the process that has the thread; 0: there is none */
     pthread_mutex_t watch_lock;
     pthread_cond_t watch_stop;
     bool stopping;
 };
 
-enum { WEIR_USER_MAX = 512 };         /* bytes of what options.user_id says */
+enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 
-/* The rules in force (until hazard_release) and the user of a request, asked for if they want it and the caller left it out.
- * user_buf is where the answer is kept. NULL: out of memory. */
+/* The rules in force (until hazard_release) and the user of a request, asked for if they want it and the caller left it
+ * out. user_buf is where the answer is kept. NULL: out of memory. */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 
@@ -45,8 +45,8 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
 void weir_free_retired(struct weir *weir);
 
-/* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under its
- * settings. */
+/* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under
+ * its settings. */
 int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error);
 int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error);
 

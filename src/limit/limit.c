@@ -46,6 +46,8 @@ static void init_bucket(struct limit *l)
     l->drain_us = clamp_time(drain);
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
+    if (l->max)
+        l->window_us = clamp_time(divide_up((limit_wide)l->capacity * per, l->max));
 }
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
@@ -59,27 +61,35 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
     };
     /* Rounded up: a share too small would make a bucket look decayed too soon. */
     limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity + 1 : 0;
+    limit->window_us = limit->per_us;
     if (bucket)
         init_bucket(limit);
 }
 
 /* ---- reports ---- */
 
+/* How long `units` take to come back. */
+static int64_t bucket_wait(const struct limit *l, uint64_t units)
+{
+    uint64_t product;
+    if (!__builtin_mul_overflow(units, l->step.by, &product) && product <= UINT64_MAX - l->step_units)
+        return clamp_time((product + l->step_units - 1) / l->step_units);
+    return clamp_time(divide_up((limit_wide)units * l->step.by, l->step_units));
+}
+
 static struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
 {
     struct limit_level level = limit_level(l, s, now_us);
-    uint64_t room = level.used < l->capacity_units ? l->capacity_units - level.used : 0;
-    struct limit_report report = { .remaining = (uint32_t)(room / LIMIT_TOKEN) };
+    struct limit_report report = { .remaining = limit_remaining_bucket(l, level.used) };
     /* Both waits count from the base, which is exact, so that they end at the very microsecond. */
     int64_t behind = (int64_t)level.base.time - now_us;
-    limit_wide rate = l->max * (limit_wide)LIMIT_TOKEN, per = (uint64_t)l->per_us;
     if (level.used)
-        report.reset_us = l->max ? behind + clamp_time(divide_up(level.base.data * per, rate)) : LIMIT_NEVER_US;
+        report.reset_us = l->max ? behind + bucket_wait(l, level.base.data) : LIMIT_NEVER_US;
     uint64_t units = cost * LIMIT_TOKEN;
     if (l->max == 0 || cost > l->capacity)
         report.retry_after_us = LIMIT_NEVER_US;
     else if (cost > 0 && level.used > l->capacity_units - units)
-        report.retry_after_us = behind + clamp_time(divide_up((level.base.data - (l->capacity_units - units)) * per, rate));
+        report.retry_after_us = behind + bucket_wait(l, level.base.data - (l->capacity_units - units));
     return report;
 }
 
@@ -87,7 +97,7 @@ static struct limit_report report_count(const struct limit *l, const struct wind
                                         uint32_t cost)
 {
     struct limit_count c = limit_count_at(l, w, s, now_us);
-    struct limit_report report = { .remaining = c.count < l->max ? l->max - c.count : 0 };
+    struct limit_report report = { .remaining = limit_remaining_count(l, c.count) };
     if (c.count)
         report.reset_us = c.end_us - now_us;
     if (l->max == 0 || cost > l->max)
@@ -109,9 +119,7 @@ static int64_t slide_offset(const struct limit *l, uint32_t previous, uint64_t r
 static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
-    limit_wide per = (uint64_t)l->per_us;
-    limit_wide used = (limit_wide)w.previous * (uint64_t)(l->per_us - w.offset_us) + w.count * per;
-    struct limit_report report = { .remaining = used < l->max * per ? (uint32_t)((l->max * per - used) / per) : 0 };
+    struct limit_report report = { .remaining = limit_remaining_slide(l, &w) };
     if (w.previous || w.count)
         report.reset_us = w.start_us + (w.count ? 2 : 1) * l->per_us - now_us;
     if (l->max == 0 || cost > l->max)
@@ -138,11 +146,6 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
     }
 }
 
-uint32_t limit_remaining(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us)
-{
-    return limit_report(limit, window, state, now_us, 0).remaining;
-}
-
 /* More than the capacity is used: the limit was lowered, or the state lags behind. */
 struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us)
 {
@@ -154,11 +157,7 @@ struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct li
 
 int64_t limit_window_us(const struct limit *limit, const struct window *window)
 {
-    if (limit->algorithm == LIMIT_CALENDAR)
-        return window->end_us - window->start_us;
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET && limit->max)
-        return clamp_time(divide_up((limit_wide)limit->capacity * (uint64_t)limit->per_us, limit->max));
-    return limit->per_us;
+    return limit->algorithm == LIMIT_CALENDAR ? window->end_us - window->start_us : limit->window_us;
 }
 
 /* ---- refunds ---- */

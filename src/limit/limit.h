@@ -43,6 +43,7 @@ struct limit {
     uint32_t capacity;     /* of a bucket: burst; else max */
     uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255 */
     int64_t per_us;        /* 0 for calendar */
+    int64_t window_us;     /* limit_window_us; 0 for calendar */
     /* token_bucket: every `step` microseconds exactly `step_units` come back */
     struct limit_divisor step;
     uint64_t step_units;
@@ -81,7 +82,7 @@ struct limit_report {
 struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us);
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint32_t cost);
-uint32_t limit_remaining(const struct limit *limit, const struct window *window, struct limit_state state, int64_t now_us);
+
 /* The time in which the whole capacity comes back. */
 int64_t limit_window_us(const struct limit *limit, const struct window *window);
 

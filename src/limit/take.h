@@ -53,6 +53,11 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
     return level;
 }
 
+LIMIT_HOT uint32_t limit_remaining_bucket(const struct limit *l, uint64_t used)
+{
+    return used < l->capacity_units ? (uint32_t)((l->capacity_units - used) / LIMIT_TOKEN) : 0;
+}
+
 LIMIT_HOT struct limit_take limit_take_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
 {
     struct limit_level level = limit_level(l, s, now_us);
@@ -133,6 +138,11 @@ LIMIT_HOT struct limit_count limit_count_at(const struct limit *l, const struct 
     return c;
 }
 
+LIMIT_HOT uint32_t limit_remaining_count(const struct limit *l, uint32_t count)
+{
+    return count < l->max ? l->max - count : 0;
+}
+
 LIMIT_HOT struct limit_take limit_take_count(const struct limit *l, const struct window *w, struct limit_state s,
                                              int64_t now_us, uint32_t cost)
 {
@@ -192,6 +202,15 @@ static inline bool limit_slide_fits(const struct limit *l, const struct limit_sl
                (limit_wide)(l->max - wanted) * (uint64_t)l->per_us;
 }
 
+static inline uint32_t limit_remaining_slide(const struct limit *l, const struct limit_slide *w)
+{
+    if (w->previous == 0)
+        return limit_remaining_count(l, w->count);
+    limit_wide per = (uint64_t)l->per_us, all = l->max * per;
+    limit_wide used = (limit_wide)w->previous * (uint64_t)(l->per_us - w->offset_us) + w->count * per;
+    return used < all ? (uint32_t)((all - used) / per) : 0;
+}
+
 LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
@@ -215,6 +234,17 @@ LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct windo
     default:
         return limit_take_count(l, w, s, now_us, cost);
     }
+}
+
+LIMIT_HOT uint32_t limit_remaining(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us)
+{
+    if (l->algorithm == LIMIT_TOKEN_BUCKET)
+        return limit_remaining_bucket(l, limit_level(l, s, now_us).used);
+    if (l->algorithm == LIMIT_SLIDING_WINDOW) {
+        struct limit_slide slide = limit_slide_at(l, s, now_us);
+        return limit_remaining_slide(l, &slide);
+    }
+    return limit_remaining_count(l, limit_count_at(l, w, s, now_us).count);
 }
 
 static inline uint8_t limit_share(const struct limit *l, uint64_t used)
