@@ -13,7 +13,7 @@ struct several {
     struct bound *bound;
     struct weir_request request;
     struct plan plan;
-    struct plan_entry room[BENCH_LIMITS];
+    struct plan_entry entries[BENCH_LIMITS], *order[BENCH_LIMITS];
 };
 
 static uint32_t minutes(const struct limit *minute, uint64_t n)
@@ -35,22 +35,24 @@ static bool several_init(struct several *s, struct bench_table *t)
     rules_report_done(&report);
     if (!rules || ruleset_new(&ruleset, rules, &error) < 0 || bound_new(&s->bound, ruleset, t->cells, &error) < 0)
         return false;
-    return plan_make(&s->plan, s->bound, &s->request, s->request.user, t->now_us, s->room, BENCH_LIMITS, &needed) &&
+    struct plan_room room = { s->entries, s->order, BENCH_LIMITS };
+    return plan_make(&s->plan, s->bound, &s->request, s->request.user, t->now_us, &room, &needed) &&
            s->plan.count == BENCH_LIMITS;
 }
 
 struct turn {
     struct plan plans[BENCH_TURN];
-    struct plan_entry room[BENCH_TURN][BENCH_LIMITS];
+    struct plan_entry entries[BENCH_TURN][BENCH_LIMITS], *order[BENCH_LIMITS];
     struct weir_verdict verdict;
 };
 
 static void turn_init(struct turn *turn, const struct several *s)
 {
     for (unsigned i = 0; i < BENCH_TURN; i++) {
-        memcpy(turn->room[i], s->room, sizeof s->room);
+        memcpy(turn->entries[i], s->entries, sizeof s->entries);
         turn->plans[i] = s->plan;
-        turn->plans[i].entries = turn->room[i];
+        turn->plans[i].entries = turn->entries[i];
+        turn->plans[i].order = turn->order;
     }
 }
 

@@ -271,8 +271,8 @@ static void print_verdict(const struct weir_verdict *v, void *data)
     if (!v->applied) {
         buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
     } else if (v->allowed) {
-        buf_printf(&p->out, "  %sallowed%s: least is left of %s, limit %s: %u of %u after this request\n",
-                   term_green(&p->term), term_plain(&p->term), v->rule, v->limit, v->remaining, v->max);
+        buf_printf(&p->out, "  %sallowed%s: least is left of %s, limit %s: %u of %u\n", term_green(&p->term),
+                   term_plain(&p->term), v->rule, v->limit, v->remaining, v->max);
     } else {
         span_text(v->retry_after_ms * US_PER_MS, span);
         buf_printf(&p->out, "  %srefused%s by %s, limit %s: %s%s\n", term_red(&p->term), term_plain(&p->term), v->rule,
