@@ -192,11 +192,10 @@ static void the_largest_numbers(void **state)
 static void a_refusal_charges_nothing(void **state)
 {
     (void)state;
-    struct weir *weir =
-        open_rules("rules:\n" RULE("a",
-                                   "{ name: x, max: 10, per: 1h }, { name: y, algorithm: fixed_window, max: 10, per: 1h }")
-                       RULE("b", "{ name: z, algorithm: sliding_window, max: 10, per: 1h }, { name: w, calendar: day, max: "
-                                 "3 }") "  - { id: x, match: { event: x }, limits: [\"1 per 1s\"] }\n");
+    struct weir *weir = open_rules(
+        "rules:\n" RULE("a", "{ name: x, max: 10, per: 1h }, { name: y, algorithm: fixed_window, max: 10, per: 1h }")
+            RULE("b", "{ name: z, algorithm: sliding_window, max: 10, per: 1h }, { name: w, calendar: day, max: "
+                      "3 }") "  - { id: x, match: { event: x }, limits: [\"1 per 1s\"] }\n");
     assert_int_equal(passes(weir, one("e", "k"), NOW, 100), 3);
     set_rules(weir, "rules:\n" RULE("a", "{ name: x, max: 10, per: 1h }"));
     EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/x 7 of 10, reset 1080000");

@@ -1,0 +1,301 @@
+/* A rules file that changes: weir_poll, the watcher, bad versions, and the callback that tells of them. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "helpers.h"
+
+#define RULE(id, limits) "  - { id: " id ", match: { event: " id " }, by: [key], limits: [" limits "] }\n"
+
+/* ---- what the callback heard ---- */
+
+struct heard {
+    pthread_mutex_t lock;
+    unsigned bad, good;
+    char text[WEIR_ERROR_MAX];
+};
+
+static void hear(const struct weir_error *error, void *data)
+{
+    struct heard *heard = data;
+    pthread_mutex_lock(&heard->lock);
+    if (error->code == WEIR_OK)
+        heard->good++;
+    else
+        heard->bad++;
+    snprintf(heard->text, sizeof heard->text, "%s", error->text);
+    pthread_mutex_unlock(&heard->lock);
+}
+
+struct fixture {
+    struct folder folder;
+    char rules[300], spare[300];
+    struct heard heard;
+    struct weir *weir;
+};
+
+/* Written long enough ago to be whole, each time at another time. */
+static void write_old(struct fixture *f, const char *text)
+{
+    static int age_s = 1000;
+    struct timespec times[2] = { { .tv_sec = NOW / S + --age_s }, { .tv_sec = NOW / S + age_s } };
+    write_file(f->rules, text);
+    assert_int_equal(utimensat(AT_FDCWD, f->rules, times, 0), 0);
+}
+
+static void open_fixture(struct fixture *f, const char *text, uint32_t watch_ms)
+{
+    *f = (struct fixture){ .heard.lock = PTHREAD_MUTEX_INITIALIZER };
+    folder_make(&f->folder);
+    snprintf(f->rules, sizeof f->rules, "%s", folder_file(&f->folder, "rules.yaml"));
+    snprintf(f->spare, sizeof f->spare, "%s", folder_file(&f->folder, "spare.yaml"));
+    write_old(f, text);
+    f->weir = open_with((struct weir_options){
+        .rules_file = f->rules, .on_rules = hear, .on_rules_data = &f->heard, .watch_ms = watch_ms });
+}
+
+static void close_fixture(struct fixture *f)
+{
+    weir_close(f->weir);
+    folder_remove(&f->folder, (const char *const[]){ "rules.yaml", "spare.yaml", NULL });
+}
+
+static bool rules_bad(struct weir *weir)
+{
+    struct weir_status status;
+    weir_status(weir, &status);
+    return status.rules_bad;
+}
+
+/* ---- polling ---- */
+
+static void a_change_is_taken_over(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "5 per 1h"), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 3), 3);
+    write_old(&f, "rules:\n" RULE("a", "4 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    assert_int_equal(f.heard.good, 1);
+    assert_int_equal(f.heard.bad, 0);
+    /* Replaced by another file, as editors do. */
+    write_file(f.spare, "rules:\n" RULE("a", "6 per 1h"));
+    struct timespec times[2] = { { .tv_sec = NOW / S }, { .tv_sec = NOW / S } };
+    assert_int_equal(utimensat(AT_FDCWD, f.spare, times, 0), 0);
+    assert_int_equal(rename(f.spare, f.rules), 0);
+    assert_int_equal(weir_poll(f.weir, NULL), 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    close_fixture(&f);
+}
+
+static void without_a_file_there_is_nothing_to_poll(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "5 per 1h"));
+    assert_int_equal(weir_poll(weir, NULL), 0);
+    weir_close(weir);
+}
+
+static void a_bad_rule_keeps_its_last_good_version(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h") RULE("b", "1 per 1h"), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    write_old(&f, "rules:\n" RULE("a", "0 per lifetime") RULE("b", "2 per 1h") RULE("c", "3 per 1h") RULE("d", "nonsense"));
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+    assert_int_equal(error.code, WEIR_E_RULES);
+    assert_non_null(strstr(error.text, "rules.yaml:2: rule a: "));
+    assert_non_null(strstr(error.text, "rules.yaml:5: rule d: "));
+    assert_true(rules_bad(f.weir));
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    assert_int_equal(passes(f.weir, one("b", "k"), NOW, 9), 2);
+    assert_int_equal(passes(f.weir, one("c", "k"), NOW, 9), 3);
+    EXPECT(f.weir, one("d", "k"), NOW, "pass no rule");
+    /* Once for each bad version. */
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(f.heard.bad, 1);
+    assert_string_equal(f.heard.text, error.text);
+    write_old(&f, "rules:\n" RULE("a", "1 per never") RULE("b", "2 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+    EXPECT(f.weir, one("c", "k"), NOW, "pass no rule");
+    assert_int_equal(passes(f.weir, one("a", "k2"), NOW, 9), 1);
+    /* And the recovery. */
+    write_old(&f, "rules:\n" RULE("a", "2 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_false(rules_bad(f.weir));
+    assert_int_equal(f.heard.good, 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    close_fixture(&f);
+}
+
+static void a_file_that_makes_no_sense_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const broken[] = {
+        "rules:\n  - { id: a, match: { event", "", "# the rules\n\n", "rules: 5\n", "- { id: a }\n", "rules:\n\t- tabs\n"
+    };
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h") RULE("b", "1 per 1h"), 0);
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        write_old(&f, broken[i]);
+        struct weir_error error = { .code = WEIR_OK };
+        assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+        assert_non_null(strstr(error.text, f.rules));
+        assert_int_equal(weir_poll(f.weir, &error), 0);
+        assert_true(rules_bad(f.weir));
+        assert_false(check_at(f.weir, peek_of("a", "k", 2), NOW).allowed);
+        assert_false(check_at(f.weir, peek_of("b", "k", 2), NOW).allowed);
+    }
+    assert_int_equal(f.heard.bad, sizeof broken / sizeof *broken);
+    close_fixture(&f);
+}
+
+/* A file that was written a moment ago may not be whole. It is read once it has been left alone. */
+static void a_file_just_written_has_to_settle(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    write_file(f.rules, "rules:\n" RULE("a", "2 per 1h"));
+    struct timespec soon = { .tv_nsec = 5000000 };
+    int r = 0;
+    for (int i = 0; i < 1000 && r == 0; i++) {
+        r = weir_poll(f.weir, NULL);
+        nanosleep(&soon, NULL);
+    }
+    assert_int_equal(r, 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    /* A time in the future is no reason to wait for it. */
+    write_file(f.rules, "rules:\n" RULE("a", "3 per 1h"));
+    struct timespec times[2] = { { .tv_sec = INT64_C(4000000000) }, { .tv_sec = INT64_C(4000000000) } };
+    assert_int_equal(utimensat(AT_FDCWD, f.rules, times, 0), 0);
+    assert_int_equal(weir_poll(f.weir, NULL), 1);
+    close_fixture(&f);
+}
+
+static void a_file_that_goes_and_comes_back(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    assert_int_equal(rename(f.rules, f.spare), 0);
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_SYSTEM);
+    assert_non_null(strstr(error.text, f.rules));
+    assert_non_null(strstr(error.text, "the last good rules stay"));
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(f.heard.bad, 1);
+    assert_true(rules_bad(f.weir));
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    assert_int_equal(rename(f.spare, f.rules), 0);
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(f.heard.good, 1);
+    assert_false(rules_bad(f.weir));
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 0);
+    close_fixture(&f);
+}
+
+/* A folder stands for all that can be seen and not read: root may read everything else. */
+static void a_file_that_cannot_be_read_is_tried_again_and_told_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    struct timespec times[2] = { { .tv_sec = NOW / S }, { .tv_sec = NOW / S } };
+    assert_int_equal(rename(f.rules, f.spare), 0);
+    assert_int_equal(mkdir(f.rules, 0700), 0);
+    assert_int_equal(utimensat(AT_FDCWD, f.rules, times, 0), 0);
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_SYSTEM);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_true(rules_bad(f.weir));
+    assert_int_equal(rmdir(f.rules), 0);
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(rename(f.spare, f.rules), 0);
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(f.heard.bad, 1);
+    assert_int_equal(f.heard.good, 1);
+    close_fixture(&f);
+}
+
+static void rules_that_were_set_stay_until_the_file_changes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    set_rules(f.weir, "rules:\n" RULE("a", "2 per 1h"));
+    assert_int_equal(weir_poll(f.weir, NULL), 0);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    write_old(&f, "rules:\n" RULE("a", "3 per 1h"));
+    assert_int_equal(weir_poll(f.weir, NULL), 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    close_fixture(&f);
+}
+
+/* ---- the watcher ---- */
+
+static unsigned wait_for(struct heard *heard, const unsigned *what, unsigned count)
+{
+    struct timespec soon = { .tv_nsec = 2000000 };
+    unsigned seen = 0;
+    for (int i = 0; i < 5000 && seen < count; i++) {
+        nanosleep(&soon, NULL);
+        pthread_mutex_lock(&heard->lock);
+        seen = *what;
+        pthread_mutex_unlock(&heard->lock);
+    }
+    return seen;
+}
+
+static void the_watcher_polls_by_itself(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    write_old(&f, "rules:\n" RULE("a", "3 per 1h"));
+    assert_true(wait_for(&f.heard, &f.heard.good, 1) >= 1);
+    /* Seen between truncating and writing it may have been complained about; in the end it is in force. */
+    struct timespec soon = { .tv_nsec = 2000000 };
+    for (int i = 0; i < 5000 && check_at(f.weir, cost_of("a", "k", 0), NOW).max != 3; i++)
+        nanosleep(&soon, NULL);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    unsigned bad = f.heard.bad;
+    unlink(f.rules);
+    assert_true(wait_for(&f.heard, &f.heard.bad, bad + 1) > bad);
+    assert_int_equal(passes(f.weir, one("a", "k2"), NOW, 9), 3);
+    close_fixture(&f);
+}
+
+static void a_watcher_that_waits_long_stops_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), UINT32_MAX);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_change_is_taken_over),
+        cmocka_unit_test(without_a_file_there_is_nothing_to_poll),
+        cmocka_unit_test(a_bad_rule_keeps_its_last_good_version),
+        cmocka_unit_test(a_file_that_makes_no_sense_changes_nothing),
+        cmocka_unit_test(a_file_just_written_has_to_settle),
+        cmocka_unit_test(a_file_that_goes_and_comes_back),
+        cmocka_unit_test(a_file_that_cannot_be_read_is_tried_again_and_told_once),
+        cmocka_unit_test(rules_that_were_set_stay_until_the_file_changes),
+        cmocka_unit_test(the_watcher_polls_by_itself),
+        cmocka_unit_test(a_watcher_that_waits_long_stops_at_once),
+    };
+    return cmocka_run_group_tests_name("engine/file", tests, NULL, NULL);
+}
