@@ -14,7 +14,10 @@ static void hash_text(struct hash *h, sv s)
 static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
 {
     struct hash h;
+    /* No text is as long as this, so no subject's values hash like a limit: the two are joined to a cell's key. */
+    const uint32_t no_length = UINT32_MAX;
     hash_init(&h, key);
+    hash_bytes(&h, &no_length, sizeof no_length);
     hash_text(&h, rule->id);
     hash_text(&h, limit->name);
     hash_text(&h, weir_str(algorithm_name(limit->algorithm)));
