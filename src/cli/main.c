@@ -15,6 +15,7 @@ static const struct {
     { "lint", cli_lint, "find every error in rules files" },
     { "simulate", cli_simulate, "replay a log against rules, to try them on yesterday's traffic" },
     { "convert", cli_convert, "turn another limiter's configuration into rules" },
+    { "bench", cli_bench, "measure decisions on this machine" },
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
