@@ -285,6 +285,26 @@ static void raising_never_refuses_and_lowering_never_forgives(void **state)
     }
 }
 
+/* More than a lowered bucket holds was used: it decays when the last of it has come back. */
+static void an_overfull_bucket_decays_late(void **state)
+{
+    (void)state;
+    struct limit high = make(LIMIT_TOKEN_BUCKET, 1000, 0, 60 * S), low = make(LIMIT_TOKEN_BUCKET, 1, 0, 60 * S);
+    struct limit zero = make(LIMIT_TOKEN_BUCKET, 0, 0, 60 * S);
+    struct limit_state s = { 0 };
+    assert_true(take(&high, &s, T0, 1000));
+    struct limit_outlook outlook = limit_outlook(&low, s, T0);
+    assert_int_equal(outlook.decays_us, T0 + 1000 * 60 * S);
+    assert_int_equal(outlook.share, 255);
+    outlook = limit_outlook(&zero, s, T0);
+    assert_int_equal(outlook.decays_us, CLOCK_END_US);
+    assert_int_equal(outlook.share, 255);
+    assert_int_equal(look(&zero, s, T0, 1).reset_us, LIMIT_NEVER_US);
+    /* It is raised again, and what was used is still used. */
+    assert_false(take(&high, &s, T0, 1));
+    assert_true(take(&high, &s, T0 + 30 * S, 500));
+}
+
 /* ---- refunds ---- */
 
 static void a_refund_finds_its_window(void **state)
@@ -423,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_was_wrong_locks_nobody_out),
         cmocka_unit_test(the_edge_of_a_period_ahead),
         cmocka_unit_test(raising_never_refuses_and_lowering_never_forgives),
+        cmocka_unit_test(an_overfull_bucket_decays_late),
         cmocka_unit_test(a_refund_finds_its_window),
         cmocka_unit_test(a_sliding_refund_follows_into_the_previous_window),
         cmocka_unit_test(a_bucket_refund_is_less_what_came_back),

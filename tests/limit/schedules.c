@@ -13,7 +13,7 @@
 #include "zonefile.h"
 
 enum {
-    RUNS = 4000,
+    RUNS = 2500,
     STEPS = 60,
     RECEIPTS = 4,
 };

@@ -113,7 +113,7 @@ static void every_cut_is_noticed(void **state)
     make_table(times, 3, &file);
     assert_null(refusal(file.bytes, file.len));
     for (size_t len = 0; len < file.len; len++) {
-        unsigned char *copy = malloc(len + 1); /* its own block, so that reading on is noticed */
+        unsigned char *copy = malloc(len ? len : 1); /* its own block, so that reading on is noticed */
         memcpy(copy, file.bytes, len);
         assert_non_null(refusal(copy, len));
         free(copy);
@@ -148,6 +148,9 @@ static void broken_files_are_refused(void **state)
     check_broken(TYPES + 1, 2, "a TZif file with a transition to a type that it does not have");
     check_broken(INFOS, 0x80, "a TZif file with an offset of more than 26 hours");
     check_broken(INFOS + 1, 0x02, "a TZif file with an offset of more than 26 hours");
+    const int64_t twice[] = { 1000, 1000 };
+    make_table(twice, 2, &file);
+    assert_string_equal(refusal(file.bytes, file.len), "a TZif file whose transitions do not rise");
     assert_string_equal(refusal("", 0), "no TZif file");
     struct tz tz;
     tz_utc(&tz);
@@ -221,6 +224,22 @@ static void footers_of_all_kinds_are_read(void **state)
     tz = with_footer("AAA0BBB,59/0,300/0");
     check_change(&tz, "2024-02-29T00:00:00Z", 0, 3600);
     check_change(&tz, "2023-03-01T00:00:00Z", 0, 3600);
+}
+
+/* The hours of a rule reach a week into the years beside its own. */
+static void rules_may_fire_in_another_year(void **state)
+{
+    (void)state;
+    struct tz tz = with_footer("AAA0BBB,J364/167,J365/167");
+    check_change(&tz, "2023-01-05T23:00:00Z", 0, 3600);
+    check_change(&tz, "2023-01-06T22:00:00Z", 3600, 0);
+    struct tz_span span = tz_span_at(&tz, instant_s("2024-01-03T00:00:00Z"));
+    assert_int_equal(span.start_s, instant_s("2023-01-06T22:00:00Z"));
+    assert_int_equal(span.end_s, instant_s("2024-01-05T23:00:00Z"));
+    tz = with_footer("AAA0BBB,J1/-167,J2/-167");
+    span = tz_span_at(&tz, instant_s("2023-12-28T00:00:00Z"));
+    assert_int_equal(span.start_s, instant_s("2023-12-26T00:00:00Z"));
+    assert_int_equal(span.end_s, instant_s("2024-12-25T01:00:00Z"));
 }
 
 static void summer_time_may_last_all_year(void **state)
@@ -339,11 +358,17 @@ static void random_footers_agree_with_glibc(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_is_followed),           cmocka_unit_test(neighbours_of_one_offset_are_joined),
-        cmocka_unit_test(every_cut_is_noticed),          cmocka_unit_test(broken_files_are_refused),
-        cmocka_unit_test(leap_second_zones_are_refused), cmocka_unit_test(damage_does_no_harm),
-        cmocka_unit_test(footers_of_all_kinds_are_read), cmocka_unit_test(summer_time_may_last_all_year),
-        cmocka_unit_test(bad_footers_are_refused),       cmocka_unit_test(random_footers_agree_with_glibc),
+        cmocka_unit_test(a_table_is_followed),
+        cmocka_unit_test(neighbours_of_one_offset_are_joined),
+        cmocka_unit_test(every_cut_is_noticed),
+        cmocka_unit_test(broken_files_are_refused),
+        cmocka_unit_test(leap_second_zones_are_refused),
+        cmocka_unit_test(damage_does_no_harm),
+        cmocka_unit_test(footers_of_all_kinds_are_read),
+        cmocka_unit_test(rules_may_fire_in_another_year),
+        cmocka_unit_test(summer_time_may_last_all_year),
+        cmocka_unit_test(bad_footers_are_refused),
+        cmocka_unit_test(random_footers_agree_with_glibc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
