@@ -1,0 +1,143 @@
+/* Every function of the public header, as a program would use it: against the shared library, with nothing but the header.
+ * Compiled as C, and as C++ by way of every.cc. Ends with 0 if all answers were as expected. */
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+static const char rules[] = "rules:\n"
+                            "  - id: ocr\n"
+                            "    match: { event: ocr }\n"
+                            "    by: [key]\n"
+                            "    limits: [ 3 per 60s ]\n"
+                            "  - id: upload\n"
+                            "    match: { method: POST, path: '/files/*' }\n"
+                            "    by: [user]\n"
+                            "    limits: [ 2 per 365d ]\n"
+                            "    reject: { status: 503, body: later }\n";
+
+static int wrong;
+
+static void expect(bool good, const char *what)
+{
+    if (!good)
+        fprintf(stderr, "wrong: %s\n", what);
+    wrong += !good;
+}
+
+/* ---- the host's functions ---- */
+
+static size_t user_id(const struct weir_request *request, char *buf, size_t cap, void *data)
+{
+    const char *user = (const char *)(request->context ? request->context : data);
+    size_t len = strlen(user);
+    memcpy(buf, user, len < cap ? len : cap);
+    return len;
+}
+
+static void refuse(const struct weir_request *request, const struct weir_verdict *verdict, struct weir_refusal *refusal,
+                   void *data)
+{
+    (void)request;
+    if (strcmp(verdict->rule, "upload") == 0)
+        refusal->content_type = weir_str((const char *)data);
+}
+
+static void on_rules(const struct weir_error *error, void *data)
+{
+    *(enum weir_code *)data = error->code;
+}
+
+/* ---- one function after another ---- */
+
+static void ask(struct weir *weir)
+{
+    static char context[] = "u2";
+    struct weir_request request;
+    struct weir_verdict verdict, verdicts[4];
+    struct weir_request requests[4];
+    char json[500];
+    memset(&request, 0, sizeof request);
+    request.method = WEIR_STR("POST");
+    request.path = WEIR_STR("/files/a%2Fb?x=1");
+    request.cost = 1;
+    expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed, "the first upload passes");
+    expect(weir_verdict_json(&verdict, json, sizeof json) > 0 && strstr(json, "\"rule\":\"upload\"") != NULL, "JSON");
+    for (int i = 0; i < 4; i++)
+        requests[i] = request;
+    requests[3].context = context;
+    expect(weir_check_batch(weir, requests, 4, weir_now_us(), verdicts) == 0, "a batch");
+    expect(verdicts[0].allowed && !verdicts[1].allowed && !verdicts[2].allowed && verdicts[3].allowed, "its verdicts");
+
+    struct weir_refusal refusal;
+    expect(weir_refuse(weir, &request, &verdicts[1], &refusal) == 0 && refusal.status == 503, "a refusal");
+    expect(refusal.body.len == 5 && memcmp(refusal.body.ptr, "later", 5) == 0, "its body");
+    expect(refusal.content_type.len == 3 && refusal.header_count == 3, "its type and headers");
+    struct weir_headers headers;
+    weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
+    expect(headers.count == WEIR_HEADERS_MAX, "headers");
+
+    struct weir_str by = WEIR_STR("u1");
+    struct weir_error error;
+    expect(weir_reset(weir, "upload", &by, 1, &error) == 0, "a reset");
+    expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed, "an upload after it");
+}
+
+static void detect(struct weir *weir)
+{
+    int done = 0, refused = 0, detected = 0;
+    struct weir_verdict verdict;
+    for (int i = 0; i < 5; i++) {
+        WEIR_DETECT(weir, "ocr", "u1") {
+            done++;
+        } else {
+            refused += weir_last(&detected)->retry_after_ms > 0;
+        }
+    }
+    expect(done == 3 && refused == 2 && detected == WEIR_REFUSED, "three of five pass the guard");
+    expect(weir_detect(weir, "speech", "u1", &verdict) == WEIR_NO_RULE, "no rule");
+    expect(weir_detect(weir, "", "u1", NULL) == WEIR_E_BLANK, "a blank event");
+}
+
+static void change(struct weir *weir, enum weir_code *told)
+{
+    struct weir_status status;
+    struct weir_error error;
+    weir_status(weir, &status);
+    expect(status.rules == 2 && status.cells > 0 && !status.rules_bad, "the status");
+    expect(weir_poll(weir, &error) == 0 && *told == WEIR_E_BLANK, "nothing to poll");
+    expect(weir_set_rules(weir, "rules: [x]", 10, &error) == WEIR_E_RULES && strstr(error.text, "rules:1") != NULL,
+           "bad rules");
+    expect(weir_set_rules(weir, "[]", 2, &error) == 0, "no rules");
+    weir_status(weir, &status);
+    expect(status.rules == 0, "the status without rules");
+}
+
+int main(void)
+{
+    static char user[] = "u1", type[] = "a/b";
+    enum weir_code told = WEIR_E_BLANK;
+    struct weir_options options;
+    struct weir_error error;
+    struct weir *weir;
+    expect(weir_abi_version() == WEIR_ABI_VERSION && weir_version()[0] != '\0', "versions");
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.rules_text = rules;
+    options.cells_keys = 1000;
+    options.user_id = user_id;
+    options.user_id_data = user;
+    options.refuse = refuse;
+    options.refuse_data = type;
+    options.on_rules = on_rules;
+    options.on_rules_data = &told;
+    if (weir_open(&weir, &options, &error) < 0) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    ask(weir);
+    detect(weir);
+    change(weir, &told);
+    weir_close(weir);
+    return wrong > 0;
+}

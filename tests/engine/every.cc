@@ -1,0 +1,1 @@
+#include "every.c" // NOLINT(bugprone-suspicious-include): the same program as C++
