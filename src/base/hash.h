@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct hash_key {
     uint64_t k0, k1;
@@ -63,6 +64,30 @@ static inline uint64_t hash_final(struct hash *h)
 }
 
 void hash_bytes(struct hash *h, const void *data, size_t len);
+
+/* The 1 to 8 bytes at p as a word, by loads that overlap: a loop or a call would cost more than the hash. */
+static inline uint64_t hash_load(const char *p, size_t n)
+{
+    if (n >= 4) {
+        uint32_t low, high;
+        memcpy(&low, p, 4);
+        memcpy(&high, p + n - 4, 4);
+        return low | (uint64_t)high << 8 * (n - 4);
+    }
+    return (uint64_t)(unsigned char)p[0] | (uint64_t)(unsigned char)p[n / 2] << 8 * (n / 2) |
+           (uint64_t)(unsigned char)p[n - 1] << 8 * (n - 1);
+}
+
+/* A text within others: its length first, so that texts cannot run together, then its bytes in whole words. Not to be mixed
+ * with hash_bytes. */
+static inline void hash_text(struct hash *h, const char *p, size_t len)
+{
+    hash_word(h, len);
+    for (; len > 8; p += 8, len -= 8)
+        hash_word(h, hash_load(p, 8));
+    if (len > 0)
+        hash_word(h, hash_load(p, len));
+}
 
 /* Two words: what a cell's key is made of. */
 static inline uint64_t hash_pair(const struct hash_key *key, uint64_t a, uint64_t b)

@@ -3,27 +3,18 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
-/* Length before bytes, so that values cannot run together. */
-static void hash_text(struct hash *h, sv s)
-{
-    uint32_t length = (uint32_t)s.len;
-    hash_bytes(h, &length, sizeof length);
-    hash_bytes(h, s.ptr, s.len);
-}
-
 static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
 {
     struct hash h;
-    /* No text is as long as this, so no subject's values hash like a limit: the two are joined to a cell's key. */
-    const uint32_t no_length = UINT32_MAX;
     hash_init(&h, key);
-    hash_bytes(&h, &no_length, sizeof no_length);
-    hash_text(&h, rule->id);
-    hash_text(&h, limit->name);
-    hash_text(&h, weir_str(algorithm_name(limit->algorithm)));
+    /* No text is as long as this, so no subject's values hash like a limit: the two are joined to a cell's key. */
+    hash_word(&h, UINT64_MAX);
+    subject_add(&h, rule->id);
+    subject_add(&h, limit->name);
+    subject_add(&h, weir_str(algorithm_name(limit->algorithm)));
     for (size_t i = 0; i < rule->by_count; i++) {
-        hash_text(&h, weir_str(attribute_name(rule->by[i].attribute)));
-        hash_text(&h, rule->by[i].header);
+        subject_add(&h, weir_str(attribute_name(rule->by[i].attribute)));
+        subject_add(&h, rule->by[i].header);
     }
     return hash_final(&h);
 }
@@ -112,11 +103,6 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
         if (sv_eq(bound->rules[i].rule->id, id))
             return &bound->rules[i];
     return NULL;
-}
-
-void subject_add(struct hash *hash, sv value)
-{
-    hash_text(hash, value);
 }
 
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)

@@ -46,7 +46,10 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id);
 /* The values of a rule's `by` in these facts, hashed. */
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
 /* The same by hand: one value after another, between hash_init with the cells' key and hash_final. */
-void subject_add(struct hash *hash, sv value);
+static inline void subject_add(struct hash *hash, sv value)
+{
+    hash_text(hash, value.ptr, value.len);
+}
 /* Both halves are hashes under the table's secret already, so they only have to be stirred. */
 static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
 {
