@@ -11,7 +11,7 @@ static const struct {
     const char *summary;
 } commands[] = {
     { "check", cli_check, "decide one request; the exit status is the answer" },
-    { "explain", cli_explain, "say which rules see a request, and what each has left; charges nothing" },
+    { "explain", cli_explain, "say what each rule makes of a request; charges nothing" },
     { "lint", cli_lint, "find every error in rules files" },
     { "simulate", cli_simulate, "replay a log against rules, to try them on yesterday's traffic" },
     { "convert", cli_convert, "turn another limiter's configuration into rules" },

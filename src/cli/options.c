@@ -165,10 +165,10 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
     const struct option *option = find_in(command->options, name);
     if (!option)
         option = find_in(command->more_options, name);
+    if (sv_eq(name, SV("help")) || (option && option->kind == OPTION_FLAG && has_value))
+        return options_error(command, "--%.*s takes no value", SV_FMT(name));
     if (!option)
         return options_error(command, "there is no option --%.*s", SV_FMT(name));
-    if (option->kind == OPTION_FLAG && has_value)
-        return options_error(command, "--%s takes no value", option->name);
     const char *value = has_value ? rest.ptr : NULL;
     if (option->kind != OPTION_FLAG && !has_value) {
         if (*i + 1 == argc)

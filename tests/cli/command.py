@@ -19,7 +19,7 @@ import traceback
 
 WEIR = os.path.abspath(sys.argv[1])
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMANDS = ["check", "explain", "lint", "simulate", "convert"]
+COMMANDS = ["check", "explain", "lint", "simulate", "convert", "bench"]
 
 RULES = """
 settings:
@@ -105,7 +105,9 @@ def test_every_option_is_read():
     """An option that --help lists is known, and one that it does not list is not."""
     for command in COMMANDS:
         for option in options_of(run(command, "--help").stdout):
-            assert "no option" not in run(command, f"--{option}").stderr, (command, option)
+            done = run(command, f"--{option}=x", "--frobnicate")
+            equal((done.returncode, done.stdout), (2, ""), (command, option))
+            assert f"no option --{option}" not in done.stderr, (command, option)
         done = run(command, "--frobnicate", "x")
         equal((done.returncode, done.stdout), (2, ""), command)
         equal(done.stderr, f"weir {command}: there is no option --frobnicate; see 'weir {command} --help'\n")
@@ -517,6 +519,14 @@ def test_examples():
         done = run("simulate", "--rules", rules, *words)
         equal((done.returncode, done.stderr), (0, ""), words)
         has(done.stdout, "refused")
+
+
+def test_picture_in_the_docs():
+    """docs/simulate.md shows what the command prints."""
+    with open(os.path.join(SOURCE, "docs", "simulate.md"), encoding="utf-8") as file:
+        shown = re.search(r"```text\n\$ weir (simulate [^\n]*)\n(.*?)```", file.read(), re.DOTALL)
+    words = [os.path.join(SOURCE, word) if word.startswith("examples/") else word for word in shown.group(1).split()]
+    equal(run(*words).stdout, shown.group(2))
 
 
 def main():
