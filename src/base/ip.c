@@ -32,20 +32,24 @@ static bool parse_v6(sv text, uint8_t out[16])
     return inet_pton(AF_INET6, copy, out) == 1;
 }
 
+static bool parse_mapped(sv text, struct ip *ret)
+{
+    struct ip ip;
+    memcpy(ip.bytes, mapped, sizeof mapped);
+    if (!parse_v4(text, ip.bytes + 12))
+        return false;
+    *ret = ip;
+    return true;
+}
+
 /* An address without a zone. */
 static bool parse_plain(sv text, struct ip *ret)
 {
     struct ip ip;
-    if (text.len == 0)
+    if (parse_mapped(text, ret))
+        return true;
+    if (text.len == 0 || !parse_v6(text, ip.bytes))
         return false;
-    if (memchr(text.ptr, ':', text.len)) {
-        if (!parse_v6(text, ip.bytes))
-            return false;
-    } else {
-        memcpy(ip.bytes, mapped, sizeof mapped);
-        if (!parse_v4(text, ip.bytes + 12))
-            return false;
-    }
     *ret = ip;
     return true;
 }
@@ -67,6 +71,8 @@ static bool port_valid(sv text)
 
 bool ip_parse_hop(sv text, struct ip *ret)
 {
+    if (parse_mapped(text, ret))
+        return true;
     text = sv_trim(text);
     if (text.len == 0)
         return false;

@@ -20,9 +20,39 @@ static inline sv sv_of(const char *ptr, size_t len)
     return (sv){ ptr, len };
 }
 
+static inline uint64_t sv_word(const char *p)
+{
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+static inline uint32_t sv_half(const char *p)
+{
+    uint32_t half;
+    memcpy(&half, p, sizeof half);
+    return half;
+}
+
+/* By hand, since most strings here are shorter than the call of memcmp is worth. Where the last word of a string is not
+ * whole, it overlaps the one before. */
 static inline bool sv_eq(sv a, sv b)
 {
-    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+    size_t n = a.len;
+    if (n != b.len)
+        return false;
+    if (n >= 8) {
+        for (size_t i = 0; i + 8 < n; i += 8)
+            if (sv_word(a.ptr + i) != sv_word(b.ptr + i))
+                return false;
+        return sv_word(a.ptr + n - 8) == sv_word(b.ptr + n - 8);
+    }
+    if (n >= 4)
+        return sv_half(a.ptr) == sv_half(b.ptr) && sv_half(a.ptr + n - 4) == sv_half(b.ptr + n - 4);
+    for (size_t i = 0; i < n; i++)
+        if (a.ptr[i] != b.ptr[i])
+            return false;
+    return true;
 }
 
 static inline char ascii_lower(char c)

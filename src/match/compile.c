@@ -95,8 +95,9 @@ static int compile_settings(struct builder *b)
     ruleset->wants_user = settings->except.user_count > 0;
     for (size_t i = 0; i < settings->strip_prefix_count; i++) {
         char out[PATH_BYTES_MAX];
+        struct path_segments segments;
         bool cut;
-        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &cut);
+        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &cut, &segments);
         ruleset->strip_prefixes[i] = arena_copy(arena, prefix);
         if (!ruleset->strip_prefixes[i].ptr)
             return no_memory(b);
@@ -155,11 +156,24 @@ static int compile_paths(struct builder *b, const struct rule *rule, struct comp
             return r;
     }
     compiled->paths = paths;
-    compiled->path_count = (uint32_t)rule->match.path_count;
+    compiled->path_count = rule->match.path_count;
     return 0;
 }
 
-static uint8_t checks_of(const struct rule *rule)
+/* The bit of a method; 0: all are taken. */
+static uint32_t method_bit(struct ruleset *ruleset, sv method)
+{
+    size_t i = 0;
+    while (i < ruleset->method_count && !sv_eq(ruleset->methods[i], method))
+        i++;
+    if (i == RULESET_METHODS_MAX)
+        return 0;
+    if (i == ruleset->method_count)
+        ruleset->methods[ruleset->method_count++] = method;
+    return UINT32_C(1) << i;
+}
+
+static void compile_checks(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     unsigned checks = 0;
     checks |= rule->match.event.len > 0 ? CHECK_EVENT : 0;
@@ -169,7 +183,14 @@ static uint8_t checks_of(const struct rule *rule)
     checks |= rule->match.header_count > 0 ? CHECK_HEADER : 0;
     checks |= rule->except.ip_count > 0 ? CHECK_EXCEPT_IP : 0;
     checks |= rule->except.user_count > 0 ? CHECK_EXCEPT_USER : 0;
-    return (uint8_t)checks;
+    for (size_t i = 0; i < rule->match.method_count; i++) {
+        uint32_t bit = method_bit(b->ruleset, rule->match.methods[i]);
+        compiled->methods |= bit;
+        checks |= bit ? 0 : CHECK_METHOD_TEXT;
+    }
+    compiled->checks = compiled->all_checks = (uint8_t)checks;
+    for (size_t i = 0; i < rule->by_count; i++)
+        compiled->by |= (uint16_t)(1 << rule->by[i].attribute);
 }
 
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -177,9 +198,7 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
     struct arena *arena = &b->ruleset->arena;
     compiled->rule = rule;
     compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
-    compiled->checks = compiled->all_checks = checks_of(rule);
-    for (size_t i = 0; i < rule->by_count; i++)
-        compiled->by |= (uint16_t)(1 << rule->by[i].attribute);
+    compile_checks(b, rule, compiled);
     if (rule->mode != MODE_OFF && (compiled->by & 1 << ATTR_USER || rule->except.user_count > 0))
         b->ruleset->wants_user = true;
     if (compiled->checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER)) {
@@ -292,26 +311,55 @@ static bool index_rule(struct builder *b, uint32_t rule)
     return true;
 }
 
-/* Rules were listed in their order, so each list comes out rising. */
-static bool fill_lists(struct builder *b)
+/* Gives every list its place in the pool. Rules were listed in their order, so each list comes out rising. */
+static bool fill_pool(struct builder *b, uint32_t *places)
 {
-    struct ruleset *ruleset = b->ruleset;
-    ruleset->lists = ARENA_ARRAY(&ruleset->arena, struct rule_list, b->list_count + 1);
-    ruleset->pool = ARENA_ARRAY(&ruleset->arena, uint32_t, b->listed_count);
-    if (!ruleset->lists || !ruleset->pool)
+    uint32_t *pool = ARENA_ARRAY(&b->ruleset->arena, uint32_t, 1 + b->list_count + b->listed_count);
+    if (!pool)
         return false;
     for (size_t i = 0; i < b->listed_count; i++)
-        ruleset->lists[b->listed[i].list].count++;
-    uint32_t start = 0;
-    for (size_t i = 0; i <= b->list_count; i++) {
-        ruleset->lists[i].start = start;
-        start += ruleset->lists[i].count;
-        ruleset->lists[i].count = 0;
+        places[b->listed[i].list]++;
+    uint32_t place = 1;
+    for (size_t i = 1; i <= b->list_count; i++) {
+        uint32_t length = places[i];
+        places[i] = place;
+        place += 1 + length;
     }
     for (size_t i = 0; i < b->listed_count; i++) {
-        struct rule_list *list = &ruleset->lists[b->listed[i].list];
-        ruleset->pool[list->start + list->count++] = b->listed[i].rule;
+        uint32_t *list = &pool[places[b->listed[i].list]];
+        list[++list[0]] = b->listed[i].rule;
     }
+    b->ruleset->pool = pool;
+    return true;
+}
+
+static uint32_t list_at(const uint32_t *pool, uint32_t place)
+{
+    return pool[place] == 1 ? LIST_ONE | pool[place + 1] : place;
+}
+
+/* Slots held numbers of lists until now; they get the lists themselves. places[0] is 0, and so is pool[0]. */
+static bool fill_slots(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    uint32_t *places = calloc(b->list_count + 1, sizeof *places);
+    if (!places || !fill_pool(b, places)) {
+        free(places);
+        return false;
+    }
+    const uint32_t *pool = ruleset->pool;
+    ruleset->always = list_at(pool, places[ruleset->always]);
+    for (size_t i = 0; i < ruleset->tree.count; i++) {
+        struct tree_node *node = &ruleset->tree.nodes[i];
+        node->ends = list_at(pool, places[node->ends]);
+        node->rest = list_at(pool, places[node->rest]);
+    }
+    for (size_t i = 0; ruleset->table.count > 0 && i <= ruleset->table.mask; i++) {
+        struct table_entry *entry = &ruleset->table.entries[i];
+        if (entry->value != TABLE_NONE && entry->space < TREE_SPACE)
+            entry->value = list_at(pool, places[entry->value]);
+    }
+    free(places);
     return true;
 }
 
@@ -322,9 +370,11 @@ static int compile(struct builder *b)
     int r = compile_settings(b);
     if (r < 0)
         return r;
-    ruleset->compiled = ARENA_ARRAY(&ruleset->arena, struct compiled_rule, count);
-    if (!ruleset->compiled)
+    ruleset->compiled = aligned_alloc(sizeof *ruleset->compiled, (count + 1) * sizeof *ruleset->compiled);
+    ruleset->methods = ARENA_ARRAY(&ruleset->arena, sv, RULESET_METHODS_MAX);
+    if (!ruleset->compiled || !ruleset->methods)
         return no_memory(b);
+    memset(ruleset->compiled, 0, count * sizeof *ruleset->compiled);
     for (size_t i = 0; i < count; i++) {
         const struct rule *rule = &ruleset->rules->rules[i];
         r = compile_rule(b, rule, &ruleset->compiled[i]);
@@ -336,7 +386,7 @@ static int compile(struct builder *b)
     for (size_t i = 0; i < count; i++)
         if (ruleset->rules->rules[i].mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
-    return fill_lists(b) ? 0 : no_memory(b);
+    return fill_slots(b) ? 0 : no_memory(b);
 }
 
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error)
@@ -368,6 +418,7 @@ void ruleset_free(struct ruleset *ruleset)
     for (size_t i = 0; i < ruleset->regex_count; i++)
         regex_free(ruleset->regexes[i]);
     free(ruleset->regexes);
+    free(ruleset->compiled);
     table_done(&ruleset->table);
     tree_done(&ruleset->tree);
     arena_done(&ruleset->arena);

@@ -41,12 +41,14 @@ static void make_path(struct facts *facts)
     const struct ruleset *ruleset = facts->ruleset;
     facts->path = sv_of("", 0);
     facts->path_cut = false;
-    if (facts->request->path.len > 0) {
-        sv path = path_normalise(facts->request->path, ruleset->rules->settings.ignore_case, facts->path_buf,
-                                 sizeof facts->path_buf, &facts->path_cut);
-        facts->path = strip_prefix(ruleset, path);
-    }
-    path_split(facts->path, &facts->segments);
+    facts->segments.count = 0;
+    if (facts->request->path.len == 0)
+        return;
+    sv path = path_normalise(facts->request->path, ruleset->rules->settings.ignore_case, facts->path_buf,
+                             sizeof facts->path_buf, &facts->path_cut, &facts->segments);
+    facts->path = strip_prefix(ruleset, path);
+    if (facts->path.len != path.len)
+        path_split(facts->path, &facts->segments);
 }
 
 sv facts_path(struct facts *facts)

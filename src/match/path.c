@@ -10,23 +10,31 @@ static const uint8_t kinds[256] = {
     ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
 };
 
-/* The length of raw before its query, or -1 if something before that has to change. Most paths are fine as they are. */
-static ptrdiff_t plain_length(sv raw, bool ignore_case)
+/* Whether `raw` is fine as it is up to its query, as most paths are. *ret_len: its length up to there. */
+static bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct path_segments *segments)
 {
-    unsigned slow = ignore_case ? SLOW | UPPER : SLOW;
+    unsigned stop = SLASH | END | SLOW | (ignore_case ? UPPER : 0);
+    size_t slashes = 0, i = 0;
     if (raw.len == 0 || raw.ptr[0] != '/')
-        return -1;
-    size_t i = 0;
+        return false;
     for (; i < raw.len; i++) {
-        unsigned kind = kinds[(unsigned char)raw.ptr[i]];
-        if (kind & slow)
-            return -1;
+        unsigned kind = kinds[(unsigned char)raw.ptr[i]] & stop;
+        if (kind == 0)
+            continue;
         if (kind == END)
             break;
-        if (kind == SLASH && i + 1 < raw.len && (raw.ptr[i + 1] == '/' || raw.ptr[i + 1] == '.'))
-            return -1;
+        if (kind != SLASH || (i + 1 < raw.len && (raw.ptr[i + 1] == '/' || raw.ptr[i + 1] == '.')))
+            return false;
+        if (slashes <= PATH_SEGMENTS_MAX + 1)
+            segments->start[slashes++] = (uint16_t)(i + 1);
     }
-    return i > 1 && raw.ptr[i - 1] == '/' ? -1 : (ptrdiff_t)i;
+    if (i > 1 && raw.ptr[i - 1] == '/')
+        return false;
+    if (slashes <= PATH_SEGMENTS_MAX + 1)
+        segments->start[slashes] = (uint16_t)(i + 1);
+    segments->count = i == 1 ? 0 : (uint32_t)(slashes > PATH_SEGMENTS_MAX ? PATH_SEGMENTS_MAX + 1 : slashes);
+    *ret_len = i;
+    return true;
 }
 
 static int hex_digit(char c)
@@ -146,29 +154,6 @@ static void add_segment(struct writer *w, sv raw, bool ignore_case)
     w->len += length + 1;
 }
 
-sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut)
-{
-    ptrdiff_t plain = plain_length(raw, ignore_case);
-    if (plain >= 0) {
-        *ret_cut = (size_t)plain > cap;
-        size_t len = *ret_cut ? cap : (size_t)plain;
-        return sv_of(raw.ptr, len > 1 && raw.ptr[len - 1] == '/' ? len - 1 : len);
-    }
-    struct writer w = { .out = out, .cap = cap };
-    sv rest = cut_query(raw);
-    if (sv_eq(rest, SV("*"))) {
-        *ret_cut = false;
-        return rest;
-    }
-    rest = cut_authority(rest);
-    while (rest.len > 0)
-        add_segment(&w, sv_cut(&rest, '/'), ignore_case);
-    if (w.len == 0)
-        out[w.len++] = '/';
-    *ret_cut = w.beyond > 0;
-    return sv_of(out, w.len);
-}
-
 void path_split(sv path, struct path_segments *ret)
 {
     ret->count = 0;
@@ -179,6 +164,39 @@ void path_split(sv path, struct path_segments *ret)
         at = slash ? (size_t)(slash - path.ptr) + 1 : path.len + 1;
         ret->start[++ret->count] = (uint16_t)at;
     }
+}
+
+static sv rewrite(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut)
+{
+    struct writer w = { .out = out, .cap = cap };
+    sv rest = cut_query(raw);
+    *ret_cut = false;
+    if (sv_eq(rest, SV("*")))
+        return rest;
+    rest = cut_authority(rest);
+    while (rest.len > 0)
+        add_segment(&w, sv_cut(&rest, '/'), ignore_case);
+    if (w.len == 0)
+        out[w.len++] = '/';
+    *ret_cut = w.beyond > 0;
+    return sv_of(out, w.len);
+}
+
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut, struct path_segments *ret_segments)
+{
+    size_t len;
+    sv path;
+    if (!is_plain(raw, ignore_case, &len, ret_segments)) {
+        path = rewrite(raw, ignore_case, out, cap, ret_cut);
+    } else if (len <= cap) {
+        *ret_cut = false;
+        return sv_of(raw.ptr, len);
+    } else {
+        *ret_cut = true;
+        path = sv_of(raw.ptr, cap > 1 && raw.ptr[cap - 1] == '/' ? cap - 1 : cap);
+    }
+    path_split(path, ret_segments);
+    return path;
 }
 
 bool path_segment_is_id(sv segment)

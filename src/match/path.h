@@ -17,7 +17,7 @@ struct path_segments {
 
 /* Normalises `raw` as src/match/README.md says. Returns a part of `raw` if that is as it should be, else what it wrote to
  * `out`. *ret_cut: it would have been longer than `cap` (1 to PATH_BYTES_MAX), and stops there. */
-sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut);
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut, struct path_segments *ret_segments);
 
 /* One segment: percent-decodes, cuts at `;`, folds case. Returns its length, of which at most `cap` bytes are written. */
 size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap);

@@ -1,52 +1,74 @@
 /* Finding the rules of a request: merge the lists that its indexes give, in file order, and verify each candidate. */
 #include "match/ruleset.h"
 
-/* What each regex said about this request, two bits each: evaluated at most once, and only if a candidate comes to it. Not
- * initialised before the first one. */
-struct regex_memo {
-    bool ready;
-    uint8_t said[RULESET_MEMO_MAX / 4];
-};
 enum { SAID_NOTHING, SAID_NO, SAID_YES };
 
-static bool regex_holds(const struct ruleset *ruleset, struct facts *facts, struct regex_memo *memo, uint32_t regex)
+/* A request on its way through its candidates. */
+struct visit {
+    const struct ruleset *ruleset;
+    struct facts *facts;
+    int64_t now_us;
+    uint32_t *ret_rules;
+    size_t cap, found;
+    uint32_t method; /* the request's bit, 0 if no rule names it; METHOD_UNKNOWN until somebody asks */
+    bool memo_ready; /* memo is not initialised before the first regex */
+    uint8_t memo[RULESET_MEMO_MAX /
+                 4]; /* what each regex said, two bits: evaluated once, and only if a candidate comes to it */
+};
+
+#define METHOD_UNKNOWN UINT32_MAX
+
+static bool regex_holds(struct visit *v, uint32_t regex)
 {
-    if (facts_path_cut(facts))
+    const struct ruleset *ruleset = v->ruleset;
+    if (facts_path_cut(v->facts))
         return true;
     if (regex >= RULESET_MEMO_MAX)
-        return regex_match(ruleset->regexes[regex], facts_path(facts)) != REGEX_NO;
-    if (!memo->ready) {
+        return regex_match(ruleset->regexes[regex], facts_path(v->facts)) != REGEX_NO;
+    if (!v->memo_ready) {
         size_t kept = ruleset->regex_count < RULESET_MEMO_MAX ? ruleset->regex_count : RULESET_MEMO_MAX;
-        memset(memo->said, SAID_NOTHING, (kept + 3) / 4);
-        memo->ready = true;
+        memset(v->memo, SAID_NOTHING, (kept + 3) / 4);
+        v->memo_ready = true;
     }
     unsigned shift = 2 * (regex % 4);
-    unsigned said = memo->said[regex / 4] >> shift & 3;
+    unsigned said = v->memo[regex / 4] >> shift & 3;
     if (said == SAID_NOTHING) {
-        said = regex_match(ruleset->regexes[regex], facts_path(facts)) == REGEX_NO ? SAID_NO : SAID_YES;
-        memo->said[regex / 4] |= (uint8_t)(said << shift);
+        said = regex_match(ruleset->regexes[regex], facts_path(v->facts)) == REGEX_NO ? SAID_NO : SAID_YES;
+        v->memo[regex / 4] |= (uint8_t)(said << shift);
     }
     return said == SAID_YES;
 }
 
-static bool path_holds(const struct ruleset *ruleset, const struct compiled_rule *rule, struct facts *facts,
-                       struct regex_memo *memo)
+static bool path_holds(struct visit *v, const struct compiled_rule *rule)
 {
-    sv path = facts_path(facts);
+    sv path = facts_path(v->facts);
     if (path.len == 0)
         return false;
-    for (uint32_t i = 0; i < rule->path_count; i++) {
+    for (size_t i = 0; i < rule->path_count; i++) {
         const struct compiled_path *p = &rule->paths[i];
-        if (p->is_regex ? regex_holds(ruleset, facts, memo, p->regex) : template_matches(p->template, path, &ruleset->ids))
+        if (p->is_regex ? regex_holds(v, p->regex) : template_matches(p->template, path, &v->ruleset->ids))
             return true;
     }
     return false;
 }
 
-static bool method_holds(const struct rule_match *match, sv method)
+static uint32_t request_method(const struct ruleset *ruleset, sv method)
 {
-    for (size_t i = 0; i < match->method_count; i++)
-        if (sv_eq(match->methods[i], method))
+    for (size_t i = 0; i < ruleset->method_count; i++)
+        if (sv_eq(ruleset->methods[i], method))
+            return UINT32_C(1) << i;
+    return 0;
+}
+
+static bool method_holds(struct visit *v, const struct compiled_rule *rule, unsigned checks)
+{
+    if (v->method == METHOD_UNKNOWN)
+        v->method = request_method(v->ruleset, v->facts->request->method);
+    if (v->method & rule->methods)
+        return true;
+    const struct rule_match *match = &rule->rule->match;
+    for (size_t i = 0; checks & CHECK_METHOD_TEXT && i < match->method_count; i++)
+        if (sv_eq(match->methods[i], v->facts->request->method))
             return true;
     return false;
 }
@@ -104,33 +126,37 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
 }
 
 /* Cheap conditions first, regexes last. */
-static bool conditions_hold(const struct ruleset *ruleset, const struct compiled_rule *rule, unsigned checks,
-                            struct facts *facts, struct regex_memo *memo)
+static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, unsigned checks)
 {
-    const struct rule_match *match = &rule->rule->match;
+    const struct weir_request *request = v->facts->request;
     sv missing;
-    if (checks & CHECK_EVENT && !sv_eq(match->event, facts->request->event))
+    if (checks & CHECK_METHOD && !method_holds(v, rule, checks))
         return false;
-    if (checks & CHECK_METHOD && !method_holds(match, facts->request->method))
+    if (checks & CHECK_EVENT && !sv_eq(rule->rule->match.event, request->event))
         return false;
-    if (checks & CHECK_HOST && !sv_eq(rule->host, facts_host(facts)))
+    if (checks & CHECK_HOST && !sv_eq(rule->host, facts_host(v->facts)))
         return false;
-    if (checks & CHECK_HEADER && !headers_hold(match, facts->request, &missing))
+    if (checks & CHECK_HEADER && !headers_hold(&rule->rule->match, request, &missing))
         return false;
-    if (checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER) && excepted(rule->except, facts))
+    if (checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER) && excepted(rule->except, v->facts))
         return false;
-    return !(checks & CHECK_PATH) || path_holds(ruleset, rule, facts, memo);
+    return !(checks & CHECK_PATH) || path_holds(v, rule);
 }
 
-static bool applies(const struct ruleset *ruleset, const struct compiled_rule *rule, unsigned checks, struct facts *facts,
-                    int64_t now_us, struct regex_memo *memo)
+static void consider(struct visit *v, uint32_t i, bool all_checks)
 {
-    if (now_us >= rule->expires_us || !subject_is_there(rule, facts))
-        return false;
-    return checks == 0 || conditions_hold(ruleset, rule, checks, facts, memo);
+    const struct compiled_rule *rule = &v->ruleset->compiled[i];
+    unsigned checks = all_checks ? rule->all_checks : rule->checks;
+    if (v->now_us >= rule->expires_us || !subject_is_there(rule, v->facts))
+        return;
+    if (checks && !conditions_hold(v, rule, checks))
+        return;
+    if (v->found < v->cap)
+        v->ret_rules[v->found] = i;
+    v->found++;
 }
 
-/* The lists of a request; more than RULESET_LISTS_MAX + 1: too many. */
+/* The lists of a request; more than RULESET_LISTS_MAX: too many. */
 static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX])
 {
     size_t count = 0;
@@ -172,45 +198,47 @@ static uint32_t next_candidate(struct cursor *cursors, size_t count)
     return lowest;
 }
 
-static size_t match_all(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap,
-                        struct regex_memo *memo)
+static void visit_lists(struct visit *v, uint32_t *lists, size_t count)
 {
-    size_t found = 0;
-    for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
-        const struct compiled_rule *rule = &ruleset->compiled[i];
-        if (!applies(ruleset, rule, rule->all_checks, facts, now_us, memo))
-            continue;
-        if (found < cap)
-            ret_rules[found] = (uint32_t)i;
-        found++;
+    struct cursor cursors[RULESET_LISTS_MAX];
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t *list = &lists[i];
+        size_t length = 1;
+        if (*list & LIST_ONE) {
+            lists[i] &= ~LIST_ONE;
+        } else {
+            list = &v->ruleset->pool[*list];
+            length = *list++;
+        }
+        cursors[i] = (struct cursor){ list, list + length };
     }
-    return found;
+    uint32_t rule;
+    while ((rule = next_candidate(cursors, count)) != UINT32_MAX)
+        consider(v, rule, false);
 }
 
 size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap)
 {
     if (ruleset->has_except && excepted(&ruleset->except, facts))
         return 0;
+    /* Field by field: the memo is large, and few requests need it. */
+    struct visit v;
+    v.ruleset = ruleset;
+    v.facts = facts;
+    v.now_us = now_us;
+    v.ret_rules = ret_rules;
+    v.cap = cap;
+    v.found = 0;
+    v.method = METHOD_UNKNOWN;
+    v.memo_ready = false;
     uint32_t lists[RULESET_LISTS_MAX];
-    struct cursor cursors[RULESET_LISTS_MAX];
-    struct regex_memo memo;
-    memo.ready = false;
     size_t count = find_lists(ruleset, facts, lists);
-    if (count > RULESET_LISTS_MAX)
-        return match_all(ruleset, facts, now_us, ret_rules, cap, &memo);
-    for (size_t i = 0; i < count; i++) {
-        const struct rule_list *list = &ruleset->lists[lists[i]];
-        cursors[i] = (struct cursor){ ruleset->pool + list->start, ruleset->pool + list->start + list->count };
-    }
-    size_t found = 0;
-    uint32_t i;
-    while ((i = next_candidate(cursors, count)) != UINT32_MAX) {
-        const struct compiled_rule *rule = &ruleset->compiled[i];
-        if (!applies(ruleset, rule, rule->checks, facts, now_us, &memo))
-            continue;
-        if (found < cap)
-            ret_rules[found] = i;
-        found++;
-    }
-    return found;
+    if (count == 1 && lists[0] & LIST_ONE)
+        consider(&v, lists[0] & ~LIST_ONE, false);
+    else if (count <= RULESET_LISTS_MAX)
+        visit_lists(&v, lists, count);
+    else
+        for (size_t i = 0; i < ruleset->rules->rule_count; i++)
+            consider(&v, (uint32_t)i, true);
+    return v.found;
 }

@@ -10,6 +10,7 @@
 #include "match/tree.h"
 
 enum {
+    RULESET_METHODS_MAX = 32, /* different ones that have a bit; a rule with another compares texts */
     RULESET_MEMO_MAX = 16384, /* regexes whose result is kept; of more, the last are evaluated for each rule */
     RULESET_LISTS_MAX = 256,  /* that one request merges; with more, every rule is looked at */
 };
@@ -26,6 +27,7 @@ enum {
     CHECK_HEADER = 1 << 4,
     CHECK_EXCEPT_IP = 1 << 5,
     CHECK_EXCEPT_USER = 1 << 6,
+    CHECK_METHOD_TEXT = 1 << 7, /* beside CHECK_METHOD */
 };
 
 struct compiled_path {
@@ -50,18 +52,19 @@ struct compiled_rule {
     int64_t expires_us; /* the lowest for a rule that is off */
     uint8_t checks;     /* of a candidate that its index found */
     uint8_t all_checks;
-    uint16_t by; /* 1 << enum attribute */
-    uint32_t path_count;
+    uint16_t by;      /* 1 << enum attribute */
+    uint32_t methods; /* bits */
     const struct rule *rule;
     const struct compiled_path *paths;
+    size_t path_count;
     const struct compiled_except *except; /* NULL: none */
     sv host;                              /* normalised */
 };
+_Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
 
-/* Rules of one list: pool[start .. start + count), rising. */
-struct rule_list {
-    uint32_t start, count;
-};
+/* A list of rules, rising: 0 is none, LIST_ONE | rule is that rule, anything else is where in the pool its length stands,
+ * with the rules behind it. */
+#define LIST_ONE (UINT32_C(1) << 31)
 
 struct ruleset {
     struct rules *rules;
@@ -70,8 +73,9 @@ struct ruleset {
 
     struct table table; /* events, hosts, literal segments */
     struct tree tree;
-    struct rule_list *lists; /* 0 is empty */
     uint32_t *pool;
+    sv *methods; /* each one's number is its bit */
+    size_t method_count;
     uint32_t always; /* list: rules that no index finds */
     bool has_events, has_hosts;
 

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-enum { FIRST_ENTRIES = 64 };
+enum { FIRST_ENTRIES = 64, CACHE_LINE = 64 };
+_Static_assert(CACHE_LINE % sizeof(struct table_entry) == 0, "no entry lies across two lines");
 
 void table_done(struct table *table)
 {
@@ -27,7 +28,7 @@ static bool make_room(struct table *table)
     if (table->count + 1 <= size / 2)
         return true;
     size_t bigger = size ? size * 2 : FIRST_ENTRIES;
-    struct table_entry *entries = malloc(bigger * sizeof *entries);
+    struct table_entry *entries = aligned_alloc(CACHE_LINE, bigger * sizeof *entries);
     if (!entries)
         return false;
     for (size_t i = 0; i < bigger; i++)
@@ -45,15 +46,17 @@ uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value
 {
     uint32_t place = table_place(space, table_hash(text));
     if (table->count > 0)
-        for (size_t i = place & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask) {
-            struct table_entry *entry = &table->entries[i];
-            if (entry->space == space && sv_eq(sv_of(entry->text, entry->text_len), text))
-                return &entry->value;
-        }
+        for (size_t i = place & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask)
+            if (table->entries[i].space == space && sv_eq(table_text(&table->entries[i]), text))
+                return &table->entries[i].value;
     if (!make_room(table))
         return NULL;
     struct table_entry *entry = free_entry(table->entries, table->mask, place);
-    *entry = (struct table_entry){ place, space, value, (uint32_t)text.len, text.ptr };
+    *entry = (struct table_entry){ .hash = place, .space = space, .value = value, .text_len = (uint32_t)text.len };
+    if (text.len > TABLE_INLINE)
+        entry->far_text = text.ptr;
+    else if (text.len > 0)
+        memcpy(entry->text, text.ptr, text.len);
     table->count++;
     return &entry->value;
 }
