@@ -105,10 +105,11 @@ static struct glyph glyph_of(const struct term *term, struct bar bar, unsigned r
     }
     if (!term->color)
         return (struct glyph){ "", refused ? blocks[refused] : total >= 4 || (row == 0 && total) ? "░" : " " };
-    if (refused && refused < 8 && total == 8)
+    /* Two colours in one character: the upper one fills it, so that a few refusals in little traffic are not hidden. */
+    if (refused && refused < total)
         return (struct glyph){ "\033[31;42m", blocks[refused] };
     if (refused)
-        return (struct glyph){ term_red(term), blocks[total] };
+        return (struct glyph){ term_red(term), blocks[refused] };
     return (struct glyph){ term_green(term), blocks[total] };
 }
 

@@ -35,6 +35,15 @@ static char unescape_letter(char c)
     }
 }
 
+/* The byte that "\xHH" stands for; -1: text is something else. */
+static int hex_escape(const char *text, size_t len)
+{
+    if (len < 4 || text[1] != 'x')
+        return -1;
+    int high = hex(text[2]), low = hex(text[3]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 /* Undoes the escapes in place. */
 static sv unescape(char *text, size_t len)
 {
@@ -44,12 +53,11 @@ static sv unescape(char *text, size_t len)
     for (size_t i = 0; i < len; i++) {
         if (text[i] != '\\' || i + 1 == len) {
             text[out++] = text[i];
-        } else if (text[i + 1] == 'x' && i + 3 < len && hex(text[i + 2]) >= 0 && hex(text[i + 3]) >= 0) {
-            text[out++] = (char)(hex(text[i + 2]) << 4 | hex(text[i + 3]));
-            i += 3;
-        } else {
-            text[out++] = unescape_letter(text[++i]);
+            continue;
         }
+        int byte = hex_escape(text + i, len - i);
+        text[out++] = byte >= 0 ? (char)byte : unescape_letter(text[i + 1]);
+        i += byte >= 0 ? 3 : 1;
     }
     return sv_of(text, out);
 }
@@ -95,7 +103,9 @@ static bool read_instant(sv text, int64_t *ret_us, size_t *ret_len)
 
 static sv none_if_dash(sv s)
 {
-    return sv_eq(s, SV("-")) ? (sv){ 0 } : s;
+    if (sv_eq(s, SV("-")))
+        s.len = 0;
+    return s;
 }
 
 /* "http://host/path" as a proxy gets it: what is behind the scheme becomes host and path. */
