@@ -149,9 +149,9 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
 /* More than the capacity is used: the limit was lowered, or the state lags behind. */
 struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us)
 {
-    struct limit_report report = limit_report(limit, NULL, state, now_us, 0);
-    bool never = report.reset_us == LIMIT_NEVER_US;
-    int64_t decays_us = never ? CLOCK_END_US : clamp_time((limit_wide)(now_us + report.reset_us));
+    int64_t reset_us = report_bucket(limit, state, now_us, 0).reset_us, decays_us = now_us + reset_us;
+    if (reset_us == LIMIT_NEVER_US || decays_us > CLOCK_END_US)
+        decays_us = CLOCK_END_US;
     return (struct limit_outlook){ decays_us, limit->spare_us, 255 };
 }
 

@@ -92,8 +92,8 @@ static void add_span(int64_t start, int32_t utoff)
 /* Adds the changes of offset in (from, to]. */
 static void find_changes(int64_t from, int64_t to)
 {
-    int32_t utoff = glibc_utoff(from);
-    while (glibc_utoff(to) != utoff) {
+    int32_t utoff = spans.at[spans.count - 1].utoff, at_end = glibc_utoff(to);
+    while (utoff != at_end) {
         int64_t low = from, high = to;
         while (high - low > 1) {
             int64_t middle = low + (high - low) / 2;
