@@ -24,12 +24,25 @@ static unsigned columns_of(int fd)
     return n < COLUMNS_MIN ? COLUMNS_MIN : n > COLUMNS_MAX ? COLUMNS_MAX : (unsigned)n;
 }
 
-/* Asks the environment's locale without making it the program's own: numbers are to stay as they are. */
+/* What the environment says of characters, in the order of setlocale. */
+static const char *locale_name(void)
+{
+    static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value && value[0])
+            return value;
+    }
+    return "C";
+}
+
+/* Asks the environment's locale without making it the program's own: numbers are to stay as they are. One that is not
+ * installed, as in small containers, is judged by its name. */
 static bool locale_is_utf8(void)
 {
     locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
     if (!locale)
-        return false;
+        return strcasestr(locale_name(), "utf-8") || strcasestr(locale_name(), "utf8");
     bool utf8 = strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
     freelocale(locale);
     return utf8;

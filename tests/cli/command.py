@@ -454,8 +454,8 @@ def test_simulate_shadow():
 
 def test_simulate_picture():
     text = "".join(log_line(i // 2, ip=f"192.0.2.{i % 7}") for i in range(600))
-    for locale, term, glyphs, others in (("C.UTF-8", "xterm", "█░┤└", "#"), ("C", "xterm", "#:|+", "█"),
-                                         ("C.UTF-8", "dumb", "#:|+", "█")):
+    for locale, term, glyphs, others in (("C.UTF-8", "xterm", "█░┤└", "#"), ("xx_XX.utf8", "xterm", "█░┤└", "#"),
+                                         ("C", "xterm", "#:|+", "█"), ("C.UTF-8", "dumb", "#:|+", "█")):
         done = simulate(text, "--format", "combined", env={"LC_ALL": locale, "TERM": term})
         equal((done.returncode, done.stderr), (0, ""))
         for glyph in glyphs:
