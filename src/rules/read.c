@@ -205,7 +205,8 @@ static void read_tree(struct reader *r, sv text, bool bare_list)
         else
             read_document(r, root);
     }
-    report_sort(r->report);
+    if (!r->no_memory)
+        report_sort(r->report);
 }
 
 static struct rules *read_all(sv text, const struct rules *base, bool bare_list, struct rules_report *ret_report)

@@ -94,8 +94,9 @@ static sv convert_string(sv s, struct buf *out)
             buf_printf(out, "\\u%04x", escape);
             s = sv_from(s, length);
         } else if (s.ptr[0] == '\\' && s.len > 1) {
-            buf_add(out, sv_of(s.ptr, 2));
-            s = sv_from(s, 2);
+            length = 1 + utf8_length(sv_from(s, 1));
+            buf_add(out, sv_of(s.ptr, length));
+            s = sv_from(s, length);
         } else {
             bool end = s.ptr[0] == '"';
             buf_add(out, sv_of(s.ptr, length));

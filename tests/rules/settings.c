@@ -173,6 +173,10 @@ static void errors_of_json_have_lines(void **state)
         "\n\n{\"rules\":[\n{\"id\":\"a\",\n\"limits\":[{\"max\":\"10\",\"per\":\"1s\"}]}]}",
         "f:5: rule a: limits[0].max: must be a whole number from 0 to 4294967295, not the text \"10\"; leave the quotes "
         "out\n");
+    /* An escape that there is none of, of more than one byte. */
+    expect_report("{\"a\":\"\\ü\"}",
+                  "f:1: not YAML or JSON: found unknown escape character while parsing a quoted scalar that "
+                  "begins in line 1\n");
     expect_report("{\"rules\":[{\"id\":\"a\",\"id\":\"b\",\"limits\":[\"1 per 1s\"]}]}",
                   "f:1: rule a: the field \"id\" is there twice; the first is in line 1\n");
 }
