@@ -1,0 +1,434 @@
+/* The engine against the slow model of it, on random schedules of a virtual clock: requests, batches, peeks, costs of all
+ * kinds, clocks that step, rules that change, resets. After each step the whole verdict has to be the model's.
+ *
+ * TEST_SEED=N runs the one schedule of that seed and prints each step; TEST_SCHEDULES=N runs that many. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../limit/random.h"
+#include "cells/layout.h"
+#include "engine/weir.h"
+#include "model.h"
+
+#define MS INT64_C(1000)
+#define S INT64_C(1000000)
+#define WEEK (7 * 86400 * S)
+#define EARLIEST (INT64_C(946684800) * S) /* 2000 */
+#define LATEST (INT64_C(3786912000) * S)  /* 2090 */
+
+enum { SCHEDULES = 6000, STEPS = 60, BATCH_MAX = 5 };
+
+/* A bucket is exact at every whole millisecond if its period divides a week, whatever the clock and the administrator do;
+ * and at every microsecond if neither of them goes back. */
+enum style {
+    MILLISECONDS, /* everything, at whole milliseconds, with periods that divide a week */
+    FORWARD,      /* a clock that only goes forward, by microseconds, and buckets that do not change */
+    WINDOWS,      /* everything, at any microsecond, without buckets */
+    STYLES
+};
+
+struct schedule {
+    uint64_t seed;
+    struct random rnd;
+    enum style style;
+    bool loud;
+    struct weir *weir;
+    struct sim sim;
+    int64_t now_us, quantum_us;
+    uint32_t most;      /* no max or burst is larger */
+    int64_t longest_us; /* no period is */
+    int64_t last_retry_ms, last_reset_ms;
+    int step;
+};
+
+static int64_t pick(struct schedule *s, int64_t low, int64_t high)
+{
+    return random_in(&s->rnd, low, high);
+}
+
+static bool one_in(struct schedule *s, int n)
+{
+    return random_one_in(&s->rnd, n);
+}
+
+/* ---- rules ---- */
+
+static int64_t pick_period(struct schedule *s)
+{
+    static const int64_t parts_ms[] = { 1,    2,     5,     10,     16,      100,     125,      500,      640,
+                                        1000, 60000, 90000, 420000, 3600000, 7200000, 21600000, 86400000, 604800000 };
+    if (s->style != MILLISECONDS)
+        return random_scaled(&s->rnd, s->longest_us / MS) * MS;
+    int64_t per = parts_ms[pick(s, 0, sizeof parts_ms / sizeof *parts_ms - 1)] * MS;
+    return per > s->longest_us ? MS : per;
+}
+
+static uint32_t pick_number(struct schedule *s)
+{
+    return one_in(s, 8) ? s->most : (uint32_t)random_scaled(&s->rnd, one_in(s, 2) && s->most > 9 ? 9 : s->most);
+}
+
+static void pick_numbers(struct schedule *s, struct sim_limit *l)
+{
+    l->max = one_in(s, 25) ? 0 : pick_number(s);
+    l->burst = l->algorithm == SIM_BUCKET && one_in(s, 3) ? pick_number(s) : 0;
+    l->per_us = pick_period(s);
+    l->scale = s->style == MILLISECONDS ? WEEK : l->per_us;
+    l->unit = (enum sim_unit)pick(s, SIM_MINUTE, SIM_YEAR);
+    l->utc_offset_us = one_in(s, 2) ? 8 * 3600 * S : 0;
+}
+
+static void pick_rule(struct schedule *s, struct sim_rule *rule, size_t number)
+{
+    *rule = (struct sim_rule){ .mode = one_in(s, 3) ? SIM_SHADOW : SIM_ENFORCE, .by = (unsigned)pick(s, 0, 7) };
+    /* Of this schedule alone: all share one table. */
+    snprintf(rule->id, sizeof rule->id, "r%zu-%llu", number, (unsigned long long)s->seed);
+    if (one_in(s, 2))
+        snprintf(rule->event, sizeof rule->event, "e%d", (int)pick(s, 0, 1));
+    rule->limit_count = (size_t)pick(s, 1, SIM_LIMITS);
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        struct sim_limit *l = &rule->limits[i];
+        l->algorithm = (enum sim_algorithm)pick(s, s->style == WINDOWS ? SIM_FIXED : SIM_BUCKET, SIM_CALENDAR);
+        snprintf(l->name, sizeof l->name, "l%zu", i);
+        pick_numbers(s, l);
+    }
+}
+
+static void write_limit(FILE *to, const struct sim_limit *l)
+{
+    static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window" };
+    static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
+    if (l->algorithm == SIM_CALENDAR) {
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%u%s}", l->name, units[l->unit], l->max,
+                l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "");
+        return;
+    }
+    fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%u,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
+            l->max, (long long)(l->per_us / MS));
+    if (l->burst)
+        fprintf(to, ",\"burst\":%u", l->burst);
+    fputc('}', to);
+}
+
+static void write_rule(FILE *to, const struct sim_rule *rule)
+{
+    static const char *const modes[] = { "enforce", "shadow", "off" };
+    fprintf(to, "{\"id\":\"%s\",\"mode\":\"%s\"", rule->id, modes[rule->mode]);
+    if (rule->event[0])
+        fprintf(to, ",\"match\":{\"event\":\"%s\"}", rule->event);
+    fprintf(to, ",\"by\":[%s%s%s%s%s]", rule->by & SIM_BY_EVENT ? "\"event\"" : "",
+            rule->by & SIM_BY_EVENT && rule->by & (SIM_BY_KEY | SIM_BY_USER) ? "," : "",
+            rule->by & SIM_BY_KEY ? "\"key\"" : "", rule->by & SIM_BY_KEY && rule->by & SIM_BY_USER ? "," : "",
+            rule->by & SIM_BY_USER ? "\"user\"" : "");
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        fputs(i ? "," : ",\"limits\":[", to);
+        write_limit(to, &rule->limits[i]);
+    }
+    fputs("]}", to);
+}
+
+static void put_in_force(struct schedule *s)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    assert_non_null(to);
+    for (size_t i = 0; i < s->sim.rule_count; i++) {
+        fputs(i ? ",\n" : "[", to);
+        write_rule(to, &s->sim.rules[i]);
+    }
+    fputs("]", to);
+    assert_int_equal(fclose(to), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    if (s->loud)
+        print_message("rules %s\n", text);
+    if (weir_set_rules(s->weir, text, size, &error) < 0)
+        fail_msg("seed %llu: %s\n%s", (unsigned long long)s->seed, error.text, text);
+    free(text);
+}
+
+/* An administrator changes numbers, and sometimes more than that. */
+static void change_rules(struct schedule *s)
+{
+    struct sim_rule *rule = &s->sim.rules[pick(s, 0, (int64_t)s->sim.rule_count - 1)];
+    struct sim_limit *l = &rule->limits[pick(s, 0, (int64_t)rule->limit_count - 1)];
+    switch (pick(s, 0, 9)) {
+    case 0:
+        rule->mode = (enum sim_mode)pick(s, SIM_ENFORCE, SIM_OFF);
+        break;
+    case 1:
+        rule->by = (unsigned)pick(s, 0, 7);
+        break;
+    case 2:
+        if (s->style == FORWARD)
+            break;
+        l->algorithm = (enum sim_algorithm)pick(s, s->style == WINDOWS ? SIM_FIXED : SIM_BUCKET, SIM_CALENDAR);
+        pick_numbers(s, l);
+        break;
+    default:
+        if (l->algorithm == SIM_BUCKET && s->style == FORWARD)
+            break;
+        pick_numbers(s, l);
+        l->max = one_in(s, 5) ? 0 : l->max;
+    }
+    put_in_force(s);
+}
+
+/* ---- requests ---- */
+
+struct words {
+    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT];
+};
+
+static struct sim_request pick_request(struct schedule *s, struct words *w)
+{
+    snprintf(w->event, SIM_TEXT, "e%d", (int)pick(s, 0, 2));
+    w->key[0] = w->user[0] = '\0';
+    if (!one_in(s, 6))
+        snprintf(w->key, SIM_TEXT, "k%d", (int)pick(s, 0, 1));
+    if (!one_in(s, 6))
+        snprintf(w->user, SIM_TEXT, "u%d", (int)pick(s, 0, 1));
+    struct sim_request q = { w->event, w->key, w->user, 1, one_in(s, 8) };
+    switch (pick(s, 0, 9)) {
+    case 0:
+        q.cost = 0;
+        break;
+    case 1:
+        q.cost = pick_number(s);
+        break;
+    case 2:
+        q.cost = (uint32_t)random_scaled(&s->rnd, UINT32_MAX);
+        break;
+    case 3:
+    case 4:
+        q.cost = (uint32_t)random_scaled(&s->rnd, (int64_t)s->most / 3 + 1);
+        break;
+    default:
+        break;
+    }
+    return q;
+}
+
+static struct weir_request as_weir(const struct sim_request *q)
+{
+    return (struct weir_request){
+        .event = weir_str(q->event), .key = weir_str(q->key), .user = weir_str(q->user), .cost = q->cost, .peek = q->peek
+    };
+}
+
+enum { LINE_BYTES = 1000 };
+
+static void line_of_weir(const struct weir_verdict *v, char line[LINE_BYTES])
+{
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %u remaining %u reset %lld retry %lld window %lld",
+                     v->allowed ? "pass" : "refuse", v->rule, v->limit, v->max, v->remaining, (long long)v->reset_ms,
+                     (long long)v->retry_after_ms, (long long)v->window_ms);
+    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", v->shadow[i]);
+}
+
+static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
+{
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %u remaining %u reset %lld retry %lld window %lld",
+                     v->allowed ? "pass" : "refuse", v->rule, v->limit, v->max, v->remaining, (long long)v->reset_ms,
+                     (long long)v->retry_after_ms, (long long)v->window_ms);
+    for (size_t i = 0; i < v->shadow_count; i++)
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", v->shadow[i]);
+}
+
+static void compare(struct schedule *s, const struct sim_request *q, const struct weir_verdict *v,
+                    const struct sim_verdict *m)
+{
+    char is[LINE_BYTES], should[LINE_BYTES];
+    line_of_weir(v, is);
+    line_of_model(m, should);
+    if (s->loud)
+        print_message("%d at %lld: %s %s %s cost %u%s: %s\n", s->step, (long long)s->now_us, q->event, q->key, q->user,
+                      q->cost, q->peek ? " peek" : "", is);
+    bool same = strcmp(is, should) == 0 && v->applied == m->applied && v->status == (v->allowed ? 0 : 429);
+    if (!same)
+        fail_msg("seed %llu, step %d at %lld: %s %s %s cost %u%s\n  engine: %s\n  model:  %s", (unsigned long long)s->seed,
+                 s->step, (long long)s->now_us, q->event, q->key, q->user, q->cost, q->peek ? " peek" : "", is, should);
+    s->last_retry_ms = v->retry_after_ms;
+    s->last_reset_ms = v->reset_ms;
+}
+
+static void ask(struct schedule *s)
+{
+    size_t count = one_in(s, 4) ? (size_t)pick(s, 1, BATCH_MAX) : 1;
+    struct words words[BATCH_MAX];
+    struct sim_request q[BATCH_MAX];
+    struct weir_request requests[BATCH_MAX];
+    struct weir_verdict verdicts[BATCH_MAX];
+    for (size_t i = 0; i < count; i++) {
+        q[i] = pick_request(s, &words[i]);
+        requests[i] = as_weir(&q[i]);
+    }
+    memset(verdicts, 0x77, sizeof verdicts);
+    int r = count == 1 ? weir_check(s->weir, requests, s->now_us, verdicts)
+                       : weir_check_batch(s->weir, requests, count, s->now_us, verdicts);
+    assert_int_equal(r, 0);
+    for (size_t i = 0; i < count; i++) {
+        struct sim_verdict m;
+        sim_decide(&s->sim, &q[i], s->now_us, &m);
+        compare(s, &q[i], &verdicts[i], &m);
+    }
+}
+
+static void reset(struct schedule *s, const struct sim_rule *rule, const struct sim_request *q)
+{
+    struct weir_str by[3];
+    size_t count = 0;
+    if (rule->by & SIM_BY_EVENT)
+        by[count++] = weir_str(q->event);
+    if (rule->by & SIM_BY_KEY)
+        by[count++] = weir_str(q->key);
+    if (rule->by & SIM_BY_USER)
+        by[count++] = weir_str(q->user);
+    for (size_t i = 0; i < count; i++)
+        if (by[i].len == 0)
+            return;
+    struct weir_error error = { .code = WEIR_OK };
+    if (weir_reset(s->weir, rule->id, by, count, &error) < 0)
+        fail_msg("seed %llu, step %d: %s", (unsigned long long)s->seed, s->step, error.text);
+    sim_reset(&s->sim, rule, q);
+}
+
+static void reset_some(struct schedule *s)
+{
+    struct words words;
+    struct sim_request q = pick_request(s, &words);
+    reset(s, &s->sim.rules[pick(s, 0, (int64_t)s->sim.rule_count - 1)], &q);
+}
+
+/* ---- the clock ---- */
+
+static int64_t pick_now(struct schedule *s)
+{
+    int64_t now = s->now_us, q = s->quantum_us, per = s->sim.rules[0].limits[0].per_us;
+    int64_t retry = s->last_retry_ms > 0 ? s->last_retry_ms * MS : 0,
+            due = s->last_reset_ms > 0 ? s->last_reset_ms * MS : 0;
+    switch (pick(s, 0, s->style == FORWARD ? 8 : 11)) {
+    case 0:
+    case 1:
+    case 2:
+        return now;
+    case 3:
+        return now + q;
+    case 4:
+        return now + random_scaled(&s->rnd, per / 8 + 1);
+    case 5:
+        return now + random_scaled(&s->rnd, one_in(s, 4) ? 400 * 86400 * S : 3 * per);
+    case 6:
+        return now + retry;
+    case 7:
+        return now + retry - (retry > q ? q : 0);
+    case 8:
+        return now + due - (due > q && one_in(s, 2) ? q : 0);
+    case 9:
+        return now - random_scaled(&s->rnd, per);
+    case 10:
+        return now - random_scaled(&s->rnd, 3 * per);
+    default:
+        return now - random_scaled(&s->rnd, 400 * 86400 * S);
+    }
+}
+
+/* A cell that has decayed may be gone when the clock goes back to before that: the table had every right to give it away.
+ * It is reset in both, so that neither has it. False: it cannot be, since no rule has it now. */
+static bool settle_decayed(struct schedule *s, int64_t next)
+{
+    for (size_t i = 0; i < s->sim.cell_count; i++) {
+        struct sim_cell *c = &s->sim.cells[i];
+        if (sim_doubtful_at(c, next))
+            return false;
+        if (!sim_unused_at(c, c->latest_us) || sim_unused_at(c, next))
+            continue;
+        const struct sim_rule *rule = sim_rule_of(&s->sim, c);
+        if (!rule)
+            return false;
+        reset(s, rule, &(struct sim_request){ c->event, c->key, c->user, 0, false });
+    }
+    return true;
+}
+
+static void move_clock(struct schedule *s)
+{
+    int64_t next = pick_now(s) / s->quantum_us * s->quantum_us;
+    if (next < EARLIEST || next > LATEST || !settle_decayed(s, next))
+        return;
+    s->now_us = next;
+    for (size_t i = 0; i < s->sim.cell_count; i++)
+        if (s->sim.cells[i].latest_us < next)
+            s->sim.cells[i].latest_us = next;
+}
+
+/* ---- schedules ---- */
+
+static void begin(struct schedule *s, struct weir *weir, uint64_t seed, bool loud)
+{
+    *s = (struct schedule){ .seed = seed, .rnd = { seed * UINT64_C(0x9e3779b97f4a7c15) }, .weir = weir, .loud = loud };
+    s->style = (enum style)(seed % STYLES);
+    s->quantum_us = s->style == MILLISECONDS ? MS : 1;
+    /* No wait gets longer than 2^50 µs, of which the engine would only say "long". */
+    s->longest_us = s->style == MILLISECONDS ? WEEK : random_scaled(&s->rnd, 3650 * 86400 * S / MS) * MS;
+    int64_t most = (INT64_C(1) << 50) / s->longest_us;
+    s->most = (uint32_t)random_scaled(&s->rnd, most < 2 ? 2 : most < UINT32_MAX ? most : UINT32_MAX);
+    s->now_us = pick(s, EARLIEST / MS, LATEST / MS) * MS;
+    s->sim.rule_count = (size_t)pick(s, 1, SIM_RULES);
+    for (size_t i = 0; i < s->sim.rule_count; i++)
+        pick_rule(s, &s->sim.rules[i], i);
+    put_in_force(s);
+}
+
+static void run(struct schedule *s)
+{
+    for (s->step = 0; s->step < STEPS; s->step++) {
+        if (one_in(s, 15))
+            change_rules(s);
+        else if (one_in(s, 25))
+            reset_some(s);
+        else
+            ask(s);
+        move_clock(s);
+    }
+}
+
+/* A table of its own kind: large, so that its few cells do not meet, and with a secret that is none, so that a schedule
+ * does the same in every run. */
+static struct weir *open_table(void)
+{
+    struct weir_options options = { .size = sizeof options, .rules_text = "rules: []", .cells_bytes = INT64_C(1) << 29 };
+    struct weir_error error = { .code = WEIR_OK };
+    struct weir *weir;
+    if (weir_open(&weir, &options, &error) < 0)
+        fail_msg("%s", error.text);
+    weir->cells->secret = (struct hash_key){ 1, 2 };
+    return weir;
+}
+
+static void every_verdict_is_the_models(void **state)
+{
+    (void)state;
+    static struct schedule s;
+    struct weir *weir = open_table();
+    const char *given = getenv("TEST_SEED"), *wanted = getenv("TEST_SCHEDULES");
+    uint64_t first = given ? strtoull(given, NULL, 0) : 1;
+    uint64_t count = given ? 1 : wanted ? strtoull(wanted, NULL, 0) : SCHEDULES;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        begin(&s, weir, seed, given != NULL);
+        run(&s);
+    }
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_verdict_is_the_models) };
+    return cmocka_run_group_tests_name("sim/engine", tests, NULL, NULL);
+}

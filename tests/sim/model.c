@@ -1,0 +1,350 @@
+#include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define SECOND INT64_C(1000000)
+
+/* ---- calendar windows, by way of the C library ---- */
+
+static int64_t utc_us(int year, int month, int day)
+{
+    struct tm tm = { .tm_year = year - 1900, .tm_mon = month, .tm_mday = day };
+    return (int64_t)timegm(&tm) * SECOND;
+}
+
+static void calendar_window(const struct sim_limit *l, int64_t now_us, int64_t *start_us, int64_t *end_us)
+{
+    static const int64_t lengths[] = { 60 * SECOND, 3600 * SECOND, 86400 * SECOND, 7 * 86400 * SECOND };
+    int64_t local = now_us + l->utc_offset_us;
+    time_t seconds = (time_t)(local / SECOND);
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    if (l->unit == SIM_MONTH) {
+        *start_us = utc_us(tm.tm_year + 1900, tm.tm_mon, 1);
+        *end_us = utc_us(tm.tm_year + 1900, tm.tm_mon + 1, 1);
+    } else if (l->unit == SIM_YEAR) {
+        *start_us = utc_us(tm.tm_year + 1900, 0, 1);
+        *end_us = utc_us(tm.tm_year + 1901, 0, 1);
+    } else {
+        /* 5 January 1970 was a Monday; every unit but the week divides that. */
+        int64_t length = lengths[l->unit], origin = 4 * 86400 * SECOND;
+        *start_us = local - (local - origin) % length;
+        *end_us = *start_us + length;
+    }
+    *start_us -= l->utc_offset_us;
+    *end_us -= l->utc_offset_us;
+}
+
+/* ---- one limit, one cell ---- */
+
+static uint32_t capacity(const struct sim_limit *l)
+{
+    return l->algorithm == SIM_BUCKET && l->max && l->burst ? l->burst : l->max;
+}
+
+static bool is_unused(const struct sim_state *s)
+{
+    return s->used == 0 && s->count == 0 && s->previous == 0;
+}
+
+/* What comes back in a microsecond. */
+static __int128 rate(const struct sim_limit *l)
+{
+    return (__int128)l->max * (l->scale / l->per_us);
+}
+
+/* The state as it is now. A clock that was wrong is set right, and that is noted. */
+static struct sim_state at(const struct sim_limit *l, struct sim_state s, int64_t now_us, bool *rebased)
+{
+    *rebased = false;
+    if (is_unused(&s))
+        return (struct sim_state){ 0 };
+    if (l->algorithm == SIM_BUCKET) {
+        *rebased = s.when_us - now_us > l->per_us;
+        if (*rebased)
+            s.when_us = now_us;
+        if (now_us > s.when_us) {
+            s.used -= rate(l) * (now_us - s.when_us);
+            s.when_us = now_us;
+        }
+        s.used = s.used < 0 ? 0 : s.used;
+    } else if (l->algorithm == SIM_SLIDING) {
+        *rebased = s.start_us - now_us > l->per_us;
+        if (*rebased)
+            s.start_us = now_us;
+        for (int i = 0; i < 2 && now_us >= s.start_us + l->per_us; i++) {
+            s.previous = s.count;
+            s.count = 0;
+            s.start_us += l->per_us;
+        }
+    } else if (now_us >= s.end_us) {
+        s.count = 0;
+    } else if (s.start_us - now_us > s.end_us - s.start_us) {
+        *rebased = true;
+        s.start_us = now_us;
+        s.end_us = now_us + l->per_us;
+        if (l->algorithm == SIM_CALENDAR)
+            calendar_window(l, now_us, &s.start_us, &s.end_us);
+    }
+    return is_unused(&s) ? (struct sim_state){ 0 } : s;
+}
+
+/* How much of `capacity` is in use at now_us, in parts of which `*whole` make one. `s` is of that time. */
+static __int128 in_use(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, __int128 *whole)
+{
+    *whole = 1;
+    if (l->algorithm == SIM_BUCKET) {
+        *whole = l->scale;
+        return s->used;
+    }
+    if (l->algorithm != SIM_SLIDING)
+        return s->count;
+    *whole = l->per_us;
+    int64_t into = now_us > s->start_us && !is_unused(s) ? now_us - s->start_us : 0;
+    return (__int128)s->previous * (l->per_us - into) + (__int128)s->count * l->per_us;
+}
+
+static bool has_room(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+{
+    __int128 whole, used = in_use(l, s, now_us, &whole);
+    if (l->max == 0 || cost == 0)
+        return l->max > 0;
+    return used + cost * whole <= capacity(l) * whole;
+}
+
+static uint32_t remaining(const struct sim_limit *l, const struct sim_state *s, int64_t now_us)
+{
+    __int128 whole, used = in_use(l, s, now_us, &whole), all = capacity(l) * whole;
+    return used < all ? (uint32_t)((all - used) / whole) : 0;
+}
+
+/* The first wait after which there is room for a cost (0: after which it is unused). Time only makes room. */
+static int64_t wait_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+{
+    int64_t too_short = -1, enough = INT64_C(1) << 53;
+    while (enough - too_short > 1) {
+        int64_t wait = too_short + (enough - too_short) / 2;
+        bool rebased;
+        struct sim_state then = at(l, *s, now_us + wait, &rebased);
+        if (cost ? has_room(l, &then, now_us + wait, cost) : is_unused(&then))
+            enough = wait;
+        else
+            too_short = wait;
+    }
+    return enough;
+}
+
+static int64_t reset_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us)
+{
+    if (is_unused(s))
+        return 0;
+    return l->algorithm == SIM_BUCKET && l->max == 0 ? SIM_NEVER : wait_us(l, s, now_us, 0);
+}
+
+static int64_t retry_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+{
+    return l->max == 0 || cost > capacity(l) ? SIM_NEVER : wait_us(l, s, now_us, cost);
+}
+
+static void charge(const struct sim_limit *l, struct sim_state *s, int64_t now_us, uint32_t cost)
+{
+    if (is_unused(s)) {
+        s->when_us = s->start_us = now_us;
+        s->end_us = now_us + l->per_us;
+        if (l->algorithm == SIM_CALENDAR)
+            calendar_window(l, now_us, &s->start_us, &s->end_us);
+    }
+    if (l->algorithm == SIM_BUCKET)
+        s->used += (__int128)cost * l->scale;
+    else
+        s->count += cost;
+}
+
+static int64_t window_us(const struct sim_limit *l, int64_t now_us)
+{
+    if (l->algorithm == SIM_CALENDAR) {
+        int64_t start, end;
+        calendar_window(l, now_us, &start, &end);
+        return end - start;
+    }
+    if (l->algorithm == SIM_BUCKET && l->max)
+        return (int64_t)(((__int128)capacity(l) * l->per_us + l->max - 1) / l->max);
+    return l->per_us;
+}
+
+/* ---- cells ---- */
+
+static bool is_cell_of(const struct sim_cell *c, const struct sim_rule *rule, const struct sim_limit *limit)
+{
+    return strcmp(c->rule, rule->id) == 0 && strcmp(c->limit_name, limit->name) == 0 && c->algorithm == limit->algorithm &&
+           c->by == rule->by;
+}
+
+static struct sim_cell *find_cell(struct sim *sim, const struct sim_rule *rule, const struct sim_limit *limit,
+                                  const struct sim_request *q)
+{
+    struct sim_cell fresh = { .algorithm = limit->algorithm, .by = rule->by };
+    snprintf(fresh.rule, SIM_TEXT, "%s", rule->id);
+    snprintf(fresh.limit_name, SIM_TEXT, "%s", limit->name);
+    snprintf(fresh.event, SIM_TEXT, "%s", rule->by & SIM_BY_EVENT ? q->event : "");
+    snprintf(fresh.key, SIM_TEXT, "%s", rule->by & SIM_BY_KEY ? q->key : "");
+    snprintf(fresh.user, SIM_TEXT, "%s", rule->by & SIM_BY_USER ? q->user : "");
+    struct sim_cell *c = sim->cells, *end = c + sim->cell_count;
+    while (c < end && !(is_cell_of(c, rule, limit) && strcmp(c->event, fresh.event) == 0 &&
+                        strcmp(c->key, fresh.key) == 0 && strcmp(c->user, fresh.user) == 0))
+        c++;
+    if (c == end) {
+        if (sim->cell_count++ == SIM_CELLS)
+            __builtin_trap();
+        *c = fresh;
+    }
+    c->limit = *limit;
+    return c;
+}
+
+const struct sim_rule *sim_rule_of(const struct sim *sim, const struct sim_cell *cell)
+{
+    for (size_t i = 0; i < sim->rule_count; i++)
+        for (size_t k = 0; k < sim->rules[i].limit_count; k++)
+            if (is_cell_of(cell, &sim->rules[i], &sim->rules[i].limits[k]))
+                return &sim->rules[i];
+    return NULL;
+}
+
+bool sim_unused_at(const struct sim_cell *cell, int64_t now_us)
+{
+    bool rebased;
+    struct sim_state s = at(&cell->limit, cell->state, now_us, &rebased);
+    return is_unused(&s);
+}
+
+bool sim_doubtful_at(const struct sim_cell *cell, int64_t now_us)
+{
+    const struct sim_state *s = &cell->state;
+    bool window = cell->limit.algorithm == SIM_FIXED || cell->limit.algorithm == SIM_CALENDAR;
+    int64_t length = s->end_us - s->start_us, over = s->start_us - now_us - length;
+    return window && !is_unused(s) && over > 0 && over <= length >> 20;
+}
+
+/* ---- the plan ---- */
+
+struct entry {
+    const struct sim_rule *rule;
+    const struct sim_limit *limit;
+    struct sim_cell *cell;
+    struct sim_state state; /* now */
+    bool rebased, fits;
+};
+
+struct plan {
+    struct entry entries[SIM_RULES * SIM_LIMITS];
+    size_t count;
+};
+
+static bool applies(const struct sim_rule *rule, const struct sim_request *q)
+{
+    if (rule->mode == SIM_OFF || (rule->event[0] && strcmp(rule->event, q->event) != 0))
+        return false;
+    return !(rule->by & SIM_BY_EVENT && !q->event[0]) && !(rule->by & SIM_BY_KEY && !q->key[0]) &&
+           !(rule->by & SIM_BY_USER && !q->user[0]);
+}
+
+static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *rule, const struct sim_request *q,
+                     int64_t now_us)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        struct entry *e = &plan->entries[plan->count++];
+        *e = (struct entry){ .rule = rule, .limit = &rule->limits[i], .cell = find_cell(sim, rule, &rule->limits[i], q) };
+        e->state = at(e->limit, e->cell->state, now_us, &e->rebased);
+        e->fits = has_room(e->limit, &e->state, now_us, q->cost);
+    }
+}
+
+/* All or nothing. Writes nothing where it refuses, but for a clock that was wrong. */
+static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t now_us, bool write)
+{
+    bool all = true;
+    for (size_t i = 0; i < plan->count; i++)
+        all = all && plan->entries[i].fits;
+    for (size_t i = 0; write && i < plan->count; i++) {
+        struct entry *e = &plan->entries[i];
+        if (all)
+            charge(e->limit, &e->state, now_us, q->cost);
+        else if (e->fits || !e->rebased)
+            continue;
+        e->cell->state = e->state;
+        e->cell->latest_us = now_us;
+    }
+    return all;
+}
+
+/* ---- the verdict ---- */
+
+static int64_t ms_up(int64_t us)
+{
+    return us < 0 ? us : (us + 999) / 1000;
+}
+
+static bool waits_longer(int64_t a, int64_t b)
+{
+    if (a == SIM_NEVER || b == SIM_NEVER)
+        return a == SIM_NEVER && b != SIM_NEVER;
+    return a > b;
+}
+
+static void name_limit(const struct plan *plan, const struct sim_request *q, int64_t now_us, struct sim_verdict *v)
+{
+    const struct entry *named = NULL;
+    int64_t longest = 0;
+    uint32_t least = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct entry *e = &plan->entries[i];
+        if (!v->allowed && e->fits)
+            continue;
+        uint32_t left = remaining(e->limit, &e->state, now_us);
+        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->state, now_us, q->cost);
+        if (named && !(v->allowed ? left < least : waits_longer(retry, longest)))
+            continue;
+        named = e;
+        least = left;
+        longest = retry;
+    }
+    if (!named)
+        return;
+    v->applied = true;
+    v->rule = named->rule->id;
+    v->limit = named->limit->name;
+    v->max = capacity(named->limit);
+    v->remaining = least;
+    v->reset_ms = ms_up(reset_us(named->limit, &named->state, now_us));
+    v->retry_after_ms = ms_up(longest);
+    v->window_ms = ms_up(window_us(named->limit, now_us));
+}
+
+void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, struct sim_verdict *ret)
+{
+    struct plan enforced = { .count = 0 };
+    bool write = q->cost > 0 && !q->peek;
+    *ret = (struct sim_verdict){ .rule = "", .limit = "" };
+    for (size_t i = 0; i < sim->rule_count; i++)
+        if (applies(&sim->rules[i], q) && sim->rules[i].mode == SIM_ENFORCE)
+            add_rule(&enforced, sim, &sim->rules[i], q, now_us);
+    ret->allowed = decide_plan(&enforced, q, now_us, write);
+    name_limit(&enforced, q, now_us, ret);
+    for (size_t i = 0; i < sim->rule_count; i++) {
+        struct plan shadow = { .count = 0 };
+        if (!applies(&sim->rules[i], q) || sim->rules[i].mode != SIM_SHADOW)
+            continue;
+        add_rule(&shadow, sim, &sim->rules[i], q, now_us);
+        if (!decide_plan(&shadow, q, now_us, write && ret->allowed))
+            ret->shadow[ret->shadow_count++] = sim->rules[i].id;
+    }
+}
+
+void sim_reset(struct sim *sim, const struct sim_rule *rule, const struct sim_request *q)
+{
+    for (size_t i = 0; i < rule->limit_count; i++)
+        find_cell(sim, rule, &rule->limits[i], q)->state = (struct sim_state){ 0 };
+}

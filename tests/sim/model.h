@@ -1,0 +1,97 @@
+/* The whole engine once more, slowly and plainly, from what the design and docs/concepts.md promise: rules over events,
+ * keys and users, every limit with a cell for each subject, and the verdict. Shares no code with src/.
+ *
+ * Time is in microseconds. Parts of a token are whole numbers of 1/scale: see struct sim_limit. */
+#ifndef TESTS_SIM_MODEL_H
+#define TESTS_SIM_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SIM_RULES = 4,
+    SIM_LIMITS = 3,
+    SIM_CELLS = 400,
+    SIM_TEXT = 40,
+    SIM_NEVER = -1,
+};
+
+enum sim_algorithm { SIM_BUCKET, SIM_FIXED, SIM_SLIDING, SIM_CALENDAR };
+enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR };
+enum sim_mode { SIM_ENFORCE, SIM_SHADOW, SIM_OFF };
+enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4 };
+
+struct sim_limit {
+    char name[SIM_TEXT];
+    enum sim_algorithm algorithm;
+    uint32_t max, burst; /* burst 0: none given */
+    int64_t per_us;
+    int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
+    enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
+    int64_t utc_offset_us;
+};
+
+struct sim_rule {
+    char id[SIM_TEXT];
+    enum sim_mode mode;
+    char event[SIM_TEXT]; /* that it matches; empty: any */
+    unsigned by;
+    struct sim_limit limits[SIM_LIMITS];
+    size_t limit_count;
+};
+
+/* All zero: unused. */
+struct sim_state {
+    __int128 used; /* bucket: in 1/scale of a token, at when_us */
+    int64_t when_us;
+    int64_t start_us, end_us; /* of the window; sliding has no end */
+    uint64_t count, previous;
+};
+
+struct sim_cell {
+    /* What it is: */
+    char rule[SIM_TEXT], limit_name[SIM_TEXT];
+    enum sim_algorithm algorithm;
+    unsigned by;
+    char event[SIM_TEXT], key[SIM_TEXT], user[SIM_TEXT];
+
+    struct sim_limit limit; /* as it was last asked about */
+    struct sim_state state;
+    int64_t latest_us; /* the clock has been here since the last charge */
+};
+
+struct sim {
+    struct sim_rule rules[SIM_RULES];
+    size_t rule_count;
+    struct sim_cell cells[SIM_CELLS];
+    size_t cell_count;
+};
+
+struct sim_request {
+    const char *event, *key, *user; /* "": none */
+    uint32_t cost;
+    bool peek;
+};
+
+struct sim_verdict {
+    bool allowed, applied;
+    const char *rule, *limit;
+    uint32_t max, remaining;
+    int64_t reset_ms, retry_after_ms, window_ms;
+    const char *shadow[SIM_RULES];
+    size_t shadow_count;
+};
+
+void sim_decide(struct sim *sim, const struct sim_request *request, int64_t now_us, struct sim_verdict *ret);
+/* Forgets what the subject of this request has used of a rule. */
+void sim_reset(struct sim *sim, const struct sim_rule *rule, const struct sim_request *request);
+
+/* The rule that counts in this cell now, or NULL. */
+const struct sim_rule *sim_rule_of(const struct sim *sim, const struct sim_cell *cell);
+/* Would this cell be as if unused at this time? */
+bool sim_unused_at(const struct sim_cell *cell, int64_t now_us);
+/* Is it so close to the point where a clock counts as wrong that an engine which rounds a window's length may differ? */
+bool sim_doubtful_at(const struct sim_cell *cell, int64_t now_us);
+
+#endif
