@@ -1,0 +1,252 @@
+/* Threads that decide, in one table, while rules are replaced; threads that come and go. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "crowd.h"
+
+enum { THREADS = 4, KEYS = 20000 / CROWD_SLOWER, TRIES = 4 };
+
+struct worker {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    struct weir *weir;
+    struct tally *tallies;
+    uint64_t seed;
+    bool *stop;
+    uint64_t done;
+};
+
+static struct tally *new_tallies(unsigned keys)
+{
+    struct tally *tallies = calloc(keys, sizeof *tallies);
+    assert_non_null(tallies);
+    return tallies;
+}
+
+static void start_workers(struct worker *workers, unsigned count, void *(*work)(void *), struct worker like)
+{
+    for (unsigned i = 0; i < count; i++) {
+        workers[i] = like;
+        workers[i].seed = random_seed() + i;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+}
+
+static void join_workers(struct worker *workers, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+}
+
+/* ---- several limits in a plan ---- */
+
+static void *ask_all(void *ptr)
+{
+    struct worker *w = ptr;
+    pthread_barrier_wait(w->start);
+    crowd_ask(w->weir, w->tallies, KEYS, TRIES, w->seed);
+    return NULL;
+}
+
+static void every_cell_holds_what_was_admitted(void **state)
+{
+    (void)state;
+    struct worker workers[THREADS];
+    pthread_barrier_t start;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = CROWD_RULES, .cells_keys = KEYS * 6 });
+    struct tally *tallies = new_tallies(KEYS);
+    pthread_barrier_init(&start, NULL, THREADS);
+    start_workers(workers, THREADS, ask_all, (struct worker){ .start = &start, .weir = weir, .tallies = tallies });
+    join_workers(workers, THREADS);
+    crowd_check(weir, tallies, KEYS, 0);
+    /* Nobody who still has room is kept out by what races left behind. */
+    crowd_ask(weir, tallies, KEYS, TRIES, 1);
+    crowd_ask(weir, tallies, KEYS, TRIES, 2);
+    crowd_check(weir, tallies, KEYS, 0);
+    pthread_barrier_destroy(&start);
+    free(tallies);
+    weir_close(weir);
+}
+
+/* ---- rules that change meanwhile ---- */
+
+/* The same limits of `a`, `b` and `c` among ever other rules. */
+static const char *const variants[] = {
+    CROWD_RULES,
+    "rules:\n" CROWD_RULES_BC CROWD_RULES_A,
+    "rules:\n  - { id: other, by: [event], limits: [4000000000 per 1s], reject: { body: other } }\n" CROWD_RULES_A
+        CROWD_RULES_BC,
+    "settings: { ignore_case: true }\nrules:\n" CROWD_RULES_A CROWD_RULES_S CROWD_RULES_BC
+    "  - { id: path, match: { path: { regex: '/(a|b)+' } }, by: [user], limits: [1 per year] }\n",
+};
+
+static void *ask_until_stopped(void *ptr)
+{
+    struct worker *w = ptr;
+    while (!__atomic_load_n(w->stop, __ATOMIC_ACQUIRE)) {
+        crowd_ask(w->weir, w->tallies, KEYS / 10, TRIES, w->seed++);
+        char key[20];
+        struct weir_request request = crowd_request(key, 0, false);
+        struct weir_verdict verdict;
+        struct weir_refusal refusal;
+        struct weir_status status;
+        struct weir_str by = WEIR_STR("nobody");
+        weir_check(w->weir, &request, NOW, &verdict);
+        crowd_count(&w->tallies[0], &request, &verdict);
+        weir_refuse(w->weir, &request, &verdict, &refusal);
+        weir_reset(w->weir, "a", &by, 1, NULL);
+        weir_status(w->weir, &status);
+        w->done++;
+    }
+    return NULL;
+}
+
+static void rules_are_swapped_under_those_who_decide(void **state)
+{
+    (void)state;
+    enum { SWAPS = 2000 / CROWD_SLOWER };
+    struct worker workers[THREADS];
+    bool stop = false;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = CROWD_RULES, .cells_keys = KEYS });
+    struct tally *tallies = new_tallies(KEYS / 10);
+    start_workers(workers, THREADS, ask_until_stopped, (struct worker){ .weir = weir, .tallies = tallies, .stop = &stop });
+    struct timespec pause = { .tv_nsec = 100000 };
+    for (int i = 0; i < SWAPS; i++) {
+        set_rules(weir, variants[(size_t)i % (sizeof variants / sizeof *variants)]);
+        nanosleep(&pause, NULL);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    join_workers(workers, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        assert_true(workers[i].done > 0);
+    set_rules(weir, "rules:\n" CROWD_RULES_A CROWD_RULES_BC);
+    crowd_check(weir, tallies, KEYS / 10, 0);
+    free(tallies);
+    weir_close(weir);
+}
+
+/* A max that goes up and down while everybody asks: never more than the highest, and once it is low nothing passes. */
+static void a_max_goes_up_and_down(void **state)
+{
+    (void)state;
+    enum { SWAPS = 400 / CROWD_SLOWER + 10 };
+    static const char *const rules[] = { "rules:\n  - { id: c, by: [key], limits: [{ name: w, max: 2, per: 1h }] }\n",
+                                         "rules:\n  - { id: c, by: [key], limits: [{ name: w, max: 5, per: 1h }] }\n" };
+    struct worker workers[THREADS];
+    bool stop = false;
+    struct weir *weir = open_with((struct weir_options){ .rules_text = rules[0], .cells_keys = KEYS });
+    struct tally *tallies = new_tallies(KEYS / 10);
+    start_workers(workers, THREADS, ask_until_stopped, (struct worker){ .weir = weir, .tallies = tallies, .stop = &stop });
+    for (int i = 0; i < SWAPS; i++) {
+        set_rules(weir, rules[i % 2]);
+        sched_yield();
+    }
+    set_rules(weir, rules[1]);
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    join_workers(workers, THREADS);
+    for (unsigned i = 0; i < KEYS / 10; i++) {
+        assert_true(tallies[i].a + tallies[i].b <= W_MAX);
+        assert_int_equal(crowd_counts(weir, i).w, tallies[i].a + tallies[i].b);
+    }
+    free(tallies);
+    weir_close(weir);
+}
+
+/* ---- a file that is polled by all, and watched ---- */
+
+static void *poll_until_stopped(void *ptr)
+{
+    struct worker *w = ptr;
+    while (!__atomic_load_n(w->stop, __ATOMIC_ACQUIRE)) {
+        weir_poll(w->weir, NULL);
+        crowd_ask(w->weir, w->tallies, 10, TRIES, w->seed++);
+        w->done++;
+    }
+    return NULL;
+}
+
+static void a_file_is_polled_by_all(void **state)
+{
+    (void)state;
+    struct folder folder;
+    folder_make(&folder);
+    char rules[300], spare[300];
+    snprintf(rules, sizeof rules, "%s", folder_file(&folder, "rules.yaml"));
+    snprintf(spare, sizeof spare, "%s", folder_file(&folder, "spare.yaml"));
+    write_file(rules, CROWD_RULES);
+    struct worker workers[THREADS];
+    bool stop = false;
+    struct weir *weir = open_with((struct weir_options){ .rules_file = rules, .watch_ms = 1 });
+    struct tally *tallies = new_tallies(10);
+    start_workers(workers, THREADS, poll_until_stopped, (struct worker){ .weir = weir, .tallies = tallies, .stop = &stop });
+    struct timespec pause = { .tv_nsec = 25000000 };
+    for (int i = 0; i < 8; i++) {
+        write_file(spare, variants[i % 4]);
+        assert_int_equal(rename(spare, rules), 0);
+        nanosleep(&pause, NULL);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    join_workers(workers, THREADS);
+    set_rules(weir, "rules:\n" CROWD_RULES_A CROWD_RULES_BC);
+    crowd_check(weir, tallies, 10, 0);
+    free(tallies);
+    weir_close(weir);
+    folder_remove(&folder, (const char *const[]){ "rules.yaml", "spare.yaml", NULL });
+}
+
+/* ---- threads that come and go ---- */
+
+static pthread_key_t late_key;
+
+/* Runs when the thread's own destructors may have run already. */
+static void decide_late(void *ptr)
+{
+    struct worker *w = ptr;
+    char key[20];
+    struct weir_request request = crowd_request(key, 0, false);
+    struct weir_verdict verdict;
+    struct weir_refusal refusal;
+    weir_check(w->weir, &request, NOW, &verdict);
+    crowd_count(&w->tallies[0], &request, &verdict);
+    weir_refuse(w->weir, &request, &verdict, &refusal);
+}
+
+static void *ask_a_little(void *ptr)
+{
+    struct worker *w = ptr;
+    pthread_setspecific(late_key, w);
+    crowd_ask(w->weir, w->tallies, 10, 1, w->seed);
+    return NULL;
+}
+
+static void threads_come_and_go(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 500 / CROWD_SLOWER + 5 };
+    struct weir *weir = open_with((struct weir_options){ .rules_text = CROWD_RULES });
+    struct tally *tallies = new_tallies(10);
+    assert_int_equal(pthread_key_create(&late_key, decide_late), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct worker workers[THREADS];
+        start_workers(workers, THREADS, ask_a_little, (struct worker){ .weir = weir, .tallies = tallies });
+        set_rules(weir, variants[(size_t)round % 4]);
+        join_workers(workers, THREADS);
+    }
+    set_rules(weir, "rules:\n" CROWD_RULES_A CROWD_RULES_BC);
+    crowd_check(weir, tallies, 10, 0);
+    pthread_key_delete(late_key);
+    free(tallies);
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cell_holds_what_was_admitted),
+        cmocka_unit_test(rules_are_swapped_under_those_who_decide),
+        cmocka_unit_test(a_max_goes_up_and_down),
+        cmocka_unit_test(a_file_is_polled_by_all),
+        cmocka_unit_test(threads_come_and_go),
+    };
+    return cmocka_run_group_tests_name("engine/threads", tests, NULL, NULL);
+}
