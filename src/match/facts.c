@@ -72,9 +72,10 @@ static void make_route(struct facts *facts)
         return;
     char *to = facts->route_buf;
     rest = sv_from(rest, 1);
-    while (rest.len > 0) {
+    for (size_t i = 0; rest.len > 0; i++) {
         sv segment = sv_cut(&rest, '/');
-        if (ids_accept(&facts->ruleset->ids, segment))
+        /* A path of thousands of segments must not run thousands of regexes. */
+        if (i < PATH_SEGMENTS_MAX && ids_accept(&facts->ruleset->ids, segment))
             segment = SV("#");
         *to++ = '/';
         memcpy(to, segment.ptr, segment.len);

@@ -47,7 +47,8 @@ void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct
 sv facts_path(struct facts *facts);
 /* facts_path was longer than PATH_BYTES_MAX and stops there: every regex counts as a match. */
 bool facts_path_cut(struct facts *facts);
-sv facts_route(struct facts *facts);            /* the path with every id segment as `#` */
+/* The path with every id segment as `#`, as far as PATH_SEGMENTS_MAX segments. */
+sv facts_route(struct facts *facts);
 sv facts_host(struct facts *facts);             /* in lower case, without port and final dot */
 const struct ip *facts_ip(struct facts *facts); /* the client's address, whole; NULL: there is none */
 /* The subject of `by: ip`: IPv6 by settings.ipv6_prefix ("2001:db8:1:2::/64"). */

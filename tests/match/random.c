@@ -300,6 +300,7 @@ static void test_every_branch(void **state)
             buf_printf(&yaml, "/%s", kinds[i >> (2 * k) & 3]);
         buf_printf(&yaml, "%s' } }\n", i % 7 == 0 ? "/*" : "");
     }
+    buf_printf(&yaml, "- { id: off, limits: [1 per 1s], mode: off }\n");
     struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
     buf_done(&yaml);
     static uint32_t found[4096];

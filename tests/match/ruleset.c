@@ -64,7 +64,8 @@ static void test_templates(void **state)
         "- { id: root, match: { path: / }, limits: [1 per 1s] }\n"
         "- { id: all, match: { path: '/*' }, limits: [1 per 1s] }\n"
         "- { id: two, match: { path: [/a/b, '/{x}/b', /c] }, limits: [1 per 1s] }\n"
-        "- { id: encoded, match: { path: '/x%2fy/%7Ez' }, limits: [1 per 1s] }\n");
+        "- { id: encoded, match: { path: '/x%2fy/%7Ez' }, limits: [1 per 1s] }\n"
+        "- { id: signs, match: { path: '/%23/%2A/%7Bx%7D' }, limits: [1 per 1s] }\n");
     check_path("/repo/v1/entity/42/bundle", " bundle all");
     check_path("/repo//v1/%65ntity;x/42/./bundle/?q", " bundle all");
     check_path("/repo/v1/entity/6ba7b810-9dad-11d1-80b4-00c04fd430C8/bundle", " bundle all");
@@ -84,6 +85,9 @@ static void test_templates(void **state)
     check_path("/a/b", " all two");
     check_path("/c", " all two");
     check_path("/x%2Fy/~z", " all encoded");
+    check_path("/%23/*/{x}", " all signs");
+    check_path("/1/*/{x}", " all");
+    check_path("/%23/a/{x}", " all");
     check_path("", "");
 }
 
@@ -297,6 +301,13 @@ static void test_attributes(void **state)
     check_attribute(ATTR_IP, "");
     request.path = WEIR_STR("*");
     check_attribute(ATTR_ROUTE, "*");
+    char deep[1000] = "", route[1000] = "";
+    for (int i = 0; i < 100; i++) {
+        strcat(deep, "/42");
+        strcat(route, i < PATH_SEGMENTS_MAX ? "/#" : "/42");
+    }
+    request.path = weir_str(deep);
+    check_attribute(ATTR_ROUTE, route);
     request.path = WEIR_STR("/");
     check_attribute(ATTR_ROUTE, "/");
 
