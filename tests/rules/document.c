@@ -176,15 +176,11 @@ static void sizes_are_bounded(void **state)
 {
     (void)state;
     size_t size = (size_t)RULES_BYTES_MAX + 1;
-    char *large = malloc(size);
+    char *large = calloc(1, size); /* refused before it is looked at */
     assert_non_null(large);
-    memset(large, '\n', size);
     struct reading r = reading_of(sv_of(large, size));
     assert_string_equal(r.text.ptr, "f: 67108865 bytes are too many; at most 67108864 are read\n");
     assert_true(r.report.unreadable);
-    reading_done(&r);
-    r = reading_of(sv_of(large, size - 1));
-    assert_int_equal(r.report.error_count, 0);
     reading_done(&r);
     free(large);
 
@@ -199,13 +195,6 @@ static void sizes_are_bounded(void **state)
     for (int i = 0; i <= RULES_MAX; i++)
         buf_add(&text, SV("- a\n"));
     expect_report(text.ptr, "f:2: rules: 200001 rules are too many; at most 200000\n");
-    buf_clear(&text);
-
-    buf_add(&text, SV("rules: ["));
-    for (int i = 0; i < RULES_VALUES_MAX; i++)
-        buf_add(&text, SV("a,"));
-    buf_add(&text, SV("]"));
-    expect_report(text.ptr, "f:1: more than 6000000 values (what an alias stands for counts each time); use fewer\n");
     buf_done(&text);
 }
 
