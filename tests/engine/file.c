@@ -39,7 +39,8 @@ struct fixture {
 static void write_old(struct fixture *f, const char *text)
 {
     static int age_s = 1000;
-    struct timespec times[2] = { { .tv_sec = NOW / S + --age_s }, { .tv_sec = NOW / S + age_s } };
+    age_s--;
+    struct timespec times[2] = { { .tv_sec = NOW / S + age_s }, { .tv_sec = NOW / S + age_s } };
     write_file(f->rules, text);
     assert_int_equal(utimensat(AT_FDCWD, f->rules, times, 0), 0);
 }
