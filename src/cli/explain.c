@@ -84,8 +84,8 @@ static void print_request(struct facts *facts, void *data)
 {
     struct page *p = data;
     const struct weir_request *r = p->request;
-    char now[WHEN_TEXT_MAX];
-    when_text(p->now_us, now);
+    char now[INSTANT_TEXT_MAX];
+    instant_text(p->now_us, now);
     bold(p, "request\n");
     fact(p, "time", weir_str(now), NULL);
     fact(p, "event", r->event, NULL);
@@ -141,8 +141,8 @@ static void print_header(struct page *p, const struct rule_match *match, sv name
 
 static void print_expiry(struct page *p, int64_t us)
 {
-    char text[WHEN_TEXT_MAX];
-    when_text(us, text);
+    char text[INSTANT_TEXT_MAX];
+    instant_text(us, text);
     buf_printf(&p->out, "it expired at %s", text);
 }
 
@@ -220,7 +220,7 @@ static void print_room(struct page *p, const struct explained_limit *l)
 
 static void print_limit(struct page *p, const struct explained_limit *l)
 {
-    char span[SPAN_TEXT_MAX], end[WHEN_TEXT_MAX];
+    char span[SPAN_TEXT_MAX], end[INSTANT_TEXT_MAX];
     buf_add(&p->out, SV("      limit "));
     add(p, l->spec->name);
     buf_add(&p->out, SV(": "));
@@ -231,7 +231,7 @@ static void print_limit(struct page *p, const struct explained_limit *l)
         buf_printf(&p->out, ", as if unused in %s", span);
     }
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
-        when_text(l->window.end_us, end);
+        instant_text(l->window.end_us, end);
         buf_printf(&p->out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
     }
     print_room(p, l);

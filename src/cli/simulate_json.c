@@ -21,8 +21,8 @@ static void add_number(struct buf *out, const char *name, uint64_t n)
 
 static void add_instant(struct buf *out, const char *name, int64_t us)
 {
-    char text[WHEN_TEXT_MAX];
-    when_text(us, text);
+    char text[INSTANT_TEXT_MAX];
+    instant_text(us, text);
     buf_printf(out, ",\"%s\":\"%s\"", name, text);
 }
 

@@ -68,10 +68,10 @@ static void add_rate(struct buf *out, double per_second)
 static void print_span(const struct page *p)
 {
     const struct tally *t = p->tally;
-    char from[WHEN_TEXT_MAX], to[WHEN_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
+    char from[INSTANT_TEXT_MAX], to[INSTANT_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
     int64_t us = t->timeline.last_us - t->timeline.first_us;
-    when_text(t->timeline.first_us, from);
-    when_text(t->timeline.last_us, to);
+    instant_text(t->timeline.first_us, from);
+    instant_text(t->timeline.last_us, to);
     span_text(us, span);
     count_text(t->requests, count);
     buf_printf(p->out, "%s%s %s%s", term_bold(p->term), count, t->requests == 1 ? "request" : "requests",

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "limit/civil.h"
+#include "base/civil.h"
 
 enum {
     HEADER_BYTES = 44,

@@ -107,9 +107,6 @@ bool read_regex(struct reader *r, const struct node *node, sv *ret);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 bool read_template(struct reader *r, const struct node *node, bool prefix, sv *ret);
 bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
-#define EXPIRY_MAX_US (INT64_C(253402300800) * US_PER_S) /* the end of the year 9999 */
-enum { EXPIRY_TEXT_MAX = 80 };
-void expiry_text(int64_t us, char out[EXPIRY_TEXT_MAX]); /* RFC 3339, in UTC */
 
 /* ---- zones.c ---- */
 

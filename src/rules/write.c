@@ -1,6 +1,7 @@
 /* Rules as YAML. What is written reads back the same: every text is either plainly a text or in double quotes. */
 #include <stdio.h>
 
+#include "base/instant.h"
 #include "base/utf8.h"
 #include "rules/reader.h"
 
@@ -345,8 +346,8 @@ static void write_rule(struct buf *out, const struct rule *rule)
     if (rule->mode != MODE_ENFORCE)
         buf_printf(out, "    mode: %s\n", rule->mode == MODE_OFF ? "\"off\"" : rule_mode_name(rule->mode));
     if (rule->expires_us != RULE_NEVER_EXPIRES) {
-        char text[EXPIRY_TEXT_MAX];
-        expiry_text(rule->expires_us, text);
+        char text[INSTANT_TEXT_MAX];
+        instant_text(rule->expires_us, text);
         buf_printf(out, "    expires: %s\n", text);
     }
     write_except(out, &rule->except, "    ");

@@ -106,13 +106,13 @@ static void test_calendar(void **state)
 static void test_written(void **state)
 {
     (void)state;
-    char text[WHEN_TEXT_MAX];
+    char text[INSTANT_TEXT_MAX];
     static const char *const instants[] = { "1970-01-01T00:00:00Z", "2026-03-01T12:30:45.250Z",
                                             "2100-12-31T23:59:59.000001Z" };
     for (size_t i = 0; i < 3; i++) {
         int64_t us;
         assert_true(when_parse_rfc3339(weir_str(instants[i]), &us));
-        when_text(us, text);
+        instant_text(us, text);
         assert_string_equal(text, instants[i]);
     }
 }

@@ -1,6 +1,6 @@
 /* The Gregorian calendar: days since 1970-01-01 and years and months. */
-#ifndef LIMIT_CIVIL_H
-#define LIMIT_CIVIL_H
+#ifndef BASE_CIVIL_H
+#define BASE_CIVIL_H
 
 #include <stdbool.h>
 #include <stdint.h>
