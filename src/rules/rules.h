@@ -132,6 +132,8 @@ enum {
     RULES_NESTING_MAX = 16,
     RULES_VALUES_MAX = 6000000,  /* keys and values, what an alias stands for counted each time */
     RULES_FIELDS_MAX = 100,      /* in one mapping */
+    RULES_BLANKS_MAX = 4096,     /* and line ends, in a row */
+    RULES_DIRECTIVES_MAX = 10,
     RULES_ANCHORS_MAX = 1000,
     RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,

@@ -28,16 +28,38 @@ static int line_at(sv text, size_t offset)
     return line;
 }
 
+/* What makes libyaml slow out of all proportion: it compares each %TAG with all before it, and at each word of a text it
+ * clears a buffer as long as the longest run of blanks before. */
+struct slow {
+    size_t blanks; /* in a row */
+    size_t directives;
+    bool line_start;
+};
+
+static const char *slow_fault(struct slow *slow, char c)
+{
+    bool blank = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    slow->blanks = blank ? slow->blanks + 1 : 0;
+    slow->directives += slow->line_start && c == '%';
+    slow->line_start = c == '\n';
+    if (slow->blanks > RULES_BLANKS_MAX)
+        return "too many blanks and line ends in a row";
+    return slow->directives > RULES_DIRECTIVES_MAX ? "too many YAML directives (lines that begin with %)" : NULL;
+}
+
 static int check_bytes(sv text, struct node_error *error)
 {
+    struct slow slow = { .line_start = true };
     for (sv rest = text; rest.len > 0;) {
-        size_t n = utf8_length(rest);
+        size_t n = utf8_length(rest), offset = text.len - rest.len;
         unsigned byte = (unsigned char)rest.ptr[0];
-        int line = n == 0 || byte == 0 ? line_at(text, text.len - rest.len) : 0;
+        const char *fault = slow_fault(&slow, rest.ptr[0]);
         if (n == 0)
-            return node_fail(error, line, "the byte 0x%02x is not UTF-8; save the file as UTF-8", byte);
+            return node_fail(error, line_at(text, offset), "the byte 0x%02x is not UTF-8; save the file as UTF-8", byte);
         if (byte == 0)
-            return node_fail(error, line, "a NUL byte; rules are text in YAML or JSON");
+            return node_fail(error, line_at(text, offset), "a NUL byte; rules are text in YAML or JSON");
+        if (fault)
+            return node_fail(error, line_at(text, offset), "%s", fault);
         rest = sv_from(rest, n);
     }
     return 0;

@@ -198,6 +198,25 @@ static void sizes_are_bounded(void **state)
     buf_done(&text);
 }
 
+/* Where libyaml takes the square of the time. */
+static void slow_texts_are_refused(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i <= RULES_DIRECTIVES_MAX; i++)
+        buf_printf(&text, "%%TAG !a%d! x\n", i);
+    expect_report(text.ptr, "f:11: too many YAML directives (lines that begin with %)\n");
+    buf_clear(&text);
+    buf_add(&text, SV("rules: []\n"));
+    for (int i = 1; i < RULES_BLANKS_MAX; i++)
+        buf_char(&text, '\n');
+    expect_report(text.ptr, "");
+    buf_add(&text, SV("\n"));
+    expect_report(text.ptr, "f:4097: too many blanks and line ends in a row\n");
+    buf_done(&text);
+}
+
 /* ---- many errors ---- */
 
 static void errors_are_listed_up_to_a_bound_and_by_line(void **state)
@@ -232,6 +251,7 @@ int main(void)
         cmocka_unit_test(alias_bombs_end_in_an_error),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(slow_texts_are_refused),
         cmocka_unit_test(errors_are_listed_up_to_a_bound_and_by_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
