@@ -97,6 +97,10 @@ bool read_regex(struct reader *r, const struct node *node, sv *ret)
     sv text;
     if (!read_text(r, node, 1, RULE_PATH_MAX, &text))
         return false;
+    if (r->regexes++ >= RULES_REGEXES_MAX) {
+        report_error(r, node->line, "more than %d regular expressions; use templates where you can", RULES_REGEXES_MAX);
+        return false;
+    }
     struct regex *regex;
     char error[200];
     int code = regex_new(&regex, text, r->rules->settings.ignore_case, error, sizeof error);

@@ -137,6 +137,7 @@ enum {
     RULES_ANCHORS_MAX = 1000,
     RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,
+    RULES_REGEXES_MAX = 10000,   /* in all: each is compiled */
     RULE_LIMITS_MAX = 16,
     RULE_BY_MAX = 8,
     RULE_METHODS_MAX = 32,

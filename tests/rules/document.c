@@ -198,6 +198,24 @@ static void sizes_are_bounded(void **state)
     buf_done(&text);
 }
 
+static void regexes_are_bounded(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 16 << 20);
+    buf_add(&text, SV("rules:\n"));
+    for (int rule = 0; rule <= RULES_REGEXES_MAX / 100; rule++) {
+        buf_printf(&text, "- { id: r%d, limits: 1 per 1s, match: { path: [", rule);
+        for (int i = 0; i < (rule < RULES_REGEXES_MAX / 100 ? 100 : 1); i++)
+            buf_add(&text, SV("{ regex: a }, "));
+        buf_add(&text, SV("] } }\n"));
+    }
+    expect_report(
+        text.ptr,
+        "f:102: rule r100: match.path[0].regex: more than 10000 regular expressions; use templates where you can\n");
+    buf_done(&text);
+}
+
 /* Where libyaml takes the square of the time. */
 static void slow_texts_are_refused(void **state)
 {
@@ -251,6 +269,7 @@ int main(void)
         cmocka_unit_test(alias_bombs_end_in_an_error),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(regexes_are_bounded),
         cmocka_unit_test(slow_texts_are_refused),
         cmocka_unit_test(errors_are_listed_up_to_a_bound_and_by_line),
     };
