@@ -20,7 +20,8 @@ struct reader {
     sv rule_id;         /* of the rule at hand, as far as it is known */
     size_t rule_number; /* from 1; 0: not in a rule */
     bool in_settings;
-    size_t errors; /* so far */
+    size_t errors;  /* so far */
+    size_t regexes; /* so far */
 
     char path[READER_PATH_MAX]; /* "limits[1].max" */
     size_t path_len;
@@ -117,7 +118,7 @@ const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
 /* ---- write.c, copy.c, ids.c ---- */
 
-void yaml_quote(struct buf *out, sv text);                        /* in double quotes, with escapes where needed */
+void yaml_quote(struct buf *out, sv text); /* in double quotes, with escapes where needed */
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
 
 /* Ids, sorted: to find one, and to find those that are there twice. */
