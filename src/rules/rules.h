@@ -28,21 +28,21 @@ enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
 struct rule_path {
     bool is_regex;
-    sv text;                     /* a regex; or a template, normalised as paths are, but in the case that it was written in
-                                    and with what is no wildcard still encoded ("/a/#/{name}/%23") */
+    sv text; /* a regex; or a template, normalised as paths are, but in the case that it was written in
+                and with what is no wildcard still encoded ("/a/#/{name}/%23") */
 };
 
 struct rule_header {
-    sv name;                     /* in lower case */
+    sv name; /* in lower case */
     sv value;
 };
 
 struct rule_match {
-    sv event;                    /* empty: any */
-    sv *methods;                 /* in upper case; none: any */
+    sv event;    /* empty: any */
+    sv *methods; /* in upper case; none: any */
     size_t method_count;
-    sv host;                     /* in lower case, without a port; empty: any */
-    struct rule_path *paths;     /* any of them; none: any path */
+    sv host;                 /* in lower case, without a port; empty: any */
+    struct rule_path *paths; /* any of them; none: any path */
     size_t path_count;
     struct rule_header *headers; /* all of them */
     size_t header_count;
@@ -50,7 +50,7 @@ struct rule_match {
 
 struct rule_by {
     enum attribute attribute;
-    sv header;                   /* ATTR_HEADER: its name in lower case */
+    sv header; /* ATTR_HEADER: its name in lower case */
 };
 
 /* A time zone: its name, and the TZif bytes that `tz` looks at (none for UTC, which needs no file). */
@@ -62,15 +62,15 @@ struct zone {
 };
 
 struct rule_limit {
-    sv name;                     /* given, or made: "token_bucket", "day", "day-2" */
-    bool named;                  /* given */
+    sv name;    /* given, or made: "token_bucket", "day", "day-2" */
+    bool named; /* given */
     enum limit_algorithm algorithm;
     uint32_t max;
-    uint32_t burst;              /* token_bucket: its capacity (= max unless given) */
-    int64_t per_us;              /* all but calendar */
-    enum calendar_unit unit;     /* calendar */
-    int week_start;              /* calendar: MONDAY … SUNDAY */
-    const struct zone *zone;     /* calendar */
+    uint32_t burst;          /* token_bucket: its capacity (= max unless given) */
+    int64_t per_us;          /* all but calendar */
+    enum calendar_unit unit; /* calendar */
+    int week_start;          /* calendar: MONDAY … SUNDAY */
+    const struct zone *zone; /* calendar */
 };
 
 struct rule_except {
@@ -81,7 +81,7 @@ struct rule_except {
 };
 
 struct rule_reject {
-    uint16_t status;             /* 0: not given */
+    uint16_t status; /* 0: not given */
     bool has_body;
     sv body;
     sv content_type;             /* empty: not given */
@@ -95,7 +95,7 @@ struct rule {
     sv id;
     int line;
     enum rule_mode mode;
-    int64_t expires_us;          /* from then on the rule is not there */
+    int64_t expires_us; /* from then on the rule is not there */
     struct rule_match match;
     struct rule_by *by;
     size_t by_count;
@@ -106,14 +106,14 @@ struct rule {
 };
 
 struct settings {
-    sv *ids;                     /* regexes; NULL: the default (digits, UUIDs) */
+    sv *ids; /* regexes; NULL: the default (digits, UUIDs) */
     size_t id_count;
     bool ignore_case;
-    sv *strip_prefixes;          /* normalised: "/api/v1"; case as written */
+    sv *strip_prefixes; /* normalised: "/api/v1"; case as written */
     size_t strip_prefix_count;
     struct cidr *trusted_proxies;
     size_t trusted_proxy_count;
-    unsigned ipv6_prefix;        /* default 64 */
+    unsigned ipv6_prefix; /* default 64 */
     struct rule_except except;
     struct rule_reject reject;
 };
@@ -121,47 +121,47 @@ struct settings {
 struct rules {
     struct arena arena;
     struct settings settings;
-    struct rule *rules;          /* in file order, good ones only */
+    struct rule *rules; /* in file order, good ones only */
     size_t rule_count;
-    struct zone *zones;          /* each zone that a limit names, once */
+    struct zone *zones; /* each zone that a limit names, once */
 };
 
 /* Bounds, so that no file can exhaust its reader. */
 enum {
     RULES_BYTES_MAX = 64 << 20,
     RULES_NESTING_MAX = 16,
-    RULES_VALUES_MAX = 6000000,  /* keys and values, what an alias stands for counted each time */
-    RULES_FIELDS_MAX = 100,      /* in one mapping */
-    RULES_BLANKS_MAX = 4096,     /* and line ends, in a row */
+    RULES_VALUES_MAX = 6000000, /* keys and values, what an alias stands for counted each time */
+    RULES_FIELDS_MAX = 100,     /* in one mapping */
+    RULES_BLANKS_MAX = 4096,    /* and line ends, in a row */
     RULES_DIRECTIVES_MAX = 10,
     RULES_ANCHORS_MAX = 1000,
     RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,
-    RULES_REGEXES_MAX = 10000,   /* in all: each is compiled */
+    RULES_REGEXES_MAX = 10000, /* in all: each is compiled */
     RULE_LIMITS_MAX = 16,
     RULE_BY_MAX = 8,
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
     RULE_HEADERS_MAX = 32,
-    RULE_EXCEPT_MAX = 10000,     /* addresses, and as many users */
-    SETTINGS_LIST_MAX = 1000,    /* ids, strip_prefixes, trusted_proxies */
-    RULE_NAME_MAX = 100,         /* bytes of a header's name, a method, a zone */
-    RULE_TEXT_MAX = 1000,        /* bytes of an event, a user, a header's value */
-    RULE_PATH_MAX = 4096,        /* bytes of a template or regex */
+    RULE_EXCEPT_MAX = 10000,  /* addresses, and as many users */
+    SETTINGS_LIST_MAX = 1000, /* ids, strip_prefixes, trusted_proxies */
+    RULE_NAME_MAX = 100,      /* bytes of a header's name, a method, a zone */
+    RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value */
+    RULE_PATH_MAX = 4096,     /* bytes of a template or regex */
     RULE_BODY_MAX = 64 << 10,
-    RULES_ERRORS_MAX = 1000,     /* listed; further ones are counted */
+    RULES_ERRORS_MAX = 1000, /* listed; further ones are counted */
 };
 
 struct rule_problem {
-    int line;                    /* 0: of no line */
-    sv rule;                     /* its id, as far as it is known; may be empty */
-    sv text;                     /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
+    int line; /* 0: of no line */
+    sv rule;  /* its id, as far as it is known; may be empty */
+    sv text;  /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
 };
 
 /* A rule that was left out. */
 struct rule_bad {
     sv id;
-    size_t before;               /* so many good rules stand before it in its file */
+    size_t before; /* so many good rules stand before it in its file */
 };
 
 enum setting {
@@ -183,8 +183,8 @@ struct rules_report {
     size_t advice_count;         /* as error_count */
     struct rule_bad *bad;        /* every bad rule whose id is known, in file order */
     size_t bad_count;
-    unsigned bad_settings;       /* 1 << enum setting: this one has its default */
-    bool unreadable;             /* not one rule could be read: a syntax error, a file too large */
+    unsigned bad_settings; /* 1 << enum setting: this one has its default */
+    bool unreadable;       /* not one rule could be read: a syntax error, a file too large */
 };
 
 void rules_report_done(struct rules_report *report);
@@ -192,22 +192,23 @@ void rules_report_done(struct rules_report *report);
  * TEXT). */
 void rules_report_print(const struct rules_report *report, sv file, bool with_advice, struct buf *out);
 
-/* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL, and an empty report. */
+/* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL, and an empty
+ * report. */
 struct rules *rules_read(sv text, struct rules_report *ret_report);
 /* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
 
 /* Promise 6: each rule or setting that `report` says is bad and `last` has stands again in `fresh`, as it was; all of them
- * where the report says that nothing could be read. A rule returns to the place where its bad version stands, or to the end if
- * the report does not know it. 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
+ * where the report says that nothing could be read. A rule returns to the place where its bad version stands, or to the end
+ * if the report does not know it. 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last);
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
 void rules_write(const struct rules *rules, struct buf *out);
 
 /* Words of the model, as written in rules. */
-const char *attribute_name(enum attribute attribute);            /* "header" for ATTR_HEADER */
+const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADER */
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);

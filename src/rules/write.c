@@ -34,13 +34,16 @@ static unsigned code_point(sv s, size_t length)
     return c;
 }
 
-/* Line ends, control characters and what YAML does not accept as it is become escapes. */
+/* Line ends, control characters and what YAML does not accept as it is become escapes; so does a blank of a run that would
+ * come near RULES_BLANKS_MAX. */
 void yaml_quote(struct buf *out, sv s)
 {
+    size_t blanks = 0;
     buf_char(out, '"');
     while (s.len > 0) {
         size_t length = utf8_length(s);
         unsigned c = length ? code_point(s, length) : 0xfffd;
+        blanks = c == ' ' ? blanks + 1 : 0;
         bool odd =
             c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
         if (c == '"' || c == '\\')
@@ -49,7 +52,7 @@ void yaml_quote(struct buf *out, sv s)
             buf_add(out, SV("\\n"));
         else if (c == '\t')
             buf_add(out, SV("\\t"));
-        else if (odd || length == 0)
+        else if (odd || length == 0 || (blanks && blanks % (RULES_BLANKS_MAX / 2) == 0))
             buf_printf(out, "\\u%04x", c);
         else
             buf_add(out, sv_of(s.ptr, length));

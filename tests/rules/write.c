@@ -410,6 +410,27 @@ static void written_rules_are_plain_to_read(void **state)
     reading_done(&r);
 }
 
+/* More blanks in a row than a file may have. */
+static void long_blanks_are_broken_up(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    buf_add(&text, SV("settings: { reject: { body: \""));
+    for (int i = 0; i < 10000; i++)
+        buf_add(&text, SV("\\x20"));
+    buf_add(&text, SV("\" } }"));
+    struct reading r = good_reading(text.ptr);
+    buf_clear(&text);
+    rules_write(r.rules, &text);
+    struct reading back = good_reading(text.ptr);
+    assert_true(rules_equal(r.rules, back.rules));
+    assert_int_equal(back.rules->settings.reject.body.len, 10000);
+    reading_done(&r);
+    reading_done(&back);
+    buf_done(&text);
+}
+
 static void a_full_buffer_is_noticed(void **state)
 {
     (void)state;
@@ -445,8 +466,11 @@ static void destructors_take_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_sets_read_back_the_same), cmocka_unit_test(written_rules_are_plain_to_read),
-        cmocka_unit_test(a_full_buffer_is_noticed),       cmocka_unit_test(words_of_the_model),
+        cmocka_unit_test(random_sets_read_back_the_same),
+        cmocka_unit_test(written_rules_are_plain_to_read),
+        cmocka_unit_test(long_blanks_are_broken_up),
+        cmocka_unit_test(a_full_buffer_is_noticed),
+        cmocka_unit_test(words_of_the_model),
         cmocka_unit_test(destructors_take_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
