@@ -99,8 +99,9 @@ struct group {
     size_t count;
 };
 
-/* A clock that was wrong is set right even where the request is refused, or its subject would stay locked out. */
-static void store_rebase(struct cells *cells, const struct plan_entry *e)
+/* A cell that refuses has to know it, or its subject would be locked out by a clock that was wrong, or dropped and be free
+ * after its limit was lowered. Taking sees to both, and writes nothing where there is nothing to be mended. */
+static void tell_refusal(struct cells *cells, const struct plan_entry *e)
 {
     struct cells_taken taken;
     if (cells_take(cells, &e->ask, &taken))
@@ -114,11 +115,10 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
         struct plan_entry *e = &g->entries[i];
         cells_look(cells, &e->ask, &e->look);
         e->state = e->look.state;
-        /* Cost 0 is allowed unless max is 0, even where more than max is used. */
-        e->fits = e->ask.cost == 0 ? e->ask.limit->max > 0 : e->look.take.fits;
+        e->fits = e->look.take.fits;
         all = all && e->fits;
-        if (write && !e->fits && e->look.take.rebased)
-            store_rebase(cells, e);
+        if (write && !e->fits && e->look.cell)
+            tell_refusal(cells, e);
     }
     return all;
 }

@@ -56,6 +56,27 @@ static void a_bucket_keeps_its_tokens_used(void **state)
     weir_close(weir);
 }
 
+/* After the old rate's time its place in the table looks free to newcomers; whoever is refused keeps it all the same. */
+static void lowering_does_not_give_a_place_away(void **state)
+{
+    (void)state;
+    static const char *const before[] = { RULE("10 per 1s"), RULE("10 per 1s, { name: z, max: 100, per: 1s }") };
+    static const char *const after[] = { RULE("10 per 1h"), RULE("10 per 1h, { name: z, max: 100, per: 1s }") };
+    for (int i = 0; i < 2; i++) {
+        struct weir *weir = open_with((struct weir_options){ .rules_text = before[i], .cells_bytes = 2048 });
+        assert_true(check_at(weir, cost_of("e", "k", 10), NOW).allowed);
+        set_rules(weir, after[i]);
+        assert_false(check_at(weir, one("e", "k"), NOW + 5 * S).allowed);
+        for (int newcomer = 0; newcomer < 1000; newcomer++) {
+            char key[20];
+            snprintf(key, sizeof key, "new-%d", newcomer);
+            assert_true(check_at(weir, one("e", key), NOW + 5 * S).allowed);
+            assert_false(check_at(weir, peek_of("e", "k", 1), NOW + 5 * S).allowed);
+        }
+        weir_close(weir);
+    }
+}
+
 static void a_new_period_counts_from_the_next_window(void **state)
 {
     (void)state;
@@ -175,6 +196,7 @@ int main(void)
         cmocka_unit_test(raising_never_refuses),
         cmocka_unit_test(lowering_never_forgives),
         cmocka_unit_test(a_bucket_keeps_its_tokens_used),
+        cmocka_unit_test(lowering_does_not_give_a_place_away),
         cmocka_unit_test(a_new_period_counts_from_the_next_window),
         cmocka_unit_test(another_algorithm_or_by_starts_afresh),
         cmocka_unit_test(all_else_may_change_and_counts_stay),

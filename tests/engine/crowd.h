@@ -19,7 +19,7 @@
 #endif
 
 #ifdef CROWD_TSAN
-enum { CROWD_SLOWER = 20 };
+enum { CROWD_SLOWER = 8 };
 #else
 enum { CROWD_SLOWER = 1 };
 #endif
