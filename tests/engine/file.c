@@ -200,6 +200,10 @@ static void a_file_that_goes_and_comes_back(void **state)
     assert_int_equal(f.heard.good, 1);
     assert_false(rules_bad(f.weir));
     assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 0);
+    /* The next time is told of again. */
+    assert_int_equal(rename(f.rules, f.spare), 0);
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_SYSTEM);
+    assert_int_equal(f.heard.bad, 2);
     close_fixture(&f);
 }
 

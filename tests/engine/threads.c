@@ -68,6 +68,45 @@ static void every_cell_holds_what_was_admitted(void **state)
     weir_close(weir);
 }
 
+/* ---- clocks that differ ---- */
+
+/* 31 January and 1 February 2023, at midnight: the end of a long month and the beginning of a short one. */
+static const int64_t instants[] = { INT64_C(1675123200) * S, INT64_C(1675209600) * S };
+static const int64_t lengths_ms[] = { INT64_C(31) * 86400000, INT64_C(28) * 86400000 };
+static const int64_t left_ms[] = { 86400000, INT64_C(28) * 86400000 };
+
+static void *ask_at_both(void *ptr)
+{
+    struct worker *w = ptr;
+    pthread_barrier_wait(w->start);
+    for (unsigned i = 0; i < KEYS; i++) {
+        char key[20];
+        unsigned at = (i + (unsigned)w->seed) % 2;
+        struct weir_request request = crowd_request(key, i, at);
+        struct weir_verdict v;
+        weir_check(w->weir, &request, instants[at], &v);
+        w->done += v.window_ms == lengths_ms[at] && v.reset_ms == left_ms[at];
+    }
+    return NULL;
+}
+
+/* Each thread needs another window than the one that its neighbour has just kept. */
+static void windows_are_kept_whole(void **state)
+{
+    (void)state;
+    struct worker workers[THREADS];
+    pthread_barrier_t start;
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = "rules: [{ id: m, by: [event, key], limits: [4000000000 per month] }]", .cells_keys = KEYS * 3 });
+    pthread_barrier_init(&start, NULL, THREADS);
+    start_workers(workers, THREADS, ask_at_both, (struct worker){ .start = &start, .weir = weir });
+    join_workers(workers, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(workers[i].done, KEYS);
+    pthread_barrier_destroy(&start);
+    weir_close(weir);
+}
+
 /* ---- rules that change meanwhile ---- */
 
 /* The same limits of `a`, `b` and `c` among ever other rules. */
@@ -243,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_holds_what_was_admitted),
+        cmocka_unit_test(windows_are_kept_whole),
         cmocka_unit_test(rules_are_swapped_under_those_who_decide),
         cmocka_unit_test(a_max_goes_up_and_down),
         cmocka_unit_test(a_file_is_polled_by_all),
