@@ -96,7 +96,7 @@ static bool read_rule(struct reader *r, const struct node *node, const struct no
     *rule = (struct rule){ .line = node->line, .expires_us = RULE_NEVER_EXPIRES };
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
-    if (twin)
+    if (twin && id)
         report_error(r, id->line, "id: a rule of this id stands in line %d already; ids are unique", twin->line);
     read_rule_fields(r, node, rule);
     return r->errors == errors;
