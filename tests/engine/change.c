@@ -103,14 +103,15 @@ static void another_algorithm_or_by_starts_afresh(void **state)
         "rules: [{ id: a, by: [event], limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
         "rules: [{ id: a, by: [event, key], limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
         "rules: [{ id: a, limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
-        "rules: [{ id: a, by: ['header:key'], limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
+        "rules: [{ id: a, by: ['header:Key'], limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
+        "rules: [{ id: a, by: ['header:Other'], limits: [{ name: x, algorithm: fixed_window, max: 3, per: 1h }] }]",
     };
     const char *first = RULE("{ name: x, algorithm: fixed_window, max: 3, per: 1h }");
     struct weir *weir = open_rules(first);
-    struct weir_header header = { WEIR_STR("Key"), WEIR_STR("k") };
+    struct weir_header headers[] = { { WEIR_STR("Key"), WEIR_STR("k") }, { WEIR_STR("other"), WEIR_STR("k") } };
     struct weir_request request = one("k", "k");
-    request.headers = &header;
-    request.header_count = 1;
+    request.headers = headers;
+    request.header_count = 2;
     assert_int_equal(passes(weir, request, NOW, 9), 3);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         set_rules(weir, others[i]);
