@@ -339,20 +339,34 @@ static int64_t pick_now(struct schedule *s)
     }
 }
 
+static bool reset_cell(struct schedule *s, const struct sim_cell *c)
+{
+    const struct sim_rule *rule;
+    const struct sim_limit *limit;
+    if (!sim_owner(&s->sim, c, &rule, &limit))
+        return false;
+    reset(s, rule, &(struct sim_request){ c->event, c->key, c->user, 0, false });
+    return true;
+}
+
+/* Where the promises leave open what is right, neither shall have the cell. */
+static void reset_doubtful(struct schedule *s, int64_t now_us)
+{
+    const struct sim_rule *rule;
+    const struct sim_limit *limit;
+    for (size_t i = 0; i < s->sim.cell_count; i++)
+        if (sim_owner(&s->sim, &s->sim.cells[i], &rule, &limit) && sim_doubtful_at(&s->sim.cells[i], limit, now_us))
+            reset_cell(s, &s->sim.cells[i]);
+}
+
 /* A cell that has decayed may be gone when the clock goes back to before that: the table had every right to give it away.
  * It is reset in both, so that neither has it. False: it cannot be, since no rule has it now. */
-static bool settle_decayed(struct schedule *s, int64_t next)
+static bool reset_decayed(struct schedule *s, int64_t next)
 {
     for (size_t i = 0; i < s->sim.cell_count; i++) {
         struct sim_cell *c = &s->sim.cells[i];
-        if (sim_doubtful_at(c, next))
+        if (sim_unused_at(c, c->latest_us) && !sim_unused_at(c, next) && !reset_cell(s, c))
             return false;
-        if (!sim_unused_at(c, c->latest_us) || sim_unused_at(c, next))
-            continue;
-        const struct sim_rule *rule = sim_rule_of(&s->sim, c);
-        if (!rule)
-            return false;
-        reset(s, rule, &(struct sim_request){ c->event, c->key, c->user, 0, false });
     }
     return true;
 }
@@ -360,9 +374,10 @@ static bool settle_decayed(struct schedule *s, int64_t next)
 static void move_clock(struct schedule *s)
 {
     int64_t next = pick_now(s) / s->quantum_us * s->quantum_us;
-    if (next < EARLIEST || next > LATEST || !settle_decayed(s, next))
+    if (next < EARLIEST || next > LATEST || !reset_decayed(s, next))
         return;
     s->now_us = next;
+    reset_doubtful(s, next);
     for (size_t i = 0; i < s->sim.cell_count; i++)
         if (s->sim.cells[i].latest_us < next)
             s->sim.cells[i].latest_us = next;
@@ -389,12 +404,14 @@ static void begin(struct schedule *s, struct weir *weir, uint64_t seed, bool lou
 static void run(struct schedule *s)
 {
     for (s->step = 0; s->step < STEPS; s->step++) {
-        if (one_in(s, 15))
+        if (one_in(s, 15)) {
             change_rules(s);
-        else if (one_in(s, 25))
+            reset_doubtful(s, s->now_us);
+        } else if (one_in(s, 25)) {
             reset_some(s);
-        else
+        } else {
             ask(s);
+        }
         move_clock(s);
     }
 }

@@ -204,13 +204,18 @@ static struct sim_cell *find_cell(struct sim *sim, const struct sim_rule *rule, 
     return c;
 }
 
-const struct sim_rule *sim_rule_of(const struct sim *sim, const struct sim_cell *cell)
+bool sim_owner(const struct sim *sim, const struct sim_cell *cell, const struct sim_rule **ret_rule,
+               const struct sim_limit **ret_limit)
 {
-    for (size_t i = 0; i < sim->rule_count; i++)
-        for (size_t k = 0; k < sim->rules[i].limit_count; k++)
-            if (is_cell_of(cell, &sim->rules[i], &sim->rules[i].limits[k]))
-                return &sim->rules[i];
-    return NULL;
+    for (size_t i = 0; i < sim->rule_count; i++) {
+        for (size_t k = 0; k < sim->rules[i].limit_count; k++) {
+            *ret_rule = &sim->rules[i];
+            *ret_limit = &sim->rules[i].limits[k];
+            if (is_cell_of(cell, *ret_rule, *ret_limit))
+                return true;
+        }
+    }
+    return false;
 }
 
 bool sim_unused_at(const struct sim_cell *cell, int64_t now_us)
@@ -220,12 +225,12 @@ bool sim_unused_at(const struct sim_cell *cell, int64_t now_us)
     return is_unused(&s);
 }
 
-bool sim_doubtful_at(const struct sim_cell *cell, int64_t now_us)
+bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit, int64_t now_us)
 {
     const struct sim_state *s = &cell->state;
-    bool window = cell->limit.algorithm == SIM_FIXED || cell->limit.algorithm == SIM_CALENDAR;
+    bool window = cell->algorithm == SIM_FIXED || cell->algorithm == SIM_CALENDAR;
     int64_t length = s->end_us - s->start_us, over = s->start_us - now_us - length;
-    return window && !is_unused(s) && over > 0 && over <= length >> 20;
+    return window && !is_unused(s) && over > 0 && (over <= length >> 20 || s->end_us - now_us <= limit->per_us);
 }
 
 /* ---- the plan ---- */

@@ -87,11 +87,13 @@ void sim_decide(struct sim *sim, const struct sim_request *request, int64_t now_
 /* Forgets what the subject of this request has used of a rule. */
 void sim_reset(struct sim *sim, const struct sim_rule *rule, const struct sim_request *request);
 
-/* The rule that counts in this cell now, or NULL. */
-const struct sim_rule *sim_rule_of(const struct sim *sim, const struct sim_cell *cell);
+/* The rule and the limit that count in this cell now; false: none do. */
+bool sim_owner(const struct sim *sim, const struct sim_cell *cell, const struct sim_rule **ret_rule,
+               const struct sim_limit **ret_limit);
 /* Would this cell be as if unused at this time? */
 bool sim_unused_at(const struct sim_cell *cell, int64_t now_us);
-/* Is it so close to the point where a clock counts as wrong that an engine which rounds a window's length may differ? */
-bool sim_doubtful_at(const struct sim_cell *cell, int64_t now_us);
+/* Is this window ahead of the clock in a way that leaves open whether the clock was wrong: by its own length, rounded or
+ * not, or within the length that `limit` has given to windows since? */
+bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit, int64_t now_us);
 
 #endif
