@@ -1,0 +1,258 @@
+/* Clocks that step, through the table: small steps back between threads that read the time at different moments, and steps
+ * of minutes, as when a clock is set. */
+#include "support.h"
+
+enum { ALGORITHMS = LIMIT_CALENDAR + 1, MAX = 5 };
+
+#define MINUTE_US (60 * US_PER_S)
+
+struct subject {
+    struct cells *table;
+    struct limit limit;
+    int64_t per_us;
+};
+
+/* A natural window of that length. */
+static struct window window_at(int64_t now_us, int64_t per_us)
+{
+    int64_t start = now_us - now_us % per_us;
+    return (struct window){ start, start + per_us };
+}
+
+static bool charge(const struct subject *s, int64_t now_us)
+{
+    struct window window = window_at(now_us, s->per_us);
+    struct cells_ask ask = { key_of(1), &s->limit, &window, now_us, 1 };
+    struct cells_taken taken;
+    return cells_take(s->table, &ask, &taken);
+}
+
+/* How many of 2 × MAX pass. */
+static int charge_many(const struct subject *s, int64_t now_us)
+{
+    int passed = 0;
+    for (int i = 0; i < 2 * MAX; i++)
+        passed += charge(s, now_us);
+    return passed;
+}
+
+/* When what was used at now_us is out of sight. */
+static int64_t decay_time(const struct subject *s, int64_t now_us)
+{
+    switch (s->limit.algorithm) {
+    case LIMIT_CALENDAR:
+        return window_at(now_us, s->per_us).end_us;
+    case LIMIT_SLIDING_WINDOW:
+        return now_us + 2 * s->per_us;
+    default:
+        return now_us + s->per_us;
+    }
+}
+
+static struct subject subject_of(enum limit_algorithm algorithm, int64_t per_us)
+{
+    return (struct subject){ table_of_cells(32), limit_of(algorithm, MAX, per_us), per_us };
+}
+
+/* New keys, more than the table holds: they take every cell that they may. */
+static void flood(struct cells *table, int64_t now_us)
+{
+    static uint64_t next = 1000;
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, MAX, 10 * US_PER_MS);
+    for (int i = 0; i < 200; i++)
+        assert_true(take(table, key_of(next++), &limit, now_us, 1));
+}
+
+/* ---- small steps, between threads ---- */
+
+/* The one whose clock is ahead finds the window over and fills the table with others. The one behind still counts in it. */
+static void test_laggard_at_the_end(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        for (int64_t lag_ms = 1; lag_ms <= 50; lag_ms += 7) {
+            struct subject s = subject_of(a, US_PER_S);
+            assert_int_equal(charge_many(&s, T0_US), MAX);
+            int64_t end = decay_time(&s, T0_US);
+            flood(s.table, end + lag_ms * US_PER_MS - 1);
+            assert_non_null(cell_of(s.table, key_of(1)));
+            int64_t behind = end - 1;
+            /* A bucket has given back all but a little by then, and a sliding window has slid on. */
+            int most = a == LIMIT_TOKEN_BUCKET || a == LIMIT_SLIDING_WINDOW ? MAX - 1 : 0;
+            assert_true(charge_many(&s, behind) <= most + (a == LIMIT_SLIDING_WINDOW));
+            cells_close(s.table);
+        }
+    }
+}
+
+/* The one ahead has opened the next window. The one behind charges that one, too: the old one is not opened again. */
+static void test_laggard_joins_the_newer_window(void **unused)
+{
+    (void)unused;
+    static const enum limit_algorithm windowed[] = { LIMIT_FIXED_WINDOW, LIMIT_CALENDAR };
+    for (int i = 0; i < 2; i++) {
+        struct subject s = subject_of(windowed[i], US_PER_S);
+        assert_int_equal(charge_many(&s, T0_US), MAX);
+        int64_t end = decay_time(&s, T0_US);
+        assert_true(charge(&s, end + 20 * US_PER_MS));
+        assert_int_equal(charge_many(&s, end - 30 * US_PER_MS), MAX - 1);
+        assert_int_equal(charge_many(&s, end + 40 * US_PER_MS), 0);
+        cells_close(s.table);
+    }
+}
+
+/* A bucket's time does not go back: what came back is not given a second time. */
+static void test_laggard_at_a_bucket(void **unused)
+{
+    (void)unused;
+    struct subject s = subject_of(LIMIT_TOKEN_BUCKET, US_PER_S);
+    assert_int_equal(charge_many(&s, T0_US), MAX);
+    int admitted = 0;
+    for (int64_t now = T0_US; now < T0_US + 10 * US_PER_S; now += 10 * US_PER_MS)
+        admitted += charge(&s, now) + charge(&s, now - 50 * US_PER_MS);
+    assert_in_range(admitted, 10 * MAX - 1, 10 * MAX);
+    cells_close(s.table);
+}
+
+/* Many laggards at random: no window of a key begins before its last one has ended, and none holds more than max. */
+static void test_random_lags(void **unused)
+{
+    (void)unused;
+    struct subject s = subject_of(LIMIT_FIXED_WINDOW, 200 * US_PER_MS);
+    struct random random = { random_seed() };
+    int64_t now = T0_US, last_end = 0;
+    uint32_t in_window = 0;
+    for (int i = 0; i < 200000 / SLOWER; i++) {
+        now += random_in(&random, 0, 5) * US_PER_MS;
+        int64_t mine = now - random_in(&random, 0, 50) * US_PER_MS;
+        struct cells_ask ask = { key_of(1), &s.limit, NULL, mine, 1 };
+        struct cells_taken taken;
+        if (random_one_in(&random, 4))
+            take(s.table, key_of(2 + (uint64_t)i), &s.limit, now, 1);
+        if (!cells_take(s.table, &ask, &taken))
+            continue;
+        int64_t end = limit_state_end(taken.state);
+        if (end != last_end) {
+            assert_true(end - s.per_us >= last_end);
+            in_window = 0;
+            last_end = end;
+        }
+        assert_true(++in_window <= MAX);
+        assert_int_equal(in_window, count_of(taken.state));
+    }
+    cells_close(s.table);
+}
+
+/* ---- steps of minutes ---- */
+
+/* Less than a period: the cell's own time goes on as if nothing had been. */
+static void test_back_by_less_than_a_period(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, 60 * MINUTE_US);
+        assert_int_equal(charge_many(&s, T0_US), MAX);
+        for (int64_t back = 1; back < 30; back++)
+            assert_int_equal(charge_many(&s, T0_US - back * MINUTE_US), 0);
+        assert_int_equal(charge_many(&s, T0_US), 0);
+        assert_int_equal(charge_many(&s, decay_time(&s, T0_US)), MAX);
+        cells_close(s.table);
+    }
+}
+
+/* More than a period: the clock was wrong before. What was used stays used, and counts from now on. */
+static void test_back_by_more_than_a_period(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, MINUTE_US);
+        assert_int_equal(charge_many(&s, T0_US), MAX);
+        int64_t now = T0_US - 10 * MINUTE_US;
+        assert_int_equal(charge_many(&s, now), 0);
+        int64_t free_again = decay_time(&s, now);
+        assert_true(charge_many(&s, free_again - 1) < MAX);
+        assert_int_equal(charge_many(&s, free_again + 2 * MINUTE_US), MAX);
+        cells_close(s.table);
+    }
+}
+
+/* Some are left over when the clock steps back: no more than those pass. */
+static void test_back_with_some_left(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, MINUTE_US);
+        assert_true(charge(&s, T0_US) && charge(&s, T0_US) && charge(&s, T0_US));
+        assert_int_equal(charge_many(&s, T0_US - 7 * MINUTE_US), MAX - 3);
+        assert_int_equal(charge_many(&s, T0_US - 7 * MINUTE_US), 0);
+        cells_close(s.table);
+    }
+}
+
+/* The clock steps forward by minutes, and is set right again. */
+static void test_forward_and_back(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, MINUTE_US);
+        assert_int_equal(charge_many(&s, T0_US), MAX);
+        /* As far as anybody can tell, these minutes have passed. */
+        assert_int_equal(charge_many(&s, T0_US + 10 * MINUTE_US), MAX);
+        for (int second = 0; second < 5; second++)
+            assert_true(charge_many(&s, T0_US + second * US_PER_S) <= (a == LIMIT_TOKEN_BUCKET));
+        assert_int_equal(charge_many(&s, decay_time(&s, T0_US + 5 * US_PER_S) + MINUTE_US), MAX);
+        cells_close(s.table);
+    }
+}
+
+/* Whatever the clock did: three periods without a further step, and the subject is free. */
+static void test_nobody_is_locked_out(void **unused)
+{
+    (void)unused;
+    struct random random = { random_seed() };
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, MINUTE_US);
+        int64_t now = T0_US;
+        for (int i = 0; i < 20000 / SLOWER; i++) {
+            int64_t step = random_scaled(&random, 100 * MINUTE_US);
+            now += random_one_in(&random, 2) && now - step > T0_US / 2 ? -step : step;
+            charge_many(&s, now);
+            if (random_one_in(&random, 10)) {
+                now += 3 * MINUTE_US;
+                assert_int_equal(charge_many(&s, now), MAX);
+            }
+        }
+        cells_close(s.table);
+    }
+}
+
+/* The ends of time. */
+static void test_ends_of_time(void **unused)
+{
+    (void)unused;
+    static const int64_t times[] = { 0, 1, 999, CLOCK_END_US - 1, T0_US, CLOCK_END_US - 2, 0 };
+    static const int64_t periods[] = { LIMIT_PER_MIN_US, MINUTE_US, LIMIT_PER_MAX_US };
+    for (int a = 0; a < ALGORITHMS; a++) {
+        for (int p = 0; p < 3; p++) {
+            struct subject s = subject_of(a, periods[p]);
+            for (unsigned i = 0; i < sizeof times / sizeof times[0]; i++) {
+                assert_true(charge_many(&s, times[i]) <= MAX);
+                assert_int_equal(charge_many(&s, times[i]), 0);
+                flood(s.table, times[i]);
+            }
+            cells_close(s.table);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_laggard_at_the_end),         cmocka_unit_test(test_laggard_joins_the_newer_window),
+        cmocka_unit_test(test_laggard_at_a_bucket),        cmocka_unit_test(test_random_lags),
+        cmocka_unit_test(test_back_by_less_than_a_period), cmocka_unit_test(test_back_by_more_than_a_period),
+        cmocka_unit_test(test_back_with_some_left),        cmocka_unit_test(test_forward_and_back),
+        cmocka_unit_test(test_nobody_is_locked_out),       cmocka_unit_test(test_ends_of_time),
+    };
+    return cmocka_run_group_tests_name("cells/clock", tests, NULL, NULL);
+}
