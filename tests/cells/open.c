@@ -319,7 +319,7 @@ static void test_damaged_headers(void **unused)
 static void test_other_layout(void **unused)
 {
     (void)unused;
-    static char bytes[SMALL_BYTES];
+    static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     make_good(bytes);
     ((struct cells_header *)(void *)bytes)->version = 77;
     check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir knows layout 1");
@@ -331,7 +331,7 @@ static void test_impossible_sizes(void **unused)
     (void)unused;
     static const uint64_t counts[] = { 0,         1, 3, 5, UINT64_C(1) << 32, (UINT64_C(1) << 32) + 1, UINT64_MAX / 512 + 5,
                                        UINT64_MAX };
-    static char bytes[SMALL_BYTES];
+    static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     make_good(bytes);
     struct cells_header *h = (struct cells_header *)(void *)bytes;
     for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -348,7 +348,7 @@ static void test_impossible_sizes(void **unused)
 static void test_damaged_cells_open(void **unused)
 {
     (void)unused;
-    static char bytes[SMALL_BYTES];
+    static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     struct random random = { random_seed() };
     struct limit limit = limit_of(LIMIT_SLIDING_WINDOW, 5, 60 * US_PER_S);
     make_good(bytes);
