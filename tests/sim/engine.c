@@ -1,7 +1,7 @@
 /* The engine against the slow model of it, on random schedules of a virtual clock: requests, batches, peeks, costs of all
  * kinds, clocks that step, rules that change, resets. After each step the whole verdict has to be the model's.
  *
- * TEST_SEED=N runs the one schedule of that seed and prints each step; TEST_SCHEDULES=N runs that many. */
+ * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are; TEST_LOUD=1 prints each step. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -434,11 +434,10 @@ static void every_verdict_is_the_models(void **state)
     (void)state;
     static struct schedule s;
     struct weir *weir = open_table();
-    const char *given = getenv("TEST_SEED"), *wanted = getenv("TEST_SCHEDULES");
-    uint64_t first = given ? strtoull(given, NULL, 0) : 1;
-    uint64_t count = given ? 1 : wanted ? strtoull(wanted, NULL, 0) : SCHEDULES;
+    const char *rounds = getenv("TEST_ROUNDS");
+    uint64_t first = random_seed(), count = rounds ? strtoull(rounds, NULL, 0) : SCHEDULES;
     for (uint64_t seed = first; seed < first + count; seed++) {
-        begin(&s, weir, seed, given != NULL);
+        begin(&s, weir, seed, getenv("TEST_LOUD") != NULL);
         run(&s);
     }
     weir_close(weir);
