@@ -191,7 +191,8 @@ WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, i
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
 
-/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`. */
+/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`, as requests have them
+ * or as `weir explain` shows them. */
 WEIR_API int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count,
                         struct weir_error *error);
 
@@ -223,7 +224,8 @@ WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf,
  * negative: the file is bad (once for each bad version), and the last good rules stay. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
 
-/* Replaces the rules. What was used stays used, by rule id and limit name. */
+/* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any error,
+ * and nothing changes. */
 WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error);
 
 /* ---- watch ---- */

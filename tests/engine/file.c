@@ -245,6 +245,35 @@ static void rules_that_were_set_stay_until_the_file_changes(void **state)
     close_fixture(&f);
 }
 
+/* Nothing is held while the callback runs. */
+static void answer_with_rules(const struct weir_error *error, void *data)
+{
+    struct weir *weir = *(struct weir **)data;
+    struct weir_status status;
+    weir_status(weir, &status);
+    assert_int_equal(weir_poll(weir, NULL), 0);
+    if (error->code != WEIR_OK)
+        set_rules(weir, "rules:\n" RULE("a", "7 per 1h"));
+}
+
+static void the_callback_may_use_weir(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct weir *weir = NULL;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    weir_close(f.weir);
+    f.weir = weir =
+        open_with((struct weir_options){ .rules_file = f.rules, .on_rules = answer_with_rules, .on_rules_data = &weir });
+    write_old(&f, "rules: no");
+    assert_int_equal(weir_poll(weir, NULL), WEIR_E_RULES);
+    assert_int_equal(passes(weir, one("a", "k"), NOW, 9), 7);
+    write_old(&f, "rules:\n" RULE("a", "8 per 1h"));
+    assert_int_equal(weir_poll(weir, NULL), 1);
+    assert_int_equal(passes(weir, one("a", "k"), NOW, 9), 1);
+    close_fixture(&f);
+}
+
 /* ---- the watcher ---- */
 
 static unsigned wait_for(struct heard *heard, const unsigned *what, unsigned count)
@@ -299,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_file_that_goes_and_comes_back),
         cmocka_unit_test(a_file_that_cannot_be_read_is_tried_again_and_told_once),
         cmocka_unit_test(rules_that_were_set_stay_until_the_file_changes),
+        cmocka_unit_test(the_callback_may_use_weir),
         cmocka_unit_test(the_watcher_polls_by_itself),
         cmocka_unit_test(a_watcher_that_waits_long_stops_at_once),
     };

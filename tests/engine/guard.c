@@ -1,4 +1,6 @@
 /* The guard for business code, resetting a subject, and the numbers to watch. */
+#include <pthread.h>
+
 #include "helpers.h"
 
 #define RULES "rules: [{ id: ocr, match: { event: ocr }, by: [key], limits: [2 per 365d] }]"
@@ -83,6 +85,29 @@ static void blank_is_an_error(void **state)
         assert_false(weir_last(&detected)->allowed);
         assert_int_equal(detected, WEIR_E_BLANK);
     }
+    weir_close(weir);
+}
+
+static void *detect_elsewhere(void *weir)
+{
+    int detected = 99;
+    assert_int_equal(weir_last(&detected)->status, 0);
+    assert_int_equal(detected, 0);
+    weir_detect(weir, "ocr", "other", NULL);
+    return NULL;
+}
+
+static void each_thread_has_a_last_verdict_of_its_own(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    pthread_t thread;
+    int detected;
+    assert_int_equal(guarded(weir, "ocr", "u1", 3), 2);
+    assert_int_equal(pthread_create(&thread, NULL, detect_elsewhere, weir), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(weir_last(&detected)->status, 429);
+    assert_int_equal(detected, WEIR_REFUSED);
     weir_close(weir);
 }
 
@@ -195,10 +220,15 @@ static void versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_guard_as_a_statement), cmocka_unit_test(no_rule_can_be_told_from_allowed),
-        cmocka_unit_test(blank_is_an_error),        cmocka_unit_test(reset_frees_one_subject),
-        cmocka_unit_test(reset_of_wrong_things),    cmocka_unit_test(reset_of_every_attribute),
-        cmocka_unit_test(drops_are_counted),        cmocka_unit_test(versions),
+        cmocka_unit_test(the_guard_as_a_statement),
+        cmocka_unit_test(no_rule_can_be_told_from_allowed),
+        cmocka_unit_test(blank_is_an_error),
+        cmocka_unit_test(each_thread_has_a_last_verdict_of_its_own),
+        cmocka_unit_test(reset_frees_one_subject),
+        cmocka_unit_test(reset_of_wrong_things),
+        cmocka_unit_test(reset_of_every_attribute),
+        cmocka_unit_test(drops_are_counted),
+        cmocka_unit_test(versions),
     };
     return cmocka_run_group_tests_name("engine/guard", tests, NULL, NULL);
 }
