@@ -107,6 +107,7 @@ void bench_run(struct bench *bench, struct bench_case *cases, size_t count, cons
 /* Threads on CPUs of their own, each calling `work` with its number. */
 void bench_threads(unsigned count, void (*work)(unsigned index, void *data), void *data);
 unsigned bench_cpus(void);
+void bench_machine(char *out, size_t cap); /* the name of its CPU */
 /* Is there room for so many bytes? If not, a note says what is left out. */
 bool bench_has_memory(struct bench *bench, uint64_t bytes, const char *part);
 void bench_say(const struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -143,7 +144,8 @@ struct bench_table {
     int64_t now_us;
 };
 
-/* Every key is asked for at half the rate that this lets through, on the clock of the runs. */
+/* Every key is asked for at about a tenth of the rate that this lets through, on the clock of the runs; one that comes up
+ * more often than others may be refused. */
 struct limit bench_limit(uint64_t keys);
 bool bench_table_fresh(struct bench_table *t, uint64_t keys);
 /* The same after so many generations of keys that came and went. */
@@ -172,13 +174,13 @@ void bench_map_open_run(struct bench_worker *w, const uint64_t *keys);
 /* ---- answers ---- */
 
 struct bench_ratio {
-    const char *text; /* "1k keys / one CAS" */
+    char text[80]; /* "1k keys: a decision / one compare-and-swap" */
     double value, value_median, target;
     bool at_most; /* else at least */
     bool met;
 };
 
-enum { BENCH_RATIOS_MAX = 32, BENCH_KEYS_TEXT_MAX = 24 };
+enum { BENCH_RATIOS_MAX = 32, BENCH_KEYS_TEXT_MAX = 24, BENCH_MACHINE_MAX = 80 };
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret);
 void bench_keys_text(uint64_t keys, char out[BENCH_KEYS_TEXT_MAX]); /* "10M" */
 void bench_text(const struct bench *bench, const struct bench_ratio *ratios, size_t ratio_count, struct buf *out);

@@ -57,7 +57,12 @@ void bench_json(const struct bench *bench, const struct bench_ratio *ratios, siz
 {
     buf_add(out, SV("{\"version\":"));
     buf_json(out, weir_str(weir_version()));
-    buf_printf(out, ",\"quick\":%s,\"rounds\":%u,\"notes\":[", bench->quick ? "true" : "false", bench->rounds);
+    char machine[BENCH_MACHINE_MAX];
+    bench_machine(machine, sizeof machine);
+    buf_add(out, SV(",\"cpu\":"));
+    buf_json(out, weir_str(machine));
+    buf_printf(out, ",\"cpus\":%u,\"quick\":%s,\"rounds\":%u,\"notes\":[", bench_cpus(), bench->quick ? "true" : "false",
+               bench->rounds);
     for (size_t i = 0; i < bench->note_count; i++) {
         buf_add(out, weir_str(i ? "," : ""));
         buf_json(out, weir_str(bench->notes[i]));

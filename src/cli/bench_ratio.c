@@ -1,69 +1,92 @@
 /* What weir wants to reach, as ratios between results of the same run. */
+#include <stdio.h>
+
 #include "cli/bench.h"
 
-/* The middle and the best round of a ratio. The best is what counts: whatever else the machine does only adds. */
-static void add(struct bench_ratio *ret, size_t *n, const char *text, const struct bench_result *a,
-                const struct bench_result *b, double factor, double target, bool at_most)
+enum size { ONE, SMALL, MEDIUM, LARGE };
+
+struct side {
+    enum bench_what what;
+    unsigned threads;
+};
+
+/* `factor` makes decisions a second of nanoseconds a decision. Floors have no age. */
+static const struct target {
+    const char *text; /* behind the number of keys */
+    enum size size;
+    bool batch, aged;
+    struct side above, below;
+    double factor, bound;
+    bool at_most;
+} targets[] = {
+    { "a decision / one compare-and-swap", SMALL, 0, 0, { BENCH_DECIDE, 1 }, { BENCH_CAS, 1 }, 1, 3, true },
+    { "a decision / a dependent memory access", LARGE, 0, 0, { BENCH_DECIDE, 1 }, { BENCH_ACCESS, 1 }, 1, 1.3, true },
+    { "the same, aged table", LARGE, 0, 1, { BENCH_DECIDE, 1 }, { BENCH_ACCESS, 1 }, 1, 1.5, true },
+    { "batches / a prefetched compare-and-swap", LARGE, 1, 0, { BENCH_DECIDE, 1 }, { BENCH_PREFETCHED, 1 }, 1, 3, true },
+    { "the same, aged table", LARGE, 1, 1, { BENCH_DECIDE, 1 }, { BENCH_PREFETCHED, 1 }, 1, 4, true },
+    { "a refusal on two threads / on one", ONE, 0, 0, { BENCH_REFUSE, 2 }, { BENCH_REFUSE, 1 }, 1, 1.1, true },
+    { "mutex map / weir, one thread", MEDIUM, 0, 0, { BENCH_MAP, 1 }, { BENCH_DECIDE, 1 }, 1, 2, false },
+    { "mutex map / weir, two threads", MEDIUM, 0, 0, { BENCH_MAP, 2 }, { BENCH_DECIDE, 2 }, 1, 4, false },
+    { "what two threads do / what one does", MEDIUM, 0, 0, { BENCH_DECIDE, 1 }, { BENCH_DECIDE, 2 }, 2, 1.8, false },
+    { "what two threads do / what one does", LARGE, 0, 0, { BENCH_DECIDE, 1 }, { BENCH_DECIDE, 2 }, 2, 1.8, false },
+    { "weir_check, many rules, 3 limits / one limit", SMALL, 0, 0, { BENCH_CHECK, 1 }, { BENCH_DECIDE, 1 }, 1, 8, true },
+    { "weir_check, many rules, 3 limits / one limit", LARGE, 0, 0, { BENCH_CHECK, 1 }, { BENCH_DECIDE, 1 }, 1, 5, true },
+};
+
+static uint64_t keys_of(const struct bench *bench, enum size size)
 {
-    if (!a || !b)
+    const uint64_t keys[] = { 1, bench->keys_small, bench->keys_medium, bench->keys_large };
+    return keys[size];
+}
+
+/* The one limit's decision beside a whole call is the one that was measured in the same rounds. */
+static const struct bench_result *find(const struct bench *bench, const struct target *t, const struct side *side)
+{
+    bool check = t->above.what == BENCH_CHECK;
+    return bench_find(bench, (struct bench_kind){ .what = side->what,
+                                                  .keys = keys_of(bench, t->size),
+                                                  .threads = side->threads,
+                                                  .limits = side->what == BENCH_CHECK ? BENCH_LIMITS : 1,
+                                                  .rules = check ? bench->rules_many : 0,
+                                                  .batch = t->batch,
+                                                  .aged = t->aged && side->what == BENCH_DECIDE });
+}
+
+static void add(struct bench_ratio *ret, size_t *n, double value, double value_median, double bound, bool at_most)
+{
+    struct bench_ratio *r = &ret[(*n)++];
+    r->value = value;
+    r->value_median = value_median;
+    r->target = bound;
+    r->at_most = at_most;
+    r->met = at_most ? value <= bound : value >= bound;
+}
+
+static void add_memory(const struct bench_memory *m, struct bench_ratio *ret, size_t *n)
+{
+    if (!m->keys)
         return;
-    double value = factor * a->best_ns / b->best_ns;
-    ret[(*n)++] = (struct bench_ratio){ text,   value,   factor * a->ns / b->ns,
-                                        target, at_most, at_most ? value <= target : value >= target };
+    snprintf(ret[*n].text, sizeof ret[*n].text, "memory: bytes of table for a key");
+    add(ret, n, m->bytes_per_key, m->bytes_per_key, 43, true);
+    double growth = m->resident_per_key_used / m->resident_per_key;
+    snprintf(ret[*n].text, sizeof ret[*n].text, "memory: resident size after ten requests for each key / before");
+    add(ret, n, growth, growth, 1.01, true);
 }
 
-static const struct bench_result *find(const struct bench *bench, enum bench_what what, uint64_t keys, unsigned threads,
-                                       bool batch, bool aged)
-{
-    return bench_find(
-        bench,
-        (struct bench_kind){ .what = what, .keys = keys, .threads = threads, .limits = 1, .batch = batch, .aged = aged });
-}
-
-static const struct bench_result *check(const struct bench *bench, uint64_t keys)
-{
-    return bench_find(
-        bench, (struct bench_kind){
-                   .what = BENCH_CHECK, .keys = keys, .threads = 1, .limits = BENCH_LIMITS, .rules = bench->rules_many });
-}
-
-/* The one limit's decision that was measured in the same rounds as the whole call. */
-static const struct bench_result *beside_check(const struct bench *bench, uint64_t keys)
-{
-    return bench_find(
-        bench,
-        (struct bench_kind){ .what = BENCH_DECIDE, .keys = keys, .threads = 1, .limits = 1, .rules = bench->rules_many });
-}
-
+/* The best rounds count: whatever else the machine does only adds. */
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
 {
-    uint64_t small = bench->keys_small, medium = bench->keys_medium, large = bench->keys_large;
     size_t n = 0;
-#define FIND(what, ...) find(bench, BENCH_##what, __VA_ARGS__)
-    add(ret, &n, "1k keys / one compare-and-swap", FIND(DECIDE, small, 1, false, false), FIND(CAS, small, 1, false, false),
-        1, 3, true);
-    add(ret, &n, "10M keys / a dependent memory access", FIND(DECIDE, large, 1, false, false),
-        FIND(ACCESS, large, 1, false, false), 1, 1.3, true);
-    add(ret, &n, "10M keys, aged / a dependent memory access", FIND(DECIDE, large, 1, false, true),
-        FIND(ACCESS, large, 1, false, false), 1, 1.5, true);
-    add(ret, &n, "10M keys, batches / a prefetched compare-and-swap", FIND(DECIDE, large, 1, true, false),
-        FIND(PREFETCHED, large, 1, true, false), 1, 3, true);
-    add(ret, &n, "10M keys, batches, aged / a prefetched compare-and-swap", FIND(DECIDE, large, 1, true, true),
-        FIND(PREFETCHED, large, 1, true, false), 1, 4, true);
-    add(ret, &n, "refusing one subject: two threads / one", FIND(REFUSE, 1, 2, false, false),
-        FIND(REFUSE, 1, 1, false, false), 1, 1.1, true);
-    add(ret, &n, "mutex map / weir, 1M keys, one thread", FIND(MAP, medium, 1, false, false),
-        FIND(DECIDE, medium, 1, false, false), 1, 2, false);
-    add(ret, &n, "mutex map / weir, 1M keys, two threads", FIND(MAP, medium, 2, false, false),
-        FIND(DECIDE, medium, 2, false, false), 1, 4, false);
-    add(ret, &n, "decisions of two threads / one, 1M keys", FIND(DECIDE, medium, 1, false, false),
-        FIND(DECIDE, medium, 2, false, false), 2, 1.8, false);
-    add(ret, &n, "decisions of two threads / one, 10M keys", FIND(DECIDE, large, 1, false, false),
-        FIND(DECIDE, large, 2, false, false), 2, 1.8, false);
-    add(ret, &n, "weir_check, 10,000 rules, 3 limits / one limit, 1k keys", check(bench, small), beside_check(bench, small),
-        1, 8, true);
-    add(ret, &n, "weir_check, 10,000 rules, 3 limits / one limit, 10M keys", check(bench, large),
-        beside_check(bench, large), 1, 5, true);
-#undef FIND
+    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
+        const struct target *t = &targets[i];
+        const struct bench_result *above = find(bench, t, &t->above), *below = find(bench, t, &t->below);
+        if (!above || !below)
+            continue;
+        char keys[BENCH_KEYS_TEXT_MAX];
+        bench_keys_text(keys_of(bench, t->size), keys);
+        snprintf(ret[n].text, sizeof ret[n].text, "%s %s: %s", keys, t->size == ONE ? "key" : "keys", t->text);
+        add(ret, &n, t->factor * above->best_ns / below->best_ns, t->factor * above->ns / below->ns, t->bound, t->at_most);
+    }
+    add_memory(&bench->memory, ret, &n);
     return n;
 }

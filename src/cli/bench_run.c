@@ -224,6 +224,22 @@ static uint64_t available_bytes(void)
     return kb ? (uint64_t)kb * 1024 : UINT64_MAX;
 }
 
+void bench_machine(char *out, size_t cap)
+{
+    char line[256], *name;
+    snprintf(out, cap, "an unnamed CPU");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "model name", 10) != 0 || !(name = strchr(line, ':')))
+            continue;
+        sv text = sv_trim(sv_of(name + 1, strcspn(name + 1, "\n")));
+        snprintf(out, cap, "%.*s", SV_FMT(text));
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
 bool bench_has_memory(struct bench *bench, uint64_t bytes, const char *part)
 {
     uint64_t available = available_bytes();

@@ -7,14 +7,19 @@
 #define START_US (INT64_C(1800000000) * US_PER_S)
 #define PER_US (60 * US_PER_S)
 
+/* A cell is kept this much longer, for callers whose clocks lag behind. */
+#define KEPT_US (100 * US_PER_MS)
+
 enum { CHUNK = 1024 };
 
-/* A turn of BENCH_TURN decisions takes one microsecond on the clock of the runs, about what it takes in truth; with two
- * threads as many keys again are asked for in that time. */
+enum { HEADROOM = 10 };
+
+/* A turn of BENCH_TURN decisions takes one microsecond on the clock of the runs, about what it takes in truth. */
 struct limit bench_limit(uint64_t keys)
 {
     struct limit limit;
-    limit_init(&limit, LIMIT_TOKEN_BUCKET, (uint32_t)(4 * BENCH_TURN * PER_US / (int64_t)keys), 0, PER_US);
+    int64_t max = HEADROOM * BENCH_TURN * PER_US / (int64_t)keys;
+    limit_init(&limit, LIMIT_TOKEN_BUCKET, max < UINT32_MAX ? (uint32_t)max : UINT32_MAX, 0, PER_US);
     return limit;
 }
 
@@ -64,8 +69,8 @@ bool bench_table_fresh(struct bench_table *t, uint64_t keys)
 
 /* ---- aging ---- */
 
-/* Newcomers arrive evenly, each takes a random part of its limit, and its cell is free again once that has come back: some
- * stay for seconds, some for a minute. As many arrive as are needed for `keys` of them to be there at any time. */
+/* Newcomers arrive evenly, each takes some part of its limit, and its cell is free again a while after that has come back:
+ * some seconds, for some more than for others. As many arrive as are needed for `keys` of them to be there at any time. */
 struct aging {
     struct bench_table *table;
     uint64_t keys, total, next;
@@ -80,7 +85,7 @@ static uint64_t newcomer_key(uint64_t i)
 static uint32_t newcomer_cost(const struct limit *limit, uint64_t i)
 {
     struct bench_random r = { i };
-    return (uint32_t)bench_below(&r, limit->max) + 1;
+    return (uint32_t)bench_below(&r, limit->max / 32) + 1;
 }
 
 static int64_t newcomer_us(const struct aging *a, uint64_t i)
@@ -95,7 +100,7 @@ static int64_t newcomer_end_us(const struct aging *a, uint64_t i)
     int64_t now = newcomer_us(a, i);
     struct limit_take take = limit_take(limit, NULL, unused, now, newcomer_cost(limit, i));
     struct limit_outlook outlook = limit_outlook(limit, take.next, now);
-    return outlook.decays_us + outlook.spare_us;
+    return outlook.decays_us + outlook.spare_us + KEPT_US;
 }
 
 static int64_t mean_life_us(const struct aging *a)
@@ -134,11 +139,10 @@ bool bench_table_aged(struct bench_table *t, uint64_t keys, unsigned generations
     a.total = (generations * keys + CHUNK) / CHUNK * CHUNK;
     bench_threads(keys < 100 * CHUNK ? 1 : threads, age_thread, &a);
     int64_t end_us = newcomer_us(&a, a.total);
-    for (uint64_t i = a.total; i-- > 0 && t->count < room && end_us - newcomer_us(&a, i) < 2 * PER_US;)
+    for (uint64_t i = a.total; i-- > 0 && t->count < room && end_us - newcomer_us(&a, i) < PER_US;)
         if (newcomer_end_us(&a, i) > end_us)
             t->pool[t->count++] = newcomer_key(i);
-    /* All used up nothing when the measuring begins, as in a fresh table. */
-    t->now_us = end_us + 2 * PER_US;
+    t->now_us = end_us;
     charge_all(t);
     return true;
 }

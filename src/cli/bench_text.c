@@ -239,7 +239,10 @@ static void ratios(const struct page *p, const struct bench_ratio *r, size_t cou
 void bench_text(const struct bench *bench, const struct bench_ratio *r, size_t ratio_count, struct buf *out)
 {
     struct page p = { bench, out, term_of(STDOUT_FILENO) };
-    buf_printf(out, "Nanoseconds of one thread for each, median of %u rounds.\n", bench->rounds);
+    char machine[BENCH_MACHINE_MAX];
+    bench_machine(machine, sizeof machine);
+    buf_printf(out, "weir %s on %s, %u CPUs: nanoseconds of one thread for each, median of %u rounds.\n", weir_version(),
+               machine, bench_cpus(), bench->rounds);
     for (size_t i = 0; i < bench->note_count; i++)
         buf_printf(out, "%sNote: %s.%s\n", term_yellow(&p.term), bench->notes[i], term_plain(&p.term));
     floors(&p);
