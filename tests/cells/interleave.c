@@ -7,6 +7,8 @@
 
 #include "support.h"
 
+typedef typeof(((struct cell *)0)->state) state_word;
+
 static void step(bool writes);
 
 static uint64_t stepped_load_8(const uint64_t *p)
@@ -21,13 +23,13 @@ static bool stepped_cas_8(uint64_t *p, uint64_t from, uint64_t to)
     return cas_8(p, from, to);
 }
 
-static u128 stepped_load_16(u128 *p)
+static state_word stepped_load_16(state_word *p)
 {
     step(false);
     return load_16(p);
 }
 
-static bool stepped_cas_16(u128 *p, u128 from, u128 to)
+static bool stepped_cas_16(state_word *p, state_word from, state_word to)
 {
     step(true);
     return cas_16(p, from, to);

@@ -5,7 +5,9 @@
 
 #include <sched.h>
 
-#include "cells/atomic.h"
+#include "cells/layout.h"
+
+typedef typeof(((struct cell *)0)->state) state_word;
 
 static void jitter(void)
 {
@@ -34,13 +36,13 @@ static inline bool jittery_cas_8(uint64_t *p, uint64_t from, uint64_t to)
     return cas_8(p, from, to);
 }
 
-static inline u128 jittery_load_16(u128 *p)
+static inline state_word jittery_load_16(state_word *p)
 {
     jitter();
     return load_16(p);
 }
 
-static inline bool jittery_cas_16(u128 *p, u128 from, u128 to)
+static inline bool jittery_cas_16(state_word *p, state_word from, state_word to)
 {
     jitter();
     return cas_16(p, from, to);

@@ -200,7 +200,7 @@ static void open_at_once(uint32_t *shared, unsigned processes)
 static void test_many_make_one_file(void **unused)
 {
     (void)unused;
-    enum { PROCESSES = 16, ROUNDS = 20 };
+    enum { PROCESSES = 16, ROUNDS = 8 };
     uint32_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     for (int i = 0; i < ROUNDS; i++) {
