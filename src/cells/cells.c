@@ -20,7 +20,7 @@ struct places {
 
 static uint64_t scale(uint64_t hash, uint64_t n)
 {
-    return (uint64_t)((u128)hash * n >> 64);
+    return (uint64_t)((unsigned __int128)hash * n >> 64);
 }
 
 LIMIT_HOT struct places places_of(const struct cells *t, uint64_t key)
@@ -48,9 +48,9 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
 
 /* Reads a cell that should be the key's own: the state first, then the head again, so that a state that was given to
  * another key in between is noticed by its generation. */
-LIMIT_HOT bool read_own(struct cell *c, uint64_t key, u128 *ret)
+LIMIT_HOT bool read_own(struct cell *c, uint64_t key, word16 *ret)
 {
-    u128 s = load_16(&c->state);
+    word16 s = load_16(&c->state);
     if (state_tag(s) != CELL_LIVE || load_8(&c->head) != head_of(key, state_gen(s)))
         return false;
     *ret = s;
@@ -66,21 +66,26 @@ LIMIT_HOT int64_t decays_ms(int64_t decays_us)
     return decays_us / US_PER_MS + 1 + CLOCK_SKEW_MS;
 }
 
+/* book_decays_ms(book) >= decays_ms(decays_us), without a division. */
+LIMIT_HOT bool book_covers(uint64_t book, int64_t decays_us)
+{
+    return (book_decays_ms(book) - CLOCK_SKEW_MS) * US_PER_MS > decays_us;
+}
+
 /* The book must cover a state before the state is there: whoever judges a cell decayed reads its state first. False: the
  * cell is another's now. A generation that does not fit while the state is still the same is damage, and is mended. */
-LIMIT_HOT bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
+LIMIT_HOT bool raise_book(struct cell *c, word16 s, struct limit_outlook outlook)
 {
     uint64_t gen = state_gen(s);
-    int64_t wanted = decays_ms(outlook.decays_us);
     for (;;) {
         uint64_t book = load_8(&c->book);
         bool ours = __builtin_expect(book_gen(book) == gen, 1);
-        if (ours && book_decays_ms(book) >= wanted && book_share(book) == outlook.share)
+        bool covers = ours && book_covers(book, outlook.decays_us);
+        if (covers && book_share(book) == outlook.share)
             return true;
-        if (!ours && load_16(&c->state) != s)
+        if (!ours && !same_16(load_16(&c->state), s))
             return false;
-        int64_t have = ours ? book_decays_ms(book) : 0;
-        int64_t set = have >= wanted ? have : decays_ms(outlook.decays_us + outlook.spare_us);
+        int64_t set = covers ? book_decays_ms(book) : decays_ms(outlook.decays_us + outlook.spare_us);
         if (cas_8(&c->book, book, book_make(set, gen, outlook.share)))
             return true;
     }
@@ -89,10 +94,11 @@ LIMIT_HOT bool raise_book(struct cell *c, u128 s, struct limit_outlook outlook)
 enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
-LIMIT_HOT bool commit(struct cell *c, u128 s, struct limit_state next, const struct cells_ask *a, struct cells_taken *ret)
+LIMIT_HOT bool commit(enum limit_algorithm algorithm, struct cell *c, word16 s, struct limit_state next,
+                      const struct cells_ask *a, struct cells_taken *ret)
 {
     uint64_t gen = state_gen(s);
-    if (!raise_book(c, s, limit_outlook(a->limit, next, a->now_us)) ||
+    if (!raise_book(c, s, limit_outlook_by(algorithm, a->limit, next, a->now_us)) ||
         !cas_16(&c->state, s, state_make(next, gen, CELL_LIVE)))
         return false;
     *ret = (struct cells_taken){ next, c, head_of(a->key, gen), a->now_us, a->cost };
@@ -107,7 +113,7 @@ LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
     return book_share(book) == 255 && book_decays_ms(book) > now_us / US_PER_MS + CLOCK_SKEW_MS;
 }
 
-static __attribute__((noinline)) void mend_book(struct cell *c, u128 s, const struct cells_ask *a)
+static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
 {
     if (a->cost > a->limit->capacity)
         return;
@@ -118,18 +124,19 @@ static __attribute__((noinline)) void mend_book(struct cell *c, u128 s, const st
         raise_book(c, s, outlook);
 }
 
-LIMIT_HOT enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
+LIMIT_HOT enum outcome charge(enum limit_algorithm algorithm, struct cell *c, const struct cells_ask *a,
+                              struct cells_taken *ret)
 {
-    u128 s;
+    word16 s;
     while (read_own(c, a->key, &s)) {
-        struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+        struct limit_take take = limit_take_by(algorithm, a->limit, a->window, state_payload(s), a->now_us, a->cost);
         if (!take.fits && !take.rebased) {
             if (__builtin_expect(!book_tells_refusal(c, a->now_us), 0))
                 mend_book(c, s, a);
             ret->state = state_payload(s);
             return REFUSED;
         }
-        if (commit(c, s, take.next, a, ret))
+        if (commit(algorithm, c, s, take.next, a, ret))
             return take.fits ? TAKEN : REFUSED;
     }
     return LOST;
@@ -139,7 +146,7 @@ LIMIT_HOT enum outcome charge(struct cell *c, const struct cells_ask *a, struct 
 
 struct reservation {
     struct cell *cell; /* NULL: none */
-    u128 state;
+    word16 state;
 };
 
 /* Makes a reservation void. False: somebody has acted on it. */
@@ -181,13 +188,13 @@ static struct scan scan_all(const struct places *p, uint64_t key)
 
 struct victim {
     struct cell *cell;
-    u128 state; /* the very state that was judged */
+    word16 state; /* the very state that was judged */
     bool dropped, at_limit;
 };
 
 /* Nothing is lost if this cell is taken. The state was read before; the book is read now: one of another generation says
  * that the cell has changed hands since, or that it is damaged. */
-static bool is_free(struct cell *c, u128 s, uint64_t *ret_book, int64_t now_us)
+static bool is_free(struct cell *c, word16 s, uint64_t *ret_book, int64_t now_us)
 {
     *ret_book = load_8(&c->book);
     switch (state_tag(s)) {
@@ -219,7 +226,7 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
     for (unsigned i = 0; i < CANDIDATES; i++) {
         unsigned b = i / BUCKET_CELLS;
         struct cell *c = place(p, i);
-        u128 s = load_16(&c->state);
+        word16 s = load_16(&c->state);
         uint64_t book;
         if (is_free(c, s, &book, now_us)) {
             if (free_count[b]++ == 0)
@@ -240,7 +247,7 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
 
 static bool still_ours(const struct reservation *r)
 {
-    return load_16(&r->cell->state) == r->state;
+    return same_16(load_16(&r->cell->state), r->state);
 }
 
 /* Puts `to` into a word of a reserved cell by compare-and-swap, so that one who was delayed until the cell had gone to
@@ -297,7 +304,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, a->key);
         if (found.live) {
-            enum outcome outcome = charge(found.live, a, ret);
+            enum outcome outcome = charge(a->limit->algorithm, found.live, a, ret);
             if (outcome != LOST)
                 return outcome == TAKEN;
             seen.cell = NULL;
@@ -306,9 +313,9 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
             return false;
         } else if (!found.reserved.cell) {
             seen = reserve(t, &p, a, first.next, tries > PATIENCE);
-        } else if (found.reserved.cell != seen.cell || found.reserved.state != seen.state) {
+        } else if (found.reserved.cell != seen.cell || !same_16(found.reserved.state, seen.state)) {
             seen = found.reserved;
-        } else if (!found.unsettled && commit(seen.cell, seen.state, first.next, a, ret)) {
+        } else if (!found.unsettled && commit(a->limit->algorithm, seen.cell, seen.state, first.next, a, ret)) {
             return true;
         }
     }
@@ -316,68 +323,95 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 
 /* ---- the operations ---- */
 
-/* The cell of the key's home line whose fingerprint is the key's, or NULL. No branch depends on which of the two it is:
- * that would be guessed wrong half of the time. Whoever uses it has to check the rest of its head. */
+/* The first cell whose fingerprint is the key's in `lines` lines of a bucket, the home line being number 0, or NULL. Which
+ * one it is cannot be guessed, so all are compared and no branch depends on it. Whoever uses it has to check the rest of
+ * its head. */
+LIMIT_HOT struct cell *find_in_lines(struct cell *bucket, uint64_t key, unsigned from, unsigned lines)
+{
+    uint64_t wanted = head_of(key, 0), home = key & 7;
+    unsigned found = 0;
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < lines; i++) {
+        const struct cell *line = bucket + 2 * (home ^ (from + i));
+        found |= (unsigned)((load_8(&line[0].head) ^ wanted) <= GEN_MASK) << 2 * i;
+        found |= (unsigned)((load_8(&line[1].head) ^ wanted) <= GEN_MASK) << (2 * i + 1);
+    }
+    unsigned first = (unsigned)__builtin_ctz(found | 1u << 2 * lines);
+    return found ? bucket + 2 * (home ^ (from + first / 2)) + first % 2 : NULL;
+}
+
+/* The same in the home line. The empty asm keeps the compiler from making a branch of it. */
 LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
 {
     struct cell *line = t->cell + scale(key, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
-    bool first = load_8(&line[0].head) >> GEN_BITS == (key & FINGERPRINT_MASK);
-    bool second = load_8(&line[1].head) >> GEN_BITS == (key & FINGERPRINT_MASK);
-    return __builtin_expect(first | second, 1) ? line + !first : NULL;
+    uint64_t wanted = head_of(key, 0);
+    uint64_t not_first = (load_8(&line[0].head) ^ wanted) > GEN_MASK;
+    uint64_t not_second = (load_8(&line[1].head) ^ wanted) > GEN_MASK;
+    __asm__("" : "+r"(not_first), "+r"(not_second));
+    return __builtin_expect(not_first & not_second, 0) ? NULL : line + not_first;
 }
 
-/* The same in all places from *i on; *i is left behind it. */
-static struct cell *find_next(const struct places *p, uint64_t key, unsigned *i)
+/* The same outside of the home line, where most keys are; the likelier places first. A fingerprint that turns out to be all
+ * that is left of a cell hides those behind it here; whoever meets one scans them all. */
+static __attribute__((noinline)) struct cell *find_elsewhere(const struct cells *t, uint64_t key)
 {
-    while (*i < CANDIDATES) {
-        struct cell *c = place(p, (*i)++);
-        if (load_8(&c->head) >> GEN_BITS == (key & FINGERPRINT_MASK))
-            return c;
-    }
-    return NULL;
+    struct places p = places_of(t, key);
+    struct cell *c = find_in_lines(p.bucket[0], key, 1, 3);
+    c = c ? c : find_in_lines(p.bucket[1], key, 0, 4);
+    c = c ? c : find_in_lines(p.bucket[0], key, 4, 4);
+    return c ? c : find_in_lines(p.bucket[1], key, 4, 4);
 }
 
-static __attribute__((noinline)) bool take_elsewhere(struct cells *cells, const struct cells_ask *ask,
-                                                     struct cells_taken *ret)
+LIMIT_HOT bool take_by(enum limit_algorithm algorithm, struct cells *cells, const struct cells_ask *ask,
+                       struct cells_taken *ret)
 {
-    struct places p = places_of(cells, ask->key);
-    struct cell *c;
-    for (unsigned i = 0; (c = find_next(&p, ask->key, &i)) != NULL;) {
-        enum outcome outcome = charge(c, ask, ret);
-        if (outcome != LOST)
-            return outcome == TAKEN;
-    }
-    return take_slow(cells, ask, ret);
+    struct cell *c = find_home(cells, ask->key);
+    if (__builtin_expect(!c, 0))
+        c = find_elsewhere(cells, ask->key);
+    enum outcome outcome = __builtin_expect(c != NULL, 1) ? charge(algorithm, c, ask, ret) : LOST;
+    return __builtin_expect(outcome == LOST, 0) ? take_slow(cells, ask, ret) : outcome == TAKEN;
 }
+
+/* One function for each algorithm, so that each saves only the registers that it needs. */
+#define TAKE_BY(name, algorithm)                                                                                          \
+    static __attribute__((noinline)) bool name(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret) \
+    {                                                                                                                     \
+        return take_by(algorithm, cells, ask, ret);                                                                       \
+    }
+TAKE_BY(take_bucket, LIMIT_TOKEN_BUCKET)
+TAKE_BY(take_slide, LIMIT_SLIDING_WINDOW)
+TAKE_BY(take_count, LIMIT_FIXED_WINDOW)
 
 bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
 {
-    struct cell *c = find_home(cells, ask->key);
-    if (__builtin_expect(c != NULL, 1)) {
-        enum outcome outcome = charge(c, ask, ret);
-        if (__builtin_expect(outcome != LOST, 1))
-            return outcome == TAKEN;
+    switch (ask->limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return take_bucket(cells, ask, ret);
+    case LIMIT_SLIDING_WINDOW:
+        return take_slide(cells, ask, ret);
+    default:
+        return take_count(cells, ask, ret);
     }
-    return take_elsewhere(cells, ask, ret);
 }
 
-static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells *cells, uint64_t key, u128 *ret)
+/* Behind a fingerprint that is all that is left of a cell. */
+static __attribute__((noinline)) struct cell *look_everywhere(const struct cells *cells, uint64_t key, word16 *ret)
 {
     struct places p = places_of(cells, key);
-    struct cell *c;
-    for (unsigned i = 0; (c = find_next(&p, key, &i)) != NULL;)
-        if (read_own(c, key, ret))
-            return c;
-    *ret = 0;
+    for (unsigned i = 0; i < CANDIDATES; i++)
+        if (read_own(place(&p, i), key, ret))
+            return place(&p, i);
     return NULL;
 }
 
 void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
 {
+    word16 seen = { 0, 0 };
     struct cell *c = find_home(cells, ask->key);
-    u128 seen;
-    if (__builtin_expect(!c || !read_own(c, ask->key, &seen), 0))
-        c = look_elsewhere(cells, ask->key, &seen);
+    if (__builtin_expect(!c, 0))
+        c = find_elsewhere(cells, ask->key);
+    if (__builtin_expect(c && !read_own(c, ask->key, &seen), 0))
+        c = look_everywhere(cells, ask->key, &seen);
     ret->cell = c;
     ret->seen = seen;
     ret->state = state_payload(seen);
@@ -387,7 +421,9 @@ void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_l
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
                        struct cells_taken *ret)
 {
-    if (__builtin_expect(look->cell && look->take.fits && commit(look->cell, look->seen, look->take.next, ask, ret), 1))
+    if (__builtin_expect(look->cell && look->take.fits &&
+                             commit(ask->limit->algorithm, look->cell, look->seen, look->take.next, ask, ret),
+                         1))
         return true;
     return cells_take(cells, ask, ret);
 }
@@ -398,7 +434,7 @@ bool cells_forget(struct cells *cells, uint64_t key)
     struct limit_state none = { 0 };
     for (;;) {
         struct cell *c = scan_all(&p, key).live;
-        u128 s;
+        word16 s;
         if (!c)
             return false;
         if (read_own(c, key, &s) && cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY)))
@@ -409,7 +445,7 @@ bool cells_forget(struct cells *cells, uint64_t key)
 void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
 {
     for (;;) {
-        u128 s = load_16(&taken->cell->state);
+        word16 s = load_16(&taken->cell->state);
         struct limit_state payload = state_payload(s);
         if (state_tag(s) != CELL_LIVE || state_gen(s) != (taken->head & GEN_MASK) ||
             load_8(&taken->cell->head) != taken->head ||
@@ -437,7 +473,7 @@ uint64_t cells_count_live(struct cells *cells, int64_t now_us)
     uint64_t live = 0, count = cells->bucket_count * BUCKET_CELLS;
     for (uint64_t i = 0; i < count; i++) {
         struct cell *c = cells->cell + i;
-        u128 s = load_16(&c->state);
+        word16 s = load_16(&c->state);
         uint64_t book;
         live += state_tag(s) == CELL_LIVE && !is_free(c, s, &book, now_us);
     }

@@ -4,6 +4,7 @@
 #define CELLS_CELLS_H
 
 #include "base/hash.h"
+#include "cells/atomic.h"
 #include "limit/limit.h"
 
 struct weir_error;
@@ -41,7 +42,7 @@ struct cells_look {
     struct limit_state state; /* unused if there is no cell */
     struct limit_take take;
     struct cell *cell; /* the rest is for cells_take_looked */
-    unsigned __int128 seen;
+    word16 seen;
 };
 
 /* A charge that was made. */

@@ -23,7 +23,7 @@ enum {
 struct cell {
     uint64_t head;
     uint64_t book;
-    u128 state;
+    word16 state;
 };
 
 _Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is 32 bytes");
@@ -60,25 +60,24 @@ static inline uint64_t head_of(uint64_t key, uint64_t gen)
     return (key & FINGERPRINT_MASK) << GEN_BITS | gen;
 }
 
-static inline enum cell_tag state_tag(u128 s)
+static inline enum cell_tag state_tag(word16 s)
 {
-    return (enum cell_tag)((uint64_t)(s >> 64) & 3);
+    return (enum cell_tag)(s.high & 3);
 }
 
-static inline uint64_t state_gen(u128 s)
+static inline uint64_t state_gen(word16 s)
 {
-    return (uint64_t)(s >> 64) >> TAG_BITS & GEN_MASK;
+    return s.high >> TAG_BITS & GEN_MASK;
 }
 
-static inline struct limit_state state_payload(u128 s)
+static inline struct limit_state state_payload(word16 s)
 {
-    return (struct limit_state){ (uint64_t)(s >> 64) >> (GEN_BITS + TAG_BITS), (uint64_t)s };
+    return (struct limit_state){ s.high >> (GEN_BITS + TAG_BITS), s.low };
 }
 
-static inline u128 state_make(struct limit_state payload, uint64_t gen, enum cell_tag tag)
+static inline word16 state_make(struct limit_state payload, uint64_t gen, enum cell_tag tag)
 {
-    uint64_t high = payload.time << (GEN_BITS + TAG_BITS) | gen << TAG_BITS | tag;
-    return (u128)high << 64 | payload.data;
+    return (word16){ payload.data, payload.time << (GEN_BITS + TAG_BITS) | gen << TAG_BITS | tag };
 }
 
 static inline uint64_t book_make(int64_t decays_ms, uint64_t gen, uint8_t share)

@@ -10,8 +10,8 @@
 struct line {
     uint64_t next; /* line of a random round trip through all */
     uint64_t unused;
-    u128 state;
-    u128 more[2];
+    word16 state;
+    word16 more[2];
 };
 
 struct bench_floor {
@@ -63,8 +63,8 @@ static void run_cas(struct bench_worker *w, const uint64_t *keys)
     struct bench_floor *f = w->subject;
     (void)keys;
     for (unsigned i = 0; i < BENCH_SLICE; i++) {
-        u128 s = load_16(&f->lines->state);
-        w->taken += cas_16(&f->lines->state, s, s + 1);
+        word16 s = load_16(&f->lines->state);
+        w->taken += cas_16(&f->lines->state, s, (word16){ s.low + 1, s.high });
     }
 }
 
@@ -85,12 +85,12 @@ static void run_prefetched(struct bench_worker *w, const uint64_t *keys)
     for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN) {
         struct line *line[BENCH_TURN];
         for (unsigned i = 0; i < BENCH_TURN; i++) {
-            line[i] = f->lines + (uint64_t)((u128)keys[i] * f->count >> 64);
+            line[i] = f->lines + (uint64_t)((unsigned __int128)keys[i] * f->count >> 64);
             __builtin_prefetch(line[i], 1);
         }
         for (unsigned i = 0; i < BENCH_TURN; i++) {
-            u128 s = load_16(&line[i]->state);
-            w->taken += cas_16(&line[i]->state, s, s + 1);
+            word16 s = load_16(&line[i]->state);
+            w->taken += cas_16(&line[i]->state, s, (word16){ s.low + 1, s.high });
         }
     }
 }

@@ -1,7 +1,7 @@
 #include "limit/calendar.h"
 
-#include "base/clock.h"
 #include "base/civil.h"
+#include "base/clock.h"
 
 /* No zone is further from UTC than tz_parse allows. */
 enum { FARTHEST_S = TZ_UTOFF_MAX_S + 1 };

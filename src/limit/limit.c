@@ -39,7 +39,6 @@ static void init_bucket(struct limit *l)
     l->step_units = l->max ? units / common : 0;
     l->capacity_units = l->capacity * LIMIT_TOKEN;
     l->step_fine = step <= per / STEP_FINE_PART;
-    l->step_narrow = (limit_wide)step * l->step_units <= UINT64_MAX;
     /* The most that any limit can have used, and what came back while the state lagged. In that time less than 2^64 comes
      * back, which limit_level relies on. */
     limit_wide drain = l->max ? divide_up((limit_wide)UINT32_MAX * per, l->max) + per / STEP_FINE_PART : CLOCK_END_US;
@@ -62,6 +61,8 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
     /* Rounded up: a share too small would make a bucket look decayed too soon. */
     limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity + 1 : 0;
     limit->window_us = limit->per_us;
+    limit->length = limit_length_pack(limit->per_us);
+    limit->reach_us = 2 * limit_length_unpack(limit->length);
     if (bucket)
         init_bucket(limit);
 }

@@ -44,6 +44,10 @@ struct limit {
     uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255 */
     int64_t per_us;        /* 0 for calendar */
     int64_t window_us;     /* limit_window_us; 0 for calendar */
+    /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
+     */
+    uint32_t length;
+    int64_t reach_us;
     /* token_bucket: every `step` microseconds exactly `step_units` come back */
     struct limit_divisor step;
     uint64_t step_units;
@@ -52,7 +56,6 @@ struct limit {
     int64_t share_us; /* in this time 1/255 of the capacity comes back */
     int64_t spare_us; /* struct limit_outlook's */
     bool step_fine;   /* step is so short that a state may lag behind by one */
-    bool step_narrow; /* step × step_units < 2^64 */
 };
 
 /* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */

@@ -37,19 +37,23 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
         level.base.time = (uint64_t)now_us;
         level.rebased = s.data != 0;
     }
-    uint64_t steps = limit_divide(elapsed, &l->step), left = elapsed - steps * l->step.by;
-    uint64_t back = steps * l->step_units, more = 0;
-    if (left && l->max > 0) {
-        more = l->step_narrow ? limit_divide(left * l->step_units, &l->step)
-                              : (uint64_t)((limit_wide)left * l->step_units / l->step.by);
-    }
-    if (elapsed >= (uint64_t)l->drain_us || s.data <= back + more) {
+    if (elapsed >= (uint64_t)l->window_us && (s.data <= l->capacity_units || elapsed >= (uint64_t)l->drain_us)) {
         level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
         return level;
     }
-    level.used = s.data - back - more;
+    /* What has come back in all, and what of it in whole steps. */
+    uint64_t steps = limit_divide(elapsed, &l->step), product, back;
+    if (__builtin_expect(!__builtin_mul_overflow(elapsed, l->step_units, &product), 1))
+        back = limit_divide(product, &l->step);
+    else
+        back = (uint64_t)((limit_wide)elapsed * l->step_units / l->step.by);
+    if (s.data <= back) {
+        level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
+        return level;
+    }
+    level.used = s.data - back;
     level.base.time += steps * l->step.by;
-    level.base.data -= back;
+    level.base.data -= steps * l->step_units;
     return level;
 }
 
@@ -119,21 +123,28 @@ static inline struct limit_count limit_count_open(const struct limit *l, const s
 {
     if (l->algorithm == LIMIT_CALENDAR)
         return (struct limit_count){ .end_us = w->end_us, .length = limit_length_pack(w->end_us - w->start_us) };
-    return (struct limit_count){ .end_us = now_us + l->per_us, .length = limit_length_pack(l->per_us) };
+    return (struct limit_count){ .end_us = now_us + l->per_us, .length = l->length };
+}
+
+/* The window that the state has goes on: it is not over, and the clock has not stepped back by more than its length since.
+ */
+LIMIT_HOT bool limit_count_goes_on(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    int64_t left = limit_state_end(s) - now_us;
+    uint32_t length = (uint32_t)(s.data >> 32) & INT32_MAX;
+    int64_t reach = __builtin_expect(length == l->length, 1) ? l->reach_us : 2 * limit_length_unpack(length);
+    return (uint32_t)s.data > 0 && left > 0 && left <= reach;
 }
 
 LIMIT_HOT struct limit_count limit_count_at(const struct limit *l, const struct window *w, struct limit_state s,
                                             int64_t now_us)
 {
-    struct limit_count c = { limit_state_end(s), (uint32_t)(s.data >> 32) & INT32_MAX, (uint32_t)s.data, false };
-    if (c.count == 0 || now_us >= c.end_us)
-        return limit_count_open(l, w, now_us);
-    int64_t length = limit_length_unpack(c.length);
-    if (__builtin_expect(c.end_us - now_us > 2 * length, 0)) {
-        uint32_t count = c.count;
-        c = limit_count_open(l, w, now_us);
-        c.count = count;
-        c.rebased = true;
+    if (limit_count_goes_on(l, s, now_us))
+        return (struct limit_count){ limit_state_end(s), (uint32_t)(s.data >> 32) & INT32_MAX, (uint32_t)s.data, false };
+    struct limit_count c = limit_count_open(l, w, now_us);
+    if (now_us < limit_state_end(s)) {
+        c.count = (uint32_t)s.data;
+        c.rebased = c.count > 0;
     }
     return c;
 }
@@ -146,13 +157,17 @@ LIMIT_HOT uint32_t limit_remaining_count(const struct limit *l, uint32_t count)
 LIMIT_HOT struct limit_take limit_take_count(const struct limit *l, const struct window *w, struct limit_state s,
                                              int64_t now_us, uint32_t cost)
 {
-    struct limit_count c = limit_count_at(l, w, s, now_us);
-    struct limit_take take = { .rebased = c.rebased };
-    if (l->max > 0 && ((uint64_t)c.count + cost <= l->max || cost == 0)) {
-        take.fits = true;
-        c.count += cost;
+    struct limit_take take = { .next = s };
+    if (__builtin_expect(!limit_count_goes_on(l, s, now_us), 0)) {
+        struct limit_count c = limit_count_at(l, w, s, now_us);
+        take.rebased = c.rebased;
+        take.next = limit_count_state(&c);
     }
-    take.next = limit_count_state(&c);
+    /* The count stands in the low bits, and stays below 2^32. */
+    if (l->max > 0 && ((uint32_t)take.next.data + (uint64_t)cost <= l->max || cost == 0)) {
+        take.fits = true;
+        take.next.data += cost;
+    }
     return take;
 }
 
@@ -223,10 +238,11 @@ LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit
 
 /* ---- any ---- */
 
-LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
-                                       uint32_t cost)
+/* `algorithm` is l->algorithm, said once more so that a caller who knows it gets just that code. */
+LIMIT_HOT struct limit_take limit_take_by(enum limit_algorithm algorithm, const struct limit *l, const struct window *w,
+                                          struct limit_state s, int64_t now_us, uint32_t cost)
 {
-    switch (l->algorithm) {
+    switch (algorithm) {
     case LIMIT_TOKEN_BUCKET:
         return limit_take_bucket(l, s, now_us, cost);
     case LIMIT_SLIDING_WINDOW:
@@ -234,6 +250,12 @@ LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct windo
     default:
         return limit_take_count(l, w, s, now_us, cost);
     }
+}
+
+LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
+                                       uint32_t cost)
+{
+    return limit_take_by(l->algorithm, l, w, s, now_us, cost);
 }
 
 LIMIT_HOT uint32_t limit_remaining(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us)
@@ -247,7 +269,7 @@ LIMIT_HOT uint32_t limit_remaining(const struct limit *l, const struct window *w
     return limit_remaining_count(l, limit_count_at(l, w, s, now_us).count);
 }
 
-static inline uint8_t limit_share(const struct limit *l, uint64_t used)
+LIMIT_HOT uint8_t limit_share(const struct limit *l, uint64_t used)
 {
     if (used >= l->capacity)
         return 255;
@@ -255,31 +277,48 @@ static inline uint8_t limit_share(const struct limit *l, uint64_t used)
     return share > 254 ? 254 : (uint8_t)share;
 }
 
+LIMIT_HOT struct limit_outlook limit_outlook_bucket(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    if (__builtin_expect(s.data > l->capacity_units, 0))
+        return limit_outlook_overfull(l, s, now_us);
+    uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
+    int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
+    int64_t decays = start + (share + 1) * l->share_us;
+    return (struct limit_outlook){ decays < CLOCK_END_US ? decays : CLOCK_END_US, l->spare_us, share };
+}
+
+LIMIT_HOT struct limit_outlook limit_outlook_slide(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    struct limit_slide w = limit_slide_at(l, s, now_us);
+    /* Shifted to 32 bits each, so that one ordinary division does. */
+    int shift = 64 - __builtin_clzll((uint64_t)l->per_us) - 32;
+    shift = shift > 0 ? shift : 0;
+    uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
+    uint8_t share = limit_share(l, in_view + w.count);
+    if (!limit_slide_fits(l, &w, 1))
+        share = 255;
+    else if (share == 255)
+        share = 254;
+    return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
+}
+
 /* Of a state that limit_take made at now_us. */
+LIMIT_HOT struct limit_outlook limit_outlook_by(enum limit_algorithm algorithm, const struct limit *l, struct limit_state s,
+                                                int64_t now_us)
+{
+    switch (algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return limit_outlook_bucket(l, s, now_us);
+    case LIMIT_SLIDING_WINDOW:
+        return limit_outlook_slide(l, s, now_us);
+    default:
+        return (struct limit_outlook){ limit_state_end(s), 0, limit_share(l, (uint32_t)s.data) };
+    }
+}
+
 LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
 {
-    if (l->algorithm == LIMIT_TOKEN_BUCKET) {
-        if (__builtin_expect(s.data > l->capacity_units, 0))
-            return limit_outlook_overfull(l, s, now_us);
-        uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
-        int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
-        int64_t decays = start + (share + 1) * l->share_us;
-        return (struct limit_outlook){ decays < CLOCK_END_US ? decays : CLOCK_END_US, l->spare_us, share };
-    }
-    if (l->algorithm == LIMIT_SLIDING_WINDOW) {
-        struct limit_slide w = limit_slide_at(l, s, now_us);
-        /* Shifted to 32 bits each, so that one ordinary division does. */
-        int shift = 64 - __builtin_clzll((uint64_t)l->per_us) - 32;
-        shift = shift > 0 ? shift : 0;
-        uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
-        uint8_t share = limit_share(l, in_view + w.count);
-        if (!limit_slide_fits(l, &w, 1))
-            share = 255;
-        else if (share == 255)
-            share = 254;
-        return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
-    }
-    return (struct limit_outlook){ limit_state_end(s), 0, limit_share(l, (uint32_t)s.data) };
+    return limit_outlook_by(l->algorithm, l, s, now_us);
 }
 
 #endif
