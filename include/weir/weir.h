@@ -46,28 +46,28 @@ WEIR_API const char *weir_version(void);
 /* ---- words ---- */
 
 enum {
-    WEIR_ID_MAX = 100,         /* bytes in a rule's id */
-    WEIR_NAME_MAX = 50,        /* bytes in a limit's name */
-    WEIR_SHADOW_MAX = 16,      /* shadow rules listed in one verdict */
-    WEIR_ERROR_MAX = 1000,     /* bytes in an error's text */
-    WEIR_NEVER = -1            /* retry_after_ms: no wait will help */
+    WEIR_ID_MAX = 100,     /* bytes in a rule's id */
+    WEIR_NAME_MAX = 50,    /* bytes in a limit's name */
+    WEIR_SHADOW_MAX = 16,  /* shadow rules listed in one verdict */
+    WEIR_ERROR_MAX = 1000, /* bytes in an error's text */
+    WEIR_NEVER = -1        /* retry_after_ms: no wait will help */
 };
 
 /* Errors: name, number, text. */
-#define WEIR_CODES(X)                                                                                                  \
-    X(INVALID, -1, "an argument is wrong")                                                                             \
-    X(NO_MEMORY, -2, "out of memory")                                                                                  \
-    X(SYSTEM, -3, "the system refused")                                                                                \
-    X(RULES, -4, "the rules have errors")                                                                              \
-    X(CELLS, -5, "the cells file cannot be used")                                                                      \
-    X(UNKNOWN_RULE, -6, "there is no such rule")                                                                       \
+#define WEIR_CODES(X)                             \
+    X(INVALID, -1, "an argument is wrong")        \
+    X(NO_MEMORY, -2, "out of memory")             \
+    X(SYSTEM, -3, "the system refused")           \
+    X(RULES, -4, "the rules have errors")         \
+    X(CELLS, -5, "the cells file cannot be used") \
+    X(UNKNOWN_RULE, -6, "there is no such rule")  \
     X(BLANK, -7, "a blank event or key")
 
 enum weir_code {
+    WEIR_OK = 0,
 #define WEIR_CODE_ENUM(name, number, text) WEIR_E_##name = number,
     WEIR_CODES(WEIR_CODE_ENUM)
 #undef WEIR_CODE_ENUM
-    WEIR_OK = 0
 };
 
 struct weir_error {
@@ -102,34 +102,34 @@ struct weir_header {
 /* What is asked about. Leave out what there is none of. */
 struct weir_request {
     struct weir_str method;
-    struct weir_str path;             /* as the client sent it, query and all: weir normalises it */
+    struct weir_str path; /* as the client sent it, query and all: weir normalises it */
     struct weir_str host;
-    struct weir_str ip;               /* the client's address, if the caller knows it; it wins over peer */
-    struct weir_str peer;             /* who is connected; the client is found with X-Forwarded-For and trusted_proxies */
-    struct weir_str user;             /* left out: options.user_id is asked */
+    struct weir_str ip;   /* the client's address, if the caller knows it; it wins over peer */
+    struct weir_str peer; /* who is connected; the client is found with X-Forwarded-For and trusted_proxies */
+    struct weir_str user; /* left out: options.user_id is asked */
     struct weir_str event;
     struct weir_str key;
     const struct weir_header *headers;
     size_t header_count;
-    uint32_t cost;                    /* 0 looks without charging */
-    bool peek;                        /* answer for the cost, charge nothing */
-    void *context;                    /* handed to the callbacks */
+    uint32_t cost; /* 0 looks without charging */
+    bool peek;     /* answer for the cost, charge nothing */
+    void *context; /* handed to the callbacks */
 };
 
 struct weir_verdict {
     bool allowed;
-    bool applied;                     /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
-    uint16_t status;                  /* HTTP status of the refusal, 0 when allowed */
-    uint32_t max;                     /* capacity of the limit that is named */
-    uint32_t remaining;               /* whole units left after this charge */
-    int64_t reset_ms;                 /* until the limit is as if unused */
-    int64_t retry_after_ms;           /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
-    int64_t window_ms;                /* the time in which `max` comes back */
-    uint32_t shadow_count;            /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
+    bool applied;           /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
+    uint16_t status;        /* HTTP status of the refusal, 0 when allowed */
+    uint32_t max;           /* capacity of the limit that is named */
+    uint32_t remaining;     /* whole units left after this charge */
+    int64_t reset_ms;       /* until the limit is as if unused */
+    int64_t retry_after_ms; /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
+    int64_t window_ms;      /* the time in which `max` comes back */
+    uint32_t shadow_count;  /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
     char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
-    uint32_t private_rule;            /* weir's own: which rule of which rules this was */
+    uint32_t private_rule; /* weir's own: which rule of which rules this was */
     uint64_t private_rules;
 };
 
@@ -147,17 +147,17 @@ struct weir_refusal {
 };
 
 struct weir_options {
-    size_t size;                      /* sizeof(struct weir_options) */
+    size_t size; /* sizeof(struct weir_options) */
 
-    const char *rules_file;           /* YAML or JSON; a change is seen by weir_poll or the watcher */
-    const char *rules_text;           /* instead of a file */
-    size_t rules_text_len;            /* 0: up to its NUL */
+    const char *rules_file; /* YAML or JSON; a change is seen by weir_poll or the watcher */
+    const char *rules_text; /* instead of a file */
+    size_t rules_text_len;  /* 0: up to its NUL */
 
-    const char *cells_file;           /* shared by every process that opens it, made if missing; NULL: this process alone */
-    uint64_t cells_keys;              /* size of a new table as the keys that it holds at its default fill … */
-    uint64_t cells_bytes;             /* … or in bytes; both 0: 1,048,576 cells */
+    const char *cells_file; /* shared by every process that opens it, made if missing; NULL: this process alone */
+    uint64_t cells_keys;    /* size of a new table as the keys that it holds at its default fill … */
+    uint64_t cells_bytes;   /* … or in bytes; both 0: 1,048,576 cells */
 
-    uint32_t watch_ms;                /* > 0: a thread looks for a changed rules file this often */
+    uint32_t watch_ms; /* > 0: a thread looks for a changed rules file this often */
 
     /* The user of a request whose caller left it out (Hodor's setUserIdGetter). Write at most `cap` bytes to `buf`, return
      * how many; 0 if there is none. Called only if a rule wants the user. */
@@ -191,8 +191,8 @@ WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, i
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
 
-/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`, as requests have them
- * or as `weir explain` shows them. */
+/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`, as requests have
+ * them or as `weir explain` shows them. */
 WEIR_API int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count,
                         struct weir_error *error);
 
@@ -224,19 +224,19 @@ WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf,
  * negative: the file is bad (once for each bad version), and the last good rules stay. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
 
-/* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any error,
- * and nothing changes. */
+/* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any
+ * error, and nothing changes. */
 WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error);
 
 /* ---- watch ---- */
 
 struct weir_status {
-    uint64_t rules;                   /* in force */
-    uint64_t cells;                   /* in the table */
-    uint64_t bytes;                   /* of the table */
-    uint64_t drops;                   /* live cells dropped for a newcomer since the table was made */
-    uint64_t drops_at_limit;          /* those of them that were at their limit: the table is too small */
-    bool rules_bad;                   /* the newest rules file could not be taken over whole */
+    uint64_t rules;          /* in force */
+    uint64_t cells;          /* in the table */
+    uint64_t bytes;          /* of the table */
+    uint64_t drops;          /* live cells dropped for a newcomer since the table was made */
+    uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small */
+    bool rules_bad;          /* the newest rules file could not be taken over whole */
 };
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
@@ -246,7 +246,7 @@ WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
 enum weir_detected {
     WEIR_REFUSED = 0,
     WEIR_ALLOWED = 1,
-    WEIR_NO_RULE = 2                  /* allowed, since no rule is for this event */
+    WEIR_NO_RULE = 2 /* allowed, since no rule is for this event */
 };
 
 /* Charges 1 for `event` and `key` now. Negative: WEIR_E_BLANK for a blank event or key, or another error. */
