@@ -45,6 +45,7 @@ static void init_bucket(struct limit *l)
     l->drain_us = clamp_time(drain);
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
+    l->share_factor = l->max ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;
     if (l->max)
         l->window_us = clamp_time(divide_up((limit_wide)l->capacity * per, l->max));
 }

@@ -41,7 +41,7 @@ struct limit {
     enum limit_algorithm algorithm;
     uint32_t max;
     uint32_t capacity;     /* of a bucket: burst; else max */
-    uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255 */
+    uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255; of a bucket: units × this >> 64 */
     int64_t per_us;        /* 0 for calendar */
     int64_t window_us;     /* limit_window_us; 0 for calendar */
     /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong

@@ -281,7 +281,8 @@ LIMIT_HOT struct limit_outlook limit_outlook_bucket(const struct limit *l, struc
 {
     if (__builtin_expect(s.data > l->capacity_units, 0))
         return limit_outlook_overfull(l, s, now_us);
-    uint8_t share = limit_share(l, (s.data + LIMIT_TOKEN - 1) / LIMIT_TOKEN);
+    uint64_t part = (uint64_t)((limit_wide)s.data * l->share_factor >> 64);
+    uint8_t share = l->capacity_units - s.data < LIMIT_TOKEN ? 255 : part > 254 ? 254 : (uint8_t)part;
     int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
     int64_t decays = start + (share + 1) * l->share_us;
     return (struct limit_outlook){ decays < CLOCK_END_US ? decays : CLOCK_END_US, l->spare_us, share };
