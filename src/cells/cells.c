@@ -8,6 +8,8 @@ enum {
     RESERVED_OLD_US = 1000000, /* a reservation older than this was left by somebody who died */
     PATIENCE = 64,             /* tries before a reservation counts as left, whatever its age */
     CANDIDATES = 2 * BUCKET_CELLS,
+    BUCKET_PLACES = (1 << BUCKET_CELLS) - 1,
+    BUCKET_SPARE = 3, /* free cells of a bucket that only those get who find the other one fuller */
 };
 
 /* ---- places ---- */
@@ -23,10 +25,15 @@ static uint64_t scale(uint64_t hash, uint64_t n)
     return (uint64_t)((unsigned __int128)hash * n >> 64);
 }
 
+LIMIT_HOT uint64_t second_hash(uint64_t key)
+{
+    return (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 LIMIT_HOT struct places places_of(const struct cells *t, uint64_t key)
 {
     uint64_t first = scale(key, t->bucket_count);
-    uint64_t second = scale((key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15), t->bucket_count);
+    uint64_t second = scale(second_hash(key), t->bucket_count);
     if (second == first)
         second = first + 1 < t->bucket_count ? first + 1 : 0;
     return (struct places){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS }, key & 7 };
@@ -39,9 +46,17 @@ LIMIT_HOT struct cell *place(const struct places *p, unsigned i)
     return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
 }
 
+/* The home line of the bucket that a hash chooses. (Where both hashes choose the same bucket, the second line is one in
+ * which nothing is found: a detour for few.) */
+LIMIT_HOT struct cell *home_line(const struct cells *t, uint64_t hash, uint64_t key)
+{
+    return t->cell + scale(hash, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
+}
+
 void cells_prefetch(const struct cells *cells, uint64_t key)
 {
-    __builtin_prefetch(cells->cell + scale(key, cells->bucket_count) * BUCKET_CELLS + 2 * (key & 7), 1);
+    __builtin_prefetch(home_line(cells, key, key), 1);
+    __builtin_prefetch(home_line(cells, second_hash(key), key), 1);
 }
 
 /* ---- one cell ---- */
@@ -215,33 +230,48 @@ static uint64_t drop_rank(uint64_t book)
     return (uint64_t)book_share(book) << 56 | (uint64_t)book_decays_ms(book);
 }
 
-/* Free cells come first: in the home bucket up to its fill, then in the emptier of the two. Else a live one, as promise 4
- * says. Else every candidate is being made by somebody else at this moment, or by somebody who died: the impatient take
- * those, too, which is always safe; for others there is no cell. */
+/* Which of the free places to take. A key is looked for in its two home lines before all others, so it goes to the emptier
+ * of them, unless that is in a bucket which is nearly full and the other one is not. Else it goes to the emptier bucket,
+ * and there to a line with nobody in it, if there is one, so that others still find room in their home lines. */
+static unsigned choose_free(uint32_t free)
+{
+    uint32_t in[2] = { free & BUCKET_PLACES, free >> BUCKET_CELLS };
+    int count[2] = { __builtin_popcount(in[0]), __builtin_popcount(in[1]) };
+    unsigned b = __builtin_popcount(in[1] & 3) > __builtin_popcount(in[0] & 3);
+    if (in[b] & 3 && (count[b] > BUCKET_SPARE || count[b] >= count[!b]))
+        return b * BUCKET_CELLS + (unsigned)__builtin_ctz(in[b]);
+    b = count[1] > count[0];
+    uint32_t empty_lines = in[b] & in[b] >> 1 & 0x5555;
+    return b * BUCKET_CELLS + (unsigned)__builtin_ctz(empty_lines ? empty_lines : in[b]);
+}
+
+/* Free cells come first. Else a live one, as promise 4 says. Else every candidate is being made by somebody else at this
+ * moment, or by somebody who died: the impatient take those, too, which is always safe; for others there is no cell. */
 static struct victim choose_victim(const struct places *p, int64_t now_us, bool impatient)
 {
-    struct victim first_free[2] = { 0 }, drop = { 0 }, unfinished = { 0 };
-    unsigned free_count[2] = { 0 };
+    struct victim drop = { 0 }, unfinished = { 0 };
+    word16 states[CANDIDATES];
+    uint32_t free = 0;
     uint64_t lowest = UINT64_MAX;
     for (unsigned i = 0; i < CANDIDATES; i++) {
-        unsigned b = i / BUCKET_CELLS;
         struct cell *c = place(p, i);
-        word16 s = load_16(&c->state);
+        word16 s = states[i] = load_16(&c->state);
         uint64_t book;
         if (is_free(c, s, &book, now_us)) {
-            if (free_count[b]++ == 0)
-                first_free[b] = (struct victim){ .cell = c, .state = s };
+            free |= UINT32_C(1) << i;
         } else if (state_tag(s) == CELL_RESERVED) {
             unfinished = (struct victim){ .cell = c, .state = s };
         } else if (drop_rank(book) < lowest) {
             lowest = drop_rank(book);
             drop = (struct victim){ c, s, true, book_share(book) == 255 };
         }
-        if (i == BUCKET_CELLS - 1 && free_count[0] > BUCKET_CELLS - BUCKET_FILL)
-            return first_free[0];
+        if (i == BUCKET_CELLS - 1 && (free & 3) == 3 && __builtin_popcount(free) > BUCKET_SPARE)
+            break;
     }
-    if (free_count[0] + free_count[1] > 0)
-        return first_free[free_count[1] > free_count[0]];
+    if (free) {
+        unsigned i = choose_free(free);
+        return (struct victim){ .cell = place(p, i), .state = states[i] };
+    }
     return drop.cell || !impatient ? drop : unfinished;
 }
 
@@ -340,18 +370,22 @@ LIMIT_HOT struct cell *find_in_lines(struct cell *bucket, uint64_t key, unsigned
     return found ? bucket + 2 * (home ^ (from + first / 2)) + first % 2 : NULL;
 }
 
-/* The same in the home line. The empty asm keeps the compiler from making a branch of it. */
+/* The same in the two home lines, where most are: in a fresh table more than nine in ten. The empty asm keeps the compiler
+ * from making branches of it. */
 LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
 {
-    struct cell *line = t->cell + scale(key, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
+    struct cell *a = home_line(t, key, key), *b = home_line(t, second_hash(key), key);
     uint64_t wanted = head_of(key, 0);
-    uint64_t not_first = (load_8(&line[0].head) ^ wanted) > GEN_MASK;
-    uint64_t not_second = (load_8(&line[1].head) ^ wanted) > GEN_MASK;
-    __asm__("" : "+r"(not_first), "+r"(not_second));
-    return __builtin_expect(not_first & not_second, 0) ? NULL : line + not_first;
+    uint64_t a0 = (load_8(&a[0].head) ^ wanted) <= GEN_MASK, a1 = (load_8(&a[1].head) ^ wanted) <= GEN_MASK;
+    uint64_t b0 = (load_8(&b[0].head) ^ wanted) <= GEN_MASK, b1 = (load_8(&b[1].head) ^ wanted) <= GEN_MASK;
+    __asm__("" : "+r"(a0), "+r"(a1), "+r"(b0), "+r"(b1));
+    uint64_t not_in_a = (a0 | a1) - 1; /* all bits, or none */
+    uintptr_t line = (uintptr_t)a + (((uintptr_t)b - (uintptr_t)a) & not_in_a);
+    uint64_t second = a1 | (b1 & not_in_a);
+    return __builtin_expect(a0 | a1 | b0 | b1, 1) ? (struct cell *)line + second : NULL;
 }
 
-/* The same outside of the home line, where most keys are; the likelier places first. A fingerprint that turns out to be all
+/* The same outside of them; the likelier places first. A fingerprint that turns out to be all
  * that is left of a cell hides those behind it here; whoever meets one scans them all. */
 static __attribute__((noinline)) struct cell *find_elsewhere(const struct cells *t, uint64_t key)
 {
