@@ -39,10 +39,10 @@ static void init_bucket(struct limit *l)
     l->step_units = l->max ? units / common : 0;
     l->capacity_units = l->capacity * LIMIT_TOKEN;
     l->step_fine = step <= per / STEP_FINE_PART;
-    /* The most that any limit can have used, and what came back while the state lagged. In that time less than 2^64 comes
-     * back, which limit_level relies on. */
-    limit_wide drain = l->max ? divide_up((limit_wide)UINT32_MAX * per, l->max) + per / STEP_FINE_PART : CLOCK_END_US;
-    l->drain_us = clamp_time(drain);
+    /* Where less than one unit comes back in a microsecond, the factor would not fit: no time is enough. */
+    bool fits = l->step_units > step;
+    l->drain_factor = fits ? (uint64_t)(((limit_wide)step << 64) / l->step_units) + 1 : 0;
+    l->drain_extra_us = fits ? 1 : (uint64_t)CLOCK_END_US;
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
     l->share_factor = l->max ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;

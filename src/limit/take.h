@@ -37,7 +37,8 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
         level.base.time = (uint64_t)now_us;
         level.rebased = s.data != 0;
     }
-    if (elapsed >= (uint64_t)l->window_us && (s.data <= l->capacity_units || elapsed >= (uint64_t)l->drain_us)) {
+    /* Most of those that come seldom end here. Below, less than 2^64 can have come back. */
+    if (elapsed > (uint64_t)((limit_wide)s.data * l->drain_factor >> 64) + l->drain_extra_us) {
         level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
         return level;
     }
