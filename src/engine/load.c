@@ -58,10 +58,6 @@ static int read_text(sv text, sv name, const struct rules *base, const struct ru
     struct rules_report report;
     sv first = first_line(text);
     *ret = NULL;
-    /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
-    if (first.len == 0)
-        return err_set(error, WEIR_E_RULES, "%.*s: says nothing; if there shall be no rules, write `rules: []`",
-                       SV_FMT(name));
     struct rules *rules = base && is_list(first) ? rules_read_list(text, base, &report) : rules_read(text, &report);
     int r = 0;
     if (!rules)

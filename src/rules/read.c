@@ -199,11 +199,14 @@ static void read_tree(struct reader *r, sv text, bool bare_list)
         r->no_memory = error.no_memory;
         r->report->unreadable = true;
         report_error(r, error.line, "%s", error.text);
-    } else if (root && !node_is_null(root)) {
-        if (bare_list)
-            read_rule_list(r, root);
-        else
-            read_document(r, root);
+    } else if (!root || node_is_null(root)) {
+        /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
+        r->report->unreadable = true;
+        report_error(r, 1, "says nothing; if there shall be no rules, write `%s`", bare_list ? "[]" : "rules: []");
+    } else if (bare_list) {
+        read_rule_list(r, root);
+    } else {
+        read_document(r, root);
     }
     if (!r->no_memory)
         report_sort(r->report);

@@ -4,23 +4,25 @@
 static void empty_documents_are_empty_sets(void **state)
 {
     (void)state;
-    const char *const texts[] = { "",
-                                  "\n",
-                                  "# nothing yet\n",
-                                  "---\n",
-                                  "{}",
-                                  " {} ",
-                                  "null",
-                                  "rules:\n",
-                                  "rules: []",
-                                  "settings:\nrules:\n",
-                                  "\xef\xbb\xbf",
-                                  "{\"rules\": null}" };
+    const char *const texts[] = { "{}", " {} ", "rules:\n", "rules: []", "settings:\nrules:\n", "{\"rules\": null}" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct reading r = good_reading(texts[i]);
         assert_int_equal(r.rules->rule_count, 0);
         assert_int_equal(r.rules->settings.ipv6_prefix, 64);
         assert_false(r.report.unreadable);
+        reading_done(&r);
+    }
+}
+
+/* A file that was emptied and not written yet must not lift all limits. */
+static void a_document_that_says_nothing_is_unreadable(void **state)
+{
+    (void)state;
+    const char *const texts[] = { "", "\n", "# nothing yet\n", "---\n", "null", "\xef\xbb\xbf" };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        expect_report(texts[i], "f:1: says nothing; if there shall be no rules, write `rules: []`\n");
+        struct reading r = reading_of(weir_str(texts[i]));
+        assert_true(r.report.unreadable);
         reading_done(&r);
     }
 }
@@ -262,6 +264,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_documents_are_empty_sets),
+        cmocka_unit_test(a_document_that_says_nothing_is_unreadable),
         cmocka_unit_test(a_byte_order_mark_is_skipped),
         cmocka_unit_test(what_is_no_document_is_unreadable),
         cmocka_unit_test(unknown_parts_of_a_document_are_named),

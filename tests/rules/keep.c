@@ -37,7 +37,7 @@ static void bad_rules_come_back_where_they_stood(void **state)
     /* One that was not there before has nothing to come back to; one that is gone stays gone. */
     expect_kept(last, "rules:\n" BAD("x") GOOD("a", "2"), "a2");
     expect_kept(last, "rules:\n", "");
-    expect_kept("", "rules:\n" BAD("a"), "");
+    expect_kept("rules: []", "rules:\n" BAD("a"), "");
     /* Bad twice comes back once. */
     expect_kept(last, "rules:\n" BAD("a") BAD("a"), "a1");
     /* The first of two stands. */
@@ -118,7 +118,7 @@ static void every_part_is_copied(void **state)
                      "  expires: 2030-01-01T00:00:00.5Z\n"
                      "  except: { ip: [10.0.0.0/8, '::1'], user: [u, v] }\n"
                      "  reject: { status: 503, body: b, content_type: a/b, headers: { H: i } }\n");
-    struct reading copy = good_reading("");
+    struct reading copy = good_reading("{}");
     struct rule_bad bad[] = { { SV("a"), 7 } };
     struct rules_report report = { .bad = bad, .bad_count = 1 };
     assert_int_equal(rules_keep_last_good(copy.rules, &report, last.rules), 0);

@@ -222,8 +222,13 @@ static void lists_without_a_base(void **state)
     assert_text(report.errors[0].text, "needs `limits`, at least one, such as \"10 per 60s\"");
     rules_report_done(&report);
     rules_free(rules);
-    rules = read_list("", NULL, &report);
+    rules = read_list("[]", NULL, &report);
     assert_int_equal(rules->rule_count + report.error_count, 0);
+    rules_report_done(&report);
+    rules_free(rules);
+    rules = read_list("", NULL, &report);
+    assert_true(report.unreadable);
+    assert_text(report.errors[0].text, "says nothing; if there shall be no rules, write `[]`");
     rules_report_done(&report);
     rules_free(rules);
     rules = read_list("rules: []", NULL, &report);

@@ -402,7 +402,7 @@ static void written_rules_are_plain_to_read(void **state)
                                   "    expires: 1970-01-01T00:00:00Z\n");
     buf_done(&text);
     reading_done(&r);
-    r = good_reading("");
+    r = good_reading("{}");
     buf_init(&text, 100);
     rules_write(r.rules, &text);
     assert_string_equal(text.ptr, "rules: []\n");
