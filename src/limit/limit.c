@@ -45,7 +45,7 @@ static void init_bucket(struct limit *l)
     l->drain_extra_us = fits ? 1 : (uint64_t)CLOCK_END_US;
     l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
-    l->share_factor = l->max ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;
+    l->share_factor = l->capacity_units ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;
     if (l->max)
         l->window_us = clamp_time(divide_up((limit_wide)l->capacity * per, l->max));
 }
