@@ -8,7 +8,7 @@ enum {
     INSERTS = 20000000,
 };
 
-static uint64_t table_cells = CELLS_DEFAULT / 4, inserts = INSERTS / SLOWER;
+static uint64_t table_cells = CELLS_DEFAULT / 8, inserts = INSERTS / SLOWER;
 
 static void report(const char *what, uint64_t count, uint64_t drops)
 {
@@ -21,7 +21,7 @@ static void report(const char *what, uint64_t count, uint64_t drops)
 static void test_fresh(void **unused)
 {
     (void)unused;
-    uint64_t drops = 0, tables = 8 / (SLOWER > 1 ? 4 : 1), live = table_cells / 4 * 3;
+    uint64_t drops = 0, tables = 16 / (SLOWER > 1 ? 4 : 1), live = table_cells / 4 * 3;
     struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 5, 3600 * US_PER_S);
     for (uint64_t t = 0; t < tables; t++) {
         struct cells *table = table_of_cells(table_cells);
