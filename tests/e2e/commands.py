@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""`weir check` and `weir explain` on shared cells, in many processes, some of them killed; `weir simulate` of logs.
+
+tests/e2e/commands.py BUILD/weir
+"""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import tempfile
+import threading
+import time
+
+import harness
+from harness import expect, weir
+
+RULES = """
+settings:
+  trusted_proxies: [10.0.0.0/8]
+rules:
+  - id: ocr
+    match: { event: ocr }
+    by: [key]
+    limits: [ { name: day, calendar: day, max: 3, tz: Asia/Shanghai } ]
+  - id: many
+    match: { event: many }
+    limits:
+      - { name: day, algorithm: fixed_window, max: 40, per: 1d }
+      - { name: all, algorithm: sliding_window, max: 60, per: 1d }
+  - id: login
+    match: { method: POST, path: /login }
+    by: [ip]
+    limits: [ { algorithm: fixed_window, max: 2, per: 60s } ]
+  - id: trial
+    match: { path: "/search/*" }
+    by: [ip]
+    mode: shadow
+    limits: [ "1 per 1h" ]
+"""
+NOW = "2026-03-02T01:00:00Z"
+
+
+class Folder(tempfile.TemporaryDirectory):
+    """A folder with the rules in it, and the name of a cells file."""
+
+    def __enter__(self):
+        self.path = super().__enter__()
+        self.cells = os.path.join(self.path, "cells")
+        self.rules = self.write("rules.yaml", RULES)
+        return self
+
+    def write(self, name, content):
+        path = os.path.join(self.path, name)
+        with open(path, "wb") as out:
+            out.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def read(self, name):
+        with open(os.path.join(self.path, name), "rb") as file:
+            return file.read()
+
+    def words(self, *more):
+        """A table of a few thousand cells: quick to make."""
+        return ["check", "--rules", self.rules, "--cells", self.cells, "--cells-keys", "10k", *more]
+
+    def check(self, *more):
+        """(exit status, verdict)"""
+        done = weir(*self.words(*more))
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+# ---- check ----
+
+
+def exit_status():
+    with Folder() as folder:
+        ocr = ["--event", "ocr", "--key", "u1", "--now", NOW]
+        expect([folder.check(*ocr)[0] for _ in range(5)], [0, 0, 0, 1, 1])
+        expect(
+            folder.check(*ocr)[1],
+            {
+                "allowed": False,
+                "rule": "ocr",
+                "limit": "day",
+                "max": 3,
+                "remaining": 0,
+                "reset_ms": 15 * 3_600_000,
+                "retry_after_ms": 15 * 3_600_000,
+                "shadow": [],
+            },
+        )
+        expect(folder.check("--event", "ocr", "--key", "u2", "--now", NOW)[0], 0)
+        expect(folder.check("--event", "other", "--now", NOW)[1]["rule"], None)
+        expect(
+            folder.check("--event", "ocr", "--key", "u1", "--now", "2026-03-02T16:00:00Z")[0], 0, "the next day in Shanghai"
+        )
+        for wrong in (
+            ["--colour", "red"],
+            ["--cost", "-1"],
+            ["--cost", "many"],
+            ["--cost", "4294967296"],
+            ["--now", "yesterday"],
+            ["--header", "no-value"],
+            ["stray"],
+        ):
+            expect(folder.check(*wrong)[0], 2, str(wrong))
+        expect(weir("check", "--event", "ocr").returncode, 2, "no rules")
+        expect(weir("check", "--rules", folder.path + "/missing").returncode, 2)
+        expect(weir("check", "--rules", folder.write("bad", "rules: 5\n"), "--cells", folder.path + "/new").returncode, 2)
+        expect(os.path.exists(folder.path + "/new"), False, "bad rules make no cells")
+
+
+def one_line_of_json():
+    with Folder() as folder:
+        done = weir(*folder.words("--event", "ocr", "--key", "u1", "--now", NOW))
+        expect(
+            done.stdout,
+            b'{"allowed":true,"rule":"ocr","limit":"day","max":3,"remaining":2,"reset_ms":54000000,"retry_after_ms":0,'
+            b'"shadow":[]}\n',
+        )
+        done = weir(*folder.words("--event", "none"))
+        expect(
+            done.stdout,
+            b'{"allowed":true,"rule":null,"limit":null,"max":null,"remaining":null,"reset_ms":null,"retry_after_ms":0,'
+            b'"shadow":[]}\n',
+        )
+
+
+def cost_and_peek():
+    with Folder() as folder:
+        ocr = ["--event", "ocr", "--key", "u1", "--now", NOW]
+        expect(
+            [
+                folder.check(*ocr, *more)[1]["remaining"]
+                for more in (["--peek"], ["--cost", "0"], ["--cost", "2"], ["--cost", "2", "--peek"])
+            ],
+            [3, 3, 1, 1],
+        )
+        expect(folder.check(*ocr, "--cost", "2", "--peek")[0], 1)
+        expect(folder.check(*ocr, "--cost", "4")[1]["retry_after_ms"], -1)
+
+
+def addresses():
+    with Folder() as folder:
+        login = ["--method", "POST", "--path", "/login?next=/", "--now", NOW]
+        through = ["--peer", "10.0.0.1", "--header", "X-Forwarded-For=203.0.113.9, 10.2.3.4"]
+        expect(folder.check(*login, "--ip", "203.0.113.9")[1]["remaining"], 1)
+        expect(folder.check(*login, *through)[1]["remaining"], 0, "the same client through two proxies")
+        expect(
+            folder.check(*login, "--peer", "203.0.113.9", "--header", "X-Forwarded-For=1.2.3.4")[0],
+            1,
+            "not a proxy of ours",
+        )
+        expect(folder.check(*login, "--ip", "::ffff:203.0.113.9")[0], 1)
+        expect(folder.check(*login, "--ip", "2001:db8::1")[1]["remaining"], 1)
+        expect(folder.check(*login, "--ip", "2001:db8::2")[1]["remaining"], 0, "the same /64")
+        expect(folder.check(*login, "--ip", "2001:db8:0:1::1")[1]["remaining"], 1)
+        expect(folder.check("--path", "/search/x", "--ip", "203.0.113.9")[1]["shadow"], [])
+        expect(
+            folder.check("--path", "/search/x", "--ip", "203.0.113.9"),
+            (
+                0,
+                {
+                    **dict.fromkeys(["rule", "limit", "max", "remaining", "reset_ms"]),
+                    "allowed": True,
+                    "retry_after_ms": 0,
+                    "shadow": ["trial"],
+                },
+            ),
+        )
+
+
+# ---- explain ----
+
+
+def explain_charges_nothing():
+    with Folder() as folder:
+        ocr = ["--event", "ocr", "--key", "u1", "--now", NOW]
+        folder.check(*ocr)
+        before = folder.read("cells")
+        words = folder.words(*ocr)
+        words[0] = "explain"
+        for _ in range(10):
+            done = weir(*words)
+            expect(done.returncode, 0, done.stderr.decode())
+        text = done.stdout.decode()
+        for word in ("ocr", "many", "login", "trial", "day", "u1"):
+            expect(word in text, True, f"{word}: {text}")
+        expect(folder.read("cells") == before, True, "the cells are as before")
+        expect(folder.check(*ocr)[1]["remaining"], 1)
+        login = weir(
+            "explain",
+            "--rules",
+            folder.rules,
+            "--method",
+            "POST",
+            "--path",
+            "//x/../%6cogin;v=1/",
+            "--peer",
+            "10.0.0.1",
+            "--header",
+            "x-forwarded-for=203.0.113.9",
+        ).stdout.decode()
+        expect("/login" in login and "203.0.113.9" in login, True, login)
+
+
+# ---- cells ----
+
+
+def count_together(folder, processes, rounds):
+    """Runs checks of `many` in parallel; how many were allowed and refused."""
+    results = []
+
+    def work():
+        for _ in range(rounds):
+            results.append(folder.check("--event", "many")[0])
+
+    threads = [threading.Thread(target=work) for _ in range(processes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results.count(0), results.count(1)
+
+
+def many_processes():
+    """The first ones make the table together; all of them count in it."""
+    with Folder() as folder:
+        expect(count_together(folder, 8, 8), (40, 24))
+        found = folder.check("--event", "many", "--peek", "--cost", "20")[1]
+        expect((found["limit"], found["remaining"]), ("day", 0))
+
+
+def killed_in_the_middle():
+    """A process that dies between two charges leaves at most its own cost; the file stays good."""
+    with Folder() as folder:
+        rng = random.Random(7)
+        passed = silent = 0
+        for _ in range(80):
+            process = subprocess.Popen(
+                [harness.WEIR, *folder.words("--event", "many")],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=harness.ENVIRONMENT,
+            )
+            time.sleep(rng.random() * 0.004)
+            process.kill()
+            said = process.communicate()[0]
+            passed += bool(said) and json.loads(said)["allowed"]
+            silent += not said
+        allowed, refused = count_together(folder, 2, 30)
+        expect(allowed + refused, 60, "the file is good")
+        expect(40 - silent <= passed + allowed <= 40, True, f"{passed} passed, {silent} died, then {allowed} passed")
+        expect(folder.check("--event", "ocr", "--key", "u1", "--now", NOW)[1]["remaining"], 2)
+
+
+def files_that_are_no_cells():
+    with Folder() as folder:
+        expect(folder.check("--event", "ocr", "--key", "u1", "--now", NOW)[0], 0)
+        good = folder.read("cells")
+        damaged = {
+            "foreign": b"#!/bin/sh\necho hello\n" * 100,
+            "text": b"hello",
+            "half": good[: len(good) // 2],
+            "one byte less": good[:-1],
+            "one byte more": good + b"\0",
+            "header only": good[:64],
+            "one byte": good[:1],
+            "no magic": b"\0" * 8 + good[8:],
+            "bits in the header": bytes(byte ^ 0x55 for byte in good[8:64]).join([good[:8], good[64:]]),
+            "zeros": bytes(len(good)),
+        }
+        for what, content in damaged.items():
+            path = folder.write("damaged", content)
+            done = weir("check", "--rules", folder.rules, "--cells", path, "--event", "ocr", "--key", "u1")
+            expect((done.returncode, done.stdout), (2, b""), f"{what}: {done.stderr.decode()}")
+            expect("damaged" in done.stderr.decode(), True, f"{what}: an error that names the file: {done.stderr.decode()}")
+            expect(folder.read("damaged") == content, True, f"{what}: the file is untouched")
+        for path in (folder.path, folder.path + "/no/such/folder/cells", "/dev/null"):
+            expect(weir("check", "--rules", folder.rules, "--cells", path, "--event", "ocr").returncode, 2, path)
+        expect(folder.check("--event", "ocr", "--key", "u1", "--now", NOW)[1]["remaining"], 1, "the good one still counts")
+
+
+def damaged_cells():
+    """Random bytes behind the header: counts may be wrong, nothing crashes."""
+    with Folder() as folder:
+        folder.check("--event", "ocr", "--key", "u1", "--now", NOW)
+        good, rng = folder.read("cells"), random.Random(3)
+        with open(folder.cells, "r+b") as file:
+            file.seek(4096)
+            file.write(rng.randbytes(len(good) - 4096))
+        for number in range(20):
+            expect(folder.check("--event", "ocr", "--key", f"u{number}", "--now", NOW)[0] in (0, 1), True)
+
+
+def rules_change_cells_stay():
+    with Folder() as folder:
+        ocr = ["--event", "ocr", "--key", "u1", "--now", NOW]
+        expect([folder.check(*ocr)[0] for _ in range(4)], [0, 0, 0, 1])
+        folder.write("rules.yaml", RULES.replace("max: 3", "max: 5"))
+        expect([folder.check(*ocr)[1]["remaining"] for _ in range(3)], [1, 0, 0])
+        folder.write("rules.yaml", RULES.replace("max: 3", "max: 1"))
+        expect(
+            folder.check(*ocr),
+            (
+                1,
+                {
+                    "allowed": False,
+                    "rule": "ocr",
+                    "limit": "day",
+                    "max": 1,
+                    "remaining": 0,
+                    "reset_ms": 54_000_000,
+                    "retry_after_ms": 54_000_000,
+                    "shadow": [],
+                },
+            ),
+        )
+
+
+# ---- logs and bad input ----
+
+LOG = "\n".join(
+    [
+        '203.0.113.9 - - [02/Mar/2026:01:00:00 +0000] "POST /login HTTP/1.1" 200 12 "-" "curl/8"',
+        '203.0.113.9 - frank [02/Mar/2026:09:00:01 +0800] "POST /login?next=%2F HTTP/1.1" 200 12 "http://a/" "x (\\"y\\")"',
+        '203.0.113.9 - - [02/Mar/2026:01:00:02 +0000] "POST //login/ HTTP/1.1" 200 12 "-" "-"',
+        '2001:db8::1 - - [02/Mar/2026:01:00:02 +0000] "POST /login HTTP/2.0" 200 - "-" "-"',
+        '203.0.113.9 - - [02/Mar/2026:01:00:59 +0000] "GET /login HTTP/1.1" 200 12',
+        '203.0.113.9 - - [02/Mar/2026:01:01:00 +0000] "POST /login HTTP/1.1" 200 12 "-" "-"',
+        "",
+    ]
+)
+
+
+def access_log():
+    with Folder() as folder:
+        plain, packed = folder.write("log", LOG), folder.write("log.gz", gzip.compress(LOG.encode()))
+        two = folder.write("two.gz", gzip.compress(LOG[:200].encode()) + gzip.compress(LOG[200:].encode()))
+        for path in (plain, packed, two):
+            done = weir("simulate", "--rules", folder.rules, "--format", "combined", "--verdicts", path)
+            expect(done.returncode, 0, done.stderr.decode())
+            found = [json.loads(line) for line in done.stdout.splitlines()]
+            expect(
+                [(each["allowed"], each["rule"], each["remaining"], each["retry_after_ms"]) for each in found],
+                [
+                    (True, "login", 1, 0),
+                    (True, "login", 0, 0),
+                    (False, "login", 0, 58_000),
+                    (True, "login", 1, 0),
+                    (True, None, None, 0),
+                    (True, "login", 1, 0),
+                ],
+            )
+        done = weir(
+            "simulate", "--rules", folder.rules, "--format", "combined", "--json", "-", stdin=gzip.compress(LOG.encode())
+        )
+        expect(done.returncode, 0, done.stderr.decode())
+        json.loads(done.stdout)
+
+
+def bad_input():
+    good = '{"t": 0}\n'
+    with Folder() as folder:
+        for bad in (
+            "{",
+            "x",
+            "[]",
+            '{"path": "/"}',
+            '{"t": "yesterday"}',
+            '{"t": -1}',
+            '{"t": 1e30}',
+            '{"t": 0, "cost": -1}',
+            '{"t": 0, "cost": 1.5}',
+            '{"t": 0, "cost": 4294967296}',
+            '{"t": 0, "path": 5}',
+            '{"t": 0, "headers": []}',
+            '{"t": 0, "headers": {"a": 1}}',
+            '{"t": 0, "set_rules": 5}',
+            '{"t": 0, "set_rules": [{"id": "a"}]}',
+            '{"t": 0, "colour": "red"}',
+            '{"t": 0} {"t": 1}',
+            '{"t": 0, "peek": "yes"}',
+            '{"t": 0, "user": "\\ud800"}',
+            '{"t": 0, "user": "a\udcff"}',
+        ):
+            path = folder.write("input", (good * 2 + bad + "\n" + good).encode("utf-8", "surrogateescape"))
+            done = weir("simulate", "--rules", folder.rules, "--verdicts", path)
+            expect((done.returncode, f"{path}:3: " in done.stderr.decode()), (2, True), f"{bad!r}: {done.stderr.decode()}")
+        path = folder.write("log", LOG + "nonsense\n")
+        done = weir("simulate", "--rules", folder.rules, "--format", "combined", path)
+        expect((done.returncode, f"{path}:7: " in done.stderr.decode()), (2, True), done.stderr.decode())
+        path = folder.write("cut.gz", gzip.compress(LOG.encode())[:-20])
+        expect(
+            weir("simulate", "--rules", folder.rules, "--format", "combined", path).returncode, 2, "a gzip file cut short"
+        )
+        expect(weir("simulate", "--rules", folder.rules, folder.path + "/missing").returncode, 2)
+
+
+CASES = [
+    exit_status,
+    one_line_of_json,
+    cost_and_peek,
+    addresses,
+    explain_charges_nothing,
+    many_processes,
+    killed_in_the_middle,
+    files_that_are_no_cells,
+    damaged_cells,
+    rules_change_cells_stay,
+    access_log,
+    bad_input,
+]
+
+if __name__ == "__main__":
+    harness.main([(case.__name__.replace("_", " "), case) for case in CASES])

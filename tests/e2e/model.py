@@ -1,0 +1,201 @@
+"""An independent model of `weir`, written from the specification and not from the sources: slow, exact, one request at a
+time. The random tests compare every verdict of the command with it."""
+
+import copy
+import datetime
+import math
+import re
+
+import model_limits
+import model_match
+
+UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+SHADOW_MAX = 16  # so many are listed
+CALENDAR = ("minute", "hour", "day", "week", "month", "year")
+KINDS = {
+    "token_bucket": model_limits.TokenBucket,
+    "fixed_window": model_limits.FixedWindow,
+    "sliding_window": model_limits.SlidingWindow,
+}
+
+
+def length(text):
+    found = re.fullmatch("([0-9]+)(ms|s|m|h|d)", text)
+    return int(found[1]) * UNITS[found[2]]
+
+
+def instant(value):
+    """Microseconds of an RFC 3339 string."""
+    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    delta = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return (delta.days * 86400 + delta.seconds) * 10**6 + delta.microseconds
+
+
+def long_form(doc):
+    if isinstance(doc, dict):
+        return dict(doc)
+    found = re.fullmatch(r"([0-9]+) per (\w+)(?: burst ([0-9]+))?", doc)
+    result = {"max": int(found[1]), "per": found[2]}
+    if found[3]:
+        result["burst"] = int(found[3])
+    return result
+
+
+def read_limit(doc, taken):
+    doc = long_form(doc)
+    if doc.get("per") in CALENDAR and "algorithm" not in doc:
+        doc["calendar"] = doc.pop("per")
+    algorithm = doc.get("algorithm", "token_bucket")
+    default = doc.get("calendar", algorithm)
+    name, number = doc.get("name", default), 1
+    while name in taken and "name" not in doc:
+        number += 1
+        name = f"{default}-{number}"
+    if "calendar" in doc:
+        return model_limits.Calendar(
+            name, doc["max"], doc["calendar"], doc.get("tz", "UTC"), doc.get("week_start", "monday")
+        )
+    burst = {"burst": doc["burst"]} if "burst" in doc else {}
+    return KINDS[algorithm](name, doc["max"], length(doc["per"]), **burst)
+
+
+class Rule:
+    def __init__(self, doc, settings):
+        self.doc = doc
+        self.id = doc["id"]
+        self.match = model_match.Match(doc.get("match", {}), settings)
+        self.by = [
+            name if not name.startswith("header:") else name.lower() for name in model_match.as_list(doc.get("by", []))
+        ]
+        self.mode = doc.get("mode", "enforce")
+        self.excepted = model_match.Except(doc.get("except", {}))
+        expires = doc.get("expires")
+        self.expires = instant(expires) if isinstance(expires, str) else expires and expires * 10**6
+        self.limits = []
+        docs = model_match.as_list(doc["limits"])
+        taken = {d["name"] for d in docs if isinstance(d, dict) and "name" in d}
+        for limit in docs:
+            self.limits.append(read_limit(limit, taken))
+            taken.add(self.limits[-1].name)
+
+    def subject(self, seen, now):
+        """The values of `by`, or None if the rule does not apply."""
+        if self.mode in ("off", False) or (self.expires is not None and now >= self.expires):
+            return None
+        if self.excepted.holds(seen) or seen.settings.excepted.holds(seen) or not self.match.holds(seen):
+            return None
+        values = tuple(seen.attribute(name) for name in self.by)
+        return values if all(values) else None
+
+
+class Entry:
+    """One limit of a plan, looked at."""
+
+    def __init__(self, model, rule, limit, subject, now, cost):
+        self.model, self.rule, self.limit, self.now, self.cost = model, rule, limit, now, cost
+        self.key = (rule.id, limit.name, limit.algorithm, tuple(rule.by), subject)
+        self.state = limit.settle(model.cells.get(self.key), now)
+        retry = limit.retry_after(self.state, now, cost)
+        self.retry = retry if retry == model_limits.NEVER else math.ceil(retry)
+
+    def charge(self):
+        if self.cost:
+            self.state = self.limit.charge(self.state, self.now, self.cost)
+            self.write()
+
+    def rebase(self):
+        """A refusal writes nothing, a clock rebase of what refused apart; a cost of 0 only looks."""
+        if self.cost and self.retry and self.limit.rebased(self.model.cells.get(self.key), self.now):
+            self.write()
+
+    def write(self):
+        self.model.cells[self.key] = self.state
+        self.model.decays_at[self.key] = self.now + self.limit.idle(self.state, self.now)
+
+    def verdict(self):
+        return {
+            "rule": self.rule.id,
+            "limit": self.limit.name,
+            "max": self.limit.capacity,
+            "remaining": self.limit.remaining(self.state, self.now),
+            "reset_ms": up(self.limit.idle(self.state, self.now)),
+            "retry_after_ms": up(self.retry),
+        }
+
+
+def up(micros):
+    """Whole milliseconds, rounded up."""
+    return -1 if micros == model_limits.NEVER else -(-math.ceil(micros) // 1000)
+
+
+class Model:
+    def __init__(self, doc):
+        self.settings = model_match.Settings(doc.get("settings", {}))
+        self.rules = []
+        self.cells = {}
+        self.decays_at = {}
+        self.latest = 0
+        self.touched = []
+        self.set_rules(doc.get("rules", []))
+
+    def set_rules(self, docs):
+        known = {rule.id: rule for rule in self.rules}
+        self.rules = [
+            known[doc["id"]] if doc["id"] in known and known[doc["id"]].doc == doc else Rule(doc, self.settings)
+            for doc in docs
+        ]
+
+    def copy(self):
+        result = copy.copy(self)
+        result.cells, result.decays_at = dict(self.cells), dict(self.decays_at)
+        return result
+
+    def without_decayed(self, keys):
+        """Copies without one of these cells, if it has decayed: a table may have given it to another subject. It shows only
+        when the clock steps back behind that."""
+        for key in keys:
+            if key in self.cells and self.decays_at[key] <= self.latest:
+                result = self.copy()
+                del result.cells[key]
+                yield result
+
+    def decide(self, request, now):
+        self.latest = max(self.latest, now)
+        seen = model_match.Seen(request, self.settings)
+        cost, charges = request.get("cost", 1), not request.get("peek", False)
+        groups = []
+        for rule in self.rules:
+            subject = rule.subject(seen, now)
+            if subject is not None:
+                groups.append((rule, [Entry(self, rule, limit, subject, now, cost) for limit in rule.limits]))
+        self.touched = [entry.key for _, entries in groups for entry in entries]
+        plan = [entry for rule, entries in groups if rule.mode == "enforce" for entry in entries]
+        allowed = not any(entry.retry for entry in plan)
+        shadow = self.shadows(groups, allowed and charges)
+        self.settle(plan, allowed and charges, charges)
+        if allowed:
+            named = min(plan, key=lambda entry: entry.verdict()["remaining"], default=None)
+        else:
+            named = max(plan, key=lambda entry: entry.retry)
+        nothing = dict.fromkeys(["rule", "limit", "max", "remaining", "reset_ms"], None) | {"retry_after_ms": 0}
+        return {"allowed": allowed, **(named.verdict() if named else nothing), "shadow": shadow[:SHADOW_MAX]}
+
+    @staticmethod
+    def settle(entries, take, rebase):
+        for entry in entries:
+            if take:
+                entry.charge()
+            elif rebase:
+                entry.rebase()
+
+    def shadows(self, groups, passed):
+        """The ids of shadow rules that would have refused; the others are charged if the request passed."""
+        result = []
+        for rule, entries in groups:
+            if rule.mode != "shadow":
+                continue
+            refuses = any(entry.retry for entry in entries)
+            if refuses:
+                result.append(rule.id)
+            self.settle(entries, passed and not refuses, passed)
+        return result

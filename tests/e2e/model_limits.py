@@ -1,0 +1,180 @@
+"""The four algorithms in exact fractions, as the specification tells them.
+
+A state is None (unused) or a tuple. Times are microseconds since 1970. Every kind has the same five verbs:
+settle(state, now) is the state as it counts now; load(state, now) what is used of the capacity; fits, charge; idle(state,
+now) how long until the state is None; wait(state, now, cost) how long until cost fits.
+"""
+
+from fractions import Fraction
+
+import model_calendar
+
+NEVER = float("inf")
+
+
+class Limit:
+    def __init__(self, name, algorithm, maximum, capacity):
+        self.name = name
+        self.algorithm = algorithm
+        self.max = maximum
+        self.capacity = capacity
+
+    def fits(self, state, now, cost):
+        if self.max == 0 or cost > self.capacity:
+            return False
+        return cost == 0 or self.load(state, now) + cost <= self.capacity
+
+    def remaining(self, state, now):
+        return max(0, int(self.capacity - self.load(state, now)))
+
+    def retry_after(self, state, now, cost):
+        """Microseconds, exact; 0 if it fits now."""
+        if self.fits(state, now, cost):
+            return 0
+        return NEVER if self.max == 0 or cost > self.capacity else self.wait(state, now, cost)
+
+
+class TokenBucket(Limit):
+    """State: tokens used, when."""
+
+    def __init__(self, name, maximum, per, burst=None):
+        super().__init__(name, "token_bucket", maximum, maximum if burst is None else burst)
+        self.per = per
+
+    def settle(self, state, now):
+        if state is None:
+            return None
+        used, at = state
+        if at > now + self.per:
+            return used, now
+        if at < now:
+            used -= Fraction((now - at) * self.max, self.per)
+            at = now
+        return (used, at) if used > 0 else None
+
+    def rebased(self, state, now):
+        return state is not None and state[1] > now + self.per
+
+    def load(self, state, now):
+        return state[0] if state else 0
+
+    def charge(self, state, now, cost):
+        return (state[0] + cost, state[1]) if state else (Fraction(cost), now)
+
+    def refill(self, state, now, tokens):
+        if self.max == 0:
+            return NEVER
+        return state[1] - now + Fraction(tokens * self.per, self.max)
+
+    def idle(self, state, now):
+        return self.refill(state, now, state[0]) if state else 0
+
+    def wait(self, state, now, cost):
+        return self.refill(state, now, state[0] + cost - self.capacity)
+
+
+class FixedWindow(Limit):
+    """State: start of the window, its end, count."""
+
+    def __init__(self, name, maximum, per):
+        super().__init__(name, "fixed_window", maximum, maximum)
+        self.per = per
+
+    def settle(self, state, now):
+        if state is None or now >= state[1]:
+            return None
+        return (now, now + self.per, state[2]) if self.rebased(state, now) else state
+
+    def rebased(self, state, now):
+        """A window keeps its length until it is over, whatever `per` is by now."""
+        return state is not None and state[0] > now + state[1] - state[0]
+
+    def load(self, state, now):
+        return state[2] if state else 0
+
+    def charge(self, state, now, cost):
+        return (state[0], state[1], state[2] + cost) if state else (now, now + self.per, cost)
+
+    def idle(self, state, now):
+        return state[1] - now if state else 0
+
+    def wait(self, state, now, cost):
+        return state[1] - now
+
+
+class SlidingWindow(Limit):
+    """State: start of the window, count of the one before, count."""
+
+    def __init__(self, name, maximum, per):
+        super().__init__(name, "sliding_window", maximum, maximum)
+        self.per = per
+
+    def settle(self, state, now):
+        if state is None:
+            return None
+        start, previous, count = state
+        if self.rebased(state, now):
+            start = now
+        passed = max(0, now - start) // self.per
+        if passed == 1:
+            start, previous, count = start + self.per, count, 0
+        if passed > 1 or previous + count == 0:
+            return None
+        return start, previous, count
+
+    def rebased(self, state, now):
+        return state is not None and state[0] > now + self.per
+
+    def load(self, state, now):
+        if state is None:
+            return 0
+        start, previous, count = state
+        in_view = self.per - max(0, now - start)
+        return Fraction(previous * in_view, self.per) + count
+
+    def charge(self, state, now, cost):
+        return (state[0], state[1], state[2] + cost) if state else (now, 0, cost)
+
+    def idle(self, state, now):
+        return state[0] + (2 if state[2] else 1) * self.per - now if state else 0
+
+    def wait(self, state, now, cost):
+        start, previous, count = state
+        room = self.max - cost - count
+        if room < 0:  # not before the count itself is the previous one
+            start, previous, room = start + self.per, count, self.max - cost
+        return start + self.per - Fraction(room * self.per, previous) - now
+
+
+class Calendar(Limit):
+    """State: start of the window, its end, count."""
+
+    def __init__(self, name, maximum, unit, zone="UTC", week_start="monday"):
+        super().__init__(name, "calendar", maximum, maximum)
+        self.unit = unit
+        self.zone = zone
+        self.week_start = week_start
+
+    def window(self, now):
+        return model_calendar.window(self.unit, self.zone, self.week_start, now)
+
+    def settle(self, state, now):
+        if state is None or now >= state[1]:
+            return None
+        return (*self.window(now), state[2]) if self.rebased(state, now) else state
+
+    def rebased(self, state, now):
+        """The period of a calendar is the length of the window that the cell is in."""
+        return state is not None and state[0] > now + state[1] - state[0]
+
+    def load(self, state, now):
+        return state[2] if state else 0
+
+    def charge(self, state, now, cost):
+        return (state[0], state[1], state[2] + cost) if state else (*self.window(now), cost)
+
+    def idle(self, state, now):
+        return state[1] - now if state else 0
+
+    def wait(self, state, now, cost):
+        return state[1] - now

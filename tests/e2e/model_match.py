@@ -1,0 +1,229 @@
+"""Which rules a request meets, and for whom they count: paths, templates, hosts, addresses."""
+
+import ipaddress
+import re
+
+UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+DEFAULT_IDS = [r"[0-9]+", UUID]
+KEPT_ENCODED = "/%\0"
+
+
+def lower(text):
+    """A to Z only."""
+    return re.sub("[A-Z]", lambda found: found[0].lower(), text)
+
+
+def decode(text):
+    """Percent-decodes once; bytes are kept as characters below 256."""
+
+    def one(found):
+        char = chr(int(found[1], 16))
+        return found[0].upper() if char in KEPT_ENCODED else char
+
+    return re.sub("%([0-9a-fA-F]{2})", one, text)
+
+
+def as_bytes(text):
+    return text.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def segments_of(path):
+    return [segment for segment in path.split("/") if segment]
+
+
+class Settings:
+    def __init__(self, doc):
+        self.ignore_case = doc.get("ignore_case", False)
+        flags = re.ASCII | re.DOTALL | (re.IGNORECASE if self.ignore_case else 0)
+        self.ids = [re.compile(pattern, flags) for pattern in as_list(doc.get("ids", DEFAULT_IDS))]
+        self.flags = flags
+        self.strip_prefixes = [
+            segments_of(self.fold(as_bytes(prefix))) for prefix in as_list(doc.get("strip_prefixes", []))
+        ]
+        self.trusted = networks(doc.get("trusted_proxies", []))
+        self.ipv6_prefix = doc.get("ipv6_prefix", 64)
+        self.excepted = Except(doc.get("except", {}))
+
+    def fold(self, text):
+        return lower(text) if self.ignore_case else text
+
+    def is_id(self, segment):
+        return any(pattern.fullmatch(segment) for pattern in self.ids)
+
+    def normalise(self, path):
+        """The segments of the normalised path."""
+        path = as_bytes(path)
+        path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*", "", path)
+        path = re.split("[?#]", path, maxsplit=1)[0]
+        result = []
+        for segment in decode(path).split("/"):
+            segment = segment.split(";", 1)[0]
+            if segment == "..":
+                del result[-1:]
+            elif segment not in ("", "."):
+                result.append(self.fold(segment))
+        for prefix in self.strip_prefixes:
+            if result[: len(prefix)] == prefix:
+                return result[len(prefix) :]
+        return result
+
+
+class Pattern:
+    """A template, or {"regex": …}."""
+
+    def __init__(self, doc, settings):
+        self.settings = settings
+        if isinstance(doc, dict):
+            self.regex = re.compile(doc["regex"], settings.flags)
+        else:
+            self.regex = None
+            self.segments = segments_of(as_bytes(doc))
+
+    def matches(self, segments):
+        if self.regex:
+            return self.regex.fullmatch("/" + "/".join(segments)) is not None
+        wanted = self.segments
+        if wanted and wanted[-1] == "*":
+            wanted = wanted[:-1]
+            if len(segments) < len(wanted):
+                return False
+        elif len(segments) != len(wanted):
+            return False
+        return all(self.fits(template, segment) for template, segment in zip(wanted, segments))
+
+    def fits(self, template, segment):
+        if template == "#":
+            return self.settings.is_id(segment)
+        if re.fullmatch(r"\{[A-Za-z0-9_.-]+\}", template):
+            return True
+        return self.settings.fold(decode(template)) == segment
+
+
+def host_name(text):
+    text = lower(text)
+    if text.startswith("["):
+        return text[: text.index("]") + 1]
+    return text.split(":", 1)[0].removesuffix(".")
+
+
+# ---- addresses ----
+
+
+def address(text):
+    """An address, IPv4 where it is IPv4 in disguise; None if it cannot be read."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def networks(texts):
+    return [ipaddress.ip_network(text) for text in as_list(texts)]
+
+
+def lies_in(ip, nets):
+    return any(ip.version == net.version and ip in net for net in nets)
+
+
+def hop(text):
+    """An entry of X-Forwarded-For."""
+    text = text.strip(" \t")
+    bracketed = re.fullmatch(r"\[([^\]]*)\](:[0-9]+)?", text)
+    if bracketed:
+        found = bracketed[1] if ":" in bracketed[1] else ""
+        return address(found)
+    with_port = re.fullmatch(r"([0-9.]+):[0-9]+", text)
+    return address(with_port[1] if with_port else text)
+
+
+def client(request, settings):
+    if request.get("ip"):
+        return address(request["ip"])
+    peer = address(request["peer"]) if request.get("peer") else None
+    if peer is None or not lies_in(peer, settings.trusted):
+        return peer
+    last = peer
+    forwarded = [value for name, value in request.get("headers", {}).items() if lower(name) == "x-forwarded-for"]
+    for entry in reversed(",".join(forwarded).split(",")):
+        if not entry.strip(" \t"):  # as in every list of HTTP, an empty entry is none
+            continue
+        found = hop(entry)
+        if found is None:
+            return last
+        last = found
+        if not lies_in(found, settings.trusted):
+            return found
+    return last
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+class Except:
+    def __init__(self, doc):
+        self.networks = networks(doc.get("ip", []))
+        self.users = [str(user) for user in as_list(doc.get("user", []))]
+
+    def holds(self, seen):
+        if seen.ip is not None and lies_in(seen.ip, self.networks):
+            return True
+        return bool(seen.user) and seen.user in self.users
+
+
+class Seen:
+    """A request as rules see it."""
+
+    def __init__(self, request, settings):
+        self.request = request
+        self.settings = settings
+        self.ip = client(request, settings)
+        self.user = request.get("user")
+        self.host = host_name(request["host"]) if request.get("host") else None
+        self.segments = settings.normalise(request["path"]) if request.get("path") else None
+        self.headers = {lower(name): value for name, value in request.get("headers", {}).items()}
+
+    def attribute(self, name):
+        """The value of an entry of `by`; None or "" where it is missing."""
+        if name == "ip":
+            return self.subject_ip()
+        if name == "host":
+            return self.host
+        if name in ("path", "route"):
+            if self.segments is None:
+                return None
+            mark = name == "route"
+            return "/" + "/".join("#" if mark and self.settings.is_id(s) else s for s in self.segments)
+        if name.startswith("header:"):
+            return self.headers.get(lower(name[len("header:") :]))
+        return self.request.get(name)
+
+    def subject_ip(self):
+        if self.ip is None:
+            return None
+        if self.ip.version == 4:
+            return str(self.ip)
+        return str(ipaddress.IPv6Network((int(self.ip), self.settings.ipv6_prefix), strict=False))
+
+
+class Match:
+    def __init__(self, doc, settings):
+        self.event = doc.get("event")
+        self.methods = [method.upper() for method in as_list(doc.get("method", []))]
+        self.host = host_name(doc["host"]) if "host" in doc else None
+        self.patterns = [Pattern(path, settings) for path in as_list(doc.get("path", []))]
+        self.headers = {lower(name): str(value) for name, value in doc.get("header", {}).items()}
+
+    def holds(self, seen):
+        if self.event is not None and seen.request.get("event") != self.event:
+            return False
+        if self.methods and seen.request.get("method") not in self.methods:
+            return False
+        if self.host is not None and seen.host != self.host:
+            return False
+        if any(seen.headers.get(name) != value for name, value in self.headers.items()):
+            return False
+        if not self.patterns:
+            return True
+        return seen.segments is not None and any(pattern.matches(seen.segments) for pattern in self.patterns)
