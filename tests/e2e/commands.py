@@ -154,6 +154,8 @@ def addresses():
             "not a proxy of ours",
         )
         expect(folder.check(*login, "--ip", "::ffff:203.0.113.9")[0], 1)
+        twice = ["--peer", "10.0.0.1", "--header", "X-Forwarded-For=203.0.113.9", "--header", "x-forwarded-for=10.2.3.4"]
+        expect(folder.check(*login, *twice)[0], 1, "several headers join")
         expect(folder.check(*login, "--ip", "2001:db8::1")[1]["remaining"], 1)
         expect(folder.check(*login, "--ip", "2001:db8::2")[1]["remaining"], 0, "the same /64")
         expect(folder.check(*login, "--ip", "2001:db8:0:1::1")[1]["remaining"], 1)
@@ -320,6 +322,18 @@ def rules_change_cells_stay():
         )
 
 
+def a_flood_frees_nobody():
+    """Far more subjects than the table holds: who is refused stays refused."""
+    for limit in ("3 per 1d", {"algorithm": "sliding_window", "max": 3, "per": "1d"}, "3 per day"):
+        rules = json.dumps({"rules": [{"id": "r", "by": "key", "limits": [limit]}]})
+        lines = [{"t": 0, "key": "victim"}] * 3
+        for number in range(200):
+            lines += [{"t": number, "key": f"k{number}-{each}"} for each in range(50)] + [{"t": number, "key": "victim"}]
+        found = harness.simulate(rules, lines, "--cells-keys", "500")
+        victim = [verdict["allowed"] for line, verdict in zip(lines, found) if line["key"] == "victim"]
+        expect((victim.count(True), victim.count(False)), (3, 200), str(limit))
+
+
 # ---- logs and bad input ----
 
 LOG = "\n".join(
@@ -359,6 +373,33 @@ def access_log():
         )
         expect(done.returncode, 0, done.stderr.decode())
         json.loads(done.stdout)
+
+
+def summary():
+    """The summary counts what the verdicts say."""
+    with Folder() as folder:
+        rng = random.Random(11)
+        lines = [
+            {
+                "t": number * 1000,
+                "event": rng.choice(["ocr", "none"]),
+                "key": rng.choice("abc"),
+                "path": "/search/x",
+                "ip": "1.1.1.1",
+            }
+            for number in range(200)
+        ]
+        path = folder.write("input", "".join(json.dumps(line) + "\n" for line in lines))
+        verdicts = harness.simulate(RULES, lines)
+        done = weir("simulate", "--rules", folder.rules, "--json", path)
+        told = json.loads(done.stdout)
+        passed = sum(verdict["allowed"] for verdict in verdicts)
+        expect((told["requests"], told["passed"], told["refused"]), (200, passed, 200 - passed))
+        expect((sum(told["over_time"]["passed"]), sum(told["over_time"]["refused"])), (passed, 200 - passed))
+        by_id = {rule["id"]: rule for rule in told["rules"]}
+        expect(by_id["ocr"]["refused"], 200 - passed)
+        expect(by_id["trial"]["would_refuse"], sum("trial" in verdict["shadow"] for verdict in verdicts))
+        expect(sum(each["refused"] for each in by_id["ocr"]["subjects"]), 200 - passed)
 
 
 def bad_input():
@@ -410,7 +451,9 @@ CASES = [
     files_that_are_no_cells,
     damaged_cells,
     rules_change_cells_stay,
+    a_flood_frees_nobody,
     access_log,
+    summary,
     bad_input,
 ]
 

@@ -288,6 +288,17 @@ def afresh():
         expect(allowed(found), "+-+--", f"{other}: counts for itself, and the old count is still there")
 
 
+def settings_stay():
+    """set_rules changes the rules alone."""
+    first, second = (rule(["1 per 1h"], match={"path": path}, by="ip") for path in ("/A", "/B"))
+    request = {"path": "/api/b", "peer": "10.0.0.1", "headers": {"X-Forwarded-For": "192.0.2.7"}}
+    settings = {"ignore_case": True, "strip_prefixes": ["/api"], "trusted_proxies": ["10.0.0.0/8"]}
+    found = verdicts(
+        first, (T0, request), new_rules(second), (T0, request), (T0, {"path": "/B", "ip": "192.0.2.7"}), **settings
+    )
+    expect([(verdict["allowed"], verdict["rule"]) for verdict in found], [(True, None), (True, "r"), (False, "r")])
+
+
 # ---- calendars ----
 
 
@@ -443,6 +454,7 @@ CASES = [
     other_rate,
     other_length,
     afresh,
+    settings_stay,
     skipped_midnight,
     long_day_and_repeated_hour,
     half_hour_change,
