@@ -1,39 +1,127 @@
 #include "match/path.h"
 
-enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8 };
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16 };
 
 /* What a byte means to a path that may need no change at all. */
 static const uint8_t kinds[256] = {
-    ['/'] = SLASH, ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,  ['A'] = UPPER, ['B'] = UPPER, ['C'] = UPPER,
-    ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER, ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER, ['K'] = UPPER,
-    ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER, ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER, ['R'] = UPPER, ['S'] = UPPER,
-    ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
+    ['/'] = SLASH, ['.'] = DOT,   ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,  ['A'] = UPPER, ['B'] = UPPER,
+    ['C'] = UPPER, ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER, ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER,
+    ['K'] = UPPER, ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER, ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER, ['R'] = UPPER,
+    ['S'] = UPPER, ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
 };
 
-/* Whether `raw` is fine as it is up to its query, as most paths are. *ret_len: its length up to there. */
-static bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct path_segments *segments)
+/* A path on its way through is_plain. */
+struct scan {
+    size_t at;
+    size_t slashes; /* as far as there is room in `start` */
+    uint16_t *start;
+};
+
+#ifdef __SSE2__
+enum { BLOCK = sizeof(__m128i) };
+
+/* What a block of bytes holds, a bit for each byte. */
+struct marks {
+    unsigned slashes, dots;
+    unsigned odd; /* to be looked at one by one */
+};
+
+static inline __m128i block_eq(__m128i block, char byte)
 {
-    unsigned stop = SLASH | END | SLOW | (ignore_case ? UPPER : 0);
-    size_t slashes = 0, i = 0;
-    if (raw.len == 0 || raw.ptr[0] != '/')
-        return false;
-    for (; i < raw.len; i++) {
-        unsigned kind = kinds[(unsigned char)raw.ptr[i]] & stop;
+    return _mm_cmpeq_epi8(block, _mm_set1_epi8(byte));
+}
+
+static inline struct marks mark(__m128i block, bool ignore_case)
+{
+    __m128i odd = _mm_or_si128(_mm_or_si128(block_eq(block, '?'), block_eq(block, '#')),
+                               _mm_or_si128(block_eq(block, '%'), block_eq(block, ';')));
+    if (ignore_case)
+        odd = _mm_or_si128(odd, _mm_and_si128(_mm_cmpgt_epi8(block, _mm_set1_epi8('A' - 1)),
+                                              _mm_cmplt_epi8(block, _mm_set1_epi8('Z' + 1))));
+    return (struct marks){
+        .slashes = (unsigned)_mm_movemask_epi8(block_eq(block, '/')),
+        .dots = (unsigned)_mm_movemask_epi8(block_eq(block, '.')),
+        .odd = (unsigned)_mm_movemask_epi8(odd),
+    };
+}
+
+/* Of the block at offset `at`. Nothing is read outside of `raw`: the last block of several overlaps the one before. */
+static inline struct marks marks_at(sv raw, size_t at, bool ignore_case)
+{
+    size_t left = raw.len - at;
+    if (left >= BLOCK)
+        return mark(_mm_loadu_si128((const __m128i *)(raw.ptr + at)), ignore_case);
+    if (raw.len < BLOCK) {
+        sv low = sv_of(raw.ptr, left < 8 ? left : 8);
+        uint64_t high = left > 8 ? sv_word(raw.ptr + left - 8) >> 8 * (BLOCK - left) : 0;
+        return mark(_mm_set_epi64x((long long)high, (long long)sv_short_word(low)), ignore_case);
+    }
+    struct marks marks = mark(_mm_loadu_si128((const __m128i *)(raw.ptr + raw.len - BLOCK)), ignore_case);
+    return (struct marks){ marks.slashes >> (BLOCK - left), marks.dots >> (BLOCK - left), marks.odd >> (BLOCK - left) };
+}
+
+/* Block by block, up to one that needs a closer look or may have more slashes than there is room for. False: an empty
+ * segment, or one that begins with a dot. */
+static inline bool scan_blocks(struct scan *scan, sv raw, bool ignore_case)
+{
+    unsigned after_slash = 0;
+    for (; scan->at < raw.len && scan->slashes <= PATH_SEGMENTS_MAX - BLOCK; scan->at += BLOCK) {
+        struct marks marks = marks_at(raw, scan->at, ignore_case);
+        if (marks.odd)
+            break;
+        if ((marks.slashes << 1 | after_slash) & (marks.slashes | marks.dots))
+            return false;
+        after_slash = marks.slashes >> (BLOCK - 1);
+        for (unsigned left = marks.slashes; left; left &= left - 1)
+            scan->start[scan->slashes++] = (uint16_t)(scan->at + (unsigned)__builtin_ctz(left) + 1);
+    }
+    return true;
+}
+#else
+static inline bool scan_blocks(struct scan *scan, sv raw, bool ignore_case)
+{
+    (void)scan, (void)raw, (void)ignore_case;
+    return true;
+}
+#endif
+
+/* The same byte by byte, up to the query. False: there is something to change. */
+static bool scan_bytes(struct scan *scan, sv raw, bool ignore_case)
+{
+    unsigned stop = SLASH | DOT | END | SLOW | (ignore_case ? UPPER : 0);
+    for (; scan->at < raw.len; scan->at++) {
+        unsigned kind = kinds[(unsigned char)raw.ptr[scan->at]] & stop;
         if (kind == 0)
             continue;
         if (kind == END)
-            break;
-        if (kind != SLASH || (i + 1 < raw.len && (raw.ptr[i + 1] == '/' || raw.ptr[i + 1] == '.')))
+            return true;
+        if (kind & (SLOW | UPPER) || (scan->at > 0 && raw.ptr[scan->at - 1] == '/'))
             return false;
-        if (slashes <= PATH_SEGMENTS_MAX + 1)
-            segments->start[slashes++] = (uint16_t)(i + 1);
+        if (kind == SLASH && scan->slashes <= PATH_SEGMENTS_MAX + 1)
+            scan->start[scan->slashes++] = (uint16_t)(scan->at + 1);
     }
-    if (i > 1 && raw.ptr[i - 1] == '/')
+    return true;
+}
+
+/* Whether `raw` is fine as it is up to its query, as most paths are. *ret_len: its length up to there. */
+static inline bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct path_segments *segments)
+{
+    struct scan scan = { .start = segments->start };
+    if (raw.len == 0 || raw.ptr[0] != '/' || !scan_blocks(&scan, raw, ignore_case))
         return false;
-    if (slashes <= PATH_SEGMENTS_MAX + 1)
-        segments->start[slashes] = (uint16_t)(i + 1);
-    segments->count = i == 1 ? 0 : (uint32_t)(slashes > PATH_SEGMENTS_MAX ? PATH_SEGMENTS_MAX + 1 : slashes);
-    *ret_len = i;
+    if (scan.at < raw.len && !scan_bytes(&scan, raw, ignore_case))
+        return false;
+    size_t len = scan.at < raw.len ? scan.at : raw.len;
+    if (len > 1 && raw.ptr[len - 1] == '/')
+        return false;
+    if (scan.slashes <= PATH_SEGMENTS_MAX + 1)
+        segments->start[scan.slashes] = (uint16_t)(len + 1);
+    segments->count = len == 1 ? 0 : (uint32_t)(scan.slashes > PATH_SEGMENTS_MAX ? PATH_SEGMENTS_MAX + 1 : scan.slashes);
+    *ret_len = len;
     return true;
 }
 
