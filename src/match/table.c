@@ -44,10 +44,11 @@ static bool make_room(struct table *table)
 
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value)
 {
-    uint32_t place = table_place(space, table_hash(text));
+    uint64_t word = table_word(text);
+    uint32_t place = table_place(space, word);
     if (table->count > 0)
         for (size_t i = place & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask)
-            if (table->entries[i].space == space && sv_eq(table_text(&table->entries[i]), text))
+            if (table_entry_is(&table->entries[i], space, text, word, place))
                 return &table->entries[i].value;
     if (!make_room(table))
         return NULL;

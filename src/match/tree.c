@@ -4,7 +4,8 @@
  * of thousands of segments nor one made to fail late costs more than walking over the templates that agree with it so far.
  * A level leaves at most two nodes on the stack beside the one that is followed, hence its size.
  *
- * A segment's hash and whether it is an id are worked out once, however many nodes ask. */
+ * The hash of a long segment and whether it is an id are worked out once, however many nodes ask. A short one is a word,
+ * which is as quickly read as remembered. */
 #include "match/tree.h"
 
 #include <stdlib.h>
@@ -21,43 +22,54 @@ static uint32_t add_node(struct tree *tree)
 {
     if (tree->count == tree->cap) {
         size_t cap = tree->cap ? tree->cap * 2 : 16;
-        struct tree_node *nodes = realloc(tree->nodes, cap * sizeof *nodes);
+        struct tree_node *nodes = aligned_alloc(sizeof *nodes, cap * sizeof *nodes);
         if (!nodes)
             return TABLE_NONE;
+        if (tree->count > 0)
+            memcpy(nodes, tree->nodes, tree->count * sizeof *nodes);
+        free(tree->nodes);
         tree->nodes = nodes;
         tree->cap = cap;
     }
-    tree->nodes[tree->count] = (struct tree_node){ .id_child = TABLE_NONE, .any_child = TABLE_NONE };
+    tree->nodes[tree->count] =
+        (struct tree_node){ .id_child = TABLE_NONE, .any_child = TABLE_NONE, .first_child = TABLE_NONE };
     return (uint32_t)tree->count++;
 }
 
-/* The child of `node` for one segment of a template, made if missing. */
+/* Where a node keeps its child for one segment of a template, which is `fresh` if there was none; NULL: no memory. */
+static uint32_t *child_slot(struct tree *tree, struct table *table, uint32_t node, sv part, uint32_t fresh)
+{
+    struct tree_node *n = &tree->nodes[node];
+    uint32_t *slot = NULL;
+    if (sv_eq(part, SV(TEMPLATE_ID)))
+        slot = &n->id_child;
+    else if (sv_eq(part, SV(TEMPLATE_ANY)))
+        slot = &n->any_child;
+    else if (part.len <= TABLE_WORD &&
+             (n->first_len == 0 || (n->first_len == part.len && n->first_word == table_word(part))))
+        slot = &n->first_child;
+    if (!slot) {
+        n->has_more = true;
+        return table_put(table, TREE_SPACE + node, part, fresh);
+    }
+    if (*slot == TABLE_NONE)
+        *slot = fresh;
+    if (slot == &n->first_child) {
+        n->first_len = (uint8_t)part.len;
+        n->first_word = table_word(part);
+    }
+    return slot;
+}
+
+/* The child of `node` for one segment of a template, made if missing. A tree that failed to grow is only freed. */
 static uint32_t add_child(struct tree *tree, struct table *table, uint32_t node, sv part)
 {
     uint32_t fresh = (uint32_t)tree->count;
-    bool id = sv_eq(part, SV(TEMPLATE_ID)), any = sv_eq(part, SV(TEMPLATE_ANY));
-    uint32_t child = fresh;
-    if (id && tree->nodes[node].id_child != TABLE_NONE)
-        child = tree->nodes[node].id_child;
-    else if (any && tree->nodes[node].any_child != TABLE_NONE)
-        child = tree->nodes[node].any_child;
-    else if (!id && !any) {
-        uint32_t *value = table_put(table, TREE_SPACE + node, part, fresh);
-        if (!value)
-            return TABLE_NONE;
-        child = *value;
-    }
-    if (child != fresh)
-        return child;
-    if (add_node(tree) == TABLE_NONE)
+    uint32_t *slot = child_slot(tree, table, node, part, fresh);
+    if (!slot)
         return TABLE_NONE;
-    if (id)
-        tree->nodes[node].id_child = child;
-    else if (any)
-        tree->nodes[node].any_child = child;
-    else
-        tree->nodes[node].has_literals = true;
-    return child;
+    uint32_t child = *slot;
+    return child == fresh ? add_node(tree) : child;
 }
 
 uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical)
@@ -77,74 +89,139 @@ uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical)
 }
 
 struct search {
-    sv path;
-    const struct path_segments *segments;
-    uint64_t hashed, judged; /* bit i: segment i has its hash, its is_id */
+    const struct tree_node *nodes;
+    const struct table *table;
+    const struct ids *ids;
+    uint32_t *lists;
+    size_t found, cap;
+    size_t height;
+    uint64_t hashed, judged; /* bit i: segment i has its hash, its is_id; those that are told at once have neither */
+    uint64_t is_id;
     uint64_t hash[PATH_SEGMENTS_MAX];
-    bool is_id[PATH_SEGMENTS_MAX];
+    struct {
+        uint32_t node, depth;
+    } stack[2 * PATH_SEGMENTS_MAX + 1];
 };
 _Static_assert(PATH_SEGMENTS_MAX <= 64, "a bit for each segment");
 
-static uint32_t literal_child(struct search *s, const struct table *table, uint32_t node, size_t depth)
+/* To be followed later. */
+static inline void push(struct search *s, uint32_t node, uint32_t depth)
 {
-    sv segment = path_segment_at(s->path, s->segments, depth);
+    s->stack[s->height].node = node;
+    s->stack[s->height++].depth = depth;
+}
+
+/* table_word of a segment of 1 to TABLE_WORD bytes, 0 for a longer one. What stands behind it in the path is there to be
+ * read and masked. */
+static inline uint64_t short_word(sv path, sv segment)
+{
+    if (segment.len > TABLE_WORD)
+        return 0;
+    if ((size_t)(path.ptr + path.len - segment.ptr) < TABLE_WORD)
+        return sv_short_word(segment);
+    return sv_word(segment.ptr) & UINT64_MAX >> 8 * (TABLE_WORD - segment.len);
+}
+
+static __attribute__((noinline)) uint64_t long_hash(struct search *s, sv segment, size_t depth)
+{
     if (!(s->hashed >> depth & 1)) {
         s->hashed |= UINT64_C(1) << depth;
         s->hash[depth] = table_hash(segment);
     }
-    return table_find_hashed(table, TREE_SPACE + node, segment, s->hash[depth]);
+    return s->hash[depth];
 }
 
-static bool segment_is_id(struct search *s, const struct ids *ids, size_t depth)
+static inline uint32_t literal_child(struct search *s, const struct tree_node *n, sv segment, uint64_t word, size_t depth)
+{
+    if (n->first_word == word && n->first_len == segment.len)
+        return n->first_child;
+    if (!n->has_more)
+        return TABLE_NONE;
+    if (segment.len > TABLE_WORD)
+        word = long_hash(s, segment, depth);
+    return table_find_word(s->table, TREE_SPACE + (uint32_t)(n - s->nodes), segment, word);
+}
+
+static __attribute__((noinline)) bool judge_segment(struct search *s, sv segment, size_t depth)
 {
     if (!(s->judged >> depth & 1)) {
         s->judged |= UINT64_C(1) << depth;
-        s->is_id[depth] = ids_accept(ids, path_segment_at(s->path, s->segments, depth));
+        s->is_id |= (uint64_t)ids_accept(s->ids, segment) << depth;
     }
-    return s->is_id[depth];
+    return s->is_id >> depth & 1;
+}
+
+/* Whether a word of 1 to 8 bytes has digits only. The lowest byte that is none gets nothing carried from those below it, so
+ * that one of the two shows it in its high bit. */
+static inline bool word_is_digits(uint64_t word, size_t len)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    uint64_t filled = word << 8 * (8 - len) | (each * '0' & ~(UINT64_MAX << 8 * (8 - len)));
+    return (((filled + each * (0x7f - '9')) | (filled - each * '0')) & each * 0x80) == 0;
+}
+
+/* Few digits are told at once. */
+static inline bool segment_is_id(struct search *s, sv segment, uint64_t word, size_t depth)
+{
+    if (s->ids->custom || segment.len > TABLE_WORD)
+        return judge_segment(s, segment, depth);
+    return word_is_digits(word, segment.len);
+}
+
+/* Takes the lists of a node. False: there is no room. */
+static inline bool take_lists(struct search *s, const struct tree_node *n, bool at_end)
+{
+    if (!n->rest && !(at_end && n->ends))
+        return true;
+    if (s->found + 2 > s->cap)
+        return false;
+    if (n->rest)
+        s->lists[s->found++] = n->rest;
+    if (at_end && n->ends)
+        s->lists[s->found++] = n->ends;
+    return true;
+}
+
+/* The child to follow next; other children that fit are left on the stack. */
+static inline uint32_t descend(struct search *s, const struct tree_node *n, sv path, sv segment, uint32_t depth)
+{
+    uint64_t word = short_word(path, segment);
+    uint32_t next = literal_child(s, n, segment, word, depth);
+    if (n->any_child != TABLE_NONE)
+        push(s, n->any_child, depth + 1);
+    if (n->id_child == TABLE_NONE || !segment_is_id(s, segment, word, depth))
+        return next;
+    if (next == TABLE_NONE)
+        return n->id_child;
+    push(s, n->id_child, depth + 1);
+    return next;
 }
 
 size_t tree_find(const struct tree *tree, const struct table *table, sv path, const struct path_segments *segments,
                  const struct ids *ids, uint32_t *ret_lists, size_t cap)
 {
+    /* Field by field: what is not needed is not touched. */
     struct search s;
-    s.path = path;
-    s.segments = segments;
-    s.hashed = s.judged = 0;
-    struct {
-        uint32_t node, depth;
-    } stack[2 * PATH_SEGMENTS_MAX + 1];
-    size_t height = 0, found = 0;
+    s.nodes = tree->nodes;
+    s.table = table;
+    s.ids = ids;
+    s.lists = ret_lists;
+    s.found = s.height = 0;
+    s.cap = cap;
+    s.hashed = s.judged = s.is_id = 0;
     uint32_t node = 0, depth = 0;
     for (;;) {
-        const struct tree_node *n = &tree->nodes[node];
+        const struct tree_node *n = &s.nodes[node];
         bool at_end = depth == segments->count;
-        uint32_t next = TABLE_NONE;
-        if (found + 2 > cap && (n->rest || (at_end && n->ends)))
+        if (!take_lists(&s, n, at_end))
             return cap + 1;
-        if (n->rest)
-            ret_lists[found++] = n->rest;
-        if (at_end && n->ends)
-            ret_lists[found++] = n->ends;
-        if (!at_end) {
-            depth++;
-            if (n->has_literals)
-                next = literal_child(&s, table, node, depth - 1);
-            if (n->any_child != TABLE_NONE) {
-                stack[height].node = n->any_child;
-                stack[height++].depth = depth;
-            }
-            if (n->id_child != TABLE_NONE && segment_is_id(&s, ids, depth - 1)) {
-                stack[height].node = n->id_child;
-                stack[height++].depth = depth;
-            }
-        }
-        if (next == TABLE_NONE) {
-            if (height == 0)
-                return found;
-            next = stack[--height].node;
-            depth = stack[height].depth;
-        }
-        node = next;
+        node = at_end ? TABLE_NONE : descend(&s, n, path, path_segment_at(path, segments, depth), depth);
+        depth++;
+        if (node != TABLE_NONE)
+            continue;
+        if (s.height == 0)
+            return s.found;
+        node = s.stack[--s.height].node;
+        depth = s.stack[s.height].depth;
     }
 }

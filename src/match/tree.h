@@ -5,13 +5,20 @@
 #include "match/table.h"
 #include "match/template.h"
 
-/* Number 0 is the root; TABLE_NONE is no node. Lists are numbers that the tree only keeps; 0 is none. */
+/* Number 0 is the root; TABLE_NONE is no node. Lists are numbers that the tree only keeps; 0 is none.
+ *
+ * Most nodes have one literal child at most. The first whose text fits into a word stands in the node itself; the others
+ * are in the table, under the space TREE_SPACE + this node's number. */
 struct tree_node {
     uint32_t id_child, any_child;
-    uint32_t ends;     /* list: templates that end here */
-    uint32_t rest;     /* list: templates that go on with `*` from here */
-    bool has_literals; /* children by text, in the table, under the space TREE_SPACE + this node's number */
+    uint32_t ends;        /* list: templates that end here */
+    uint32_t rest;        /* list: templates that go on with `*` from here */
+    uint64_t first_word;  /* table_word of the literal child's text */
+    uint32_t first_child; /* TABLE_NONE: there is none */
+    uint8_t first_len;    /* 0: there is none */
+    bool has_more;        /* in the table */
 };
+_Static_assert(sizeof(struct tree_node) == 32, "two in a cache line");
 
 enum { TREE_SPACE = 16 };
 
