@@ -89,13 +89,11 @@ bool headers_hold(const struct rule_match *match, const struct weir_request *req
     return true;
 }
 
-/* Every attribute of `by` is there. */
-static bool subject_is_there(const struct compiled_rule *rule, struct facts *facts)
+/* Every attribute of `by` beside the user is there. */
+static __attribute__((noinline)) bool others_are_there(const struct compiled_rule *rule, struct facts *facts)
 {
     const struct weir_request *request = facts->request;
     unsigned by = rule->by;
-    if (by & 1 << ATTR_USER && facts->user.len == 0)
-        return false;
     if (by & 1 << ATTR_KEY && request->key.len == 0)
         return false;
     if (by & 1 << ATTR_IP && !facts_ip(facts))
@@ -113,6 +111,14 @@ static bool subject_is_there(const struct compiled_rule *rule, struct facts *fac
             if (rule->rule->by[i].attribute == ATTR_HEADER && facts_header(facts, rule->rule->by[i].header).len == 0)
                 return false;
     return true;
+}
+
+/* Every attribute of `by` is there. */
+static inline bool subject_is_there(const struct compiled_rule *rule, struct facts *facts)
+{
+    if (rule->by & 1 << ATTR_USER && facts->user.len == 0)
+        return false;
+    return !(rule->by & ~(1 << ATTR_USER)) || others_are_there(rule, facts);
 }
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)
