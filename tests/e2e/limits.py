@@ -100,6 +100,30 @@ def no_rule_applies():
     expect(verdicts([], T0), [nothing])
 
 
+def subjects_do_not_run_together():
+    long = "x" * 100_000
+    who = [("ab", "c"), ("a", "bc"), ("ab", "c"), (long + "a", "k"), (long + "b", "k"), (long, "k"), (long + "a", "k")]
+    found = verdicts(rule(["1 per 1h"], by=["user", "key"]), *[(T0, {"user": user, "key": key}) for user, key in who])
+    expect(allowed(found), "++-+++-")
+
+
+def hostile_paths():
+    """Deep, long and slow ones are counted, none slips through."""
+    deep = "/a" * 3000
+    for path, template in (
+        (deep, "/a/*"),
+        ("/.." * 2000 + "/a", "/a"),
+        ("/x" * 2000 + "/.." * 2000 + "/a", "/a"),
+        ("/a" * 70 + "/7", "/a" * 70 + "/#"),
+        ("/" + "b" * 20_000, {"regex": "/only-this"}),
+        ("/" + "a" * 5000 + "bc", {"regex": "(/(a+)+)+b"}),
+    ):
+        found = verdicts(rule(["1 per 1h"], match={"path": template}), (T0, {"path": path}), (T0, {"path": path}))
+        expect(allowed(found), "+-", f"{template}")
+    slow = {"t": T0, "path": "/c"}
+    expect(verdicts(rule(["0 per 1h"], match={"path": {"regex": "(/(a+)+)+b"}}), slow)[0]["allowed"], True)
+
+
 # ---- what the verdict says ----
 
 
@@ -439,6 +463,8 @@ CASES = [
     day_and_hour,
     several_rules,
     no_rule_applies,
+    subjects_do_not_run_together,
+    hostile_paths,
     naming,
     microseconds_decide,
     rounded_up,
