@@ -170,35 +170,55 @@ static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_err
     return 0;
 }
 
-static void sync_folder(const char *path)
+static int open_folder(const char *path, int flags)
 {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return open(slash ? folder : ".", flags | O_CLOEXEC, 0600);
+}
+
+static void sync_folder(const char *path)
+{
+    int fd = open_folder(path, O_RDONLY | O_DIRECTORY);
     if (fd >= 0) {
         fsync(fd);
         close(fd);
     }
 }
 
+/* A file without a name, of which nothing stays when its process is killed. `name` leads to it: through /proc, or, where
+ * there is no such file or no /proc, as a file that does have a name. */
+static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
+{
+    int fd = access("/proc/self/fd", X_OK) == 0 ? open_folder(path, O_TMPFILE | O_RDWR) : -1;
+    *ret_named = fd < 0;
+    if (fd >= 0)
+        snprintf(name, PATH_MAX, "/proc/self/fd/%d", fd);
+    else if (snprintf(name, PATH_MAX, "%s.new-XXXXXX", path) < PATH_MAX)
+        fd = mkostemp(name, O_CLOEXEC);
+    else
+        errno = ENAMETOOLONG;
+    return fd;
+}
+
 /* The file gets its name only when it is whole, and only if nobody was quicker. */
 static int make_file(const char *path, uint64_t buckets, struct weir_error *error)
 {
-    char temporary[PATH_MAX];
-    if (snprintf(temporary, sizeof temporary, "%s.new-XXXXXX", path) >= (int)sizeof temporary)
-        return err_set(error, WEIR_E_INVALID, "%s: too long a path", path);
-    int fd = mkostemp(temporary, O_CLOEXEC);
+    char name[PATH_MAX];
+    bool named;
+    int fd = open_unnamed(path, name, &named);
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
     int r = fill_file(fd, path, buckets, error);
     if (r == 0 && fchmod(fd, 0660) < 0)
         r = err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
-    if (r == 0 && link(temporary, path) < 0 && errno != EEXIST)
+    if (r == 0 && linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)
         r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
-    unlink(temporary);
+    if (named)
+        unlink(name);
     close(fd);
     if (r == 0)
         sync_folder(path);
