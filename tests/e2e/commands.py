@@ -258,6 +258,26 @@ def killed_in_the_middle():
         expect(folder.check("--event", "ocr", "--key", "u1", "--now", NOW)[1]["remaining"], 2)
 
 
+def killed_while_it_makes_the_table():
+    """Nothing stays but, perhaps, the whole table."""
+    with Folder() as folder:
+        try:
+            os.close(os.open(folder.path, os.O_TMPFILE | os.O_RDWR))
+        except OSError:
+            return  # this file system has no files without names
+        rng = random.Random(5)
+        for _ in range(20):
+            words = ["check", "--rules", folder.rules, "--cells", folder.cells, "--event", "many"]
+            process = subprocess.Popen([harness.WEIR, *words], stdout=subprocess.DEVNULL, env=harness.ENVIRONMENT)
+            time.sleep(rng.random() * 0.005)
+            process.kill()
+            process.wait()
+            expect(set(os.listdir(folder.path)) - {"cells"}, {"rules.yaml"})
+            if os.path.exists(folder.cells):
+                expect(folder.check("--event", "many")[0] in (0, 1), True, "a table that is there is whole")
+                os.unlink(folder.cells)
+
+
 def files_that_are_no_cells():
     with Folder() as folder:
         expect(folder.check("--event", "ocr", "--key", "u1", "--now", NOW)[0], 0)
@@ -448,6 +468,7 @@ CASES = [
     explain_charges_nothing,
     many_processes,
     killed_in_the_middle,
+    killed_while_it_makes_the_table,
     files_that_are_no_cells,
     damaged_cells,
     rules_change_cells_stay,
