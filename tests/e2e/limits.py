@@ -447,6 +447,16 @@ def back_much():
         expect(retries(found)[2:4], [waits[kind], 1], kind)
 
 
+def back_a_period():
+    """Up to a period is little, more is much."""
+    for kind, limit in KINDS.items():
+        wait = 2 * HOUR if kind == "sliding" else HOUR
+        found = verdicts(rule([{"max": 1, **limit}]), T0, T0 - HOUR, T0 - HOUR - 1)
+        expect(allowed(found), "+--", kind)
+        expect(retries(found)[1], wait + HOUR, kind)
+        expect(retries(found)[2], 1 if kind == "calendar" else wait, kind)
+
+
 def forward():
     for kind, limit in KINDS.items():
         found = verdicts(rule([{"max": 2, **limit}]), T0, T0, T0, T0 + 24 * HOUR, T0 + 24 * HOUR, T0 + 24 * HOUR)
@@ -489,6 +499,7 @@ CASES = [
     skipped_date,
     weeks_months_years,
     back_a_little,
+    back_a_period,
     back_much,
     forward,
     ends_of_time,
