@@ -95,6 +95,7 @@ enum { REFUSAL_BYTES_MAX = 4 << 20 };
 
 static _Thread_local struct refusal_room *own_room;
 static pthread_key_t room_key;
+static bool room_key_made;
 static pthread_once_t room_once = PTHREAD_ONCE_INIT;
 
 static void free_room(void *ptr)
@@ -108,8 +109,7 @@ static void free_room(void *ptr)
 
 static void make_room_key(void)
 {
-    if (pthread_key_create(&room_key, free_room) != 0)
-        abort();
+    room_key_made = pthread_key_create(&room_key, free_room) == 0;
 }
 
 static struct refusal_room *get_room(void)
@@ -117,7 +117,7 @@ static struct refusal_room *get_room(void)
     if (own_room)
         return own_room;
     pthread_once(&room_once, make_room_key);
-    struct refusal_room *room = calloc(1, sizeof *room);
+    struct refusal_room *room = room_key_made ? calloc(1, sizeof *room) : NULL;
     if (!room)
         return NULL;
     buf_init(&room->text, REFUSAL_BYTES_MAX);
@@ -150,7 +150,10 @@ static struct rule_reject merged(const struct rule_reject *rule, const struct ru
     };
     const struct rule_reject *status = rule->status ? rule : settings->status ? settings : &standard;
     const struct rule_reject *body = rule->has_body ? rule : settings->has_body ? settings : &standard;
-    const struct rule_reject *type = rule->content_type.len ? rule : settings->content_type.len ? settings : &standard;
+    /* A body brings its own type along: the settings' is for theirs. */
+    const struct rule_reject *type = rule->content_type.len                       ? rule
+                                     : settings->content_type.len && body != rule ? settings
+                                                                                  : &standard;
     const struct rule_reject *headers = rule->header_count ? rule : settings;
     return (struct rule_reject){
         .status = status->status,

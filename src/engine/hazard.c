@@ -16,6 +16,7 @@ static struct slot first_slot;
 static struct slot *slots = &first_slot;
 static _Thread_local struct slot *mine;
 static pthread_key_t slot_key;
+static bool slot_key_made;
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
 
 /* Forgotten as well: another destructor of this thread may still decide, and must not do so in a slot that is another's by
@@ -30,8 +31,7 @@ static void leave_slot(void *ptr)
 
 static void make_key(void)
 {
-    if (pthread_key_create(&slot_key, leave_slot) != 0)
-        abort();
+    slot_key_made = pthread_key_create(&slot_key, leave_slot) == 0;
 }
 
 static bool claim(struct slot *slot)
@@ -55,6 +55,8 @@ static struct slot *new_slot(void)
 static __attribute__((noinline)) struct slot *own_slot(void)
 {
     pthread_once(&slot_once, make_key);
+    if (!slot_key_made)
+        return NULL;
     struct slot *slot = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
     while (slot && !claim(slot))
         slot = slot->next;

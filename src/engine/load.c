@@ -64,7 +64,10 @@ static int read_text(sv text, sv name, const struct rules *base, const struct ru
         r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
     else if (report.error_count)
         r = errors_of(&report, name, error);
-    if (r == 0 || (r == WEIR_E_RULES && last && !report.unreadable && rules_keep_last_good(rules, &report, last) == 0))
+    bool rest_is_good = r == WEIR_E_RULES && last && !report.unreadable;
+    if (rest_is_good && rules_keep_last_good(rules, &report, last) < 0)
+        r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    if (r == 0 || (r == WEIR_E_RULES && rest_is_good))
         *ret = rules;
     else
         rules_free(rules);
@@ -111,10 +114,15 @@ static int read_bytes(int fd, struct buf *out)
 static int read_file(const char *path, struct buf *out, struct file_version *ret_version, struct weir_error *error)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not waiting for one who writes to a pipe. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int no = fd < 0 ? -errno : 0;
     if (no == 0 && fstat(fd, &st) < 0)
         no = -errno;
+    if (no == 0 && S_ISDIR(st.st_mode))
+        no = -EISDIR;
+    else if (no == 0 && !S_ISREG(st.st_mode))
+        no = -EINVAL;
     if (no == 0)
         no = read_bytes(fd, out);
     if (fd >= 0)
@@ -198,9 +206,13 @@ static int poll_locked(struct weir *weir, struct weir_error *error)
         return cannot_read(weir, error);
     weir->unreadable = false;
     if (rules) {
-        int installed = weir_install(weir, rules, r < 0 ? NULL : error);
-        r = r < 0 ? r : installed;
+        struct weir_error *unsaid = r < 0 ? NULL : error;
+        int installed = weir_install(weir, rules, unsaid);
+        r = installed < 0 ? installed : r;
     }
+    /* Not the file's fault: it is read again at the next look. */
+    if (r == WEIR_E_NO_MEMORY)
+        weir->file = (struct file_version){ 0 };
     weir->rules_bad = r < 0;
     return r < 0 ? r : 1;
 }

@@ -117,7 +117,7 @@ static void settings_stand_behind_each_field(void **state)
                        RULE("type", "content_type: c/d") RULE("headers", "headers: { X-A: one }"));
     expect_refusal(weir, "none", 420, "a/b", "calm", "X-S: s\n" STANDARD);
     expect_refusal(weir, "status", 503, "a/b", "calm", "X-S: s\n" STANDARD);
-    expect_refusal(weir, "body", 420, "a/b", "no", "X-S: s\n" STANDARD);
+    expect_refusal(weir, "body", 420, PLAIN, "no", "X-S: s\n" STANDARD); /* the settings' type is for their body */
     expect_refusal(weir, "type", 420, "c/d", "calm", "X-S: s\n" STANDARD);
     expect_refusal(weir, "headers", 420, "a/b", "calm", "X-A: one\n" STANDARD);
     weir_close(weir);
