@@ -184,11 +184,18 @@ static void read_document(struct reader *r, const struct node *root)
     read_fields(r, root, top_fields, &n);
     if (n.settings)
         read_settings(r, n.settings, &r->rules->settings);
-    if (n.rules) {
-        size_t before = path_field(r, SV("rules"));
-        read_rule_list(r, n.rules);
-        path_end(r, before);
+    if (!n.rules) {
+        /* Rather a file of which the rest is not written yet than the wish for no limits. */
+        const struct node *empty = node_get(root, SV("rules"));
+        r->report->unreadable = true;
+        report_error(r, empty ? empty->line : root->line,
+                     empty ? "`rules` is empty; if there shall be none, write `rules: []`"
+                           : "has no `rules`; if there shall be none, write `rules: []`");
+        return;
     }
+    size_t before = path_field(r, SV("rules"));
+    read_rule_list(r, n.rules);
+    path_end(r, before);
 }
 
 static void read_tree(struct reader *r, sv text, bool bare_list)

@@ -1,10 +1,10 @@
 /* Documents: what can be read at all, with which bounds, and what the tree says when it cannot. */
 #include "helpers.h"
 
-static void empty_documents_are_empty_sets(void **state)
+static void no_rules_are_an_empty_set(void **state)
 {
     (void)state;
-    const char *const texts[] = { "{}", " {} ", "rules:\n", "rules: []", "settings:\nrules:\n", "{\"rules\": null}" };
+    const char *const texts[] = { "rules: []", " rules: [] ", "settings:\nrules: []\n", "{\"rules\": []}" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct reading r = good_reading(texts[i]);
         assert_int_equal(r.rules->rule_count, 0);
@@ -22,6 +22,27 @@ static void a_document_that_says_nothing_is_unreadable(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         expect_report(texts[i], "f:1: says nothing; if there shall be no rules, write `rules: []`\n");
         struct reading r = reading_of(weir_str(texts[i]));
+        assert_true(r.report.unreadable);
+        reading_done(&r);
+    }
+}
+
+/* Nor must one of which only the beginning is written. */
+static void a_document_without_rules_is_unreadable(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "{}", "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
+        { "\n\nsettings: { ipv6_prefix: 48 }", "f:3: has no `rules`; if there shall be none, write `rules: []`\n" },
+        { "settings:\n", "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
+        { "rules:\n", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
+        { "settings:\nrules:\n", "f:2: `rules` is empty; if there shall be none, write `rules: []`\n" },
+        { "{\"rules\": null}", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
+        { "rules: ~", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_report(cases[i].text, cases[i].report);
+        struct reading r = reading_of(weir_str(cases[i].text));
         assert_true(r.report.unreadable);
         reading_done(&r);
     }
@@ -83,13 +104,14 @@ static void unknown_parts_of_a_document_are_named(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules\n" },
+        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules\n"
+                      "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
         { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules\n" },
         { "rules: []\nrules: []", "f:2: the field \"rules\" is there twice; the first is in line 1\n" },
-        { "? [a]\n: b", "f:1: the name of a field must be text, not a list\n" },
-        { "<<: {}\n", "f:1: merge keys (<<) are not read; let an alias stand for a whole value\n" },
-        { "\"a\\nb\\u0007\": 1", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules\n" },
-        { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1",
+        { "? [a]\n: b\nrules: []", "f:1: the name of a field must be text, not a list\n" },
+        { "<<: {}\nrules: []", "f:1: merge keys (<<) are not read; let an alias stand for a whole value\n" },
+        { "\"a\\nb\\u0007\": 1\nrules: []", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules\n" },
+        { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1\nrules: []",
           "f:1: unknown field \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…\"; allowed: settings, "
           "rules\n" },
     };
@@ -263,8 +285,9 @@ static void errors_are_listed_up_to_a_bound_and_by_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_documents_are_empty_sets),
+        cmocka_unit_test(no_rules_are_an_empty_set),
         cmocka_unit_test(a_document_that_says_nothing_is_unreadable),
+        cmocka_unit_test(a_document_without_rules_is_unreadable),
         cmocka_unit_test(a_byte_order_mark_is_skipped),
         cmocka_unit_test(what_is_no_document_is_unreadable),
         cmocka_unit_test(unknown_parts_of_a_document_are_named),

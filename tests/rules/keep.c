@@ -36,7 +36,8 @@ static void bad_rules_come_back_where_they_stood(void **state)
     expect_kept(last, "rules:\n" BAD("d") GOOD("a", "2"), "d1 a2");
     /* One that was not there before has nothing to come back to; one that is gone stays gone. */
     expect_kept(last, "rules:\n" BAD("x") GOOD("a", "2"), "a2");
-    expect_kept(last, "rules:\n", "");
+    expect_kept(last, "rules: []", "");
+    expect_kept(last, "rules:\n", "a1 b1 c1 d1");
     expect_kept("rules: []", "rules:\n" BAD("a"), "");
     /* Bad twice comes back once. */
     expect_kept(last, "rules:\n" BAD("a") BAD("a"), "a1");
@@ -49,8 +50,10 @@ static void nothing_readable_keeps_all(void **state)
 {
     (void)state;
     const char *last = "settings: { ipv6_prefix: 48 }\nrules:\n" GOOD("a", "1") GOOD("b", "1");
-    static const char *const broken[] = { "rules: [", "rules: 5", "\xff", "5", "- id: a\n" };
-    for (size_t i = 0; i < 5; i++) {
+    static const char *const broken[] = {
+        "rules: [", "rules: 5", "\xff", "5", "- id: a\n", "{}", "rules:\n", "settings: {}"
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         struct reading old = good_reading(last), fresh = reading_of(weir_str(broken[i]));
         assert_true(fresh.report.unreadable);
         assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, old.rules), 0);
@@ -118,7 +121,7 @@ static void every_part_is_copied(void **state)
                      "  expires: 2030-01-01T00:00:00.5Z\n"
                      "  except: { ip: [10.0.0.0/8, '::1'], user: [u, v] }\n"
                      "  reject: { status: 503, body: b, content_type: a/b, headers: { H: i } }\n");
-    struct reading copy = good_reading("{}");
+    struct reading copy = good_reading("rules: []");
     struct rule_bad bad[] = { { SV("a"), 7 } };
     struct rules_report report = { .bad = bad, .bad_count = 1 };
     assert_int_equal(rules_keep_last_good(copy.rules, &report, last.rules), 0);
@@ -141,23 +144,23 @@ static void bad_settings_come_back(void **state)
 {
     (void)state;
     const char *all = "settings: { ids: ['a+'], ignore_case: true, strip_prefixes: [/x], trusted_proxies: [10.0.0.0/8], "
-                      "ipv6_prefix: 48, except: { user: [root] }, reject: { status: 503 } }";
+                      "ipv6_prefix: 48, except: { user: [root] }, reject: { status: 503 } }\nrules: []";
     struct reading last = good_reading(all);
     struct reading fresh =
         reading_of(SV("settings: { ids: ['('], ignore_case: 5, strip_prefixes: [x], trusted_proxies: [x], "
-                      "ipv6_prefix: x, except: [], reject: { status: 1 } }"));
+                      "ipv6_prefix: x, except: [], reject: { status: 1 } }\nrules: []"));
     assert_int_equal(fresh.report.bad_settings, (1u << SETTINGS) - 1);
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_true(settings_equal(&fresh.rules->settings, &last.rules->settings));
     reading_done(&fresh);
     /* A good one is the new one; one that is not there has its default. */
-    fresh = reading_of(SV("settings: { ipv6_prefix: 32, trusted_proxies: x }"));
+    fresh = reading_of(SV("settings: { ipv6_prefix: 32, trusted_proxies: x }\nrules: []"));
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_int_equal(fresh.rules->settings.ipv6_prefix, 32);
     assert_int_equal(fresh.rules->settings.trusted_proxy_count, 1);
     assert_null(fresh.rules->settings.ids);
     reading_done(&fresh);
-    fresh = reading_of(SV("settings: []"));
+    fresh = reading_of(SV("settings: []\nrules: []"));
     assert_int_equal(rules_keep_last_good(fresh.rules, &fresh.report, last.rules), 0);
     assert_true(settings_equal(&fresh.rules->settings, &last.rules->settings));
     reading_done(&fresh);

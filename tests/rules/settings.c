@@ -12,7 +12,8 @@ static void all_settings(void **state)
                                     "  trusted_proxies: [10.0.0.0/8, '::1']\n"
                                     "  ipv6_prefix: 56\n"
                                     "  except: { ip: 127.0.0.1, user: root }\n"
-                                    "  reject: { status: 503, body: later }\n");
+                                    "  reject: { status: 503, body: later }\n"
+                                    "rules: []\n");
     const struct settings *s = &r.rules->settings;
     assert_int_equal(s->id_count, 2);
     assert_text(s->ids[1], "x[a-f]{3}");
@@ -28,7 +29,8 @@ static void all_settings(void **state)
     assert_text(s->reject.body, "later");
     assert_int_equal(r.report.bad_settings, 0);
     reading_done(&r);
-    r = good_reading("settings: { ids: '[a-z]+', strip_prefixes: /x, trusted_proxies: 10.0.0.1, ignore_case: false }");
+    r = good_reading("settings: { ids: '[a-z]+', strip_prefixes: /x, trusted_proxies: 10.0.0.1, ignore_case: false }\n"
+                     "rules: []");
     assert_int_equal(r.rules->settings.id_count, 1);
     assert_false(r.rules->settings.ignore_case);
     reading_done(&r);
@@ -41,29 +43,34 @@ static void bad_settings(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "settings: 5", "f:1: settings: must be a mapping (field: value), not 5\n" },
-        { "settings: { trusted: x }", "f:1: settings: unknown field \"trusted\"; allowed: ids, ignore_case, "
-                                      "strip_prefixes, trusted_proxies, ipv6_prefix, "
-                                      "except, reject\n" },
-        { "settings: { ids: [] }", "f:1: settings: ids: an empty list; leave `ids` out for digits and UUIDs\n" },
-        { "settings: { ids: ['[0-9]+', '(' ] }",
+        { "settings: 5\nrules: []", "f:1: settings: must be a mapping (field: value), not 5\n" },
+        { "settings: { trusted: x }\nrules: []", "f:1: settings: unknown field \"trusted\"; allowed: ids, ignore_case, "
+                                                 "strip_prefixes, trusted_proxies, ipv6_prefix, "
+                                                 "except, reject\n" },
+        { "settings: { ids: [] }\nrules: []", "f:1: settings: ids: an empty list; leave `ids` out for digits and UUIDs\n" },
+        { "settings: { ids: ['[0-9]+', '(' ] }\nrules: []",
           "f:1: settings: ids[1]: a bad regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
-        { "settings: { ignore_case: 1 }", "f:1: settings: ignore_case: must be true or false, not 1\n" },
-        { "settings: { ignore_case: 'true' }", "f:1: settings: ignore_case: must be true or false, not \"true\"\n" },
-        { "settings: { strip_prefixes: [api] }", "f:1: settings: strip_prefixes[0]: \"api\": a path begins with `/`\n" },
-        { "settings: { strip_prefixes: [/] }", "f:1: settings: strip_prefixes[0]: \"/\": there is nothing to strip\n" },
-        { "settings: { strip_prefixes: [/a/*] }",
+        { "settings: { ignore_case: 1 }\nrules: []", "f:1: settings: ignore_case: must be true or false, not 1\n" },
+        { "settings: { ignore_case: 'true' }\nrules: []",
+          "f:1: settings: ignore_case: must be true or false, not \"true\"\n" },
+        { "settings: { strip_prefixes: [api] }\nrules: []",
+          "f:1: settings: strip_prefixes[0]: \"api\": a path begins with `/`\n" },
+        { "settings: { strip_prefixes: [/] }\nrules: []",
+          "f:1: settings: strip_prefixes[0]: \"/\": there is nothing to strip\n" },
+        { "settings: { strip_prefixes: [/a/*] }\nrules: []",
           "f:1: settings: strip_prefixes[0]: \"/a/*\": a prefix has no `#`, `*` or `{name}`: it is taken as it stands\n" },
-        { "settings:\n  trusted_proxies:\n    - 10.0.0.0/8\n    - proxy\n",
+        { "settings:\n  trusted_proxies:\n    - 10.0.0.0/8\n    - proxy\nrules: []",
           "f:4: settings: trusted_proxies[1]: must be an address or a network such as 10.0.0.0/8 or fd00::/8, not "
           "\"proxy\"\n" },
-        { "settings: { ipv6_prefix: 0 }", "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n" },
-        { "settings: { ipv6_prefix: 129 }", "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 129\n" },
-        { "settings: { ipv6_prefix: /64 }",
+        { "settings: { ipv6_prefix: 0 }\nrules: []",
+          "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n" },
+        { "settings: { ipv6_prefix: 129 }\nrules: []",
+          "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 129\n" },
+        { "settings: { ipv6_prefix: /64 }\nrules: []",
           "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not \"/64\"\n" },
-        { "settings: { except: { ips: x } }",
+        { "settings: { except: { ips: x } }\nrules: []",
           "f:1: settings: except: unknown field \"ips\"; did you mean `ip`? Allowed: ip, user\n" },
-        { "settings: { reject: { status: 200 } }",
+        { "settings: { reject: { status: 200 } }\nrules: []",
           "f:1: settings: reject.status: must be a whole number from 400 to 599, not 200\n" },
     };
     EXPECT_REPORTS(cases);
@@ -150,7 +157,7 @@ static void json_strings_are_kept(void **state)
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[200];
-        snprintf(text, sizeof text, "{\"settings\":{\"reject\":{\"body\":\"%s\"}}}", texts[i][0]);
+        snprintf(text, sizeof text, "{\"settings\":{\"reject\":{\"body\":\"%s\"}},\"rules\":[]}", texts[i][0]);
         struct reading r = good_reading(text);
         assert_text(r.rules->settings.reject.body, texts[i][1]);
         reading_done(&r);
