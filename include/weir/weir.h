@@ -13,11 +13,13 @@
  *
  * Or, in front of something costly, in one line:
  *
- *     WEIR_DETECT(weir, "ocr", user_id) { submit(...); } else { too_frequent(weir_last()); }
+ *     WEIR_DETECT(weir, "ocr", user_id) { submit(...); } else { too_frequent(weir_last(NULL)); }
  *
  * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
  * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
- * Functions that can fail return a negative enum weir_code and say why in a struct weir_error; a refusal is not a failure.
+ * After a fork the child may decide with the handle and close it. It has no watcher, and may poll or change the rules only
+ * if no thread of the parent could have been doing so at that moment; better open a handle after the fork. Functions that
+ * can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is not a failure.
  * Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_H
 #define WEIR_H
@@ -37,8 +39,8 @@ extern "C" {
 #define WEIR_API
 #endif
 
-/* Raised when a change breaks programs built against an earlier header. Structures that a caller fills begin with their
- * size, so that fields can be added at the end without breaking anyone. */
+/* Raised when a change breaks programs built against an earlier header. struct weir_options begins with its size, so that
+ * fields can be added at its end without breaking anyone; a change of any other structure raises this. */
 #define WEIR_ABI_VERSION 1
 WEIR_API int weir_abi_version(void);
 WEIR_API const char *weir_version(void);
@@ -50,7 +52,7 @@ enum {
     WEIR_NAME_MAX = 50,    /* bytes in a limit's name */
     WEIR_SHADOW_MAX = 16,  /* shadow rules listed in one verdict */
     WEIR_ERROR_MAX = 1000, /* bytes in an error's text */
-    WEIR_NEVER = -1        /* retry_after_ms: no wait will help */
+    WEIR_NEVER = -1        /* retry_after_ms, reset_ms: no wait will help */
 };
 
 /* Errors: name, number, text. */
@@ -122,7 +124,7 @@ struct weir_verdict {
     uint16_t status;        /* HTTP status of the refusal, 0 when allowed */
     uint32_t max;           /* capacity of the limit that is named */
     uint32_t remaining;     /* whole units left after this charge */
-    int64_t reset_ms;       /* until the limit is as if unused */
+    int64_t reset_ms;       /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
     int64_t window_ms;      /* the time in which `max` comes back */
     uint32_t shadow_count;  /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
@@ -153,7 +155,7 @@ struct weir_options {
     const char *rules_text; /* instead of a file */
     size_t rules_text_len;  /* 0: up to its NUL */
 
-    const char *cells_file; /* shared by every process that opens it, made if missing; NULL: this process alone */
+    const char *cells_file; /* shared by all processes that open it, made if missing; NULL: this process and its children */
     uint64_t cells_keys;    /* size of a new table as the keys that it holds at its default fill … */
     uint64_t cells_bytes;   /* … or in bytes; both 0: 1,048,576 cells */
 
@@ -170,7 +172,8 @@ struct weir_options {
                    void *data);
     void *refuse_data;
 
-    /* Told of a rules file that could not be taken over, and of its recovery (error->code 0). May come from the watcher. */
+    /* Told of every change of the rules file that is noticed: taken over whole (error->code 0), or bad, and why. Called by
+     * weir_poll or from the watcher's thread; must not close the handle. */
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
 };
@@ -221,7 +224,8 @@ WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf,
 /* ---- rules that change ---- */
 
 /* For event loops: looks whether the rules file has changed and takes it over. 1: new rules are in force; 0: nothing new;
- * negative: the file is bad (once for each bad version), and the last good rules stay. */
+ * negative: the file is bad (once for each bad version). Its good rules are in force then, and its bad ones stay as they
+ * were; a file that cannot be read as rules changes nothing. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
 
 /* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any
@@ -255,7 +259,7 @@ WEIR_API int weir_detect(struct weir *weir, const char *event, const char *key, 
 /* What the last weir_detect or WEIR_DETECT of this thread found, and what it returned. */
 WEIR_API const struct weir_verdict *weir_last(int *ret_detected);
 
-/* WEIR_DETECT(weir, "ocr", user_id) { the protected work } else { refused, or an error: weir_last() tells } */
+/* WEIR_DETECT(weir, "ocr", user_id) { the protected work } else { refused, or an error: weir_last(NULL) tells } */
 #define WEIR_DETECT(weir, event, key) if (weir_detect((weir), (event), (key), NULL) > 0)
 
 #ifdef __cplusplus
