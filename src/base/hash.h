@@ -89,15 +89,4 @@ static inline void hash_text(struct hash *h, const char *p, size_t len)
         hash_word(h, hash_load(p, len));
 }
 
-/* Two words: what a cell's key is made of. */
-static inline uint64_t hash_pair(const struct hash_key *key, uint64_t a, uint64_t b)
-{
-    struct hash h;
-    hash_init(&h, key);
-    hash_word(&h, a);
-    hash_word(&h, b);
-    h.length = 16;
-    return hash_final(&h);
-}
-
 #endif

@@ -52,11 +52,11 @@ struct limit {
     struct limit_divisor step;
     uint64_t step_units;
     uint64_t capacity_units;
-    uint64_t drain_factor,
-        drain_extra_us; /* units × the first >> 64, and the second, is time enough for them to come back */
-    int64_t share_us;   /* in this time 1/255 of the capacity comes back */
-    int64_t spare_us;   /* struct limit_outlook's */
-    bool step_fine;     /* step is so short that a state may lag behind by one */
+    uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
+    uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
+    int64_t share_us;        /* in this time 1/255 of the capacity comes back */
+    int64_t spare_us;        /* struct limit_outlook's */
+    bool step_fine;          /* step is so short that a state may lag behind by one */
 };
 
 /* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */

@@ -42,7 +42,8 @@ static enum length parse_length(sv text, int64_t *ret_us)
         uint64_t value;
         if (!sv_eq(unit, units[i].name))
             continue;
-        if (!sv_u64(number, (uint64_t)(LIMIT_PER_MAX_US / units[i].us), &value) || value == 0)
+        if (!sv_u64(number, (uint64_t)(LIMIT_PER_MAX_US / units[i].us), &value) ||
+            (int64_t)value * units[i].us < LIMIT_PER_MIN_US)
             return LENGTH_OUT_OF_BOUNDS;
         *ret_us = (int64_t)value * units[i].us;
         return LENGTH_GOOD;

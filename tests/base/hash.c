@@ -65,23 +65,11 @@ static void test_pieces(void **state)
     }
 }
 
-static void test_pair(void **state)
-{
-    (void)state;
-    struct random r = { random_seed() };
-    for (int round = 0; round < 1000; round++) {
-        struct hash_key key = { random_u64(&r), random_u64(&r) };
-        uint64_t words[2] = { random_u64(&r), random_u64(&r) };
-        assert_true(hash_pair(&key, words[0], words[1]) == hash_once(key, words, sizeof words));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_pair),
     };
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);
 }

@@ -51,7 +51,12 @@ static inline struct limit limit_of(enum limit_algorithm algorithm, uint32_t max
 /* Keys as the engine makes them: evenly spread. */
 static inline uint64_t key_of(uint64_t number)
 {
-    return hash_pair(&(struct hash_key){ 1, 2 }, number, 3);
+    struct hash h;
+    hash_init(&h, &(struct hash_key){ 1, 2 });
+    hash_word(&h, number);
+    hash_word(&h, 3);
+    h.length = 16;
+    return hash_final(&h);
 }
 
 static inline bool take(struct cells *table, uint64_t key, const struct limit *limit, int64_t now_us, uint32_t cost)
