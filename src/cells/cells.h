@@ -28,7 +28,8 @@ void cells_close(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);
 
-/* One question to one cell. A key is a hash: cells lie in the order of their keys. */
+/* One question to one cell. A key is a hash; who takes several cells takes them in the order of their keys, one order for
+ * everybody. */
 struct cells_ask {
     uint64_t key;
     const struct limit *limit;

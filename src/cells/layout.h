@@ -9,7 +9,7 @@ enum {
     CELLS_VERSION = 1,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
-    BUCKET_FILL = 12,  /* from here on the second bucket is looked at, too */
+    BUCKET_FILL = 12,  /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
     GEN_BITS = 10,
     TAG_BITS = 2,
 };

@@ -129,8 +129,8 @@ static int compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Everybody takes in the order of the keys, which is that of the cells' places, so that two requests for the same cells do
- * not each get the one that the other wants next. */
+/* Everybody takes in one order, that of the keys, so that two requests for the same cells do not each get the one that the
+ * other wants next. */
 static void order_by_key(const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++)
