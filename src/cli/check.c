@@ -23,6 +23,8 @@ int cli_check(int argc, char **argv)
     int status = request_read(&command, argc, argv, &options, headers, &request);
     if (status >= 0)
         return status;
+    if (options.peek || options.cost == 0)
+        request_skip_missing_cells(&options);
     if (!request_open(&options, &weir))
         return EXIT_BAD;
     struct weir_verdict verdict;

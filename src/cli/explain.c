@@ -14,10 +14,9 @@ static const struct command command = {
     .name = "explain",
     .usage = "--rules FILE [--cells FILE] [OPTION]...",
     .text = "Says what each rule makes of a request: whether it applies and why, whom it counts for, and what is used of "
-            "each of "
-            "its limits. Charges nothing.",
+            "each of its limits. Charges nothing.",
     .footer = "The exit status is 0, or 2 after an error.\n\n"
-              "Example:\n  weir explain --rules rules.yaml --cells cells --method POST --path /login --ip 203.0.113.9",
+              "Example:\n  weir explain --rules rules.yaml --method POST --path /login --ip 203.0.113.9",
     .options = request_option_table,
 };
 
@@ -27,6 +26,7 @@ struct page {
     struct term term;
     struct buf out;
     const struct weir_request *request;
+    const char *missing_cells; /* a file that was asked for and is not there; or NULL */
     int64_t now_us;
     size_t rules, applied;
 };
@@ -103,6 +103,11 @@ static void print_request(struct facts *facts, void *data)
         buf_char(&p->out, '\n');
     }
     buf_printf(&p->out, "  %-8s %u\n\n", "cost", r->cost);
+    if (p->missing_cells) {
+        buf_add(&p->out, SV("cells file "));
+        add(p, weir_str(p->missing_cells));
+        buf_add(&p->out, SV(" does not exist yet: nothing is used\n\n"));
+    }
     bold(p, "rules\n");
 }
 
@@ -293,9 +298,10 @@ int cli_explain(int argc, char **argv)
     int status = request_read(&command, argc, argv, &options, headers, &request);
     if (status >= 0)
         return status;
+    const char *missing_cells = request_skip_missing_cells(&options);
     if (!request_open(&options, &weir))
         return EXIT_BAD;
-    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request };
+    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .missing_cells = missing_cells };
     page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
     buf_init(&page.out, OUTPUT_MAX);
     int code = weir_explain(weir, &request, page.now_us, &sink, &page);

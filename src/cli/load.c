@@ -1,14 +1,17 @@
 #include "cli/load.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "base/ip.h"
 #include "cli/cli.h"
 
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
 {
-    const char *why;
+    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
     if (!cli_read_file(path, ret_text, &why)) {
-        cli_error("%s: %s", path, why);
+        cli_error("%s: %s", name, why);
         return false;
     }
     struct rules_report report = { 0 };
@@ -17,11 +20,11 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
     if (!ok) {
         struct buf out;
         buf_init(&out, 16 << 20);
-        rules_report_print(&report, weir_str(path), false, &out);
+        rules_report_print(&report, weir_str(name), false, &out);
         fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
         buf_done(&out);
         if (!rules)
-            cli_error("%s: out of memory", path);
+            cli_error("%s: out of memory", name);
         buf_done(ret_text);
     }
     rules_report_done(&report);
@@ -35,11 +38,12 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 #define AT(field) offsetof(struct request_options, field)
 
 const struct option request_option_table[] = {
-    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed)" },
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed; -: stdin)" },
     { "cells", "FILE", OPTION_TEXT, AT(cells),
-      "the table of counts, shared with every process that opens it, made if it is missing; without it nothing was counted "
-      "before and nothing is kept" },
-    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys), "size of a new table, in subjects (500k, 10m)" },
+      "the table of counts, shared with every process that opens it, made by the first charge if it is missing; without "
+      "it nothing was counted before and nothing is kept" },
+    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
+      "size of a new table, in keys: one for each subject of each limit (500k, 10m)" },
     { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)" },
     { "event", "NAME", OPTION_TEXT, AT(event), "the business action: ocr" },
     { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
@@ -69,6 +73,15 @@ static int read_headers(const struct command *command, const struct option_list 
     return -1;
 }
 
+/* An address that cannot be read would quietly keep every rule by ip from applying. */
+static int check_address(const struct command *command, const char *name, const char *text)
+{
+    struct ip ip;
+    if (!text || !text[0] || ip_parse_hop(weir_str(text), &ip))
+        return -1;
+    return options_error(command, "--%s: '%s' is not allowed here; allowed: an IPv4 or IPv6 address", name, text);
+}
+
 int request_read(const struct command *command, int argc, char **argv, struct request_options *o,
                  struct weir_header *headers, struct weir_request *ret_request)
 {
@@ -82,7 +95,11 @@ int request_read(const struct command *command, int argc, char **argv, struct re
         return options_error(command, "--rules FILE is needed");
     if (o->cells_keys && o->cells_bytes)
         return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
-    status = read_headers(command, &o->headers, headers);
+    status = check_address(command, "ip", o->ip);
+    if (status < 0)
+        status = check_address(command, "peer", o->peer);
+    if (status < 0)
+        status = read_headers(command, &o->headers, headers);
     if (status >= 0)
         return status;
     *ret_request = (struct weir_request){
@@ -100,6 +117,15 @@ int request_read(const struct command *command, int argc, char **argv, struct re
         .peek = o->peek,
     };
     return -1;
+}
+
+const char *request_skip_missing_cells(struct request_options *o)
+{
+    if (!o->cells || access(o->cells, F_OK) == 0 || errno != ENOENT)
+        return NULL;
+    const char *missing = o->cells;
+    o->cells = NULL;
+    return missing;
 }
 
 bool request_open(const struct request_options *o, struct weir **ret)

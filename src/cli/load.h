@@ -6,8 +6,8 @@
 #include "cli/options.h"
 #include "rules/rules.h"
 
-/* Reads and checks a rules file. False: every error was printed to stderr. *ret_text is the file's text, *ret_rules (may be
- * NULL) its rules. */
+/* Reads and checks a rules file ("-": stdin). False: every error was printed to stderr. *ret_text is the file's text,
+ * *ret_rules (may be NULL) its rules. */
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules);
 
 struct request_options {
@@ -31,6 +31,10 @@ extern const struct option request_option_table[];
  * (OPTION_LIST_MAX of them). Returns -1 to go on, or the exit status. */
 int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
                  struct weir_header *headers, struct weir_request *ret_request);
+
+/* For what charges nothing, and so is to make no cells file: if the file is missing, goes on without it and returns its
+ * name. NULL: it is there, or none was asked for. */
+const char *request_skip_missing_cells(struct request_options *options);
 
 /* Opens the handle that the options name. False: the errors were printed. */
 bool request_open(const struct request_options *options, struct weir **ret);
