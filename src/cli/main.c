@@ -30,7 +30,7 @@ static void help(FILE *out)
     fputs("\nOptions:\n"
           "  --help     print this, and exit\n"
           "  --version  print the version, and exit\n\n"
-          "'weir COMMAND --help' and the manual page weir-COMMAND(1) say more.\n",
+          "'weir help COMMAND' and the manual page weir-COMMAND(1) say more.\n",
           out);
 }
 
@@ -44,6 +44,14 @@ static int finish(int status)
     return cli_error("cannot write the output: %s", strerror(errno));
 }
 
+static int run(const char *name, int argc, char **argv)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return finish(commands[i].run(argc, argv));
+    return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -51,6 +59,10 @@ int main(int argc, char **argv)
         return EXIT_BAD;
     }
     const char *name = argv[1];
+    if (strcmp(name, "help") == 0 && argc > 2) {
+        char option[] = "--help", *words[] = { argv[2], option, NULL };
+        return run(argv[2], 2, words);
+    }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         help(stdout);
         return finish(0);
@@ -59,8 +71,5 @@ int main(int argc, char **argv)
         printf("weir %s\n", weir_version());
         return finish(0);
     }
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return finish(commands[i].run(argc - 1, argv + 1));
-    return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+    return run(name, argc - 1, argv + 1);
 }
