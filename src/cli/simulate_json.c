@@ -90,6 +90,8 @@ bool simulation_json(const struct simulation_result *result, struct buf *out)
     add_number(out, "refused", t->refused);
     add_number(out, "no_rule", t->unmatched);
     add_number(out, "rule_changes", t->rule_changes);
+    add_number(out, "unreadable_addresses", t->unreadable);
+    add_number(out, "shadow_left_out", t->shadow_left_out);
     if (t->requests) {
         add_instant(out, "from", t->timeline.first_us);
         add_instant(out, "to", t->timeline.last_us);

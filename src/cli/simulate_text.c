@@ -255,6 +255,19 @@ static void print_subjects(const struct page *p)
 static void print_warnings(const struct page *p)
 {
     char count[COUNT_TEXT_MAX];
+    if (p->tally->unreadable) {
+        count_text(p->tally->unreadable, count);
+        buf_printf(p->out, "\n%s%s %s an address that cannot be read: rules by ip do not apply to %s.%s\n",
+                   term_yellow(p->term), count, p->tally->unreadable == 1 ? "request has" : "requests have",
+                   p->tally->unreadable == 1 ? "it" : "them", term_plain(p->term));
+    }
+    if (p->tally->shadow_left_out) {
+        count_text(p->tally->shadow_left_out, count);
+        buf_printf(p->out,
+                   "\n%sThe counts of shadow rules are incomplete: a verdict lists %d of them, and %s more would have\n"
+                   "refused.%s\n",
+                   term_yellow(p->term), WEIR_SHADOW_MAX, count, term_plain(p->term));
+    }
     if (p->tally->subjects_left_out) {
         count_text(p->tally->subjects_left_out, count);
         buf_printf(p->out, "\n%s refusals were of subjects beyond the first 1,048,576 and are not in these lists.\n",

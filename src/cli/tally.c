@@ -158,6 +158,9 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
     tally->passed += verdict->allowed;
     tally->refused += !verdict->allowed;
     tally->unmatched += applied_count == 0;
+    const struct weir_request *request = facts->request;
+    tally->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
+    tally->shadow_left_out += verdict->shadow_count > WEIR_SHADOW_MAX ? verdict->shadow_count - WEIR_SHADOW_MAX : 0;
     (verdict->allowed ? tally->passed_over_time : tally->refused_over_time)->counts[bin]++;
     for (size_t i = 0; i < applied_count; i++) {
         const struct rule *rule = &rules->rules[applied[i]];

@@ -30,6 +30,8 @@ struct tally_subject {
 struct tally {
     uint64_t requests, passed, refused;
     uint64_t unmatched;       /* requests that no rule applied to */
+    uint64_t unreadable;      /* requests with an address that cannot be read */
+    uint64_t shadow_left_out; /* shadow rules that would have refused and that a verdict had no room to list */
     uint64_t rule_changes;    /* set_rules lines */
     struct intern ids;        /* of rules */
     struct tally_rule *rules; /* one for each id */
