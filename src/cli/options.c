@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/when.h"
 
-enum { HELP_COLUMNS = 80, HELP_INDENT = 24 };
+enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64 };
 
 int options_error(const struct command *command, const char *format, ...)
 {
@@ -19,11 +19,13 @@ int options_error(const struct command *command, const char *format, ...)
     return EXIT_BAD;
 }
 
-/* Blanks at the start of a line of `text` indent that line and what is left of it. */
+/* Blanks at the start of a line of `text` indent that line and what is left of it; what stands behind two blanks or more
+ * within a line hangs there. */
 void options_wrap(const char *text, size_t indent, FILE *out)
 {
     size_t column = indent, margin = indent;
-    for (bool fresh = true; *text; fresh = false) {
+    bool fresh = true;
+    while (*text) {
         if (*text == '\n') {
             fputc('\n', out);
             text++;
@@ -44,7 +46,14 @@ void options_wrap(const char *text, size_t indent, FILE *out)
         fwrite(text, 1, word, out);
         column += word;
         text += word;
-        text += *text == ' ';
+        size_t blanks = strspn(text, " ");
+        text += blanks;
+        fresh = blanks > 1;
+        if (fresh) {
+            fprintf(out, "%*s", (int)blanks, "");
+            column += blanks;
+            margin = column;
+        }
     }
     fputc('\n', out);
 }
@@ -82,11 +91,17 @@ void options_help(const struct command *command, FILE *out)
     }
 }
 
-static const struct option *find_in(const struct option *option, sv name)
+/* *ret_index counts through both tables. */
+static const struct option *find_option(const struct command *command, sv name, size_t *ret_index)
 {
-    for (; option && option->name; option++)
-        if (sv_eq(weir_str(option->name), name))
-            return option;
+    const struct option *tables[] = { command->options, command->more_options };
+    size_t index = 0;
+    for (size_t i = 0; i < 2; i++)
+        for (const struct option *option = tables[i]; option && option->name; option++, index++)
+            if (sv_eq(weir_str(option->name), name)) {
+                *ret_index = index;
+                return option;
+            }
     return NULL;
 }
 
@@ -156,15 +171,24 @@ static const char *store(const struct option *option, const char *value, void *v
     return NULL;
 }
 
+/* Says again what was said before? A list may grow, and a flag stays what it is. */
+static bool is_again(const struct option *option, size_t index, bool given[OPTIONS_MAX])
+{
+    if (option->kind == OPTION_FLAG || option->kind == OPTION_LIST || index >= OPTIONS_MAX)
+        return false;
+    bool again = given[index];
+    given[index] = true;
+    return again;
+}
+
 /* Reads the option at argv[*i], which begins with two dashes, and moves *i to its last word. */
-static int read_one(const struct command *command, int argc, char **argv, int *i, void *values)
+static int read_one(const struct command *command, int argc, char **argv, int *i, bool given[OPTIONS_MAX], void *values)
 {
     sv rest = weir_str(argv[*i] + 2);
     bool has_value = memchr(rest.ptr, '=', rest.len) != NULL;
     sv name = sv_cut(&rest, '=');
-    const struct option *option = find_in(command->options, name);
-    if (!option)
-        option = find_in(command->more_options, name);
+    size_t index = 0;
+    const struct option *option = find_option(command, name, &index);
     if (sv_eq(name, SV("help")) || (option && option->kind == OPTION_FLAG && has_value))
         return options_error(command, "--%.*s takes no value", SV_FMT(name));
     if (!option)
@@ -175,6 +199,8 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
             return options_error(command, "--%s needs a value (%s)", option->name, option->argument);
         value = argv[++*i];
     }
+    if (is_again(option, index, given))
+        return options_error(command, "--%s is given twice; leave out one", option->name);
     const char *allowed = store(option, value, values);
     if (allowed)
         return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option->name, value, allowed);
@@ -184,7 +210,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
 int options_read(const struct command *command, int argc, char **argv, void *values, size_t *ret_count)
 {
     size_t count = 0;
-    bool options = true;
+    bool options = true, given[OPTIONS_MAX] = { false };
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (!options || word[0] != '-' || !word[1]) {
@@ -197,7 +223,7 @@ int options_read(const struct command *command, int argc, char **argv, void *val
         } else if (word[1] != '-') {
             return options_error(command, "there is no option %s", word);
         } else {
-            int status = read_one(command, argc, argv, &i, values);
+            int status = read_one(command, argc, argv, &i, given, values);
             if (status >= 0)
                 return status;
         }

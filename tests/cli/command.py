@@ -99,6 +99,29 @@ def test_help_of_each_command():
         has(done.stdout, "exit status")
         assert all(len(line) <= 80 for line in done.stdout.split("\n")), command
         assert options_of(done.stdout), command
+        again = run("help", command)
+        equal((again.returncode, again.stdout, again.stderr), (0, done.stdout, ""), command)
+    equal(run("help").stdout, run("--help").stdout)
+    done = run("help", "frob")
+    equal((done.returncode, done.stdout, done.stderr), (2, "", "weir: there is no command 'frob'; see 'weir --help'\n"))
+
+
+def test_examples_in_help_fit_a_line():
+    """They are there to be copied."""
+    for command in COMMANDS:
+        _, found, example = run(command, "--help").stdout.partition("\nExample:\n")
+        if found:
+            equal(example.count("\n"), 1, command)
+
+
+def test_rules_from_stdin():
+    ask = write("ask.jsonl", '{"t":1,"event":"ocr","key":"a"}\n')
+    for words in (["check"], ["explain"], ["simulate", "--verdicts", ask]):
+        done = run(*words, "--rules", "-", stdin=RULES)
+        equal((done.returncode, done.stderr), (0, ""), words)
+        done = run(*words, "--rules", "-", stdin="rules:\n  - id: a\n    limits: [x]\n")
+        equal((done.returncode, done.stdout), (2, ""), words)
+        has(done.stderr, "stdin:3: rule a: ")
 
 
 def test_every_option_is_read():
@@ -139,6 +162,10 @@ def test_unknown_words():
                         (["check", "--rules", "r", "--header", "x"], "NAME=VALUE"),
                         (["check", "--rules", "r", "--cells-keys", "1", "--cells-bytes", "1"], "leave out one"),
                         (["simulate", "--rules", "r", "--json", "--verdicts", "x"], "leave out one"),
+                        (["simulate", "--rules", "-", "-"], "cannot both be stdin"),
+                        (["check", "--rules", "a", "--rules", "b"], "--rules is given twice"),
+                        (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost is given twice"),
+                        (["simulate", "--rules", "r", "--top", "1", "x", "--top", "2"], "--top is given twice"),
                         (["simulate", "--format", "xml"], "json|combined")):
         done = run(*words)
         equal((done.returncode, done.stdout), (2, ""), words)
@@ -218,7 +245,8 @@ def check(*words, rules=RULES, **more):
 
 def test_check_counts_in_a_file():
     cells = os.path.abspath("counts")
-    words = ["--cells", cells, "--cells-keys", "1k", "--event", "ocr", "--key", "u1", "--now", NOW]
+    ocr = ["--cells", cells, "--cells-keys", "1k", "--event", "ocr", "--now", NOW]
+    words = [*ocr, "--key", "u1"]
     for remaining in (2, 1, 0):
         status, verdict, _ = check(*words)
         equal(status, 0)
@@ -226,7 +254,7 @@ def test_check_counts_in_a_file():
                         "reset_ms": 15 * 3600000, "retry_after_ms": 0, "shadow": []})
     status, verdict, errors = check(*words)
     equal((status, verdict["allowed"], verdict["retry_after_ms"], errors), (1, False, 15 * 3600000, ""))
-    equal(check(*words, "--key=u2")[0], 0, "another key")
+    equal(check(*ocr, "--key=u2")[0], 0, "another key")
     equal(check("--cells", cells, "--event", "ocr", "--key", "u1", "--now", "2026-03-02T16:00:00Z")[0], 0, "the next day")
     os.unlink(cells)
 
@@ -249,6 +277,40 @@ def test_check_peek_and_cost():
     status, verdict, _ = check(*words, "--cost", "4")
     equal((status, verdict["retry_after_ms"]), (1, -1))
     os.unlink(cells)
+
+
+def test_no_charge_makes_no_file():
+    """What only looks goes on without a cells file, and reads one that is there."""
+    ocr = ["--rules", write("rules.yaml", RULES), "--cells", "none", "--cells-keys", "1k", "--event", "ocr", "--key", "u"]
+    looks = [["check", "--peek"], ["check", "--cost", "0"], ["explain"], ["explain", "--cost", "3"]]
+    for words in looks:
+        done = run(*words, *ocr, "--now", NOW)
+        equal((done.returncode, done.stderr), (0, ""), words)
+        assert not os.path.lexists("none"), words
+        if words[0] == "check":
+            equal(json.loads(done.stdout)["remaining"], 3)
+        else:
+            has(done.stdout, "\ncells file none does not exist yet: nothing is used\n")
+            has(done.stdout, "0 used, 3 left")
+    equal(run("check", *ocr, "--now", NOW, "--cost", "2").returncode, 0)
+    assert os.path.exists("none")
+    equal(json.loads(run("check", "--peek", *ocr, "--now", NOW).stdout)["remaining"], 1)
+    done = run("explain", *ocr, "--now", NOW)
+    has(done.stdout, "2 used, 1 left")
+    assert "does not exist" not in done.stdout
+
+
+def test_addresses_that_cannot_be_read():
+    rules = write("rules.yaml", RULES)
+    for command in ("check", "explain"):
+        for option in ("ip", "peer"):
+            for address in ("999.1.1.1", "garbage", "1.2.3", "10.0.0.0/8", "1.2.3.4,5.6.7.8", "::g"):
+                done = run(command, "--rules", rules, f"--{option}", address)
+                equal((done.returncode, done.stdout), (2, ""), (command, option, address))
+                equal(done.stderr, f"weir {command}: --{option}: '{address}' is not allowed here; allowed: an IPv4 or IPv6 "
+                                   f"address; see 'weir {command} --help'\n")
+            for address in ("192.0.2.1", "192.0.2.1:80", "[2001:db8::1]:443", "fe80::1%eth0", ""):
+                equal(run(command, "--rules", rules, f"--{option}", address).returncode, 0, (command, option, address))
 
 
 def test_check_request():
@@ -316,8 +378,8 @@ rules:
   - { id: r-by, by: [key], limits: ["1 per 1s"] }
   - { id: r-all, limits: ["1 per 1s"] }
 """)
-    words = ["explain", "--rules", rules, "--method", "POST", "--path", "/c", "--host", "h", "--ip", "192.0.2.1", "--user", "u"]
-    out = run(*words).stdout
+    words = ["explain", "--rules", rules, "--method", "POST", "--path", "/c", "--host", "h", "--ip", "192.0.2.1"]
+    out = run(*words, "--user", "u").stdout
     for part in ("r-off does not apply: it is off", "r-expired does not apply: it expired at 2020-01-01T00:00:00Z",
                  "r-event does not apply: the event must be ocr, and is not given",
                  "r-method does not apply: the method must be GET or PUT, and is POST",
@@ -473,6 +535,30 @@ def test_simulate_picture():
     equal(few.count("ip 192.0.2."), 2)
     equal(simulate("").stdout, "stdin: no requests\n")
     equal(json.loads(simulate("", "--json").stdout)["requests"], 0)
+
+
+def test_simulate_addresses_that_cannot_be_read():
+    lines = jsonl({"t": MS, "ip": "999.1.1.1"}, {"t": MS, "peer": "unknown"}, {"t": MS, "ip": "192.0.2.1", "peer": "x"}, {"t": MS})
+    done = simulate(lines)
+    has(done.stdout, "\n2 requests have an address that cannot be read: rules by ip do not apply to them.\n")
+    equal((done.returncode, done.stderr), (0, ""))
+    equal(json.loads(simulate(lines, "--json").stdout)["unreadable_addresses"], 2)
+    done = simulate(lines, "--verdicts")
+    equal((done.stdout.count("\n"), done.stderr), (4, ""))
+    has(simulate(log_line(1, ip="some.host"), "--format", "combined").stdout,
+        "\n1 request has an address that cannot be read: rules by ip do not apply to it.\n")
+    assert "cannot be read" not in simulate(jsonl({"t": MS, "ip": "::1"}, {"t": MS})).stdout
+
+
+def test_simulate_more_shadow_rules_than_a_verdict_lists():
+    def rules(count):
+        return "rules:\n" + "".join(f"  - {{ id: s{i}, mode: shadow, limits: [\"1 per 1h\"] }}\n" for i in range(count))
+
+    lines = jsonl(*[{"t": MS}] * 3)
+    done = simulate(lines, rules=rules(20))
+    has(done.stdout, "The counts of shadow rules are incomplete: a verdict lists 16 of them, and 8 more would have\nrefused.\n")
+    equal(json.loads(simulate(lines, "--json", rules=rules(20)).stdout)["shadow_left_out"], 8)
+    assert "incomplete" not in simulate(lines, rules=rules(16)).stdout
 
 
 def test_simulate_small_table():

@@ -92,6 +92,8 @@ static void test_values(void **state)
     assert_int_equal(values.size, UINT64_C(2) << 30);
     assert_int_equal(values.count, 7000000);
     assert_string_equal(values.text, "");
+    assert_int_equal(parse("--flag --flag --list a --list a"), -1);
+    assert_int_equal(values.list.count, 2);
     assert_int_equal(parse("--text --flag"), -1);
     assert_string_equal(values.text, "--flag");
     assert_false(values.flag);
@@ -128,6 +130,11 @@ static void test_errors(void **state)
         { "--size k", "--size: 'k'" },
         { "--size 99999999999999999999g", "--size: " },
         { "--size 18446744073709551615k", "--size: " },
+        { "--text a --text b", "weir try: --text is given twice; leave out one; see" },
+        { "--choice one --choice=one", "--choice is given twice" },
+        { "--number 1 --flag --number=1", "--number is given twice" },
+        { "--size 1 --count 1 --size 1", "--size is given twice" },
+        { "--when 1 --when 1", "--when is given twice" },
         { "--when tomorrow", "--when: 'tomorrow' is not allowed here; allowed: RFC 3339" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -158,13 +165,29 @@ static void test_help(void **state)
     assert_int_equal(read_line("--flag -h", &stdout), 0);
 }
 
+static void test_wrap(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    options_wrap("First.\n\n"
+                 "  word   what stands behind it goes on below itself, for as many lines as it takes to say it all\n"
+                 "End.",
+                 0, file);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(said, "First.\n\n"
+                              "  word   what stands behind it goes on below itself, for as many lines as it\n"
+                              "         takes to say it all\n"
+                              "End.\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_arguments), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_help),   cmocka_unit_test(test_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
