@@ -385,11 +385,16 @@ LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
     return __builtin_expect(a0 | a1 | b0 | b1, 1) ? (struct cell *)line + second : NULL;
 }
 
-/* The same outside of them; the likelier places first. A fingerprint that turns out to be all
- * that is left of a cell hides those behind it here; whoever meets one scans them all. */
+/* The same outside of them; the likelier places first. A fingerprint that turns out to be all that is left of a cell hides
+ * those behind it here; whoever meets one scans them all. */
 static __attribute__((noinline)) struct cell *find_elsewhere(const struct cells *t, uint64_t key)
 {
     struct places p = places_of(t, key);
+    /* All at once: in a large table each line may be a cache miss. */
+    for (unsigned i = 0; i < BUCKET_CELLS; i += 2) {
+        __builtin_prefetch(p.bucket[0] + i, 1);
+        __builtin_prefetch(p.bucket[1] + i, 1);
+    }
     struct cell *c = find_in_lines(p.bucket[0], key, 1, 3);
     c = c ? c : find_in_lines(p.bucket[1], key, 0, 4);
     c = c ? c : find_in_lines(p.bucket[0], key, 4, 4);
