@@ -443,18 +443,48 @@ static __attribute__((noinline)) struct cell *look_everywhere(const struct cells
     return NULL;
 }
 
-void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
+/* `seen` is never behind a pointer that leaves this function: it would be written in halves and read whole, for which a CPU
+ * has to wait. */
+LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, const struct cells_ask *ask,
+                       struct cells_look *ret)
 {
     word16 seen = { 0, 0 };
     struct cell *c = find_home(cells, ask->key);
     if (__builtin_expect(!c, 0))
         c = find_elsewhere(cells, ask->key);
-    if (__builtin_expect(c && !read_own(c, ask->key, &seen), 0))
-        c = look_everywhere(cells, ask->key, &seen);
+    if (__builtin_expect(c && !read_own(c, ask->key, &seen), 0)) {
+        word16 found = { 0, 0 };
+        c = look_everywhere(cells, ask->key, &found);
+        seen = found;
+    }
     ret->cell = c;
-    ret->seen = seen;
+    ret->seen.low = seen.low;
+    ret->seen.high = seen.high;
     ret->state = state_payload(seen);
-    ret->take = limit_take(ask->limit, ask->window, ret->state, ask->now_us, ask->cost);
+    ret->take = limit_take_by(algorithm, ask->limit, ask->window, state_payload(seen), ask->now_us, ask->cost);
+}
+
+#define LOOK_BY(name, algorithm)                                                                                         \
+    static __attribute__((noinline)) void name(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret) \
+    {                                                                                                                    \
+        look_by(algorithm, cells, ask, ret);                                                                             \
+    }
+LOOK_BY(look_bucket, LIMIT_TOKEN_BUCKET)
+LOOK_BY(look_slide, LIMIT_SLIDING_WINDOW)
+LOOK_BY(look_count, LIMIT_FIXED_WINDOW)
+
+void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
+{
+    switch (ask->limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        look_bucket(cells, ask, ret);
+        return;
+    case LIMIT_SLIDING_WINDOW:
+        look_slide(cells, ask, ret);
+        return;
+    default:
+        look_count(cells, ask, ret);
+    }
 }
 
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,

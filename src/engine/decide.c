@@ -114,7 +114,7 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
     for (size_t i = 0; i < g->count; i++) {
         struct plan_entry *e = &g->entries[i];
         cells_look(cells, &e->ask, &e->look);
-        e->state = e->look.state;
+        e->state = &e->look.state;
         e->fits = e->look.take.fits;
         all = all && e->fits;
         if (write && !e->fits && e->look.cell)
@@ -153,7 +153,7 @@ static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t
     for (size_t i = 0; i < n; i++) {
         struct plan_entry *e = order[i];
         e->fits = cells_take_looked(cells, &e->ask, &e->look, &e->taken);
-        e->state = e->taken.state;
+        e->state = &e->taken.state;
         if (e->fits)
             continue;
         while (i-- > 0)
@@ -168,7 +168,7 @@ static bool decide_group(const struct group *g, struct cells *cells, bool charge
     if (g->count == 1 && charge) {
         struct plan_entry *e = g->entries;
         e->fits = cells_take(cells, &e->ask, &e->taken);
-        e->state = e->taken.state;
+        e->state = &e->taken.state;
         return e->fits;
     }
     if (!look_at_all(g, cells, charge))
@@ -241,7 +241,7 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
         const struct plan_entry *e = &plan->entries[i];
         if (e->fits)
             continue;
-        struct limit_report report = limit_report(e->ask.limit, &e->window, e->state, plan->now_us, e->ask.cost);
+        struct limit_report report = limit_report(e->ask.limit, &e->window, *e->state, plan->now_us, e->ask.cost);
         if (!named || longer(report.retry_after_us, longest.retry_after_us)) {
             named = e;
             longest = report;
@@ -258,7 +258,7 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
     uint32_t least = 0;
     for (size_t i = 0; i < plan->enforced; i++) {
         const struct plan_entry *e = &plan->entries[i];
-        uint32_t remaining = limit_remaining(e->ask.limit, &e->window, e->state, plan->now_us);
+        uint32_t remaining = limit_remaining(e->ask.limit, &e->window, *e->state, plan->now_us);
         if (!named || remaining < least) {
             named = e;
             least = remaining;
@@ -266,7 +266,7 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
     }
     if (!named)
         return;
-    struct limit_report report = limit_report(named->ask.limit, &named->window, named->state, plan->now_us, 0);
+    struct limit_report report = limit_report(named->ask.limit, &named->window, *named->state, plan->now_us, 0);
     name_limit(v, bound, named, &report);
 }
 

@@ -73,7 +73,7 @@ struct plan_entry {
     struct cells_look look;
     struct cells_taken taken;
     bool fits;
-    struct limit_state state; /* after the decision: what is reported */
+    const struct limit_state *state; /* after the decision: what is reported */
 };
 
 /* Where plans are made: `cap` of each. */
