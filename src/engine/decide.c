@@ -129,23 +129,34 @@ static int compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+enum { RANKED = 8 };
+
+/* Few are placed by counting those before them: keys are random, and every branch on them would be guessed wrong half of
+ * the time. */
+static void order_few(const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        uint64_t key = g->entries[i].ask.key;
+        size_t rank = 0;
+        for (size_t k = 0; k < i; k++)
+            rank += g->entries[k].ask.key <= key;
+        for (size_t k = i + 1; k < g->count; k++)
+            rank += g->entries[k].ask.key < key;
+        g->order[rank] = &g->entries[i];
+    }
+}
+
 /* Everybody takes in one order, that of the keys, so that two requests for the same cells do not each get the one that the
  * other wants next. */
 static void order_by_key(const struct group *g)
 {
-    for (size_t i = 0; i < g->count; i++)
-        g->order[i] = &g->entries[i];
-    if (g->count > PLAN_INLINE) {
-        qsort(g->order, g->count, sizeof *g->order, compare_keys);
+    if (g->count <= RANKED) {
+        order_few(g);
         return;
     }
-    for (size_t i = 1; i < g->count; i++) {
-        struct plan_entry *e = g->order[i];
-        size_t k = i;
-        for (; k > 0 && e->ask.key < g->order[k - 1]->ask.key; k--)
-            g->order[k] = g->order[k - 1];
-        g->order[k] = e;
-    }
+    for (size_t i = 0; i < g->count; i++)
+        g->order[i] = &g->entries[i];
+    qsort(g->order, g->count, sizeof *g->order, compare_keys);
 }
 
 static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t n)
