@@ -183,9 +183,10 @@ struct limit_slide {
 
 LIMIT_HOT struct limit_slide limit_slide_at(const struct limit *l, struct limit_state s, int64_t now_us)
 {
-    struct limit_slide w = { (int64_t)s.time, 0, (uint32_t)(s.data >> 32), (uint32_t)s.data, false };
+    struct limit_slide w = { .start_us = (int64_t)s.time };
+    uint64_t counts = s.data; /* together to the end: compilers test two halves as one, by way of memory */
     if (w.start_us > now_us) {
-        if (w.start_us - now_us > l->per_us && s.data != 0) {
+        if (w.start_us - now_us > l->per_us && counts != 0) {
             w.start_us = now_us;
             w.rebased = true;
         }
@@ -193,14 +194,14 @@ LIMIT_HOT struct limit_slide limit_slide_at(const struct limit *l, struct limit_
         w.offset_us = now_us - w.start_us;
     }
     if (w.offset_us >= l->per_us) {
-        bool next = w.offset_us - l->per_us < l->per_us;
-        w.previous = next ? w.count : 0;
-        w.count = 0;
+        counts = w.offset_us - l->per_us < l->per_us ? counts << 32 : 0;
         w.start_us += l->per_us;
         w.offset_us -= l->per_us;
     }
-    if (w.previous == 0 && w.count == 0)
+    if (counts == 0)
         return (struct limit_slide){ .start_us = now_us, .rebased = w.rebased };
+    w.previous = (uint32_t)(counts >> 32);
+    w.count = (uint32_t)counts;
     return w;
 }
 
