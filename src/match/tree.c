@@ -20,7 +20,7 @@ void tree_done(struct tree *tree)
 
 static uint32_t add_node(struct tree *tree)
 {
-    if (tree->count == tree->cap) {
+    if (!tree->nodes || tree->count == tree->cap) {
         size_t cap = tree->cap ? tree->cap * 2 : 16;
         struct tree_node *nodes = aligned_alloc(sizeof *nodes, cap * sizeof *nodes);
         if (!nodes)
@@ -74,7 +74,7 @@ static uint32_t add_child(struct tree *tree, struct table *table, uint32_t node,
 
 uint32_t *tree_add(struct tree *tree, struct table *table, sv canonical)
 {
-    if (tree->count == 0 && add_node(tree) == TABLE_NONE)
+    if (!tree->nodes && add_node(tree) == TABLE_NONE)
         return NULL;
     uint32_t node = 0;
     while (canonical.len > 0) {
