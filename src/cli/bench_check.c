@@ -96,7 +96,7 @@ struct turn {
 static void turn_init(struct turn *turn, const struct subjects *s)
 {
     for (unsigned i = 0; i < BENCH_TURN; i++) {
-        memcpy(turn->users[i], "user-", 5);
+        snprintf(turn->users[i], sizeof turn->users[i], "user-");
         turn->requests[i] = (struct weir_request){
             .method = WEIR_STR("GET"),
             .path = weir_str(s->paths[0]),

@@ -49,7 +49,8 @@ struct turn {
 static void turn_init(struct turn *turn, const struct several *s)
 {
     for (unsigned i = 0; i < BENCH_TURN; i++) {
-        memcpy(turn->entries[i], s->entries, sizeof s->entries);
+        for (unsigned k = 0; k < BENCH_LIMITS; k++)
+            turn->entries[i][k] = s->entries[k];
         turn->plans[i] = s->plan;
         turn->plans[i].entries = turn->entries[i];
         turn->plans[i].order = turn->order;

@@ -191,23 +191,22 @@ void bench_run(struct bench *bench, struct bench_case *cases, size_t count, cons
 
 void bench_say(const struct bench *bench, const char *format, ...)
 {
-    if (!bench->progress)
-        return;
     va_list args;
     va_start(args, format);
-    fputs("\r\033[K", stderr);
-    vfprintf(stderr, format, args);
-    fflush(stderr);
+    if (bench->progress) {
+        fputs("\r\033[K", stderr);
+        vfprintf(stderr, format, args);
+        fflush(stderr);
+    }
     va_end(args);
 }
 
 void bench_note(struct bench *bench, const char *format, ...)
 {
-    if (bench->note_count == BENCH_NOTES_MAX)
-        return;
     va_list args;
     va_start(args, format);
-    vsnprintf(bench->notes[bench->note_count++], sizeof bench->notes[0], format, args);
+    if (bench->note_count < BENCH_NOTES_MAX)
+        vsnprintf(bench->notes[bench->note_count++], sizeof bench->notes[0], format, args);
     va_end(args);
 }
 
