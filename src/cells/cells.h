@@ -41,8 +41,10 @@ struct cells_ask {
 /* What a charge would meet. */
 struct cells_look {
     struct limit_state state; /* unused if there is no cell */
-    struct limit_take take;
-    struct cell *cell; /* the rest is for cells_take_looked */
+    bool fits;
+    struct cell *cell; /* or NULL; the rest is for cells_take_looked */
+    bool quick;
+    struct limit_quick charge;
     word16 seen;
 };
 
@@ -68,6 +70,13 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */
 void cells_prefetch(const struct cells *cells, uint64_t key);
+
+enum { CELLS_BATCH = 16 };
+/* cells_take for each, up to CELLS_BATCH of them; ret[i] is its answer. Those that have to be loaded from memory are loaded
+ * at the same time, and those that are there are taken before those that are not; of equal keys the first is taken first.
+ */
+void cells_take_batch(struct cells *cells, const struct cells_ask *asks, unsigned count, struct cells_taken *ret_taken,
+                      bool *ret);
 
 struct cells_stats {
     uint64_t cells, bytes;          /* of the table; bytes without its header */

@@ -6,19 +6,23 @@
 #include "cells/cells.h"
 
 enum {
-    CELLS_VERSION = 1,
+    CELLS_VERSION = 2,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
     BUCKET_FILL = 12,  /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
     GEN_BITS = 10,
     TAG_BITS = 2,
+    MARK_BITS = GEN_BITS + TAG_BITS,
+    BOOK_LOW_BITS = GEN_BITS + 8,
 };
 
 #define GEN_MASK ((UINT64_C(1) << GEN_BITS) - 1)
-#define FINGERPRINT_MASK (UINT64_MAX >> GEN_BITS)
+#define MARK_MASK ((UINT64_C(1) << MARK_BITS) - 1)
+#define BOOK_LOW_MASK ((UINT64_C(1) << BOOK_LOW_BITS) - 1)
 
-/* head:  fingerprint 54 · generation 10
- * book:  milliseconds at which the cell has decayed 46 · generation 10 · share used 8
+/* head:  fingerprint 52 · generation 10 · CELL_LIVE + 1: the low bits of the live state that it belongs to, and 1 more, so
+ *        that a cell which was never written is nobody's
+ * book:  when the cell has decayed, in units of 1024 microseconds 46 · generation 10 · share used 8
  * state: data 64, and above it time 52 · generation 10 · tag 2 */
 struct cell {
     uint64_t head;
@@ -57,7 +61,23 @@ struct cells {
 
 static inline uint64_t head_of(uint64_t key, uint64_t gen)
 {
-    return (key & FINGERPRINT_MASK) << GEN_BITS | gen;
+    return key << MARK_BITS | gen << TAG_BITS | (CELL_LIVE + 1);
+}
+
+/* The head of a key's cell with this state, if that is live; else one that no cell has. */
+static inline uint64_t head_with(uint64_t key, uint64_t state_high)
+{
+    return (key << MARK_BITS) + (state_high & MARK_MASK) + 1;
+}
+
+static inline uint64_t head_gen(uint64_t head)
+{
+    return head >> TAG_BITS & GEN_MASK;
+}
+
+static inline bool head_is_of(uint64_t head, uint64_t key)
+{
+    return (head ^ key << MARK_BITS) <= MARK_MASK;
 }
 
 static inline enum cell_tag state_tag(word16 s)
@@ -72,22 +92,23 @@ static inline uint64_t state_gen(word16 s)
 
 static inline struct limit_state state_payload(word16 s)
 {
-    return (struct limit_state){ s.high >> (GEN_BITS + TAG_BITS), s.low };
+    return (struct limit_state){ s.high >> MARK_BITS, s.low };
 }
 
 static inline word16 state_make(struct limit_state payload, uint64_t gen, enum cell_tag tag)
 {
-    return (word16){ payload.data, payload.time << (GEN_BITS + TAG_BITS) | gen << TAG_BITS | tag };
+    return (word16){ payload.data, payload.time << MARK_BITS | gen << TAG_BITS | tag };
 }
 
-static inline uint64_t book_make(int64_t decays_ms, uint64_t gen, uint8_t share)
+/* The time is rounded up. */
+static inline uint64_t book_make(int64_t decays_us, uint64_t gen, uint8_t share)
 {
-    return (uint64_t)decays_ms << (GEN_BITS + 8) | gen << 8 | share;
+    return ((uint64_t)decays_us << 8 | BOOK_LOW_MASK) + 1 + (gen << 8 | share);
 }
 
-static inline int64_t book_decays_ms(uint64_t book)
+static inline int64_t book_decays_us(uint64_t book)
 {
-    return (int64_t)(book >> (GEN_BITS + 8));
+    return (int64_t)(book >> BOOK_LOW_BITS << GEN_BITS);
 }
 
 static inline uint64_t book_gen(uint64_t book)

@@ -166,15 +166,18 @@ void bench_run_single(struct bench_worker *w, const uint64_t *keys)
 void bench_run_batch(struct bench_worker *w, const uint64_t *keys)
 {
     struct bench_table *t = w->subject;
-    struct cells_ask ask = { .limit = &t->limit, .cost = 1 };
-    struct cells_taken taken;
-    for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN) {
-        ask.now_us = w->now_us++;
-        for (unsigned i = 0; i < BENCH_TURN; i++)
-            cells_prefetch(t->cells, keys[i]);
+    struct cells_ask asks[BENCH_TURN];
+    struct cells_taken taken[BENCH_TURN];
+    bool passed[BENCH_TURN];
+    for (unsigned i = 0; i < BENCH_TURN; i++)
+        asks[i] = (struct cells_ask){ .limit = &t->limit, .cost = 1 };
+    for (const uint64_t *end = keys + BENCH_SLICE; keys < end; keys += BENCH_TURN, w->now_us++) {
         for (unsigned i = 0; i < BENCH_TURN; i++) {
-            ask.key = keys[i];
-            w->taken += cells_take(t->cells, &ask, &taken);
+            asks[i].key = keys[i];
+            asks[i].now_us = w->now_us;
         }
+        cells_take_batch(t->cells, asks, BENCH_TURN, taken, passed);
+        for (unsigned i = 0; i < BENCH_TURN; i++)
+            w->taken += passed[i];
     }
 }

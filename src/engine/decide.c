@@ -115,7 +115,7 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
         struct plan_entry *e = &g->entries[i];
         cells_look(cells, &e->ask, &e->look);
         e->state = &e->look.state;
-        e->fits = e->look.take.fits;
+        e->fits = e->look.fits;
         all = all && e->fits;
         if (write && !e->fits && e->look.cell)
             tell_refusal(cells, e);

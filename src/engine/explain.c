@@ -17,7 +17,7 @@ static void explain_limit(const struct bound *bound, const struct bound_limit *l
         .state = look.state,
         .window = window,
         .report = limit_report(&limit->limit, &window, look.state, now_us, cost),
-        .fits = look.take.fits,
+        .fits = look.fits,
     };
 }
 

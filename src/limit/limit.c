@@ -38,7 +38,7 @@ static void init_bucket(struct limit *l)
     l->step = (struct limit_divisor){ step, UINT64_MAX / step };
     l->step_units = l->max ? units / common : 0;
     l->capacity_units = l->capacity * LIMIT_TOKEN;
-    l->step_fine = step <= per / STEP_FINE_PART;
+    l->step_fine = l->max && step <= per / STEP_FINE_PART;
     /* Where less than one unit comes back in a microsecond, the factor would not fit: no time is enough. */
     bool fits = l->step_units > step;
     l->drain_factor = fits ? (uint64_t)(((limit_wide)step << 64) / l->step_units) + 1 : 0;
@@ -48,6 +48,13 @@ static void init_bucket(struct limit *l)
     l->share_factor = l->capacity_units ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;
     if (l->max)
         l->window_us = clamp_time(divide_up((limit_wide)l->capacity * per, l->max));
+}
+
+static void init_slide(struct limit *l)
+{
+    while (l->per_us >> l->slide_shift > UINT32_MAX)
+        l->slide_shift++;
+    l->slide_factor = (UINT64_C(1) << 63) / ((uint64_t)l->per_us >> l->slide_shift) + 1;
 }
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
@@ -66,6 +73,8 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
     limit->reach_us = 2 * limit_length_unpack(limit->length);
     if (bucket)
         init_bucket(limit);
+    if (algorithm == LIMIT_SLIDING_WINDOW)
+        init_slide(limit);
 }
 
 /* ---- reports ---- */

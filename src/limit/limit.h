@@ -48,6 +48,9 @@ struct limit {
      */
     uint32_t length;
     int64_t reach_us;
+    /* sliding_window: a time >> slide_shift, times slide_factor, is its part of the period in 1/2^63 */
+    unsigned slide_shift;
+    uint64_t slide_factor;
     /* token_bucket: every `step` microseconds exactly `step_units` come back */
     struct limit_divisor step;
     uint64_t step_units;
@@ -75,6 +78,14 @@ struct limit_outlook {
     int64_t decays_us;
     int64_t spare_us; /* a note of decays_us may well be set this much later: a bucket's moves with each charge */
     uint8_t share;
+};
+
+/* Most charges go to a state that is in its window, by a clock that did not step back, and leave room for another one. For
+ * these there is a quick way: limit_take and limit_outlook at once, with a part of the arithmetic. */
+struct limit_quick {
+    struct limit_state next;
+    int64_t decays_us;
+    uint64_t share; /* below 255 */
 };
 
 struct limit_report {

@@ -25,7 +25,13 @@ struct limit_level {
     bool rebased;
 };
 
-LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_state s, int64_t now_us)
+/* By now all has come back: so says an estimate that is a microsecond or two late. */
+LIMIT_HOT bool limit_drained(const struct limit *l, uint64_t used, uint64_t elapsed_us)
+{
+    return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + l->drain_extra_us;
+}
+
+static inline struct limit_level limit_level(const struct limit *l, struct limit_state s, int64_t now_us)
 {
     struct limit_level level = { .at_us = now_us, .base = s };
     uint64_t elapsed = 0;
@@ -38,7 +44,7 @@ LIMIT_HOT struct limit_level limit_level(const struct limit *l, struct limit_sta
         level.rebased = s.data != 0;
     }
     /* Most of those that come seldom end here. Below, less than 2^64 can have come back. */
-    if (elapsed > (uint64_t)((limit_wide)s.data * l->drain_factor >> 64) + l->drain_extra_us) {
+    if (limit_drained(l, s.data, elapsed)) {
         level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
         return level;
     }
@@ -63,7 +69,8 @@ LIMIT_HOT uint32_t limit_remaining_bucket(const struct limit *l, uint64_t used)
     return used < l->capacity_units ? (uint32_t)((l->capacity_units - used) / LIMIT_TOKEN) : 0;
 }
 
-LIMIT_HOT struct limit_take limit_take_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+static inline struct limit_take limit_take_bucket(const struct limit *l, struct limit_state s, int64_t now_us,
+                                                  uint32_t cost)
 {
     struct limit_level level = limit_level(l, s, now_us);
     struct limit_take take = { .rebased = level.rebased, .next = level.base };
@@ -240,11 +247,10 @@ LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit
 
 /* ---- any ---- */
 
-/* `algorithm` is l->algorithm, said once more so that a caller who knows it gets just that code. */
-LIMIT_HOT struct limit_take limit_take_by(enum limit_algorithm algorithm, const struct limit *l, const struct window *w,
-                                          struct limit_state s, int64_t now_us, uint32_t cost)
+LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
+                                       uint32_t cost)
 {
-    switch (algorithm) {
+    switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
         return limit_take_bucket(l, s, now_us, cost);
     case LIMIT_SLIDING_WINDOW:
@@ -252,12 +258,6 @@ LIMIT_HOT struct limit_take limit_take_by(enum limit_algorithm algorithm, const 
     default:
         return limit_take_count(l, w, s, now_us, cost);
     }
-}
-
-LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
-                                       uint32_t cost)
-{
-    return limit_take_by(l->algorithm, l, w, s, now_us, cost);
 }
 
 LIMIT_HOT uint32_t limit_remaining(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us)
@@ -306,10 +306,9 @@ LIMIT_HOT struct limit_outlook limit_outlook_slide(const struct limit *l, struct
 }
 
 /* Of a state that limit_take made at now_us. */
-LIMIT_HOT struct limit_outlook limit_outlook_by(enum limit_algorithm algorithm, const struct limit *l, struct limit_state s,
-                                                int64_t now_us)
+LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
 {
-    switch (algorithm) {
+    switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
         return limit_outlook_bucket(l, s, now_us);
     case LIMIT_SLIDING_WINDOW:
@@ -319,9 +318,73 @@ LIMIT_HOT struct limit_outlook limit_outlook_by(enum limit_algorithm algorithm, 
     }
 }
 
-LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
+/* ---- the quick way ---- */
+
+/* What has come back in the step that has begun matters only to those who are nearly empty, or nearly full. */
+LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost,
+                                  struct limit_quick *ret)
 {
-    return limit_outlook_by(l->algorithm, l, s, now_us);
+    uint64_t elapsed = (uint64_t)now_us - s.time, units = cost * LIMIT_TOKEN;
+    if (__builtin_expect(s.time > (uint64_t)now_us || !l->step_fine, 0))
+        return false;
+    ret->next = (struct limit_state){ (uint64_t)now_us, units };
+    if (!limit_drained(l, s.data, elapsed)) {
+        uint64_t steps = limit_divide(elapsed, &l->step);
+        uint64_t used = s.data - steps * l->step_units;
+        if (__builtin_expect(used > s.data || used <= l->step_units, 0))
+            return false;
+        ret->next.time = s.time + steps * l->step.by;
+        ret->next.data += used;
+    }
+    uint64_t part = (uint64_t)((limit_wide)ret->next.data * l->share_factor >> 64);
+    ret->share = part > 254 ? 254 : part;
+    int64_t decays = now_us + (int64_t)(ret->share + 1) * l->share_us;
+    ret->decays_us = decays < CLOCK_END_US ? decays : CLOCK_END_US;
+    return __builtin_expect(ret->next.data >= units && ret->next.data <= l->capacity_units - LIMIT_TOKEN, 1);
+}
+
+LIMIT_HOT bool limit_quick_count(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost,
+                                 struct limit_quick *ret)
+{
+    uint64_t used = (uint32_t)s.data + (uint64_t)cost;
+    ret->next = (struct limit_state){ s.time, s.data + cost };
+    ret->decays_us = limit_state_end(s);
+    ret->share = used * l->share_factor >> 32;
+    ret->share = ret->share > 254 ? 254 : ret->share;
+    return __builtin_expect(limit_count_goes_on(l, s, now_us) && used < l->max, 1);
+}
+
+/* What is still in view of the previous window is rounded up. */
+LIMIT_HOT bool limit_quick_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost,
+                                 struct limit_quick *ret)
+{
+    uint64_t offset = (uint64_t)now_us - s.time; /* huge if the clock stepped back */
+    if (__builtin_expect(offset >= (uint64_t)l->per_us || s.data == 0, 0))
+        return false;
+    uint64_t left = ((uint64_t)l->per_us - offset) >> l->slide_shift;
+    uint64_t part = ((left + 1) * l->slide_factor >> 32) + 1; /* of the period, in 1/2^31 */
+    uint64_t in_view = ((s.data >> 32) * part >> 31) + 1;
+    uint64_t used = in_view + (uint32_t)s.data + cost;
+    ret->next = (struct limit_state){ s.time, s.data + cost };
+    ret->decays_us = (int64_t)s.time + 2 * l->per_us;
+    ret->share = used * l->share_factor >> 32;
+    ret->share = ret->share > 254 ? 254 : ret->share;
+    return __builtin_expect(used < l->max, 1);
+}
+
+/* False: ask limit_take. cost > 0. `algorithm` is l->algorithm, said once more so that a caller who knows it gets just that
+ * code. */
+LIMIT_HOT bool limit_quick_by(enum limit_algorithm algorithm, const struct limit *l, struct limit_state s, int64_t now_us,
+                              uint32_t cost, struct limit_quick *ret)
+{
+    switch (algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return limit_quick_bucket(l, s, now_us, cost, ret);
+    case LIMIT_SLIDING_WINDOW:
+        return limit_quick_slide(l, s, now_us, cost, ret);
+    default:
+        return limit_quick_count(l, s, now_us, cost, ret);
+    }
 }
 
 #endif

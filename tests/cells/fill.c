@@ -37,7 +37,7 @@ static void test_fresh(void **unused)
 }
 
 /* Lifetimes from 1/4 to 7/4 of the mean, so that cells come free all over the table. A cell is free again some 100 ms after
- * its window has ended (CLOCK_SKEW_MS): that is part of its life here. */
+ * its window has ended (CLOCK_SKEW_US): that is part of its life here. */
 static void make_limits(struct limit *limits, int64_t mean_us)
 {
     for (int64_t i = 0; i < LIVES; i++) {

@@ -144,7 +144,7 @@ static struct life *life_of(const struct cells_taken *taken)
     unsigned *count = &play.life_count[index];
     for (unsigned i = 0; i < *count; i++) {
         struct life *life = &play.lives[index][i];
-        if ((life->head & GEN_MASK) == (taken->head & GEN_MASK)) {
+        if (head_gen(life->head) == head_gen(taken->head)) {
             CHECK(life->head == taken->head, "one life of a cell was charged for two keys");
             return life;
         }
@@ -196,7 +196,7 @@ static void work(void)
 
 static bool is_live(const struct cell *c)
 {
-    return state_tag(c->state) == CELL_LIVE && (c->head & GEN_MASK) == state_gen(c->state);
+    return state_tag(c->state) == CELL_LIVE && head_gen(c->head) == state_gen(c->state);
 }
 
 static void check_instant(void)
@@ -205,10 +205,10 @@ static void check_instant(void)
         const struct cell *c = &play.table->cell[i];
         if (state_tag(c->state) != CELL_LIVE)
             continue;
-        CHECK((c->head & GEN_MASK) == state_gen(c->state), "cell %u is live with a head of another generation", i);
+        CHECK(head_gen(c->head) == state_gen(c->state), "cell %u is live with a head of another generation", i);
         CHECK(book_gen(c->book) == state_gen(c->state), "cell %u is live with a book of another generation", i);
         for (unsigned j = 0; j < i; j++) {
-            CHECK(!is_live(&play.table->cell[j]) || play.table->cell[j].head >> GEN_BITS != c->head >> GEN_BITS,
+            CHECK(!is_live(&play.table->cell[j]) || play.table->cell[j].head >> MARK_BITS != c->head >> MARK_BITS,
                   "cells %u and %u are live for one key", j, i);
         }
     }
@@ -297,7 +297,7 @@ static void furnish(void)
             struct limit_count full = { T0_US + 1000 * US_PER_S, 1, UINT32_MAX, false };
             c->head = head_of(key_of(2000 + i), gen);
             c->state = state_make(limit_count_state(&full), gen, CELL_LIVE);
-            c->book = book_make(INT64_MAX >> 20, gen, 255);
+            c->book = book_make(INT64_MAX >> 10, gen, 255);
             continue;
         }
         usable--;
@@ -305,7 +305,7 @@ static void furnish(void)
             struct limit_count old = { T0_US - US_PER_S, 1, 1, false };
             c->head = head_of(key_of(1000 + i), gen);
             c->state = state_make(limit_count_state(&old), gen, CELL_LIVE);
-            c->book = book_make((T0_US - US_PER_S) / US_PER_MS + 101, gen, 9);
+            c->book = book_make(T0_US - US_PER_S + CLOCK_SKEW_US, gen, 9);
         } else if (random_one_in(&play.random, 3)) {
             c->state = state_make((struct limit_state){ T0_US - 2 * RESERVED_OLD_US, 7 }, gen, CELL_RESERVED);
         }

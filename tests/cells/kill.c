@@ -155,8 +155,8 @@ static uint64_t check_cells(const struct cells *table)
     for (uint64_t i = 0; i < count; i++) {
         const struct cell *c = &table->cell[i];
         reserved += state_tag(c->state) == CELL_RESERVED;
-        if (state_tag(c->state) == CELL_LIVE && (c->head & GEN_MASK) == state_gen(c->state))
-            fingerprints[n++] = c->head >> GEN_BITS;
+        if (state_tag(c->state) == CELL_LIVE && head_gen(c->head) == state_gen(c->state))
+            fingerprints[n++] = c->head >> MARK_BITS;
     }
     qsort(fingerprints, n, sizeof *fingerprints, compare_u64);
     for (uint64_t i = 1; i < n; i++)

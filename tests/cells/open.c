@@ -303,7 +303,7 @@ static void test_damaged_headers(void **unused)
             bad[i] ^= (char)(1 << bit);
             check_refused(bad, sizeof bad,
                           i < 8    ? "not a cells file"
-                          : i < 16 ? "but this weir knows layout 1"
+                          : i < 16 ? "but this weir knows layout 2"
                                    : "its header is damaged");
         }
     }
@@ -322,7 +322,7 @@ static void test_other_layout(void **unused)
     static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     make_good(bytes);
     ((struct cells_header *)(void *)bytes)->version = 77;
-    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir knows layout 1");
+    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir knows layout 2");
 }
 
 /* The checksum is right, but no table is like this. */

@@ -67,15 +67,15 @@ static void test_take_up_to_max(void **unused)
         struct subject s = { table_of_cells(64), limit_of(a, 3, 60 * US_PER_S), key_of(1) };
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(used(&s), i);
-            assert_true(look_at(&s, 3 - i).take.fits);
-            assert_false(look_at(&s, 4 - i).take.fits);
+            assert_true(look_at(&s, 3 - i).fits);
+            assert_false(look_at(&s, 4 - i).fits);
             assert_true(charge(&s, 1));
         }
         struct cell *copy = copy_cells(s.table);
         assert_false(charge(&s, 1));
         assert_false(charge(&s, 2));
         assert_false(charge(&s, UINT32_MAX));
-        assert_false(look_at(&s, 1).take.fits);
+        assert_false(look_at(&s, 1).fits);
         assert_untouched(s.table, copy);
         assert_int_equal(used(&s), 3);
         assert_int_equal(cells_count_live(s.table, T0_US), 1);
@@ -154,6 +154,38 @@ static void test_many_keys(void **unused)
         live += counts[k] > 0;
     }
     assert_int_equal(cells_count_live(table, T0_US), live);
+    assert_int_equal(cells_stats(table).drops, 0);
+    cells_close(table);
+}
+
+/* The same in batches, in which keys may come more than once. */
+static void test_batches(void **unused)
+{
+    (void)unused;
+    enum { KEYS = 3000, BATCHES = 20000 };
+    static uint32_t counts[KEYS];
+    struct cells *table = table_of_cells(KEYS / 3 * 4);
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 50, 60 * US_PER_S);
+    struct random random = { random_seed() };
+    for (int i = 0; i < BATCHES; i++) {
+        struct cells_ask asks[CELLS_BATCH];
+        struct cells_taken taken[CELLS_BATCH];
+        bool passed[CELLS_BATCH];
+        uint32_t number[CELLS_BATCH];
+        unsigned n = (unsigned)random_in(&random, 0, CELLS_BATCH);
+        for (unsigned k = 0; k < n; k++) {
+            number[k] = (uint32_t)random_in(&random, 0, i % 4 ? KEYS - 1 : 9);
+            uint64_t key = number[k] == 0 ? 0 : key_of(number[k]);
+            asks[k] = (struct cells_ask){ key, &limit, NULL, T0_US, (uint32_t)random_in(&random, 1, 5) };
+        }
+        cells_take_batch(table, asks, n, taken, passed);
+        for (unsigned k = 0; k < n; k++) {
+            uint32_t *count = &counts[number[k]];
+            assert_int_equal(passed[k], *count + asks[k].cost <= 50);
+            *count += passed[k] ? asks[k].cost : 0;
+            assert_int_equal(count_of(taken[k].state), *count);
+        }
+    }
     assert_int_equal(cells_stats(table).drops, 0);
     cells_close(table);
 }
@@ -414,8 +446,8 @@ static void test_free_before_live(void **unused)
     assert_true(cells_forget(table, key_of(31)));
     assert_true(take(table, key_of(100), &limits[0], T0_US, 1));
     assert_int_equal(cells_stats(table).drops, 0);
-    /* The windows of the first four end; they linger for another 100 ms. */
-    int64_t now = T0_US + 60 * US_PER_S + 102 * US_PER_MS;
+    /* The windows of the first four end; they linger for another 100 ms, and up to two units of the book. */
+    int64_t now = T0_US + 60 * US_PER_S + 100 * US_PER_MS + 2 * 1024;
     for (uint64_t k = 200; k < 205; k++)
         assert_true(take(table, key_of(k), &limits[7], now, 7));
     assert_int_equal(cells_stats(table).drops, 0);
@@ -454,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_no_cell_for_what_never_fits),
         cmocka_unit_test(test_take_looked),
         cmocka_unit_test(test_many_keys),
+        cmocka_unit_test(test_batches),
         cmocka_unit_test(test_smallest_table),
         cmocka_unit_test(test_max_changes),
         cmocka_unit_test(test_smaller_max_is_not_flooded_away),

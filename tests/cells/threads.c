@@ -48,7 +48,7 @@ static void run_crew(void (*work)(unsigned, void *), void *context)
 
 /* ---- a clock that all share ---- */
 
-/* It goes on only while nobody is further behind than this: what lies beyond CLOCK_SKEW_MS is not promised. */
+/* It goes on only while nobody is further behind than this: what lies beyond CLOCK_SKEW_US is not promised. */
 enum { LAG_MAX_MS = 90 };
 
 struct shared_clock {
@@ -394,10 +394,10 @@ static void check_table(const struct cells *table)
     for (c = table->cell; c < end; c++) {
         if (state_tag(c->state) != CELL_LIVE)
             continue;
-        assert_int_equal(c->head & GEN_MASK, state_gen(c->state));
+        assert_int_equal(head_gen(c->head), state_gen(c->state));
         assert_int_equal(book_gen(c->book), state_gen(c->state));
         for (d = table->cell; d < c; d++)
-            assert_false(state_tag(d->state) == CELL_LIVE && d->head >> GEN_BITS == c->head >> GEN_BITS);
+            assert_false(state_tag(d->state) == CELL_LIVE && d->head >> MARK_BITS == c->head >> MARK_BITS);
     }
 }
 

@@ -87,7 +87,7 @@ static uint64_t key_from(struct input *in, const struct cells *table)
     uint64_t choice = number(in, 1);
     if (choice >= CELLS)
         return number(in, 8);
-    return (table->cell[choice].head >> GEN_BITS) | number(in, 1) << (64 - GEN_BITS);
+    return (table->cell[choice].head >> MARK_BITS) | number(in, 1) << (64 - MARK_BITS);
 }
 
 static int64_t time_from(struct input *in, int64_t now_us)
