@@ -1,0 +1,104 @@
+/* Where rules live, and how they are changed there: a file, or tables of a database.
+ *
+ *   THROTTLED_CALLS  rows as they always were: by user, fixed window; the id of the rule is throttled-call-<THROTTLE_ID>
+ *   WEIR_RULES       whole rules as JSON documents
+ *   WEIR_SETTINGS    the settings, one row for each (NAME, VALUE as JSON)
+ *   WEIR_HISTORY     every change that was made through here: who, when, before, after
+ *
+ * A source is used by one thread at a time. */
+#ifndef SOURCE_SOURCE_H
+#define SOURCE_SOURCE_H
+
+#include "rules/rules.h"
+
+struct weir_error;
+struct source;
+
+/* Checks the address; connects when it first has to, and again after the connection was lost. */
+int source_open(struct source **ret, const char *address, struct weir_error *error);
+void source_close(struct source *source);
+/* The address without its password. */
+const char *source_name(const struct source *source);
+
+/* ---- reading ---- */
+
+struct source_problem {
+    sv table; /* "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS"; of a file: its name */
+    sv row;   /* its key, or "line 7" */
+    sv rule;  /* id of the rule, as far as it is known */
+    sv text;  /* what is wrong, and what is allowed */
+};
+
+/* One row as it stands, for lists. */
+struct source_row {
+    sv table;
+    sv key;                          /* ID, THROTTLE_ID or NAME */
+    sv rule;                         /* id of the rule; empty for a setting */
+    sv text;                         /* the rule or setting as JSON */
+    bool enabled;                    /* of WEIR_RULES; true for others */
+    sv updated_at, updated_by, note; /* may be empty */
+    const struct rule *parsed;       /* in `rules`; NULL: bad, or not enabled */
+};
+
+/* All of it at one instant. */
+struct source_reading {
+    struct arena arena;
+    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there */
+    struct source_row *rows;
+    size_t row_count;
+    struct source_problem *problems;
+    size_t problem_count;
+};
+int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
+void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
+/* "TABLE: row KEY: rule ID: TEXT" and a line end. */
+void source_problem_print(const struct source_problem *problem, struct buf *out);
+
+/* Has anything changed since the last source_read? Cheap. */
+int source_changed(struct source *source, bool *ret, struct weir_error *error);
+/* Sleeps for as long, or until the source says that something changed (1), or wake_fd is readable. Negative: the source is
+ * out of reach. */
+int source_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
+
+/* ---- changing ---- */
+
+/* Who changes, and why: kept in the history. */
+struct source_author {
+    sv who, note;
+};
+
+/* Makes the tables that are missing (WEIR_*, and THROTTLED_CALLS), and what tells of changes. Says on *out what it made. */
+int source_init(struct source *source, struct buf *out, struct weir_error *error);
+/* A rule as JSON or YAML. `replace` false: an error if the id is there. Nothing is written unless the rule is good. */
+int source_put(struct source *source, sv rule, bool replace, struct source_author author, struct weir_error *error);
+/* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
+ * THROTTLED_CALLS (max, per, expires, path). */
+int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
+int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
+int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
+/* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
+int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,
+                    struct source_author author, char ret_id[64], struct weir_error *error);
+/* Settings as JSON: {"ids": […]}. */
+int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error);
+/* All rules and settings of a text (YAML or JSON), in one transaction. `replace`: what is not in it goes away. */
+int source_import(struct source *source, sv text, bool replace, struct source_author author, struct buf *out,
+                  struct weir_error *error);
+
+struct source_event {
+    int64_t number; /* rises */
+    sv at, who, note;
+    sv what; /* "add", "change", "remove", "enable", "disable", "undo 17" */
+    sv table, key, rule;
+    sv before, after; /* as JSON; empty: was not there */
+};
+typedef int source_event_row(const struct source_event *event, void *data, struct weir_error *error);
+/* The newest first; id empty: of all rules. */
+int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data,
+                   struct weir_error *error);
+/* Makes a change undone: number 0 is the newest of `id` (of all rules if it is empty) that is not undone yet. Refuses where
+ * the row was changed since. *ret_number: which one it was. */
+int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,
+                struct weir_error *error);
+
+#endif

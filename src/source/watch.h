@@ -1,0 +1,32 @@
+/* A thread that follows a source: reads it when it has changed, and says what came of it. Decisions never wait for it. */
+#ifndef SOURCE_WATCH_H
+#define SOURCE_WATCH_H
+
+#include "source/source.h"
+
+struct source_watch;
+
+struct source_watch_state {
+    int64_t good_us; /* when the rules that are in force were last known to be those of the source */
+    bool reachable;
+    char problem[512]; /* "rules are 312 s old: connection refused", or the first bad row, or "" */
+    size_t problem_count;
+    uint64_t reads, checks;
+};
+
+struct source_watch_options {
+    unsigned poll_ms; /* 100 to 3,600,000; default 1000 */
+    /* New rules, to be put in force; takes them over. Problems are those of single rows. Called from the thread. */
+    void (*on_rules)(struct rules *rules, const struct source_problem *problems, size_t count, void *data);
+    /* Reachable or not any more, and why; once for each change. */
+    void (*on_state)(const struct source_watch_state *state, void *data);
+    void *data;
+};
+
+/* Takes over `source`. `last` (may be NULL, copied): last good versions for rows that are bad now. */
+int source_watch_start(struct source_watch **ret, struct source *source, const struct rules *last,
+                       const struct source_watch_options *options, struct weir_error *error);
+void source_watch_state(struct source_watch *watch, struct source_watch_state *ret);
+void source_watch_stop(struct source_watch *watch);
+
+#endif
