@@ -206,6 +206,17 @@ static void keep_settings(struct settings *s, const struct settings *last, unsig
         s->reject = last->reject;
 }
 
+struct rules *rules_copy(const struct rules *rules)
+{
+    struct rules_report nothing = { .unreadable = true };
+    struct rules *copy = calloc(1, sizeof *copy);
+    if (copy && rules_keep_last_good(copy, &nothing, rules) < 0) {
+        rules_free(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last)
 {
     struct keeper k = { .fresh = fresh, .last = last, .fresh_ids = sorted_ids(fresh), .last_ids = sorted_ids(last) };

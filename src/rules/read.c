@@ -21,7 +21,7 @@ static const struct field rule_fields[] = {
     { NULL },
 };
 
-static bool id_valid(const struct node *node)
+bool id_valid(const struct node *node)
 {
     if (node->kind != NODE_SCALAR || node_is_null(node))
         return false;
@@ -88,8 +88,7 @@ static void read_rule_fields(struct reader *r, const struct node *node, struct r
         read_reject(r, n.reject, &rule->reject);
 }
 
-/* `twin`: the id of an earlier rule, the same as this one's. */
-static bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule)
+bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule)
 {
     const struct node *id = node_get(node, SV("id"));
     size_t errors = r->errors;

@@ -20,6 +20,7 @@ struct reader {
     sv rule_id;         /* of the rule at hand, as far as it is known */
     size_t rule_number; /* from 1; 0: not in a rule */
     bool in_settings;
+    int row;        /* > 0: stands for the line in reports */
     size_t errors;  /* so far */
     size_t regexes; /* so far */
 
@@ -95,6 +96,12 @@ sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
 
+/* ---- read.c ---- */
+
+bool id_valid(const struct node *node);
+/* `twin`: the id of an earlier rule, the same as this one's. */
+bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule);
+
 /* ---- the parts of a rule ---- */
 
 void read_match(struct reader *r, const struct node *node, struct rule_match *ret);
@@ -103,6 +110,7 @@ void read_limits(struct reader *r, const struct node *node, struct rule *rule);
 void read_except(struct reader *r, const struct node *node, struct rule_except *ret);
 void read_reject(struct reader *r, const struct node *node, struct rule_reject *ret);
 void read_settings(struct reader *r, const struct node *node, struct settings *ret);
+int setting_find(sv name); /* -1: there is none of this name */
 bool read_cidrs(struct reader *r, const struct node *node, size_t max, struct cidr **ret, size_t *ret_count);
 bool read_regex(struct reader *r, const struct node *node, sv *ret);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */

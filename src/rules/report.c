@@ -18,6 +18,7 @@ static void add_problem(struct reader *r, struct rule_problem **list, size_t *co
 {
     if ((*count)++ >= RULES_ERRORS_MAX)
         return;
+    line = r->row ? r->row : line;
     struct arena *arena = &r->report->arena;
     if (!*list)
         *list = ARENA_ARRAY(arena, struct rule_problem, RULES_ERRORS_MAX);

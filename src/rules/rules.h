@@ -198,6 +198,35 @@ struct rules *rules_read(sv text, struct rules_report *ret_report);
 /* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
+/* NULL: no memory. */
+struct rules *rules_copy(const struct rules *rules);
+
+/* ---- rows ---- */
+
+enum rule_row_kind {
+    ROW_RULE,
+    ROW_CALL, /* a rule of which there is but one for a method and path, once they are normalised */
+    ROW_SETTING,
+};
+
+/* One rule or setting that is a document of its own, as in a table. */
+struct rule_row {
+    enum rule_row_kind kind;
+    sv id;    /* of the rule, which its document may leave out but not change; or the setting's name */
+    sv text;  /* YAML or JSON */
+    sv fault; /* not empty: why the row is bad, whatever its text is */
+};
+
+/* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the row's number,
+ * from
+ * 1. A bad row is left out, the others stand; of two with one id (or one call) the later is bad. NULL: no memory. */
+struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report);
+
+/* Takes a text apart: a document with `settings` and `rules`, a list of rules, or one rule. Each becomes a row whose text
+ * is JSON that says the same. Only as far as that needs it is the text checked. Rows live in `arena`. */
+int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error);
+/* A value in YAML or JSON as JSON. */
+int rules_json(sv text, struct buf *out, struct weir_error *error);
 
 /* Promise 6: each rule or setting that `report` says is bad and `last` has stands again in `fresh`, as it was; all of them
  * where the report says that nothing could be read. A rule returns to the place where its bad version stands, or to the end

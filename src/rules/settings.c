@@ -88,6 +88,14 @@ static const struct field settings_fields[] = {
     { NULL },
 };
 
+int setting_find(sv name)
+{
+    for (int i = 0; i < SETTINGS; i++)
+        if (sv_eq(name, weir_str(settings_fields[i].name)))
+            return i;
+    return -1;
+}
+
 static void read_texts(struct reader *r, const struct node *node, bool regex, sv **ret, size_t *ret_count)
 {
     if (!check_count(r, node, regex, SETTINGS_LIST_MAX, "leave `ids` out for digits and UUIDs"))

@@ -1,0 +1,266 @@
+/* Rows of a table: each one a document of its own, so that a broken one hides no other. */
+#include <stdlib.h>
+
+#include "base/utf8.h"
+#include "rules/reader.h"
+
+struct row_reader {
+    struct reader r;
+    const struct rule_row *rows;
+    size_t count;
+    const struct rule_row **twins; /* for each row: an earlier one of the same id, or NULL */
+    struct rule *rules;            /* one for each row, as far as it is good */
+    bool *good;
+    uint64_t weight; /* values in all rows so far */
+};
+
+/* ---- one row ---- */
+
+static bool row_fault(struct row_reader *rr, const struct rule_row *row, const struct rule_row *twin)
+{
+    struct reader *r = &rr->r;
+    size_t errors = r->errors;
+    if (row->fault.len > 0)
+        report_error(r, 0, "%.*s", SV_FMT(row->fault));
+    else if (!utf8_valid(row->id))
+        report_error(r, 0, "the id is not UTF-8");
+    else if (twin)
+        report_error(r, 0, "another row has this %s already", row->kind == ROW_SETTING ? "name" : "id");
+    return r->errors > errors;
+}
+
+/* The row's tree, in `arena`; NULL after an error. */
+static const struct node *row_tree(struct row_reader *rr, const struct rule_row *row, struct arena *arena)
+{
+    struct reader *r = &rr->r;
+    const struct node *root = NULL;
+    struct node_error error;
+    if (node_read(row->text, arena, &root, &error) < 0) {
+        r->no_memory = r->no_memory || error.no_memory;
+        report_error(r, 0, "%s", error.text);
+        return NULL;
+    }
+    if (!root) {
+        report_error(r, 0, "is empty; it must be %s as JSON", row->kind == ROW_SETTING ? "a value" : "a rule");
+        return NULL;
+    }
+    rr->weight += root->weight;
+    if (rr->weight > RULES_VALUES_MAX) {
+        report_error(r, 0, "more than %d values in all rows together; use fewer", RULES_VALUES_MAX);
+        return NULL;
+    }
+    return root;
+}
+
+/* The mapping `root` with one field more before it. */
+static const struct node *with_field(struct row_reader *rr, struct arena *arena, sv name, const struct node *value,
+                                     const struct node *root)
+{
+    struct node *key = ARENA_NEW(arena, struct node), *map = ARENA_NEW(arena, struct node);
+    struct node_item *item = ARENA_NEW(arena, struct node_item);
+    if (!key || !map || !item) {
+        rr->r.no_memory = true;
+        return NULL;
+    }
+    *key = (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = name };
+    *item = (struct node_item){ .key = key, .value = value, .next = root ? root->first : NULL };
+    *map = (struct node){ .kind = NODE_MAP, .line = 1, .count = root ? root->count + 1 : 1, .first = item };
+    return map;
+}
+
+/* The rule with its row's id. */
+static const struct node *with_id(struct row_reader *rr, struct arena *arena, const struct rule_row *row,
+                                  const struct node *root)
+{
+    struct reader *r = &rr->r;
+    const struct node *own = node_get(root, SV("id"));
+    if (root->kind != NODE_MAP) {
+        report_error(r, 0, "must be a mapping (field: value), not %s", shown_node(r, root));
+        return NULL;
+    }
+    if (own && (own->kind != NODE_SCALAR || !sv_eq(own->text, row->id)))
+        report_error(r, 0, "id: must be that of the row or be left out, not %s", shown_node(r, own));
+    if (own)
+        return root;
+    struct node *id = ARENA_NEW(arena, struct node);
+    if (!id) {
+        r->no_memory = true;
+        return NULL;
+    }
+    *id = (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = row->id };
+    return with_field(rr, arena, SV("id"), id, root);
+}
+
+static void read_rule_row(struct row_reader *rr, size_t index)
+{
+    struct reader *r = &rr->r;
+    const struct rule_row *row = &rr->rows[index];
+    struct arena arena = { 0 };
+    size_t errors = r->errors;
+    struct node id = { .kind = NODE_SCALAR, .text = row->id };
+    r->row = (int)index + 1;
+    r->rule_number = index + 1;
+    r->rule_id = utf8_valid(row->id) && id_valid(&id) ? row->id : (sv){ 0 };
+    const struct node *root = row_fault(rr, row, rr->twins[index]) ? NULL : row_tree(rr, row, &arena);
+    root = root ? with_id(rr, &arena, row, root) : NULL;
+    r->rule_number = index; /* read_rule counts */
+    if (root && r->errors == errors && read_rule(r, root, NULL, &rr->rules[index])) {
+        rr->good[index] = true;
+        rr->rules[index].line = r->row;
+    }
+    arena_done(&arena);
+}
+
+static void read_setting_row(struct row_reader *rr, size_t index)
+{
+    struct reader *r = &rr->r;
+    const struct rule_row *row = &rr->rows[index];
+    struct arena arena = { 0 };
+    size_t errors = r->errors;
+    int setting = setting_find(row->id);
+    r->row = (int)index + 1;
+    r->in_settings = true;
+    size_t before = setting >= 0 ? path_field(r, row->id) : r->path_len;
+    const struct node *value = row_fault(rr, row, rr->twins[index]) ? NULL : row_tree(rr, row, &arena);
+    path_end(r, before);
+    const struct node *map = value ? with_field(rr, &arena, row->id, value, NULL) : NULL;
+    if (map)
+        read_settings(r, map, &r->rules->settings);
+    r->in_settings = false;
+    if (setting >= 0 && r->errors > errors)
+        r->report->bad_settings |= 1u << setting;
+    arena_done(&arena);
+}
+
+/* ---- all rows ---- */
+
+/* For each row whose id an earlier one of its sort has: that one. */
+static bool find_twins(struct row_reader *rr, bool settings)
+{
+    struct id_entry *ids = calloc(rr->count + 1, sizeof *ids);
+    size_t count = 0, first = 0;
+    for (size_t i = 0; ids && i < rr->count; i++)
+        if ((rr->rows[i].kind == ROW_SETTING) == settings)
+            ids[count++] = (struct id_entry){ rr->rows[i].id, i };
+    if (ids)
+        ids_sort(ids, count);
+    for (size_t i = 1; i < count; i++) {
+        if (sv_eq(ids[i].id, ids[first].id))
+            rr->twins[ids[i].index] = &rr->rows[ids[first].index];
+        else
+            first = i;
+    }
+    free(ids);
+    return ids != NULL;
+}
+
+/* "POST /entity/#", in lower case where case does not matter. */
+static sv call_of(struct row_reader *rr, const struct rule *rule)
+{
+    struct buf text;
+    buf_init(&text, 2 * (size_t)RULES_BYTES_MAX);
+    for (size_t i = 0; i < rule->match.method_count; i++)
+        buf_printf(&text, "%.*s ", SV_FMT(rule->match.methods[i]));
+    for (size_t i = 0; i < rule->match.path_count; i++) {
+        buf_add(&text, rule->match.paths[i].text);
+        buf_char(&text, '\n');
+    }
+    for (size_t i = 0; rr->r.rules->settings.ignore_case && i < text.len; i++)
+        text.ptr[i] = ascii_lower(text.ptr[i]);
+    sv kept = arena_copy(rr->r.scratch, buf_sv(&text));
+    rr->r.no_memory = rr->r.no_memory || text.failed || !kept.ptr;
+    buf_done(&text);
+    return kept;
+}
+
+/* Of calls that are the same once they are normalised, all but the first are bad. */
+static void find_same_calls(struct row_reader *rr)
+{
+    struct reader *r = &rr->r;
+    struct id_entry *calls = calloc(rr->count + 1, sizeof *calls);
+    size_t count = 0, first = 0;
+    r->no_memory = r->no_memory || !calls;
+    for (size_t i = 0; !r->no_memory && i < rr->count; i++)
+        if (rr->good[i] && rr->rows[i].kind == ROW_CALL)
+            calls[count++] = (struct id_entry){ call_of(rr, &rr->rules[i]), i };
+    if (!r->no_memory)
+        ids_sort(calls, count);
+    for (size_t i = 1; !r->no_memory && i < count; i++) {
+        size_t index = calls[i].index;
+        if (!sv_eq(calls[i].id, calls[first].id)) {
+            first = i;
+            continue;
+        }
+        rr->good[index] = false;
+        r->row = (int)index + 1;
+        r->rule_id = rr->rows[index].id;
+        report_error(r, 0, "match: is, once normalised, the same call as that of rule %.*s; keep one of them",
+                     SV_FMT(rr->rows[calls[first].index].id));
+    }
+    free(calls);
+}
+
+static void gather(struct row_reader *rr)
+{
+    struct reader *r = &rr->r;
+    struct rules *rules = r->rules;
+    rules->rules = reader_alloc(r, (rr->count + 1) * sizeof *rules->rules);
+    for (size_t i = 0; rules->rules && i < rr->count; i++) {
+        struct node id = { .kind = NODE_SCALAR, .text = rr->rows[i].id };
+        if (rr->rows[i].kind == ROW_SETTING)
+            continue;
+        r->rule_id = utf8_valid(id.text) && id_valid(&id) ? id.text : (sv){ 0 };
+        if (rr->good[i])
+            rules->rules[rules->rule_count++] = rr->rules[i];
+        else
+            report_bad_rule(r, rules->rule_count, rr->count);
+    }
+}
+
+static void read_rows(struct row_reader *rr)
+{
+    struct reader *r = &rr->r;
+    rr->twins = ARENA_ARRAY(r->scratch, const struct rule_row *, rr->count + 1);
+    rr->rules = ARENA_ARRAY(r->scratch, struct rule, rr->count + 1);
+    rr->good = ARENA_ARRAY(r->scratch, bool, rr->count + 1);
+    r->no_memory = !rr->twins || !rr->rules || !rr->good || !find_twins(rr, true) || !find_twins(rr, false);
+    /* ignore_case first: regexes follow it, those of other settings too. */
+    for (int others = 0; others < 2; others++)
+        for (size_t i = 0; !r->no_memory && i < rr->count; i++)
+            if (rr->rows[i].kind == ROW_SETTING && sv_eq(rr->rows[i].id, SV("ignore_case")) == !others)
+                read_setting_row(rr, i);
+    for (size_t i = 0; !r->no_memory && i < rr->count; i++)
+        if (rr->rows[i].kind != ROW_SETTING)
+            read_rule_row(rr, i);
+    r->rule_number = 0;
+    if (!r->no_memory)
+        find_same_calls(rr);
+    if (!r->no_memory)
+        gather(rr);
+}
+
+struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report)
+{
+    *ret_report = (struct rules_report){ 0 };
+    struct rules *rules = calloc(1, sizeof *rules);
+    if (!rules)
+        return NULL;
+    struct arena scratch = { 0 };
+    struct row_reader rr = { .r = { .rules = rules, .report = ret_report, .scratch = &scratch }, .rows = rows };
+    rules->settings.ipv6_prefix = 64;
+    if (count > RULES_MAX) {
+        ret_report->unreadable = true;
+        report_error(&rr.r, 0, "%zu rows are too many; at most %d", count, RULES_MAX);
+    } else {
+        rr.count = count;
+        read_rows(&rr);
+    }
+    arena_done(&scratch);
+    if (rr.r.no_memory) {
+        rules_report_done(ret_report);
+        rules_free(rules);
+        return NULL;
+    }
+    report_sort(ret_report);
+    return rules;
+}

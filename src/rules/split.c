@@ -1,0 +1,175 @@
+/* A text taken apart into rows, and values as JSON: what tables hold. */
+#include "base/err.h"
+#include "rules/reader.h"
+
+/* ---- JSON ---- */
+
+/* node_is_number lets zeros stand before a number; JSON does not, and then it was probably meant as text. */
+static bool json_number(const struct node *node)
+{
+    sv s = node->text;
+    if (!node_is_number(node))
+        return false;
+    s = sv_starts(s, SV("-")) ? sv_from(s, 1) : s;
+    return s.len < 2 || s.ptr[0] != '0' || !ascii_digit(s.ptr[1]);
+}
+
+/* `name`: of the field that the value is in. */
+static void json_scalar(const struct node *node, sv name, struct buf *out)
+{
+    bool value;
+    if (node_is_null(node))
+        buf_add(out, SV("null"));
+    else if (json_number(node))
+        buf_add(out, node->text);
+    else if (!node_is_bool(node, &value))
+        buf_json(out, node->text);
+    else if (sv_eq(name, SV("mode")) && !value)
+        buf_add(out, SV("\"off\"")); /* which YAML takes for false */
+    else
+        buf_add(out, value ? SV("true") : SV("false"));
+}
+
+/* No deeper than RULES_NESTING_MAX. */
+static void json_node(const struct node *node, sv name, struct buf *out)
+{
+    if (node->kind == NODE_SCALAR) {
+        json_scalar(node, name, out);
+        return;
+    }
+    bool map = node->kind == NODE_MAP;
+    buf_char(out, map ? '{' : '[');
+    for (const struct node_item *item = node->first; item; item = item->next) {
+        sv key = map && item->key->kind == NODE_SCALAR ? item->key->text : (sv){ 0 };
+        if (map) {
+            buf_json(out, key);
+            buf_char(out, ':');
+        }
+        json_node(item->value, key, out);
+        buf_add(out, item->next ? SV(",") : SV(""));
+    }
+    buf_char(out, map ? '}' : ']');
+}
+
+static int read_root(sv text, struct arena *arena, const struct node **ret, struct weir_error *error)
+{
+    struct node_error why;
+    if (node_read(text, arena, ret, &why) < 0) {
+        if (why.no_memory)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_set(error, WEIR_E_RULES, "line %d: %s", why.line, why.text);
+    }
+    if (!*ret)
+        return err_set(error, WEIR_E_RULES, "says nothing");
+    return 0;
+}
+
+int rules_json(sv text, struct buf *out, struct weir_error *error)
+{
+    struct arena arena = { 0 };
+    const struct node *root = NULL;
+    int r = read_root(text, &arena, &root, error);
+    if (r == 0)
+        json_node(root, (sv){ 0 }, out);
+    arena_done(&arena);
+    if (r == 0 && out->failed)
+        r = err_set(error, WEIR_E_RULES, "longer than %zu bytes", out->max);
+    return r;
+}
+
+/* ---- rows ---- */
+
+struct splitter {
+    struct arena *arena;
+    struct rule_row *rows;
+    size_t count;
+    struct weir_error *error;
+};
+
+static int add_row(struct splitter *s, enum rule_row_kind kind, const struct node *name, const struct node *value)
+{
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    json_node(value, name->text, &text);
+    sv id = arena_copy(s->arena, name->text), kept = arena_copy(s->arena, buf_sv(&text));
+    bool failed = text.failed || !id.ptr || !kept.ptr;
+    buf_done(&text);
+    if (failed)
+        return err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    s->rows[s->count++] = (struct rule_row){ .kind = kind, .id = id, .text = kept };
+    return 0;
+}
+
+static int add_rule(struct splitter *s, const struct node *node)
+{
+    const struct node *id = node_get(node, SV("id"));
+    if (node->kind != NODE_MAP)
+        return err_set(s->error, WEIR_E_RULES, "line %d: a rule must be a mapping (id: …)", node->line);
+    if (!id || !id_valid(id))
+        return err_set(s->error, WEIR_E_RULES,
+                       "line %d: a rule needs `id`: 1 to %d bytes, no control characters, and no blank at either end",
+                       node->line, WEIR_ID_MAX);
+    return add_row(s, ROW_RULE, id, node);
+}
+
+static int add_rules(struct splitter *s, const struct node *list)
+{
+    if (list->kind != NODE_LIST)
+        return err_set(s->error, WEIR_E_RULES, "line %d: rules: must be a list of rules (- id: …)", list->line);
+    int r = 0;
+    for (const struct node_item *item = list->first; item && r == 0; item = item->next)
+        r = add_rule(s, item->value);
+    return r;
+}
+
+static int add_settings(struct splitter *s, const struct node *map)
+{
+    if (node_is_null(map))
+        return 0;
+    if (map->kind != NODE_MAP)
+        return err_set(s->error, WEIR_E_RULES, "line %d: settings: must be a mapping (name: value)", map->line);
+    int r = 0;
+    for (const struct node_item *item = map->first; item && r == 0; item = item->next)
+        if (item->key->kind == NODE_SCALAR)
+            r = add_row(s, ROW_SETTING, item->key, item->value);
+    return r;
+}
+
+static int add_document(struct splitter *s, const struct node *root, const struct node *rules)
+{
+    int r = 0;
+    for (const struct node_item *item = root->first; item && r == 0; item = item->next) {
+        sv name = item->key->kind == NODE_SCALAR ? item->key->text : (sv){ 0 };
+        if (sv_eq(name, SV("settings")))
+            r = add_settings(s, item->value);
+        else if (!sv_eq(name, SV("rules")))
+            r = err_set(s->error, WEIR_E_RULES, "line %d: unknown field `%.*s`; allowed: settings, rules", item->key->line,
+                        (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
+    }
+    return r < 0 || !rules ? r : add_rules(s, rules);
+}
+
+int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error)
+{
+    struct arena scratch = { 0 };
+    struct splitter s = { .arena = arena, .error = error };
+    const struct node *root = NULL;
+    int r = read_root(text, &scratch, &root, error);
+    if (r == 0) {
+        const struct node *rules = node_get(root, SV("rules")), *settings = node_get(root, SV("settings"));
+        size_t most = 1 + root->count + (rules ? rules->count : 0) + (settings ? settings->count : 0);
+        s.rows = ARENA_ARRAY(arena, struct rule_row, most);
+        if (!s.rows)
+            r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+        else if (root->kind == NODE_LIST)
+            r = add_rules(&s, root);
+        else
+            r = rules || settings ? add_document(&s, root, rules) : add_rule(&s, root);
+    }
+    arena_done(&scratch);
+    if (r == 0) {
+        *ret = s.rows;
+        *ret_count = s.count;
+    }
+    return r;
+}
