@@ -31,6 +31,9 @@ yaml.h src/rules/
 pcre2.h src/base/regex.c
 jansson.h src/cli/
 zlib.h src/cli/
+sqlite3.h src/source/sqlite.c
+mysql.h src/source/mysql.c
+libpq-fe.h src/source/postgres.c
 '
 
 # What src/limit may take from the system: no memory, no clock, no I/O.

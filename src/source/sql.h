@@ -26,15 +26,19 @@ enum {
 
 /* Connects. WEIR_E_SYSTEM: "sqlite:rules.db: unable to open database file; …", never with a password in it. */
 int sql_open(struct sql **ret, const struct source_address *address, struct weir_error *error);
+/* Makes an SQLite database that is not there yet; sql_open does not, since a slip of the pen would leave an empty file.
+ * Others: nothing, and 0. */
+int sql_create(const struct source_address *address, struct weir_error *error);
 void sql_close(struct sql *sql);
 enum source_kind sql_kind(const struct sql *sql);
 /* The connection is gone, and only a new one can help. */
 bool sql_lost(const struct sql *sql);
 
-/* Called for each row. Negative: stop, and return that. */
+/* Called for each row as it comes; may not use the connection. Negative: stop, and return that. */
 typedef int sql_row(const struct sql_value *values, size_t count, void *data, struct weir_error *error);
 
-/* One statement. *ret_changed (may be NULL): rows that it changed. `row` may be NULL where none are expected. */
+/* One statement, with as many `?` as there are params. *ret_changed (may be NULL): rows that it changed. `row` may be NULL
+ * where none are expected. */
 int sql_run(struct sql *sql, const char *statement, const struct sql_value *params, size_t param_count, sql_row *row,
             void *data, uint64_t *ret_changed, struct weir_error *error);
 

@@ -1,0 +1,282 @@
+#include "source/address.h"
+
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { ADDRESS_MAX = 4096, PORT_MAX = 65535 };
+
+/* What is wrong is said without quoting it: what looks like a port may be half of a password. */
+static const char allowed[] = "an address is file:PATH, sqlite:PATH, mysql://USER@HOST:PORT/DATABASE or "
+                              "postgres://USER@HOST:PORT/DATABASE";
+
+static const struct scheme {
+    const char *name;
+    enum source_kind kind;
+} schemes[] = {
+    { "file", SOURCE_FILE },     { "sqlite", SOURCE_SQLITE },     { "mysql", SOURCE_MYSQL },
+    { "mariadb", SOURCE_MYSQL }, { "postgres", SOURCE_POSTGRES }, { "postgresql", SOURCE_POSTGRES },
+};
+
+struct parts {
+    sv scheme, user, password, host, port, database, query;
+    bool has_user;
+};
+
+void address_done(struct source_address *address)
+{
+    if (!address)
+        return;
+    if (address->password)
+        explicit_bzero(address->password, strlen(address->password));
+    free(address->path);
+    free(address->user);
+    free(address->password);
+    free(address->host);
+    free(address->database);
+    free(address->query);
+    free(address->shown);
+    *address = (struct source_address){ 0 };
+}
+
+static int hex_digit(char c)
+{
+    c = ascii_lower(c);
+    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A copy of s with %41 read as A; `what` names it in an error. */
+static int decode(char **ret, sv s, const char *what, struct weir_error *error)
+{
+    char *text = malloc(s.len + 1);
+    size_t len = 0;
+    if (!text)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.ptr[i];
+        if (c == '%') {
+            int high = i + 2 < s.len ? hex_digit(s.ptr[i + 1]) : -1;
+            int low = i + 2 < s.len ? hex_digit(s.ptr[i + 2]) : -1;
+            c = (char)(high * 16 + low);
+            if (high < 0 || low < 0 || c == '\0') {
+                free(text);
+                return err_set(error, WEIR_E_INVALID,
+                               "the %s in the address has a %% that is not followed by two hexadecimal digits (other than "
+                               "00); write %%25 for a percent sign",
+                               what);
+            }
+            i += 2;
+        }
+        text[len++] = c;
+    }
+    text[len] = '\0';
+    *ret = text;
+    return 0;
+}
+
+static int copy(char **ret, sv s, struct weir_error *error)
+{
+    char *text = strndup(s.ptr ? s.ptr : "", s.len);
+    if (!text)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    *ret = text;
+    return 0;
+}
+
+static sv scheme_of(sv text)
+{
+    size_t n = 0;
+    while (n < text.len && ((ascii_lower(text.ptr[n]) >= 'a' && ascii_lower(text.ptr[n]) <= 'z') ||
+                            (n > 0 && (ascii_digit(text.ptr[n]) || text.ptr[n] == '+' || text.ptr[n] == '-'))))
+        n++;
+    return n > 1 && n < text.len && text.ptr[n] == ':' ? sv_of(text.ptr, n) : (sv){ 0 };
+}
+
+static const struct scheme *find_scheme(sv name)
+{
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (sv_eq_nocase(name, weir_str(schemes[i].name)))
+            return &schemes[i];
+    return NULL;
+}
+
+static int read_path(sv text, sv path, struct source_address *address, struct weir_error *error)
+{
+    const char *kind = address->kind == SOURCE_FILE ? "file" : "sqlite";
+    if (path.len == 0)
+        return err_set(error, WEIR_E_INVALID, "the address names no file; %s", allowed);
+    /* sqlite://rules.db would be a host in other addresses: neither that nor /rules.db is meant. */
+    if (sv_starts(path, SV("//")) && !sv_starts(path, SV("///")))
+        return err_set(error, WEIR_E_INVALID, "%s: is followed by a path, without //: %s:%.*s", kind, kind,
+                       SV_FMT(sv_from(path, 2)));
+    int r = copy(&address->path, path, error);
+    return r < 0 ? r : copy(&address->shown, text, error);
+}
+
+/* user:password@host:port/database?query */
+static void split(sv rest, struct parts *p)
+{
+    size_t end = 0, at = SIZE_MAX;
+    while (end < rest.len && rest.ptr[end] != '/' && rest.ptr[end] != '?') {
+        if (rest.ptr[end] == '@')
+            at = end;
+        end++;
+    }
+    sv place = sv_of(rest.ptr, end);
+    rest = sv_from(rest, end);
+    if (at != SIZE_MAX) {
+        p->has_user = true;
+        p->password = sv_of(place.ptr, at);
+        place = sv_from(place, at + 1);
+        p->user = sv_cut(&p->password, ':');
+    }
+    sv after = place;
+    if (place.len > 0 && place.ptr[0] == '[') {
+        after = sv_from(place, 1);
+        p->host = sv_cut(&after, ']');
+        if (after.len > 0 && after.ptr[0] == ':')
+            p->port = sv_from(after, 1);
+    } else {
+        p->host = sv_cut(&after, ':');
+        p->port = after;
+    }
+    p->query = rest;
+    p->database = sv_cut(&p->query, '?');
+    if (p->database.len > 0)
+        p->database = sv_from(p->database, 1);
+}
+
+/* Passwords in the query: `password` is taken out of it, and that of a key is not shown. */
+static int read_query(sv query, struct source_address *address, struct buf *kept, struct buf *shown,
+                      struct weir_error *error)
+{
+    while (query.len > 0) {
+        sv pair = sv_cut(&query, '&'), value = pair;
+        sv name = sv_cut(&value, '=');
+        char *text;
+        int r = 0;
+        if (pair.len == 0)
+            continue;
+        r = decode(&text, value, "part after ?", error);
+        if (r < 0)
+            return r;
+        if (sv_eq(name, SV("password"))) {
+            free(address->password);
+            address->password = text;
+            continue;
+        }
+        if (sv_eq(name, SV("socket"))) {
+            free(address->host);
+            address->host = text;
+        } else {
+            free(text);
+            buf_printf(kept, "%s%.*s", kept->len ? "&" : "", SV_FMT(pair));
+        }
+        if (!sv_eq(name, SV("sslpassword")))
+            buf_printf(shown, "%s%.*s", shown->len ? "&" : "", SV_FMT(pair));
+    }
+    return 0;
+}
+
+static void show(const struct parts *p, sv query, struct buf *out)
+{
+    bool brackets = memchr(p->host.ptr ? p->host.ptr : "", ':', p->host.len) != NULL;
+    buf_printf(out, "%.*s://%.*s%s", SV_FMT(p->scheme), SV_FMT(p->user), p->has_user && p->user.len ? "@" : "");
+    buf_printf(out, brackets ? "[%.*s]" : "%.*s", SV_FMT(p->host));
+    if (p->port.len)
+        buf_printf(out, ":%.*s", SV_FMT(p->port));
+    if (p->database.len)
+        buf_printf(out, "/%.*s", SV_FMT(p->database));
+    if (query.len)
+        buf_printf(out, "?%.*s", SV_FMT(query));
+}
+
+static int read_server(const struct parts *p, struct source_address *address, struct buf kept[2], struct weir_error *error)
+{
+    uint64_t port = 0;
+    const char *password = getenv("WEIR_DB_PASSWORD");
+    if (p->port.len > 0 && (!sv_u64(p->port, PORT_MAX, &port) || port == 0))
+        return err_set(error, WEIR_E_INVALID,
+                       "the port in the address is not a number from 1 to %d; in a user or password write %%3A for : and "
+                       "%%2F for / and %%40 for @",
+                       PORT_MAX);
+    address->port = (unsigned)port;
+    int r = decode(&address->user, p->user, "user", error);
+    if (r == 0)
+        r = decode(&address->password, p->password, "password", error);
+    if (r == 0)
+        r = decode(&address->host, p->host, "host", error);
+    if (r == 0)
+        r = decode(&address->database, p->database, "name of the database", error);
+    if (r == 0)
+        r = read_query(p->query, address, &kept[0], &kept[1], error);
+    if (r < 0)
+        return r;
+    if (address->password[0] == '\0' && password) {
+        free(address->password);
+        address->password = NULL;
+        r = copy(&address->password, weir_str(password), error);
+    }
+    return r < 0 ? r : copy(&address->query, buf_sv(&kept[0]), error);
+}
+
+static int read_url(sv scheme, sv rest, struct source_address *address, struct weir_error *error)
+{
+    struct parts parts = { .scheme = scheme };
+    struct buf kept[2], shown;
+    if (!sv_starts(rest, SV("//")))
+        return err_set(error, WEIR_E_INVALID, "%.*s: is followed by //; %s", SV_FMT(scheme), allowed);
+    buf_init(&kept[0], ADDRESS_MAX);
+    buf_init(&kept[1], ADDRESS_MAX);
+    buf_init(&shown, 2 * ADDRESS_MAX);
+    split(sv_from(rest, 2), &parts);
+    int r = read_server(&parts, address, kept, error);
+    if (r == 0) {
+        show(&parts, buf_sv(&kept[1]), &shown);
+        r = kept[0].failed || kept[1].failed || shown.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
+                                                             : copy(&address->shown, buf_sv(&shown), error);
+    }
+    buf_done(&kept[0]);
+    buf_done(&kept[1]);
+    buf_done(&shown);
+    return r;
+}
+
+/* So that nobody has to ask whether a part is there. */
+static int fill(struct source_address *address, struct weir_error *error)
+{
+    char **parts[] = { &address->path, &address->user,     &address->password,
+                       &address->host, &address->database, &address->query };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!*parts[i] && copy(parts[i], SV(""), error) < 0)
+            return WEIR_E_NO_MEMORY;
+    return 0;
+}
+
+int address_read(const char *text, struct source_address *ret, struct weir_error *error)
+{
+    sv whole = weir_str(text), scheme = scheme_of(whole);
+    struct source_address address = { .kind = SOURCE_FILE };
+    int r;
+    if (whole.len > ADDRESS_MAX)
+        return err_set(error, WEIR_E_INVALID, "the address is longer than %d bytes", ADDRESS_MAX);
+    if (scheme.len == 0) {
+        r = read_path(whole, whole, &address, error);
+    } else {
+        const struct scheme *found = find_scheme(scheme);
+        if (!found)
+            return err_set(error, WEIR_E_INVALID, "there is no kind of source \"%.*s\"; %s", SV_FMT(scheme), allowed);
+        address.kind = found->kind;
+        sv rest = sv_from(whole, scheme.len + 1);
+        r = found->kind == SOURCE_FILE || found->kind == SOURCE_SQLITE ? read_path(whole, rest, &address, error)
+                                                                       : read_url(scheme, rest, &address, error);
+    }
+    if (r == 0)
+        r = fill(&address, error);
+    if (r < 0)
+        address_done(&address);
+    else
+        *ret = address;
+    return r;
+}
