@@ -47,8 +47,11 @@ struct source_reading {
     struct source_row *rows;
     size_t row_count;
     struct source_problem *problems;
-    size_t problem_count;
+    size_t problem_count; /* at most RULES_ERRORS_MAX */
+    size_t unlisted;      /* further problems */
 };
+/* An error, and no reading: the source is out of reach, or is not one (tables are missing; a file is not YAML and there is no
+ * `last`). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */
@@ -61,6 +64,12 @@ int source_changed(struct source *source, bool *ret, struct weir_error *error);
 int source_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
 
 /* ---- changing ---- */
+
+/* Writes a file whole or not at all (write, fsync, rename). It keeps its mode and owner; a new one has mode 0644. */
+int source_write_file(const char *path, sv text, struct weir_error *error);
+
+/* A change of a file writes it anew, without its comments; it refuses to do so unless this was called. */
+void source_drop_comments(struct source *source);
 
 /* Who changes, and why: kept in the history. */
 struct source_author {
