@@ -1,0 +1,19 @@
+/* Text from strangers (rows, servers) on its way to a terminal, a log or a comment in a file. */
+#ifndef CLI_PLAIN_H
+#define CLI_PLAIN_H
+
+#include <stdio.h>
+
+#include "base/buf.h"
+
+/* What every reader takes for one line: control characters, all kinds of line ends and what is no UTF-8 become "?". Cut
+ * ("...") at about `most` bytes. */
+void plain_add(struct buf *out, sv text, size_t most);
+
+/* "weir: TEXT" and a line end on stderr, in lines of their own where TEXT has line ends. */
+void plain_say(sv text);
+
+/* An address as it may be shown: overwrites the password in it with `*`, in place, so that it is in no process list. */
+void plain_hide_password(char *address);
+
+#endif

@@ -1,0 +1,189 @@
+/* weir rules: looks at the rules of a source, and changes them. Which verb, with which options, against which source. */
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "cli/rules_cmd.h"
+
+enum { WHO_MAX = 200 };
+
+#define AT(field) offsetof(struct rules_options, field)
+
+static const struct option options[] = {
+    { "from", "ADDRESS", OPTION_TEXT, AT(from),
+      "where the rules are (default: $WEIR_FROM): file:rules.yaml, sqlite:PATH, mysql://USER@HOST:PORT/DB or "
+      "postgres://USER@HOST/DB. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
+    { "json", NULL, OPTION_FLAG, AT(json), "for programs: list, show, history and export in JSON" },
+    { "by", "WHO", OPTION_TEXT, AT(by), "who makes the change, for the history (default: your login and host)" },
+    { "note", "TEXT", OPTION_TEXT, AT(note), "why, for the history" },
+    { "replace", NULL, OPTION_FLAG, AT(replace),
+      "add: if the id is there, replace its rule; import: remove what FILE does not have" },
+    { "expires", "TIME", OPTION_TIME, AT(expires_us),
+      "throttle: until then, in RFC 3339 or milliseconds since 1970 (default: until it is removed)" },
+    { "for", "LENGTH", OPTION_TEXT, AT(length), "throttle: for so long from now: 30m, 2h, 7d" },
+    { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)" },
+    { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)" },
+    { 0 },
+};
+
+static const struct command command = {
+    .name = "rules",
+    .usage = "VERB [WORD]... --from ADDRESS [OPTION]...",
+    .text =
+        "Looks at the rules that a database or a file holds, and changes them there. What follows the source (weir sync, "
+        "and every enforcer that reads its file) has the change in force within its poll interval. Each change is kept "
+        "in the history, where it can be looked up and undone.\n\n"
+        "  init             make the tables that are missing\n"
+        "  list             all rules, settings, and rows that are bad\n"
+        "  show ID          one rule as YAML, with who changed it last\n"
+        "  throttle CALL N per LENGTH   "
+        "limit a call for each user, by a row of THROTTLED_CALLS: throttle \"GET /entity/#\" 10 per 60s\n"
+        "  add RULE         add a rule: a FILE (-: stdin) with one rule in YAML or JSON, or '{ id: … }' itself\n"
+        "  set ID FIELD=VALUE   change one field: max=20, limits.day.max=20, mode=shadow\n"
+        "  disable ID...    take rules out of force\n"
+        "  enable ID...     put them in force again\n"
+        "  rm ID...         remove rules\n"
+        "  history [ID]     changes, the newest first\n"
+        "  undo [ID]        undo the newest change (of a rule), or --change N\n"
+        "  import FILE      add and change all rules and settings of a rules file\n"
+        "  export           print all rules and settings as a rules file",
+    .footer =
+        "The exit status is 0 if it was done; 1 if the source has bad rows (list, show, export), or nothing was found "
+        "or changed; 2 after an error.\n\n"
+        "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
+    .options = options,
+};
+
+/* Options that only some verbs take. */
+enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32 };
+
+static const struct verb {
+    const char *name;
+    int (*run)(struct rules_call *call);
+    size_t words_min, words_max;
+    const char *words; /* as --help has them */
+    unsigned takes;
+} verbs[] = {
+    { "init", rules_init, 0, 0, "", 0 },
+    { "list", rules_list, 0, 0, "", JSON },
+    { "show", rules_show, 1, 1, "ID", JSON },
+    { "throttle", rules_throttle, 2, 5, "CALL N per LENGTH", AUTHOR | UNTIL },
+    { "add", rules_add, 1, 1, "RULE", AUTHOR | REPLACE },
+    { "set", rules_set, 2, 2, "ID FIELD=VALUE", AUTHOR },
+    { "disable", rules_disable, 1, SIZE_MAX, "ID...", AUTHOR },
+    { "enable", rules_enable, 1, SIZE_MAX, "ID...", AUTHOR },
+    { "rm", rules_remove, 1, SIZE_MAX, "ID...", AUTHOR },
+    { "history", rules_history, 0, 1, "[ID]", JSON | MOST },
+    { "undo", rules_undo, 0, 1, "[ID]", AUTHOR | CHANGE },
+    { "import", rules_import, 1, 1, "FILE", AUTHOR | REPLACE },
+    { "export", rules_export, 0, 0, "", JSON },
+};
+
+enum { VERBS = sizeof verbs / sizeof verbs[0] };
+
+static const struct verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < VERBS; i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+/* An option that would be quietly without effect. */
+static int check_taken(const struct verb *verb, const struct rules_options *o)
+{
+    const struct {
+        const char *name;
+        bool given;
+        unsigned flag;
+    } given[] = {
+        { "json", o->json, JSON },     { "by", o->by, AUTHOR },
+        { "note", o->note, AUTHOR },   { "replace", o->replace, REPLACE },
+        { "for", o->length, UNTIL },   { "expires", o->expires_us >= 0, UNTIL },
+        { "most", o->most > 0, MOST }, { "change", o->change > 0, CHANGE },
+    };
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
+        if (given[i].given && !(verb->takes & given[i].flag))
+            return options_error(&command, "--%s has no meaning for %s", given[i].name, verb->name);
+    if (o->length && o->expires_us >= 0)
+        return options_error(&command, "--for and --expires both say until when; leave out one");
+    return -1;
+}
+
+static int check_words(const struct verb *verb, char **words, size_t count)
+{
+    if (count < verb->words_min)
+        return options_error(&command, "%s needs %s", verb->name, verb->words);
+    if (count > verb->words_max) {
+        plain_hide_password(words[verb->words_max]);
+        return options_error(&command, "%s takes %s, and '%s' is one word too many", verb->name,
+                             verb->words_max ? verb->words : "no words", words[verb->words_max]);
+    }
+    return -1;
+}
+
+/* "ann@host": of the login, also below sudo. */
+static void who_am_i(char out[WHO_MAX])
+{
+    char login[80] = "", host[80] = "";
+    const struct passwd *entry = getlogin_r(login, sizeof login) == 0 && login[0] ? NULL : getpwuid(getuid());
+    if (entry)
+        snprintf(login, sizeof login, "%s", entry->pw_name);
+    else if (!login[0])
+        snprintf(login, sizeof login, "%u", (unsigned)getuid());
+    if (gethostname(host, sizeof host) < 0 || !host[0])
+        snprintf(host, sizeof host, "localhost");
+    host[sizeof host - 1] = 0;
+    snprintf(out, WHO_MAX, "%s@%s", login, host);
+}
+
+static int run_verb(const struct verb *verb, struct rules_call *call, const char *from)
+{
+    struct weir_error error = { 0 };
+    char who[WHO_MAX];
+    who_am_i(who);
+    call->author =
+        (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
+    int code = source_open(&call->source, from, &error);
+    if (code < 0) {
+        rules_fail(&error);
+        return EXIT_BAD;
+    }
+    int status = verb->run(call);
+    source_close(call->source);
+    return status;
+}
+
+int cli_rules(int argc, char **argv)
+{
+    struct rules_options o = { .expires_us = -1 };
+    size_t count;
+    int status = options_read(&command, argc, argv, &o, &count);
+    if (status >= 0)
+        return status;
+    const char *given = o.from ? o.from : getenv("WEIR_FROM");
+    char *from = strdup(given ? given : "");
+    if (!from)
+        return cli_error("out of memory");
+    if (o.from)
+        plain_hide_password((char *)o.from); /* it is a word of argv */
+    const struct verb *verb = count ? find_verb(argv[0]) : NULL;
+    if (count == 0)
+        status = options_error(&command, "a verb is needed: list, show, throttle and so on");
+    else if (!verb)
+        status = options_error(&command, "there is no verb '%s'", argv[0]);
+    if (status < 0)
+        status = check_words(verb, argv + 1, count - 1);
+    if (status < 0)
+        status = check_taken(verb, &o);
+    if (status < 0 && !from[0])
+        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+    struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count ? count - 1 : 0 };
+    if (status < 0)
+        status = run_verb(verb, &call, from);
+    free(from);
+    return status;
+}

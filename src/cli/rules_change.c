@@ -1,0 +1,225 @@
+/* weir rules init, add, set, disable, enable, rm, import, throttle: one change each. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/instant.h"
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "cli/rules_cmd.h"
+
+int rules_init(struct rules_call *call)
+{
+    struct weir_error error = { 0 };
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    if (source_init(call->source, &out, &error) < 0) {
+        buf_done(&out);
+        return rules_fail(&error);
+    }
+    if (out.len == 0)
+        buf_printf(&out, "%s: all tables are there\n", source_name(call->source));
+    return rules_print(&out, RULES_DONE);
+}
+
+/* Reads a file into *ret. False: it was said why not. */
+static bool read_file(const char *path, struct buf *ret)
+{
+    const char *why;
+    if (cli_read_file(path, ret, &why))
+        return true;
+    cli_error("%s: %s", strcmp(path, "-") == 0 ? "stdin" : path, why);
+    return false;
+}
+
+int rules_add(struct rules_call *call)
+{
+    struct weir_error error = { 0 };
+    struct buf text = { 0 };
+    sv rule = weir_str(call->words[0]);
+    if (!sv_starts(sv_trim(rule), SV("{"))) {
+        if (!read_file(call->words[0], &text))
+            return EXIT_BAD;
+        rule = buf_sv(&text);
+    }
+    int code = source_put(call->source, rule, call->options->replace, call->author, &error);
+    buf_done(&text);
+    if (code < 0)
+        return rules_fail(&error);
+    printf("the rule is in %s\n", source_name(call->source));
+    return RULES_DONE;
+}
+
+int rules_set(struct rules_call *call)
+{
+    struct weir_error error = { 0 };
+    sv id = weir_str(call->words[0]), value = weir_str(call->words[1]), field = sv_cut(&value, '=');
+    if (!strchr(call->words[1], '=') || field.len == 0)
+        return options_error(call->command, "'%s' is not allowed here; allowed: FIELD=VALUE, such as max=20",
+                             call->words[1]);
+    if (source_set(call->source, id, field, value, call->author, &error) < 0)
+        return rules_fail(&error);
+    printf("%s: %s\n", call->words[0], call->words[1]);
+    return RULES_DONE;
+}
+
+/* Each rule by itself: those before one that fails are done, and were said to be. */
+static int for_each(struct rules_call *call, int (*change)(struct rules_call *, sv id, struct weir_error *),
+                    const char *what)
+{
+    int worst = RULES_DONE;
+    for (size_t i = 0; i < call->word_count; i++) {
+        struct weir_error error = { 0 };
+        if (change(call, weir_str(call->words[i]), &error) < 0) {
+            int status = rules_fail(&error);
+            worst = status > worst ? status : worst;
+        } else {
+            printf("%s: %s\n", call->words[i], what);
+        }
+    }
+    return worst;
+}
+
+static int disable(struct rules_call *call, sv id, struct weir_error *error)
+{
+    return source_enable(call->source, id, false, call->author, error);
+}
+
+static int enable(struct rules_call *call, sv id, struct weir_error *error)
+{
+    return source_enable(call->source, id, true, call->author, error);
+}
+
+static int remove_rule(struct rules_call *call, sv id, struct weir_error *error)
+{
+    return source_remove(call->source, id, call->author, error);
+}
+
+int rules_disable(struct rules_call *call)
+{
+    return for_each(call, disable, "disabled");
+}
+
+int rules_enable(struct rules_call *call)
+{
+    return for_each(call, enable, "enabled");
+}
+
+int rules_remove(struct rules_call *call)
+{
+    return for_each(call, remove_rule, "removed");
+}
+
+int rules_import(struct rules_call *call)
+{
+    struct weir_error error = { 0 };
+    struct buf text, out;
+    if (!read_file(call->words[0], &text))
+        return EXIT_BAD;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    int code = source_import(call->source, buf_sv(&text), call->options->replace, call->author, &out, &error);
+    buf_done(&text);
+    if (code < 0) {
+        buf_done(&out);
+        return rules_fail(&error);
+    }
+    return rules_print(&out, RULES_DONE);
+}
+
+/* ---- throttle ---- */
+
+/* "10 per 60s" as rules files have it, read by their reader, so that it means the same and fails with the same words.
+ * False: *why says what is wrong. */
+static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
+{
+    struct buf list;
+    struct rules_report report = { 0 };
+    buf_init(&list, 1 << 20);
+    buf_add(&list, SV("[{\"id\":\"x\",\"limits\":["));
+    buf_json(&list, text);
+    buf_add(&list, SV("]}]"));
+    struct rules *rules = rules_read_list(buf_sv(&list), NULL, &report);
+    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
+    if (good)
+        *ret = rules->rules[0].limits[0];
+    else if (report.error_count > 0)
+        buf_add(why, report.errors[0].text);
+    else
+        buf_add(why, SV("out of memory"));
+    ret->zone = NULL; /* it goes with the rules */
+    ret->name = (sv){ 0 };
+    rules_free(rules);
+    rules_report_done(&report);
+    buf_done(&list);
+    return good;
+}
+
+/* Until when: --expires, --for, or never. Returns -1 to go on, or the exit status. */
+static int read_until(const struct rules_call *call, int64_t *ret_us)
+{
+    const struct rules_options *o = call->options;
+    *ret_us = o->expires_us >= 0 ? o->expires_us : RULE_NEVER_EXPIRES;
+    if (!o->length)
+        return -1;
+    struct rule_limit limit = { 0 };
+    struct buf text, why;
+    buf_init(&text, 1000);
+    buf_init(&why, 1000);
+    buf_printf(&text, "1 per %s", o->length);
+    bool good = read_limit(buf_sv(&text), &limit, &why) && limit.algorithm == LIMIT_TOKEN_BUCKET;
+    buf_done(&text);
+    buf_done(&why);
+    if (!good)
+        return options_error(call->command, "--for: '%s' is not allowed here; allowed: a length such as 30m, 2h or 7d",
+                             o->length);
+    *ret_us = (clock_now_us() / US_PER_S + (limit.per_us + US_PER_S - 1) / US_PER_S) * US_PER_S;
+    return -1;
+}
+
+/* The words behind the call: a limit that a row of THROTTLED_CALLS can hold. */
+static int read_rate(const struct rules_call *call, struct rule_limit *ret)
+{
+    struct buf text, why;
+    int status = -1;
+    buf_init(&text, 1000);
+    buf_init(&why, 4000);
+    for (size_t i = 1; i < call->word_count; i++)
+        buf_printf(&text, "%s%s", i > 1 ? " " : "", call->words[i]);
+    if (!read_limit(buf_sv(&text), ret, &why))
+        status = options_error(call->command, "throttle: %.*s", SV_FMT(buf_sv(&why)));
+    else if (ret->algorithm != LIMIT_TOKEN_BUCKET || ret->burst != ret->max || ret->per_us % US_PER_S != 0)
+        status = options_error(call->command,
+                               "throttle: '%.*s' is no number of calls in whole seconds, which is all that a row of "
+                               "THROTTLED_CALLS can hold; such as 10 per 60s, or 'weir rules add' for other limits",
+                               SV_FMT(buf_sv(&text)));
+    buf_done(&text);
+    buf_done(&why);
+    return status;
+}
+
+int rules_throttle(struct rules_call *call)
+{
+    struct rule_limit limit = { 0 };
+    struct weir_error error = { 0 };
+    int64_t expires_us;
+    char id[64];
+    int status = read_rate(call, &limit);
+    if (status < 0)
+        status = read_until(call, &expires_us);
+    if (status >= 0)
+        return status;
+    if (source_throttle(call->source, weir_str(call->words[0]), limit.max, limit.per_us, expires_us, call->author, id,
+                        &error) < 0)
+        return rules_fail(&error);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    buf_printf(&out, "%s: ", id);
+    rule_limit_text(&limit, &out);
+    buf_printf(&out, " for each user of %s", call->words[0]);
+    if (expires_us != RULE_NEVER_EXPIRES) {
+        char until[INSTANT_TEXT_MAX];
+        instant_text(expires_us, until);
+        buf_printf(&out, ", until %s", until);
+    }
+    buf_char(&out, '\n');
+    return rules_print(&out, RULES_DONE);
+}

@@ -1,0 +1,76 @@
+/* weir rules: what its parts share. One verb (`list`, `add`, …) is one function. */
+#ifndef CLI_RULES_CMD_H
+#define CLI_RULES_CMD_H
+
+#include "base/buf.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "source/source.h"
+
+/* Exit statuses, beside EXIT_BAD for errors. */
+enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or there are bad rows */ };
+
+enum { RULES_OUTPUT_MAX = 256 << 20 };
+
+struct rules_options {
+    const char *from, *by, *note, *length;
+    bool json, replace;
+    int64_t expires_us; /* -1: not given */
+    uint32_t most, change;
+};
+
+struct rules_call {
+    const struct command *command;
+    const struct rules_options *options;
+    char **words; /* what stands behind the verb */
+    size_t word_count;
+    struct source *source;
+    struct source_author author;
+};
+
+/* Each returns the exit status, having said why. */
+int rules_list(struct rules_call *call);
+int rules_show(struct rules_call *call);
+int rules_export(struct rules_call *call);
+int rules_history(struct rules_call *call);
+int rules_add(struct rules_call *call);
+int rules_set(struct rules_call *call);
+int rules_disable(struct rules_call *call);
+int rules_enable(struct rules_call *call);
+int rules_remove(struct rules_call *call);
+int rules_undo(struct rules_call *call);
+int rules_import(struct rules_call *call);
+int rules_throttle(struct rules_call *call);
+int rules_init(struct rules_call *call);
+
+/* All of the source. -1 to go on, or the exit status. */
+int rules_read_source(struct rules_call *call, struct source_reading *ret);
+bool rules_is_setting(const struct source_row *row);
+
+/* ---- what they print ---- */
+
+/* The error on stderr, and the status that it means. */
+int rules_fail(const struct weir_error *error);
+/* The text on stdout, or EXIT_BAD if it could not be made. Ends with buf_done. */
+int rules_print(struct buf *text, int status);
+
+/* "10 per 1m, 100 per day (UTC)"; "GET,POST /entity/#"; "user, ip"; "enforce". */
+void rules_add_limits(const struct rule *rule, struct buf *out);
+void rules_add_match(const struct rule_match *match, struct buf *out);
+void rules_add_by(const struct rule *rule, struct buf *out);
+
+/* A row as one object, its rule included. */
+void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
+void rules_add_problem_json(const struct source_problem *problem, struct buf *out);
+/* What is `text` as JSON in one line, or, where it is none, as a string. */
+void rules_add_json_value(sv text, struct buf *out);
+
+bool rules_problem_is_of(const struct source_problem *problem, const struct source_row *row);
+
+/* The rule of a row that is not enabled, which the reading leaves out. NULL: it is bad. The caller frees what it is in. */
+struct rules *rules_of_row(const struct source_row *row, const struct rules *base);
+
+/* "bad", "disabled", "expired", or the rule's mode. `rule` may be NULL. */
+const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us);
+
+#endif

@@ -1,0 +1,226 @@
+/* weir rules list: a table for people, an object for programs. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "cli/rules_cmd.h"
+
+enum { COLUMNS = 6, CELL_MAX = 48, PROBLEM_MAX = 1000 };
+
+static const char *const titles[COLUMNS] = { "ID", "LIMITS", "MATCH", "BY", "STATE", "ROW" };
+
+struct line {
+    sv cells[COLUMNS];
+    const struct source_row *row; /* NULL: the titles */
+};
+
+struct table {
+    struct arena arena;
+    struct line *lines;
+    size_t count;
+    size_t widths[COLUMNS];
+};
+
+/* An id is there to be copied, and so is whole; the rest is cut. */
+static void put_cell(struct table *table, struct line *line, size_t column, sv text)
+{
+    struct buf plain;
+    buf_init(&plain, RULES_BYTES_MAX);
+    plain_add(&plain, text, column == 0 || column == COLUMNS - 1 ? WEIR_ID_MAX * 2 : CELL_MAX);
+    line->cells[column] = arena_copy(&table->arena, buf_sv(&plain));
+    size_t width = term_width(line->cells[column]);
+    if (width > table->widths[column])
+        table->widths[column] = width;
+    buf_done(&plain);
+}
+
+static void put_rule(struct table *table, struct line *line, const struct rule *rule)
+{
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    for (size_t column = 1; column <= 3; column++) {
+        buf_clear(&text);
+        if (!rule)
+            buf_char(&text, '-');
+        else if (column == 1)
+            rules_add_limits(rule, &text);
+        else if (column == 2)
+            rules_add_match(&rule->match, &text);
+        else
+            rules_add_by(rule, &text);
+        put_cell(table, line, column, buf_sv(&text));
+    }
+    buf_done(&text);
+}
+
+static void put_row(struct table *table, const struct source_reading *reading, const struct source_row *row, int64_t now_us)
+{
+    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    const struct rule *rule = parsed ? parsed->rules : row->parsed;
+    struct line *line = &table->lines[table->count++];
+    char where[512];
+    line->row = row;
+    snprintf(where, sizeof where, "%.*s %.*s", SV_FMT(row->table), (int)(row->key.len < 200 ? row->key.len : 200),
+             row->key.ptr);
+    put_cell(table, line, 0, row->rule.len ? row->rule : SV("?"));
+    put_rule(table, line, rule);
+    put_cell(table, line, 4, weir_str(rules_state(row, rule, now_us)));
+    put_cell(table, line, 5, weir_str(where));
+    rules_free(parsed);
+}
+
+static bool make_table(struct table *table, const struct source_reading *reading)
+{
+    int64_t now_us = clock_now_us();
+    *table = (struct table){ 0 };
+    table->lines = ARENA_ARRAY(&table->arena, struct line, reading->row_count + 1);
+    if (!table->lines)
+        return false;
+    struct line *head = &table->lines[table->count++];
+    for (size_t i = 0; i < COLUMNS; i++)
+        put_cell(table, head, i, weir_str(titles[i]));
+    for (size_t i = 0; i < reading->row_count; i++)
+        if (!rules_is_setting(&reading->rows[i]))
+            put_row(table, reading, &reading->rows[i], now_us);
+    return true;
+}
+
+static void print_problem(const struct term *term, const struct source_problem *problem, bool whole, struct buf *out)
+{
+    struct buf text;
+    buf_init(&text, RULES_OUTPUT_MAX);
+    if (whole)
+        source_problem_print(problem, &text);
+    else
+        buf_add(&text, problem->text);
+    sv line = buf_sv(&text);
+    if (line.len > 0 && line.ptr[line.len - 1] == '\n')
+        line.len--;
+    buf_printf(out, "  %s! ", term_red(term));
+    plain_add(out, line, PROBLEM_MAX);
+    buf_printf(out, "%s\n", term_plain(term));
+    buf_done(&text);
+}
+
+static const char *color_of(const struct term *term, const struct line *line)
+{
+    if (!line->row)
+        return term_bold(term);
+    if (sv_eq(line->cells[4], SV("enforce")))
+        return "";
+    return sv_eq(line->cells[4], SV("bad")) ? term_red(term) : term_dim(term);
+}
+
+static void print_line(const struct table *table, const struct line *line, const struct term *term, struct buf *out)
+{
+    const char *color = color_of(term, line);
+    buf_printf(out, "%s", color);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        buf_add(out, line->cells[i]);
+        if (i + 1 < COLUMNS)
+            buf_printf(out, "%*s", (int)(table->widths[i] - term_width(line->cells[i]) + 2), "");
+    }
+    buf_printf(out, "%s\n", color[0] ? term_plain(term) : "");
+}
+
+static void print_settings(const struct source_reading *reading, struct buf *out)
+{
+    bool any = false;
+    for (size_t i = 0; i < reading->row_count; i++) {
+        const struct source_row *row = &reading->rows[i];
+        if (!rules_is_setting(row))
+            continue;
+        buf_printf(out, "%s  ", any ? "" : "\nSETTINGS\n");
+        plain_add(out, row->key, CELL_MAX);
+        buf_add(out, SV(": "));
+        plain_add(out, row->text, (size_t)2 * CELL_MAX);
+        buf_char(out, '\n');
+        any = true;
+    }
+}
+
+/* Was the problem printed below its row? */
+static bool belongs(const struct table *table, const struct source_problem *problem)
+{
+    for (size_t i = 1; i < table->count; i++)
+        if (rules_problem_is_of(problem, table->lines[i].row))
+            return true;
+    return false;
+}
+
+static void print_table(const struct table *table, const struct source_reading *reading, struct buf *out)
+{
+    struct term term = term_of(STDOUT_FILENO);
+    if (table->count > 1)
+        print_line(table, &table->lines[0], &term, out);
+    for (size_t i = 1; i < table->count; i++) {
+        print_line(table, &table->lines[i], &term, out);
+        for (size_t k = 0; k < reading->problem_count; k++)
+            if (rules_problem_is_of(&reading->problems[k], table->lines[i].row))
+                print_problem(&term, &reading->problems[k], false, out);
+    }
+    print_settings(reading, out);
+    for (size_t k = 0; k < reading->problem_count; k++)
+        if (!belongs(table, &reading->problems[k]))
+            print_problem(&term, &reading->problems[k], true, out);
+}
+
+static void print_counts(const struct table *table, const struct source_reading *reading, const char *from, struct buf *out)
+{
+    size_t count = table->count - 1, bad = reading->problem_count;
+    buf_printf(out, "%s%zu %s in %s", count || bad ? "\n" : "", count, count == 1 ? "rule" : "rules", from);
+    if (bad)
+        buf_printf(out, ", %zu %s", bad, bad == 1 ? "problem" : "problems");
+    buf_char(out, '\n');
+}
+
+static void print_json(const struct source_reading *reading, struct buf *out)
+{
+    size_t count = 0;
+    buf_add(out, SV("{\"rules\":["));
+    for (size_t i = 0; i < reading->row_count; i++)
+        if (!rules_is_setting(&reading->rows[i])) {
+            buf_printf(out, "%s", count++ ? ",\n" : "\n");
+            rules_add_row_json(reading, &reading->rows[i], out);
+        }
+    buf_add(out, SV("],\n\"settings\":{"));
+    count = 0;
+    for (size_t i = 0; i < reading->row_count; i++)
+        if (rules_is_setting(&reading->rows[i])) {
+            buf_printf(out, "%s", count++ ? "," : "");
+            buf_json(out, reading->rows[i].key);
+            buf_char(out, ':');
+            rules_add_json_value(reading->rows[i].text, out);
+        }
+    buf_add(out, SV("},\n\"problems\":["));
+    for (size_t i = 0; i < reading->problem_count; i++) {
+        buf_printf(out, "%s", i ? ",\n" : "");
+        rules_add_problem_json(&reading->problems[i], out);
+    }
+    buf_add(out, SV("]}\n"));
+}
+
+int rules_list(struct rules_call *call)
+{
+    struct source_reading reading;
+    int status = rules_read_source(call, &reading);
+    if (status >= 0)
+        return status;
+    struct buf out;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    struct table table = { 0 };
+    if (call->options->json) {
+        print_json(&reading, &out);
+    } else if (make_table(&table, &reading)) {
+        print_table(&table, &reading, &out);
+        print_counts(&table, &reading, source_name(call->source), &out);
+    } else {
+        out.failed = true;
+    }
+    arena_done(&table.arena);
+    status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
+    source_reading_done(&reading);
+    return status;
+}

@@ -1,0 +1,196 @@
+/* weir rules show, export: rules in the form that a rules file has. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "cli/rules_cmd.h"
+
+enum { COMMENT_MAX = 1000 };
+
+static void add_comment(struct buf *out, sv text)
+{
+    if (text.len > 0 && text.ptr[text.len - 1] == '\n')
+        text.len--;
+    buf_add(out, SV("# "));
+    plain_add(out, text, COMMENT_MAX);
+    buf_char(out, '\n');
+}
+
+/* One rule as a rules file. */
+static void add_rule(const struct rule *rule, struct buf *out)
+{
+    struct rules one = { .settings = { .ipv6_prefix = 64 }, .rules = (struct rule *)rule, .rule_count = 1 };
+    rules_write(&one, out);
+}
+
+/* Where it stands, who changed it last, what is wrong with it. */
+static void add_origin(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    struct buf line;
+    buf_init(&line, RULES_OUTPUT_MAX);
+    buf_printf(&line, "%.*s: row %.*s%s", SV_FMT(row->table), SV_FMT(row->key), row->enabled ? "" : ", disabled");
+    add_comment(out, buf_sv(&line));
+    buf_clear(&line);
+    if (row->updated_at.len + row->updated_by.len > 0) {
+        buf_printf(&line, "changed %.*s by %.*s%s%.*s", SV_FMT(row->updated_at), SV_FMT(row->updated_by),
+                   row->note.len ? ": " : "", SV_FMT(row->note));
+        add_comment(out, buf_sv(&line));
+    }
+    for (size_t i = 0; i < reading->problem_count; i++) {
+        if (!rules_problem_is_of(&reading->problems[i], row))
+            continue;
+        buf_clear(&line);
+        buf_printf(&line, "bad: %.*s", SV_FMT(reading->problems[i].text));
+        add_comment(out, buf_sv(&line));
+    }
+    buf_done(&line);
+}
+
+/* The row's rule, also if it is not enabled; *ret_parsed is to be freed by the caller. */
+static const struct rule *rule_of(const struct source_reading *reading, const struct source_row *row,
+                                  struct rules **ret_parsed)
+{
+    *ret_parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    return *ret_parsed ? (*ret_parsed)->rules : row->parsed;
+}
+
+/* Returns whether the row is good. */
+static bool show_row(const struct source_reading *reading, const struct source_row *row, bool json, struct buf *out)
+{
+    struct rules *parsed;
+    const struct rule *rule = rule_of(reading, row, &parsed);
+    if (json) {
+        rules_add_row_json(reading, row, out);
+        buf_char(out, '\n');
+    } else {
+        add_origin(reading, row, out);
+        if (rule)
+            add_rule(rule, out);
+        else
+            add_comment(out, row->text);
+    }
+    rules_free(parsed);
+    return rule != NULL;
+}
+
+int rules_show(struct rules_call *call)
+{
+    struct source_reading reading;
+    sv id = weir_str(call->words[0]);
+    int status = rules_read_source(call, &reading);
+    if (status >= 0)
+        return status;
+    struct buf out;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    bool found = false, good = true;
+    for (size_t i = 0; i < reading.row_count; i++) {
+        const struct source_row *row = &reading.rows[i];
+        if (rules_is_setting(row) || !sv_eq(row->rule, id))
+            continue;
+        good = show_row(&reading, row, call->options->json, &out) && good;
+        found = true;
+    }
+    if (!found)
+        cli_error("there is no rule '%s' in %s; 'weir rules list' lists them", call->words[0], source_name(call->source));
+    status = rules_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
+    source_reading_done(&reading);
+    return status;
+}
+
+/* ---- export ---- */
+
+/* Rows that are not enabled leave with `mode: off`: they are kept, and not in force. */
+static bool add_disabled(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    struct rules *parsed;
+    struct buf text;
+    rule_of(reading, row, &parsed);
+    if (!parsed)
+        return false;
+    parsed->rules->mode = MODE_OFF;
+    buf_init(&text, RULES_OUTPUT_MAX);
+    add_rule(parsed->rules, &text);
+    buf_add(out, sv_from(buf_sv(&text), sizeof "rules:\n" - 1));
+    out->failed = out->failed || text.failed;
+    buf_done(&text);
+    rules_free(parsed);
+    return true;
+}
+
+static void export_yaml(const struct source_reading *reading, struct buf *out)
+{
+    struct buf disabled;
+    buf_init(&disabled, RULES_OUTPUT_MAX);
+    for (size_t i = 0; i < reading->row_count; i++)
+        if (!reading->rows[i].enabled && !rules_is_setting(&reading->rows[i]))
+            add_disabled(reading, &reading->rows[i], &disabled);
+    rules_write(reading->rules, out);
+    if (disabled.len > 0 && reading->rules->rule_count == 0 && !out->failed)
+        out->len -= sizeof " []\n" - 1; /* "rules: []" is going to be a list */
+    if (disabled.len > 0 && reading->rules->rule_count == 0)
+        buf_char(out, '\n');
+    buf_add(out, buf_sv(&disabled));
+    out->failed = out->failed || disabled.failed;
+    buf_done(&disabled);
+}
+
+static json_t *row_json(const struct source_row *row)
+{
+    json_t *value = json_loadb(row->text.ptr, row->text.len, JSON_DECODE_ANY, NULL);
+    if (value && !row->enabled && json_is_object(value))
+        json_object_set_new(value, "mode", json_string("off"));
+    return value;
+}
+
+/* A row whose rule was left out, or that the reader takes as YAML but is no JSON. */
+static bool exports(const struct source_row *row)
+{
+    return row->parsed || !row->enabled;
+}
+
+static void export_json(const struct source_reading *reading, struct buf *out)
+{
+    json_t *rules = json_array(), *settings = json_object();
+    for (size_t i = 0; i < reading->row_count; i++) {
+        const struct source_row *row = &reading->rows[i];
+        if (!rules_is_setting(row) && exports(row))
+            json_array_append_new(rules, row_json(row));
+        else if (rules_is_setting(row))
+            json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, row_json(row));
+    }
+    json_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
+    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    if (text)
+        buf_add(out, weir_str(text));
+    buf_char(out, '\n');
+    out->failed = out->failed || !text;
+    free(text);
+    json_decref(all);
+}
+
+int rules_export(struct rules_call *call)
+{
+    struct source_reading reading;
+    int status = rules_read_source(call, &reading);
+    if (status >= 0)
+        return status;
+    struct buf out, problems;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    buf_init(&problems, RULES_OUTPUT_MAX);
+    if (call->options->json)
+        export_json(&reading, &out);
+    else
+        export_yaml(&reading, &out);
+    for (size_t i = 0; i < reading.problem_count; i++) {
+        buf_clear(&problems);
+        buf_add(&problems, SV("left out: "));
+        source_problem_print(&reading.problems[i], &problems);
+        plain_say(buf_sv(&problems));
+    }
+    buf_done(&problems);
+    status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
+    source_reading_done(&reading);
+    return status;
+}

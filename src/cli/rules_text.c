@@ -1,0 +1,194 @@
+/* weir rules: rules, rows and errors as people and programs read them. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/plain.h"
+#include "cli/rules_cmd.h"
+
+int rules_fail(const struct weir_error *error)
+{
+    plain_say(weir_str(error->text));
+    return error->code == WEIR_E_UNKNOWN_RULE ? RULES_NOTHING : EXIT_BAD;
+}
+
+int rules_read_source(struct rules_call *call, struct source_reading *ret)
+{
+    struct weir_error error = { 0 };
+    if (source_read(call->source, NULL, ret, &error) == 0)
+        return -1;
+    rules_fail(&error);
+    return EXIT_BAD;
+}
+
+int rules_print(struct buf *text, int status)
+{
+    if (text->failed)
+        status = cli_error("out of memory");
+    else
+        fwrite(buf_sv(text).ptr, 1, text->len, stdout);
+    buf_done(text);
+    return status;
+}
+
+/* ---- rules in words ---- */
+
+/* ", " between the parts of a list. */
+static void between(struct buf *out, size_t index)
+{
+    buf_printf(out, "%s", index ? ", " : "");
+}
+
+void rules_add_limits(const struct rule *rule, struct buf *out)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        between(out, i);
+        rule_limit_text(&rule->limits[i], out);
+    }
+}
+
+void rules_add_match(const struct rule_match *m, struct buf *out)
+{
+    size_t start = out->len;
+    for (size_t i = 0; i < m->method_count; i++)
+        buf_printf(out, "%s%.*s", i ? "," : "", SV_FMT(m->methods[i]));
+    for (size_t i = 0; i < m->path_count; i++)
+        buf_printf(out, "%s%s%.*s",
+                   i                  ? ", "
+                   : out->len > start ? " "
+                                      : "",
+                   m->paths[i].is_regex ? "regex " : "", SV_FMT(m->paths[i].text));
+    if (m->event.len > 0)
+        buf_printf(out, "%sevent %.*s", out->len > start ? ", " : "", SV_FMT(m->event));
+    if (m->host.len > 0)
+        buf_printf(out, "%shost %.*s", out->len > start ? ", " : "", SV_FMT(m->host));
+    for (size_t i = 0; i < m->header_count; i++)
+        buf_printf(out, "%sheader %.*s=%.*s", out->len > start ? ", " : "", SV_FMT(m->headers[i].name),
+                   SV_FMT(m->headers[i].value));
+    if (out->len == start)
+        buf_add(out, SV("everything"));
+}
+
+void rules_add_by(const struct rule *rule, struct buf *out)
+{
+    for (size_t i = 0; i < rule->by_count; i++) {
+        between(out, i);
+        buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
+        if (rule->by[i].attribute == ATTR_HEADER)
+            buf_printf(out, ":%.*s", SV_FMT(rule->by[i].header));
+    }
+    if (rule->by_count == 0)
+        buf_add(out, SV("all together"));
+}
+
+const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us)
+{
+    if (!rule)
+        return "bad";
+    if (!row->enabled)
+        return "disabled";
+    return rule->expires_us <= now_us ? "expired" : rule_mode_name(rule->mode);
+}
+
+bool rules_is_setting(const struct source_row *row)
+{
+    return row->rule.len == 0 && !sv_eq(row->table, SV("WEIR_RULES"));
+}
+
+bool rules_problem_is_of(const struct source_problem *problem, const struct source_row *row)
+{
+    return sv_eq(problem->table, row->table) && sv_eq(problem->row, row->key);
+}
+
+struct rules *rules_of_row(const struct source_row *row, const struct rules *base)
+{
+    struct buf list;
+    struct rules_report report = { 0 };
+    buf_init(&list, RULES_BYTES_MAX);
+    buf_char(&list, '[');
+    buf_add(&list, row->text);
+    buf_char(&list, ']');
+    struct rules *rules = list.failed ? NULL : rules_read_list(buf_sv(&list), base, &report);
+    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
+    if (!good) {
+        rules_free(rules);
+        rules = NULL;
+    }
+    rules_report_done(&report);
+    buf_done(&list);
+    return rules;
+}
+
+/* ---- JSON ---- */
+
+void rules_add_json_value(sv text, struct buf *out)
+{
+    json_t *value = json_loadb(text.ptr ? text.ptr : "", text.len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (line)
+        buf_add(out, weir_str(line));
+    else
+        buf_json(out, text);
+    free(line);
+    json_decref(value);
+}
+
+static void add_field(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    buf_json(out, text);
+}
+
+void rules_add_problem_json(const struct source_problem *problem, struct buf *out)
+{
+    buf_add(out, SV("{\"table\":"));
+    buf_json(out, problem->table);
+    add_field(out, "row", problem->row);
+    add_field(out, "rule", problem->rule);
+    add_field(out, "text", problem->text);
+    buf_char(out, '}');
+}
+
+static void add_summary_json(const struct rule *rule, struct buf *out)
+{
+    struct buf text;
+    buf_init(&text, RULES_OUTPUT_MAX);
+    rules_add_limits(rule, &text);
+    add_field(out, "limits", buf_sv(&text));
+    buf_clear(&text);
+    rules_add_match(&rule->match, &text);
+    add_field(out, "match", buf_sv(&text));
+    buf_clear(&text);
+    rules_add_by(rule, &text);
+    add_field(out, "by", buf_sv(&text));
+    buf_done(&text);
+}
+
+void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    const struct rule *rule = parsed ? parsed->rules : row->parsed;
+    buf_add(out, SV("{\"id\":"));
+    buf_json(out, row->rule);
+    add_field(out, "state", weir_str(rules_state(row, rule, clock_now_us())));
+    if (rule)
+        add_summary_json(rule, out);
+    add_field(out, "table", row->table);
+    add_field(out, "row", row->key);
+    buf_printf(out, ",\"enabled\":%s", row->enabled ? "true" : "false");
+    add_field(out, "updated_at", row->updated_at);
+    add_field(out, "updated_by", row->updated_by);
+    add_field(out, "note", row->note);
+    buf_add(out, SV(",\"rule\":"));
+    rules_add_json_value(row->text, out);
+    buf_add(out, SV(",\"problems\":["));
+    size_t count = 0;
+    for (size_t i = 0; i < reading->problem_count; i++)
+        if (rules_problem_is_of(&reading->problems[i], row)) {
+            buf_printf(out, "%s", count++ ? "," : "");
+            buf_json(out, reading->problems[i].text);
+        }
+    buf_add(out, SV("]}"));
+    rules_free(parsed);
+}

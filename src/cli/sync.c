@@ -1,0 +1,417 @@
+/* weir sync: keeps a rules file equal to a source, for enforcers that only read files.
+ *
+ * A turn asks the source whether anything has changed, reads it if so, and replaces the file if its text is to be another
+ * one. Whatever fails, the file stays as it is: those who read it go on with the last good rules. The file is also the
+ * memory of this command: after a restart the last good version of a row that is bad now comes from there. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/plain.h"
+#include "cli/replace.h"
+#include "source/source.h"
+
+enum {
+    POLL_DEFAULT_MS = 1000,
+    POLL_MIN_MS = 100,
+    POLL_MAX_MS = 3600000,
+    BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
+    PROBLEMS_SHOWN_MAX = 50,
+    PROBLEM_BYTES_MAX = 500,
+};
+
+struct sync_options {
+    const char *from, *to;
+    uint32_t poll_ms;
+    bool once, start_without_rules;
+};
+
+struct sync {
+    const struct sync_options *options;
+    struct source *source;
+    int signal_fd;
+    struct rules *last;  /* what is in force, as far as it is known */
+    struct buf text;     /* what the file is to hold */
+    struct stat file;    /* as it was written or read last */
+    bool there;          /* `text` is in `file` */
+    bool current;        /* the source was read, and had no change since that is not in `text` */
+    int64_t good_us;     /* when `last` was last known to be what the source has */
+    struct buf problems; /* as they were said last */
+    size_t problem_count;
+    bool unreachable; /* and was said to be */
+    bool unwritable;
+};
+
+#define AT(field) offsetof(struct sync_options, field)
+
+static const struct option options[] = {
+    { "from", "SOURCE", OPTION_TEXT, AT(from),
+      "where the rules are (default: $WEIR_FROM): sqlite:PATH, mysql://USER@HOST:PORT/DB, postgres://USER@HOST/DB or "
+      "file:PATH. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
+    { "to", "FILE", OPTION_TEXT, AT(to),
+      "the rules file (needed); it keeps its mode and owner, and is made with mode 0644" },
+    { "poll", "MS", OPTION_NUMBER, AT(poll_ms), "how often to ask for changes, 100 to 3600000 (default 1000)" },
+    { "once", NULL, OPTION_FLAG, AT(once), "write the file, and end" },
+    { "start-without-rules", NULL, OPTION_FLAG, AT(start_without_rules),
+      "if the source is out of reach and there is no file of an earlier run: begin with a file that limits nobody, instead "
+      "of ending with an error" },
+    { 0 },
+};
+
+static const struct command command = {
+    .name = "sync",
+    .usage = "--from SOURCE --to FILE [OPTION]...",
+    .text =
+        "Keeps a rules file equal to the rules of a database, until it is ended (SIGTERM, SIGINT). The file is replaced "
+        "whole, so that nobody ever reads a half of it; processes that use it notice the change by themselves.\n\n"
+        "A bad row is reported, here and at the top of the file, and keeps its last good version; all others go on. "
+        "While the database is out of reach the file stays as it is.",
+    .footer =
+        "The exit status is 0 if it was ended, or with --once if the file is written; 1 with --once if the source has "
+        "bad rows; 2 after an error.\n\n"
+        "Example:\n  weir sync --from sqlite:rules.db --to /etc/weir/rules.yaml",
+    .options = options,
+};
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    plain_say(weir_str(text));
+}
+
+static int64_t age_s(const struct sync *s)
+{
+    int64_t age_us = clock_now_us() - s->good_us;
+    return age_us > 0 ? age_us / US_PER_S : 0;
+}
+
+/* ---- the text ---- */
+
+static void add_problem(const struct source_problem *problem, struct buf *line)
+{
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    source_problem_print(problem, &text);
+    if (text.len > 0 && text.ptr[text.len - 1] == '\n')
+        text.len--;
+    plain_add(line, buf_sv(&text), PROBLEM_BYTES_MAX);
+    buf_char(line, '\n');
+    buf_done(&text);
+}
+
+/* One line for each, so that they can be compared with those before. */
+static void list_problems(const struct source_reading *reading, struct buf *out)
+{
+    for (size_t i = 0; i < reading->problem_count && i < PROBLEMS_SHOWN_MAX; i++)
+        add_problem(&reading->problems[i], out);
+    if (reading->problem_count > PROBLEMS_SHOWN_MAX)
+        buf_printf(out, "and %zu more; 'weir rules list' has them all\n", reading->problem_count - PROBLEMS_SHOWN_MAX);
+}
+
+static void write_text(const struct sync *s, const struct rules *rules, sv problems, struct buf *out)
+{
+    buf_add(out, SV("# Written by weir sync from "));
+    plain_add(out, weir_str(source_name(s->source)), PROBLEM_BYTES_MAX);
+    buf_add(out, SV(".\n# Change the rules there (weir rules): what is changed here is lost.\n"));
+    if (problems.len > 0)
+        buf_add(out, SV("#\n# Bad rows. A rule that was good before is in force as it was then.\n"));
+    while (problems.len > 0) {
+        sv line = sv_cut(&problems, '\n');
+        buf_printf(out, "#   %.*s\n", SV_FMT(line));
+    }
+    rules_write(rules, out);
+}
+
+/* ---- the file ---- */
+
+static int write_file(struct sync *s, struct weir_error *error)
+{
+    int code = replace_file(s->options->to, buf_sv(&s->text), &s->file, error);
+    s->there = code == 0;
+    if (code < 0)
+        return code;
+    size_t count = s->last ? s->last->rule_count : 0;
+    printf("%s: %zu %s\n", s->options->to, count, count == 1 ? "rule" : "rules");
+    fflush(stdout);
+    return 0;
+}
+
+/* Somebody else may have changed or removed the file. */
+static void look_at_file(struct sync *s)
+{
+    struct stat now;
+    if (!s->there || (stat(s->options->to, &now) == 0 && replace_same(&now, &s->file)))
+        return;
+    say("%s was changed by somebody else, and is written again", s->options->to);
+    s->there = false;
+}
+
+/* Takes over what an earlier run left. Returns -1 to go on, or the exit status. */
+static int read_file(struct sync *s)
+{
+    const char *path = s->options->to, *why;
+    if (stat(path, &s->file) < 0)
+        return errno == ENOENT ? -1 : cli_error("%s: %s", path, strerror(errno));
+    struct buf text;
+    if (!cli_read_file(path, &text, &why))
+        return cli_error("%s: %s", path, why);
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read(buf_sv(&text), &report);
+    bool blank = sv_blank(buf_sv(&text)), good = rules && !report.unreadable;
+    rules_report_done(&report);
+    if (good) {
+        s->last = rules;
+        s->there = true;
+        s->good_us = s->file.st_mtim.tv_sec * US_PER_S;
+        buf_add(&s->text, buf_sv(&text));
+    } else {
+        rules_free(rules);
+    }
+    buf_done(&text);
+    if (good || blank)
+        return -1;
+    return cli_error("%s is there and is no rules file: it would be lost; remove it, or write to another file", path);
+}
+
+/* ---- one turn ---- */
+
+static void say_problems(struct sync *s, const struct buf *problems, size_t count)
+{
+    if (sv_eq(buf_sv(&s->problems), buf_sv(problems)))
+        return;
+    sv rest = buf_sv(problems);
+    while (rest.len > 0)
+        plain_say(sv_cut(&rest, '\n'));
+    if (count == 0)
+        say("%s: all rows are good again", source_name(s->source));
+    buf_clear(&s->problems);
+    buf_add(&s->problems, buf_sv(problems));
+}
+
+/* Takes over a reading: rules, text and problems. */
+static int take_reading(struct sync *s, struct source_reading *reading, struct weir_error *error)
+{
+    struct buf text, problems;
+    buf_init(&text, RULES_BYTES_MAX);
+    buf_init(&problems, RULES_BYTES_MAX);
+    list_problems(reading, &problems);
+    write_text(s, reading->rules, buf_sv(&problems), &text);
+    int code = 0;
+    if (text.failed || problems.failed) {
+        code = err_set(error, WEIR_E_INVALID, "%s: its rules are more than fits into a file of 64 MiB",
+                       source_name(s->source));
+        buf_done(&text);
+    } else {
+        say_problems(s, &problems, reading->problem_count);
+        s->problem_count = reading->problem_count;
+        s->there = s->there && sv_eq(buf_sv(&s->text), buf_sv(&text));
+        buf_done(&s->text);
+        s->text = text;
+        rules_free(s->last);
+        s->last = reading->rules;
+        reading->rules = NULL;
+    }
+    buf_done(&problems);
+    return code;
+}
+
+/* Asks the source, and reads it if it has changed. */
+static int follow(struct sync *s, struct weir_error *error)
+{
+    bool changed = true;
+    int code = s->current ? source_changed(s->source, &changed, error) : 0;
+    if (code < 0)
+        return code;
+    if (changed) {
+        struct source_reading reading;
+        s->current = false;
+        code = source_read(s->source, s->last, &reading, error);
+        if (code < 0)
+            return code;
+        code = take_reading(s, &reading, error);
+        source_reading_done(&reading);
+        if (code < 0)
+            return code;
+        s->current = true;
+    }
+    s->good_us = clock_now_us();
+    return 0;
+}
+
+/* Says that the source is out of reach, or in reach again, once. */
+static void note_source(struct sync *s, int code, const struct weir_error *error)
+{
+    if (code < 0 && !s->unreachable)
+        say("rules are %lld s old: %s; %s stays as it is", (long long)age_s(s), error->text, s->options->to);
+    else if (code == 0 && s->unreachable)
+        say("%s is in reach again", source_name(s->source));
+    s->unreachable = code < 0;
+}
+
+static void note_file(struct sync *s, int code, const struct weir_error *error)
+{
+    if (code < 0 && !s->unwritable)
+        say("%s; trying again", error->text);
+    s->unwritable = code < 0;
+}
+
+static void turn(struct sync *s)
+{
+    struct weir_error error = { 0 };
+    int code = follow(s, &error);
+    note_source(s, code, &error);
+    look_at_file(s);
+    if (!s->there)
+        note_file(s, write_file(s, &error), &error);
+}
+
+/* ---- from start to end ---- */
+
+/* The first turn, without which there may be nothing to go on with. Returns -1 to go on, or the exit status. */
+static int start(struct sync *s)
+{
+    struct weir_error error = { 0 };
+    const char *to = s->options->to;
+    int code = follow(s, &error);
+    if (code < 0 && s->options->once) {
+        say("%s", error.text);
+        return EXIT_BAD;
+    }
+    if (code < 0 && s->there) {
+        say("%s; going on with %s of the last run: rules are %lld s old", error.text, to, (long long)age_s(s));
+    } else if (code < 0 && s->options->start_without_rules) {
+        say("%s; there is no %s of an earlier run: nobody is limited until the source is in reach", error.text, to);
+        buf_add(&s->text, SV("# Written by weir sync: the source was out of reach, and nobody is limited.\nrules: []\n"));
+        s->good_us = clock_now_us();
+    } else if (code < 0) {
+        say("%s; there is no %s of an earlier run to go on with; --start-without-rules starts with nobody limited",
+            error.text, to);
+        return EXIT_BAD;
+    }
+    s->unreachable = code < 0;
+    if (!s->there && write_file(s, &error) < 0) {
+        say("%s", error.text);
+        return EXIT_BAD;
+    }
+    return -1;
+}
+
+static bool ended(const struct sync *s, int timeout_ms)
+{
+    struct pollfd fd = { .fd = s->signal_fd, .events = POLLIN };
+    return poll(&fd, 1, timeout_ms) > 0;
+}
+
+/* Until a signal ends it. */
+static void run(struct sync *s)
+{
+    int poll_ms = (int)s->options->poll_ms, wait_ms = poll_ms;
+    for (;;) {
+        struct weir_error error = { 0 };
+        if (s->unreachable) {
+            if (ended(s, wait_ms))
+                return;
+        } else {
+            int code = source_wait(s->source, poll_ms, s->signal_fd, &error);
+            if (code < 0)
+                note_source(s, code, &error);
+        }
+        if (ended(s, 0))
+            return;
+        turn(s);
+        int longest_ms = poll_ms > BACKOFF_MAX_MS ? poll_ms : BACKOFF_MAX_MS;
+        wait_ms = !s->unreachable ? poll_ms : wait_ms * 2 < longest_ms ? wait_ms * 2 : longest_ms;
+    }
+}
+
+static int sync_all(struct sync *s, const char *from)
+{
+    struct weir_error error = { 0 };
+    int status = read_file(s);
+    if (status >= 0)
+        return status;
+    if (source_open(&s->source, from, &error) < 0) {
+        say("%s", error.text);
+        return EXIT_BAD;
+    }
+    status = start(s);
+    if (status < 0 && s->options->once) {
+        status = s->problem_count ? 1 : 0;
+    } else if (status < 0) {
+        run(s);
+        status = 0;
+    }
+    source_close(s->source);
+    return status;
+}
+
+/* Signals come as something to read, so that none is missed and none cuts a turn in two. */
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return sigprocmask(SIG_BLOCK, &set, NULL) < 0 ? -1 : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int check_options(const struct sync_options *o, char **words, size_t word_count, const char *from)
+{
+    if (word_count > 0) {
+        plain_hide_password(words[0]);
+        return options_error(&command, "there is no argument '%s'", words[0]);
+    }
+    if (!from[0])
+        return options_error(&command, "--from SOURCE (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+    if (!o->to || !o->to[0])
+        return options_error(&command, "--to FILE is needed");
+    if (o->poll_ms < POLL_MIN_MS || o->poll_ms > POLL_MAX_MS)
+        return options_error(&command, "--poll: '%u' is not allowed here; allowed: %d to %d", o->poll_ms, POLL_MIN_MS,
+                             POLL_MAX_MS);
+    return -1;
+}
+
+int cli_sync(int argc, char **argv)
+{
+    struct sync_options o = { .poll_ms = POLL_DEFAULT_MS };
+    size_t count;
+    int status = options_read(&command, argc, argv, &o, &count);
+    if (status >= 0)
+        return status;
+    const char *given = o.from ? o.from : getenv("WEIR_FROM");
+    char *from = strdup(given ? given : "");
+    if (!from)
+        return cli_error("out of memory");
+    if (o.from)
+        plain_hide_password((char *)o.from); /* it is a word of argv */
+    struct sync s = { .options = &o, .signal_fd = -1 };
+    buf_init(&s.text, RULES_BYTES_MAX);
+    buf_init(&s.problems, RULES_BYTES_MAX);
+    status = check_options(&o, argv, count, from);
+    if (status < 0)
+        s.signal_fd = open_signals();
+    if (status < 0)
+        status = s.signal_fd < 0 ? cli_error("cannot listen for signals: %s", strerror(errno)) : sync_all(&s, from);
+    if (s.signal_fd >= 0)
+        close(s.signal_fd);
+    buf_done(&s.text);
+    buf_done(&s.problems);
+    rules_free(s.last);
+    free(from);
+    return status;
+}
