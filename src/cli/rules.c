@@ -26,6 +26,8 @@ static const struct option options[] = {
     { "for", "LENGTH", OPTION_TEXT, AT(length), "throttle: for so long from now: 30m, 2h, 7d" },
     { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)" },
     { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)" },
+    { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
+      "allow a change of a file that has comments: it is written anew, without them" },
     { 0 },
 };
 
@@ -100,10 +102,15 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         bool given;
         unsigned flag;
     } given[] = {
-        { "json", o->json, JSON },     { "by", o->by, AUTHOR },
-        { "note", o->note, AUTHOR },   { "replace", o->replace, REPLACE },
-        { "for", o->length, UNTIL },   { "expires", o->expires_us >= 0, UNTIL },
-        { "most", o->most > 0, MOST }, { "change", o->change > 0, CHANGE },
+        { "json", o->json, JSON },
+        { "by", o->by, AUTHOR },
+        { "note", o->note, AUTHOR },
+        { "replace", o->replace, REPLACE },
+        { "for", o->length, UNTIL },
+        { "expires", o->expires_us >= 0, UNTIL },
+        { "most", o->most > 0, MOST },
+        { "change", o->change > 0, CHANGE },
+        { "drop-comments", o->drop_comments, AUTHOR },
     };
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
@@ -152,6 +159,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
         rules_fail(&error);
         return EXIT_BAD;
     }
+    if (call->options->drop_comments)
+        source_drop_comments(call->source);
     int status = verb->run(call);
     source_close(call->source);
     return status;

@@ -14,7 +14,7 @@ enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
     const char *from, *by, *note, *length;
-    bool json, replace;
+    bool json, replace, drop_comments;
     int64_t expires_us; /* -1: not given */
     uint32_t most, change;
 };

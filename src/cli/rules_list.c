@@ -169,7 +169,9 @@ static void print_table(const struct table *table, const struct source_reading *
 
 static void print_counts(const struct table *table, const struct source_reading *reading, const char *from, struct buf *out)
 {
-    size_t count = table->count - 1, bad = reading->problem_count;
+    if (reading->unlisted)
+        buf_printf(out, "  and %zu problems more\n", reading->unlisted);
+    size_t count = table->count - 1, bad = reading->problem_count + reading->unlisted;
     buf_printf(out, "%s%zu %s in %s", count || bad ? "\n" : "", count, count == 1 ? "rule" : "rules", from);
     if (bad)
         buf_printf(out, ", %zu %s", bad, bad == 1 ? "problem" : "problems");
@@ -199,7 +201,7 @@ static void print_json(const struct source_reading *reading, struct buf *out)
         buf_printf(out, "%s", i ? ",\n" : "");
         rules_add_problem_json(&reading->problems[i], out);
     }
-    buf_add(out, SV("]}\n"));
+    buf_printf(out, "],\n\"unlisted_problems\":%zu}\n", reading->unlisted);
 }
 
 int rules_list(struct rules_call *call)

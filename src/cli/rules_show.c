@@ -190,6 +190,8 @@ int rules_export(struct rules_call *call)
         plain_say(buf_sv(&problems));
     }
     buf_done(&problems);
+    if (reading.unlisted)
+        cli_error("and %zu problems more", reading.unlisted);
     status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
     source_reading_done(&reading);
     return status;

@@ -119,8 +119,9 @@ static void list_problems(const struct source_reading *reading, struct buf *out)
 {
     for (size_t i = 0; i < reading->problem_count && i < PROBLEMS_SHOWN_MAX; i++)
         add_problem(&reading->problems[i], out);
-    if (reading->problem_count > PROBLEMS_SHOWN_MAX)
-        buf_printf(out, "and %zu more; 'weir rules list' has them all\n", reading->problem_count - PROBLEMS_SHOWN_MAX);
+    size_t all = reading->problem_count + reading->unlisted;
+    if (all > PROBLEMS_SHOWN_MAX)
+        buf_printf(out, "and %zu more; 'weir rules list' has them\n", all - PROBLEMS_SHOWN_MAX);
 }
 
 static void write_text(const struct sync *s, const struct rules *rules, sv problems, struct buf *out)
