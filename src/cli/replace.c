@@ -87,7 +87,7 @@ static int sync_folder(const char *path, struct weir_error *error)
 
 static int replace_at(const char *path, sv text, const struct stat *old, struct stat *ret_stat, struct weir_error *error)
 {
-    char folder[PATH_MAX], temporary[PATH_MAX + 32];
+    char folder[PATH_MAX], temporary[PATH_MAX + 256];
     struct stat fresh;
     const char *slash = strrchr(path, '/');
     folder_of(path, folder);

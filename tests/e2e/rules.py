@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""`weir rules` against real databases.
+
+tests/e2e/rules.py BUILD/weir [BUILD/tests/source/source_servers]
+"""
+
+import getpass
+import json
+import os
+import tempfile
+import time
+
+import harness
+import sources
+from harness import expect
+from sources import THROTTLED_CALLS, done, rules
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "rules.yaml")
+OCR = '{ "id": "ocr", "match": { "event": "ocr" }, "by": ["key"], "limits": [{ "name": "day", "max": 100, "per": "day" }] }'
+
+
+def has(text, *parts):
+    for part in parts:
+        if part not in text:
+            raise AssertionError(f"there is no {part!r} in\n{text}")
+
+
+def listed(db):
+    """The rules by their ids, and the problems; the status is 1 exactly if there are problems."""
+    status, out, errors = rules(db, "list", "--json")
+    expect(errors, "")
+    found = json.loads(out)
+    expect(status, 1 if found["problems"] else 0, out)
+    return {rule["id"]: rule for rule in found["rules"]}, found["problems"]
+
+
+def states(db):
+    return {name: rule["state"] for name, rule in listed(db)[0].items()}
+
+
+def init(db):
+    return done(db, "init")
+
+
+# ---- tables ----
+
+
+def tables_that_are_missing(db):
+    if db.kind == "sqlite":
+        db.sql("CREATE TABLE OTHER (A int)")  # a database that is there
+    status, out, errors = rules(db, "list")
+    expect((status, out), (2, ""), errors)
+    has(errors, "THROTTLED_CALLS", "WEIR_RULES", "weir rules init")
+    has(init(db), *sources.TABLES)
+    status, out, errors = rules(db, "list")
+    expect((status, errors), (0, ""))
+    has(out, "0 rules in ")
+    expect(rules(db, "init")[0], 0, "again")
+    expect(listed(db), ({}, []))
+
+
+def a_table_as_it_always_was(db):
+    db.sql(THROTTLED_CALLS)
+    db.sql("INSERT INTO THROTTLED_CALLS VALUES (7, 'GET /entity/#', 10, 60, NULL)")
+    db.sql("INSERT INTO THROTTLED_CALLS VALUES (8, '/search', 5, 3600, 1000)")
+    db.sql(f"INSERT INTO THROTTLED_CALLS VALUES (9, '/late', 5, 1, {(int(time.time()) + 3600) * 1000})")
+    status, out, errors = rules(db, "list")
+    expect((status, errors), (0, ""), out)
+    lines = out.splitlines()
+    expect(lines[0].split(), ["ID", "LIMITS", "MATCH", "BY", "STATE", "ROW"])
+    expect(lines[1].split(), "throttled-call-7 10 per 1m fixed_window GET /entity/# user enforce THROTTLED_CALLS 7".split())
+    has(out, "3 rules in ")
+    expect(states(db), {"throttled-call-7": "enforce", "throttled-call-8": "expired", "throttled-call-9": "enforce"})
+
+
+def names_in_any_case(db):
+    db.sql(THROTTLED_CALLS.replace("THROTTLED_CALLS", "throttled_calls").replace("MAX_LOCKS", "Max_Locks"))
+    db.sql("INSERT INTO throttled_calls VALUES (1, '/a', 10, 60, NULL)")
+    expect(states(db), {"throttled-call-1": "enforce"})
+
+
+def a_column_that_is_missing(db):
+    db.sql("CREATE TABLE THROTTLED_CALLS (THROTTLE_ID int PRIMARY KEY, NORMALIZED_CALL varchar(256))")
+    status, out, errors = rules(db, "list")
+    expect((status, out), (2, ""), errors)
+    has(errors.upper(), "THROTTLED_CALLS", "MAX_LOCKS", "CREATE TABLE")
+
+
+# ---- throttle ----
+
+
+def throttle_now(db):
+    init(db)
+    has(done(db, "throttle", "GET /entity/#", "10", "per", "60s"), "throttled-call-1: 10 per 1m for each user of GET /entity/#")
+    expect(db.sql("SELECT * FROM THROTTLED_CALLS"), [["1", "GET /entity/#", "10", "60", ""]])
+    done(db, "throttle", "GET /entity/#", "20 per 1h", "--for", "2h", "--by", "ann", "--note", "too many")
+    rows = db.sql("SELECT MAX_LOCKS, LOCK_TIMEOUT_SECONDS, THROTTLE_EXPIRATION FROM THROTTLED_CALLS")
+    expect((len(rows), rows[0][:2]), (1, ["20", "3600"]))
+    expect(abs(int(rows[0][2]) - time.time() - 7200) < 60, True, rows)
+    has(done(db, "throttle", "/other", "1 per 1s", "--expires", "2100-01-01T00:00:00Z"), "throttled-call-2", "2100-01-01T00:00:00Z")
+    expect(db.sql("SELECT THROTTLE_EXPIRATION FROM THROTTLED_CALLS WHERE THROTTLE_ID = 2"), [["4102444800"]])
+    done(db, "set", "throttled-call-2", "max=5")
+    expect(db.sql("SELECT MAX_LOCKS FROM THROTTLED_CALLS WHERE THROTTLE_ID = 2"), [["5"]])
+    done(db, "rm", "throttled-call-2")
+    expect(list(listed(db)[0]), ["throttled-call-1"])
+
+
+def throttle_badly(db):
+    init(db)
+    for words, part in (
+        (["/a", "ten", "per", "60s"], "10 per 60s"),
+        (["/a", "10", "per", "60"], "60"),
+        (["/a", "10", "per", "day"], "whole seconds"),
+        (["/a", "10", "per", "500ms"], "whole seconds"),
+        (["/a", "10 per 60s burst 20"], "whole seconds"),
+        (["/a"], "CALL N per LENGTH"),
+        (["/a", "1 per 1s", "--for", "soon"], "30m, 2h or 7d"),
+        (["/a", "1 per 1s", "--for", "1h", "--expires", "0"], "leave out one"),
+        (["/a", "1 per 1s", "--json"], "--json has no meaning for throttle"),
+        (["entity", "1 per 1s"], "entity"),
+    ):
+        status, out, errors = rules(db, "throttle", *words)
+        expect((status, out), (2, ""), f"{words} {errors}")
+        has(errors, part)
+    expect(listed(db), ({}, []))
+
+
+# ---- whole rules ----
+
+
+def add_and_change(db):
+    init(db)
+    done(db, "add", OCR, "--by", "ann", "--note", "first")
+    shown = done(db, "show", "ocr")
+    has(shown, "# WEIR_RULES: row ocr", "by ann: first", "  - id: ocr", "name: day")
+    expect(harness.weir("lint", "-", stdin=shown.encode()).returncode, 0, shown)
+    row = json.loads(done(db, "show", "ocr", "--json"))
+    expect((row["id"], row["state"], row["rule"]["by"]), ("ocr", "enforce", ["key"]))
+    status, _, errors = rules(db, "add", OCR)
+    expect(status, 2, errors)
+    has(errors, "ocr")
+    done(db, "add", OCR.replace("100", "50"), "--replace")
+    has(done(db, "show", "ocr"), "max: 50")
+    done(db, "set", "ocr", "max=20")
+    has(done(db, "show", "ocr"), "max: 20")
+    done(db, "set", "ocr", "limits.day.max=30")
+    has(done(db, "show", "ocr"), "max: 30")
+    done(db, "set", "ocr", "mode=shadow")
+    expect(states(db), {"ocr": "shadow"})
+    done(db, "disable", "ocr")
+    expect(states(db), {"ocr": "disabled"})
+    has(done(db, "show", "ocr"), "disabled", "max: 30")
+    has(done(db, "list"), "30 per day")
+    done(db, "enable", "ocr")
+    expect(states(db), {"ocr": "shadow"})
+    done(db, "rm", "ocr")
+    expect(states(db), {})
+
+
+def add_from_a_file_and_from_stdin(db):
+    init(db)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rule.yaml")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("id: a\nby: [ip]\nlimits: [5 per 1m]\n")
+        done(db, "add", path)
+        expect(rules(db, "add", path + "none")[0], 2)
+    done(db, "add", "-", stdin=b"id: b\nlimits: [5 per 1m]\n")
+    expect(states(db), {"a": "enforce", "b": "enforce"})
+
+
+def nothing_bad_is_written(db):
+    init(db)
+    done(db, "add", OCR)
+    for words in (
+        ["add", '{ "id": "x", "limits": ["-1 per 1s"] }'],
+        ["add", '{ "id": "x", "limits": ['],
+        ["add", '{ "id": "x", "match": { "path": { "regex": "(" } }, "limits": ["1 per 1s"] }'],
+        ["set", "ocr", "max=-1"],
+        ["set", "ocr", "limits.day.tz=Mars/Base"],
+        ["set", "ocr", "nonsense=1"],
+        ["set", "ocr", "max"],
+        ["import", "-"],
+    ):
+        status, out, errors = rules(db, *words, stdin=b"rules:\n  - id: good\n    limits: [1 per 1s]\n  - id: bad\n")
+        expect((status, out), (2, ""), f"{words} {errors}")
+    found, problems = listed(db)
+    expect((list(found), problems), (["ocr"], []))
+    has(done(db, "show", "ocr"), "max: 100")
+
+
+def ids_that_are_not_there(db):
+    init(db)
+    for words in (["show", "x"], ["rm", "x"], ["disable", "x"], ["enable", "x"], ["set", "x", "max=1"], ["history", "x"], ["undo"],
+                  ["undo", "x"], ["rm", "throttled-call-7"]):
+        status, out, errors = rules(db, *words)
+        expect((status, out), (1, ""), f"{words} {errors}")
+        expect(errors.count("\n"), 1, f"{words} {errors}")
+
+
+# ---- history ----
+
+
+def history_and_undo(db):
+    init(db)
+    done(db, "add", OCR, "--by", "ann", "--note", "first")
+    done(db, "set", "ocr", "max=20", "--by", "bob")
+    done(db, "throttle", "/a", "1 per 1s", "--by", "eve")
+    events = json.loads(done(db, "history", "--json"))
+    expect([(event["who"], event["what"], event["rule"], event["note"]) for event in events],
+           [("eve", "add", "throttled-call-1", ""), ("bob", "change", "ocr", ""), ("ann", "add", "ocr", "first")])
+    expect((events[2]["before"], events[1]["before"]["limits"][0]["max"], events[1]["after"]["limits"][0]["max"]), (None, 100, 20))
+    text = done(db, "history", "ocr", "--most", "1")
+    has(text, "bob", "change ocr (WEIR_RULES)", "\n      - ", "\n      + ")
+    assert "ann" not in text, text
+    done(db, "undo", "ocr", "--by", "ann")
+    has(done(db, "show", "ocr"), "max: 100")
+    done(db, "undo", "ocr")
+    expect(states(db), {"throttled-call-1": "enforce"}, "the newest that is not undone was to add it")
+    done(db, "undo", "--change", str(events[0]["number"]))
+    expect(states(db), {})
+    expect(len(json.loads(done(db, "history", "--json"))), 6)
+
+
+def undo_after_others_changed_the_row(db):
+    init(db)
+    done(db, "add", OCR)
+    done(db, "set", "ocr", "max=20")
+    number = json.loads(done(db, "history", "--json", "--most", "1"))[0]["number"]
+    done(db, "set", "ocr", "max=30")
+    status, _, errors = rules(db, "undo", "--change", str(number))
+    expect(status, 2, errors)
+    has(done(db, "show", "ocr"), "max: 30")
+
+
+def who_did_it(db):
+    init(db)
+    done(db, "add", OCR)
+    who = json.loads(done(db, "history", "--json"))[0]["who"]
+    name, at, host = who.partition("@")
+    assert name and at and host, who
+    try:
+        login = os.getlogin()
+    except OSError:
+        login = getpass.getuser()
+    assert name in (login, str(os.getuid())), who
+
+
+# ---- import and export ----
+
+
+def import_and_export(db):
+    init(db)
+    wanted = done(f"file:{EXAMPLES}", "export")
+    done(db, "import", EXAMPLES)
+    expect(sorted(done(db, "export").split("\n  - ")), sorted(wanted.split("\n  - ")))
+    done(db, "throttle", "/a", "1 per 1s")
+    text = done(db, "export")
+    has(text, "throttled-call-1")
+    expect(harness.weir("lint", "-", stdin=text.encode()).returncode, 0)
+    done(db, "rm", "throttled-call-1")
+    done(db, "disable", "ocr")
+    text = done(db, "export")
+    has(text, 'mode: "off"')
+    exported = json.loads(done(db, "export", "--json"))
+    expect({rule["id"] for rule in exported["rules"]}, {"entity-bundle", "ocr", "login", "per-address", "upload"})
+    expect(exported["settings"], {"trusted_proxies": ["10.0.0.0/8"]})
+    expect(harness.weir("lint", "-", stdin=json.dumps(exported).encode()).returncode, 0)
+    done(db, "import", "-", "--replace", stdin=b"rules:\n  - id: one\n    limits: [1 per 1s]\n")
+    expect(states(db), {"one": "enforce"})
+
+
+def an_export_of_disabled_rules_alone(db):
+    init(db)
+    done(db, "add", OCR)
+    done(db, "disable", "ocr")
+    text = done(db, "export")
+    expect(harness.weir("lint", "-", stdin=text.encode()).returncode, 0, text)
+    has(text, "rules:\n  - id: ocr\n", 'mode: "off"')
+
+
+# ---- what is bad ----
+
+
+def rows_that_are_bad(db):
+    init(db)
+    done(db, "add", OCR)
+    done(db, "throttle", "/good", "1 per 1s")
+    db.sql("INSERT INTO THROTTLED_CALLS VALUES (70, '/neg', -1, 60, NULL)")
+    db.sql("INSERT INTO WEIR_RULES (ID, RULE, ENABLED) VALUES ('broken', '{', 1)")
+    found, problems = listed(db)
+    expect({name for name, rule in found.items() if rule["state"] == "bad"}, {"throttled-call-70", "broken"})
+    expect({(p["table"], p["row"]) for p in problems}, {("THROTTLED_CALLS", "70"), ("WEIR_RULES", "broken")})
+    status, out, _ = rules(db, "list")
+    expect(status, 1)
+    has(out, "\n  ! ", "4 rules in ", ", 2 problems")
+    status, out, errors = rules(db, "export")
+    expect(status, 1)
+    has(errors, "left out: ", "THROTTLED_CALLS", "70", "broken")
+    expect(harness.weir("lint", "-", stdin=out.encode()).returncode, 0)
+    status, out, _ = rules(db, "show", "broken")
+    expect(status, 1)
+    has(out, "# bad: ")
+    done(db, "rm", "broken")
+    done(db, "set", "throttled-call-70", "max=1")
+    expect(listed(db)[1], [])
+
+
+def values_that_are_hostile(db):
+    init(db)
+    names = ["x'; DROP TABLE WEIR_RULES; --", 'a"b', "%s%n", "ünï-漢字", "\x1b[2Jesc"]
+    for name in names:
+        done(db, "add", OCR.replace('"match"', '"except": { "user": [' + json.dumps(name) + ' ] }, "match"'), "--replace", "--by",
+             name, "--note", name)
+        row = json.loads(done(db, "show", "ocr", "--json"))
+        expect(row["rule"]["except"]["user"], [name])
+        expect(json.loads(done(db, "history", "--json", "--most", "1"))[0]["note"], name)
+        for words in (["list"], ["history"], ["show", "ocr"]):
+            assert "\x1b" not in done(db, *words), words
+    for words in (["rm", names[0]], ["show", "\xff"], ["set", names[0], "max=1"]):
+        expect(rules(db, *words)[0], 1, words)
+    status, _, errors = rules(db, "add", "-", stdin=b'{ id: x, limits: ["1 per 1s"], reject: { body: "' + b"y" * (5 << 20) + b'" } }')
+    expect((status, len(errors) < 5000), (2, True))
+    status, _, errors = rules(db, "add", "-", stdin=b"{ id: \xff\xfe, limits: [1 per 1s] }")
+    expect(status, 2, errors)
+    expect(states(db), {"ocr": "enforce"})
+
+
+def ten_thousand_rules(db):
+    init(db)
+    text = "rules:\n" + "".join(f"  - {{ id: r{n}, match: {{ path: /p{n}/# }}, by: [user], limits: [10 per 60s] }}\n" for n in range(10_000))
+    done(db, "import", "-", stdin=text.encode())
+    status, out, errors = rules(db, "list")
+    expect((status, errors, out.count("\n")), (0, "", 10_003))
+    has(out, "10000 rules in ")
+    done(db, "import", "-", "--replace", stdin=b"rules: []\n")
+    expect(states(db), {})
+
+
+CASES = [
+    tables_that_are_missing,
+    a_table_as_it_always_was,
+    names_in_any_case,
+    a_column_that_is_missing,
+    throttle_now,
+    throttle_badly,
+    add_and_change,
+    add_from_a_file_and_from_stdin,
+    nothing_bad_is_written,
+    ids_that_are_not_there,
+    history_and_undo,
+    undo_after_others_changed_the_row,
+    who_did_it,
+    import_and_export,
+    an_export_of_disabled_rules_alone,
+    rows_that_are_bad,
+    values_that_are_hostile,
+    ten_thousand_rules,
+]
+
+if __name__ == "__main__":
+    with sources.Databases() as databases:
+        sources.main(CASES, databases)
