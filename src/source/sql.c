@@ -39,7 +39,9 @@ static const struct sql_client *client_of(enum source_kind kind)
     case SOURCE_SQLITE:
         return &sqlite_client;
     case SOURCE_MYSQL:
+        return &mysql_client;
     case SOURCE_POSTGRES:
+        return &postgres_client;
     case SOURCE_FILE:
         break;
     }
@@ -51,7 +53,7 @@ int sql_open(struct sql **ret, const struct source_address *address, struct weir
     const struct sql_client *client = client_of(address->kind);
     struct sql *sql = NULL;
     if (!client)
-        return err_set(error, WEIR_E_INVALID, "%s: this build has no client for this kind of database", address->shown);
+        return err_set(error, WEIR_E_INVALID, "%s is no database", address->shown);
     int r = client->connect(&sql, address, error);
     if (r < 0)
         sql_close(sql);
