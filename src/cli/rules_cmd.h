@@ -2,6 +2,8 @@
 #ifndef CLI_RULES_CMD_H
 #define CLI_RULES_CMD_H
 
+#include <jansson.h>
+
 #include "base/buf.h"
 #include "cli/options.h"
 #include "cli/term.h"
@@ -62,13 +64,15 @@ void rules_add_by(const struct rule *rule, struct buf *out);
 /* A row as one object, its rule included. */
 void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void rules_add_problem_json(const struct source_problem *problem, struct buf *out);
-/* What is `text` as JSON in one line, or, where it is none, as a string. */
+/* A document in YAML or JSON; NULL: it is neither. */
+json_t *rules_load_json(sv text);
+/* The same as JSON in one line; what is no document becomes a string. */
 void rules_add_json_value(sv text, struct buf *out);
 
 bool rules_problem_is_of(const struct source_problem *problem, const struct source_row *row);
 
 /* The rule of a row that is not enabled, which the reading leaves out. NULL: it is bad. The caller frees what it is in. */
-struct rules *rules_of_row(const struct source_row *row, const struct rules *base);
+struct rules *rules_of_row(const struct source_row *row);
 
 /* "bad", "disabled", "expired", or the rule's mode. `rule` may be NULL. */
 const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us);

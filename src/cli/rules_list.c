@@ -55,9 +55,9 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
     buf_done(&text);
 }
 
-static void put_row(struct table *table, const struct source_reading *reading, const struct source_row *row, int64_t now_us)
+static void put_row(struct table *table, const struct source_row *row, int64_t now_us)
 {
-    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
     const struct rule *rule = parsed ? parsed->rules : row->parsed;
     struct line *line = &table->lines[table->count++];
     char where[512];
@@ -83,7 +83,7 @@ static bool make_table(struct table *table, const struct source_reading *reading
         put_cell(table, head, i, weir_str(titles[i]));
     for (size_t i = 0; i < reading->row_count; i++)
         if (!rules_is_setting(&reading->rows[i]))
-            put_row(table, reading, &reading->rows[i], now_us);
+            put_row(table, &reading->rows[i], now_us);
     return true;
 }
 

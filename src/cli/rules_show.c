@@ -1,5 +1,4 @@
 /* weir rules show, export: rules in the form that a rules file has. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -49,10 +48,9 @@ static void add_origin(const struct source_reading *reading, const struct source
 }
 
 /* The row's rule, also if it is not enabled; *ret_parsed is to be freed by the caller. */
-static const struct rule *rule_of(const struct source_reading *reading, const struct source_row *row,
-                                  struct rules **ret_parsed)
+static const struct rule *rule_of(const struct source_row *row, struct rules **ret_parsed)
 {
-    *ret_parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    *ret_parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
     return *ret_parsed ? (*ret_parsed)->rules : row->parsed;
 }
 
@@ -60,7 +58,7 @@ static const struct rule *rule_of(const struct source_reading *reading, const st
 static bool show_row(const struct source_reading *reading, const struct source_row *row, bool json, struct buf *out)
 {
     struct rules *parsed;
-    const struct rule *rule = rule_of(reading, row, &parsed);
+    const struct rule *rule = rule_of(row, &parsed);
     if (json) {
         rules_add_row_json(reading, row, out);
         buf_char(out, '\n');
@@ -102,13 +100,13 @@ int rules_show(struct rules_call *call)
 /* ---- export ---- */
 
 /* Rows that are not enabled leave with `mode: off`: they are kept, and not in force. */
-static bool add_disabled(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+static void add_disabled(const struct source_row *row, struct buf *out)
 {
     struct rules *parsed;
     struct buf text;
-    rule_of(reading, row, &parsed);
+    rule_of(row, &parsed);
     if (!parsed)
-        return false;
+        return; /* it is bad, and out of force anyway */
     parsed->rules->mode = MODE_OFF;
     buf_init(&text, RULES_OUTPUT_MAX);
     add_rule(parsed->rules, &text);
@@ -116,7 +114,6 @@ static bool add_disabled(const struct source_reading *reading, const struct sour
     out->failed = out->failed || text.failed;
     buf_done(&text);
     rules_free(parsed);
-    return true;
 }
 
 static void export_yaml(const struct source_reading *reading, struct buf *out)
@@ -125,7 +122,7 @@ static void export_yaml(const struct source_reading *reading, struct buf *out)
     buf_init(&disabled, RULES_OUTPUT_MAX);
     for (size_t i = 0; i < reading->row_count; i++)
         if (!reading->rows[i].enabled && !rules_is_setting(&reading->rows[i]))
-            add_disabled(reading, &reading->rows[i], &disabled);
+            add_disabled(&reading->rows[i], &disabled);
     rules_write(reading->rules, out);
     if (disabled.len > 0 && reading->rules->rule_count == 0 && !out->failed)
         out->len -= sizeof " []\n" - 1; /* "rules: []" is going to be a list */
@@ -136,18 +133,15 @@ static void export_yaml(const struct source_reading *reading, struct buf *out)
     buf_done(&disabled);
 }
 
-static json_t *row_json(const struct source_row *row)
+/* A document may leave its id to its row. */
+static json_t *rule_json(const struct source_row *row)
 {
-    json_t *value = json_loadb(row->text.ptr, row->text.len, JSON_DECODE_ANY, NULL);
-    if (value && !row->enabled && json_is_object(value))
+    json_t *value = rules_load_json(row->text);
+    if (json_is_object(value) && !json_object_get(value, "id"))
+        json_object_set_new(value, "id", json_stringn(row->rule.ptr, row->rule.len));
+    if (json_is_object(value) && !row->enabled)
         json_object_set_new(value, "mode", json_string("off"));
     return value;
-}
-
-/* A row whose rule was left out, or that the reader takes as YAML but is no JSON. */
-static bool exports(const struct source_row *row)
-{
-    return row->parsed || !row->enabled;
 }
 
 static void export_json(const struct source_reading *reading, struct buf *out)
@@ -155,10 +149,10 @@ static void export_json(const struct source_reading *reading, struct buf *out)
     json_t *rules = json_array(), *settings = json_object();
     for (size_t i = 0; i < reading->row_count; i++) {
         const struct source_row *row = &reading->rows[i];
-        if (!rules_is_setting(row) && exports(row))
-            json_array_append_new(rules, row_json(row));
+        if (!rules_is_setting(row) && (row->parsed || !row->enabled))
+            json_array_append_new(rules, rule_json(row));
         else if (rules_is_setting(row))
-            json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, row_json(row));
+            json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, rules_load_json(row->text));
     }
     json_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;

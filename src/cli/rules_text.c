@@ -1,5 +1,4 @@
 /* weir rules: rules, rows and errors as people and programs read them. */
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -84,10 +83,10 @@ void rules_add_by(const struct rule *rule, struct buf *out)
 
 const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us)
 {
-    if (!rule)
-        return "bad";
     if (!row->enabled)
         return "disabled";
+    if (!rule)
+        return "bad";
     return rule->expires_us <= now_us ? "expired" : rule_mode_name(rule->mode);
 }
 
@@ -101,30 +100,33 @@ bool rules_problem_is_of(const struct source_problem *problem, const struct sour
     return sv_eq(problem->table, row->table) && sv_eq(problem->row, row->key);
 }
 
-struct rules *rules_of_row(const struct source_row *row, const struct rules *base)
+struct rules *rules_of_row(const struct source_row *row)
 {
-    struct buf list;
     struct rules_report report = { 0 };
-    buf_init(&list, RULES_BYTES_MAX);
-    buf_char(&list, '[');
-    buf_add(&list, row->text);
-    buf_char(&list, ']');
-    struct rules *rules = list.failed ? NULL : rules_read_list(buf_sv(&list), base, &report);
+    struct rules *rules = rules_read_rows(&(struct rule_row){ .id = row->rule, .text = row->text }, 1, &report);
     bool good = rules && report.error_count == 0 && rules->rule_count == 1;
-    if (!good) {
-        rules_free(rules);
-        rules = NULL;
-    }
     rules_report_done(&report);
-    buf_done(&list);
-    return rules;
+    if (good)
+        return rules;
+    rules_free(rules);
+    return NULL;
 }
 
 /* ---- JSON ---- */
 
+json_t *rules_load_json(sv text)
+{
+    struct buf json;
+    buf_init(&json, RULES_BYTES_MAX);
+    bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
+    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
+    buf_done(&json);
+    return value;
+}
+
 void rules_add_json_value(sv text, struct buf *out)
 {
-    json_t *value = json_loadb(text.ptr ? text.ptr : "", text.len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_t *value = rules_load_json(text);
     char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (line)
         buf_add(out, weir_str(line));
@@ -167,7 +169,7 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
 
 void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
-    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row, reading->rules);
+    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
     const struct rule *rule = parsed ? parsed->rules : row->parsed;
     buf_add(out, SV("{\"id\":"));
     buf_json(out, row->rule);
