@@ -50,8 +50,8 @@ struct source_reading {
     size_t problem_count; /* at most RULES_ERRORS_MAX */
     size_t unlisted;      /* further problems */
 };
-/* An error, and no reading: the source is out of reach, or is not one (tables are missing; a file is not YAML and there is no
- * `last`). */
+/* An error, and no reading: the source is out of reach, or is not one (tables are missing; a file is not YAML and there is
+ * no `last`). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */

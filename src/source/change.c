@@ -1,0 +1,600 @@
+/* Changes: worked out and judged on the rows in memory, then written, all or nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/utf8.h"
+#include "source/rows.h"
+
+enum { WHO_MAX = 200, NOTE_MAX = 1000 };
+
+/* ---- plans ---- */
+
+sv plan_copy(struct plan *plan, sv text)
+{
+    sv kept = arena_copy(plan->arena, text);
+    if (!kept.ptr)
+        no_memory(plan->error);
+    return kept;
+}
+
+int plan_add(struct plan *plan, const char *what, const struct stored *before, const struct stored *after)
+{
+    if (plan->count == plan->cap) {
+        size_t cap = plan->cap ? plan->cap * 2 : 16;
+        struct change *changes = realloc(plan->changes, cap * sizeof *changes);
+        if (!changes)
+            return no_memory(plan->error);
+        plan->changes = changes;
+        plan->cap = cap;
+    }
+    plan->changes[plan->count++] = (struct change){ what, before, after };
+    return 0;
+}
+
+static struct stored *plan_row(struct plan *plan, struct stored row)
+{
+    struct stored *made = ARENA_NEW(plan->arena, struct stored);
+    if (made)
+        *made = row;
+    else
+        no_memory(plan->error);
+    return made;
+}
+
+/* The rows as they are, for a reading that leaves the snapshot alone. */
+static int shallow_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error)
+{
+    struct stored *rows = calloc(from->count + more + 1, sizeof *rows);
+    if (!rows)
+        return no_memory(error);
+    if (from->count)
+        memcpy(rows, from->rows, from->count * sizeof *rows);
+    *ret = (struct snapshot){ .rows = rows, .count = from->count, .ordered = from->ordered };
+    return 0;
+}
+
+struct rules *plan_rule(struct plan *plan, const struct stored *row)
+{
+    struct rules_report report;
+    size_t count = 0;
+    struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < plan->snapshot->count; i++)
+        if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
+            rows[count++] = (struct rule_row){ ROW_SETTING, plan->snapshot->rows[i].key, plan->snapshot->rows[i].text,
+                                               plan->snapshot->rows[i].fault };
+    if (rows)
+        rows[count++] = (struct rule_row){ ROW_RULE, row->rule, row->text, row->fault };
+    struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
+    free(rows);
+    if (!rules) {
+        no_memory(plan->error);
+        return NULL;
+    }
+    for (size_t i = 0; rules->rule_count == 0 && i < report.error_count && i < RULES_ERRORS_MAX; i++)
+        if (report.errors[i].line == (int)count)
+            err_set(plan->error, WEIR_E_RULES, "rule %.*s: %.*s", SV_FMT(row->rule), SV_FMT(report.errors[i].text));
+    rules_report_done(&report);
+    if (rules->rule_count == 0) {
+        rules_free(rules);
+        rules = NULL;
+    }
+    return rules;
+}
+
+/* ---- judging ---- */
+
+static bool change_is_of(const struct change *change, sv table, sv key)
+{
+    const struct stored *row = change->after ? change->after : change->before;
+    return sv_eq(row->key, key) && sv_eq(weir_str(table_names[row->table]), table);
+}
+
+static bool was_bad(const struct source_reading *before, const struct source_problem *problem)
+{
+    for (size_t i = 0; i < before->problem_count; i++)
+        if (sv_eq(before->problems[i].row, problem->row) && sv_eq(before->problems[i].table, problem->table))
+            return true;
+    return false;
+}
+
+static int refuse(const struct source_problem *problem, bool own, struct weir_error *error)
+{
+    bool rule = problem->rule.len > 0;
+    return err_set(error, WEIR_E_RULES, "%s%s %.*s: %.*s; nothing was changed", own ? "" : "this would break ",
+                   rule ? "rule" : "setting", SV_FMT(rule ? problem->rule : problem->row), SV_FMT(problem->text));
+}
+
+/* A change may leave rows bad that were bad, but for the changed ones. */
+static int judge(struct plan *plan, const struct source_reading *before, const struct source_reading *after,
+                 struct weir_error *error)
+{
+    for (size_t i = 0; i < after->problem_count; i++) {
+        const struct source_problem *problem = &after->problems[i];
+        bool own = false;
+        for (size_t j = 0; j < plan->count && !own; j++)
+            own = plan->changes[j].after && change_is_of(&plan->changes[j], problem->table, problem->row);
+        if (own || (before->unlisted == 0 && !was_bad(before, problem)))
+            return refuse(problem, own, error);
+    }
+    /* Not all problems are listed: those of the changed rows have to be looked for. */
+    for (size_t j = 0; j < plan->count && after->unlisted > 0; j++) {
+        const struct stored *row = plan->changes[j].after;
+        struct rules *rules = row && row->rule.len ? plan_rule(plan, row) : NULL;
+        if (row && row->rule.len && !rules)
+            return error->code;
+        rules_free(rules);
+    }
+    return 0;
+}
+
+/* The rows as they will be. */
+static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir_error *error)
+{
+    struct snapshot after;
+    int r = shallow_copy(plan->snapshot, plan->count, &after, error);
+    if (r < 0)
+        return r;
+    bool *gone = calloc(after.count + 1, sizeof *gone);
+    if (!gone) {
+        snapshot_done(&after);
+        return no_memory(error);
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct change *change = &plan->changes[i];
+        if (!change->before)
+            after.rows[after.count++] = *change->after;
+        else if (change->after)
+            after.rows[change->before - plan->snapshot->rows] = *change->after;
+        else
+            gone[change->before - plan->snapshot->rows] = true;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < after.count; i++)
+        if (i >= plan->snapshot->count || !gone[i])
+            after.rows[kept++] = after.rows[i];
+    after.count = kept;
+    free(gone);
+    r = snapshot_index(&after, error);
+    if (r < 0)
+        snapshot_done(&after);
+    else
+        *ret = after;
+    return r;
+}
+
+static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir_error *error)
+{
+    struct snapshot copy = { 0 }, after = { 0 };
+    struct source_reading was = { 0 }, will_be = { 0 };
+    int r = shallow_copy(plan->snapshot, 0, &copy, error);
+    if (r == 0)
+        r = snapshot_read(&copy, NULL, true, &was, error);
+    if (r == 0)
+        r = rows_after(plan, &after, error);
+    if (r == 0)
+        r = snapshot_read(&after, NULL, true, &will_be, error);
+    if (r == 0)
+        r = judge(plan, &was, &will_be, error);
+    source_reading_done(&was);
+    source_reading_done(&will_be);
+    snapshot_done(&copy);
+    if (r == 0)
+        *ret_after = after;
+    else
+        snapshot_done(&after);
+    return r;
+}
+
+static int check_author(struct source_author author, struct weir_error *error)
+{
+    if (author.who.len > WHO_MAX || !utf8_valid(author.who) ||
+        memchr(author.who.ptr ? author.who.ptr : "", 0, author.who.len))
+        return err_set(error, WEIR_E_INVALID, "the name of who makes a change has at most %d bytes of UTF-8", WHO_MAX);
+    if (author.note.len > NOTE_MAX || !utf8_valid(author.note) ||
+        memchr(author.note.ptr ? author.note.ptr : "", 0, author.note.len))
+        return err_set(error, WEIR_E_INVALID, "a note has at most %d bytes of UTF-8", NOTE_MAX);
+    return 0;
+}
+
+int source_change(struct source *source, plan_maker *make, void *data, struct source_author author,
+                  struct weir_error *error)
+{
+    struct weir_error own = { .code = WEIR_OK };
+    struct snapshot snapshot = { 0 }, after = { 0 };
+    struct plan plan = { .source = source, .snapshot = &snapshot, .arena = &snapshot.arena, .error = &own };
+    int r = check_author(author, &own);
+    if (r == 0)
+        r = source->backend->begin(source, true, &snapshot, &own);
+    bool begun = r == 0;
+    if (r == 0)
+        r = make(&plan, data);
+    if (r == 0 && plan.count > 0)
+        r = judge_plan(&plan, &after, &own);
+    if (r == 0 && plan.count > 0) {
+        source->changed = true;
+        r = source->backend->apply(source, &after, &plan, author, &own);
+    }
+    if (begun)
+        source->backend->end(source);
+    free(plan.changes);
+    snapshot_done(&after);
+    snapshot_done(&snapshot);
+    if (r < 0 && error)
+        *error = own;
+    return r;
+}
+
+/* ---- one rule ---- */
+
+static int no_such_rule(struct plan *plan, sv id)
+{
+    return err_set(plan->error, WEIR_E_UNKNOWN_RULE, "%s: there is no rule %.*s", plan->source->address.shown,
+                   (int)(id.len < WEIR_ID_MAX ? id.len : WEIR_ID_MAX), id.ptr ? id.ptr : "");
+}
+
+/* Makes of a whole rule the row of THROTTLED_CALLS that says the same. */
+static int to_call(struct plan *plan, const struct stored *old, struct stored *row)
+{
+    struct stored call = { .table = TABLE_CALLS, .key = old->key, .rule = old->rule, .enabled = true };
+    struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
+    int r = plan->error->code;
+    if (rules)
+        r = call_from_rule(&rules->rules[0], old, before ? &before->rules[0] : NULL, &call, plan->arena, plan->error);
+    rules_free(before);
+    rules_free(rules);
+    if (r == 0)
+        *row = call;
+    return r;
+}
+
+/* Puts a rule as JSON in its row. */
+static int put_rule(struct plan *plan, sv id, sv text, bool replace)
+{
+    const struct stored *old = snapshot_rule(plan->snapshot, id);
+    struct stored row = { .table = TABLE_RULES, .key = id, .rule = id, .text = text, .enabled = true };
+    if (old && !replace)
+        return err_set(plan->error, WEIR_E_INVALID, "%s: there is a rule %.*s already; nothing was changed",
+                       plan->source->address.shown, SV_FMT(id));
+    if (old && old->table == TABLE_CALLS) {
+        int r = to_call(plan, old, &row);
+        if (r < 0)
+            return r;
+    } else if (old) {
+        row.enabled = old->enabled;
+    }
+    if (old && old->fault.len == 0 && json_is_same(old->text, row.text))
+        return 0;
+    struct stored *kept = plan_row(plan, row);
+    return kept ? plan_add(plan, old ? "change" : "add", old, kept) : WEIR_E_NO_MEMORY;
+}
+
+struct put {
+    sv text;
+    bool replace;
+};
+
+static int make_put(struct plan *plan, void *data)
+{
+    const struct put *put = data;
+    struct rule_row *rows;
+    size_t count;
+    int r = rules_split(put->text, plan->arena, &rows, &count, plan->error);
+    if (r < 0)
+        return r;
+    if (count != 1 || rows[0].kind != ROW_RULE)
+        return err_set(plan->error, WEIR_E_INVALID,
+                       "one rule is expected here, with its `id`; import takes many, and settings");
+    return put_rule(plan, rows[0].id, rows[0].text, put->replace);
+}
+
+int source_put(struct source *source, sv rule, bool replace, struct source_author author, struct weir_error *error)
+{
+    struct put put = { rule, replace };
+    return source_change(source, make_put, &put, author, error);
+}
+
+struct set {
+    sv id, field, value;
+    bool enabled;
+};
+
+static int make_enable(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    if (!old)
+        return no_such_rule(plan, set->id);
+    if (old->table == TABLE_CALLS)
+        return err_set(plan->error, WEIR_E_INVALID,
+                       "a row of THROTTLED_CALLS cannot be switched off and on; let it expire (expires=…), or remove it");
+    if (old->enabled == set->enabled && old->fault.len == 0)
+        return 0;
+    struct stored row = *old;
+    row.enabled = set->enabled;
+    row.fault = (sv){ 0 };
+    struct stored *kept = plan_row(plan, row);
+    return kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
+}
+
+static int set_document(struct plan *plan, const struct set *set, const struct stored *old, struct stored *row)
+{
+    struct rules *rules = plan_rule(plan, old);
+    if (!rules)
+        return plan->error->code;
+    struct buf text;
+    buf_init(&text, SQL_VALUE_MAX);
+    int r = document_set(old->text, &rules->rules[0], set->field, set->value, &text, plan->error);
+    rules_free(rules);
+    *row = *old;
+    row->text = r == 0 ? plan_copy(plan, buf_sv(&text)) : (sv){ 0 };
+    buf_done(&text);
+    return r == 0 && !row->text.ptr ? WEIR_E_NO_MEMORY : r;
+}
+
+static int make_set(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    struct stored row;
+    if (!old)
+        return no_such_rule(plan, set->id);
+    int r = set_document(plan, set, old, &row);
+    if (r == 0 && old->table == TABLE_CALLS)
+        r = to_call(plan, old, &row);
+    if (r < 0 || json_is_same(row.text, old->text))
+        return r;
+    struct stored *kept = plan_row(plan, row);
+    return kept ? plan_add(plan, "change", old, kept) : WEIR_E_NO_MEMORY;
+}
+
+int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id, .field = field, .value = value };
+    return source_change(source, make_set, &set, author, error);
+}
+
+int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id, .field = SV("mode"), .value = enabled ? SV("enforce") : SV("off"), .enabled = enabled };
+    bool file = source->address.kind == SOURCE_FILE;
+    return source_change(source, file ? make_set : make_enable, &set, author, error);
+}
+
+static int make_remove(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    return old ? plan_add(plan, "remove", old, NULL) : no_such_rule(plan, set->id);
+}
+
+int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id };
+    return source_change(source, make_remove, &set, author, error);
+}
+
+/* ---- a call ---- */
+
+struct throttle {
+    sv call;
+    uint32_t max;
+    int64_t per_us, expires_us;
+    char *ret_id;
+};
+
+/* The row of this call, however both are spelt; NULL if there is none. */
+static int find_call(struct plan *plan, const struct stored *row, const struct stored **ret)
+{
+    struct snapshot copy = { 0 };
+    struct source_reading reading = { 0 };
+    struct rules *wanted = plan_rule(plan, row);
+    int r = wanted ? shallow_copy(plan->snapshot, 0, &copy, plan->error) : (int)plan->error->code;
+    if (r == 0)
+        r = snapshot_read(&copy, NULL, true, &reading, plan->error);
+    *ret = NULL;
+    for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
+        const struct stored *other = &plan->snapshot->rows[i];
+        const struct rule *rule = reading.rows[i].parsed;
+        bool same = !other->call.call.null && sv_eq(sv_trim(other->call.call.text), row->call.call.text);
+        if (other->table == TABLE_CALLS &&
+            (same || (rule && call_same(&wanted->rules[0], rule, reading.rules->settings.ignore_case))))
+            *ret = other;
+    }
+    rules_free(wanted);
+    source_reading_done(&reading);
+    snapshot_done(&copy);
+    return r;
+}
+
+static int next_call_id(struct plan *plan, sv *ret)
+{
+    uint64_t highest = 0, number;
+    for (size_t i = 0; i < plan->snapshot->count; i++)
+        if (plan->snapshot->rows[i].table == TABLE_CALLS && sv_u64(plan->snapshot->rows[i].key, INT32_MAX, &number))
+            highest = number > highest ? number : highest;
+    char text[32];
+    int n = snprintf(text, sizeof text, "%llu", (unsigned long long)highest + 1);
+    *ret = plan_copy(plan, sv_of(text, (size_t)n));
+    return ret->ptr ? 0 : WEIR_E_NO_MEMORY;
+}
+
+static struct sql_value number(struct plan *plan, int64_t value)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%lld", (long long)value);
+    return (struct sql_value){ .text = plan_copy(plan, sv_of(text, (size_t)n)) };
+}
+
+static int make_throttle(struct plan *plan, void *data)
+{
+    const struct throttle *t = data;
+    const struct stored *old = NULL;
+    struct stored row = { .table = TABLE_CALLS, .enabled = true };
+    if (t->per_us % US_PER_S != 0 || t->per_us <= 0)
+        return err_set(plan->error, WEIR_E_INVALID, "THROTTLED_CALLS counts in whole seconds; add a whole rule for less");
+    int64_t ms = t->expires_us / US_PER_MS;
+    struct sql_value never = { .text = SV(""), .null = true };
+    row.call = (struct call_columns){ { .text = plan_copy(plan, sv_trim(t->call)) },
+                                      number(plan, t->max),
+                                      number(plan, t->per_us / US_PER_S),
+                                      t->expires_us == RULE_NEVER_EXPIRES ? never : number(plan, ms / 1000) };
+    int r = next_call_id(plan, &row.key);
+    if (r == 0)
+        r = call_read(&row, plan->arena, plan->error);
+    if (r == 0)
+        r = find_call(plan, &row, &old);
+    if (r == 0 && old) {
+        row.key = old->key;
+        row.call.call = old->call.call;
+        r = call_read(&row, plan->arena, plan->error);
+    }
+    snprintf(t->ret_id, 64, "%.*s", SV_FMT(row.rule));
+    struct stored *kept = r == 0 ? plan_row(plan, row) : NULL;
+    if (!kept || (old && old->fault.len == 0 && sv_eq(old->text, kept->text)))
+        return r < 0 || kept ? r : WEIR_E_NO_MEMORY;
+    return plan_add(plan, old ? "change" : "add", old, kept);
+}
+
+int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,
+                    struct source_author author, char ret_id[64], struct weir_error *error)
+{
+    char id[64] = "";
+    struct throttle throttle = { call, max, per_us, expires_us, id };
+    if (source->address.kind == SOURCE_FILE)
+        return err_set(error, WEIR_E_INVALID, "%s: THROTTLED_CALLS is a table of a database; add a rule to a file instead",
+                       source->address.shown);
+    int r = source_change(source, make_throttle, &throttle, author, error);
+    if (r == 0)
+        memcpy(ret_id, id, sizeof id);
+    return r;
+}
+
+/* ---- settings, and everything ---- */
+
+static int put_setting(struct plan *plan, sv name, sv value)
+{
+    const struct stored *old = snapshot_find(plan->snapshot, TABLE_SETTINGS, name);
+    struct stored row = { .table = TABLE_SETTINGS, .key = name, .text = value, .enabled = true };
+    if (sv_eq(value, SV("null")))
+        return old ? plan_add(plan, "remove", old, NULL) : 0;
+    if (old && old->fault.len == 0 && json_is_same(old->text, value))
+        return 0;
+    struct stored *kept = plan_row(plan, row);
+    return kept ? plan_add(plan, old ? "change" : "add", old, kept) : WEIR_E_NO_MEMORY;
+}
+
+struct import {
+    sv text;
+    bool replace, settings_only;
+    struct buf *out;
+    size_t rules, settings;
+};
+
+static int remove_others(struct plan *plan, const struct rule_row *rows, size_t count)
+{
+    struct snapshot named = { .ordered = true };
+    size_t cap = 0;
+    int r = 0;
+    for (size_t i = 0; i < count && r == 0; i++) {
+        struct stored *row = snapshot_add(&named, &cap);
+        if (row)
+            *row =
+                (struct stored){ .table = rows[i].kind == ROW_SETTING ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id };
+        else
+            r = no_memory(plan->error);
+    }
+    r = r < 0 ? r : snapshot_index(&named, plan->error);
+    for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
+        const struct stored *row = &plan->snapshot->rows[i];
+        bool setting = row->table == TABLE_SETTINGS;
+        if (!snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
+            r = plan_add(plan, "remove", row, NULL);
+    }
+    snapshot_done(&named);
+    return r;
+}
+
+static int check_twice(struct plan *plan, const struct rule_row *rows, size_t count)
+{
+    struct rules_report report;
+    struct rules *rules = rules_read_rows(rows, count, &report);
+    int r = rules ? 0 : no_memory(plan->error);
+    if (rules && report.error_count > 0) {
+        const struct rule_problem *first = &report.errors[0];
+        r = err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s; %zu errors in all; nothing was changed",
+                    first->rule.len ? "rule " : "", SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text),
+                    report.error_count);
+    }
+    rules_report_done(&report);
+    rules_free(rules);
+    return r;
+}
+
+static int make_import(struct plan *plan, void *data)
+{
+    struct import *import = data;
+    struct rule_row *rows;
+    size_t count;
+    int r = rules_split(import->text, plan->arena, &rows, &count, plan->error);
+    if (r == 0)
+        r = check_twice(plan, rows, count);
+    for (size_t i = 0; i < count && r == 0; i++) {
+        bool setting = rows[i].kind == ROW_SETTING;
+        import->settings += setting;
+        import->rules += !setting;
+        if (!setting && import->settings_only)
+            r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
+        else
+            r = setting ? put_setting(plan, rows[i].id, rows[i].text) : put_rule(plan, rows[i].id, rows[i].text, true);
+    }
+    return r == 0 && import->replace ? remove_others(plan, rows, count) : r;
+}
+
+static void count_changes(const struct plan *plan, struct buf *out)
+{
+    size_t added = 0, changed = 0, removed = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        added += !plan->changes[i].before;
+        removed += !plan->changes[i].after;
+        changed += plan->changes[i].before && plan->changes[i].after;
+    }
+    buf_printf(out, "%zu added, %zu changed, %zu removed\n", added, changed, removed);
+}
+
+static int make_import_and_count(struct plan *plan, void *data)
+{
+    struct import *import = data;
+    int r = make_import(plan, import);
+    if (r == 0 && import->out)
+        count_changes(plan, import->out);
+    return r;
+}
+
+int source_import(struct source *source, sv text, bool replace, struct source_author author, struct buf *out,
+                  struct weir_error *error)
+{
+    struct import import = { .text = text, .replace = replace };
+    struct buf said;
+    buf_init(&said, 1000);
+    import.out = &said;
+    int r = source_change(source, make_import_and_count, &import, author, error);
+    if (r == 0 && out)
+        buf_add(out, buf_sv(&said));
+    buf_done(&said);
+    return r;
+}
+
+int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error)
+{
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    buf_add(&text, SV("{\"settings\":"));
+    int r = rules_json(settings, &text, error);
+    buf_char(&text, '}');
+    struct import import = { .text = buf_sv(&text), .settings_only = true };
+    if (r == 0)
+        r = text.failed ? no_memory(error) : source_change(source, make_import, &import, author, error);
+    buf_done(&text);
+    return r;
+}

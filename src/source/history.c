@@ -1,0 +1,369 @@
+/* WEIR_HISTORY: every change that was made through here, so that it can be looked up and undone.
+ *
+ * A row's contents are kept as JSON: {"enabled":true,"rule":…}, {"value":…} or the columns of a call. What a document says
+ * is kept byte for byte behind a beginning that we know, so that undoing restores it exactly; one that is no JSON is kept
+ * as
+ * {"text":"…"}. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/instant.h"
+#include "source/rows.h"
+
+enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000 };
+
+/* ---- a row as JSON ---- */
+
+static bool integer_text(sv text)
+{
+    sv digits = sv_starts(text, SV("-")) ? sv_from(text, 1) : text;
+    for (size_t i = 0; i < digits.len; i++)
+        if (!ascii_digit(digits.ptr[i]))
+            return false;
+    return digits.len > 0 && digits.len < 19 && (digits.len == 1 || digits.ptr[0] != '0');
+}
+
+static void add_column(struct buf *out, const char *name, const struct sql_value *value)
+{
+    buf_printf(out, "%s\"%s\":", out->len ? "," : "{", name);
+    if (value->null)
+        buf_add(out, SV("null"));
+    else if (integer_text(value->text))
+        buf_add(out, value->text);
+    else
+        buf_json(out, value->text);
+}
+
+static const char *row_beginning(const struct stored *row)
+{
+    if (row->table == TABLE_SETTINGS)
+        return "{\"value\":";
+    return row->enabled ? "{\"enabled\":true,\"rule\":" : "{\"enabled\":false,\"rule\":";
+}
+
+static void row_json(const struct stored *row, struct buf *out)
+{
+    if (row->table == TABLE_CALLS) {
+        add_column(out, "NORMALIZED_CALL", &row->call.call);
+        add_column(out, "MAX_LOCKS", &row->call.max);
+        add_column(out, "LOCK_TIMEOUT_SECONDS", &row->call.per);
+        add_column(out, "THROTTLE_EXPIRATION", &row->call.expires);
+    } else if (json_is_valid(row->text)) {
+        buf_add(out, weir_str(row_beginning(row)));
+        buf_add(out, row->text);
+    } else {
+        buf_printf(out, "{\"enabled\":%s,\"text\":", row->enabled ? "true" : "false");
+        buf_json(out, row->text);
+    }
+    buf_char(out, '}');
+}
+
+/* ---- and back ---- */
+
+static struct sql_value column_value(struct arena *arena, const json_t *json, const char *name)
+{
+    const json_t *value = json_object_get(json, name);
+    char number[32];
+    snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    if (json_is_integer(value))
+        return (struct sql_value){ .text = arena_copy(arena, weir_str(number)) };
+    if (json_is_string(value))
+        return (struct sql_value){ .text = arena_copy(arena, sv_of(json_string_value(value), json_string_length(value))) };
+    return (struct sql_value){ .text = SV(""), .null = true };
+}
+
+/* The document behind the beginning; if that is another, as it can be written. */
+static sv document_of(struct arena *arena, const struct stored *row, sv text, const json_t *json)
+{
+    sv beginning = weir_str(row_beginning(row));
+    const json_t *other = json_object_get(json, "text");
+    const json_t *document = json_object_get(json, row->table == TABLE_SETTINGS ? "value" : "rule");
+    if (sv_starts(text, beginning) && document)
+        return arena_copy(arena, sv_of(text.ptr + beginning.len, text.len - beginning.len - 1));
+    if (json_is_string(other))
+        return arena_copy(arena, sv_of(json_string_value(other), json_string_length(other)));
+    char *written = json_dumps(document, JSON_ENCODE_ANY);
+    sv kept = arena_copy(arena, weir_str(written ? written : ""));
+    free(written);
+    return kept;
+}
+
+static int row_from_json(struct arena *arena, sv text, struct stored *row, struct weir_error *error)
+{
+    json_t *json = json_loadb(text.ptr, text.len, JSON_ALLOW_NUL, NULL);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return err_set(error, WEIR_E_RULES, "WEIR_HISTORY: what is kept there of %.*s is not JSON", SV_FMT(row->key));
+    }
+    int r = 0;
+    row->enabled = !json_is_false(json_object_get(json, "enabled"));
+    if (row->table == TABLE_CALLS) {
+        row->call =
+            (struct call_columns){ column_value(arena, json, "NORMALIZED_CALL"), column_value(arena, json, "MAX_LOCKS"),
+                                   column_value(arena, json, "LOCK_TIMEOUT_SECONDS"),
+                                   column_value(arena, json, "THROTTLE_EXPIRATION") };
+        r = call_read(row, arena, error);
+    } else {
+        row->text = document_of(arena, row, text, json);
+        r = row->text.ptr ? 0 : no_memory(error);
+    }
+    json_decref(json);
+    return r;
+}
+
+/* ---- adding ---- */
+
+static sv shown_row(const struct stored *row, struct buf *out)
+{
+    buf_clear(out);
+    if (row)
+        row_json(row, out);
+    return buf_sv(out);
+}
+
+static int add_event(struct source *source, const char *statement, const struct change *change, const char *now,
+                     struct source_author author, struct weir_error *error)
+{
+    const struct stored *row = change->after ? change->after : change->before;
+    struct buf before, after;
+    buf_init(&before, 6 * (size_t)SQL_VALUE_MAX + 100);
+    buf_init(&after, 6 * (size_t)SQL_VALUE_MAX + 100);
+    struct sql_value values[] = {
+        { .text = weir_str(now) },
+        { .text = author.who },
+        { .text = author.note },
+        { .text = weir_str(change->what) },
+        { .text = weir_str(table_names[row->table]) },
+        { .text = row->key },
+        { .text = row->rule },
+        { .text = shown_row(change->before, &before), .null = !change->before },
+        { .text = shown_row(change->after, &after), .null = !change->after },
+    };
+    int r = before.failed || after.failed ? no_memory(error)
+                                          : sql_run(source->sql, statement, values, 9, NULL, NULL, NULL, error);
+    buf_done(&before);
+    buf_done(&after);
+    return r;
+}
+
+int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error)
+{
+    const struct sql_table *table = &source->tables[TABLE_HISTORY];
+    const char *const *columns = table_columns(TABLE_HISTORY);
+    char now[INSTANT_TEXT_MAX];
+    struct buf statement;
+    if (!table->there)
+        return store_missing(source, TABLE_HISTORY, error);
+    instant_text(clock_now_us(), now);
+    buf_init(&statement, STATEMENT_MAX);
+    buf_printf(&statement, "INSERT INTO %s", table->name);
+    for (size_t i = 1; columns[i]; i++)
+        buf_printf(&statement, "%s%s", i > 1 ? ", " : " (", sql_column(table, columns[i]));
+    buf_add(&statement, SV(") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    int r = statement.failed ? no_memory(error) : 0;
+    for (size_t i = 0; i < plan->count && r == 0; i++)
+        r = add_event(source, statement.ptr, &plan->changes[i], now, author, error);
+    buf_done(&statement);
+    return r;
+}
+
+/* ---- looking up ---- */
+
+struct listing {
+    source_event_row *row;
+    void *data;
+};
+
+static int list_event(const struct sql_value *v, size_t count, void *data, struct weir_error *error)
+{
+    struct listing *l = data;
+    uint64_t number;
+    if (count < 10 || v[0].null || !sv_u64(v[0].text, INT64_MAX, &number))
+        return err_set(error, WEIR_E_RULES, "WEIR_HISTORY: HISTORY_ID must be a number");
+    struct source_event event = { .number = (int64_t)number,
+                                  .at = v[1].text,
+                                  .who = v[2].text,
+                                  .note = v[3].text,
+                                  .what = v[4].text,
+                                  .table = v[5].text,
+                                  .key = v[6].text,
+                                  .rule = v[7].text,
+                                  .before = v[8].null ? SV("") : v[8].text,
+                                  .after = v[9].null ? SV("") : v[9].text };
+    return l->row(&event, l->data, error);
+}
+
+/* The newest first. Where `number` is 0: of rule `id`, or of all if that is empty. */
+static int walk(struct source *source, sv id, int64_t number, unsigned most, struct listing *l, struct weir_error *error)
+{
+    const struct sql_table *table = &source->tables[TABLE_HISTORY];
+    const char *const *columns = table_columns(TABLE_HISTORY);
+    char digits[32];
+    snprintf(digits, sizeof digits, "%lld", (long long)number);
+    struct sql_value param = { .text = number ? weir_str(digits) : id };
+    if (!table->there)
+        return store_missing(source, TABLE_HISTORY, error);
+    struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
+    for (size_t i = 0; columns[i]; i++)
+        buf_printf(&statement, "%s %s", i ? "," : "SELECT", sql_column(table, columns[i]));
+    buf_printf(&statement, " FROM %s", table->name);
+    if (number || id.len)
+        buf_printf(&statement, " WHERE %s = ?", sql_column(table, number ? "history_id" : "rule_id"));
+    buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
+    int r = statement.failed ? no_memory(error)
+                             : sql_run(source->sql, statement.ptr, &param, number || id.len, list_event, l, NULL, error);
+    buf_done(&statement);
+    return r;
+}
+
+static int file_has_none(const struct source *source, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_INVALID, "%s: a file has no history; keep it under version control",
+                   source->address.shown);
+}
+
+int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data, struct weir_error *error)
+{
+    struct listing l = { .row = row, .data = data };
+    if (source->address.kind == SOURCE_FILE)
+        return file_has_none(source, error);
+    int r = store_connect(source, error);
+    if (r == 0)
+        r = sql_begin(source->sql, SQL_READ, error);
+    if (r < 0)
+        return r;
+    r = sql_table(source->sql, table_names[TABLE_HISTORY], &source->tables[TABLE_HISTORY], error);
+    if (r == 0 && source->tables[TABLE_HISTORY].there)
+        r = table_check(source, TABLE_HISTORY, error);
+    if (r == 0)
+        r = walk(source, id, 0, most, &l, error);
+    sql_rollback(source->sql);
+    return r;
+}
+
+/* ---- undoing ---- */
+
+struct undo {
+    sv id;
+    int64_t number;
+    struct arena *arena;
+    int64_t *undone; /* numbers of events that later ones have undone */
+    size_t undone_count;
+    bool found;
+    struct source_event event; /* copied */
+};
+
+static bool keep_event(struct undo *u, const struct source_event *event)
+{
+    u->event = *event;
+    sv *texts[] = { &u->event.what, &u->event.table, &u->event.key, &u->event.rule, &u->event.before, &u->event.after };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        *texts[i] = arena_copy(u->arena, *texts[i]);
+        if (!texts[i]->ptr)
+            return false;
+    }
+    u->found = true;
+    return true;
+}
+
+/* An event that is undone has no effect, not even that of undoing another. */
+static int look_at_event(const struct source_event *event, void *data, struct weir_error *error)
+{
+    struct undo *u = data;
+    uint64_t number;
+    for (size_t i = 0; u->number == 0 && i < u->undone_count; i++)
+        if (u->undone[i] == event->number)
+            return 0;
+    if (u->number != 0 || !sv_starts(event->what, SV("undo ")))
+        return keep_event(u, event) ? -1 : no_memory(error);
+    if (!u->undone)
+        u->undone = ARENA_ARRAY(u->arena, int64_t, UNDONE_MAX);
+    if (!u->undone)
+        return no_memory(error);
+    if (u->undone_count == UNDONE_MAX)
+        return err_set(error, WEIR_E_INVALID, "the last %d changes were all undone; say the number of one", UNDONE_MAX);
+    if (sv_u64(sv_from(event->what, 5), INT64_MAX, &number))
+        u->undone[u->undone_count++] = (int64_t)number;
+    return 0;
+}
+
+static bool same_value(const struct sql_value *a, const struct sql_value *b)
+{
+    return a->null == b->null && (a->null || sv_eq(a->text, b->text));
+}
+
+static bool same_row(const struct stored *a, const struct stored *b)
+{
+    if (!a || !b)
+        return !a && !b;
+    if (a->table == TABLE_CALLS)
+        return same_value(&a->call.call, &b->call.call) && same_value(&a->call.max, &b->call.max) &&
+               same_value(&a->call.per, &b->call.per) && same_value(&a->call.expires, &b->call.expires);
+    return a->enabled == b->enabled && json_is_same(a->text, b->text);
+}
+
+/* What the history keeps of a row; *ret NULL: it was not there. */
+static int row_then(struct plan *plan, const struct source_event *event, sv text, struct stored **ret)
+{
+    enum row_table table = TABLE_RULES;
+    *ret = NULL;
+    while (table < TABLE_HISTORY && !sv_eq(event->table, weir_str(table_names[table])))
+        table++;
+    if (table == TABLE_HISTORY)
+        return err_set(plan->error, WEIR_E_RULES, "WEIR_HISTORY: there is no table %.*s", SV_FMT(event->table));
+    if (text.len == 0)
+        return 0;
+    struct stored *row = ARENA_NEW(plan->arena, struct stored);
+    if (!row)
+        return no_memory(plan->error);
+    *row = (struct stored){ .table = table, .key = event->key, .rule = event->rule };
+    *ret = row;
+    return row_from_json(plan->arena, text, row, plan->error);
+}
+
+static int make_undo(struct plan *plan, void *data)
+{
+    struct undo *u = data;
+    struct listing l = { .row = look_at_event, .data = u };
+    u->arena = plan->arena;
+    int r = walk(plan->source, u->id, u->number, UNDONE_MAX, &l, plan->error);
+    if (!u->found && r == 0)
+        return err_set(plan->error, WEIR_E_INVALID, "there is no such change to undo");
+    if (!u->found)
+        return r;
+    const struct source_event *event = &u->event;
+    struct stored *then, *later;
+    r = row_then(plan, event, event->before, &then);
+    if (r == 0)
+        r = row_then(plan, event, event->after, &later);
+    if (r < 0)
+        return r;
+    enum row_table table = then ? then->table : later ? later->table : TABLE_RULES;
+    const struct stored *now = snapshot_find(plan->snapshot, table, event->key);
+    if (!same_row(now, later))
+        return err_set(
+            plan->error, WEIR_E_INVALID,
+            "change %lld of %.*s cannot be undone, since the row was changed after it; undo what came later first",
+            (long long)event->number, SV_FMT(event->rule.len ? event->rule : event->key));
+    char what[32];
+    int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
+    sv kept = plan_copy(plan, sv_of(what, (size_t)n));
+    return kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
+}
+
+int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,
+                struct weir_error *error)
+{
+    struct undo u = { .id = id, .number = number };
+    if (source->address.kind == SOURCE_FILE)
+        return file_has_none(source, error);
+    if (number < 0)
+        return err_set(error, WEIR_E_INVALID, "changes are numbered from 1");
+    int r = source_change(source, make_undo, &u, author, error);
+    if (r == 0 && ret_number)
+        *ret_number = u.event.number;
+    return r;
+}

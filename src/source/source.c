@@ -1,0 +1,88 @@
+/* A source: its address, and the backend that knows where its rows live. */
+#include "source/source.h"
+
+#include <poll.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "source/rows.h"
+
+enum { VERSION_MAX = 64 << 10 };
+
+int source_open(struct source **ret, const char *address, struct weir_error *error)
+{
+    struct source *source = calloc(1, sizeof *source);
+    if (!source)
+        return no_memory(error);
+    int r = address_read(address, &source->address, error);
+    if (r < 0) {
+        free(source);
+        return r;
+    }
+    source->backend = source->address.kind == SOURCE_FILE ? &file_backend : &store_backend;
+    buf_init(&source->version, VERSION_MAX);
+    buf_init(&source->file_text, RULES_BYTES_MAX);
+    *ret = source;
+    return 0;
+}
+
+void source_close(struct source *source)
+{
+    if (!source)
+        return;
+    sql_close(source->sql);
+    buf_done(&source->version);
+    buf_done(&source->file_text);
+    address_done(&source->address);
+    free(source);
+}
+
+const char *source_name(const struct source *source)
+{
+    return source->address.shown;
+}
+
+void source_drop_comments(struct source *source)
+{
+    source->drop_comments = true;
+}
+
+int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
+{
+    return source->backend->read(source, last, ret, error);
+}
+
+void source_reading_done(struct source_reading *reading)
+{
+    if (!reading)
+        return;
+    rules_free(reading->rules);
+    arena_done(&reading->arena);
+    *reading = (struct source_reading){ 0 };
+}
+
+void source_problem_print(const struct source_problem *problem, struct buf *out)
+{
+    if (problem->table.len > 0)
+        buf_printf(out, "%.*s: ", SV_FMT(problem->table));
+    if (problem->row.len > 0)
+        buf_printf(out, "%s%.*s: ", sv_starts(problem->row, SV("line ")) ? "" : "row ", SV_FMT(problem->row));
+    if (problem->rule.len > 0)
+        buf_printf(out, "rule %.*s: ", SV_FMT(problem->rule));
+    buf_printf(out, "%.*s\n", SV_FMT(problem->text));
+}
+
+int source_changed(struct source *source, bool *ret, struct weir_error *error)
+{
+    return source->backend->changed(source, ret, error);
+}
+
+int source_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
+{
+    return source->backend->wait(source, timeout_ms, wake_fd, error);
+}
+
+int source_init(struct source *source, struct buf *out, struct weir_error *error)
+{
+    return source->backend->init(source, out, error);
+}
