@@ -15,6 +15,8 @@ static const struct {
     { "lint", cli_lint, "find every error in rules files" },
     { "simulate", cli_simulate, "replay a log against rules, to try them on yesterday's traffic" },
     { "convert", cli_convert, "turn another limiter's configuration into rules" },
+    { "rules", cli_rules, "look at the rules of a database or file, and change them" },
+    { "sync", cli_sync, "keep a rules file equal to a database" },
     { "bench", cli_bench, "measure decisions on this machine" },
 };
 

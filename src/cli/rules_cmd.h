@@ -61,6 +61,9 @@ void rules_add_limits(const struct rule *rule, struct buf *out);
 void rules_add_match(const struct rule_match *match, struct buf *out);
 void rules_add_by(const struct rule *rule, struct buf *out);
 
+/* An instant without parts of a second, or whatever else the text is. */
+void rules_add_time(sv text, struct buf *out);
+
 /* A row as one object, its rule included. */
 void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void rules_add_problem_json(const struct source_problem *problem, struct buf *out);

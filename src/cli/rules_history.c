@@ -28,7 +28,8 @@ static void add_event(struct history *h, const struct source_event *event)
 {
     struct buf line;
     buf_init(&line, RULES_OUTPUT_MAX);
-    buf_printf(&line, "%.*s  %.*s  %.*s %.*s (%.*s)%s%.*s", SV_FMT(event->at), SV_FMT(event->who), SV_FMT(event->what),
+    rules_add_time(event->at, &line);
+    buf_printf(&line, "  %.*s  %.*s %.*s (%.*s)%s%.*s", SV_FMT(event->who), SV_FMT(event->what),
                SV_FMT(event->rule.len ? event->rule : event->key), SV_FMT(event->table), event->note.len ? "  " : "",
                SV_FMT(event->note));
     buf_printf(&h->out, "%4" PRId64 "  ", event->number);
@@ -107,8 +108,10 @@ int rules_undo(struct rules_call *call)
     struct weir_error error = { 0 };
     sv id = call->word_count ? weir_str(call->words[0]) : (sv){ 0 };
     int64_t number = 0;
-    if (source_undo(call->source, id, call->options->change, call->author, &number, &error) < 0)
-        return rules_fail(&error);
+    if (source_undo(call->source, id, call->options->change, call->author, &number, &error) < 0) {
+        int status = rules_fail(&error);
+        return error.code == WEIR_E_INVALID ? RULES_NOTHING : status; /* none is there, or the row was changed since */
+    }
     printf("change %" PRId64 " is undone\n", number);
     return RULES_DONE;
 }

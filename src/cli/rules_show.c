@@ -33,8 +33,9 @@ static void add_origin(const struct source_reading *reading, const struct source
     add_comment(out, buf_sv(&line));
     buf_clear(&line);
     if (row->updated_at.len + row->updated_by.len > 0) {
-        buf_printf(&line, "changed %.*s by %.*s%s%.*s", SV_FMT(row->updated_at), SV_FMT(row->updated_by),
-                   row->note.len ? ": " : "", SV_FMT(row->note));
+        buf_add(&line, SV("changed "));
+        rules_add_time(row->updated_at, &line);
+        buf_printf(&line, " by %.*s%s%.*s", SV_FMT(row->updated_by), row->note.len ? ": " : "", SV_FMT(row->note));
         add_comment(out, buf_sv(&line));
     }
     for (size_t i = 0; i < reading->problem_count; i++) {

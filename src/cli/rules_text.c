@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/plain.h"
 #include "cli/rules_cmd.h"
@@ -79,6 +80,18 @@ void rules_add_by(const struct rule *rule, struct buf *out)
     }
     if (rule->by_count == 0)
         buf_add(out, SV("all together"));
+}
+
+void rules_add_time(sv text, struct buf *out)
+{
+    int64_t us;
+    char whole[INSTANT_TEXT_MAX];
+    if (!instant_parse_rfc3339(text, &us) || !clock_valid(us)) {
+        buf_add(out, text);
+        return;
+    }
+    instant_text(us - us % US_PER_S, whole);
+    buf_add(out, weir_str(whole));
 }
 
 const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,7 +18,6 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plain.h"
-#include "cli/replace.h"
 #include "source/source.h"
 
 enum {
@@ -142,8 +142,8 @@ static void write_text(const struct sync *s, const struct rules *rules, sv probl
 
 static int write_file(struct sync *s, struct weir_error *error)
 {
-    int code = replace_file(s->options->to, buf_sv(&s->text), &s->file, error);
-    s->there = code == 0;
+    int code = source_write_file(s->options->to, buf_sv(&s->text), error);
+    s->there = code == 0 && stat(s->options->to, &s->file) == 0;
     if (code < 0)
         return code;
     size_t count = s->last ? s->last->rule_count : 0;
@@ -152,11 +152,17 @@ static int write_file(struct sync *s, struct weir_error *error)
     return 0;
 }
 
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
 /* Somebody else may have changed or removed the file. */
 static void look_at_file(struct sync *s)
 {
     struct stat now;
-    if (!s->there || (stat(s->options->to, &now) == 0 && replace_same(&now, &s->file)))
+    if (!s->there || (stat(s->options->to, &now) == 0 && same_file(&now, &s->file)))
         return;
     say("%s was changed by somebody else, and is written again", s->options->to);
     s->there = false;
@@ -168,6 +174,8 @@ static int read_file(struct sync *s)
     const char *path = s->options->to, *why;
     if (stat(path, &s->file) < 0)
         return errno == ENOENT ? -1 : cli_error("%s: %s", path, strerror(errno));
+    if (!S_ISREG(s->file.st_mode))
+        return cli_error("%s: is no regular file, and cannot be replaced", path);
     struct buf text;
     if (!cli_read_file(path, &text, &why))
         return cli_error("%s: %s", path, why);

@@ -19,7 +19,7 @@ import traceback
 
 WEIR = os.path.abspath(sys.argv[1])
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMANDS = ["check", "explain", "lint", "simulate", "convert", "bench"]
+COMMANDS = ["check", "explain", "lint", "simulate", "convert", "rules", "sync", "bench"]
 
 RULES = """
 settings:
@@ -166,6 +166,14 @@ def test_unknown_words():
                         (["check", "--rules", "a", "--rules", "b"], "--rules is given twice"),
                         (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost is given twice"),
                         (["simulate", "--rules", "r", "--top", "1", "x", "--top", "2"], "--top is given twice"),
+                        (["rules"], "a verb is needed"), (["rules", "frob"], "there is no verb 'frob'"),
+                        (["rules", "show"], "show needs ID"), (["rules", "list"], "--from ADDRESS (or $WEIR_FROM) is needed"),
+                        (["rules", "list", "mysql://u:geheim@h/d"], "'mysql://u:******@h/d' is one word too many"),
+                        (["rules", "set", "x", "max", "--from", "file:none"], "FIELD=VALUE"),
+                        (["rules", "list", "--note", "x"], "--note has no meaning for list"),
+                        (["rules", "undo", "--most", "3"], "--most has no meaning for undo"),
+                        (["sync", "--from", "file:x"], "--to FILE is needed"),
+                        (["sync", "--from", "file:x", "--to", "y", "--poll", "1"], "100 to 3600000"),
                         (["simulate", "--format", "xml"], "json|combined")):
         done = run(*words)
         equal((done.returncode, done.stdout), (2, ""), words)

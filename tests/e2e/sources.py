@@ -74,7 +74,7 @@ class Server:
         return [["" if value == "NULL" else value for value in line.split("\t")] for line in done.stdout.decode().splitlines()]
 
     def clear(self):
-        for table in TABLES:
+        for table in [*TABLES, *map(str.lower, TABLES)]:
             self.sql(f"DROP TABLE IF EXISTS {table}")
 
     def tell(self, what):
