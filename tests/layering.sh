@@ -25,11 +25,11 @@ serve: base limit cells rules match engine redis source
 cli: base limit cells rules match engine redis source serve
 '
 
-# header of a library: the one place that may include it.
+# header of a library: the places that may include it.
 libraries='
 yaml.h src/rules/
 pcre2.h src/base/regex.c
-jansson.h src/cli/
+jansson.h src/cli/ src/source/
 zlib.h src/cli/
 sqlite3.h src/source/sqlite.c
 mysql.h src/source/mysql.c
@@ -87,7 +87,10 @@ includes() {
       }
       n = split(libraries, row, "\n")
       for (i = 1; i <= n; i++)
-        if (split(row[i], part, " ") == 2) place[part[1]] = part[2]
+        if ((m = split(row[i], part, " ")) > 1) {
+          places[part[1]] = m - 1
+          for (j = 2; j <= m; j++) place[part[1], j - 1] = part[j]
+        }
       words(limit_headers, pure)
     }
     FNR == 1 {
@@ -109,8 +112,12 @@ includes() {
     }
     /^[ \t]*#[ \t]*include[ \t]*</ {
       header = $0; sub(/^[^<]*</, "", header); sub(/>.*/, "", header)
-      if (header in place && index(FILENAME, place[header]) != 1)
-        print FILENAME ":" FNR ": <" header "> belongs in " place[header] " alone"
+      in_place = !(header in places); where = ""
+      for (j = 1; !in_place && j <= places[header]; j++) {
+        if (index(FILENAME, place[header, j]) == 1) in_place = 1
+        where = where (j > 1 ? " and " : "") place[header, j]
+      }
+      if (!in_place) print FILENAME ":" FNR ": <" header "> belongs in " where " alone"
       if (folder == "limit" && header != "weir/weir.h" && !(header in pure))
         print FILENAME ":" FNR ": limit is pure; it may include only <" limit_headers ">"
     }'
