@@ -61,7 +61,7 @@ static int fail(struct mysql *m, unsigned number, const char *text, struct weir_
         m->sql.lost = true;
         break;
     }
-    return sql_fail(&m->sql, error, text && *text ? text : "the connection was lost");
+    return sql_fail(&m->sql, error, text && *text ? text : "the server gives no reason");
 }
 
 static int fail_conn(struct mysql *m, struct weir_error *error)
@@ -71,7 +71,9 @@ static int fail_conn(struct mysql *m, struct weir_error *error)
 
 static int fail_stmt(struct mysql *m, MYSQL_STMT *stmt, struct weir_error *error)
 {
-    return fail(m, mysql_stmt_errno(stmt), mysql_stmt_error(stmt), error);
+    /* An error among the rows stands only in the connection. */
+    return mysql_stmt_errno(stmt) != 0 ? fail(m, mysql_stmt_errno(stmt), mysql_stmt_error(stmt), error)
+                                       : fail_conn(m, error);
 }
 
 /* ---- connecting ---- */
@@ -212,7 +214,12 @@ static int run_plain(struct mysql *m, const char *statement, uint64_t *ret_chang
     if (!result && mysql_field_count(m->conn) > 0)
         return fail_conn(m, error);
     uint64_t changed = result ? 0 : mysql_affected_rows(m->conn);
+    /* Nobody looks at the rows, but an error may stand among them. */
+    while (result && mysql_fetch_row(result))
+        continue;
     mysql_free_result(result);
+    if (mysql_errno(m->conn) != 0)
+        return fail_conn(m, error);
     if (ret_changed)
         *ret_changed = changed;
     return 0;
@@ -291,7 +298,7 @@ static int read_rows(struct mysql *m, MYSQL_STMT *stmt, sql_row *row, void *data
     MYSQL_BIND binds[SQL_COLUMNS_MAX] = { 0 };
     unsigned columns = mysql_stmt_field_count(stmt);
     int status, r = 0;
-    if (columns == 0 || !row)
+    if (columns == 0)
         return 0;
     if (columns > SQL_COLUMNS_MAX)
         return sql_fail(&m->sql, error, "too many columns");
@@ -308,7 +315,8 @@ static int read_rows(struct mysql *m, MYSQL_STMT *stmt, sql_row *row, void *data
     while (r >= 0 && (status = mysql_stmt_fetch(stmt)) != MYSQL_NO_DATA) {
         if (status != 0 && status != MYSQL_DATA_TRUNCATED)
             return fail_stmt(m, stmt, error);
-        r = read_row(m, stmt, columns, row, data, error);
+        if (row)
+            r = read_row(m, stmt, columns, row, data, error);
     }
     return r < 0 ? r : 0;
 }

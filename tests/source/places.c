@@ -89,17 +89,38 @@ const char *place_shown(const struct place *place)
     return shown;
 }
 
+struct place *places_here(size_t *ret_count)
+{
+    static struct place here[PLACES];
+    *ret_count = 0;
+    for (int i = 0; i < PLACES; i++)
+        if (places[i].address[0])
+            here[(*ret_count)++] = places[i];
+        else
+            print_message("%s is not installed\n", server_missing(places[i].kind));
+    return here;
+}
+
+enum { TESTS_MAX = 64 };
+
+static struct CMUnitTest tests[TESTS_MAX];
+static char names[TESTS_MAX][100];
+static size_t test_count;
+
+static void add(const struct place_case *c, struct place *place)
+{
+    if (test_count == TESTS_MAX)
+        abort();
+    snprintf(names[test_count], sizeof names[0], "%s: %s", place ? place->name : "all", c->name);
+    tests[test_count] = (struct CMUnitTest){ .name = names[test_count], .test_func = c->run, .initial_state = place };
+    test_count++;
+}
+
 int places_run(const struct place_case *cases, size_t count)
 {
-    static struct CMUnitTest tests[64];
-    static char names[64][100];
-    size_t n = 0;
-    for (int p = 0; p < PLACES; p++)
-        for (size_t i = 0; i < count && n < 64; i++, n++) {
-            snprintf(names[n], sizeof names[n], "%s: %s", places[p].name, cases[i].name);
-            tests[n] = (struct CMUnitTest){ .name = names[n], .test_func = cases[i].run, .initial_state = &places[p] };
-        }
-    for (; n < 64; n++)
-        tests[n] = (struct CMUnitTest){ 0 };
+    for (size_t i = 0; i < count; i++)
+        for (int p = 0; p < (cases[i].once ? 1 : PLACES); p++)
+            add(&cases[i], cases[i].once ? NULL : &places[p]);
+    /* Those of the array that are left empty do not count. */
     return cmocka_run_group_tests(tests, start, stop);
 }

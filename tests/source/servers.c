@@ -275,11 +275,28 @@ static bool start(struct keeper *k)
     return false;
 }
 
+/* PostgreSQL has a process for each connection. */
+static bool freeze(const struct keeper *k, int signal)
+{
+    char path[64];
+    int child;
+    if (k->pid <= 0 || kill(k->pid, signal) < 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)k->pid, (int)k->pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    while (fscanf(file, "%d", &child) == 1)
+        kill(child, signal);
+    fclose(file);
+    return true;
+}
+
 static void end(struct keeper *k, int signal)
 {
     if (k->pid <= 0)
         return;
-    kill(k->pid, SIGCONT);
+    freeze(k, SIGCONT);
     kill(k->pid, signal);
     if (!reap(k->pid, STOP_MS, NULL)) {
         kill(k->pid, SIGKILL);
@@ -315,7 +332,7 @@ static bool obey(struct keeper *k, char command)
         return false;
     case DO_FREEZE:
     case DO_THAW:
-        return kill(k->pid, frozen ? SIGSTOP : SIGCONT) == 0;
+        return freeze(k, frozen ? SIGSTOP : SIGCONT);
     }
     return false;
 }
