@@ -33,7 +33,7 @@ static const struct command command = {
         "It takes some minutes, two CPUs that nobody else uses, and 3 GB of memory; with less memory the larger parts "
         "are left out.",
     .footer = "Parts: hot (one key), 1k, 1m, 10m (so many keys, plan in hand), check-1k, check-10m (the whole weir_check), "
-              "memory.\n\n"
+              "memory, source (rules in a database that change).\n\n"
               "The exit status is 0 however fast it was, 2 after an error.",
     .options = options,
 };
@@ -81,6 +81,7 @@ static const struct {
     { "check-1k", part_check_1k },
     { "check-10m", part_check_10m },
     { "memory", bench_resident },
+    { "source", bench_sources },
 };
 
 enum { PARTS = sizeof parts / sizeof parts[0] };

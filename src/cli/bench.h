@@ -86,6 +86,13 @@ struct bench_memory {
     uint64_t requests;
 };
 
+struct bench_source {
+    unsigned rules;               /* 0: not measured */
+    double read_ms, file_ms;      /* all of them from SQLite; from a text as it is in a file */
+    double still_ns, changing_ns; /* a decision, while nothing changes and while a row changes all the time */
+    unsigned changes;
+};
+
 struct bench {
     bool quick, progress;
     unsigned rounds, slices, generations;
@@ -95,6 +102,7 @@ struct bench {
     struct bench_result results[BENCH_RESULTS_MAX];
     size_t result_count;
     struct bench_memory memory;
+    struct bench_source source;
     char notes[BENCH_NOTES_MAX][160];
     size_t note_count;
 };
@@ -117,6 +125,7 @@ bool bench_hot(struct bench *bench);
 bool bench_keys(struct bench *bench, uint64_t keys);
 bool bench_check(struct bench *bench, uint64_t keys);
 bool bench_resident(struct bench *bench);
+bool bench_sources(struct bench *bench);
 
 /* ---- keys ---- */
 

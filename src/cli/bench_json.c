@@ -53,6 +53,14 @@ static void add_memory(struct buf *out, const struct bench_memory *m)
                (unsigned long long)m->requests, m->resident_per_key_used);
 }
 
+static void add_source(struct buf *out, const struct bench_source *m)
+{
+    buf_printf(out,
+               ",\"source\":{\"rules\":%u,\"read_ms\":%.2f,\"file_ms\":%.2f,\"still_ns\":%.2f,\"changing_ns\":%.2f,"
+               "\"changes\":%u}",
+               m->rules, m->read_ms, m->file_ms, m->still_ns, m->changing_ns, m->changes);
+}
+
 void bench_json(const struct bench *bench, const struct bench_ratio *ratios, size_t ratio_count, struct buf *out)
 {
     buf_add(out, SV("{\"version\":"));
@@ -80,5 +88,7 @@ void bench_json(const struct bench *bench, const struct bench_ratio *ratios, siz
     buf_char(out, ']');
     if (bench->memory.keys)
         add_memory(out, &bench->memory);
+    if (bench->source.rules)
+        add_source(out, &bench->source);
     buf_add(out, SV("}\n"));
 }

@@ -73,6 +73,14 @@ static void add_memory(const struct bench_memory *m, struct bench_ratio *ret, si
     add(ret, n, growth, growth, 1.01, true);
 }
 
+static void add_source(const struct bench_source *m, struct bench_ratio *ret, size_t *n)
+{
+    if (!m->rules)
+        return;
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u rules: decisions with a change every 100 ms / without", m->rules);
+    add(ret, n, m->still_ns / m->changing_ns, m->still_ns / m->changing_ns, 0.95, false);
+}
+
 /* The best rounds count: whatever else the machine does only adds. */
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
 {
@@ -88,5 +96,6 @@ size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
         add(ret, &n, t->factor * above->best_ns / below->best_ns, t->factor * above->ns / below->ns, t->bound, t->at_most);
     }
     add_memory(&bench->memory, ret, &n);
+    add_source(&bench->source, ret, &n);
     return n;
 }

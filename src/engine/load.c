@@ -170,6 +170,14 @@ int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_
     return r;
 }
 
+int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error)
+{
+    pthread_mutex_lock(&weir->lock);
+    int r = weir_install(weir, rules, error);
+    pthread_mutex_unlock(&weir->lock);
+    return r;
+}
+
 /* Changed, and long enough ago to be whole. */
 static bool file_changed(const struct weir *weir, const struct stat *st)
 {

@@ -43,6 +43,8 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
 
 /* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
+/* The same while others decide and change rules. */
+int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error);
 void weir_free_retired(struct weir *weir);
 
 /* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under
