@@ -70,7 +70,7 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
  * another key in between is noticed by that. */
 LIMIT_HOT bool is_own(const struct cell *c, uint64_t key, word16 s)
 {
-    return load_8(&c->head) == head_with(key, s.high);
+    return state_tag(s) == CELL_LIVE && load_8(&c->head) == head_with(key, s.high);
 }
 
 /* Halves that may be of two states. That is good enough for those who then compare-and-swap from what they read. */
@@ -201,7 +201,7 @@ static struct scan scan_all(const struct places *p, uint64_t key)
         if (!head_is_of(head, key))
             continue;
         struct reservation r = { c, load_16(&c->state) };
-        if (state_gen(r.state) != head_gen(head))
+        if (head != head_of(key, state_gen(r.state)))
             continue;
         if (state_tag(r.state) == CELL_LIVE && !found.live)
             found.live = c;

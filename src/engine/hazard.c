@@ -14,8 +14,7 @@ struct slot {
 
 static struct slot first_slot;
 static struct slot *slots = &first_slot;
-/* Found without a call, also in a library that was opened late. */
-static _Thread_local struct slot *mine __attribute__((tls_model("initial-exec")));
+static _Thread_local struct slot *mine;
 static pthread_key_t slot_key;
 static bool slot_key_made;
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
