@@ -10,8 +10,9 @@ enum {
     CANDIDATES = 2 * BUCKET_CELLS,
     BUCKET_PLACES = (1 << BUCKET_CELLS) - 1,
     BUCKET_LINES = BUCKET_CELLS / 2,
-    BUCKET_SPARE = 3, /* free cells of a bucket that only those get who find the other one fuller */
-    LINES_NEAR = 4,   /* lines around home, home included, in which nearly all are */
+    BUCKET_SPARE = 3,     /* free cells of a bucket that only those get who find the other one fuller */
+    SMALL_BUCKETS = 1024, /* a table of up to half a megabyte is in the cache anyway */
+    LINES_NEAR = 4,       /* lines around home, home included, in which nearly all are */
 };
 
 /* ---- places ---- */
@@ -57,6 +58,8 @@ LIMIT_HOT struct cell *home_line(const struct cells *t, uint64_t hash, uint64_t 
 
 void cells_prefetch(const struct cells *cells, uint64_t key)
 {
+    if (cells->bucket_count <= SMALL_BUCKETS)
+        return;
     __builtin_prefetch(home_line(cells, key, key), 1);
     __builtin_prefetch(home_line(cells, second_hash(key), key), 1);
 }
@@ -67,7 +70,7 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
  * another key in between is noticed by that. */
 LIMIT_HOT bool is_own(const struct cell *c, uint64_t key, word16 s)
 {
-    return load_8(&c->head) == head_with(key, s.high);
+    return state_tag(s) == CELL_LIVE && load_8(&c->head) == head_with(key, s.high);
 }
 
 /* Halves that may be of two states. That is good enough for those who then compare-and-swap from what they read. */
@@ -198,7 +201,7 @@ static struct scan scan_all(const struct places *p, uint64_t key)
         if (!head_is_of(head, key))
             continue;
         struct reservation r = { c, load_16(&c->state) };
-        if (state_gen(r.state) != head_gen(head))
+        if (head != head_of(key, state_gen(r.state)))
             continue;
         if (state_tag(r.state) == CELL_LIVE && !found.live)
             found.live = c;
@@ -426,16 +429,6 @@ static struct cell *find_elsewhere(const struct cells *t, uint64_t key)
     return find_between(&p, key, LINES_NEAR, BUCKET_LINES);
 }
 
-/* What is not quick: `c`, or some other cell, or none. */
-static __attribute__((noinline)) bool take_any(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret,
-                                               struct cell *c)
-{
-    if (!head_is_of(load_8(&c->head), ask->key))
-        c = find_elsewhere(cells, ask->key);
-    enum outcome outcome = c ? charge(c, ask, ret) : LOST;
-    return outcome == LOST ? take_slow(cells, ask, ret) : outcome == TAKEN;
-}
-
 /* Like commit, but one try, and of a live state. */
 LIMIT_HOT bool commit_quick(struct cell *c, word16 s, const struct limit_quick *q, const struct cells_ask *a,
                             struct cells_taken *ret)
@@ -452,6 +445,8 @@ LIMIT_HOT bool commit_quick(struct cell *c, word16 s, const struct limit_quick *
     *ret = (struct cells_taken){ q->next, c, head_with(a->key, s.high), a->now_us, a->cost };
     return true;
 }
+
+static bool take_any(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret, struct cell *c);
 
 LIMIT_HOT bool take_by(enum limit_algorithm algorithm, struct cells *cells, const struct cells_ask *ask,
                        struct cells_taken *ret, struct cell *c)
@@ -489,6 +484,19 @@ LIMIT_HOT bool take_from(struct cells *cells, const struct cells_ask *ask, struc
     }
 }
 
+/* What is not quick. Whoever is not at home is found, and may be quick from there; it comes back here only if its cell has
+ * just gone to somebody else. */
+static __attribute__((noinline)) bool take_any(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret,
+                                               struct cell *c)
+{
+    enum outcome outcome = LOST;
+    if (head_is_of(load_8(&c->head), ask->key))
+        outcome = charge(c, ask, ret);
+    else if ((c = find_elsewhere(cells, ask->key)))
+        return take_from(cells, ask, ret, c);
+    return outcome == LOST ? take_slow(cells, ask, ret) : outcome == TAKEN;
+}
+
 bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret)
 {
     return take_from(cells, ask, ret, find_home(cells, ask->key));
@@ -496,7 +504,8 @@ bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_t
 
 /* Finds the cells of a batch: all in the home lines, then those that were not there in the lines around them, and so on;
  * each time those that are wanted are loaded at once. */
-static void find_batch(const struct cells *t, const struct cells_ask *asks, unsigned count, struct cell **ret)
+static __attribute__((noinline)) void find_batch(const struct cells *t, const struct cells_ask *asks, unsigned count,
+                                                 struct cell **ret)
 {
     unsigned open[CELLS_BATCH], open_count = 0;
     /* One line of each first: in pairs they take a quarter longer on the CPUs that we tried. */

@@ -20,8 +20,7 @@ enum {
 #define MARK_MASK ((UINT64_C(1) << MARK_BITS) - 1)
 #define BOOK_LOW_MASK ((UINT64_C(1) << BOOK_LOW_BITS) - 1)
 
-/* head:  fingerprint 52 · generation 10 · CELL_LIVE + 1: the low bits of the live state that it belongs to, and 1 more, so
- *        that a cell which was never written is nobody's
+/* head:  fingerprint 52 · generation 10 · CELL_LIVE: it ends in what the live state ends in that it belongs to
  * book:  when the cell has decayed, in units of 1024 microseconds 46 · generation 10 · share used 8
  * state: data 64, and above it time 52 · generation 10 · tag 2 */
 struct cell {
@@ -61,13 +60,13 @@ struct cells {
 
 static inline uint64_t head_of(uint64_t key, uint64_t gen)
 {
-    return key << MARK_BITS | gen << TAG_BITS | (CELL_LIVE + 1);
+    return key << MARK_BITS | gen << TAG_BITS | CELL_LIVE;
 }
 
-/* The head of a key's cell with this state, if that is live; else one that no cell has. */
+/* The head of a key's cell with this live state. */
 static inline uint64_t head_with(uint64_t key, uint64_t state_high)
 {
-    return (key << MARK_BITS) + (state_high & MARK_MASK) + 1;
+    return key << MARK_BITS | (state_high & MARK_MASK);
 }
 
 static inline uint64_t head_gen(uint64_t head)

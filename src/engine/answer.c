@@ -222,14 +222,22 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
 int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                 struct weir_refusal *ret)
 {
-    static const struct rule_reject nothing;
+    static const struct rule_reject nothing, unjudged = {
+        .has_body = true,
+        .body = { "Could not be judged; try again later\n", 37 },
+    };
     struct refusal_room *room = get_room();
     const struct bound *bound = room ? hazard_acquire((void *const *)&weir->current) : NULL;
     if (!bound)
         return WEIR_E_NO_MEMORY;
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &room->standard);
+    /* Refused by no rule: its words would be wrong. */
+    bool judged = verdict->allowed || verdict->applied;
     const struct rule *rule = verdict->applied ? refusing_rule(bound, verdict) : NULL;
-    struct rule_reject reject = merged(rule ? &rule->reject : &nothing, &ruleset_rules(bound->ruleset)->settings.reject);
+    struct rule_reject reject = merged(rule     ? &rule->reject
+                                       : judged ? &nothing
+                                                : &unjudged,
+                                       &ruleset_rules(bound->ruleset)->settings.reject);
     struct weir_refusal refusal;
     bool copied = copy_refusal(room, &reject, &refusal);
     hazard_release();

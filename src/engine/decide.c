@@ -197,10 +197,20 @@ static int64_t ms_up(int64_t us)
     return us < 0 ? us : (us + US_PER_MS - 1) / US_PER_MS;
 }
 
+/* In pieces that overlap at the end: names are short, and a call would cost more than they do. */
 static void copy_text(char *to, size_t cap, sv from)
 {
-    size_t n = from.len < cap - 1 ? from.len : cap - 1;
-    memcpy(to, from.ptr, n);
+    enum { PIECE = 16 };
+    size_t n = from.len < cap - 1 ? from.len : cap - 1, done = 0;
+    for (; done + PIECE <= n; done += PIECE)
+        memcpy(to + done, from.ptr + done, PIECE);
+    if (n >= PIECE)
+        memcpy(to + n - PIECE, from.ptr + n - PIECE, PIECE);
+    else if (n > 8)
+        memcpy(to, from.ptr, 8), memcpy(to + n - 8, from.ptr + n - 8, 8);
+    else
+        for (; done < n; done++)
+            to[done] = from.ptr[done];
     to[n] = '\0';
 }
 
@@ -295,16 +305,64 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
     }
 }
 
+static bool plan_charges(const struct plan *plan)
+{
+    return !plan->request->peek && plan->request->cost > 0;
+}
+
+static void report(struct weir_verdict *v, const struct bound *bound, const struct plan *plan, bool allowed)
+{
+    verdict_blank(v);
+    v->allowed = allowed;
+    if (allowed)
+        report_pass(v, bound, plan);
+    else
+        report_refusal(v, bound, plan);
+}
+
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
     struct cells *cells = bound->cells;
     struct group enforced = { plan->entries, plan->order, plan->enforced };
-    bool charge = !plan->request->peek && plan->request->cost > 0;
-    verdict_blank(ret);
-    ret->allowed = decide_group(&enforced, cells, charge);
-    if (ret->allowed)
-        report_pass(ret, bound, plan);
-    else
-        report_refusal(ret, bound, plan);
-    decide_shadows(plan, cells, charge && ret->allowed, ret);
+    bool charge = plan_charges(plan), allowed = decide_group(&enforced, cells, charge);
+    report(ret, bound, plan, allowed);
+    decide_shadows(plan, cells, charge && allowed, ret);
+}
+
+/* ---- batches ---- */
+
+/* One cell to charge, and nothing else. */
+static bool is_single(const struct plan *plan)
+{
+    return plan->count == 1 && plan->enforced == 1 && plan_charges(plan);
+}
+
+static void decide_singles(struct plan *plans, unsigned count, const struct bound *bound, struct weir_verdict *ret)
+{
+    struct cells_ask asks[CELLS_BATCH];
+    struct cells_taken taken[CELLS_BATCH];
+    bool fits[CELLS_BATCH];
+    for (unsigned i = 0; i < count; i++)
+        asks[i] = plans[i].entries->ask;
+    cells_take_batch(bound->cells, asks, count, taken, fits);
+    for (unsigned i = 0; i < count; i++) {
+        struct plan_entry *e = plans[i].entries;
+        e->fits = fits[i];
+        e->state = &taken[i].state;
+        report(&ret[i], bound, &plans[i], fits[i]);
+    }
+}
+
+void plans_decide(struct plan *plans, size_t count, const struct bound *bound, struct weir_verdict *ret)
+{
+    for (size_t i = 0, n; i < count; i += n) {
+        for (n = 0; i + n < count && n < CELLS_BATCH && is_single(&plans[i + n]); n++)
+            ;
+        if (n > 1) {
+            decide_singles(plans + i, (unsigned)n, bound, ret + i);
+        } else {
+            plan_decide(&plans[i], bound, &ret[i]);
+            n = 1;
+        }
+    }
 }

@@ -99,5 +99,8 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
 void verdict_blank(struct weir_verdict *verdict);
 /* Decides on it, charging if the request passes and is no peek. */
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
+/* The same for several, in order; those of one limit that come one after another are loaded from memory at the same time.
+ */
+void plans_decide(struct plan *plans, size_t count, const struct bound *bound, struct weir_verdict *ret);
 
 #endif

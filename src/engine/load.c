@@ -39,7 +39,9 @@ static sv first_line(sv text)
 {
     while (text.len > 0) {
         sv line = sv_trim(sv_cut(&text, '\n'));
-        if (line.len > 0 && line.ptr[0] != '#' && !sv_eq(line, SV("---")))
+        if (sv_starts(line, SV("---")))
+            line = sv_trim(sv_from(line, 3));
+        if (line.len > 0 && line.ptr[0] != '#')
             return line;
     }
     return (sv){ 0 };

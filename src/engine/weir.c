@@ -242,8 +242,7 @@ static size_t decide_some(const struct bound *bound, const struct weir_request *
         room.entries += plans[n].count;
         room.cap -= plans[n++].count;
     }
-    for (size_t i = 0; i < n; i++)
-        plan_decide(&plans[i], bound, &ret[i]);
+    plans_decide(plans, n, bound, ret);
     return n;
 }
 

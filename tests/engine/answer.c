@@ -185,6 +185,7 @@ static void a_request_that_cannot_be_judged(void **state)
     assert_int_equal(weir_check(weir, &request, -1, &v), WEIR_E_INVALID);
     assert_int_equal(weir_refuse(weir, &request, &v, &refusal), 0);
     assert_int_equal(refusal.status, 503);
+    assert_memory_equal(refusal.body.ptr, "Could not be judged; try again later\n", refusal.body.len);
     assert_int_equal(refusal.header_count, 0);
     weir_verdict_json(&v, text, sizeof text);
     assert_string_equal(text,

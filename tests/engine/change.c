@@ -151,6 +151,7 @@ static void a_bare_list_keeps_the_settings(void **state)
 {
     (void)state;
     static const char *const lists[] = {
+        "--- # of today\n- { id: a, match: { path: /x }, by: [key], limits: [0 per 1s] }\n",
         "[{\"id\": \"a\", \"match\": {\"path\": \"/x\"}, \"by\": [\"key\"], \"limits\": [\"0 per 1s\"]}]",
         "- { id: a, match: { path: /x }, by: [key], limits: [0 per 1s] }\n",
         "# new ones\n---\n\n-\n  id: a\n  match: { path: /x }\n  by: [key]\n  limits: [0 per 1s]\n",
