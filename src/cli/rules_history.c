@@ -1,6 +1,7 @@
 /* weir rules history, undo: who changed what, and back. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/cli.h"
 #include "cli/plain.h"
@@ -15,6 +16,19 @@ struct history {
     bool json;
 };
 
+/* What a row said, in one line: of a whole rule its document, since "enable" and "disable" say the rest. */
+static void flatten(sv text, struct buf *out)
+{
+    json_t *row = text.len ? rules_load_json(text) : NULL, *rule = json_object_get(row, "rule");
+    char *line = rule ? json_dumps(rule, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (line)
+        buf_add(out, weir_str(line));
+    else
+        buf_add(out, text);
+    free(line);
+    json_decref(row);
+}
+
 static void add_version(struct history *h, const char *mark, const char *color, sv text)
 {
     if (text.len == 0)
@@ -22,6 +36,21 @@ static void add_version(struct history *h, const char *mark, const char *color, 
     buf_printf(&h->out, "      %s%s ", color, mark);
     plain_add(&h->out, text, TEXT_MAX);
     buf_printf(&h->out, "%s\n", color[0] ? term_plain(&h->term) : "");
+}
+
+static void add_versions(struct history *h, const struct source_event *event)
+{
+    struct buf before, after;
+    buf_init(&before, RULES_OUTPUT_MAX);
+    buf_init(&after, RULES_OUTPUT_MAX);
+    flatten(event->before, &before);
+    flatten(event->after, &after);
+    if (!sv_eq(buf_sv(&before), buf_sv(&after))) {
+        add_version(h, "-", term_red(&h->term), buf_sv(&before));
+        add_version(h, "+", term_green(&h->term), buf_sv(&after));
+    }
+    buf_done(&before);
+    buf_done(&after);
 }
 
 static void add_event(struct history *h, const struct source_event *event)
@@ -36,8 +65,7 @@ static void add_event(struct history *h, const struct source_event *event)
     plain_add(&h->out, buf_sv(&line), TEXT_MAX);
     buf_char(&h->out, '\n');
     buf_done(&line);
-    add_version(h, "-", term_red(&h->term), event->before);
-    add_version(h, "+", term_green(&h->term), event->after);
+    add_versions(h, event);
 }
 
 static void add_field(struct buf *out, const char *name, sv text)

@@ -7,6 +7,7 @@ tests/e2e/rules.py BUILD/weir [BUILD/tests/source/source_servers]
 import getpass
 import json
 import os
+import re
 import tempfile
 import time
 
@@ -16,6 +17,7 @@ from harness import expect
 from sources import THROTTLED_CALLS, done, rules
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "rules.yaml")
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "databases.md")
 OCR = '{ "id": "ocr", "match": { "event": "ocr" }, "by": ["key"], "limits": [{ "name": "day", "max": 100, "per": "day" }] }'
 
 
@@ -84,6 +86,31 @@ def a_column_that_is_missing(db):
     status, out, errors = rules(db, "list")
     expect((status, out), (2, ""), errors)
     has(errors.upper(), "THROTTLED_CALLS", "MAX_LOCKS", "CREATE TABLE")
+
+
+def tables_as_the_page_has_them(db):
+    """The statements of docs/databases.md make what `init` makes."""
+    with open(PAGE, encoding="utf-8") as file:
+        heading = {"sqlite": "SQLite", "mysql": "MariaDB and MySQL", "postgres": "PostgreSQL"}[db.kind]
+        block = re.search(rf"\*\*{heading}\*\*\n\n```sql\n(.*?)```", file.read(), re.DOTALL).group(1)
+    init(db)
+    made = columns(db)
+    db.clear()
+    for statement in block.split(";\n")[:-1]:
+        db.sql(statement)
+    expect(columns(db), made)
+    done(db, "throttle", "/a", "1 per 1s")
+    done(db, "add", OCR)
+    done(db, "undo")
+    expect(states(db), {"throttled-call-1": "enforce"})
+
+
+def columns(db):
+    if db.kind == "sqlite":
+        return [db.sql(f"SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info('{table}')") for table in sources.TABLES]
+    return db.sql("SELECT lower(table_name), lower(column_name), data_type, is_nullable, character_maximum_length, column_default "
+                  "FROM information_schema.columns WHERE upper(table_name) LIKE 'WEIR_%' OR upper(table_name) = 'THROTTLED_CALLS' "
+                  "ORDER BY 1, ordinal_position")
 
 
 # ---- throttle ----
@@ -344,6 +371,7 @@ CASES = [
     a_table_as_it_always_was,
     names_in_any_case,
     a_column_that_is_missing,
+    tables_as_the_page_has_them,
     throttle_now,
     throttle_badly,
     add_and_change,
