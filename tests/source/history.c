@@ -1,0 +1,169 @@
+/* The history of changes, and undoing them. On SQLite, MariaDB and PostgreSQL. */
+#include "sources.h"
+
+static int show_event(const struct source_event *event, void *data, struct weir_error *e)
+{
+    struct buf *out = data;
+    (void)e;
+    assert_true(event->at.len >= 20);
+    assert_true(sv_eq(event->who, SV("tester")));
+    assert_true(sv_eq(event->note, SV("a note")));
+    buf_printf(out, "%lld %.*s %.*s %.*s [%.*s] [%.*s]\n", (long long)event->number, SV_FMT(event->what),
+               SV_FMT(event->table), SV_FMT(event->key), SV_FMT(event->before), SV_FMT(event->after));
+    return 0;
+}
+
+static void expect_history(struct source *source, const char *id, unsigned most, const char *expected)
+{
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    buf_add(&out, SV(""));
+    good(source_history(source, weir_str(id), most, show_event, &out, &error));
+    assert_string_equal(out.ptr, expected);
+    buf_done(&out);
+}
+
+static int64_t undo(struct source *source, const char *id, int64_t number)
+{
+    int64_t done = -1;
+    good(source_undo(source, weir_str(id), number, me, &done, &error));
+    return done;
+}
+
+#define A1 "{\"id\":\"a\",\"limits\":[\"1 per 1s\"]}"
+#define A2 "{\"id\": \"a\", \"limits\": [{\"max\": 2, \"per\": \"1s\"}]}"
+
+static void every_change_is_kept(void **state)
+{
+    struct source *source = fresh_source(*state);
+    char id[64];
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    good(set(source, "a", "max", "2"));
+    good(set(source, "a", "max", "2")); /* changes nothing */
+    good(source_enable(source, SV("a"), false, me, &error));
+    good(source_throttle(source, SV("/x"), 5, 60000000, RULE_NEVER_EXPIRES, me, id, &error));
+    good(source_put_settings(source, SV("{\"ipv6_prefix\": 48}"), me, &error));
+    good(source_remove(source, SV("a"), me, &error));
+    bad(set(source, "a", "max", "3"), "there is no rule"); /* not in the history */
+    expect_history(source, "", 100,
+                   "6 remove WEIR_RULES a [{\"enabled\":false,\"rule\":" A2 "}] []\n"
+                   "5 add WEIR_SETTINGS ipv6_prefix [] [{\"value\":48}]\n"
+                   "4 add THROTTLED_CALLS 1 [] [{\"NORMALIZED_CALL\":\"/x\",\"MAX_LOCKS\":5,\"LOCK_TIMEOUT_SECONDS\":60,"
+                   "\"THROTTLE_EXPIRATION\":null}]\n"
+                   "3 disable WEIR_RULES a [{\"enabled\":true,\"rule\":" A2 "}] [{\"enabled\":false,\"rule\":" A2 "}]\n"
+                   "2 change WEIR_RULES a [{\"enabled\":true,\"rule\":" A1 "}] [{\"enabled\":true,\"rule\":" A2 "}]\n"
+                   "1 add WEIR_RULES a [] [{\"enabled\":true,\"rule\":" A1 "}]\n");
+    expect_history(source, "throttled-call-1", 1,
+                   "4 add THROTTLED_CALLS 1 [] [{\"NORMALIZED_CALL\":\"/x\",\"MAX_LOCKS\":5,\"LOCK_TIMEOUT_SECONDS\":60,"
+                   "\"THROTTLE_EXPIRATION\":null}]\n");
+    expect_history(source, "nobody", 100, "");
+    source_close(source);
+}
+
+static void undoing_goes_back_step_by_step(void **state)
+{
+    struct source *source = fresh_source(*state);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    put(source, "{ id: b, limits: [9 per 1s] }");
+    good(set(source, "a", "max", "2"));
+    good(source_enable(source, SV("a"), false, me, &error));
+    good(source_remove(source, SV("a"), me, &error));
+    expect_rules(source, NULL, "b 9 per 1s");
+    assert_int_equal(undo(source, "a", 0), 5);
+    expect_rules(source, NULL, "b 9 per 1s");
+    assert_int_equal(undo(source, "a", 0), 4);
+    expect_rules(source, NULL, "a 2 per 1s; b 9 per 1s");
+    assert_int_equal(undo(source, "a", 0), 3);
+    expect_rules(source, NULL, "a 1 per 1s; b 9 per 1s");
+    /* What was undone can be done again by its number. */
+    assert_int_equal(undo(source, "", 8), 8);
+    expect_rules(source, NULL, "a 2 per 1s; b 9 per 1s");
+    assert_int_equal(undo(source, "a", 0), 3);
+    assert_int_equal(undo(source, "a", 0), 1);
+    expect_rules(source, NULL, "b 9 per 1s");
+    assert_int_equal(undo(source, "", 0), 2);
+    expect_rules(source, NULL, "");
+    bad(source_undo(source, SV(""), 0, me, NULL, &error), "there is no such change to undo");
+    bad(source_undo(source, SV(""), 999, me, NULL, &error), "there is no such change to undo");
+    bad(source_undo(source, SV(""), -1, me, NULL, &error), "numbered from 1");
+    source_close(source);
+}
+
+static void undoing_restores_exactly(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+
+    char statement[300];
+    static const char written[] = "{ \"limits\" :\n [ \"1 per 1s\" ],\"reject\":{\"body\":\"'\"} }";
+
+    snprintf(statement, sizeof statement, "INSERT INTO WEIR_RULES (ID, RULE) VALUES ('a', '%s')",
+             "{ \"limits\" :\n [ \"1 per 1s\" ],\"reject\":{\"body\":\"''\"} }");
+    hand(sql, statement);
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (7, ' GET  /x/ ', 5, 60, 1900000000250)");
+    good(set(source, "a", "mode", "shadow"));
+    good(set(source, "throttled-call-7", "max", "6"));
+    undo(source, "a", 0);
+    undo(source, "throttled-call-7", 0);
+    struct source_reading reading;
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.row_count, 2);
+    assert_string_equal(reading.rows[0].text.ptr, written);
+    assert_non_null(strstr(reading.rows[1].text.ptr, "2030-03-17T17:46:40.250Z"));
+    source_reading_done(&reading);
+    expect_rules(source, NULL, "a 1 per 1s; throttled-call-7 5 per 1m fixed_window");
+    source_close(source);
+    sql_close(sql);
+}
+
+static void undoing_is_refused_where_the_row_has_changed(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    good(set(source, "a", "max", "2"));
+    good(set(source, "a", "max", "3"));
+    bad(source_undo(source, SV(""), 2, me, NULL, &error),
+        "change 2 of a cannot be undone, since the row was changed after it");
+    hand(sql, "UPDATE WEIR_RULES SET RULE = '{\"limits\":[\"7 per 1s\"]}'");
+    bad(source_undo(source, SV("a"), 0, me, NULL, &error), "change 3 of a cannot be undone");
+    expect_rules(source, NULL, "a 7 per 1s");
+    /* What was bad is not brought back. */
+    hand(sql, "UPDATE WEIR_RULES SET RULE = '{'");
+    good(source_put(source, SV("{ id: a, limits: [8 per 1s] }"), true, me, &error));
+    bad(source_undo(source, SV("a"), 0, me, NULL, &error), "not YAML or JSON");
+    expect_rules(source, NULL, "a 8 per 1s");
+    /* Nor is what another row has taken meanwhile. */
+    char id[64];
+    good(source_throttle(source, SV("/x"), 5, 60000000, RULE_NEVER_EXPIRES, me, id, &error));
+    good(source_remove(source, weir_str(id), me, &error));
+    good(source_throttle(source, SV("//x"), 6, 60000000, RULE_NEVER_EXPIRES, me, id, &error));
+    bad(source_undo(source, SV(""), 6, me, NULL, &error), "cannot be undone");
+    source_close(source);
+    sql_close(sql);
+}
+
+static void nothing_is_kept_of_what_failed(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    hand(sql, "DROP TABLE WEIR_HISTORY");
+    bad(set(source, "a", "max", "2"), "there is no table WEIR_HISTORY");
+    expect_rules(source, NULL, "a 1 per 1s");
+    bad(source_history(source, SV(""), 10, show_event, NULL, &error), "there is no table WEIR_HISTORY; `weir rules init`");
+    source_close(source);
+    sql_close(sql);
+}
+
+int main(void)
+{
+    static const struct place_case cases[] = {
+        { "every change is kept", every_change_is_kept },
+        { "undoing goes back step by step", undoing_goes_back_step_by_step },
+        { "undoing restores exactly", undoing_restores_exactly },
+        { "undoing is refused where the row has changed", undoing_is_refused_where_the_row_has_changed },
+        { "nothing is kept of what failed", nothing_is_kept_of_what_failed },
+    };
+    return places_run(cases, sizeof cases / sizeof *cases);
+}
