@@ -1,0 +1,254 @@
+/* Following a source while threads decide. On SQLite, MariaDB and PostgreSQL. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "source/watch.h"
+#include "sources.h"
+
+enum { DEADLINE_MS = 30000, POLL_MS = 100, DECIDERS = 2 };
+
+/* ---- what the watcher's callbacks find ---- */
+
+struct follower {
+    struct weir *weir;
+    _Atomic bool over; /* nobody may call any more */
+    _Atomic size_t told, problems, states, unreachable;
+    _Atomic uint64_t first_max; /* of the first rule */
+    _Atomic uint64_t allowed, refused;
+    _Atomic bool stop;
+    pthread_t deciders[DECIDERS];
+};
+
+static void on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data)
+{
+    struct follower *f = data;
+    struct buf text;
+    (void)problems;
+    assert_false(atomic_load(&f->over));
+    buf_init(&text, RULES_BYTES_MAX);
+    rules_write(rules, &text);
+    if (f->weir)
+        assert_int_equal(weir_set_rules(f->weir, text.ptr, text.len, NULL), 0);
+    atomic_store(&f->problems, count);
+    atomic_store(&f->first_max, rules->rule_count ? rules->rules[0].limits[0].max : 0);
+    atomic_fetch_add(&f->told, 1);
+    buf_done(&text);
+    rules_free(rules);
+}
+
+static void on_state(const struct source_watch_state *state, void *data)
+{
+    struct follower *f = data;
+    assert_false(atomic_load(&f->over));
+    atomic_fetch_add(&f->states, 1);
+    if (!state->reachable)
+        atomic_fetch_add(&f->unreachable, 1);
+}
+
+static struct source_watch *follow(struct follower *f, struct source *source)
+{
+    struct source_watch_options options = { .poll_ms = POLL_MS, .on_rules = on_rules, .on_state = on_state, .data = f };
+    struct source_watch *watch = NULL;
+    good(source_watch_start(&watch, source, NULL, &options, &error));
+    return watch;
+}
+
+static void unfollow(struct follower *f, struct source_watch *watch)
+{
+    source_watch_stop(watch);
+    atomic_store(&f->over, true);
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+}
+
+/* Until it is so, or the deadline has passed. */
+#define WAIT_FOR(condition)                                            \
+    do {                                                               \
+        int64_t until = clock_steady_us() + DEADLINE_MS * US_PER_MS;   \
+        while (!(condition) && clock_steady_us() < until)              \
+            sleep_ms(5);                                               \
+        if (!(condition))                                              \
+            fail_msg("not within %d ms: %s", DEADLINE_MS, #condition); \
+    } while (0)
+
+static bool reachable(struct source_watch *watch)
+{
+    struct source_watch_state state;
+    source_watch_state(watch, &state);
+    return state.reachable;
+}
+
+/* ---- threads that decide ---- */
+
+static void *decide(void *data)
+{
+    struct follower *f = data;
+    struct weir_request request = { .method = WEIR_STR("GET"), .path = WEIR_STR("/x/5"), .user = WEIR_STR("u"), .cost = 1 };
+    while (!atomic_load(&f->stop)) {
+        struct weir_verdict verdict;
+        weir_check(f->weir, &request, weir_now_us(), &verdict);
+        atomic_fetch_add(verdict.allowed ? &f->allowed : &f->refused, 1);
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void start_deciding(struct follower *f)
+{
+    struct weir_options options = { .size = sizeof options,
+                                    .rules_text = "rules:\n- { id: none, limits: [0 per 1s] }\n",
+                                    .cells_keys = 1000 };
+    good(weir_open(&f->weir, &options, &error));
+    for (int i = 0; i < DECIDERS; i++)
+        assert_int_equal(pthread_create(&f->deciders[i], NULL, decide, f), 0);
+}
+
+static void stop_deciding(struct follower *f)
+{
+    atomic_store(&f->stop, true);
+    for (int i = 0; i < DECIDERS; i++)
+        pthread_join(f->deciders[i], NULL);
+    weir_close(f->weir);
+}
+
+static void changes_count_from_the_next_request(void **state)
+{
+    struct follower f = { 0 };
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1, '/x/#', 5, 86400, NULL)");
+    start_deciding(&f);
+    struct source_watch *watch = follow(&f, source);
+    WAIT_FOR(atomic_load(&f.allowed) == 5);
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 8");
+    WAIT_FOR(atomic_load(&f.allowed) == 8);
+    /* Lowered, it forgives nothing; raised again, what was used stays used. */
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 6");
+    WAIT_FOR(atomic_load(&f.first_max) == 6);
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 9");
+    WAIT_FOR(atomic_load(&f.allowed) == 9);
+    /* A bad row is told of, and its last good version stays in force. */
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = -1");
+    WAIT_FOR(atomic_load(&f.problems) == 1);
+    struct source_watch_state now;
+    source_watch_state(watch, &now);
+    assert_true(now.reachable);
+    assert_int_equal(now.problem_count, 1);
+    assert_non_null(strstr(now.problem, "THROTTLED_CALLS: row 1: rule throttled-call-1: MAX_LOCKS: must be"));
+    assert_int_equal(atomic_load(&f.first_max), 9);
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 10");
+    WAIT_FOR(atomic_load(&f.allowed) == 10 && atomic_load(&f.problems) == 0);
+    source_watch_state(watch, &now);
+    assert_string_equal(now.problem, "");
+    unfollow(&f, watch);
+    stop_deciding(&f);
+    assert_int_equal(atomic_load(&f.allowed), 10);
+    assert_true(atomic_load(&f.refused) > 0);
+    sql_close(sql);
+}
+
+static void nothing_changed_is_not_read(void **state)
+{
+    struct follower f = { 0 };
+    struct source *source = fresh_source(*state);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    struct source_watch *watch = follow(&f, source);
+    struct source_watch_state now;
+    do {
+        sleep_ms(20);
+        source_watch_state(watch, &now);
+    } while (now.checks < 3);
+    assert_int_equal(now.reads, 1);
+    assert_int_equal(atomic_load(&f.told), 1);
+    assert_int_equal(atomic_load(&f.states), 1);
+    assert_true(now.good_us > 0);
+    unfollow(&f, watch);
+}
+
+static void the_last_good_rules_survive_the_server(void **state)
+{
+    struct place *place = *state;
+    struct follower f = { 0 };
+    struct source_watch_state now;
+    if (place->kind == SOURCE_SQLITE)
+        skip();
+    struct source *source = fresh_source(place);
+    struct sql *sql = place_connect(place);
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1, '/x/#', 5, 86400, NULL)");
+    sql_close(sql);
+    start_deciding(&f);
+    struct source_watch *watch = follow(&f, source);
+    WAIT_FOR(atomic_load(&f.allowed) == 5);
+    assert_true(server_kill(place->server));
+    WAIT_FOR(!reachable(watch));
+    source_watch_state(watch, &now);
+    assert_memory_equal(now.problem, "rules are ", 10);
+    assert_non_null(strstr(now.problem, " s old: "));
+    assert_null(strstr(now.problem, SERVER_PASSWORD_ENCODED));
+    uint64_t refused = atomic_load(&f.refused);
+    WAIT_FOR(atomic_load(&f.refused) > refused + 100);
+    assert_int_equal(atomic_load(&f.allowed), 5);
+    assert_true(server_restart(place->server));
+    sql = place_connect(place);
+    hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 7");
+    WAIT_FOR(atomic_load(&f.allowed) == 7);
+    WAIT_FOR(reachable(watch));
+    assert_int_equal(atomic_load(&f.unreachable), 1);
+    WAIT_FOR(atomic_load(&f.states) == 3);
+    sql_close(sql);
+    unfollow(&f, watch);
+    stop_deciding(&f);
+    assert_int_equal(atomic_load(&f.allowed), 7);
+}
+
+static void missing_tables_are_waited_for(void **state)
+{
+    struct follower f = { 0 };
+    struct source_watch_state now;
+    drop_tables(*state);
+    struct source_watch *watch = follow(&f, open_source(*state));
+    WAIT_FOR(atomic_load(&f.unreachable) == 1);
+    source_watch_state(watch, &now);
+    assert_memory_equal(now.problem, "no rules yet: ", 14);
+    assert_non_null(strstr(now.problem, "neither a table THROTTLED_CALLS nor a table WEIR_RULES"));
+    assert_int_equal(atomic_load(&f.told), 0);
+    struct source *source = fresh_source(*state);
+    put(source, "{ id: a, limits: [4 per 1s] }");
+    source_close(source);
+    WAIT_FOR(atomic_load(&f.first_max) == 4);
+    unfollow(&f, watch);
+}
+
+static void starting_and_stopping_at_once(void **state)
+{
+    struct source *source = fresh_source(*state);
+    source_close(source);
+    for (int i = 0; i < 10; i++) {
+        struct follower f = { 0 };
+        struct source_watch *watch = follow(&f, open_source(*state));
+        if (i % 2)
+            sleep_ms(i);
+        unfollow(&f, watch);
+    }
+    struct source_watch_options options = { .poll_ms = 99, .on_rules = on_rules };
+    struct source_watch *watch = NULL;
+    bad(source_watch_start(&watch, open_source(*state), NULL, &options, &error), "must be 100 ms to 3600000 ms, not 99 ms");
+    source_watch_stop(NULL);
+}
+
+int main(void)
+{
+    static const struct place_case cases[] = {
+        { "changes count from the next request", changes_count_from_the_next_request },
+        { "nothing changed is not read", nothing_changed_is_not_read },
+        { "missing tables are waited for", missing_tables_are_waited_for },
+        { "starting and stopping at once", starting_and_stopping_at_once },
+        { "the last good rules survive the server", the_last_good_rules_survive_the_server },
+    };
+    return places_run(cases, sizeof cases / sizeof *cases);
+}
