@@ -154,11 +154,10 @@ static int read_query(sv query, struct source_address *address, struct buf *kept
     while (query.len > 0) {
         sv pair = sv_cut(&query, '&'), value = pair;
         sv name = sv_cut(&value, '=');
-        char *text;
-        int r = 0;
+        char *text = NULL;
         if (pair.len == 0)
             continue;
-        r = decode(&text, value, "part after ?", error);
+        int r = decode(&text, value, "part after ?", error);
         if (r < 0)
             return r;
         if (sv_eq(name, SV("password"))) {
@@ -213,7 +212,7 @@ static int read_server(const struct parts *p, struct source_address *address, st
         r = read_query(p->query, address, &kept[0], &kept[1], error);
     if (r < 0)
         return r;
-    if (address->password[0] == '\0' && password) {
+    if (sv_eq(weir_str(address->password), SV("")) && password) {
         free(address->password);
         address->password = NULL;
         r = copy(&address->password, weir_str(password), error);

@@ -13,7 +13,8 @@
 
 enum {
     CELL_BYTES = 256, /* of a value are fetched with its row; longer ones are asked for one by one */
-    GRACE_S = 1,      /* the server gives up on a statement first, and says why */
+    GRACE_S = 2,      /* the server gives up on a statement first, and says why */
+    LOCK_S = 4,       /* and before that, on waiting for somebody else */
     PACKET_MAX = 64 << 20,
 };
 
@@ -155,9 +156,9 @@ static int settle(struct mysql *m, struct weir_error *error)
         return fail_conn(m, error);
     snprintf(statement, sizeof statement,
              "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,"
-             "NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', innodb_lock_wait_timeout = %u, lock_wait_timeout = %u, "
+             "NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', innodb_lock_wait_timeout = %d, lock_wait_timeout = %d, "
              "autocommit = 1",
-             answer_s - GRACE_S, answer_s - GRACE_S);
+             LOCK_S, LOCK_S);
     int r = sql_run(&m->sql, statement, NULL, 0, NULL, NULL, NULL, error);
     if (r < 0)
         return r;

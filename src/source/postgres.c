@@ -9,8 +9,9 @@
 #include "base/err.h"
 #include "source/client.h"
 
-/* The server gives up on a statement first, and says why; the client only if it cannot. */
-enum { GRACE_MS = 1000 };
+/* The server gives up first, and says why: on waiting for somebody else, then on a statement; the client only if it cannot.
+ */
+enum { LOCK_MS = 4000, GRACE_MS = 2000 };
 
 struct postgres {
     struct sql sql;
@@ -117,7 +118,7 @@ static int settle(struct postgres *p, struct weir_error *error)
              "SELECT set_config('statement_timeout', '%d', false), set_config('lock_timeout', '%d', false), "
              "set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false), "
              "set_config('standard_conforming_strings', 'on', false)",
-             SQL_TIMEOUT_MS, SQL_TIMEOUT_MS - GRACE_MS);
+             SQL_TIMEOUT_MS, LOCK_MS);
     return sql_run(&p->sql, statement, NULL, 0, NULL, NULL, NULL, error);
 }
 

@@ -199,13 +199,13 @@ static int table_found(struct lookup *l, sv schema, sv name, struct weir_error *
     char quoted[sizeof table->name] = "";
     bool fits = schema.len == 0 || add_quoted(quoted, sizeof quoted - 1, schema, l->sql->client->quote);
     if (fits && schema.len > 0)
-        strcat(quoted, ".");
+        memcpy(quoted + strlen(quoted), ".", 2);
     if (!fits || !add_quoted(quoted, sizeof quoted, name, l->sql->client->quote) || schema.len >= sizeof l->schema)
         return err_set(error, WEIR_E_INVALID, "%s: the name of the schema of table %s is too long", l->sql->shown, l->name);
     if (!table->there) {
         memcpy(l->schema, schema.ptr ? schema.ptr : "", schema.len);
         l->schema[schema.len] = '\0';
-        strcpy(table->name, quoted);
+        memcpy(table->name, quoted, sizeof quoted);
         table->there = true;
     } else if (!sv_eq(schema, weir_str(l->schema))) {
         l->shadowed = true;

@@ -198,7 +198,8 @@ static void test_deadlines(void **state)
     assert_true(clock_steady_us() - start_us < PATIENCE_MS * 1000LL);
     for (size_t i = 0; i < count; i++) {
         assert_true(slow[i].r < 0 && locked[i].r < 0);
-        assert_false(sql_lost(slow[i].sql) || sql_lost(locked[i].sql));
+        if (sql_lost(slow[i].sql) || sql_lost(locked[i].sql))
+            fail_msg("lost: %s; %s", slow[i].error.text, locked[i].error.text);
         assert_non_null(strstr(slow[i].error.text, here[i].kind == SOURCE_POSTGRES ? "timeout" : "no answer within"));
         assert_int_equal(run(slow[i].sql, "SELECT 1"), 0);
         assert_non_null(strstr(locked[i].error.text, here[i].kind == SOURCE_SQLITE ? "locked" : "somebody else"));
