@@ -351,7 +351,8 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
             r = table_check(source, (enum row_table)i, error);
         } else if (r == 0) {
             r = sql_run(source->sql, statement, NULL, 0, NULL, NULL, NULL, error);
-            buf_printf(out, r == 0 ? "%s made\n" : "", table_names[i]);
+            if (r == 0)
+                buf_printf(out, "%s made\n", table_names[i]);
         }
         if (r == 0)
             r = sql_table(source->sql, table_names[i], &source->tables[i], error);
