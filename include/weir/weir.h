@@ -172,8 +172,8 @@ struct weir_options {
                    void *data);
     void *refuse_data;
 
-    /* Told of every change of the rules file that is noticed: taken over whole (error->code 0), or bad, and why. Called by
-     * weir_poll or from the watcher's thread; must not close the handle. */
+    /* Told of every change of the rules file that is noticed: taken over whole (error->code 0), or bad, and why; see also
+     * weir_rules_error. Called by weir_poll or from the watcher's thread; must not close the handle. */
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
 };
@@ -240,10 +240,14 @@ struct weir_status {
     uint64_t bytes;          /* of the table */
     uint64_t drops;          /* live cells dropped for a newcomer since the table was made */
     uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small */
-    bool rules_bad;          /* the newest rules file could not be taken over whole */
+    bool rules_bad;          /* weir_rules_error has something to say */
 };
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
+
+/* What is wrong with the newest rules: a file that could not be taken over whole, or bad rows of the database that `weir
+ * sync` copied it from. 0 (WEIR_OK): nothing. Else the code, and *ret (may be NULL) says it as on_rules was told. */
+WEIR_API int weir_rules_error(struct weir *weir, struct weir_error *ret);
 
 /* ---- the guard ---- */
 

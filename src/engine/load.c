@@ -15,23 +15,39 @@ enum { SETTLE_MS = 20 };
 
 /* ---- reading ---- */
 
+/* As many whole lines as fit, if there is one that does. */
+static int lines_of(sv all, size_t count, struct weir_error *error)
+{
+    size_t most = WEIR_ERROR_MAX - 40, room = most;
+    all = sv_trim(all);
+    if (all.len <= most)
+        return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
+    while (room > 0 && all.ptr[room] != '\n')
+        room--;
+    return err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)(room ? room : most), all.ptr, count);
+}
+
 static int errors_of(const struct rules_report *report, sv name, struct weir_error *error)
 {
     struct buf text;
     buf_init(&text, (size_t)RULES_ERRORS_MAX * 1024);
     rules_report_print(report, name, false, &text);
-    sv all = sv_trim(buf_sv(&text));
-    size_t most = WEIR_ERROR_MAX - 40, room = most;
-    if (all.len <= most) {
-        err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
-    } else {
-        /* Whole lines, if there is one that fits. */
-        while (room > 0 && all.ptr[room] != '\n')
-            room--;
-        err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)(room ? room : most), all.ptr, report->error_count);
-    }
+    int r = lines_of(buf_sv(&text), report->error_count, error);
     buf_done(&text);
-    return WEIR_E_RULES;
+    return r;
+}
+
+int weir_problems_of(const struct rules *rules, struct weir_error *error)
+{
+    struct buf text;
+    buf_init(&text, (size_t)RULES_PROBLEMS_MAX * (RULES_PROBLEM_TEXT_MAX + 1));
+    for (size_t i = 0; i < rules->problem_count; i++) {
+        buf_add(&text, rules->problems[i]);
+        buf_char(&text, '\n');
+    }
+    int r = rules->problem_count ? lines_of(buf_sv(&text), rules->problem_count, error) : 0;
+    buf_done(&text);
+    return r;
 }
 
 /* The first line that is more than a comment; empty if there is none. */
@@ -166,10 +182,25 @@ int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_
     struct rules *rules;
     pthread_mutex_lock(&weir->lock);
     int r = weir_read_text(sv_of(text, len), ruleset_rules(weir->current->ruleset), &rules, error);
-    if (r == 0)
+    struct weir_error problems = { .code = WEIR_OK };
+    if (r == 0) {
+        weir_problems_of(rules, &problems);
         r = weir_install(weir, rules, error);
+    }
+    if (r == 0)
+        weir->rules_error = problems;
     pthread_mutex_unlock(&weir->lock);
     return r;
+}
+
+int weir_rules_error(struct weir *weir, struct weir_error *ret)
+{
+    pthread_mutex_lock(&weir->lock);
+    int code = weir->rules_error.code;
+    if (ret)
+        *ret = weir->rules_error;
+    pthread_mutex_unlock(&weir->lock);
+    return code;
 }
 
 int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error)
@@ -194,11 +225,12 @@ static bool file_changed(const struct weir *weir, const struct stat *st)
 static int cannot_read(struct weir *weir, struct weir_error *error)
 {
     bool told = weir->unreadable;
-    weir->unreadable = weir->rules_bad = true;
+    weir->unreadable = true;
     weir->file = (struct file_version){ 0 };
-    if (!told && error->code == WEIR_OK)
+    if (error->code == WEIR_OK)
         err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; the last good rules stay in force", weir->rules_file,
                 strerror(errno));
+    weir->rules_error = *error;
     return told ? 0 : error->code;
 }
 
@@ -216,6 +248,8 @@ static int poll_locked(struct weir *weir, struct weir_error *error)
         return cannot_read(weir, error);
     weir->unreadable = false;
     if (rules) {
+        if (r == 0)
+            r = weir_problems_of(rules, error);
         struct weir_error *unsaid = r < 0 ? NULL : error;
         int installed = weir_install(weir, rules, unsaid);
         r = installed < 0 ? installed : r;
@@ -223,7 +257,7 @@ static int poll_locked(struct weir *weir, struct weir_error *error)
     /* Not the file's fault: it is read again at the next look. */
     if (r == WEIR_E_NO_MEMORY)
         weir->file = (struct file_version){ 0 };
-    weir->rules_bad = r < 0;
+    weir->rules_error = *error;
     return r < 0 ? r : 1;
 }
 

@@ -104,6 +104,7 @@ static int open_parts(struct weir *weir, struct weir_error *error)
         rules_free(rules);
         return r;
     }
+    weir_problems_of(rules, &weir->rules_error);
     r = weir_install(weir, rules, error);
     return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
@@ -353,7 +354,7 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     };
     pthread_mutex_lock(&weir->lock);
     ret->rules = ruleset_rules(weir->current->ruleset)->rule_count;
-    ret->rules_bad = weir->rules_bad;
+    ret->rules_bad = weir->rules_error.code != WEIR_OK;
     pthread_mutex_unlock(&weir->lock);
 }
 

@@ -23,9 +23,9 @@ struct weir {
     pthread_mutex_t lock;
     struct bound *retired; /* replaced, but perhaps still in use */
     uint64_t version;
-    struct file_version file; /* last read */
-    bool rules_bad;
-    bool unreadable; /* the file could not be read, and this was told */
+    struct file_version file;      /* last read */
+    struct weir_error rules_error; /* of the newest rules; code 0: none */
+    bool unreadable;               /* the file could not be read, and this was told */
 
     pthread_t watcher;
     pid_t watching; /* the process that has the thread; 0: there is none */
@@ -51,6 +51,9 @@ void weir_free_retired(struct weir *weir);
  * its settings. */
 int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error);
 int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error);
+
+/* What the rules themselves say is wrong where they come from; 0: nothing. */
+int weir_problems_of(const struct rules *rules, struct weir_error *error);
 
 int weir_watch_start(struct weir *weir, struct weir_error *error);
 void weir_watch_stop(struct weir *weir);

@@ -162,14 +162,30 @@ static void read_rule_list(struct reader *r, const struct node *list)
 /* ---- the document ---- */
 
 struct top_nodes {
-    const struct node *settings, *rules;
+    const struct node *settings, *rules, *problems;
 };
 
 static const struct field top_fields[] = {
     { "settings", offsetof(struct top_nodes, settings) },
     { "rules", offsetof(struct top_nodes, rules) },
+    { "problems", offsetof(struct top_nodes, problems) },
     { NULL },
 };
+
+static void read_problems(struct reader *r, const struct node *node)
+{
+    size_t before = path_field(r, SV("problems"));
+    struct rules *rules = r->rules;
+    const struct node *item;
+    if (check_count(r, node, 0, RULES_PROBLEMS_MAX, "problems")) {
+        rules->problems = reader_alloc(r, list_count(node) * sizeof *rules->problems);
+        struct walk walk = walk_list(node);
+        while (rules->problems && (item = walk_next(r, &walk)))
+            if (read_text(r, item, 1, RULES_PROBLEM_TEXT_MAX, &rules->problems[rules->problem_count]))
+                rules->problem_count++;
+    }
+    path_end(r, before);
+}
 
 static void read_document(struct reader *r, const struct node *root)
 {
@@ -183,6 +199,8 @@ static void read_document(struct reader *r, const struct node *root)
     read_fields(r, root, top_fields, &n);
     if (n.settings)
         read_settings(r, n.settings, &r->rules->settings);
+    if (n.problems)
+        read_problems(r, n.problems);
     if (!n.rules) {
         /* Rather a file of which the rest is not written yet than the wish for no limits. */
         const struct node *empty = node_get(root, SV("rules"));

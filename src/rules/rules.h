@@ -124,6 +124,10 @@ struct rules {
     struct rule *rules; /* in file order, good ones only */
     size_t rule_count;
     struct zone *zones; /* each zone that a limit names, once */
+    /* What is wrong where the rules were copied from, as whoever copied them says: `weir sync` leaves bad rows out, or has
+     * their last good version. For people; the rules stand. */
+    sv *problems;
+    size_t problem_count;
 };
 
 /* Bounds, so that no file can exhaust its reader. */
@@ -149,6 +153,8 @@ enum {
     RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value */
     RULE_PATH_MAX = 4096,     /* bytes of a template or regex */
     RULE_BODY_MAX = 64 << 10,
+    RULES_PROBLEMS_MAX = 100,
+    RULES_PROBLEM_TEXT_MAX = 1000,
     RULES_ERRORS_MAX = 1000, /* listed; further ones are counted */
 };
 

@@ -388,6 +388,14 @@ static void write_settings(struct buf *out, const struct settings *s)
 
 void rules_write(const struct rules *rules, struct buf *out)
 {
+    if (rules->problem_count > 0) {
+        buf_add(out, SV("problems:\n"));
+        for (size_t i = 0; i < rules->problem_count; i++) {
+            buf_add(out, SV("  - "));
+            write_text(out, rules->problems[i]);
+            buf_char(out, '\n');
+        }
+    }
     size_t start = out->len;
     buf_add(out, SV("settings:\n"));
     size_t after = out->len;

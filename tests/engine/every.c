@@ -105,6 +105,7 @@ static void change(struct weir *weir, enum weir_code *told)
     struct weir_error error;
     weir_status(weir, &status);
     expect(status.rules == 2 && status.cells > 0 && !status.rules_bad, "the status");
+    expect(weir_rules_error(weir, &error) == 0 && error.code == WEIR_OK, "good rules");
     expect(weir_poll(weir, &error) == 0 && *told == WEIR_E_BLANK, "nothing to poll");
     expect(weir_set_rules(weir, "rules: [x]", 10, &error) == WEIR_E_RULES && strstr(error.text, "rules:1") != NULL,
            "bad rules");

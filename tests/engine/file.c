@@ -136,6 +136,31 @@ static void a_bad_rule_keeps_its_last_good_version(void **state)
     close_fixture(&f);
 }
 
+/* As weir sync writes it. */
+static void problems_of_the_source_are_told(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, "problems: ['WEIR_RULES: row b: bad']\nrules:\n" RULE("a", "1 per 1h"), 0);
+    struct weir_error error = { .code = WEIR_OK };
+    assert_int_equal(weir_rules_error(f.weir, NULL), WEIR_E_RULES);
+    assert_int_equal(weir_rules_error(f.weir, &error), WEIR_E_RULES);
+    assert_string_equal(error.text, "WEIR_RULES: row b: bad");
+    assert_true(rules_bad(f.weir));
+    write_old(&f, "problems: [one, two]\nrules:\n" RULE("a", "2 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+    assert_string_equal(error.text, "one\ntwo");
+    assert_string_equal(f.heard.text, "one\ntwo");
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    write_old(&f, "rules:\n" RULE("a", "3 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(weir_rules_error(f.weir, &error), 0);
+    assert_int_equal(error.code, WEIR_OK);
+    assert_false(rules_bad(f.weir));
+    close_fixture(&f);
+}
+
 static void a_file_that_makes_no_sense_changes_nothing(void **state)
 {
     (void)state;
@@ -323,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_change_is_taken_over),
         cmocka_unit_test(without_a_file_there_is_nothing_to_poll),
         cmocka_unit_test(a_bad_rule_keeps_its_last_good_version),
+        cmocka_unit_test(problems_of_the_source_are_told),
         cmocka_unit_test(a_file_that_makes_no_sense_changes_nothing),
         cmocka_unit_test(a_file_just_written_has_to_settle),
         cmocka_unit_test(a_file_that_goes_and_comes_back),

@@ -408,6 +408,13 @@ static void written_rules_are_plain_to_read(void **state)
     assert_string_equal(text.ptr, "rules: []\n");
     buf_done(&text);
     reading_done(&r);
+    r = good_reading("{\"problems\": [\"a: b\", \"c\"], \"rules\": []}");
+    assert_int_equal(r.rules->problem_count, 2);
+    buf_init(&text, 100);
+    rules_write(r.rules, &text);
+    assert_string_equal(text.ptr, "problems:\n  - \"a: b\"\n  - c\nrules: []\n");
+    buf_done(&text);
+    reading_done(&r);
 }
 
 /* More blanks in a row than a file may have. */
