@@ -124,17 +124,27 @@ static void list_problems(const struct source_reading *reading, struct buf *out)
         buf_printf(out, "and %zu more; 'weir rules list' has them\n", all - PROBLEMS_SHOWN_MAX);
 }
 
-static void write_text(const struct sync *s, const struct rules *rules, sv problems, struct buf *out)
+/* Into the rules, and so into the file, where enforcers find them. */
+static bool keep_problems(struct rules *rules, sv problems)
+{
+    rules->problems = ARENA_ARRAY(&rules->arena, sv, RULES_PROBLEMS_MAX);
+    rules->problem_count = 0;
+    while (rules->problems && problems.len > 0 && rules->problem_count < RULES_PROBLEMS_MAX) {
+        sv line = sv_cut(&problems, '\n'), copy = arena_copy(&rules->arena, line);
+        if (!copy.ptr)
+            return false;
+        rules->problems[rules->problem_count++] = copy;
+    }
+    return rules->problems != NULL;
+}
+
+static void write_text(const struct sync *s, const struct rules *rules, struct buf *out)
 {
     buf_add(out, SV("# Written by weir sync from "));
     plain_add(out, weir_str(source_name(s->source)), PROBLEM_BYTES_MAX);
     buf_add(out, SV(".\n# Change the rules there (weir rules): what is changed here is lost.\n"));
-    if (problems.len > 0)
+    if (rules->problem_count > 0)
         buf_add(out, SV("#\n# Bad rows. A rule that was good before is in force as it was then.\n"));
-    while (problems.len > 0) {
-        sv line = sv_cut(&problems, '\n');
-        buf_printf(out, "#   %.*s\n", SV_FMT(line));
-    }
     rules_write(rules, out);
 }
 
@@ -219,9 +229,13 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     buf_init(&text, RULES_BYTES_MAX);
     buf_init(&problems, RULES_BYTES_MAX);
     list_problems(reading, &problems);
-    write_text(s, reading->rules, buf_sv(&problems), &text);
     int code = 0;
-    if (text.failed || problems.failed) {
+    bool kept = keep_problems(reading->rules, buf_sv(&problems));
+    write_text(s, reading->rules, &text);
+    if (!kept) {
+        code = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        buf_done(&text);
+    } else if (text.failed || problems.failed) {
         code = err_set(error, WEIR_E_INVALID, "%s: its rules are more than fits into a file of 64 MiB",
                        source_name(s->source));
         buf_done(&text);
@@ -369,10 +383,12 @@ static int sync_all(struct sync *s, const char *from)
     return status;
 }
 
-/* Signals come as something to read, so that none is missed and none cuts a turn in two. */
+/* Signals come as something to read, so that none is missed and none cuts a turn in two. A reader of the output that goes
+ * away is no reason to stop following the source. */
 static int open_signals(void)
 {
     sigset_t set;
+    signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
