@@ -167,6 +167,23 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     return status;
 }
 
+/* Returns -1 to go on, or the exit status. */
+static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
+{
+    if (count == 0)
+        return options_error(&command, "a verb is needed: list, show, throttle and so on");
+    if (!verb) {
+        plain_hide_password(argv[0]);
+        return options_error(&command, "there is no verb '%s'", argv[0]);
+    }
+    int status = check_words(verb, argv + 1, count - 1);
+    if (status < 0)
+        status = check_taken(verb, o);
+    if (status < 0 && !from[0])
+        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+    return status;
+}
+
 int cli_rules(int argc, char **argv)
 {
     struct rules_options o = { .expires_us = -1 };
@@ -181,19 +198,11 @@ int cli_rules(int argc, char **argv)
     if (o.from)
         plain_hide_password((char *)o.from); /* it is a word of argv */
     const struct verb *verb = count ? find_verb(argv[0]) : NULL;
-    if (count == 0)
-        status = options_error(&command, "a verb is needed: list, show, throttle and so on");
-    else if (!verb)
-        status = options_error(&command, "there is no verb '%s'", argv[0]);
-    if (status < 0)
-        status = check_words(verb, argv + 1, count - 1);
-    if (status < 0)
-        status = check_taken(verb, &o);
-    if (status < 0 && !from[0])
-        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is needed, such as sqlite:rules.db");
-    struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count ? count - 1 : 0 };
-    if (status < 0)
+    status = check(verb, argv, count, &o, from);
+    if (status < 0 && verb) {
+        struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count - 1 };
         status = run_verb(verb, &call, from);
+    }
     free(from);
     return status;
 }

@@ -355,6 +355,34 @@ def values_that_are_hostile(db):
     expect(states(db), {"ocr": "enforce"})
 
 
+def passwords(db):
+    """From the address, the environment, or the file of the database's own client; never on show."""
+    if db.kind == "sqlite":
+        return
+    init(db)
+    address = db.address_without_password()
+    expect(db.password in address or address == db.tcp_address, False, address)
+    environment = dict(harness.ENVIRONMENT)
+    with tempfile.TemporaryDirectory() as home:
+        try:
+            harness.ENVIRONMENT["HOME"] = home
+            expect(rules(address, "list")[0], 2, "without a password")
+            harness.ENVIRONMENT["WEIR_DB_PASSWORD"] = db.password
+            done(address, "list")
+            harness.ENVIRONMENT["WEIR_DB_PASSWORD"] = "wrong-password"
+            status, _, errors = rules(address, "list")
+            expect((status, "wrong-password" in errors), (2, False), errors)
+            del harness.ENVIRONMENT["WEIR_DB_PASSWORD"]
+            name, text = (".my.cnf", f'[client]\npassword="{db.password}"\n') if db.kind == "mysql" else (
+                ".pgpass", "*:*:*:*:" + db.password.replace("\\", "\\\\").replace(":", "\\:") + "\n")
+            with open(os.open(os.path.join(home, name), os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as out:
+                out.write(text)
+            done(address, "list")
+        finally:
+            harness.ENVIRONMENT.clear()
+            harness.ENVIRONMENT.update(environment)
+
+
 def ten_thousand_rules(db):
     init(db)
     text = "rules:\n" + "".join(f"  - {{ id: r{n}, match: {{ path: /p{n}/# }}, by: [user], limits: [10 per 60s] }}\n" for n in range(10_000))
@@ -385,6 +413,7 @@ CASES = [
     an_export_of_disabled_rules_alone,
     rows_that_are_bad,
     values_that_are_hostile,
+    passwords,
     ten_thousand_rules,
 ]
 

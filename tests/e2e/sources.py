@@ -73,6 +73,9 @@ class Server:
             raise AssertionError(f"{self.kind}: {statement}: {done.stderr.decode()}")
         return [["" if value == "NULL" else value for value in line.split("\t")] for line in done.stdout.decode().splitlines()]
 
+    def address_without_password(self):
+        return self.tcp_address.replace(f":{self.parts.password}@", "@")
+
     def clear(self):
         for table in [*TABLES, *map(str.lower, TABLES)]:
             self.sql(f"DROP TABLE IF EXISTS {table}")
