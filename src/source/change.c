@@ -354,11 +354,22 @@ int source_set(struct source *source, sv id, sv field, sv value, struct source_a
     return source_change(source, make_set, &set, author, error);
 }
 
+/* A file has no column for it, but a mode. A rule in the shadow is on. */
+static int make_mode(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    struct rules *rules = old ? plan_rule(plan, old) : NULL;
+    bool done = rules && (rules->rules[0].mode != MODE_OFF) == set->enabled;
+    rules_free(rules);
+    return done ? 0 : make_set(plan, data);
+}
+
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
 {
     struct set set = { .id = id, .field = SV("mode"), .value = enabled ? SV("enforce") : SV("off"), .enabled = enabled };
     bool file = source->address.kind == SOURCE_FILE;
-    return source_change(source, file ? make_set : make_enable, &set, author, error);
+    return source_change(source, file ? make_mode : make_enable, &set, author, error);
 }
 
 static int make_remove(struct plan *plan, void *data)
@@ -413,9 +424,13 @@ static int next_call_id(struct plan *plan, sv *ret)
     for (size_t i = 0; i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_CALLS && sv_u64(plan->snapshot->rows[i].key, INT32_MAX, &number))
             highest = number > highest ? number : highest;
-    char text[32];
-    int n = snprintf(text, sizeof text, "%llu", (unsigned long long)highest + 1);
-    *ret = plan_copy(plan, sv_of(text, (size_t)n));
+    /* Whole rules may have such an id too. */
+    char text[64];
+    int n = 0, prefix = sizeof CALL_ID_PREFIX - 1;
+    do
+        n = snprintf(text, sizeof text, "%s%llu", CALL_ID_PREFIX, (unsigned long long)++highest);
+    while (snapshot_find(plan->snapshot, TABLE_RULES, sv_of(text, (size_t)n)));
+    *ret = plan_copy(plan, sv_of(text + prefix, (size_t)(n - prefix)));
     return ret->ptr ? 0 : WEIR_E_NO_MEMORY;
 }
 

@@ -362,14 +362,13 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
     return 0;
 }
 
-/* PostgreSQL tells of changes at once. */
-static int make_triggers(struct source *source, struct weir_error *error)
+/* PostgreSQL tells of changes at once, if triggers can be made; else they are seen at the next look. */
+static void make_triggers(struct source *source, struct buf *out)
 {
     static const char function[] = "CREATE OR REPLACE FUNCTION weir_rules_changed() RETURNS trigger LANGUAGE plpgsql AS "
                                    "'BEGIN NOTIFY weir_rules; RETURN NULL; END'";
-    if (source->address.kind != SOURCE_POSTGRES)
-        return 0;
-    int r = sql_run(source->sql, function, NULL, 0, NULL, NULL, NULL, error);
+    struct weir_error error;
+    int r = sql_run(source->sql, function, NULL, 0, NULL, NULL, NULL, &error);
     for (int i = 0; i < TABLE_HISTORY && r == 0; i++) {
         struct buf statement;
         buf_init(&statement, STATEMENT_MAX);
@@ -378,10 +377,12 @@ static int make_triggers(struct source *source, struct weir_error *error)
             "CREATE OR REPLACE TRIGGER weir_rules_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH "
             "STATEMENT EXECUTE FUNCTION weir_rules_changed()",
             source->tables[i].name);
-        r = statement.failed ? no_memory(error) : sql_run(source->sql, statement.ptr, NULL, 0, NULL, NULL, NULL, error);
+        r = statement.failed ? no_memory(&error) : sql_run(source->sql, statement.ptr, NULL, 0, NULL, NULL, NULL, &error);
         buf_done(&statement);
     }
-    return r;
+    if (r < 0)
+        buf_printf(out, "changes will be seen within the poll interval, not at once, since no trigger could be made: %s\n",
+                   error.text);
 }
 
 static int store_init(struct source *source, struct buf *out, struct weir_error *error)
@@ -395,11 +396,11 @@ static int store_init(struct source *source, struct buf *out, struct weir_error 
         return r;
     r = make_tables(source, out, error);
     if (r == 0)
-        r = make_triggers(source, error);
-    if (r == 0)
         r = sql_commit(source->sql, error);
     else
         sql_rollback(source->sql);
+    if (r == 0 && source->address.kind == SOURCE_POSTGRES)
+        make_triggers(source, out);
     source->changed = true;
     return r;
 }

@@ -86,6 +86,14 @@ static void a_file_is_changed_through_the_model(void **state)
     expect_text("settings:\n  ipv6_prefix: 48\nrules:\n  - id: b\n    limits:\n      - \"20 per 1s\"\n    mode: \"off\"\n"
                 "  - id: a\n    match:\n      path: \"/x/#\"\n    by: [user]\n    limits:\n      - \"1 per 1s\"\n");
     good(source_enable(source, SV("b"), true, me, &error));
+    good(set(source, "b", "mode", "shadow"));
+    good(source_enable(source, SV("b"), true, me, &error)); /* it is */
+    struct source_reading reading;
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.rules->rules[0].mode, MODE_SHADOW);
+    source_reading_done(&reading);
+    bad(source_enable(source, SV("nobody"), true, me, &error), "there is no rule nobody");
+    good(set(source, "b", "mode", ""));
     good(source_remove(source, SV("a"), me, &error));
     bad(set(source, "b", "max", "-5"), "rule b: limits[0].max");
     bad(source_put(source, SV("{ id: b, limits: [2 per 1s] }"), false, me, &error), "there is a rule b already");

@@ -89,6 +89,23 @@ static void undoing_goes_back_step_by_step(void **state)
     source_close(source);
 }
 
+static void settings_are_undone_too(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct source_reading reading;
+    good(source_put_settings(source, SV("{\"ipv6_prefix\": 48}"), me, &error));
+    good(source_put_settings(source, SV("{\"ipv6_prefix\": 56}"), me, &error));
+    assert_int_equal(undo(source, "", 0), 2);
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.rules->settings.ipv6_prefix, 48);
+    source_reading_done(&reading);
+    assert_int_equal(undo(source, "", 0), 1);
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.row_count, 0);
+    source_reading_done(&reading);
+    source_close(source);
+}
+
 static void undoing_restores_exactly(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -161,6 +178,7 @@ int main(void)
     static const struct place_case cases[] = {
         { "every change is kept", every_change_is_kept },
         { "undoing goes back step by step", undoing_goes_back_step_by_step },
+        { "settings are undone too", settings_are_undone_too },
         { "undoing restores exactly", undoing_restores_exactly },
         { "undoing is refused where the row has changed", undoing_is_refused_where_the_row_has_changed },
         { "nothing is kept of what failed", nothing_is_kept_of_what_failed },

@@ -251,6 +251,9 @@ static void calls_are_throttled(void **state)
         "a row of THROTTLED_CALLS");
     good(source_remove(source, SV("throttled-call-1"), me, &error));
     expect_rules(source, NULL, "throttled-call-2 21 per 2m fixed_window");
+    put(source, "{ id: throttled-call-3, limits: [1 per 1s] }");
+    good(source_throttle(source, SV("/more"), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error));
+    assert_string_equal(id, "throttled-call-4");
     source_close(source);
 }
 
