@@ -362,10 +362,22 @@ static void run(struct sync *s)
     }
 }
 
+/* A file that follows itself would only lose its comments. */
+static int check_other(const struct sync *s, const char *from)
+{
+    struct stat a, b;
+    const char *path = strncmp(from, "file:", 5) == 0 ? from + 5 : from;
+    if (stat(path, &a) < 0 || stat(s->options->to, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return -1;
+    return cli_error("%s: is the source itself; write to another file", s->options->to);
+}
+
 static int sync_all(struct sync *s, const char *from)
 {
     struct weir_error error = { 0 };
-    int status = read_file(s);
+    int status = check_other(s, from);
+    if (status < 0)
+        status = read_file(s);
     if (status >= 0)
         return status;
     if (source_open(&s->source, from, &error) < 0) {

@@ -331,6 +331,20 @@ def a_server_that_is_killed_and_comes_back(db):
         folder.stop(child)
 
 
+def a_file_as_the_source(_):
+    with Folder() as folder:
+        source = os.path.join(folder.name, "cells")
+        with open(source, "w", encoding="utf-8") as out:
+            out.write(f"# mine\nrules: [{OCR}]\n")
+        expect(once(source, source)[0], 2, "it would lose its comments")
+        child = folder.start(f"file:{source}")
+        folder.follows("max: 3")
+        sources.done(source, "set", "ocr", "max=4", "--drop-comments")
+        folder.follows("max: 4")
+        folder.stop(child)
+        expect(once(source, "/dev/null")[0], 2, "no regular file")
+
+
 def wrong_words(_):
     for words, part in (
         (["--to", "f"], "--from SOURCE"),
@@ -358,6 +372,7 @@ CASES = [
     a_comment_cannot_become_a_rule,
     out_of_reach_at_the_start,
     a_server_that_is_killed_and_comes_back,
+    a_file_as_the_source,
     wrong_words,
 ]
 
