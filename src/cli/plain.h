@@ -7,7 +7,7 @@
 #include "base/buf.h"
 
 /* What every reader takes for one line: control characters, all kinds of line ends and what is no UTF-8 become "?". Cut
- * ("...") at about `most` bytes. */
+ * ("...") at `most` characters. */
 void plain_add(struct buf *out, sv text, size_t most);
 
 /* "weir: TEXT" and a line end on stderr, in lines of their own where TEXT has line ends. */

@@ -26,8 +26,11 @@ enum {
     POLL_MAX_MS = 3600000,
     BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
     PROBLEMS_SHOWN_MAX = 50,
-    PROBLEM_BYTES_MAX = 500,
+    PROBLEM_BYTES_MAX = 900,
 };
+
+_Static_assert((int)PROBLEMS_SHOWN_MAX < (int)RULES_PROBLEMS_MAX, "all that are shown fit into the file");
+_Static_assert((int)PROBLEM_BYTES_MAX < (int)RULES_PROBLEM_TEXT_MAX, "each of them fits, too");
 
 struct sync_options {
     const char *from, *to;
@@ -102,14 +105,16 @@ static int64_t age_s(const struct sync *s)
 
 /* ---- the text ---- */
 
+/* In bytes no longer than a rules file may have it. */
 static void add_problem(const struct source_problem *problem, struct buf *line)
 {
     struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     source_problem_print(problem, &text);
-    if (text.len > 0 && text.ptr[text.len - 1] == '\n')
-        text.len--;
-    plain_add(line, buf_sv(&text), PROBLEM_BYTES_MAX);
+    sv shown = sv_trim(buf_sv(&text));
+    if (shown.len > PROBLEM_BYTES_MAX)
+        shown.len = PROBLEM_BYTES_MAX;
+    plain_add(line, shown, PROBLEM_BYTES_MAX);
     buf_char(line, '\n');
     buf_done(&text);
 }

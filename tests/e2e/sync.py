@@ -246,7 +246,7 @@ def bad_rows_keep_their_last_good_version(db):
         child = folder.start(db.address)
         folder.follows("id: ocr")
         db.sql("UPDATE THROTTLED_CALLS SET MAX_LOCKS = -5")
-        folder.follows("#   THROTTLED_CALLS")
+        folder.follows("problems:\n  - \"THROTTLED_CALLS: row 1: ")
         good(folder.path)
         has(folder.text(), "id: throttled-call-1", "max: 1,")
         done(db, "set", "ocr", "max=9")
@@ -259,7 +259,7 @@ def bad_rows_keep_their_last_good_version(db):
         has(folder.text(), "id: throttled-call-1", "max: 1,")
         db.sql("UPDATE THROTTLED_CALLS SET MAX_LOCKS = 6")
         folder.follows("max: 6,")
-        assert "#   THROTTLED" not in folder.text()
+        assert "problems:" not in folder.text()
         until(lambda: "all rows are good again" in folder.errors(), "that it is mended is said")
         folder.stop(child)
         db.sql("UPDATE THROTTLED_CALLS SET MAX_LOCKS = -7")
@@ -278,6 +278,19 @@ def a_comment_cannot_become_a_rule(db):
         good(folder.path)
         expect(folder.text().count("\nrules:"), 1, folder.text())
         has(folder.text(), "id: ocr")
+
+
+def many_and_long_problems(db):
+    """As many as a rules file can tell of, each no longer than it can be there."""
+    prepare(db)
+    rows = ", ".join(f"('bad{n:02}', '{{\"mode\": \"{'漢' * 900}\"}}', 1)" for n in range(60))
+    db.sql(f"INSERT INTO WEIR_RULES (ID, RULE, ENABLED) VALUES {rows}")
+    with Folder() as folder:
+        status, _, errors = once(db.address, folder.path)
+        expect(status, 1)
+        has(errors, "bad00", " more; 'weir rules list' has them")
+        good(folder.path)
+        has(folder.text(), "problems:", "id: ocr")
 
 
 # ---- out of reach ----
@@ -370,6 +383,7 @@ CASES = [
     a_file_that_others_change,
     bad_rows_keep_their_last_good_version,
     a_comment_cannot_become_a_rule,
+    many_and_long_problems,
     out_of_reach_at_the_start,
     a_server_that_is_killed_and_comes_back,
     a_file_as_the_source,
