@@ -142,9 +142,9 @@ static int add_document(struct splitter *s, const struct node *root, const struc
         sv name = item->key->kind == NODE_SCALAR ? item->key->text : (sv){ 0 };
         if (sv_eq(name, SV("settings")))
             r = add_settings(s, item->value);
-        else if (!sv_eq(name, SV("rules")))
-            r = err_set(s->error, WEIR_E_RULES, "line %d: unknown field `%.*s`; allowed: settings, rules", item->key->line,
-                        (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
+        else if (!sv_eq(name, SV("rules")) && !sv_eq(name, SV("problems"))) /* which are of the text, not of a row */
+            r = err_set(s->error, WEIR_E_RULES, "line %d: unknown field `%.*s`; allowed: settings, rules, problems",
+                        item->key->line, (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
     }
     return r < 0 || !rules ? r : add_rules(s, rules);
 }

@@ -104,7 +104,7 @@ static void unknown_parts_of_a_document_are_named(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules\n"
+        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules, problems\n"
                       "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
         { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules\n" },
         { "rules: []\nrules: []", "f:2: the field \"rules\" is there twice; the first is in line 1\n" },

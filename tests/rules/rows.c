@@ -197,10 +197,11 @@ static void texts_are_taken_apart(void **state)
                  "setting ids [\"a\\\\b\"]\nsetting ignore_case false\n"
                  "q\" {\"id\":\"q\\\"\",\"e\":\"2027-01-01T00:00:00Z\"}\n");
     expect_split("settings: {}\n", "");
+    expect_split("problems: [x]\nrules: [{ id: a }]\n", "a {\"id\":\"a\"}\n");
     expect_split("rules: []\n", "");
     expect_split("", "says nothing");
     expect_split("rules: 5", "line 1: rules: must be a list of rules (- id: …)");
-    expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules");
+    expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules, problems");
     expect_split("- 5", "line 1: a rule must be a mapping (id: …)");
     expect_split("{ limits: x }",
                  "line 1: a rule needs `id`: 1 to 100 bytes, no control characters, and no blank at either "
