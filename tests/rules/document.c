@@ -106,14 +106,14 @@ static void unknown_parts_of_a_document_are_named(void **state)
     static const struct report_case cases[] = {
         { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules, problems\n"
                       "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
-        { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules\n" },
+        { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules, problems\n" },
         { "rules: []\nrules: []", "f:2: the field \"rules\" is there twice; the first is in line 1\n" },
         { "? [a]\n: b\nrules: []", "f:1: the name of a field must be text, not a list\n" },
         { "<<: {}\nrules: []", "f:1: merge keys (<<) are not read; let an alias stand for a whole value\n" },
-        { "\"a\\nb\\u0007\": 1\nrules: []", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules\n" },
+        { "\"a\\nb\\u0007\": 1\nrules: []", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules, problems\n" },
         { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1\nrules: []",
           "f:1: unknown field \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…\"; allowed: settings, "
-          "rules\n" },
+          "rules, problems\n" },
     };
     EXPECT_REPORTS(cases);
 }
