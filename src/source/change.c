@@ -394,16 +394,17 @@ struct throttle {
     char *ret_id;
 };
 
-/* The row of this call, however both are spelt; NULL if there is none. */
+/* The row of this call, however both are spelt. *ret stays as it is if there is none. */
 static int find_call(struct plan *plan, const struct stored *row, const struct stored **ret)
 {
     struct snapshot copy = { 0 };
     struct source_reading reading = { 0 };
     struct rules *wanted = plan_rule(plan, row);
-    int r = wanted ? shallow_copy(plan->snapshot, 0, &copy, plan->error) : (int)plan->error->code;
+    if (!wanted)
+        return plan->error->code;
+    int r = shallow_copy(plan->snapshot, 0, &copy, plan->error);
     if (r == 0)
         r = snapshot_read(&copy, NULL, true, &reading, plan->error);
-    *ret = NULL;
     for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
         const struct stored *other = &plan->snapshot->rows[i];
         const struct rule *rule = reading.rows[i].parsed;

@@ -139,15 +139,14 @@ static int file_read(struct source *source, const struct rules *last, struct sou
     if (r < 0)
         return r;
     reading.rules = rules_read(buf_sv(&source->file_text), &report);
-    if (!reading.rules)
-        r = no_memory(error);
-    else if (report.unreadable && !last)
+    bool made = reading.rules && keep_problems(source, &report, &reading);
+    if (made && report.unreadable && !last)
         r = first_error(source, &report, "", error);
-    else if (last && report.error_count > 0 && rules_keep_last_good(reading.rules, &report, last) < 0)
+    else if (made && last && report.error_count > 0)
+        made = rules_keep_last_good(reading.rules, &report, last) == 0;
+    if (!made)
         r = no_memory(error);
-    if (r == 0 && !keep_problems(source, &report, &reading))
-        r = no_memory(error);
-    if (r == 0)
+    else if (r == 0)
         r = keep_rows(source, &reading, error);
     rules_report_done(&report);
     source->read_once = true; /* a bad version is looked at once */

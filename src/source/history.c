@@ -335,7 +335,7 @@ static int make_undo(struct plan *plan, void *data)
     if (!u->found)
         return r;
     const struct source_event *event = &u->event;
-    struct stored *then, *later;
+    struct stored *then = NULL, *later = NULL;
     r = row_then(plan, event, event->before, &then);
     if (r == 0)
         r = row_then(plan, event, event->after, &later);

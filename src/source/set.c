@@ -216,7 +216,7 @@ static json_t *load_document(sv document, struct weir_error *error)
             json = load(buf_sv(&text));
         buf_done(&text);
     }
-    if (json && json_is_object(json))
+    if (json_is_object(json))
         return json;
     json_decref(json);
     err_set(error, WEIR_E_RULES, "the rule is not a JSON document; put it there anew");

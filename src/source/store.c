@@ -104,8 +104,10 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
     struct loader *l = data;
     struct stored *row = snapshot_add(l->snapshot, &l->cap);
     sv kept[6] = { 0 };
-    int r = row ? 0 : no_memory(error);
-    if (r == 0 && l->snapshot->count > RULES_MAX)
+    int r = 0;
+    if (!row)
+        return no_memory(error);
+    if (l->snapshot->count > RULES_MAX)
         r = err_set(error, WEIR_E_RULES, "%s: more than %d rows", l->source->address.shown, RULES_MAX);
     for (size_t i = 0; i < count && i < 6 && r == 0; i++)
         kept[i] = keep_value(l, &values[i], error, &r);
