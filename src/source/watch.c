@@ -146,8 +146,10 @@ static int read_now(struct source_watch *watch, struct weir_error *error)
 static int look(struct source_watch *watch, bool *again, struct weir_error *error)
 {
     bool changed = true;
-    int r = 0;
-    if (!*again) {
+    /* A new connection listens before anything is read, so that no change falls between the two. */
+    int r = source_wait(watch->source, 0, -1, error);
+    r = r < 0 ? r : 0;
+    if (r == 0 && !*again) {
         count(watch, &watch->checks);
         r = source_changed(watch->source, &changed, error);
     }

@@ -1,4 +1,6 @@
 /* The history of changes, and undoing them. On SQLite, MariaDB and PostgreSQL. */
+#include <pthread.h>
+
 #include "sources.h"
 
 static int show_event(const struct source_event *event, void *data, struct weir_error *e)
@@ -160,6 +162,64 @@ static void undoing_is_refused_where_the_row_has_changed(void **state)
     sql_close(sql);
 }
 
+/* ---- two who change at once ---- */
+
+enum { CHANGES = 15 };
+
+struct changer {
+    struct source *source;
+    struct weir_error error;
+    int failed;
+    unsigned first;
+};
+
+static void *change_again_and_again(void *data)
+{
+    struct changer *c = data;
+    for (unsigned i = 0; i < CHANGES; i++) {
+        char value[16];
+        snprintf(value, sizeof value, "%u", c->first + i);
+        c->failed += source_set(c->source, SV("a"), SV("max"), weir_str(value), me, &c->error) < 0;
+    }
+    return NULL;
+}
+
+static int follow_chain(const struct source_event *event, void *data, struct weir_error *e)
+{
+    struct buf *before = data;
+    (void)e;
+    /* The newest first: what this one left is what the next one found. */
+    if (before->len > 0)
+        assert_true(sv_eq(event->after, buf_sv(before)));
+    buf_clear(before);
+    buf_add(before, event->before);
+    return 0;
+}
+
+static void two_change_at_once(void **state)
+{
+    struct changer changers[2] = { { .source = fresh_source(*state), .first = 100 }, { .first = 200 } };
+    pthread_t threads[2];
+    struct buf chain;
+    changers[1].source = open_source(*state);
+    put(changers[0].source, "{ id: a, limits: [1 per 1s] }");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, change_again_and_again, &changers[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        if (changers[i].failed)
+            fail_msg("%s", changers[i].error.text);
+        assert_int_equal(changers[i].failed, 0);
+    }
+    buf_init(&chain, 1 << 20);
+    good(source_history(changers[0].source, SV("a"), 100, follow_chain, &chain, &error));
+    assert_int_equal(chain.len, 0); /* all the way back to where it was added */
+    buf_done(&chain);
+    source_close(changers[0].source);
+    source_close(changers[1].source);
+}
+
 static void nothing_is_kept_of_what_failed(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -181,6 +241,7 @@ int main(void)
         { "settings are undone too", settings_are_undone_too },
         { "undoing restores exactly", undoing_restores_exactly },
         { "undoing is refused where the row has changed", undoing_is_refused_where_the_row_has_changed },
+        { "two change at once", two_change_at_once },
         { "nothing is kept of what failed", nothing_is_kept_of_what_failed },
     };
     return places_run(cases, sizeof cases / sizeof *cases);

@@ -47,12 +47,17 @@ static void on_state(const struct source_watch_state *state, void *data)
         atomic_fetch_add(&f->unreachable, 1);
 }
 
-static struct source_watch *follow(struct follower *f, struct source *source)
+static struct source_watch *follow_every(struct follower *f, struct source *source, unsigned poll_ms)
 {
-    struct source_watch_options options = { .poll_ms = POLL_MS, .on_rules = on_rules, .on_state = on_state, .data = f };
+    struct source_watch_options options = { .poll_ms = poll_ms, .on_rules = on_rules, .on_state = on_state, .data = f };
     struct source_watch *watch = NULL;
     good(source_watch_start(&watch, source, NULL, &options, &error));
     return watch;
+}
+
+static struct source_watch *follow(struct follower *f, struct source *source)
+{
+    return follow_every(f, source, POLL_MS);
 }
 
 static void unfollow(struct follower *f, struct source_watch *watch)
@@ -215,6 +220,25 @@ static void the_last_good_rules_survive_the_server(void **state)
     assert_int_equal(atomic_load(&f.allowed), 7);
 }
 
+/* PostgreSQL tells of a change; nobody has to look. */
+static void changes_are_told_at_once(void **state)
+{
+    struct place *place = *state;
+    struct follower f = { 0 };
+    if (place->kind != SOURCE_POSTGRES)
+        return;
+    struct source *source = fresh_source(place);
+    struct sql *sql = place_connect(place);
+    struct source_watch *watch = follow_every(&f, source, 3600000);
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1, '/x/#', 5, 86400, NULL)");
+    WAIT_FOR(atomic_load(&f.first_max) == 5);
+    hand(sql, "INSERT INTO WEIR_RULES (ID, RULE) VALUES ('a', '{\"limits\":[\"6 per 1s\"]}')");
+    WAIT_FOR(atomic_load(&f.first_max) == 6);
+    unfollow(&f, watch);
+    sql_close(sql);
+}
+
 static void missing_tables_are_waited_for(void **state)
 {
     struct follower f = { 0 };
@@ -255,6 +279,7 @@ int main(void)
     static const struct place_case cases[] = {
         { "changes count from the next request", changes_count_from_the_next_request },
         { "nothing changed is not read", nothing_changed_is_not_read },
+        { "changes are told at once", changes_are_told_at_once },
         { "missing tables are waited for", missing_tables_are_waited_for },
         { "starting and stopping at once", starting_and_stopping_at_once },
         { "the last good rules survive the server", the_last_good_rules_survive_the_server },
