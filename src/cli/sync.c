@@ -155,12 +155,28 @@ static void write_text(const struct sync *s, const struct rules *rules, struct b
 
 /* ---- the file ---- */
 
+/* Remembers the file as it stands. Where somebody else changed it before we could look, it is remembered as none that could
+ * be there, so that the next turn writes it again: hence it is looked at first, and then read. */
+static void remember_file(struct sync *s)
+{
+    struct buf text;
+    const char *why;
+    if (stat(s->options->to, &s->file) == 0 && cli_read_file(s->options->to, &text, &why)) {
+        bool ours = sv_eq(buf_sv(&text), buf_sv(&s->text));
+        buf_done(&text);
+        if (ours)
+            return;
+    }
+    s->file = (struct stat){ 0 };
+}
+
 static int write_file(struct sync *s, struct weir_error *error)
 {
     int code = source_write_file(s->options->to, buf_sv(&s->text), error);
-    s->there = code == 0 && stat(s->options->to, &s->file) == 0;
+    s->there = code == 0;
     if (code < 0)
         return code;
+    remember_file(s);
     size_t count = s->last ? s->last->rule_count : 0;
     printf("%s: %zu %s\n", s->options->to, count, count == 1 ? "rule" : "rules");
     fflush(stdout);

@@ -9,8 +9,9 @@ import tempfile
 import traceback
 
 WEIR = os.path.abspath(sys.argv[1])
+UNWANTED = ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD")
 ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD")},
+    **{name: value for name, value in os.environ.items() if name not in UNWANTED},
     "LC_ALL": "C.UTF-8",
 }
 TIMEOUT_S = 300

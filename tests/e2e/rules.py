@@ -107,10 +107,11 @@ def tables_as_the_page_has_them(db):
 
 def columns(db):
     if db.kind == "sqlite":
-        return [db.sql(f"SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info('{table}')") for table in sources.TABLES]
-    return db.sql("SELECT lower(table_name), lower(column_name), data_type, is_nullable, character_maximum_length, column_default "
-                  "FROM information_schema.columns WHERE upper(table_name) LIKE 'WEIR_%' OR upper(table_name) = 'THROTTLED_CALLS' "
-                  "ORDER BY 1, ordinal_position")
+        look = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info'
+        return [db.sql(f"{look}('{table}')") for table in sources.TABLES]
+    return db.sql("SELECT lower(table_name), lower(column_name), data_type, is_nullable, character_maximum_length, "
+                  "column_default FROM information_schema.columns WHERE upper(table_name) LIKE 'WEIR_%' "
+                  "OR upper(table_name) = 'THROTTLED_CALLS' ORDER BY 1, ordinal_position")
 
 
 # ---- throttle ----
@@ -118,13 +119,15 @@ def columns(db):
 
 def throttle_now(db):
     init(db)
-    has(done(db, "throttle", "GET /entity/#", "10", "per", "60s"), "throttled-call-1: 10 per 1m for each user of GET /entity/#")
+    said = done(db, "throttle", "GET /entity/#", "10", "per", "60s")
+    expect(said, "throttled-call-1: 10 per 1m for each user of GET /entity/#\n")
     expect(db.sql("SELECT * FROM THROTTLED_CALLS"), [["1", "GET /entity/#", "10", "60", ""]])
     done(db, "throttle", "GET /entity/#", "20 per 1h", "--for", "2h", "--by", "ann", "--note", "too many")
     rows = db.sql("SELECT MAX_LOCKS, LOCK_TIMEOUT_SECONDS, THROTTLE_EXPIRATION FROM THROTTLED_CALLS")
     expect((len(rows), rows[0][:2]), (1, ["20", "3600"]))
     expect(abs(int(rows[0][2]) - time.time() - 7200) < 60, True, rows)
-    has(done(db, "throttle", "/other", "1 per 1s", "--expires", "2100-01-01T00:00:00Z"), "throttled-call-2", "2100-01-01T00:00:00Z")
+    said = done(db, "throttle", "/other", "1 per 1s", "--expires", "2100-01-01T00:00:00Z")
+    has(said, "throttled-call-2", "2100-01-01T00:00:00Z")
     expect(db.sql("SELECT THROTTLE_EXPIRATION FROM THROTTLED_CALLS WHERE THROTTLE_ID = 2"), [["4102444800"]])
     done(db, "set", "throttled-call-2", "max=5")
     expect(db.sql("SELECT MAX_LOCKS FROM THROTTLED_CALLS WHERE THROTTLE_ID = 2"), [["5"]])
@@ -218,8 +221,8 @@ def nothing_bad_is_written(db):
 
 def ids_that_are_not_there(db):
     init(db)
-    for words in (["show", "x"], ["rm", "x"], ["disable", "x"], ["enable", "x"], ["set", "x", "max=1"], ["history", "x"], ["undo"],
-                  ["undo", "x"], ["rm", "throttled-call-7"]):
+    for words in (["show", "x"], ["rm", "x"], ["disable", "x"], ["enable", "x"], ["set", "x", "max=1"], ["history", "x"],
+                  ["undo"], ["undo", "x"], ["rm", "throttled-call-7"]):
         status, out, errors = rules(db, *words)
         expect((status, out), (1, ""), f"{words} {errors}")
         expect(errors.count("\n"), 1, f"{words} {errors}")
@@ -339,8 +342,8 @@ def values_that_are_hostile(db):
     init(db)
     names = ["x'; DROP TABLE WEIR_RULES; --", 'a"b', "%s%n", "ünï-漢字", "\x1b[2Jesc"]
     for name in names:
-        done(db, "add", OCR.replace('"match"', '"except": { "user": [' + json.dumps(name) + ' ] }, "match"'), "--replace", "--by",
-             name, "--note", name)
+        rule = OCR.replace('"match"', '"except": { "user": [' + json.dumps(name) + ' ] }, "match"')
+        done(db, "add", rule, "--replace", "--by", name, "--note", name)
         row = json.loads(done(db, "show", "ocr", "--json"))
         expect(row["rule"]["except"]["user"], [name])
         expect(json.loads(done(db, "history", "--json", "--most", "1"))[0]["note"], name)
@@ -348,7 +351,8 @@ def values_that_are_hostile(db):
             assert "\x1b" not in done(db, *words), words
     for words in (["rm", names[0]], ["show", "\xff"], ["set", names[0], "max=1"]):
         expect(rules(db, *words)[0], 1, words)
-    status, _, errors = rules(db, "add", "-", stdin=b'{ id: x, limits: ["1 per 1s"], reject: { body: "' + b"y" * (5 << 20) + b'" } }')
+    long = b'{ id: x, limits: ["1 per 1s"], reject: { body: "' + b"y" * (5 << 20) + b'" } }'
+    status, _, errors = rules(db, "add", "-", stdin=long)
     expect((status, len(errors) < 5000), (2, True))
     status, _, errors = rules(db, "add", "-", stdin=b"{ id: \xff\xfe, limits: [1 per 1s] }")
     expect(status, 2, errors)
@@ -385,7 +389,8 @@ def passwords(db):
 
 def ten_thousand_rules(db):
     init(db)
-    text = "rules:\n" + "".join(f"  - {{ id: r{n}, match: {{ path: /p{n}/# }}, by: [user], limits: [10 per 60s] }}\n" for n in range(10_000))
+    rule = "  - { id: rN, match: { path: /pN/# }, by: [user], limits: [10 per 60s] }\n"
+    text = "rules:\n" + "".join(rule.replace("N", str(n)) for n in range(10_000))
     done(db, "import", "-", stdin=text.encode())
     status, out, errors = rules(db, "list")
     expect((status, errors, out.count("\n")), (0, "", 10_003))

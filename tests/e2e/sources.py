@@ -63,16 +63,19 @@ class Server:
         user, host, port = self.parts.username, self.parts.hostname, str(self.parts.port)
         database = self.parts.path.strip("/")
         if self.kind == "mysql":
-            words = ["mariadb", "--no-defaults", "--default-character-set=utf8mb4", "-h", host, "-P", port, "-u", user, "-N", "-B", database]
+            words = ["mariadb", "--no-defaults", "--default-character-set=utf8mb4", "-h", host, "-P", port, "-u", user, "-N", "-B",
+                     database]
         else:
             words = ["psql", "-X", "-q", "-A", "-t", "-F", "\t", "-h", host, "-p", port, "-U", user, "-d", database,
                      "-v", "ON_ERROR_STOP=1", "-c", "SET client_min_messages = error", "-f", "-"]
         secrets = {"MYSQL_PWD": self.password, "PGPASSWORD": self.password}
         environment = {**os.environ, **secrets, "LC_ALL": "C.UTF-8", "PGCLIENTENCODING": "UTF8"}
-        done = subprocess.run(words, input=f"{statement};\n".encode(), env=environment, capture_output=True, timeout=60, check=False)
+        text = f"{statement};\n".encode()
+        done = subprocess.run(words, input=text, env=environment, capture_output=True, timeout=60, check=False)
         if done.returncode != 0:
             raise AssertionError(f"{self.kind}: {statement[:500]}: {done.stderr.decode()}")
-        return [["" if value == "NULL" else value for value in line.split("\t")] for line in done.stdout.decode().splitlines()]
+        rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
+        return [["" if value == "NULL" else value for value in row] for row in rows]
 
     def address_without_password(self):
         return self.tcp_address.replace(f":{self.parts.password}@", "@")

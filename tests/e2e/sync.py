@@ -185,8 +185,8 @@ def counts_stay(db):
         folder.follows("max: 3")
 
         def check():
-            words = ["check", "--rules", folder.path, "--cells", os.path.join(folder.name, "cells"), "--event", "ocr", "--key", "u"]
-            return harness.weir(*words, "--now", "2026-03-02T01:00:00Z").returncode
+            words = ["--rules", folder.path, "--cells", os.path.join(folder.name, "cells"), "--event", "ocr", "--key", "u"]
+            return harness.weir("check", *words, "--now", "2026-03-02T01:00:00Z").returncode
 
         expect([check() for _ in range(4)], [0, 0, 0, 1])
         done(db, "set", "ocr", "max=5")
@@ -200,7 +200,8 @@ def counts_stay(db):
 
 def nobody_reads_a_half(db):
     prepare(db)
-    text = "rules:\n" + "".join(f"  - {{ id: r{n}, match: {{ path: /p{n} }}, by: [user], limits: [10 per 60s] }}\n" for n in range(2000))
+    rule = "  - { id: rN, match: { path: /pN }, by: [user], limits: [10 per 60s] }\n"
+    text = "rules:\n" + "".join(rule.replace("N", str(n)) for n in range(2000))
     done(db, "import", "-", stdin=text.encode())
     with Folder() as folder:
         child = folder.start(db.address)
