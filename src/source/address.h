@@ -17,7 +17,7 @@ struct source_address {
     char *host;     /* a name, an address, or the folder or file of a socket (percent-encoded, or ?socket=) */
     unsigned port;  /* 0: the usual one */
     char *database;
-    char *query; /* what follows `?`, for PostgreSQL handed on */
+    char *query; /* what follows `?`: handed on to PostgreSQL; of MariaDB ssl-mode and ssl-ca */
     char *shown; /* the address without its password, for messages */
 };
 

@@ -32,6 +32,7 @@ struct cell {
 struct mysql {
     struct sql sql;
     MYSQL *conn;
+    bool encrypted; /* has to be */
     struct cell cells[SQL_COLUMNS_MAX];
 };
 
@@ -98,6 +99,7 @@ static int apply_query(struct mysql *m, const char *query, struct weir_error *er
         if (sv_eq(name, SV("ssl-mode")) && sv_eq(value, SV("disabled"))) {
             mysql_optionsv(m->conn, MYSQL_OPT_SSL_ENFORCE, &no);
         } else if (sv_eq(name, SV("ssl-mode")) && (sv_eq(value, SV("required")) || sv_eq(value, SV("verify")))) {
+            m->encrypted = true;
             mysql_optionsv(m->conn, MYSQL_OPT_SSL_ENFORCE, &yes);
             if (value.ptr[0] == 'v')
                 mysql_optionsv(m->conn, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &yes);
@@ -192,6 +194,9 @@ static int mysql_client_connect(struct sql **ret, const struct source_address *a
         m->sql.lost = true;
         return fail_conn(m, error);
     }
+    /* The library goes on without where the server has no TLS, unless it is to look at certificates too. */
+    if (m->encrypted && !mysql_get_ssl_cipher(m->conn))
+        return sql_fail(&m->sql, error, "the server offers no TLS, and ssl-mode asks for it");
     return settle(m, error);
 }
 

@@ -127,7 +127,16 @@ static void test_wrong_places(void **state)
     snprintf(text, sizeof text, "%s?nonsense=1", place->address);
     assert_true(try_open(text, &sql) < 0);
     assert_non_null(strstr(error.text, place->kind == SOURCE_MYSQL ? "ssl-mode" : "nonsense"));
+    /* These servers have no certificate. */
+    snprintf(text, sizeof text, "%s?%s", server_tcp_address(place->server),
+             place->kind == SOURCE_MYSQL ? "ssl-mode=required" : "sslmode=require");
+    assert_int_equal(try_open(text, &sql), WEIR_E_SYSTEM);
+    snprintf(text, sizeof text, "%s?%s", server_tcp_address(place->server),
+             place->kind == SOURCE_MYSQL ? "ssl-mode=disabled" : "sslmode=disable");
+    opens(text);
     if (place->kind == SOURCE_MYSQL) {
+        snprintf(text, sizeof text, "%s?ssl-mode=verify", server_tcp_address(place->server));
+        assert_int_equal(try_open(text, &sql), WEIR_E_SYSTEM);
         snprintf(text, sizeof text, "mysql://weir:%s@127.0.0.1:%u", SERVER_PASSWORD_ENCODED, server_port(place->server));
         assert_int_equal(try_open(text, &sql), WEIR_E_INVALID);
         assert_non_null(strstr(error.text, "names no database"));
