@@ -330,7 +330,8 @@ static int postgres_version(struct sql *sql, const struct sql_table *tables, siz
         }
         /* A sum does not mind in which order the rows come. */
         snprintf(statement, sizeof statement,
-                 "SELECT count(*), sum(hashtextextended(weir_row::text, 0)::numeric) FROM %s AS weir_row", tables[i].name);
+                 "SELECT count(*), sum(hashtextextended((weir_row.*)::text, 0)::numeric) FROM %s AS weir_row",
+                 tables[i].name);
         r = sql_run(sql, statement, NULL, 0, sql_append, out, NULL, error);
     }
     return r;
