@@ -373,6 +373,34 @@ static void ten_thousand_rules_are_read(void **state)
     drop_tables(*state);
 }
 
+/* More than are listed. */
+static void many_bad_rows_are_in_nobodys_way(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    struct source_reading reading;
+    char id[64];
+    hand(sql, "BEGIN");
+    for (int i = 1; i <= RULES_ERRORS_MAX + 100; i++) {
+        char statement[200];
+        snprintf(statement, sizeof statement, "INSERT INTO THROTTLED_CALLS VALUES (%d, '/%d', -1, 1, NULL)", i, i);
+        hand(sql, statement);
+    }
+    hand(sql, "COMMIT");
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.problem_count, RULES_ERRORS_MAX);
+    assert_int_equal(reading.unlisted, 100);
+    source_reading_done(&reading);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    bad(source_put(source, SV("{ id: zzz, limits: [x] }"), false, me, &error), "rule zzz: limits[0]");
+    good(source_remove(source, SV("throttled-call-7"), me, &error));
+    good(source_throttle(source, SV("/1050"), 5, 1000000, RULE_NEVER_EXPIRES, me, id, &error));
+    assert_string_equal(id, "throttled-call-1050");
+    expect_rules(source, NULL, "a 1 per 1s; throttled-call-1050 5 per 1s fixed_window");
+    source_close(source);
+    sql_close(sql);
+}
+
 static void changes_are_noticed(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -421,6 +449,7 @@ int main(void)
         { "texts are imported whole or not at all", texts_are_imported_whole_or_not_at_all },
         { "hostile values are data", hostile_values_are_data },
         { "ten thousand rules are read", ten_thousand_rules_are_read },
+        { "many bad rows are in nobody's way", many_bad_rows_are_in_nobodys_way },
         { "changes are noticed", changes_are_noticed },
     };
     return places_run(cases, sizeof cases / sizeof *cases);

@@ -257,6 +257,50 @@ static void missing_tables_are_waited_for(void **state)
     unfollow(&f, watch);
 }
 
+static void last_good_rules_are_taken_over(void **state)
+{
+    struct follower f = { 0 };
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    struct rules_report report;
+    struct rules *last = rules_read(SV("rules: [{ id: throttled-call-1, limits: [7 per 1s] }]"), &report);
+    struct source_watch_options options = { .poll_ms = POLL_MS, .on_rules = on_rules, .data = &f };
+    struct source_watch *watch = NULL;
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1, '/x', -1, 1, NULL)");
+    good(source_watch_start(&watch, source, last, &options, &error));
+    rules_free(last);
+    rules_report_done(&report);
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    assert_int_equal(atomic_load(&f.first_max), 7);
+    assert_int_equal(atomic_load(&f.problems), 1);
+    unfollow(&f, watch);
+    sql_close(sql);
+}
+
+static void a_file_is_followed(void **state)
+{
+    struct place *place = *state;
+    struct follower f = { 0 };
+    struct source *source = NULL;
+    char path[128];
+    if (place->kind != SOURCE_SQLITE)
+        return;
+    snprintf(path, sizeof path, "%s/rules.yaml", places_folder());
+    good(source_open(&source, path, &error));
+    struct source_watch *watch = follow(&f, source);
+    WAIT_FOR(atomic_load(&f.unreachable) == 1);
+    good(source_write_file(path, SV("rules: [{ id: a, limits: [3 per 1s] }]\n"), &error));
+    WAIT_FOR(atomic_load(&f.first_max) == 3);
+    good(source_write_file(path, SV("rules: [{ id: a, limits: [4 per 1s] }]\n"), &error));
+    WAIT_FOR(atomic_load(&f.first_max) == 4);
+    good(source_write_file(path, SV("rules: [{ id: a, limits: [x] }]\n"), &error));
+    WAIT_FOR(atomic_load(&f.problems) == 1);
+    assert_int_equal(atomic_load(&f.first_max), 4);
+    unlink(path);
+    WAIT_FOR(atomic_load(&f.unreachable) == 2);
+    unfollow(&f, watch);
+}
+
 static void starting_and_stopping_at_once(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -281,6 +325,8 @@ int main(void)
         { "nothing changed is not read", nothing_changed_is_not_read },
         { "changes are told at once", changes_are_told_at_once },
         { "missing tables are waited for", missing_tables_are_waited_for },
+        { "last good rules are taken over", last_good_rules_are_taken_over },
+        { "a file is followed", a_file_is_followed },
         { "starting and stopping at once", starting_and_stopping_at_once },
         { "the last good rules survive the server", the_last_good_rules_survive_the_server },
     };
