@@ -83,6 +83,8 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
 /* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
  * THROTTLED_CALLS (max, per, expires, path). */
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
+/* WEIR_RULES: its column ENABLED; a file: mode `off`, and `enforce` for a rule that was off. Rows of THROTTLED_CALLS
+ * cannot. */
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
