@@ -69,7 +69,7 @@ struct sql *place_connect(struct place *place)
     struct weir_error error;
     struct sql *sql = NULL;
     if (!place->address[0]) {
-        print_message("%s is not installed\n", server_missing(place->kind));
+        print_message("# %s is not installed\n", server_missing(place->kind));
         skip();
     }
     if (address_read(place->address, &address, &error) < 0 || sql_open(&sql, &address, &error) < 0)
@@ -97,7 +97,7 @@ struct place *places_here(size_t *ret_count)
         if (places[i].address[0])
             here[(*ret_count)++] = places[i];
         else
-            print_message("%s is not installed\n", server_missing(places[i].kind));
+            print_message("# %s is not installed\n", server_missing(places[i].kind));
     return here;
 }
 
@@ -116,11 +116,29 @@ static void add(const struct place_case *c, struct place *place)
     test_count++;
 }
 
+static bool wanted(const struct place_case *c, const struct place *place)
+{
+    switch (c->where) {
+    case ON_SERVERS:
+        return place->kind != SOURCE_SQLITE;
+    case ON_SQLITE:
+        return place->kind == SOURCE_SQLITE;
+    case ON_ALL:
+    case AT_ONCE:
+        break;
+    }
+    return true;
+}
+
 int places_run(const struct place_case *cases, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        for (int p = 0; p < (cases[i].once ? 1 : PLACES); p++)
-            add(&cases[i], cases[i].once ? NULL : &places[p]);
+    for (size_t i = 0; i < count; i++) {
+        if (cases[i].where == AT_ONCE)
+            add(&cases[i], NULL);
+        for (int p = 0; p < PLACES && cases[i].where != AT_ONCE; p++)
+            if (wanted(&cases[i], &places[p]))
+                add(&cases[i], &places[p]);
+    }
     /* Those of the array that are left empty do not count. */
     return cmocka_run_group_tests(tests, start, stop);
 }

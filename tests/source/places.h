@@ -14,14 +14,14 @@ struct place {
 
 struct place_case {
     const char *name;
-    void (*run)(void **state); /* *state: struct place */
-    bool once;                 /* for all of them together, since it takes its time; *state: NULL */
+    void (*run)(void **state);                             /* *state: struct place */
+    enum { ON_ALL, ON_SERVERS, ON_SQLITE, AT_ONCE } where; /* AT_ONCE: for all of them, *state: NULL */
 };
 
 /* Runs each case on each database; those of a server that is not installed are skipped. Returns main's status. */
 int places_run(const struct place_case *cases, size_t count);
 
-/* For a case that is run once: the databases that are there. */
+/* For a case that is run AT_ONCE: the databases that are there. */
 struct place *places_here(size_t *ret_count);
 
 /* A new connection; the test fails if there is none. Skips the test if the server is not installed. */
