@@ -31,6 +31,21 @@ void plain_add(struct buf *out, sv text, size_t most)
     }
 }
 
+static void overwrite(char *from, const char *to)
+{
+    while (from < to)
+        *from++ = '*';
+}
+
+/* Whatever a message quotes of an address: "password=" and what follows it. */
+static void hide_values(char *text)
+{
+    for (char *at = strcasestr(text, "password="); at; at = strcasestr(at, "password=")) {
+        at += 9;
+        overwrite(at, at + strcspn(at, "& \n"));
+    }
+}
+
 void plain_say(sv text)
 {
     struct buf out;
@@ -40,14 +55,10 @@ void plain_say(sv text)
         plain_add(&out, sv_cut(&text, '\n'), SAID_BYTES_MAX / 8);
         buf_char(&out, '\n');
     }
+    if (out.ptr)
+        hide_values(out.ptr);
     fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
     buf_done(&out);
-}
-
-static void overwrite(char *from, const char *to)
-{
-    while (from < to)
-        *from++ = '*';
 }
 
 void plain_hide_password(char *address)
@@ -61,7 +72,10 @@ void plain_hide_password(char *address)
     char *at = strrchr(rest, '@'), *colon = strchr(rest, ':');
     if (at && colon && colon < at)
         overwrite(colon + 1, at);
-    for (char *query = strchr(rest, '?'); query; query = strchr(query + 1, '&'))
-        if (strncasecmp(query + 1, "password=", 9) == 0)
-            overwrite(query + 10, query + 10 + strcspn(query + 10, "&"));
+    for (char *query = strchr(rest, '?'); query; query = strchr(query + 1, '&')) {
+        size_t name = strcspn(query + 1, "=&");
+        char *value = query + 1 + name + 1;
+        if (query[1 + name] == '=' && name >= 8 && strncasecmp(value - 9, "password", 8) == 0)
+            overwrite(value, value + strcspn(value, "&"));
+    }
 }

@@ -13,7 +13,8 @@ void plain_add(struct buf *out, sv text, size_t most);
 /* "weir: TEXT" and a line end on stderr, in lines of their own where TEXT has line ends. */
 void plain_say(sv text);
 
-/* An address as it may be shown: overwrites the password in it with `*`, in place, so that it is in no process list. */
+/* An address as it may be shown: overwrites passwords in it with `*`, in place, so that they are in no process list: that
+ * of the user, and all that follows `?` by a name that ends in "password". */
 void plain_hide_password(char *address);
 
 #endif

@@ -21,8 +21,9 @@ static const struct option options[] = {
     { "note", "TEXT", OPTION_TEXT, AT(note), "why, for the history" },
     { "replace", NULL, OPTION_FLAG, AT(replace),
       "add: if the id is there, replace its rule; import: remove what FILE does not have" },
-    { "expires", "TIME", OPTION_TIME, AT(expires_us),
-      "throttle: until then, in RFC 3339 or milliseconds since 1970 (default: until it is removed)" },
+    { "expires", "TIME", OPTION_TEXT, AT(expires),
+      "throttle: until then, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: until it is "
+      "removed)" },
     { "for", "LENGTH", OPTION_TEXT, AT(length), "throttle: for so long from now: 30m, 2h, 7d" },
     { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)" },
     { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)" },
@@ -108,7 +109,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "note", o->note, AUTHOR },
         { "replace", o->replace, REPLACE },
         { "for", o->length, UNTIL },
-        { "expires", o->expires_us >= 0, UNTIL },
+        { "expires", o->expires, UNTIL },
         { "most", o->most > 0, MOST },
         { "change", o->change > 0, CHANGE },
         { "drop-comments", o->drop_comments, AUTHOR },
@@ -116,7 +117,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
             return options_error(&command, "--%s has no meaning for %s", given[i].name, verb->name);
-    if (o->length && o->expires_us >= 0)
+    if (o->length && o->expires)
         return options_error(&command, "--for and --expires both say until when; leave out one");
     return -1;
 }
@@ -186,7 +187,7 @@ static int check(const struct verb *verb, char **argv, size_t count, const struc
 
 int cli_rules(int argc, char **argv)
 {
-    struct rules_options o = { .expires_us = -1 };
+    struct rules_options o = { 0 };
     size_t count;
     int status = options_read(&command, argc, argv, &o, &count);
     if (status >= 0)

@@ -2,10 +2,14 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/plain.h"
 #include "cli/rules_cmd.h"
+
+#define MILLISECONDS_FROM UINT64_C(100000000000)
+#define EXPIRY_END_US (INT64_C(253402300800) * US_PER_S) /* the year 10000 */
 
 int rules_init(struct rules_call *call)
 {
@@ -49,6 +53,21 @@ int rules_add(struct rules_call *call)
     return RULES_DONE;
 }
 
+/* RFC 3339, or whole seconds since 1970; numbers that as seconds would lie beyond the year 5138 are milliseconds. */
+static bool read_expiry(sv text, int64_t *ret_us)
+{
+    int64_t us;
+    uint64_t number;
+    if (sv_u64(text, EXPIRY_END_US / US_PER_MS, &number))
+        us = (int64_t)number * (number < MILLISECONDS_FROM ? US_PER_S : US_PER_MS);
+    else if (!instant_parse_rfc3339(text, &us))
+        return false;
+    if (us < 0 || us >= EXPIRY_END_US)
+        return false;
+    *ret_us = us;
+    return true;
+}
+
 int rules_set(struct rules_call *call)
 {
     struct weir_error error = { 0 };
@@ -56,6 +75,13 @@ int rules_set(struct rules_call *call)
     if (!strchr(call->words[1], '=') || field.len == 0)
         return options_error(call->command, "'%s' is not allowed here; allowed: FIELD=VALUE, such as max=20",
                              call->words[1]);
+    /* As --expires and the column take it; rules files know seconds only. */
+    int64_t us;
+    char until[INSTANT_TEXT_MAX];
+    if (sv_eq(field, SV("expires")) && read_expiry(value, &us)) {
+        instant_text(us, until);
+        value = weir_str(until);
+    }
     if (source_set(call->source, id, field, value, call->author, &error) < 0)
         return rules_fail(&error);
     printf("%s: %s\n", call->words[0], call->words[1]);
@@ -79,14 +105,40 @@ static int for_each(struct rules_call *call, int (*change)(struct rules_call *, 
     return worst;
 }
 
+/* Whether the rule is as it is to be already. What is wrong with the source, or with the row, the change itself says. */
+static bool is_so(struct rules_call *call, sv id, bool enabled)
+{
+    struct source_reading reading;
+    struct weir_error ignored = { 0 };
+    bool so = false;
+    if (source_read(call->source, NULL, &reading, &ignored) < 0)
+        return false;
+    for (size_t i = 0; i < reading.row_count && !so; i++) {
+        const struct source_row *row = &reading.rows[i];
+        so = sv_eq(row->rule, id) && row->enabled == enabled && (row->parsed || !enabled) &&
+             !sv_eq(row->table, SV("THROTTLED_CALLS"));
+    }
+    source_reading_done(&reading);
+    return so;
+}
+
+static int switch_rule(struct rules_call *call, sv id, bool enabled, struct weir_error *error)
+{
+    if (!is_so(call, id, enabled))
+        return source_enable(call->source, id, enabled, call->author, error);
+    /* There is no such rule to change, and so the status is that of an id that is not there. */
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "%.*s is %s already; nothing was changed", SV_FMT(id),
+                   enabled ? "enabled" : "disabled");
+}
+
 static int disable(struct rules_call *call, sv id, struct weir_error *error)
 {
-    return source_enable(call->source, id, false, call->author, error);
+    return switch_rule(call, id, false, error);
 }
 
 static int enable(struct rules_call *call, sv id, struct weir_error *error)
 {
-    return source_enable(call->source, id, true, call->author, error);
+    return switch_rule(call, id, true, error);
 }
 
 static int remove_rule(struct rules_call *call, sv id, struct weir_error *error)
@@ -157,7 +209,12 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
 static int read_until(const struct rules_call *call, int64_t *ret_us)
 {
     const struct rules_options *o = call->options;
-    *ret_us = o->expires_us >= 0 ? o->expires_us : RULE_NEVER_EXPIRES;
+    *ret_us = RULE_NEVER_EXPIRES;
+    if (o->expires && !read_expiry(weir_str(o->expires), ret_us))
+        return options_error(call->command,
+                             "--expires: '%s' is not allowed here; allowed: a time as in 2027-01-01T00:00:00Z, or whole "
+                             "seconds since 1970 (from 100000000000 on: milliseconds)",
+                             o->expires);
     if (!o->length)
         return -1;
     struct rule_limit limit = { 0 };

@@ -15,9 +15,8 @@ enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or the
 enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
-    const char *from, *by, *note, *length;
+    const char *from, *by, *note, *length, *expires;
     bool json, replace, drop_comments;
-    int64_t expires_us; /* -1: not given */
     uint32_t most, change;
 };
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plain.h"
@@ -27,7 +28,13 @@ enum {
     BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
     PROBLEMS_SHOWN_MAX = 50,
     PROBLEM_BYTES_MAX = 900,
+    SAY_AGAIN_MIN_S = 5, /* while a source is out of reach: at each doubling of the age, within these */
+    SAY_AGAIN_MAX_S = 3600,
 };
+
+/* What --start-without-rules writes. By its first line a later run knows that these are no rules to go on with. */
+#define OPEN_MARK "# Written by weir sync: the source was out of reach, and nobody is limited.\n"
+#define OPEN_TEXT OPEN_MARK "rules: []\n"
 
 _Static_assert((int)PROBLEMS_SHOWN_MAX < (int)RULES_PROBLEMS_MAX, "all that are shown fit into the file");
 _Static_assert((int)PROBLEM_BYTES_MAX < (int)RULES_PROBLEM_TEXT_MAX, "each of them fits, too");
@@ -42,13 +49,16 @@ struct sync {
     const struct sync_options *options;
     struct source *source;
     int signal_fd;
-    struct rules *last;  /* what is in force, as far as it is known */
-    struct buf text;     /* what the file is to hold */
-    struct stat file;    /* as it was written or read last */
-    bool there;          /* `text` is in `file` */
-    bool current;        /* the source was read, and had no change since that is not in `text` */
-    int64_t good_us;     /* when `last` was last known to be what the source has */
-    struct buf problems; /* as they were said last */
+    struct rules *last; /* what is in force, as far as it is known */
+    struct buf text;    /* what the file is to hold */
+    struct stat file;   /* as it was written or read last */
+    bool there;         /* `text` is in `file` */
+    bool current;       /* the source was read, and had no change since that is not in `text` */
+    int64_t good_us;    /* steady clock: when `last` was last known to be what the source has; before that, the start */
+    bool reached;       /* the source was read in this run */
+    char written[INSTANT_TEXT_MAX]; /* when the file of the last run was */
+    int64_t say_at_us;              /* when to say again that the source is out of reach */
+    struct buf problems;            /* as they were said last */
     size_t problem_count;
     bool unreachable; /* and was said to be */
     bool unwritable;
@@ -99,8 +109,7 @@ static void say(const char *format, ...)
 
 static int64_t age_s(const struct sync *s)
 {
-    int64_t age_us = clock_now_us() - s->good_us;
-    return age_us > 0 ? age_us / US_PER_S : 0;
+    return (clock_steady_us() - s->good_us) / US_PER_S;
 }
 
 /* ---- the text ---- */
@@ -212,12 +221,14 @@ static int read_file(struct sync *s)
         return cli_error("%s: %s", path, why);
     struct rules_report report = { 0 };
     struct rules *rules = rules_read(buf_sv(&text), &report);
-    bool blank = sv_blank(buf_sv(&text)), good = rules && !report.unreadable;
+    bool good = rules && !report.unreadable;
+    bool open = good && rules->rule_count == 0 && sv_starts(buf_sv(&text), SV(OPEN_MARK));
+    bool blank = open || sv_blank(buf_sv(&text));
     rules_report_done(&report);
-    if (good) {
+    if (good && !open) {
         s->last = rules;
         s->there = true;
-        s->good_us = s->file.st_mtim.tv_sec * US_PER_S;
+        instant_text(s->file.st_mtim.tv_sec > 0 ? s->file.st_mtim.tv_sec * US_PER_S : 0, s->written);
         buf_add(&s->text, buf_sv(&text));
     } else {
         rules_free(rules);
@@ -293,17 +304,40 @@ static int follow(struct sync *s, struct weir_error *error)
             return code;
         s->current = true;
     }
-    s->good_us = clock_now_us();
+    s->good_us = clock_steady_us();
+    s->reached = true;
     return 0;
 }
 
-/* Says that the source is out of reach, or in reach again, once. */
+/* How old rules of an earlier run are nobody knows: the file tells when they changed, not when they were last confirmed. */
+static void say_age(const struct sync *s, const char *why)
+{
+    long long age = (long long)age_s(s);
+    if (s->reached)
+        say("rules are %lld s old: %s; %s stays as it is", age, why, s->options->to);
+    else if (s->last)
+        say("rules of the last run (file written %s): %s; out of reach for %lld s, %s stays as it is", s->written, why, age,
+            s->options->to);
+    else
+        say("no rules yet, and nobody is limited: %s; out of reach for %lld s", why, age);
+}
+
+static void plan_saying(struct sync *s)
+{
+    int64_t wait_s = age_s(s);
+    wait_s = wait_s < SAY_AGAIN_MIN_S ? SAY_AGAIN_MIN_S : wait_s > SAY_AGAIN_MAX_S ? SAY_AGAIN_MAX_S : wait_s;
+    s->say_at_us = clock_steady_us() + wait_s * US_PER_S;
+}
+
+/* Says that the source is out of reach, now and then for as long as it is, and that it is in reach again. */
 static void note_source(struct sync *s, int code, const struct weir_error *error)
 {
-    if (code < 0 && !s->unreachable)
-        say("rules are %lld s old: %s; %s stays as it is", (long long)age_s(s), error->text, s->options->to);
-    else if (code == 0 && s->unreachable)
+    if (code < 0 && (!s->unreachable || clock_steady_us() >= s->say_at_us)) {
+        say_age(s, error->text);
+        plan_saying(s);
+    } else if (code == 0 && s->unreachable) {
         say("%s is in reach again", source_name(s->source));
+    }
     s->unreachable = code < 0;
 }
 
@@ -331,22 +365,25 @@ static int start(struct sync *s)
 {
     struct weir_error error = { 0 };
     const char *to = s->options->to;
+    s->good_us = clock_steady_us();
     int code = follow(s, &error);
     if (code < 0 && s->options->once) {
         say("%s", error.text);
         return EXIT_BAD;
     }
     if (code < 0 && s->there) {
-        say("%s; going on with %s of the last run: rules are %lld s old", error.text, to, (long long)age_s(s));
+        say("%s; going on with the rules of the last run (file written %s) in %s", error.text, s->written, to);
     } else if (code < 0 && s->options->start_without_rules) {
-        say("%s; there is no %s of an earlier run: nobody is limited until the source is in reach", error.text, to);
-        buf_add(&s->text, SV("# Written by weir sync: the source was out of reach, and nobody is limited.\nrules: []\n"));
-        s->good_us = clock_now_us();
+        say("%s; there are no rules of an earlier run in %s: nobody is limited until the source is in reach", error.text,
+            to);
+        buf_add(&s->text, SV(OPEN_TEXT));
     } else if (code < 0) {
-        say("%s; there is no %s of an earlier run to go on with; --start-without-rules starts with nobody limited",
+        say("%s; there are no rules of an earlier run in %s to go on with; --start-without-rules starts with nobody "
+            "limited",
             error.text, to);
         return EXIT_BAD;
     }
+    plan_saying(s);
     s->unreachable = code < 0;
     if (!s->there && write_file(s, &error) < 0) {
         say("%s", error.text);

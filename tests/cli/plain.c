@@ -77,6 +77,9 @@ static void passwords(void **state)
     hides("mysql://:secret@host/db", "mysql://:******@host/db");
     hides("postgres://host/db?password=secret&sslmode=require", "postgres://host/db?password=******&sslmode=require");
     hides("postgres://host/db?sslmode=require&PASSWORD=secret", "postgres://host/db?sslmode=require&PASSWORD=******");
+    hides("postgres://host/db?sslpassword=key&sslmode=require", "postgres://host/db?sslpassword=***&sslmode=require");
+    hides("postgres://a:b@host/db?x=1&SslPassword=key", "postgres://a:*@host/db?x=1&SslPassword=***");
+    hides("postgres://host/db?password&sslpassword=&word=a", "postgres://host/db?password&sslpassword=&word=a");
     hides("postgres://host/db?x=1&password=a&password=b", "postgres://host/db?x=1&password=*&password=*");
 }
 

@@ -135,6 +135,30 @@ def throttle_now(db):
     expect(list(listed(db)[0]), ["throttled-call-1"])
 
 
+def ends_in_every_form(db):
+    """Of `throttle`, of `set` and in the column: the same times."""
+    init(db)
+    done(db, "add", OCR)
+    row = "SELECT THROTTLE_EXPIRATION FROM THROTTLED_CALLS"
+    for text in ("2100-01-01T08:00:00+08:00", "4102444800", "4102444800000"):
+        has(done(db, "throttle", "/a", "1 per 1s", "--expires", text), "until 2100-01-01T00:00:00Z")
+        expect(db.sql(row), [["4102444800"]], text)
+        has(done(db, "show", "throttled-call-1"), "expires: 2100-01-01T00:00:00Z")
+        done(db, "throttle", "/a", "1 per 1s")
+        expect(db.sql(row), [[""]], "for ever")
+        for name in ("throttled-call-1", "ocr"):
+            done(db, "set", name, f"expires={text}")
+            has(done(db, "show", name), "expires: 2100-01-01T00:00:00Z")
+            done(db, "set", name, "expires=")
+            assert "expires" not in done(db, "show", name), name
+    for number in ("4102444800", "4102444800000"):
+        db.sql(f"UPDATE THROTTLED_CALLS SET THROTTLE_EXPIRATION = {number}")
+        has(done(db, "show", "throttled-call-1"), "expires: 2100-01-01T00:00:00Z")
+    for text in ("tomorrow", "-1", "2100-01-01", "999999999999999999"):
+        expect(rules(db, "throttle", "/a", "1 per 1s", "--expires", text)[0], 2, text)
+        expect(rules(db, "set", "ocr", f"expires={text}")[0], 2, text)
+
+
 def throttle_badly(db):
     init(db)
     for words, part in (
@@ -158,6 +182,24 @@ def throttle_badly(db):
 # ---- whole rules ----
 
 
+def refused(source, verb, part):
+    status, out, errors = rules(source, verb, "ocr")
+    expect((status, out), (1, ""), errors)
+    has(errors, part)
+
+
+def switches_of_a_file(_):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rules.yaml")
+        done(path, "init")
+        done(path, "add", OCR)
+        refused(path, "enable", "ocr is enabled already")
+        done(path, "disable", "ocr")
+        refused(path, "disable", "ocr is disabled already")
+        done(path, "enable", "ocr")
+        expect(states(path), {"ocr": "enforce"})
+
+
 def add_and_change(db):
     init(db)
     done(db, "add", OCR, "--by", "ann", "--note", "first")
@@ -177,8 +219,10 @@ def add_and_change(db):
     has(done(db, "show", "ocr"), "max: 30")
     done(db, "set", "ocr", "mode=shadow")
     expect(states(db), {"ocr": "shadow"})
+    refused(db, "enable", "ocr is enabled already; nothing was changed")
     done(db, "disable", "ocr")
     expect(states(db), {"ocr": "disabled"})
+    refused(db, "disable", "ocr is disabled already; nothing was changed")
     has(done(db, "show", "ocr"), "disabled", "max: 30")
     has(done(db, "list"), "30 per day")
     done(db, "enable", "ocr")
@@ -406,7 +450,9 @@ CASES = [
     a_column_that_is_missing,
     tables_as_the_page_has_them,
     throttle_now,
+    ends_in_every_form,
     throttle_badly,
+    switches_of_a_file,
     add_and_change,
     add_from_a_file_and_from_stdin,
     nothing_bad_is_written,
