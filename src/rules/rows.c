@@ -1,6 +1,7 @@
 /* Rows of a table: each one a document of its own, so that a broken one hides no other. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "rules/reader.h"
 
@@ -173,15 +174,17 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
     return kept;
 }
 
-/* Of calls that are the same once they are normalised, all but the first are bad. */
+/* Of calls that are the same once they are normalised, all but the first are bad. One that has expired is in nobody's way.
+ */
 static void find_same_calls(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
     struct id_entry *calls = calloc(rr->count + 1, sizeof *calls);
     size_t count = 0, first = 0;
+    int64_t now_us = clock_now_us();
     r->no_memory = r->no_memory || !calls;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->good[i] && rr->rows[i].kind == ROW_CALL)
+        if (rr->good[i] && rr->rows[i].kind == ROW_CALL && rr->rules[i].expires_us > now_us)
             calls[count++] = (struct id_entry){ call_of(rr, &rr->rules[i]), i };
     if (!r->no_memory)
         ids_sort(calls, count);

@@ -419,19 +419,79 @@ static int find_call(struct plan *plan, const struct stored *row, const struct s
     return r;
 }
 
+/* The numbers of calls, of all times. */
+struct call_numbers {
+    uint32_t *numbers;
+    size_t count, cap;
+};
+
+/* `key` is a number, or the id of a whole rule that looks like that of a call. */
+static int add_number(struct call_numbers *used, sv key, struct weir_error *error)
+{
+    uint64_t number;
+    if (sv_starts(key, SV(CALL_ID_PREFIX)))
+        key = sv_from(key, sizeof CALL_ID_PREFIX - 1);
+    if (!sv_u64(key, INT32_MAX, &number))
+        return 0;
+    if (used->count == used->cap) {
+        size_t cap = used->cap ? used->cap * 2 : 256;
+        uint32_t *numbers = realloc(used->numbers, cap * sizeof *numbers);
+        if (!numbers)
+            return no_memory(error);
+        used->numbers = numbers;
+        used->cap = cap;
+    }
+    used->numbers[used->count++] = (uint32_t)number;
+    return 0;
+}
+
+static int add_old_key(sv key, void *data, struct weir_error *error)
+{
+    return add_number(data, key, error);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The one behind the highest; where that is the last one, the lowest that never was. 0: there is none. */
+static uint32_t unused_number(struct call_numbers *used)
+{
+    if (used->count == 0)
+        return 1;
+    qsort(used->numbers, used->count, sizeof *used->numbers, compare_numbers);
+    if (used->numbers[used->count - 1] < INT32_MAX)
+        return used->numbers[used->count - 1] + 1;
+    uint32_t lowest = 1;
+    for (size_t i = 0; i < used->count && used->numbers[i] <= lowest; i++)
+        lowest = used->numbers[i] + 1;
+    return lowest <= INT32_MAX ? lowest : 0;
+}
+
+/* Never one that was used before: counts and the history hang on it. */
 static int next_call_id(struct plan *plan, sv *ret)
 {
-    uint64_t highest = 0, number;
-    for (size_t i = 0; i < plan->snapshot->count; i++)
-        if (plan->snapshot->rows[i].table == TABLE_CALLS && sv_u64(plan->snapshot->rows[i].key, INT32_MAX, &number))
-            highest = number > highest ? number : highest;
-    /* Whole rules may have such an id too. */
-    char text[64];
-    int n = 0, prefix = sizeof CALL_ID_PREFIX - 1;
-    do
-        n = snprintf(text, sizeof text, "%s%llu", CALL_ID_PREFIX, (unsigned long long)++highest);
-    while (snapshot_find(plan->snapshot, TABLE_RULES, sv_of(text, (size_t)n)));
-    *ret = plan_copy(plan, sv_of(text + prefix, (size_t)(n - prefix)));
+    struct call_numbers used = { 0 };
+    int r = 0;
+    for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
+        const struct stored *row = &plan->snapshot->rows[i];
+        if (row->table == TABLE_CALLS || (row->table == TABLE_RULES && sv_starts(row->key, SV(CALL_ID_PREFIX))))
+            r = add_number(&used, row->key, plan->error);
+    }
+    if (r == 0)
+        r = history_call_keys(plan->source, add_old_key, &used, plan->error);
+    uint32_t number = r == 0 ? unused_number(&used) : 0;
+    free(used.numbers);
+    if (r < 0)
+        return r;
+    if (number == 0)
+        return err_set(plan->error, WEIR_E_INVALID,
+                       "THROTTLED_CALLS: each THROTTLE_ID up to %d was used before; add a whole rule instead", INT32_MAX);
+    char text[16];
+    int n = snprintf(text, sizeof text, "%u", (unsigned)number);
+    *ret = plan_copy(plan, sv_of(text, (size_t)n));
     return ret->ptr ? 0 : WEIR_E_NO_MEMORY;
 }
 
@@ -446,7 +506,7 @@ static int make_throttle(struct plan *plan, void *data)
 {
     const struct throttle *t = data;
     const struct stored *old = NULL;
-    struct stored row = { .table = TABLE_CALLS, .enabled = true };
+    struct stored row = { .table = TABLE_CALLS, .key = SV("0"), .enabled = true };
     if (t->per_us % US_PER_S != 0 || t->per_us <= 0)
         return err_set(plan->error, WEIR_E_INVALID, "THROTTLED_CALLS counts in whole seconds; add a whole rule for less");
     int64_t ms = t->expires_us / US_PER_MS;
@@ -455,7 +515,7 @@ static int make_throttle(struct plan *plan, void *data)
                                       number(plan, t->max),
                                       number(plan, t->per_us / US_PER_S),
                                       t->expires_us == RULE_NEVER_EXPIRES ? never : number(plan, ms / 1000) };
-    int r = next_call_id(plan, &row.key);
+    int r = call_bounds(sv_trim(t->call), t->max, plan->error);
     if (r == 0)
         r = call_read(&row, plan->arena, plan->error);
     if (r == 0)
@@ -463,8 +523,11 @@ static int make_throttle(struct plan *plan, void *data)
     if (r == 0 && old) {
         row.key = old->key;
         row.call.call = old->call.call;
-        r = call_read(&row, plan->arena, plan->error);
+    } else if (r == 0) {
+        r = next_call_id(plan, &row.key);
     }
+    if (r == 0)
+        r = call_read(&row, plan->arena, plan->error);
     snprintf(t->ret_id, 64, "%.*s", SV_FMT(row.rule));
     struct stored *kept = r == 0 ? plan_row(plan, row) : NULL;
     if (!kept || (old && old->fault.len == 0 && sv_eq(old->text, kept->text)))

@@ -148,21 +148,28 @@ static int add_event(struct source *source, const char *statement, const struct 
     return r;
 }
 
+static int history_check(struct source *source, struct weir_error *error)
+{
+    return source->tables[TABLE_HISTORY].there ? table_check(source, TABLE_HISTORY, error)
+                                               : store_missing(source, TABLE_HISTORY, error);
+}
+
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
     const char *const *columns = table_columns(TABLE_HISTORY);
     char now[INSTANT_TEXT_MAX];
     struct buf statement;
-    if (!table->there)
-        return store_missing(source, TABLE_HISTORY, error);
+    int r = history_check(source, error);
+    if (r < 0)
+        return r;
     instant_text(clock_now_us(), now);
     buf_init(&statement, STATEMENT_MAX);
     buf_printf(&statement, "INSERT INTO %s", table->name);
     for (size_t i = 1; columns[i]; i++)
         buf_printf(&statement, "%s%s", i > 1 ? ", " : " (", sql_column(table, columns[i]));
     buf_add(&statement, SV(") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-    int r = statement.failed ? no_memory(error) : 0;
+    r = statement.failed ? no_memory(error) : 0;
     for (size_t i = 0; i < plan->count && r == 0; i++)
         r = add_event(source, statement.ptr, &plan->changes[i], now, author, error);
     buf_done(&statement);
@@ -203,8 +210,9 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
     char digits[32];
     snprintf(digits, sizeof digits, "%lld", (long long)number);
     struct sql_value param = { .text = number ? weir_str(digits) : id };
-    if (!table->there)
-        return store_missing(source, TABLE_HISTORY, error);
+    int r = history_check(source, error);
+    if (r < 0)
+        return r;
     struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
     for (size_t i = 0; columns[i]; i++)
@@ -213,8 +221,39 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
     if (number || id.len)
         buf_printf(&statement, " WHERE %s = ?", sql_column(table, number ? "history_id" : "rule_id"));
     buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
-    int r = statement.failed ? no_memory(error)
-                             : sql_run(source->sql, statement.ptr, &param, number || id.len, list_event, l, NULL, error);
+    r = statement.failed ? no_memory(error)
+                         : sql_run(source->sql, statement.ptr, &param, number || id.len, list_event, l, NULL, error);
+    buf_done(&statement);
+    return r;
+}
+
+struct key_listing {
+    history_key *row;
+    void *data;
+};
+
+static int list_key(const struct sql_value *v, size_t count, void *data, struct weir_error *error)
+{
+    struct key_listing *l = data;
+    return count == 1 && !v[0].null ? l->row(v[0].text, l->data, error) : 0;
+}
+
+int history_call_keys(struct source *source, history_key *row, void *data, struct weir_error *error)
+{
+    const struct sql_table *table = &source->tables[TABLE_HISTORY];
+    struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) }, { .text = SV(CALL_ID_PREFIX "%") } };
+    struct key_listing l = { row, data };
+    if (!table->there)
+        return 0;
+    int r = table_check(source, TABLE_HISTORY, error);
+    if (r < 0)
+        return r;
+    const char *key = sql_column(table, "row_key");
+    struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
+    buf_printf(&statement, "SELECT DISTINCT %s FROM %s WHERE %s = ? OR %s LIKE ?", key, table->name,
+               sql_column(table, "table_name"), key);
+    r = statement.failed ? no_memory(error) : sql_run(source->sql, statement.ptr, params, 2, list_key, &l, NULL, error);
     buf_done(&statement);
     return r;
 }
@@ -236,8 +275,6 @@ int source_history(struct source *source, sv id, unsigned most, source_event_row
     if (r < 0)
         return r;
     r = sql_table(source->sql, table_names[TABLE_HISTORY], &source->tables[TABLE_HISTORY], error);
-    if (r == 0 && source->tables[TABLE_HISTORY].there)
-        r = table_check(source, TABLE_HISTORY, error);
     if (r == 0)
         r = walk(source, id, 0, most, &l, error);
     sql_rollback(source->sql);

@@ -373,6 +373,23 @@ static int mysql_client_version(struct sql *sql, const struct sql_table *tables,
     return r;
 }
 
+/* The catalogue hides tables on which the user has no right at all. */
+static int mysql_client_denied(struct sql *sql, const char *name, struct weir_error *error)
+{
+    struct mysql *m = (struct mysql *)sql;
+    char statement[200];
+    snprintf(statement, sizeof statement, "SELECT 1 FROM `%s` LIMIT 0", name);
+    int r = run_plain(m, statement, NULL, error);
+    if (r == 0 || mysql_errno(m->conn) == ER_NO_SUCH_TABLE)
+        return 0;
+    if (mysql_errno(m->conn) != ER_TABLEACCESS_DENIED_ERROR)
+        return r;
+    return err_set(error, WEIR_E_RULES,
+                   "%s: this user may not read the table %s, nor see whether it is there; GRANT SELECT on it, or on all "
+                   "tables of the database if it is not there",
+                   sql->shown, name);
+}
+
 /* The lock keeps those who change through weir apart; SERIALIZABLE those who change by hand, since it locks what it reads.
  */
 const struct sql_client mysql_client = {
@@ -380,6 +397,7 @@ const struct sql_client mysql_client = {
     .close = mysql_client_close,
     .run = mysql_client_run,
     .version = mysql_client_version,
+    .denied = mysql_client_denied,
     .begin = { [SQL_READ] = { "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
                               "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY" },
                [SQL_CHANGE] = { "SELECT GET_LOCK(CONCAT('weir.', MD5(DATABASE())), 4)",

@@ -111,6 +111,7 @@ struct source {
 
     struct sql *sql;
     struct sql_table tables[TABLES]; /* as they were found when they were last read */
+    bool known[TABLES];              /* there when the rows were last read */
     struct buf version;
     bool listening;
 
@@ -123,7 +124,7 @@ struct source {
 int store_connect(struct source *source, struct weir_error *error);
 /* "the table WEIR_RULES is missing; make it with …" */
 int store_missing(const struct source *source, enum row_table table, struct weir_error *error);
-/* Looks at the tables as they are now, and that none of them lacks a column. */
+/* Looks at the tables as they are now, and that they can be read: none of them lacks a column that it takes, or is gone. */
 int store_tables(struct source *source, struct weir_error *error);
 
 /* ---- tables.c ---- */
@@ -131,7 +132,9 @@ int store_tables(struct source *source, struct weir_error *error);
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
 const char *const *table_columns(enum row_table table);
+/* That no column is missing: none at all, or none without which the rows cannot be read. */
 int table_check(const struct source *source, enum row_table table, struct weir_error *error);
+int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error);
 
 /* ---- throttled.c ---- */
 
@@ -141,6 +144,8 @@ int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
  * bad): the row before. */
 int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
                    struct arena *arena, struct weir_error *error);
+/* What fits the columns as they are made everywhere. */
+int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 
 /* ---- set.c ---- */
@@ -153,5 +158,9 @@ bool json_is_same(sv a, sv b); /* says the same */
 /* ---- history.c ---- */
 
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error);
+/* The keys that rows of THROTTLED_CALLS ever had, and those of whole rules with such an id; nothing where there is no
+ * history. */
+typedef int history_key(sv key, void *data, struct weir_error *error);
+int history_call_keys(struct source *source, history_key *row, void *data, struct weir_error *error);
 
 #endif

@@ -262,6 +262,11 @@ int sql_table(struct sql *sql, const char *name, struct sql_table *ret, struct w
     return r;
 }
 
+int sql_table_denied(struct sql *sql, const char *name, struct weir_error *error)
+{
+    return sql->client->denied ? sql->client->denied(sql, name, error) : 0;
+}
+
 const char *sql_column(const struct sql_table *table, const char *lower_case_name)
 {
     for (size_t i = 0; i < table->column_count; i++)

@@ -61,6 +61,9 @@ struct sql_table {
     } columns[SQL_COLUMNS_MAX];
 };
 int sql_table(struct sql *sql, const char *name, struct sql_table *ret, struct weir_error *error);
+/* For a table that sql_table does not find: an error if this user may not read it, so that nobody can tell whether it is
+ * there. */
+int sql_table_denied(struct sql *sql, const char *name, struct weir_error *error);
 /* The column's quoted name, or NULL. */
 const char *sql_column(const struct sql_table *table, const char *lower_case_name);
 

@@ -26,12 +26,23 @@ int store_missing(const struct source *source, enum row_table table, struct weir
                    source->address.shown, table_names[table], table_create(table, source->address.kind));
 }
 
+/* One that is not there may be out of sight; one that was there holds rules that nobody has removed. */
+static int check_absent(struct source *source, enum row_table table, struct weir_error *error)
+{
+    if (source->known[table])
+        return err_set(error, WEIR_E_RULES, "%s: the table %s is gone; `weir rules init` makes it anew, or: %s;",
+                       source->address.shown, table_names[table], table_create(table, source->address.kind));
+    return sql_table_denied(source->sql, table_names[table], error);
+}
+
 int store_tables(struct source *source, struct weir_error *error)
 {
     for (int i = 0; i < TABLES; i++) {
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there)
-            r = table_check(source, (enum row_table)i, error);
+            r = table_check_to_read(source, (enum row_table)i, error);
+        else if (r == 0 && i < TABLE_HISTORY)
+            r = check_absent(source, (enum row_table)i, error);
         if (r < 0)
             return r;
     }
@@ -138,8 +149,10 @@ static int load_table(struct loader *l, struct weir_error *error)
     const char *const *columns = table_columns(l->table);
     struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    for (size_t i = 0; columns[i]; i++)
-        buf_printf(&statement, "%s %s", i ? "," : "SELECT", sql_column(table, columns[i]));
+    for (size_t i = 0; columns[i]; i++) {
+        const char *name = sql_column(table, columns[i]);
+        buf_printf(&statement, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
+    }
     buf_printf(&statement, " FROM %s", table->name);
     int r = statement.failed ? no_memory(error) : sql_run(l->source->sql, statement.ptr, NULL, 0, load_row, l, NULL, error);
     buf_done(&statement);
@@ -160,6 +173,8 @@ static int load(struct source *source, struct snapshot *ret, struct weir_error *
         if (source->tables[i].there)
             r = load_table(&l, error);
     }
+    for (int i = 0; i < TABLE_HISTORY && r == 0; i++)
+        source->known[i] = source->tables[i].there;
     return r < 0 ? r : snapshot_index(ret, error);
 }
 
@@ -301,8 +316,9 @@ static int write_change(struct source *source, const struct change *change, stru
     uint64_t changed = 0;
     struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    if (!table->there)
-        return store_missing(source, row->table, error);
+    int r = table->there ? table_check(source, row->table, error) : store_missing(source, row->table, error);
+    if (r < 0)
+        return r;
     if (!change->before)
         write_insert(table, columns, &statement);
     else if (change->after)
@@ -312,8 +328,8 @@ static int write_change(struct source *source, const struct change *change, stru
         values[0] = values[count - 1];
         count = 1;
     }
-    int r = statement.failed ? no_memory(error)
-                             : sql_run(source->sql, statement.ptr, values, count, NULL, NULL, &changed, error);
+    r = statement.failed ? no_memory(error)
+                         : sql_run(source->sql, statement.ptr, values, count, NULL, NULL, &changed, error);
     buf_done(&statement);
     if (r == 0 && changed == 0)
         r = err_set(error, WEIR_E_RULES, "%s: %s: row %.*s was changed by somebody else in this moment; please try again",

@@ -57,10 +57,11 @@ const char *const *table_columns(enum row_table table)
     return all[table];
 }
 
-int table_check(const struct source *source, enum row_table table, struct weir_error *error)
+/* The first `count` columns. */
+static int check_columns(const struct source *source, enum row_table table, size_t count, struct weir_error *error)
 {
     const char *const *columns = table_columns(table);
-    for (size_t i = 0; columns[i]; i++) {
+    for (size_t i = 0; i < count && columns[i]; i++) {
         if (sql_column(&source->tables[table], columns[i]))
             continue;
         char upper[72] = "";
@@ -70,4 +71,17 @@ int table_check(const struct source *source, enum row_table table, struct weir_e
                        table_names[table], upper, table_create(table, source->address.kind));
     }
     return 0;
+}
+
+int table_check(const struct source *source, enum row_table table, struct weir_error *error)
+{
+    return check_columns(source, table, SQL_COLUMNS_MAX, error);
+}
+
+int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error)
+{
+    static const size_t needed[TABLES] = {
+        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_HISTORY] = 0
+    };
+    return check_columns(source, table, needed[table], error);
 }

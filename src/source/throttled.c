@@ -8,6 +8,8 @@
 
 #define MILLISECONDS_FROM INT64_C(100000000000)          /* as seconds this is the year 5138 */
 #define EXPIRY_END_US (INT64_C(253402300800) * US_PER_S) /* the year 10000 */
+enum { CALL_CHARACTERS_MAX = 256 };
+
 #define PER_MAX_S (LIMIT_PER_MAX_US / US_PER_S)
 
 static sv say(struct arena *arena, const char *column, const char *allowed, const struct sql_value *value)
@@ -165,6 +167,21 @@ bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
     return ignore_case ? sv_eq_nocase(p, q) : sv_eq(p, q);
 }
 
+int call_bounds(sv call, uint64_t max, struct weir_error *error)
+{
+    size_t characters = 0;
+    for (size_t i = 0; i < call.len; i++)
+        characters += (call.ptr[i] & 0xc0) != 0x80;
+    if (characters > CALL_CHARACTERS_MAX)
+        return err_set(error, WEIR_E_INVALID,
+                       "a call in THROTTLED_CALLS has at most %d characters, and this one has %zu; add a whole rule for it",
+                       CALL_CHARACTERS_MAX, characters);
+    if (max > INT32_MAX)
+        return err_set(error, WEIR_E_INVALID, "MAX_LOCKS in THROTTLED_CALLS is at most %d, not %llu", INT32_MAX,
+                       (unsigned long long)max);
+    return 0;
+}
+
 int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
                    struct arena *arena, struct weir_error *error)
 {
@@ -175,9 +192,13 @@ int call_from_rule(const struct rule *rule, const struct stored *old, const stru
                        SV_FMT(rule->id));
     /* As it was written, where it is the same call. */
     bool same = old_rule && call_same(rule, old_rule, false);
-    row->call =
-        (struct call_columns){ same ? old->call.call : call_value(rule, arena), number_value(arena, rule->limits[0].max),
-                               number_value(arena, rule->limits[0].per_us / US_PER_S),
-                               expiry_value(arena, rule->expires_us) };
+    uint64_t max = rule->limits[0].max;
+    struct sql_value call = same ? old->call.call : call_value(rule, arena);
+    int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
+    if (r < 0)
+        return r;
+    row->call = (struct call_columns){ call, number_value(arena, (int64_t)max),
+                                       number_value(arena, rule->limits[0].per_us / US_PER_S),
+                                       expiry_value(arena, rule->expires_us) };
     return call_read(row, arena, error);
 }

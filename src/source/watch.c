@@ -32,7 +32,8 @@ struct source_watch {
     int64_t good_us;
     bool reachable;
     size_t problem_count;
-    char problem[400]; /* the first bad row, or why the source is out of reach */
+    char problem[400]; /* the first bad row */
+    char reason[400];  /* why the source is out of reach, if it is */
     uint64_t reads, checks;
 };
 
@@ -50,10 +51,10 @@ static void state_now(struct source_watch *watch, struct source_watch_state *ret
     if (watch->reachable)
         snprintf(state.problem, sizeof state.problem, "%s", watch->problem);
     else if (watch->good_us == 0)
-        snprintf(state.problem, sizeof state.problem, "no rules yet: %s", watch->problem);
+        snprintf(state.problem, sizeof state.problem, "no rules yet: %s", watch->reason);
     else
         snprintf(state.problem, sizeof state.problem, "rules are %lld s old: %s", (long long)(age_s > 0 ? age_s : 0),
-                 watch->problem);
+                 watch->reason);
     pthread_mutex_unlock(&watch->lock);
     *ret = state;
 }
@@ -88,7 +89,7 @@ static void out_of_reach(struct source_watch *watch, const struct weir_error *er
 {
     pthread_mutex_lock(&watch->lock);
     watch->reachable = false;
-    snprintf(watch->problem, sizeof watch->problem, "%.*s", (int)sizeof watch->problem - 1, error->text);
+    snprintf(watch->reason, sizeof watch->reason, "%.*s", (int)sizeof watch->reason - 1, error->text);
     pthread_mutex_unlock(&watch->lock);
 }
 

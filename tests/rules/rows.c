@@ -127,6 +127,22 @@ static void calls_are_unique_once_normalised(void **state)
     reading_done(&r);
 }
 
+static void an_expired_call_is_in_nobodys_way(void **state)
+{
+    (void)state;
+#define EXPIRED "{\"match\":{\"path\":\"/x\"},\"expires\":\"2001-01-01T00:00:00Z\",\"limits\":[\"1 per 1s\"]}"
+    struct rule_row rows[] = {
+        CALL("c1", EXPIRED),
+        CALL("c2", CALL_TEXT("", "//x")),
+        CALL("c3", EXPIRED),
+        CALL("c4", CALL_TEXT("", "/x/")),
+    };
+    struct reading r = READ(rows);
+    assert_int_equal(r.report.error_count, 1);
+    assert_non_null(strstr(r.text.ptr, "t:4: rule c4: match: is, once normalised, the same call as that of rule c2"));
+    reading_done(&r);
+}
+
 static void a_bad_row_keeps_its_last_good_version(void **state)
 {
     (void)state;
@@ -214,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_bad_row_hides_no_other),
         cmocka_unit_test(settings_are_read_first),
         cmocka_unit_test(calls_are_unique_once_normalised),
+        cmocka_unit_test(an_expired_call_is_in_nobodys_way),
         cmocka_unit_test(a_bad_row_keeps_its_last_good_version),
         cmocka_unit_test(too_many_rows),
         cmocka_unit_test(texts_are_taken_apart),

@@ -209,7 +209,7 @@ static bool init_mariadb(const struct keeper *k)
         "CREATE DATABASE IF NOT EXISTS weir CHARACTER SET utf8mb4;\n"
         "CREATE USER IF NOT EXISTS '" SERVER_USER "'@'localhost' IDENTIFIED BY '" SERVER_PASSWORD "';\n"
         "CREATE USER IF NOT EXISTS '" SERVER_USER "'@'127.0.0.1' IDENTIFIED BY '" SERVER_PASSWORD "';\n"
-        "GRANT ALL ON *.* TO '" SERVER_USER "'@'localhost';\n"
+        "GRANT ALL ON *.* TO '" SERVER_USER "'@'localhost' WITH GRANT OPTION;\n"
         "GRANT ALL ON *.* TO '" SERVER_USER "'@'127.0.0.1';\n";
     struct args args = { 0 };
     if (!write_file(k, "init.sql", sql))

@@ -121,8 +121,10 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
         "there is no table THROTTLED_CALLS; `weir rules init` makes it, or: CREATE TABLE");
     expect_rules(source, NULL, "");
-    /* Each of the two is enough. */
+    /* Each of the two is enough, for one who never saw the other. */
     hand(sql, "DROP TABLE WEIR_RULES");
+    source_close(source);
+    source = open_source(*state);
     hand(sql, old_table);
     expect_rules(source, NULL, "");
     /* Making tables leaves those that are there alone. */
@@ -134,6 +136,84 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     buf_done(&out);
     expect_rules(source, NULL, "throttled-call-1 3 per 1s fixed_window");
     put(source, "{ id: a, limits: [1 per 1s] }");
+    source_close(source);
+    sql_close(sql);
+}
+
+static void a_table_that_is_gone_is_missed(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    struct source_reading reading;
+    bool changed = false;
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    expect_rules(source, NULL, "a 1 per 1s");
+    hand(sql, "DROP TABLE WEIR_RULES");
+    for (int i = 0; i < 2; i++) {
+        good(source_changed(source, &changed, &error));
+        assert_true(changed);
+        bad(source_read(source, NULL, &reading, &error), "the table WEIR_RULES is gone; `weir rules init` makes it anew");
+    }
+    bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
+        "the table WEIR_RULES is gone");
+    struct buf out;
+    buf_init(&out, 4000);
+    good(source_init(source, &out, &error));
+    buf_done(&out);
+    expect_rules(source, NULL, "");
+    hand(sql, "DROP TABLE WEIR_SETTINGS");
+    bad(source_read(source, NULL, &reading, &error), "the table WEIR_SETTINGS is gone");
+    source_close(source);
+    sql_close(sql);
+}
+
+/* MariaDB hides tables on which a user has no right. */
+static void a_table_out_of_sight_is_not_taken_for_absent(void **state)
+{
+    struct place *place = *state;
+    struct sql *sql = place_connect(place);
+    if (place->kind != SOURCE_MYSQL) {
+        sql_close(sql);
+        skip();
+    }
+    struct source_reading reading;
+    struct source *source = fresh_source(place);
+    char address[600];
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    source_close(source);
+    hand(sql, "CREATE OR REPLACE USER narrow@localhost IDENTIFIED BY 'x'");
+    hand(sql, "GRANT SELECT ON THROTTLED_CALLS TO narrow@localhost");
+    hand(sql, "GRANT SELECT ON WEIR_SETTINGS TO narrow@localhost");
+    snprintf(address, sizeof address, "mysql://narrow:x%s", strchr(place->address, '@'));
+    good(source_open(&source, address, &error));
+    bad(source_read(source, NULL, &reading, &error), "this user may not read the table WEIR_RULES");
+    hand(sql, "GRANT SELECT ON WEIR_RULES TO narrow@localhost");
+    expect_rules(source, NULL, "a 1 per 1s"); /* the history is not needed to read */
+    source_close(source);
+    hand(sql, "DROP USER narrow@localhost");
+    sql_close(sql);
+}
+
+static void what_it_takes_to_read_is_little(void **state)
+{
+    drop_tables(*state);
+    struct sql *sql = place_connect(*state);
+    hand(sql, "CREATE TABLE WEIR_RULES (ID varchar(100) PRIMARY KEY, RULE text, ENABLED smallint)");
+    hand(sql, "CREATE TABLE WEIR_SETTINGS (NAME varchar(100) PRIMARY KEY, VALUE text)");
+    hand(sql, "CREATE TABLE WEIR_HISTORY (CHANGED_AT varchar(40))");
+    hand(sql, "INSERT INTO WEIR_RULES VALUES ('a', '{\"limits\":[\"1 per 1s\"]}', 1)");
+    hand(sql, "INSERT INTO WEIR_SETTINGS VALUES ('ipv6_prefix', '48')");
+    struct source *source = open_source(*state);
+    expect_problems(source, 0, NULL);
+    expect_rules(source, NULL, "a 1 per 1s");
+    bad(set(source, "a", "max", "2"), "the table WEIR_RULES has no column UPDATED_AT; it is made by: CREATE TABLE");
+    bad(source_put_settings(source, SV("{\"ipv6_prefix\": 56}"), me, &error), "the table WEIR_SETTINGS has no column");
+    bad(source_undo(source, SV(""), 0, me, NULL, &error), "the table WEIR_HISTORY has no column HISTORY_ID");
+    hand(sql, "DROP TABLE WEIR_RULES");
+    struct buf out;
+    buf_init(&out, 4000);
+    bad(source_init(source, &out, &error), "has no column");
+    buf_done(&out);
     source_close(source);
     sql_close(sql);
 }
@@ -254,6 +334,53 @@ static void calls_are_throttled(void **state)
     put(source, "{ id: throttled-call-3, limits: [1 per 1s] }");
     good(source_throttle(source, SV("/more"), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error));
     assert_string_equal(id, "throttled-call-4");
+    source_close(source);
+}
+
+static void expect_call(struct source *source, const char *call, const char *expected)
+{
+    char id[64];
+    good(source_throttle(source, weir_str(call), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error));
+    assert_string_equal(id, expected);
+}
+
+/* A number that was used before would take over counts and a history that are not its own. */
+static void numbers_of_calls_are_used_once(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    expect_call(source, "/a", "throttled-call-1");
+    expect_call(source, "/b", "throttled-call-2");
+    good(source_remove(source, SV("throttled-call-2"), me, &error));
+    expect_call(source, "/c", "throttled-call-3");
+    put(source, "{ id: throttled-call-4, limits: [1 per 1s] }");
+    good(source_remove(source, SV("throttled-call-4"), me, &error));
+    expect_call(source, "/d", "throttled-call-5");
+    /* Behind the highest there is none: the lowest that never was. */
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (2147483647, '/last', 1, 1, NULL)");
+    expect_call(source, "/e", "throttled-call-6");
+    good(source_remove(source, SV("throttled-call-6"), me, &error));
+    expect_call(source, "/f", "throttled-call-7");
+    expect_call(source, "/last", "throttled-call-2147483647");
+    source_close(source);
+    sql_close(sql);
+}
+
+static void calls_have_bounds_of_their_own(void **state)
+{
+    struct source *source = fresh_source(*state);
+    char id[64], call[300] = "/\xc3\xa9";
+    while (strlen(call) < 257)
+        strcat(call, "x");
+    good(source_throttle(source, weir_str(call), INT32_MAX, 1000000, RULE_NEVER_EXPIRES, me, id, &error));
+    strcat(call, "y");
+    bad(source_throttle(source, weir_str(call), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error),
+        "a call in THROTTLED_CALLS has at most 256 characters, and this one has 257");
+    bad(source_throttle(source, SV("/x"), (uint32_t)INT32_MAX + 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error),
+        "MAX_LOCKS in THROTTLED_CALLS is at most 2147483647, not 2147483648");
+    good(set(source, id, "per", "2s"));
+    bad(set(source, id, "max", "2147483648"), "at most 2147483647");
+    bad(set(source, id, "path", call), "at most 256 characters");
     source_close(source);
 }
 
@@ -441,10 +568,15 @@ int main(void)
         { "bad rows are named and hide no other", bad_rows_are_named_and_hide_no_other },
         { "a bad row keeps its last good version", a_bad_row_keeps_its_last_good_version },
         { "missing tables are said in a sentence", missing_tables_are_said_in_a_sentence },
+        { "a table that is gone is missed", a_table_that_is_gone_is_missed },
+        { "a table out of sight is not taken for absent", a_table_out_of_sight_is_not_taken_for_absent, ON_SERVERS },
+        { "what it takes to read is little", what_it_takes_to_read_is_little },
         { "enabled in many spellings", enabled_in_many_spellings },
         { "rules are put, set, switched and removed", rules_are_put_set_switched_and_removed },
         { "a field is set and the rest stays", a_field_is_set_and_the_rest_stays },
         { "calls are throttled", calls_are_throttled },
+        { "numbers of calls are used once", numbers_of_calls_are_used_once },
+        { "calls have bounds of their own", calls_have_bounds_of_their_own },
         { "settings hold for calls too", settings_hold_for_calls_too },
         { "texts are imported whole or not at all", texts_are_imported_whole_or_not_at_all },
         { "hostile values are data", hostile_values_are_data },

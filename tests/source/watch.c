@@ -301,6 +301,36 @@ static void a_file_is_followed(void **state)
     unfollow(&f, watch);
 }
 
+/* PostgreSQL: the one that is waited on. It is back before anything has changed. */
+static void a_broken_connection_leaves_no_problem(void **state)
+{
+    struct place *place = *state;
+    struct sql *sql = place_connect(place);
+    if (place->kind != SOURCE_POSTGRES) {
+        sql_close(sql);
+        skip();
+    }
+    struct follower f = { 0 };
+    struct source *source = fresh_source(place);
+    struct source_watch_state now;
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    struct source_watch *watch = follow_every(&f, source, 2000);
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    sleep_ms(100);
+    hand(sql, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user AND pid <> "
+              "pg_backend_pid()");
+    WAIT_FOR(atomic_load(&f.unreachable) == 1);
+    source_watch_state(watch, &now);
+    assert_non_null(strstr(now.problem, " s old: "));
+    WAIT_FOR(atomic_load(&f.states) == 3);
+    source_watch_state(watch, &now);
+    assert_true(now.reachable);
+    assert_string_equal(now.problem, "");
+    assert_int_equal(now.reads, 1);
+    unfollow(&f, watch);
+    sql_close(sql);
+}
+
 static void starting_and_stopping_at_once(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -327,6 +357,7 @@ int main(void)
         { "missing tables are waited for", missing_tables_are_waited_for },
         { "last good rules are taken over", last_good_rules_are_taken_over },
         { "a file is followed", a_file_is_followed },
+        { "a broken connection leaves no problem", a_broken_connection_leaves_no_problem, ON_SERVERS },
         { "starting and stopping at once", starting_and_stopping_at_once },
         { "the last good rules survive the server", the_last_good_rules_survive_the_server },
     };
