@@ -443,6 +443,15 @@ def ten_thousand_rules(db):
     expect(states(db), {})
 
 
+def no_password_in_any_message(db):
+    if db.kind != "sqlite":
+        return
+    for address in ("postgres://127.0.0.1:1/db?sslpassword=geheim", "postgres://127.0.0.1:1/db?xPassword=geheim&sslmode=disable",
+                    "postgres://ann:geheim@127.0.0.1:1/db?password=geheim", "mysql://127.0.0.1:1/db?ssl-password=geheim"):
+        status, out, errors = rules(address, "list")
+        expect((status, "geheim" in out + errors), (2, False), errors)
+
+
 CASES = [
     tables_that_are_missing,
     a_table_as_it_always_was,
@@ -464,6 +473,7 @@ CASES = [
     an_export_of_disabled_rules_alone,
     rows_that_are_bad,
     values_that_are_hostile,
+    no_password_in_any_message,
     passwords,
     ten_thousand_rules,
 ]
