@@ -396,6 +396,35 @@ def a_server_that_is_killed_and_comes_back(db):
         folder.stop(child)
 
 
+def a_table_that_disappears(db):
+    prepare(db)
+    with Folder() as folder:
+        child = folder.start(db.address)
+        folder.follows("id: throttled-call-1")
+        before = folder.text()
+        db.sql("DROP TABLE THROTTLED_CALLS")
+        until(lambda: "rules are " in folder.errors(), "it is missed")
+        has(folder.errors().upper(), "THROTTLED_CALLS")
+        expect(folder.text(), before, "the last good rules stay")
+        db.sql(sources.THROTTLED_CALLS)
+        until(lambda: "throttled-call-1" not in folder.text(), "it is there again, and empty")
+        has(folder.text(), "id: ocr")
+        folder.stop(child)
+
+
+def either_table_may_be_absent(db):
+    db.sql(sources.THROTTLED_CALLS)
+    db.sql("INSERT INTO THROTTLED_CALLS VALUES (1, '/a', 10, 60, NULL)")
+    with Folder() as folder:
+        expect(once(db.address, folder.path), (0, f"{folder.path}: 1 rule\n", ""))
+        done(db, "init")
+        done(db, "add", OCR)
+        db.sql("DROP TABLE THROTTLED_CALLS")
+        os.unlink(folder.path)
+        expect(once(db.address, folder.path), (0, f"{folder.path}: 1 rule\n", ""))
+        has(folder.text(), "id: ocr")
+
+
 def an_outage_is_said_again(db):
     """With the age and the reason of the moment, and an age only where it is known."""
     if db.kind != "sqlite":
@@ -468,6 +497,8 @@ CASES = [
     many_and_long_problems,
     out_of_reach_at_the_start,
     a_server_that_is_killed_and_comes_back,
+    a_table_that_disappears,
+    either_table_may_be_absent,
     an_outage_is_said_again,
     a_file_as_the_source,
     wrong_words,
