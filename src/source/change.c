@@ -28,11 +28,11 @@ int plan_add(struct plan *plan, const char *what, const struct stored *before, c
         plan->changes = changes;
         plan->cap = cap;
     }
-    plan->changes[plan->count++] = (struct change){ what, before, after };
+    plan->changes[plan->count++] = (struct change){ .what = what, .before = before, .after = after };
     return 0;
 }
 
-static struct stored *plan_row(struct plan *plan, struct stored row)
+struct stored *plan_row(struct plan *plan, struct stored row)
 {
     struct stored *made = ARENA_NEW(plan->arena, struct stored);
     if (made)
@@ -40,18 +40,6 @@ static struct stored *plan_row(struct plan *plan, struct stored row)
     else
         no_memory(plan->error);
     return made;
-}
-
-/* The rows as they are, for a reading that leaves the snapshot alone. */
-static int shallow_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error)
-{
-    struct stored *rows = calloc(from->count + more + 1, sizeof *rows);
-    if (!rows)
-        return no_memory(error);
-    if (from->count)
-        memcpy(rows, from->rows, from->count * sizeof *rows);
-    *ret = (struct snapshot){ .rows = rows, .count = from->count, .ordered = from->ordered };
-    return 0;
 }
 
 struct rules *plan_rule(struct plan *plan, const struct stored *row)
@@ -90,6 +78,15 @@ static bool change_is_of(const struct change *change, sv table, sv key)
     return sv_eq(row->key, key) && sv_eq(weir_str(table_names[row->table]), table);
 }
 
+/* That of the bad row, if it is one of those that are changed. */
+static const struct change *change_of(const struct plan *plan, const struct source_problem *problem)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        if (plan->changes[i].after && change_is_of(&plan->changes[i], problem->table, problem->row))
+            return &plan->changes[i];
+    return NULL;
+}
+
 static bool was_bad(const struct source_reading *before, const struct source_problem *problem)
 {
     for (size_t i = 0; i < before->problem_count; i++)
@@ -111,15 +108,16 @@ static int judge(struct plan *plan, const struct source_reading *before, const s
 {
     for (size_t i = 0; i < after->problem_count; i++) {
         const struct source_problem *problem = &after->problems[i];
-        bool own = false;
-        for (size_t j = 0; j < plan->count && !own; j++)
-            own = plan->changes[j].after && change_is_of(&plan->changes[j], problem->table, problem->row);
+        const struct change *change = change_of(plan, problem);
+        bool own = change != NULL;
+        if (own && change->may_be_bad)
+            continue;
         if (own || (before->unlisted == 0 && !was_bad(before, problem)))
             return refuse(problem, own, error);
     }
     /* Not all problems are listed: those of the changed rows have to be looked for. */
     for (size_t j = 0; j < plan->count && after->unlisted > 0; j++) {
-        const struct stored *row = plan->changes[j].after;
+        const struct stored *row = plan->changes[j].may_be_bad ? NULL : plan->changes[j].after;
         struct rules *rules = row && row->rule.len ? plan_rule(plan, row) : NULL;
         if (row && row->rule.len && !rules)
             return error->code;
@@ -132,7 +130,7 @@ static int judge(struct plan *plan, const struct source_reading *before, const s
 static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir_error *error)
 {
     struct snapshot after;
-    int r = shallow_copy(plan->snapshot, plan->count, &after, error);
+    int r = snapshot_copy(plan->snapshot, plan->count, &after, error);
     if (r < 0)
         return r;
     bool *gone = calloc(after.count + 1, sizeof *gone);
@@ -167,7 +165,7 @@ static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir
 {
     struct snapshot copy = { 0 }, after = { 0 };
     struct source_reading was = { 0 }, will_be = { 0 };
-    int r = shallow_copy(plan->snapshot, 0, &copy, error);
+    int r = snapshot_copy(plan->snapshot, 0, &copy, error);
     if (r == 0)
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
@@ -248,6 +246,53 @@ static int to_call(struct plan *plan, const struct stored *old, struct stored *r
     return r;
 }
 
+struct set {
+    sv id, field, value;
+    bool enabled;
+};
+
+static int set_document(struct plan *plan, const struct set *set, const struct stored *old, struct stored *row)
+{
+    struct rules *rules = plan_rule(plan, old);
+    if (!rules)
+        return plan->error->code;
+    struct buf text;
+    buf_init(&text, SQL_VALUE_MAX);
+    int r = document_set(old->text, &rules->rules[0], set->field, set->value, &text, plan->error);
+    rules_free(rules);
+    *row = *old;
+    row->text = r == 0 ? plan_copy(plan, buf_sv(&text)) : (sv){ 0 };
+    buf_done(&text);
+    return r == 0 && !row->text.ptr ? WEIR_E_NO_MEMORY : r;
+}
+
+/* A rule that is switched off is exported with mode `off`. Taken back in, it keeps the mode that its row has. */
+static int keep_mode(struct plan *plan, const struct stored *old, struct stored *row)
+{
+    struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
+    struct set set = { .field = SV("mode") };
+    int r = 0;
+    if (before && rules && rules->rules[0].mode == MODE_OFF) {
+        struct buf was, is;
+        enum rule_mode mode = before->rules[0].mode;
+        rules->rules[0].mode = mode;
+        buf_init(&was, 4 * (size_t)SQL_VALUE_MAX);
+        buf_init(&is, 4 * (size_t)SQL_VALUE_MAX);
+        rules_write(before, &was);
+        rules_write(rules, &is);
+        set.value = mode == MODE_SHADOW ? SV("shadow") : SV("");
+        if (!was.failed && !is.failed && sv_eq(buf_sv(&was), buf_sv(&is)))
+            row->text = old->text;
+        else if (mode != MODE_OFF)
+            r = set_document(plan, &set, row, row);
+        buf_done(&was);
+        buf_done(&is);
+    }
+    rules_free(before);
+    rules_free(rules);
+    return r;
+}
+
 /* Puts a rule as JSON in its row. */
 static int put_rule(struct plan *plan, sv id, sv text, bool replace)
 {
@@ -262,6 +307,9 @@ static int put_rule(struct plan *plan, sv id, sv text, bool replace)
             return r;
     } else if (old) {
         row.enabled = old->enabled;
+        int r = old->enabled ? 0 : keep_mode(plan, old, &row);
+        if (r < 0)
+            return r;
     }
     if (old && old->fault.len == 0 && json_is_same(old->text, row.text))
         return 0;
@@ -294,10 +342,15 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
     return source_change(source, make_put, &put, author, error);
 }
 
-struct set {
-    sv id, field, value;
-    bool enabled;
-};
+/* A rule that is enabled is in force, whatever its document said. */
+static int leave_off(struct plan *plan, const struct set *set, struct stored *row)
+{
+    struct rules *rules = plan_rule(plan, row);
+    bool off = rules && rules->rules[0].mode == MODE_OFF;
+    int r = rules ? 0 : (int)plan->error->code;
+    rules_free(rules);
+    return off ? set_document(plan, set, row, row) : r;
+}
 
 static int make_enable(struct plan *plan, void *data)
 {
@@ -308,28 +361,48 @@ static int make_enable(struct plan *plan, void *data)
     if (old->table == TABLE_CALLS)
         return err_set(plan->error, WEIR_E_INVALID,
                        "a row of THROTTLED_CALLS cannot be switched off and on; let it expire (expires=…), or remove it");
-    if (old->enabled == set->enabled && old->fault.len == 0)
-        return 0;
     struct stored row = *old;
     row.enabled = set->enabled;
     row.fault = (sv){ 0 };
+    int r = set->enabled ? leave_off(plan, set, &row) : 0;
+    if (r < 0 || (old->enabled == set->enabled && old->fault.len == 0 && sv_eq(old->text, row.text)))
+        return r;
     struct stored *kept = plan_row(plan, row);
-    return kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
+    r = kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
+    if (r == 0)
+        plan->changes[plan->count - 1].may_be_bad = !set->enabled;
+    return r;
 }
 
-static int set_document(struct plan *plan, const struct set *set, const struct stored *old, struct stored *row)
+static bool is_good(struct plan *plan, const struct stored *row)
 {
-    struct rules *rules = plan_rule(plan, old);
-    if (!rules)
-        return plan->error->code;
-    struct buf text;
-    buf_init(&text, SQL_VALUE_MAX);
-    int r = document_set(old->text, &rules->rules[0], set->field, set->value, &text, plan->error);
+    struct rules *rules = plan_rule(plan, row);
     rules_free(rules);
-    *row = *old;
-    row->text = r == 0 ? plan_copy(plan, buf_sv(&text)) : (sv){ 0 };
-    buf_done(&text);
-    return r == 0 && !row->text.ptr ? WEIR_E_NO_MEMORY : r;
+    return rules != NULL;
+}
+
+/* One column of a bad row of THROTTLED_CALLS; the others stay as they are. */
+static int mend_call(struct plan *plan, const struct set *set, const struct stored *old)
+{
+    struct stored base, row, mended = *old;
+    int r = call_stand_in(old, false, &base, plan->arena, plan->error);
+    if (r == 0 && !is_good(plan, &base))
+        r = call_stand_in(old, true, &base, plan->arena, plan->error);
+    if (r == 0)
+        r = set_document(plan, set, &base, &row);
+    if (r == 0)
+        r = to_call(plan, &base, &row);
+    if (r == 0)
+        r = call_take_column(set->field, &row.call, &mended.call, plan->error);
+    if (r == 0)
+        r = call_read(&mended, plan->arena, plan->error);
+    struct stored *kept = r == 0 ? plan_row(plan, mended) : NULL;
+    if (!kept)
+        return r < 0 ? r : WEIR_E_NO_MEMORY;
+    r = plan_add(plan, "change", old, kept);
+    if (r == 0)
+        plan->changes[plan->count - 1].may_be_bad = !is_good(plan, kept);
+    return r;
 }
 
 static int make_set(struct plan *plan, void *data)
@@ -339,6 +412,8 @@ static int make_set(struct plan *plan, void *data)
     struct stored row;
     if (!old)
         return no_such_rule(plan, set->id);
+    if (old->table == TABLE_CALLS && !is_good(plan, old))
+        return mend_call(plan, set, old);
     int r = set_document(plan, set, old, &row);
     if (r == 0 && old->table == TABLE_CALLS)
         r = to_call(plan, old, &row);
@@ -385,170 +460,6 @@ int source_remove(struct source *source, sv id, struct source_author author, str
     return source_change(source, make_remove, &set, author, error);
 }
 
-/* ---- a call ---- */
-
-struct throttle {
-    sv call;
-    uint32_t max;
-    int64_t per_us, expires_us;
-    char *ret_id;
-};
-
-/* The row of this call, however both are spelt. *ret stays as it is if there is none. */
-static int find_call(struct plan *plan, const struct stored *row, const struct stored **ret)
-{
-    struct snapshot copy = { 0 };
-    struct source_reading reading = { 0 };
-    struct rules *wanted = plan_rule(plan, row);
-    if (!wanted)
-        return plan->error->code;
-    int r = shallow_copy(plan->snapshot, 0, &copy, plan->error);
-    if (r == 0)
-        r = snapshot_read(&copy, NULL, true, &reading, plan->error);
-    for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
-        const struct stored *other = &plan->snapshot->rows[i];
-        const struct rule *rule = reading.rows[i].parsed;
-        bool same = !other->call.call.null && sv_eq(sv_trim(other->call.call.text), row->call.call.text);
-        if (other->table == TABLE_CALLS &&
-            (same || (rule && call_same(&wanted->rules[0], rule, reading.rules->settings.ignore_case))))
-            *ret = other;
-    }
-    rules_free(wanted);
-    source_reading_done(&reading);
-    snapshot_done(&copy);
-    return r;
-}
-
-/* The numbers of calls, of all times. */
-struct call_numbers {
-    uint32_t *numbers;
-    size_t count, cap;
-};
-
-/* `key` is a number, or the id of a whole rule that looks like that of a call. */
-static int add_number(struct call_numbers *used, sv key, struct weir_error *error)
-{
-    uint64_t number;
-    if (sv_starts(key, SV(CALL_ID_PREFIX)))
-        key = sv_from(key, sizeof CALL_ID_PREFIX - 1);
-    if (!sv_u64(key, INT32_MAX, &number))
-        return 0;
-    if (used->count == used->cap) {
-        size_t cap = used->cap ? used->cap * 2 : 256;
-        uint32_t *numbers = realloc(used->numbers, cap * sizeof *numbers);
-        if (!numbers)
-            return no_memory(error);
-        used->numbers = numbers;
-        used->cap = cap;
-    }
-    used->numbers[used->count++] = (uint32_t)number;
-    return 0;
-}
-
-static int add_old_key(sv key, void *data, struct weir_error *error)
-{
-    return add_number(data, key, error);
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The one behind the highest; where that is the last one, the lowest that never was. 0: there is none. */
-static uint32_t unused_number(struct call_numbers *used)
-{
-    if (used->count == 0)
-        return 1;
-    qsort(used->numbers, used->count, sizeof *used->numbers, compare_numbers);
-    if (used->numbers[used->count - 1] < INT32_MAX)
-        return used->numbers[used->count - 1] + 1;
-    uint32_t lowest = 1;
-    for (size_t i = 0; i < used->count && used->numbers[i] <= lowest; i++)
-        lowest = used->numbers[i] + 1;
-    return lowest <= INT32_MAX ? lowest : 0;
-}
-
-/* Never one that was used before: counts and the history hang on it. */
-static int next_call_id(struct plan *plan, sv *ret)
-{
-    struct call_numbers used = { 0 };
-    int r = 0;
-    for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
-        const struct stored *row = &plan->snapshot->rows[i];
-        if (row->table == TABLE_CALLS || (row->table == TABLE_RULES && sv_starts(row->key, SV(CALL_ID_PREFIX))))
-            r = add_number(&used, row->key, plan->error);
-    }
-    if (r == 0)
-        r = history_call_keys(plan->source, add_old_key, &used, plan->error);
-    uint32_t number = r == 0 ? unused_number(&used) : 0;
-    free(used.numbers);
-    if (r < 0)
-        return r;
-    if (number == 0)
-        return err_set(plan->error, WEIR_E_INVALID,
-                       "THROTTLED_CALLS: each THROTTLE_ID up to %d was used before; add a whole rule instead", INT32_MAX);
-    char text[16];
-    int n = snprintf(text, sizeof text, "%u", (unsigned)number);
-    *ret = plan_copy(plan, sv_of(text, (size_t)n));
-    return ret->ptr ? 0 : WEIR_E_NO_MEMORY;
-}
-
-static struct sql_value number(struct plan *plan, int64_t value)
-{
-    char text[32];
-    int n = snprintf(text, sizeof text, "%lld", (long long)value);
-    return (struct sql_value){ .text = plan_copy(plan, sv_of(text, (size_t)n)) };
-}
-
-static int make_throttle(struct plan *plan, void *data)
-{
-    const struct throttle *t = data;
-    const struct stored *old = NULL;
-    struct stored row = { .table = TABLE_CALLS, .key = SV("0"), .enabled = true };
-    if (t->per_us % US_PER_S != 0 || t->per_us <= 0)
-        return err_set(plan->error, WEIR_E_INVALID, "THROTTLED_CALLS counts in whole seconds; add a whole rule for less");
-    int64_t ms = t->expires_us / US_PER_MS;
-    struct sql_value never = { .text = SV(""), .null = true };
-    row.call = (struct call_columns){ { .text = plan_copy(plan, sv_trim(t->call)) },
-                                      number(plan, t->max),
-                                      number(plan, t->per_us / US_PER_S),
-                                      t->expires_us == RULE_NEVER_EXPIRES ? never : number(plan, ms / 1000) };
-    int r = call_bounds(sv_trim(t->call), t->max, plan->error);
-    if (r == 0)
-        r = call_read(&row, plan->arena, plan->error);
-    if (r == 0)
-        r = find_call(plan, &row, &old);
-    if (r == 0 && old) {
-        row.key = old->key;
-        row.call.call = old->call.call;
-    } else if (r == 0) {
-        r = next_call_id(plan, &row.key);
-    }
-    if (r == 0)
-        r = call_read(&row, plan->arena, plan->error);
-    snprintf(t->ret_id, 64, "%.*s", SV_FMT(row.rule));
-    struct stored *kept = r == 0 ? plan_row(plan, row) : NULL;
-    if (!kept || (old && old->fault.len == 0 && sv_eq(old->text, kept->text)))
-        return r < 0 || kept ? r : WEIR_E_NO_MEMORY;
-    return plan_add(plan, old ? "change" : "add", old, kept);
-}
-
-int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,
-                    struct source_author author, char ret_id[64], struct weir_error *error)
-{
-    char id[64] = "";
-    struct throttle throttle = { call, max, per_us, expires_us, id };
-    if (source->address.kind == SOURCE_FILE)
-        return err_set(error, WEIR_E_INVALID, "%s: THROTTLED_CALLS is a table of a database; add a rule to a file instead",
-                       source->address.shown);
-    int r = source_change(source, make_throttle, &throttle, author, error);
-    if (r == 0)
-        memcpy(ret_id, id, sizeof id);
-    return r;
-}
-
 /* ---- settings, and everything ---- */
 
 static int put_setting(struct plan *plan, sv name, sv value)
@@ -587,6 +498,8 @@ static int remove_others(struct plan *plan, const struct rule_row *rows, size_t 
     for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
         const struct stored *row = &plan->snapshot->rows[i];
         bool setting = row->table == TABLE_SETTINGS;
+        if (row->table == TABLE_CALLS && row->rule.len == 0)
+            continue; /* it has no key to be removed by */
         if (!snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
             r = plan_add(plan, "remove", row, NULL);
     }

@@ -388,7 +388,14 @@ static int make_undo(struct plan *plan, void *data)
     char what[32];
     int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
     sv kept = plan_copy(plan, sv_of(what, (size_t)n));
-    return kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
+    r = kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
+    /* What was removed or switched off comes back as bad as it was. */
+    if (r == 0 && then && (!later || (later->text.len > 0 && sv_eq(then->text, later->text)))) {
+        struct rules *rules = plan_rule(plan, then);
+        plan->changes[plan->count - 1].may_be_bad = !rules;
+        rules_free(rules);
+    }
+    return r;
 }
 
 int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,

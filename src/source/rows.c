@@ -35,6 +35,17 @@ struct stored *snapshot_add(struct snapshot *snapshot, size_t *cap)
     return row;
 }
 
+int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error)
+{
+    struct stored *rows = calloc(from->count + more + 1, sizeof *rows);
+    if (!rows)
+        return no_memory(error);
+    if (from->count)
+        memcpy(rows, from->rows, from->count * sizeof *rows);
+    *ret = (struct snapshot){ .rows = rows, .count = from->count, .ordered = from->ordered };
+    return 0;
+}
+
 /* ---- finding ---- */
 
 static int compare_text(sv a, sv b)
@@ -101,7 +112,7 @@ const struct stored *snapshot_find(const struct snapshot *snapshot, enum row_tab
 const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id)
 {
     const struct stored *row = snapshot_find(snapshot, TABLE_RULES, id);
-    if (!row && sv_starts(id, SV(CALL_ID_PREFIX)))
+    if (!row && sv_starts(id, SV(CALL_ID_PREFIX)) && id.len > sizeof CALL_ID_PREFIX - 1)
         row = snapshot_find(snapshot, TABLE_CALLS, sv_from(id, sizeof CALL_ID_PREFIX - 1));
     return row;
 }
@@ -123,6 +134,11 @@ static sv problem_text(struct arena *arena, const struct stored *row, sv text)
                   { SV("match: "), SV("NORMALIZED_CALL: ") } };
     if (row && row->table == TABLE_SETTINGS && sv_starts(text, SV("settings: ")))
         text = sv_from(text, 10);
+    /* A row without a key has no number that anyone could find it by. */
+    if (row && row->table == TABLE_CALLS && row->rule.len == 0 && sv_starts(text, SV("rule #"))) {
+        sv_cut(&text, ':');
+        text = sv_trim(text);
+    }
     for (size_t i = 0; row && row->table == TABLE_CALLS && i < sizeof names / sizeof *names; i++) {
         if (!sv_starts(text, names[i].field))
             continue;

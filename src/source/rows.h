@@ -42,6 +42,8 @@ void snapshot_done(struct snapshot *snapshot);
 struct stored *snapshot_add(struct snapshot *snapshot, size_t *cap);
 /* Puts ordered rows in order, and makes them findable. */
 int snapshot_index(struct snapshot *snapshot, struct weir_error *error);
+/* The rows as they are, with room for `more`: for a reading that leaves the snapshot alone. */
+int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error);
 const struct stored *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
 /* The row that makes the rule of this id. */
 const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id);
@@ -55,6 +57,7 @@ struct change {
     const char *what;            /* "add", "change", "remove", "enable", "disable", "undo 17" */
     const struct stored *before; /* NULL: was not there */
     const struct stored *after;  /* NULL: will not be there */
+    bool may_be_bad;             /* it was, and this is not what makes it so */
 };
 
 struct plan {
@@ -66,6 +69,7 @@ struct plan {
     struct weir_error *error;
 };
 
+struct stored *plan_row(struct plan *plan, struct stored row); /* a copy; NULL: no memory, and plan->error is set */
 /* before or after may be NULL. */
 int plan_add(struct plan *plan, const char *what, const struct stored *before, const struct stored *after);
 sv plan_copy(struct plan *plan, sv text); /* plan->error is set where there is no memory */
@@ -144,6 +148,10 @@ int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
  * bad): the row before. */
 int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
                    struct arena *arena, struct weir_error *error);
+/* A bad row with something harmless in each column that is bad, in NORMALIZED_CALL if `path`: so that one of its columns
+ * can be set as in any other row, and taken from there. */
+int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struct arena *arena, struct weir_error *error);
+int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error);
 /* What fits the columns as they are made everywhere. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);

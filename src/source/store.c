@@ -297,11 +297,11 @@ static void write_insert(const struct sql_table *table, const char *const *colum
     buf_char(out, ')');
 }
 
-static void write_update(const struct sql_table *table, const char *const *columns, struct buf *out)
+static void write_update(const struct sql_table *table, const char *const *columns, size_t first, struct buf *out)
 {
     buf_printf(out, "UPDATE %s SET ", table->name);
-    for (size_t i = 1; columns[i]; i++)
-        buf_printf(out, "%s%s = ?", i > 1 ? ", " : "", sql_column(table, columns[i]));
+    for (size_t i = first; columns[i]; i++)
+        buf_printf(out, "%s%s = ?", i > first ? ", " : "", sql_column(table, columns[i]));
     buf_printf(out, " WHERE %s = ?", sql_column(table, columns[0]));
 }
 
@@ -314,6 +314,9 @@ static int write_change(struct source *source, const struct change *change, stru
     struct sql_value values[8];
     size_t count = values_of(row, author, now, values);
     uint64_t changed = 0;
+    /* A document that stays as it is is not written: it may be one that was too long to be read. */
+    bool as_it_is =
+        row->table == TABLE_RULES && change->before && change->after && change->before->text.ptr == change->after->text.ptr;
     struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
     int r = table->there ? table_check(source, row->table, error) : store_missing(source, row->table, error);
@@ -322,14 +325,15 @@ static int write_change(struct source *source, const struct change *change, stru
     if (!change->before)
         write_insert(table, columns, &statement);
     else if (change->after)
-        write_update(table, columns, &statement);
+        write_update(table, columns, 1 + as_it_is, &statement);
     else {
         buf_printf(&statement, "DELETE FROM %s WHERE %s = ?", table->name, sql_column(table, columns[0]));
         values[0] = values[count - 1];
         count = 1;
     }
-    r = statement.failed ? no_memory(error)
-                         : sql_run(source->sql, statement.ptr, values, count, NULL, NULL, &changed, error);
+    r = statement.failed
+            ? no_memory(error)
+            : sql_run(source->sql, statement.ptr, values + as_it_is, count - as_it_is, NULL, NULL, &changed, error);
     buf_done(&statement);
     if (r == 0 && changed == 0)
         r = err_set(error, WEIR_E_RULES, "%s: %s: row %.*s was changed by somebody else in this moment; please try again",

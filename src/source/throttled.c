@@ -26,6 +26,31 @@ static sv say(struct arena *arena, const char *column, const char *allowed, cons
     return kept;
 }
 
+/* SQLite takes anything for a number, and NULL for a primary key. */
+static bool number_key(sv key)
+{
+    sv digits = sv_starts(key, SV("-")) ? sv_from(key, 1) : key;
+    uint64_t number;
+    return digits.len < 20 && sv_u64(digits, INT64_MAX, &number);
+}
+
+static sv say_key(struct arena *arena, const struct stored *row)
+{
+    struct buf text;
+    buf_init(&text, 1000);
+    struct sql_value key = { .text = row->key, .null = row->key.len == 0 };
+    buf_add(&text, say(arena, "THROTTLE_ID", "a whole number", &key));
+    buf_add(&text, SV("; the row's NORMALIZED_CALL is "));
+    sv call = row->call.call.text;
+    if (row->call.call.null)
+        buf_add(&text, SV("NULL"));
+    else
+        buf_json(&text, sv_of(call.ptr, call.len < 60 ? call.len : 60));
+    sv kept = arena_copy(arena, buf_sv(&text));
+    buf_done(&text);
+    return kept;
+}
+
 static bool whole_number(const struct sql_value *value, uint64_t min, uint64_t max, uint64_t *ret)
 {
     return !value->null && sv_u64(sv_trim(value->text), max, ret) && *ret >= min;
@@ -85,6 +110,16 @@ static void write_rule(const struct stored *row, uint64_t max, uint64_t per_s, i
     buf_char(out, '}');
 }
 
+/* A key that is no text, or of any length, makes no id. */
+static void name_rule(struct stored *row, struct arena *arena)
+{
+    char id[WEIR_ID_MAX + 1];
+    if (row->key.len + sizeof CALL_ID_PREFIX > sizeof id || !utf8_valid(row->key))
+        row->key = SV("");
+    int n = snprintf(id, sizeof id, "%s%.*s", CALL_ID_PREFIX, SV_FMT(row->key));
+    row->rule = row->key.len > 0 ? arena_copy(arena, sv_of(id, (size_t)n)) : SV("");
+}
+
 int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
 {
     const struct call_columns *c = &row->call;
@@ -92,11 +127,10 @@ int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
     int64_t expires_us = 0;
     struct buf text;
     buf_init(&text, 64 << 10);
-    buf_printf(&text, "%s%.*s", CALL_ID_PREFIX, SV_FMT(row->key));
-    row->rule = arena_copy(arena, buf_sv(&text));
-    buf_clear(&text);
     row->text = row->fault = SV("");
-    if (c->call.null || sv_blank(c->call.text))
+    if (!number_key(row->key))
+        row->fault = say_key(arena, row);
+    else if (c->call.null || sv_blank(c->call.text))
         row->fault = say(arena, "NORMALIZED_CALL", "a path such as /entity/#, or a method and a path", &c->call);
     else if (!utf8_valid(c->call.text) || c->call.text.len > 2 * RULE_PATH_MAX)
         row->fault = say(arena, "NORMALIZED_CALL", "a path in UTF-8 that is not too long", &c->call);
@@ -110,9 +144,55 @@ int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
         write_rule(row, max, per_s, expires_us, &text);
         row->text = arena_copy(arena, buf_sv(&text));
     }
+    name_rule(row, arena);
     bool failed = text.failed || !row->rule.ptr || !row->text.ptr || !row->fault.ptr;
     buf_done(&text);
     return failed ? no_memory(error) : 0;
+}
+
+/* ---- mending ---- */
+
+int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struct arena *arena, struct weir_error *error)
+{
+    struct call_columns *c = &ret->call;
+    struct buf text;
+    sv method, rest;
+    uint64_t number;
+    int64_t us;
+    *ret = *bad;
+    if (!whole_number(&c->max, 0, LIMIT_MAX_MAX, &number))
+        c->max = (struct sql_value){ .text = SV("1") };
+    if (!whole_number(&c->per, 1, PER_MAX_S, &number))
+        c->per = (struct sql_value){ .text = SV("1") };
+    if (!expiry_of(&c->expires, &us))
+        c->expires = (struct sql_value){ .text = SV(""), .null = true };
+    if (path) {
+        buf_init(&text, 64 << 10);
+        split_call(c->call.null ? SV("") : c->call.text, &method, &rest);
+        if (method.len > 0)
+            buf_printf(&text, "%.*s ", SV_FMT(method));
+        buf_char(&text, '/');
+        c->call = (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
+        buf_done(&text);
+    }
+    return call_read(ret, arena, error);
+}
+
+int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error)
+{
+    while (field.len > 0 && memchr(field.ptr, '.', field.len))
+        sv_cut(&field, '.');
+    if (sv_eq(field, SV("max")))
+        to->max = from->max;
+    else if (sv_eq(field, SV("per")))
+        to->per = from->per;
+    else if (sv_eq(field, SV("expires")))
+        to->expires = from->expires;
+    else if (sv_eq(field, SV("path")))
+        to->call = from->call;
+    else
+        return err_set(error, WEIR_E_INVALID, "the row of THROTTLED_CALLS is bad; set its max, per, expires or path first");
+    return 0;
 }
 
 /* ---- back ---- */

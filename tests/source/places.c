@@ -101,7 +101,7 @@ struct place *places_here(size_t *ret_count)
     return here;
 }
 
-enum { TESTS_MAX = 64 };
+enum { TESTS_MAX = 96 };
 
 static struct CMUnitTest tests[TESTS_MAX];
 static char names[TESTS_MAX][100];

@@ -384,6 +384,121 @@ static void calls_have_bounds_of_their_own(void **state)
     source_close(source);
 }
 
+/* SQLite takes anything for a number, and NULL for a key. */
+static void keys_that_are_no_numbers(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    hand(sql, "DROP TABLE THROTTLED_CALLS");
+    hand(sql, "CREATE TABLE THROTTLED_CALLS (THROTTLE_ID varchar(9) PRIMARY KEY, NORMALIZED_CALL text, MAX_LOCKS int, "
+              "LOCK_TIMEOUT_SECONDS int, THROTTLE_EXPIRATION bigint)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (NULL, '/a', 1, 1, NULL)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES ('x1', '/b', 1, 1, NULL)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1.5, '/c', 1, 1, NULL)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (hex(zeroblob(50000)), '/d', 1, 1, NULL)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (7, '/e', 1, 1, NULL)");
+    static const char *const said[] = {
+        "THROTTLED_CALLS: THROTTLE_ID: must be a whole number, not NULL; the row's NORMALIZED_CALL is \"/a\"",
+        "THROTTLED_CALLS: row x1: rule throttled-call-x1: THROTTLE_ID: must be a whole number, not \"x1\"",
+        "row 1.5: rule throttled-call-1.5: THROTTLE_ID: must be a whole number",
+        "THROTTLED_CALLS: THROTTLE_ID: must be a whole number, not \"0000",
+    };
+    expect_problems(source, sizeof said / sizeof *said, said);
+    expect_rules(source, NULL, "throttled-call-7 1 per 1s fixed_window");
+    bad(source_remove(source, SV("throttled-call-"), me, &error), "there is no rule throttled-call-");
+    good(source_remove(source, SV("throttled-call-x1"), me, &error));
+    struct buf out;
+    buf_init(&out, 4000);
+    good(source_import(source, SV("rules:\n- { id: a, limits: [2 per 1s] }\n"), true, me, &out, &error));
+    buf_done(&out);
+    expect_rules(source, NULL, "a 2 per 1s");
+    source_close(source);
+    sql_close(sql);
+}
+
+static void expect_text(struct source *source, const char *text, bool enabled)
+{
+    struct source_reading reading;
+    good(source_read(source, NULL, &reading, &error));
+    assert_string_equal(reading.rows[0].text.ptr, text);
+    assert_int_equal(reading.rows[0].enabled, enabled);
+    source_reading_done(&reading);
+}
+
+static void what_is_enabled_is_in_force(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct source_reading reading;
+    put(source, "{ id: a, mode: off, limits: [1 per 1s] }");
+    for (int i = 0; i < 2; i++) {
+        good(source_enable(source, SV("a"), true, me, &error));
+        good(source_read(source, NULL, &reading, &error));
+        assert_int_equal(reading.rules->rule_count, 1);
+        assert_int_equal(reading.rules->rules[0].mode, MODE_ENFORCE);
+        source_reading_done(&reading);
+        good(set(source, "a", "mode", "off"));
+        good(source_enable(source, SV("a"), false, me, &error));
+    }
+    source_close(source);
+}
+
+static void a_rule_that_is_off_keeps_its_mode(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct buf out;
+    buf_init(&out, 4000);
+    put(source, "{\"id\":\"a\",\"mode\":\"shadow\",\"limits\":[\"1 per 60s\"]}");
+    good(source_enable(source, SV("a"), false, me, &error));
+    good(source_import(source, SV("rules:\n- { id: a, limits: [1 per 1m], mode: off }\n"), false, me, &out, &error));
+    assert_string_equal(out.ptr, "0 added, 0 changed, 0 removed\n");
+    expect_text(source, "{\"id\":\"a\",\"mode\":\"shadow\",\"limits\":[\"1 per 60s\"]}", false);
+    good(source_import(source, SV("rules:\n- { id: a, limits: [2 per 1m], mode: off }\n"), false, me, &out, &error));
+    expect_text(source, "{\"id\": \"a\", \"limits\": [\"2 per 1m\"], \"mode\": \"shadow\"}", false);
+    good(set(source, "a", "mode", "enforce"));
+    good(source_import(source, SV("rules:\n- { id: a, limits: [3 per 1m], mode: off }\n"), false, me, &out, &error));
+    expect_text(source, "{\"id\": \"a\", \"limits\": [\"3 per 1m\"]}", false);
+    buf_done(&out);
+    source_close(source);
+}
+
+static void bad_rows_can_be_mended(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct sql *sql = place_connect(*state);
+    hand(sql, "INSERT INTO WEIR_RULES (ID, RULE) VALUES ('a', '{\"limits\":[')");
+    good(source_enable(source, SV("a"), false, me, &error));
+    expect_problems(source, 0, NULL);
+    expect_text(source, "{\"limits\":[", false);
+    bad(source_enable(source, SV("a"), true, me, &error), "rule a: not YAML or JSON");
+    good(source_undo(source, SV("a"), 0, me, NULL, &error));
+    expect_problems(source, 1, (const char *const[]){ "row a: rule a: not YAML or JSON" });
+    good(source_remove(source, SV("a"), me, &error));
+    good(source_undo(source, SV("a"), 0, me, NULL, &error));
+    expect_text(source, "{\"limits\":[", true);
+    good(source_remove(source, SV("a"), me, &error));
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (1, 'GET  /x/', -1, 60, 1900000000250)");
+    hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (2, 'POST y', -1, 0, -1)");
+    bad(set(source, "throttled-call-1", "max", "-5"), "must be");
+    bad(set(source, "throttled-call-1", "by", "ip"), "a row of THROTTLED_CALLS");
+    good(set(source, "throttled-call-1", "max", "5"));
+    good(source_remove(source, SV("throttled-call-2"), me, &error));
+    good(source_undo(source, SV("throttled-call-2"), 0, me, NULL, &error));
+    expect_rules(source, NULL, "throttled-call-1 5 per 1m fixed_window");
+    good(set(source, "throttled-call-2", "expires", ""));
+    good(set(source, "throttled-call-2", "max", "1"));
+    good(set(source, "throttled-call-2", "per", "2m"));
+    expect_problems(source, 1, (const char *const[]){ "row 2: rule throttled-call-2: NORMALIZED_CALL: " });
+    good(set(source, "throttled-call-2", "path", "/y"));
+    expect_rules(source, NULL, "throttled-call-1 5 per 1m fixed_window; throttled-call-2 1 per 2m fixed_window");
+    struct source_reading reading;
+    good(source_read(source, NULL, &reading, &error));
+    assert_non_null(strstr(reading.rows[0].text.ptr, "2030-03-17T17:46:40.250Z"));
+    assert_non_null(strstr(reading.rows[1].text.ptr, "\"method\":\"POST\",\"path\":\"/y\""));
+    source_reading_done(&reading);
+    source_close(source);
+    sql_close(sql);
+}
+
 static void settings_hold_for_calls_too(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -577,6 +692,10 @@ int main(void)
         { "calls are throttled", calls_are_throttled },
         { "numbers of calls are used once", numbers_of_calls_are_used_once },
         { "calls have bounds of their own", calls_have_bounds_of_their_own },
+        { "keys that are no numbers", keys_that_are_no_numbers, ON_SQLITE },
+        { "what is enabled is in force", what_is_enabled_is_in_force },
+        { "a rule that is off keeps its mode", a_rule_that_is_off_keeps_its_mode },
+        { "bad rows can be mended", bad_rows_can_be_mended },
         { "settings hold for calls too", settings_hold_for_calls_too },
         { "texts are imported whole or not at all", texts_are_imported_whole_or_not_at_all },
         { "hostile values are data", hostile_values_are_data },
