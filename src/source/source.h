@@ -51,7 +51,7 @@ struct source_reading {
     size_t unlisted;      /* further problems */
 };
 /* An error, and no reading: the source is out of reach, or is not one (tables are missing; a file is not YAML and there is
- * no `last`). */
+ * no `last`; a table is gone that was there when this source was last read). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */
@@ -83,8 +83,8 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
 /* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
  * THROTTLED_CALLS (max, per, expires, path). */
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
-/* WEIR_RULES: its column ENABLED; a file: mode `off`, and `enforce` for a rule that was off. Rows of THROTTLED_CALLS
- * cannot. */
+/* WEIR_RULES: its column ENABLED; a file: mode `off`. What is enabled gets mode `enforce` if its document says `off`. A bad
+ * row can be disabled. Rows of THROTTLED_CALLS can be neither. */
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
