@@ -5,6 +5,7 @@ tests/e2e/sync.py BUILD/weir [BUILD/tests/source/source_servers]
 """
 
 import os
+import shutil
 import re
 import signal
 import stat
@@ -180,9 +181,10 @@ def an_owner_that_cannot_be_kept(db):
             return subprocess.run([*words], check=False, env=harness.ENVIRONMENT, capture_output=True, user=65534, group=65534,
                                   extra_groups=[])
 
-        if as_nobody("/bin/sh", "-c", f"test -x '{WEIR}' -a -r '{source}'").returncode != 0:
-            raise harness.Skip("another user cannot get at the program or the temporary folder")
-        result = as_nobody(WEIR, "sync", "--once", "--from", f"file:{source}", "--to", folder.path)
+        weir = shutil.copy(WEIR, os.path.join(folder.name, "weir"))
+        if as_nobody("/bin/sh", "-c", f"test -x '{weir}' -a -r '{source}'").returncode != 0:
+            raise harness.Skip("another user cannot get at the temporary folder")
+        result = as_nobody(weir, "sync", "--once", "--from", f"file:{source}", "--to", folder.path)
         expect(result.returncode, 2)
         has(result.stderr.decode(), "owner and group (0:0) cannot be kept", "run this as that user or as root", "65534:65534")
         expect(folder.text(), "rules: []\n")
