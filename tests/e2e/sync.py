@@ -5,8 +5,8 @@ tests/e2e/sync.py BUILD/weir [BUILD/tests/source/source_servers]
 """
 
 import os
-import shutil
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -187,6 +187,7 @@ def an_owner_that_cannot_be_kept(db):
         result = as_nobody(weir, "sync", "--once", "--from", f"file:{source}", "--to", folder.path)
         expect(result.returncode, 2)
         has(result.stderr.decode(), "owner and group (0:0) cannot be kept", "run this as that user or as root", "65534:65534")
+        os.remove(weir)
         expect(folder.text(), "rules: []\n")
 
 
