@@ -123,6 +123,10 @@ static bool wanted(const struct place_case *c, const struct place *place)
         return place->kind != SOURCE_SQLITE;
     case ON_SQLITE:
         return place->kind == SOURCE_SQLITE;
+    case ON_MYSQL:
+        return place->kind == SOURCE_MYSQL;
+    case ON_POSTGRES:
+        return place->kind == SOURCE_POSTGRES;
     case ON_ALL:
     case AT_ONCE:
         break;

@@ -14,8 +14,9 @@ struct place {
 
 struct place_case {
     const char *name;
-    void (*run)(void **state);                             /* *state: struct place */
-    enum { ON_ALL, ON_SERVERS, ON_SQLITE, AT_ONCE } where; /* AT_ONCE: for all of them, *state: NULL */
+    void (*run)(void **state); /* *state: struct place */
+    /* AT_ONCE: for all of them, *state: NULL */
+    enum { ON_ALL, ON_SERVERS, ON_SQLITE, ON_MYSQL, ON_POSTGRES, AT_ONCE } where;
 };
 
 /* Runs each case on each database; those of a server that is not installed are skipped. Returns main's status. */
