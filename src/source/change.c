@@ -369,7 +369,7 @@ static int make_enable(struct plan *plan, void *data)
         return r;
     struct stored *kept = plan_row(plan, row);
     r = kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
-    if (r == 0)
+    if (r == 0 && plan->changes)
         plan->changes[plan->count - 1].may_be_bad = !set->enabled;
     return r;
 }
