@@ -1,5 +1,7 @@
 #include "cli/plain.h"
 
+#include <stdlib.h>
+
 #include "base/utf8.h"
 
 enum { SAID_BYTES_MAX = 64 << 10 };
@@ -78,4 +80,13 @@ void plain_hide_password(char *address)
         if (query[1 + name] == '=' && name >= 8 && strncasecmp(value - 9, "password", 8) == 0)
             overwrite(value, value + strcspn(value, "&"));
     }
+}
+
+char *plain_address(const char *from)
+{
+    const char *given = from ? from : getenv("WEIR_FROM");
+    char *copy = strdup(given ? given : "");
+    if (from)
+        plain_hide_password((char *)from);
+    return copy;
 }

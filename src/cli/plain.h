@@ -17,4 +17,8 @@ void plain_say(sv text);
  * of the user, and all that follows `?` by a name that ends in "password". */
 void plain_hide_password(char *address);
 
+/* The address that --from gives (a word of argv, or NULL), else $WEIR_FROM, else "": a copy, and no password is left in
+ * argv. NULL: out of memory. */
+char *plain_address(const char *from);
+
 #endif

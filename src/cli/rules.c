@@ -192,12 +192,9 @@ int cli_rules(int argc, char **argv)
     int status = options_read(&command, argc, argv, &o, &count);
     if (status >= 0)
         return status;
-    const char *given = o.from ? o.from : getenv("WEIR_FROM");
-    char *from = strdup(given ? given : "");
+    char *from = plain_address(o.from);
     if (!from)
         return cli_error("out of memory");
-    if (o.from)
-        plain_hide_password((char *)o.from); /* it is a word of argv */
     const struct verb *verb = count ? find_verb(argv[0]) : NULL;
     status = check(verb, argv, count, &o, from);
     if (status < 0 && verb) {

@@ -488,12 +488,9 @@ int cli_sync(int argc, char **argv)
     int status = options_read(&command, argc, argv, &o, &count);
     if (status >= 0)
         return status;
-    const char *given = o.from ? o.from : getenv("WEIR_FROM");
-    char *from = strdup(given ? given : "");
+    char *from = plain_address(o.from);
     if (!from)
         return cli_error("out of memory");
-    if (o.from)
-        plain_hide_password((char *)o.from); /* it is a word of argv */
     struct sync s = { .options = &o, .signal_fd = -1 };
     buf_init(&s.text, RULES_BYTES_MAX);
     buf_init(&s.problems, RULES_BYTES_MAX);

@@ -1,17 +1,12 @@
 /* Where the handle's rules come from: text, a file, and the file again when it has changed. */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "engine/weir.h"
-
-/* A file that was written to this recently may not be whole yet. */
-enum { SETTLE_MS = 20 };
 
 /* ---- reading ---- */
 
@@ -102,64 +97,13 @@ int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct
     return r;
 }
 
-static int64_t to_ns(struct timespec t)
-{
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static struct file_version version_of(const struct stat *st)
-{
-    return (struct file_version){ st->st_dev, st->st_ino, (uint64_t)st->st_size, to_ns(st->st_mtim), to_ns(st->st_ctim) };
-}
-
-static int read_bytes(int fd, struct buf *out)
-{
-    char chunk[65536];
-    ssize_t n;
-    while ((n = read(fd, chunk, sizeof chunk)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        buf_add(out, sv_of(chunk, (size_t)n));
-        if (out->failed)
-            return -EFBIG;
-    }
-    return 0;
-}
-
-/* The file's bytes and the version that they are of (also if they are too many). */
-static int read_file(const char *path, struct buf *out, struct file_version *ret_version, struct weir_error *error)
-{
-    struct stat st;
-    /* Not waiting for one who writes to a pipe. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int no = fd < 0 ? -errno : 0;
-    if (no == 0 && fstat(fd, &st) < 0)
-        no = -errno;
-    if (no == 0 && S_ISDIR(st.st_mode))
-        no = -EISDIR;
-    else if (no == 0 && !S_ISREG(st.st_mode))
-        no = -EINVAL;
-    if (no == 0)
-        no = read_bytes(fd, out);
-    if (fd >= 0)
-        close(fd);
-    if (no < 0 && no != -EFBIG)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", path, strerror(-no));
-    *ret_version = version_of(&st);
-    if (no == -EFBIG)
-        return err_set(error, WEIR_E_RULES, "%s: larger than %d MiB", path, RULES_BYTES_MAX >> 20);
-    return 0;
-}
-
 /* Remembers the version even if it is bad, so that it is complained about once. */
 static int load_file(struct weir *weir, const struct rules *last, struct rules **ret, struct weir_error *error)
 {
     struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     *ret = NULL;
-    int r = read_file(weir->rules_file, &text, &weir->file, error);
+    int r = rules_file_read(weir->rules_file, &text, &weir->file, error);
     if (r == 0)
         r = read_text(buf_sv(&text), weir_str(weir->rules_file), NULL, last, ret, error);
     buf_done(&text);
@@ -177,18 +121,32 @@ int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *err
 
 /* ---- changing ---- */
 
+/* With what they say is wrong where they come from. */
+static int install(struct weir *weir, struct rules *rules, struct weir_error *error)
+{
+    struct weir_error problems = { .code = WEIR_OK };
+    weir_problems_of(rules, &problems);
+    int r = weir_install(weir, rules, error);
+    if (r == 0)
+        weir->rules_error = problems;
+    return r;
+}
+
 int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error)
 {
     struct rules *rules;
     pthread_mutex_lock(&weir->lock);
     int r = weir_read_text(sv_of(text, len), ruleset_rules(weir->current->ruleset), &rules, error);
-    struct weir_error problems = { .code = WEIR_OK };
-    if (r == 0) {
-        weir_problems_of(rules, &problems);
-        r = weir_install(weir, rules, error);
-    }
     if (r == 0)
-        weir->rules_error = problems;
+        r = install(weir, rules, error);
+    pthread_mutex_unlock(&weir->lock);
+    return r;
+}
+
+int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error)
+{
+    pthread_mutex_lock(&weir->lock);
+    int r = install(weir, rules, error);
     pthread_mutex_unlock(&weir->lock);
     return r;
 }
@@ -201,24 +159,6 @@ int weir_rules_error(struct weir *weir, struct weir_error *ret)
         *ret = weir->rules_error;
     pthread_mutex_unlock(&weir->lock);
     return code;
-}
-
-int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error)
-{
-    pthread_mutex_lock(&weir->lock);
-    int r = weir_install(weir, rules, error);
-    pthread_mutex_unlock(&weir->lock);
-    return r;
-}
-
-/* Changed, and long enough ago to be whole. */
-static bool file_changed(const struct weir *weir, const struct stat *st)
-{
-    struct file_version now = version_of(st);
-    if (memcmp(&now, &weir->file, sizeof now) == 0)
-        return false;
-    int64_t age_ms = clock_now_us() / US_PER_MS - now.modified_ns / 1000000;
-    return age_ms < 0 || age_ms >= SETTLE_MS;
 }
 
 /* Tried again at each poll, told once. */
@@ -236,12 +176,12 @@ static int cannot_read(struct weir *weir, struct weir_error *error)
 
 static int poll_locked(struct weir *weir, struct weir_error *error)
 {
-    struct stat st;
+    struct file_version now;
     struct rules *rules;
     weir_free_retired(weir);
-    if (stat(weir->rules_file, &st) < 0)
+    if (!rules_file_version(weir->rules_file, &now))
         return cannot_read(weir, error);
-    if (!file_changed(weir, &st))
+    if (file_version_same(&now, &weir->file) || !file_version_settled(&now))
         return 0;
     int r = load_file(weir, ruleset_rules(weir->current->ruleset), &rules, error);
     if (r == WEIR_E_SYSTEM)
@@ -285,7 +225,7 @@ static void *watch(void *ptr)
     while (!weir->stopping) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t ns = to_ns(until) + (int64_t)weir->options.watch_ms * 1000000;
+        int64_t ns = (int64_t)until.tv_sec * 1000000000 + until.tv_nsec + (int64_t)weir->options.watch_ms * 1000000;
         until = (struct timespec){ ns / 1000000000, ns % 1000000000 };
         pthread_cond_timedwait(&weir->watch_stop, &weir->watch_lock, &until);
         if (weir->stopping)

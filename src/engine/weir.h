@@ -6,12 +6,7 @@
 #include <sys/types.h>
 
 #include "engine/engine.h"
-
-/* What tells one version of a file from the next. */
-struct file_version {
-    uint64_t device, inode, bytes;
-    int64_t modified_ns, changed_ns;
-};
+#include "rules/file.h"
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */

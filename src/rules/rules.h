@@ -223,9 +223,9 @@ struct rule_row {
     sv fault; /* not empty: why the row is bad, whatever its text is */
 };
 
-/* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the row's number,
- * from
- * 1. A bad row is left out, the others stand; of two with one id (or one call) the later is bad. NULL: no memory. */
+/* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the number of the
+ * row, from 1. A bad row is left out, the others stand; of two with one id (or one call) the later is bad. NULL: no memory.
+ */
 struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report);
 
 /* Takes a text apart: a document with `settings` and `rules`, a list of rules, or one rule. Each becomes a row whose text

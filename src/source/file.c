@@ -1,77 +1,24 @@
 /* Rules in a file. It is read with its lines; it is changed by writing it anew from the rule model. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "source/rows.h"
 
-/* A file that was written to this recently may not be whole yet. */
-enum { SETTLE_MS = 20 };
-
-/* ---- reading bytes ---- */
-
-static int64_t to_ns(struct timespec t)
-{
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static struct file_version version_of(const struct stat *st)
-{
-    return (struct file_version){ st->st_dev, st->st_ino, (uint64_t)st->st_size, to_ns(st->st_mtim), to_ns(st->st_ctim) };
-}
-
-static bool same_version(const struct file_version *a, const struct file_version *b)
-{
-    return a->device == b->device && a->inode == b->inode && a->size == b->size && a->modified_ns == b->modified_ns &&
-           a->changed_ns == b->changed_ns;
-}
-
-static int read_bytes(int fd, struct buf *out)
-{
-    char chunk[65536];
-    ssize_t n;
-    while ((n = read(fd, chunk, sizeof chunk)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        buf_add(out, sv_of(chunk, (size_t)n));
-        if (out->failed)
-            return -EFBIG;
-    }
-    return 0;
-}
+/* ---- reading ---- */
 
 static int read_text(struct source *source, struct weir_error *error)
 {
     const char *path = source->address.path;
-    struct stat st;
     buf_clear(&source->file_text);
-    /* Not waiting for one who writes to a pipe. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    int no = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
-    if (no == 0 && !S_ISREG(st.st_mode))
-        no = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
-    if (no == 0)
-        no = read_bytes(fd, &source->file_text);
-    if (fd >= 0)
-        close(fd);
-    if (no == -EFBIG)
-        return err_set(error, WEIR_E_RULES, "%s: larger than %d MiB", path, RULES_BYTES_MAX >> 20);
-    if (no < 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s%s", path, strerror(-no),
-                       no == -ENOENT ? "; `weir rules init` makes it" : "");
-    source->file = version_of(&st);
-    return 0;
+    int r = rules_file_read(path, &source->file_text, &source->file, error);
+    if (r == WEIR_E_SYSTEM && access(path, F_OK) < 0 && errno == ENOENT)
+        err_set(error, r, "%s: cannot be read: %s; `weir rules init` makes it", path, strerror(errno));
+    return r;
 }
-
-/* ---- reading rules ---- */
 
 static bool keep_problems(struct source *source, const struct rules_report *report, struct source_reading *reading)
 {
@@ -160,13 +107,11 @@ static int file_read(struct source *source, const struct rules *last, struct sou
 
 static int file_changed(struct source *source, bool *ret, struct weir_error *error)
 {
-    struct stat st;
-    if (stat(source->address.path, &st) < 0)
+    struct file_version now;
+    if (!rules_file_version(source->address.path, &now))
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", source->address.path, strerror(errno));
-    struct file_version now = version_of(&st);
-    int64_t age_ms = clock_now_us() / US_PER_MS - now.modified_ns / 1000000;
-    bool settled = age_ms < 0 || age_ms >= SETTLE_MS;
-    *ret = source->changed || !source->read_once || (settled && !same_version(&now, &source->file));
+    bool other = !file_version_same(&now, &source->file) && file_version_settled(&now);
+    *ret = source->changed || !source->read_once || other;
     return 0;
 }
 
@@ -308,7 +253,7 @@ static int file_apply(struct source *source, const struct snapshot *after, const
     (void)plan;
     (void)author;
     struct buf text;
-    struct stat st;
+    struct file_version now = { 0 };
     int r = 0;
     buf_init(&text, RULES_BYTES_MAX);
     if (is_json(buf_sv(&source->file_text)))
@@ -317,10 +262,9 @@ static int file_apply(struct source *source, const struct snapshot *after, const
         r = write_yaml(after, &text, error);
     if (r == 0 && text.failed)
         r = err_set(error, WEIR_E_RULES, "%s: it would be larger than %d MiB", source->address.path, RULES_BYTES_MAX >> 20);
-    struct file_version now = { 0 };
-    if (r == 0 && stat(source->address.path, &st) == 0)
-        now = version_of(&st);
-    if (r == 0 && !same_version(&now, &source->file))
+    if (r == 0)
+        rules_file_version(source->address.path, &now);
+    if (r == 0 && !file_version_same(&now, &source->file))
         r = err_set(error, WEIR_E_SYSTEM, "%s: was changed by somebody else in this moment; please try again",
                     source->address.path);
     if (r == 0)
@@ -331,8 +275,7 @@ static int file_apply(struct source *source, const struct snapshot *after, const
 
 static int file_init(struct source *source, struct buf *out, struct weir_error *error)
 {
-    struct stat st;
-    if (stat(source->address.path, &st) == 0) {
+    if (access(source->address.path, F_OK) == 0) {
         buf_printf(out, "%s is there\n", source->address.path);
         return 0;
     }

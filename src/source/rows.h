@@ -3,6 +3,7 @@
 #ifndef SOURCE_ROWS_H
 #define SOURCE_ROWS_H
 
+#include "rules/file.h"
 #include "source/address.h"
 #include "source/source.h"
 #include "source/sql.h"
@@ -100,11 +101,6 @@ struct backend {
 };
 
 extern const struct backend store_backend, file_backend;
-
-struct file_version {
-    uint64_t device, inode, size;
-    int64_t modified_ns, changed_ns;
-};
 
 struct source {
     struct source_address address;

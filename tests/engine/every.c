@@ -109,7 +109,9 @@ static void change(struct weir *weir, enum weir_code *told)
     expect(weir_poll(weir, &error) == 0 && *told == WEIR_E_BLANK, "nothing to poll");
     expect(weir_set_rules(weir, "rules: [x]", 10, &error) == WEIR_E_RULES && strstr(error.text, "rules:1") != NULL,
            "bad rules");
-    expect(weir_set_rules(weir, "[]", 2, &error) == 0, "no rules");
+    expect(weir_set_rules(weir, "problems: [x]\nrules: []", 23, &error) == 0, "rules with problems where they come from");
+    expect(weir_rules_error(weir, &error) == WEIR_E_RULES && strcmp(error.text, "x") == 0, "the problems");
+    expect(weir_set_rules(weir, "[]", 2, &error) == 0 && weir_rules_error(weir, NULL) == 0, "no rules");
     weir_status(weir, &status);
     expect(status.rules == 0, "the status without rules");
 }
