@@ -29,7 +29,10 @@ cli: base limit cells rules match engine redis source serve
 libraries='
 yaml.h src/rules/
 pcre2.h src/base/regex.c
-jansson.h src/cli/ src/source/
+jansson.h src/cli/ src/source/ src/serve/
+uv.h src/serve/
+microhttpd.h src/serve/http.c
+systemd/sd-daemon.h src/serve/
 zlib.h src/cli/
 sqlite3.h src/source/sqlite.c
 mysql.h src/source/mysql.c

@@ -1,0 +1,68 @@
+/* The connections of one loop: how many there may be, in all and for each address, and until when each has to get on.
+ *
+ * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not out
+ * yet). Either may last for a fixed time that no trickle of bytes extends. Where there are as many as there may be, the one
+ * that has been idle for longest gives way to a newcomer (of the same address, if it is that address that has too many);
+ * where none is idle, the newcomer is turned away. So idle connections, however many, keep nobody out.
+ *
+ * All of it belongs to one thread. */
+#ifndef SERVE_CONNS_H
+#define SERVE_CONNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/ip.h"
+
+struct peer; /* all connections of one address */
+
+enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STATES };
+
+struct conn {
+    int fd;
+    bool local;                /* a unix socket: there is no address */
+    char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
+    enum conn_state state;
+    int64_t deadline_ms;
+    void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; conn_leave follows */
+    struct conns *conns;
+    struct peer *peer;                  /* NULL: local */
+    struct conn *prev, *next;           /* of all in its state, longest first */
+    struct conn *peer_prev, *peer_next; /* of its address that are idle, longest first */
+};
+
+struct conns_limits {
+    unsigned most, most_per_address;
+    unsigned idle_ms, request_ms;
+};
+
+struct conn_list {
+    struct conn *first, *last;
+};
+
+struct conns {
+    struct conns_limits limits;
+    struct conn_list lists[CONN_STATES];
+    struct peer **peers; /* hash table */
+    unsigned peer_slots, peer_count;
+    unsigned count;
+    uint64_t accepted, turned_away, gave_way, overdue; /* since the start */
+};
+
+int conns_init(struct conns *conns, const struct conns_limits *limits);
+void conns_done(struct conns *conns); /* no connection is left */
+
+/* A newcomer, idle from now on. `conn` is zero but for `shut`. False: there is no room for it; the caller closes fd. */
+bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct sockaddr_storage *peer, int64_t now_ms);
+void conn_leave(struct conn *conn);
+
+void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
+void conn_idle(struct conn *conn, int64_t now_ms);
+
+/* Ends those whose time is over. */
+void conns_sweep(struct conns *conns, int64_t now_ms);
+void conns_shut_idle(struct conns *conns);
+void conns_shut_all(struct conns *conns);
+
+#endif

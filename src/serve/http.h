@@ -1,0 +1,57 @@
+/* HTTP/1.1: libmicrohttpd, driven from a loop. It reads requests whole, within bounds, hands each to a handler, and sends
+ * what the handler answers. No other file knows of libmicrohttpd. */
+#ifndef SERVE_HTTP_H
+#define SERVE_HTTP_H
+
+#include "base/buf.h"
+#include "base/sv.h"
+#include "serve/loop.h"
+
+struct http;
+
+enum { HTTP_HEADERS_MAX = 100 };
+
+/* One request. It lives until its answer is out. */
+struct http_call {
+    struct loop *loop;
+    struct conn *conn;
+    sv method;
+    sv path;  /* as sent, without the query */
+    sv query; /* as sent, behind the `?`; for parameters take http_parameter */
+    const struct weir_header *headers;
+    size_t header_count;
+    sv body;    /* valid until the answer */
+    void *data; /* the handler's own */
+};
+
+/* Has to answer the call, now or (after http_suspend) later. Runs in the loop's thread. */
+typedef void http_handler(struct http_call *call, void *data);
+
+int http_new(struct http **ret, struct loop *loop, http_handler *handler, void *data);
+void http_free(struct http *http);
+/* A new connection. Takes over fd. */
+void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);
+void http_drain(struct http *http); /* further answers close their connections */
+
+sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
+/* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */
+sv http_parameter(struct http_call *call, const char *name, unsigned i);
+/* Memory that lives as long as the call. NULL: there is none. */
+void *http_alloc(struct http_call *call, size_t bytes);
+
+struct http_answer {
+    unsigned status;
+    const char *content_type; /* NULL: application/json */
+    sv body;                  /* is copied */
+    const struct weir_header *headers;
+    size_t header_count;
+};
+void http_answer(struct http_call *call, const struct http_answer *answer);
+/* {"error": "…", "hint": "…"}; hint may be NULL. */
+void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The handler may return without an answer; who answers later does so in the loop's thread (loop_post). */
+void http_suspend(struct http_call *call);
+
+#endif

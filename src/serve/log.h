@@ -1,0 +1,19 @@
+/* The log of the service: lines on stderr, plain or JSON. For everything that runs in src/serve; the folders below it do
+ * not log. Any thread may log. Nobody's token or password comes here. */
+#ifndef SERVE_LOG_H
+#define SERVE_LOG_H
+
+#include <weir/weir.h>
+
+enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_INFO };
+
+/* format: enum config_log. refusals_per_second 0: none are logged. */
+void log_setup(int format, unsigned refusals_per_second);
+
+/* plain: "2026-11-15T10:46:17Z info rules: 12 rules are in force"; JSON: time, level, event, message. */
+void log_say(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* One refused request, sampled: at most so many lines a second, and how many were left out says the next one. */
+void log_refusal(const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);
+
+#endif

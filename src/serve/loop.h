@@ -1,0 +1,66 @@
+/* One thread with an event loop: its share of the listeners, its connections, its counters. The loops share nothing but the
+ * engine. The first loops decide; a last one has the admin listener, so that nothing that is asked there holds up a
+ * decision. */
+#ifndef SERVE_LOOP_H
+#define SERVE_LOOP_H
+
+#include <pthread.h>
+#include <uv.h>
+
+#include "serve/conns.h"
+
+struct server;
+struct http;
+struct stats;
+
+enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
+
+struct loop;
+struct loop_listener {
+    uv_poll_t poll;
+    struct loop *loop;
+    enum front front;
+    int fd; /* -1: none */
+};
+
+struct loop {
+    struct server *server;
+    unsigned number;
+    uv_loop_t uv;
+    pthread_t thread;
+    bool started;
+    int64_t now_us; /* 0: not read yet in this turn */
+    struct conns conns;
+    struct stats *stats;
+    struct http *http[FRONTS]; /* of FRONT_HTTP and FRONT_ADMIN */
+    struct loop_listener listeners[FRONTS];
+    uv_prepare_t turn;
+    uv_timer_t sweep;
+    uv_async_t wake;
+    pthread_mutex_t lock; /* of what follows */
+    struct loop_task *tasks, **tasks_end;
+    bool draining; /* of the loop's own thread: no newcomers, and whoever has his answer is closed */
+};
+
+/* CLOCK_REALTIME, read once in a turn of the loop. */
+int64_t loop_now_us(struct loop *loop);
+/* A clock that does not step, for deadlines. */
+int64_t loop_now_ms(struct loop *loop);
+
+/* From any thread: `run` is called in the loop's thread soon. The task is the caller's, until it runs. */
+struct loop_task {
+    void (*run)(struct loop_task *task);
+    struct loop_task *next;
+};
+void loop_post(struct loop *loop, struct loop_task *task);
+
+int loop_init(struct loop *loop, struct server *server, unsigned number);
+/* Takes over fd, a listening socket. */
+int loop_listen(struct loop *loop, enum front front, int fd);
+int loop_start(struct loop *loop);
+/* Answers what has been accepted, then ends. From any thread. */
+void loop_drain(struct loop *loop);
+void loop_join(struct loop *loop);
+void loop_done(struct loop *loop);
+
+#endif
