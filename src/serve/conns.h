@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/hash.h"
 #include "base/ip.h"
 
 struct peer; /* all connections of one address */
@@ -25,7 +26,7 @@ struct conn {
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
     enum conn_state state;
     int64_t deadline_ms;
-    void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; conn_leave follows */
+    void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
     struct conns *conns;
     struct peer *peer;                  /* NULL: local */
     struct conn *prev, *next;           /* of all in its state, longest first */
@@ -44,6 +45,7 @@ struct conn_list {
 struct conns {
     struct conns_limits limits;
     struct conn_list lists[CONN_STATES];
+    struct hash_key key;
     struct peer **peers; /* hash table */
     unsigned peer_slots, peer_count;
     unsigned count;
@@ -55,7 +57,7 @@ void conns_done(struct conns *conns); /* no connection is left */
 
 /* A newcomer, idle from now on. `conn` is zero but for `shut`. False: there is no room for it; the caller closes fd. */
 bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct sockaddr_storage *peer, int64_t now_ms);
-void conn_leave(struct conn *conn);
+void conn_leave(struct conn *conn); /* may be called again */
 
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
 void conn_idle(struct conn *conn, int64_t now_ms);

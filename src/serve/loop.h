@@ -13,7 +13,19 @@ struct server;
 struct http;
 struct stats;
 
+enum { TOKEN_MAX = 256 };
+
+struct tokens {
+    char decide[TOKEN_MAX]; /* of the decision listeners; "": they want none */
+    char admin[TOKEN_MAX];
+};
+
 enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
+
+struct loop_task {
+    void (*run)(struct loop_task *task);
+    struct loop_task *next;
+};
 
 struct loop;
 struct loop_listener {
@@ -34,12 +46,16 @@ struct loop {
     struct stats *stats;
     struct http *http[FRONTS]; /* of FRONT_HTTP and FRONT_ADMIN */
     struct loop_listener listeners[FRONTS];
+    struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
+    bool draining;        /* no newcomers, and whoever has his answer is closed */
+    int64_t drain_end_ms, drain_idle_ms;
+
     uv_prepare_t turn;
     uv_timer_t sweep;
     uv_async_t wake;
     pthread_mutex_t lock; /* of what follows */
     struct loop_task *tasks, **tasks_end;
-    bool draining; /* of the loop's own thread: no newcomers, and whoever has his answer is closed */
+    struct loop_task drain;
 };
 
 /* CLOCK_REALTIME, read once in a turn of the loop. */
@@ -47,18 +63,14 @@ int64_t loop_now_us(struct loop *loop);
 /* A clock that does not step, for deadlines. */
 int64_t loop_now_ms(struct loop *loop);
 
-/* From any thread: `run` is called in the loop's thread soon. The task is the caller's, until it runs. */
-struct loop_task {
-    void (*run)(struct loop_task *task);
-    struct loop_task *next;
-};
+/* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
 int loop_init(struct loop *loop, struct server *server, unsigned number);
 /* Takes over fd, a listening socket. */
 int loop_listen(struct loop *loop, enum front front, int fd);
 int loop_start(struct loop *loop);
-/* Answers what has been accepted, then ends. From any thread. */
+/* Answers what has been accepted, then ends, after server->config.drain_ms at the latest. From any thread; once. */
 void loop_drain(struct loop *loop);
 void loop_join(struct loop *loop);
 void loop_done(struct loop *loop);

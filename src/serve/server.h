@@ -8,16 +8,12 @@
 struct weir;
 struct keeper;
 
-enum { TOKEN_MAX = 256 };
-
 struct server {
     struct config config;
     struct weir *weir;
     struct keeper *keeper;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
-    char token[TOKEN_MAX]; /* of the decision listeners; "": they want none */
-    char admin_token[TOKEN_MAX];
     int64_t started_us;
     char where[FRONTS][300]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
 };

@@ -1,0 +1,267 @@
+#include "serve/conns.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/hash.h"
+
+enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64 };
+
+struct peer {
+    struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
+    uint64_t hash;
+    unsigned count;
+    struct conn *first, *last; /* those that are idle, longest first */
+    struct peer *next;         /* in its slot */
+};
+
+/* Counters are read by other threads. */
+static void raise_count(uint64_t *counter)
+{
+    __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+}
+
+static void set_total(struct conns *conns, unsigned count)
+{
+    __atomic_store_n(&conns->count, count, __ATOMIC_RELAXED);
+}
+
+/* ---- lists ---- */
+
+static void join_state(struct conn *conn)
+{
+    struct conn_list *list = &conn->conns->lists[conn->state];
+    conn->prev = list->last;
+    conn->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = conn;
+    list->last = conn;
+    if (conn->state != CONN_IDLE || !conn->peer)
+        return;
+    struct peer *peer = conn->peer;
+    conn->peer_prev = peer->last;
+    conn->peer_next = NULL;
+    *(peer->last ? &peer->last->peer_next : &peer->first) = conn;
+    peer->last = conn;
+}
+
+static void part_state(struct conn *conn)
+{
+    struct conn_list *list = &conn->conns->lists[conn->state];
+    *(conn->prev ? &conn->prev->next : &list->first) = conn->next;
+    *(conn->next ? &conn->next->prev : &list->last) = conn->prev;
+    if (conn->state != CONN_IDLE || !conn->peer)
+        return;
+    struct peer *peer = conn->peer;
+    *(conn->peer_prev ? &conn->peer_prev->peer_next : &peer->first) = conn->peer_next;
+    *(conn->peer_next ? &conn->peer_next->peer_prev : &peer->last) = conn->peer_prev;
+}
+
+/* ---- addresses ---- */
+
+static bool address_of(const struct sockaddr_storage *from, struct ip *ret)
+{
+    if (from->ss_family == AF_INET6) {
+        memcpy(ret->bytes, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
+        return true;
+    }
+    if (from->ss_family != AF_INET)
+        return false;
+    *ret = (struct ip){ .bytes = { [10] = 0xff, [11] = 0xff } };
+    memcpy(ret->bytes + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    return true;
+}
+
+static struct peer **slot_of(struct conns *conns, uint64_t hash)
+{
+    return &conns->peers[hash & (conns->peer_slots - 1)];
+}
+
+static uint64_t hash_of(const struct conns *conns, const struct ip *ip)
+{
+    struct hash h;
+    hash_init(&h, &conns->key);
+    hash_bytes(&h, ip->bytes, sizeof ip->bytes);
+    return hash_final(&h);
+}
+
+/* Without memory for more slots the old ones do, slower. */
+static void grow(struct conns *conns)
+{
+    unsigned slots = conns->peer_slots * 2;
+    struct peer **old = conns->peers, **peers = calloc(slots, sizeof *peers);
+    if (!peers)
+        return;
+    unsigned old_slots = conns->peer_slots;
+    conns->peers = peers;
+    conns->peer_slots = slots;
+    for (unsigned i = 0; i < old_slots; i++)
+        for (struct peer *peer = old[i], *next; peer; peer = next) {
+            struct peer **slot = slot_of(conns, peer->hash);
+            next = peer->next;
+            peer->next = *slot;
+            *slot = peer;
+        }
+    free(old);
+}
+
+static struct peer *find_peer(struct conns *conns, struct ip ip)
+{
+    if (!ip_is_v4(&ip))
+        ip_mask(&ip, IPV6_PREFIX);
+    uint64_t hash = hash_of(conns, &ip);
+    struct peer *peer = *slot_of(conns, hash);
+    while (peer && memcmp(&peer->ip, &ip, sizeof ip) != 0)
+        peer = peer->next;
+    if (peer || !(peer = calloc(1, sizeof *peer)))
+        return peer;
+    if (conns->peer_count++ >= conns->peer_slots)
+        grow(conns);
+    struct peer **slot = slot_of(conns, hash);
+    *peer = (struct peer){ .ip = ip, .hash = hash, .next = *slot };
+    *slot = peer;
+    return peer;
+}
+
+static void drop_peer(struct conns *conns, struct peer *peer)
+{
+    struct peer **at = slot_of(conns, peer->hash);
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    conns->peer_count--;
+    free(peer);
+}
+
+/* ---- coming and going ---- */
+
+int conns_init(struct conns *conns, const struct conns_limits *limits)
+{
+    *conns = (struct conns){ .limits = *limits, .peer_slots = PEER_SLOTS_FIRST };
+    conns->peers = calloc(conns->peer_slots, sizeof(struct peer *));
+    if (!conns->peers)
+        return -ENOMEM;
+    return getrandom(&conns->key, sizeof conns->key, 0) == sizeof conns->key ? 0 : -EIO;
+}
+
+void conns_done(struct conns *conns)
+{
+    free(conns->peers);
+    conns->peers = NULL;
+}
+
+void conn_leave(struct conn *conn)
+{
+    struct conns *conns = conn->conns;
+    if (!conns)
+        return;
+    part_state(conn);
+    conn->conns = NULL;
+    set_total(conns, conns->count - 1);
+    if (conn->peer && --conn->peer->count == 0)
+        drop_peer(conns, conn->peer);
+    conn->peer = NULL;
+}
+
+static void end(struct conn *conn, uint64_t *counter)
+{
+    raise_count(counter);
+    conn_leave(conn);
+    conn->shut(conn);
+}
+
+static bool make_room(struct conns *conns, const struct peer *peer)
+{
+    struct conn *idlest = NULL;
+    if (peer && peer->count > conns->limits.most_per_address)
+        idlest = peer->first;
+    else if (conns->count >= conns->limits.most)
+        idlest = conns->lists[CONN_IDLE].first;
+    else
+        return true;
+    if (!idlest)
+        return false;
+    end(idlest, &conns->gave_way);
+    return true;
+}
+
+bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct sockaddr_storage *from, int64_t now_ms)
+{
+    struct ip ip;
+    struct peer *peer = NULL;
+    conn->fd = fd;
+    conn->local = !address_of(from, &ip);
+    if (!conn->local) {
+        ip_text(&ip, conn->address);
+        peer = find_peer(conns, ip);
+        if (peer)
+            peer->count++; /* stays, even if the one that gives way is its last */
+    }
+    if ((!conn->local && !peer) || !make_room(conns, peer)) {
+        raise_count(&conns->turned_away);
+        if (peer && --peer->count == 0)
+            drop_peer(conns, peer);
+        return false;
+    }
+    raise_count(&conns->accepted);
+    set_total(conns, conns->count + 1);
+    conn->conns = conns;
+    conn->peer = peer;
+    conn->state = CONN_IDLE;
+    conn->deadline_ms = now_ms + conns->limits.idle_ms;
+    join_state(conn);
+    return true;
+}
+
+/* ---- time ---- */
+
+static void set_state(struct conn *conn, enum conn_state state, int64_t deadline_ms)
+{
+    if (!conn->conns)
+        return;
+    part_state(conn);
+    conn->state = state;
+    conn->deadline_ms = deadline_ms;
+    join_state(conn);
+}
+
+void conn_busy(struct conn *conn, int64_t now_ms)
+{
+    if (conn->conns && conn->state != CONN_BUSY)
+        set_state(conn, CONN_BUSY, now_ms + conn->conns->limits.request_ms);
+}
+
+void conn_idle(struct conn *conn, int64_t now_ms)
+{
+    if (conn->conns)
+        set_state(conn, CONN_IDLE, now_ms + conn->conns->limits.idle_ms);
+}
+
+/* Those that came into a state first are over first, unless the limits were changed: then they are over in the order in
+ * which they came, none later than the longer of both times. */
+void conns_sweep(struct conns *conns, int64_t now_ms)
+{
+    for (int state = 0; state < CONN_STATES; state++)
+        for (struct conn *conn; (conn = conns->lists[state].first) && conn->deadline_ms <= now_ms;)
+            end(conn, &conns->overdue);
+}
+
+static void shut_list(struct conn_list *list)
+{
+    for (struct conn *conn; (conn = list->first);) {
+        conn_leave(conn);
+        conn->shut(conn);
+    }
+}
+
+void conns_shut_idle(struct conns *conns)
+{
+    shut_list(&conns->lists[CONN_IDLE]);
+}
+
+void conns_shut_all(struct conns *conns)
+{
+    shut_list(&conns->lists[CONN_IDLE]);
+    shut_list(&conns->lists[CONN_BUSY]);
+}

@@ -1,0 +1,280 @@
+#include "serve/loop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "serve/http.h"
+#include "serve/log.h"
+#include "serve/server.h"
+#include "serve/stats.h"
+
+enum {
+    ACCEPT_MOST = 64,     /* in one turn, so that newcomers do not hold up those who are there */
+    SWEEP_MS = 250,       /* how late a deadline may be noticed */
+    DRAIN_SWEEP_MS = 20,  /* the same while everybody waits for the end */
+    DRAIN_GRACE_MS = 100, /* what is on its way when the end begins is still answered */
+};
+
+/* ---- time ---- */
+
+int64_t loop_now_us(struct loop *loop)
+{
+    if (loop->now_us == 0)
+        loop->now_us = clock_now_us();
+    return loop->now_us;
+}
+
+int64_t loop_now_ms(struct loop *loop)
+{
+    return (int64_t)uv_now(&loop->uv);
+}
+
+static void on_turn(uv_prepare_t *turn)
+{
+    ((struct loop *)turn->data)->now_us = 0;
+}
+
+/* ---- newcomers ---- */
+
+static void take_in(struct loop_listener *listener, int fd, const struct sockaddr_storage *peer)
+{
+    struct loop *loop = listener->loop;
+    if (listener->front == FRONT_RESP)
+        resp_accept(loop, fd, peer);
+    else
+        http_accept(loop->http[listener->front], fd, peer);
+}
+
+/* Out of descriptors: the rest waits in the kernel until the next sweep. */
+static void rest(struct loop_listener *listener)
+{
+    log_say(LEVEL_WARNING, "accept", "no more connections for now: %s", strerror(errno));
+    uv_poll_stop(&listener->poll);
+}
+
+static void on_newcomers(uv_poll_t *poll, int status, int events)
+{
+    struct loop_listener *listener = poll->data;
+    (void)status, (void)events;
+    for (int i = 0; i < ACCEPT_MOST; i++) {
+        struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
+        socklen_t len = sizeof peer;
+        int fd = accept4(listener->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            take_in(listener, fd, &peer);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            rest(listener);
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+}
+
+/* Also wakes one that rests. */
+static int attend(struct loop_listener *listener)
+{
+    return uv_poll_start(&listener->poll, UV_READABLE, on_newcomers);
+}
+
+int loop_listen(struct loop *loop, enum front front, int fd)
+{
+    struct loop_listener *listener = &loop->listeners[front];
+    int r = 0;
+    listener->fd = fd;
+    listener->loop = loop;
+    listener->front = front;
+    if (front != FRONT_RESP)
+        r = http_new(&loop->http[front], loop, front == FRONT_ADMIN ? admin_handle : decide_handle, loop->server);
+    if (r == 0)
+        r = uv_poll_init(&loop->uv, &listener->poll, fd);
+    if (r < 0) {
+        close(fd);
+        listener->fd = -1;
+        return r;
+    }
+    listener->poll.data = listener;
+    return attend(listener);
+}
+
+static void close_listener(struct loop_listener *listener)
+{
+    if (listener->fd < 0)
+        return;
+    uv_close((uv_handle_t *)&listener->poll, NULL);
+    close(listener->fd);
+    listener->fd = -1;
+}
+
+/* ---- the end ---- */
+
+static void drain(struct loop *loop)
+{
+    loop->draining = true;
+    loop->drain_end_ms = loop_now_ms(loop) + loop->server->config.drain_ms;
+    loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
+    for (int front = 0; front < FRONTS; front++) {
+        struct loop_listener *listener = &loop->listeners[front];
+        if (listener->fd >= 0)
+            on_newcomers(&listener->poll, 0, UV_READABLE);
+        close_listener(listener);
+        if (loop->http[front])
+            http_drain(loop->http[front]);
+    }
+    uv_timer_set_repeat(&loop->sweep, DRAIN_SWEEP_MS);
+    uv_timer_again(&loop->sweep);
+}
+
+static void drain_on(struct loop *loop)
+{
+    int64_t now_ms = loop_now_ms(loop);
+    if (now_ms >= loop->drain_end_ms)
+        conns_shut_all(&loop->conns);
+    else if (now_ms >= loop->drain_idle_ms)
+        conns_shut_idle(&loop->conns);
+    if (loop->conns.count == 0)
+        uv_stop(&loop->uv);
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    conns_sweep(&loop->conns, loop_now_ms(loop));
+    if (loop->draining) {
+        drain_on(loop);
+        return;
+    }
+    for (int front = 0; front < FRONTS; front++)
+        if (loop->listeners[front].fd >= 0 && !uv_is_active((uv_handle_t *)&loop->listeners[front].poll))
+            attend(&loop->listeners[front]);
+}
+
+static void run_drain(struct loop_task *task)
+{
+    drain((struct loop *)((char *)task - offsetof(struct loop, drain)));
+}
+
+void loop_drain(struct loop *loop)
+{
+    loop->drain.run = run_drain;
+    loop_post(loop, &loop->drain);
+}
+
+/* ---- tasks of other threads ---- */
+
+void loop_post(struct loop *loop, struct loop_task *task)
+{
+    task->next = NULL;
+    pthread_mutex_lock(&loop->lock);
+    *loop->tasks_end = task;
+    loop->tasks_end = &task->next;
+    pthread_mutex_unlock(&loop->lock);
+    uv_async_send(&loop->wake);
+}
+
+static void run_tasks(struct loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    struct loop_task *task = loop->tasks;
+    loop->tasks = NULL;
+    loop->tasks_end = &loop->tasks;
+    pthread_mutex_unlock(&loop->lock);
+    for (struct loop_task *next; task; task = next) {
+        next = task->next; /* a task may be gone once it has run */
+        task->run(task);
+    }
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    run_tasks(wake->data);
+}
+
+/* ---- life ---- */
+
+int loop_init(struct loop *loop, struct server *server, unsigned number)
+{
+    *loop = (struct loop){ .server = server, .number = number };
+    for (int front = 0; front < FRONTS; front++)
+        loop->listeners[front].fd = -1;
+    const struct config *config = &server->config;
+    unsigned share = server->loop_count;
+    struct conns_limits limits = { .most = (config->connections + share - 1) / share,
+                                   .most_per_address = (config->connections_per_address + share - 1) / share,
+                                   .idle_ms = config->idle_ms,
+                                   .request_ms = config->request_ms };
+    int r = uv_loop_init(&loop->uv);
+    if (r < 0) {
+        loop->server = NULL;
+        return r;
+    }
+    loop->tasks_end = &loop->tasks;
+    pthread_mutex_init(&loop->lock, NULL);
+    uv_prepare_init(&loop->uv, &loop->turn);
+    uv_timer_init(&loop->uv, &loop->sweep);
+    loop->turn.data = loop->sweep.data = loop->wake.data = loop;
+    r = uv_async_init(&loop->uv, &loop->wake, on_wake);
+    if (r == 0)
+        r = conns_init(&loop->conns, &limits);
+    if (r == 0)
+        r = stats_new(&loop->stats);
+    if (r == 0)
+        r = uv_prepare_start(&loop->turn, on_turn);
+    if (r == 0)
+        r = uv_timer_start(&loop->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    return r;
+}
+
+static void *run(void *data)
+{
+    struct loop *loop = data;
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+int loop_start(struct loop *loop)
+{
+    /* Signals are for the main thread alone. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int no = pthread_create(&loop->thread, NULL, run, loop);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    loop->started = no == 0;
+    return -no;
+}
+
+void loop_join(struct loop *loop)
+{
+    if (loop->started)
+        pthread_join(loop->thread, NULL);
+    loop->started = false;
+}
+
+static void close_handle(uv_handle_t *handle, void *data)
+{
+    (void)data;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void loop_done(struct loop *loop)
+{
+    if (!loop->server)
+        return;
+    run_tasks(loop);
+    for (int front = 0; front < FRONTS; front++) {
+        close_listener(&loop->listeners[front]);
+        http_free(loop->http[front]);
+    }
+    uv_walk(&loop->uv, close_handle, NULL);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    uv_loop_close(&loop->uv);
+    pthread_mutex_destroy(&loop->lock);
+    conns_done(&loop->conns);
+    stats_free(loop->stats);
+}
