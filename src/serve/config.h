@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
+
+#include "base/sv.h"
 
 struct weir_error;
 
@@ -37,9 +38,56 @@ struct config {
     unsigned log_refusals; /* at most so many lines a second; 0: none */
 };
 
-/* Defaults, then the file that --config names, then the flags. argv[0] is the name of the command. 0; 1: --help was asked
- * for, and printed; negative: *error says in one sentence what is wrong ("weir.yaml:7: …"). */
+/* Defaults, then the file that --config names, then the flags. argv[0] is the name of the command; argv is left as it is.
+ * Negative: *error says in one sentence what is wrong ("weir.yaml:7: …"). */
 int config_read(struct config *ret, int argc, char **argv, struct weir_error *error);
 void config_done(struct config *config);
+
+/* Names of options, with commas between; "": none. */
+enum { CONFIG_NAMES_MAX = 500 };
+struct config_changes {
+    char taken[CONFIG_NAMES_MAX];   /* are in *config now */
+    char waiting[CONFIG_NAMES_MAX]; /* need a restart; *config has their old values */
+};
+/* Reads all of it again. After an error *config is as it was. */
+int config_reload(struct config *config, int argc, char **argv, struct config_changes *ret, struct weir_error *error);
+
+/* ---- the table ---- */
+
+enum config_kind {
+    CONFIG_TEXT,    /* char * */
+    CONFIG_ADDRESS, /* char *, see listen.h */
+    CONFIG_HEADER,  /* char *, the name of an HTTP header */
+    CONFIG_CHOICE,  /* int: which word of `argument` ("a|b") */
+    CONFIG_NUMBER,  /* unsigned */
+    CONFIG_TIME,    /* unsigned, milliseconds; written with its unit */
+    CONFIG_COUNT,   /* uint64_t; k, m and g behind it count in 1000 */
+    CONFIG_SIZE,    /* uint64_t; k, m and g behind it count in 1024 */
+};
+
+enum config_when { CONFIG_RESTART, CONFIG_LIVE }; /* a changed value counts from the next start, or from a reload on */
+
+struct config_option {
+    const char *name; /* without its dashes; NULL ends the table */
+    size_t offset;    /* in struct config */
+    enum config_kind kind;
+    const char *initial;  /* the default as it would be written; NULL: none */
+    uint64_t min, max;    /* of a text: its bytes */
+    const char *argument; /* what --help calls the value */
+    enum config_when when;
+    const char *help; /* one line */
+    const char *text; /* what else there is to know; "" or sentences */
+};
+
+extern const struct config_option config_options[];
+
+/* From config_value.c. */
+
+/* Stores a value. NULL, or what is allowed, in `scratch` or elsewhere. */
+enum { CONFIG_ALLOWED_MAX = 200 };
+const char *config_store(const struct config_option *option, sv value, struct config *config,
+                         char scratch[CONFIG_ALLOWED_MAX]);
+/* "100ms to 1h"; "" for texts. */
+void config_bounds(const struct config_option *option, char out[CONFIG_ALLOWED_MAX]);
 
 #endif
