@@ -13,7 +13,8 @@ void log_setup(int format, unsigned refusals_per_second);
 /* plain: "2026-11-15T10:46:17Z info rules: 12 rules are in force"; JSON: time, level, event, message. */
 void log_say(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* One refused request, sampled: at most so many lines a second, and how many were left out says the next one. */
-void log_refusal(const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);
+/* One refused request, sampled: at most so many lines a second, and how many were left out says the first one of a later
+ * second. The handle is asked whom the rule counts for. */
+void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);
 
 #endif
