@@ -23,9 +23,10 @@ static void raise_count(uint64_t *counter)
     __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
 }
 
-static void set_total(struct conns *conns, unsigned count)
+static void count_open(struct conns *conns, enum front front, int change)
 {
-    __atomic_store_n(&conns->count, count, __ATOMIC_RELAXED);
+    __atomic_store_n(&conns->count, conns->count + (unsigned)change, __ATOMIC_RELAXED);
+    __atomic_store_n(&conns->open[front], conns->open[front] + (unsigned)change, __ATOMIC_RELAXED);
 }
 
 /* ---- lists ---- */
@@ -158,7 +159,7 @@ void conn_leave(struct conn *conn)
         return;
     part_state(conn);
     conn->conns = NULL;
-    set_total(conns, conns->count - 1);
+    count_open(conns, conn->front, -1);
     if (conn->peer && --conn->peer->count == 0)
         drop_peer(conns, conn->peer);
     conn->peer = NULL;
@@ -186,7 +187,8 @@ static bool make_room(struct conns *conns, const struct peer *peer)
     return true;
 }
 
-bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct sockaddr_storage *from, int64_t now_ms)
+bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *from,
+                 int64_t now_ms)
 {
     struct ip ip;
     struct peer *peer = NULL;
@@ -205,7 +207,8 @@ bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct so
         return false;
     }
     raise_count(&conns->accepted);
-    set_total(conns, conns->count + 1);
+    conn->front = front;
+    count_open(conns, front, 1);
     conn->conns = conns;
     conn->peer = peer;
     conn->state = CONN_IDLE;

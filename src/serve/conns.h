@@ -18,12 +18,15 @@
 
 struct peer; /* all connections of one address */
 
+enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
+
 enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STATES };
 
 struct conn {
     int fd;
     bool local;                /* a unix socket: there is no address */
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
+    enum front front;
     enum conn_state state;
     int64_t deadline_ms;
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
@@ -49,6 +52,7 @@ struct conns {
     struct peer **peers; /* hash table */
     unsigned peer_slots, peer_count;
     unsigned count;
+    unsigned open[FRONTS];                             /* `count` by front */
     uint64_t accepted, turned_away, gave_way, overdue; /* since the start */
 };
 
@@ -56,7 +60,8 @@ int conns_init(struct conns *conns, const struct conns_limits *limits);
 void conns_done(struct conns *conns); /* no connection is left */
 
 /* A newcomer, idle from now on. `conn` is zero but for `shut`. False: there is no room for it; the caller closes fd. */
-bool conns_enter(struct conns *conns, struct conn *conn, int fd, const struct sockaddr_storage *peer, int64_t now_ms);
+bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *peer,
+                 int64_t now_ms);
 void conn_leave(struct conn *conn); /* may be called again */
 
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */

@@ -27,7 +27,7 @@ struct http_call {
 /* Has to answer the call, now or (after http_suspend) later. Runs in the loop's thread. */
 typedef void http_handler(struct http_call *call, void *data);
 
-int http_new(struct http **ret, struct loop *loop, http_handler *handler, void *data);
+int http_new(struct http **ret, struct loop *loop, enum front front, http_handler *handler, void *data);
 void http_free(struct http *http);
 /* A new connection. Takes over fd. */
 void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);

@@ -89,7 +89,7 @@ int loop_listen(struct loop *loop, enum front front, int fd)
     listener->loop = loop;
     listener->front = front;
     if (front != FRONT_RESP)
-        r = http_new(&loop->http[front], loop, front == FRONT_ADMIN ? admin_handle : decide_handle, loop->server);
+        r = http_new(&loop->http[front], loop, front, front == FRONT_ADMIN ? admin_handle : decide_handle, loop->server);
     if (r == 0)
         r = uv_poll_init(&loop->uv, &listener->poll, fd);
     if (r < 0) {

@@ -20,8 +20,6 @@ struct tokens {
     char admin[TOKEN_MAX];
 };
 
-enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
-
 struct loop_task {
     void (*run)(struct loop_task *task);
     struct loop_task *next;

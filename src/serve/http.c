@@ -1,0 +1,464 @@
+/* libmicrohttpd has an epoll descriptor of its own; the loop polls it and lets the library run when it is readable. Sockets
+ * are accepted by the loop and handed over, so that conns.h bounds them like all others: libmicrohttpd's own timeouts begin
+ * anew with every byte, ours do not. A connection is ended by shutting its socket down, which the library then notices.
+ *
+ * The library calls: uri_seen (a request begins) · on_call, several times (headers, pieces of the body, all of it) ·
+ * on_completed (the answer is out, or the connection is lost). */
+#include "serve/http.h"
+
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "serve/server.h"
+
+enum {
+    CALLS_KEPT = 64,       /* for reuse */
+    BODY_KEPT = 64 << 10,  /* a larger buffer is not kept with its call */
+    ANSWER_HEADERS = 4096, /* room for those of an answer, beside those of the request */
+    ERROR_MAX = 2000,
+};
+
+struct http {
+    struct MHD_Daemon *daemon;
+    struct loop *loop;
+    enum front front;
+    http_handler *handler;
+    void *data;
+    uv_poll_t poll;
+    uv_idle_t again; /* the library has more to do than it did in its turn */
+    struct http_conn *entering;
+    struct call *kept;
+    unsigned kept_count;
+    bool draining;
+};
+
+struct http_conn {
+    struct conn conn;
+    struct http *http;
+};
+
+struct call {
+    struct http_call http_call; /* first: the handler's */
+    struct http *http;
+    struct MHD_Connection *connection;
+    struct MHD_Response *response; /* prepared, not queued yet */
+    unsigned status;
+    bool begun, dispatched, suspended, too_large;
+    struct buf body, answer;
+    struct arena arena;
+    struct weir_header headers[HTTP_HEADERS_MAX];
+    struct call *next;
+};
+
+/* ---- calls ---- */
+
+static struct call *call_take(struct http *http)
+{
+    struct call *call = http->kept;
+    size_t max = http->loop->server->config.request_bytes;
+    if (call) {
+        http->kept = call->next;
+        http->kept_count--;
+        return call;
+    }
+    call = calloc(1, sizeof *call);
+    if (call) {
+        call->http = http;
+        buf_init(&call->body, max);
+        buf_init(&call->answer, SIZE_MAX / 2);
+    }
+    return call;
+}
+
+static void call_free(struct call *call)
+{
+    buf_done(&call->body);
+    buf_done(&call->answer);
+    free(call);
+}
+
+static void call_release(struct call *call)
+{
+    struct http *http = call->http;
+    if (call->response)
+        MHD_destroy_response(call->response);
+    arena_done(&call->arena);
+    if (http->kept_count >= CALLS_KEPT || call->body.cap > BODY_KEPT || call->answer.cap > BODY_KEPT) {
+        call_free(call);
+        return;
+    }
+    buf_clear(&call->body);
+    buf_clear(&call->answer);
+    call->http_call = (struct http_call){ .loop = NULL };
+    call->response = NULL;
+    call->begun = call->dispatched = call->suspended = call->too_large = false;
+    call->next = http->kept;
+    http->kept = call;
+    http->kept_count++;
+}
+
+void *http_alloc(struct http_call *http_call, size_t bytes)
+{
+    return arena_alloc(&((struct call *)http_call)->arena, bytes);
+}
+
+/* ---- what the library calls ---- */
+
+/* A request's first line is there: it begins. */
+static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connection)
+{
+    struct http *http = data;
+    struct http_conn *conn = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct call *call = call_take(http);
+    conn_busy(&conn->conn, loop_now_ms(http->loop));
+    if (!call)
+        return NULL;
+    const char *mark = strchrnul(uri, '?');
+    call->connection = connection;
+    call->http_call.loop = http->loop;
+    call->http_call.conn = &conn->conn;
+    call->http_call.path = sv_of(uri, (size_t)(mark - uri));
+    call->http_call.query = weir_str(*mark ? mark + 1 : mark);
+    return call;
+}
+
+static enum MHD_Result add_header(void *data, enum MHD_ValueKind kind, const char *name, size_t name_len, const char *value,
+                                  size_t value_len)
+{
+    struct call *call = data;
+    (void)kind;
+    if (call->http_call.header_count == HTTP_HEADERS_MAX)
+        return MHD_NO;
+    call->headers[call->http_call.header_count++] =
+        (struct weir_header){ { name, name_len }, { value ? value : "", value_len } };
+    return MHD_YES;
+}
+
+/* The headers are there. What can be refused now is refused now. */
+static enum MHD_Result begin(struct call *call, const char *method)
+{
+    call->begun = true;
+    call->http_call.method = weir_str(method);
+    call->http_call.headers = call->headers;
+    int count = MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, NULL, NULL);
+    MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
+    uint64_t length = 0;
+    sv announced = http_header(&call->http_call, "content-length");
+    call->dispatched = true;
+    if (count > HTTP_HEADERS_MAX)
+        http_error(&call->http_call, 431, NULL, "the request has more than %d headers", HTTP_HEADERS_MAX);
+    else if (announced.len && sv_u64(announced, UINT64_MAX, &length) && length > call->body.max)
+        http_error(&call->http_call, 413, "the limit is the option request-bytes", "the body has more than %zu bytes",
+                   call->body.max);
+    else
+        call->dispatched = false;
+    return MHD_YES;
+}
+
+static enum MHD_Result queue(struct call *call)
+{
+    struct MHD_Response *response = call->response;
+    enum MHD_Result r = MHD_queue_response(call->connection, call->status, response);
+    MHD_destroy_response(response);
+    call->response = NULL;
+    return r;
+}
+
+static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, const char *url, const char *method,
+                               const char *version, const char *upload, size_t *upload_size, void **ret_call)
+{
+    struct http *http = data;
+    struct call *call = *ret_call;
+    (void)connection, (void)url, (void)version;
+    if (!call)
+        return MHD_NO;
+    if (!call->begun) {
+        begin(call, method);
+        return call->response ? queue(call) : MHD_YES;
+    }
+    if (*upload_size > 0) {
+        buf_add(&call->body, sv_of(upload, *upload_size));
+        *upload_size = 0;
+        /* Only a body of unannounced length gets here; it cannot be answered before its end, and has none in sight. */
+        return call->body.failed ? MHD_NO : MHD_YES;
+    }
+    if (!call->dispatched) {
+        call->dispatched = true;
+        call->http_call.body = buf_sv(&call->body);
+        http->handler(&call->http_call, http->data);
+    }
+    if (call->response)
+        return queue(call);
+    return call->suspended ? MHD_YES : MHD_NO;
+}
+
+static void on_completed(void *data, struct MHD_Connection *connection, void **ret_call,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct http *http = data;
+    struct call *call = *ret_call;
+    (void)connection, (void)why;
+    if (!call)
+        return;
+    conn_idle(call->http_call.conn, loop_now_ms(http->loop));
+    call_release(call);
+    *ret_call = NULL;
+}
+
+static void on_connection(void *data, struct MHD_Connection *connection, void **ret_context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http *http = data;
+    (void)connection;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *ret_context = http->entering;
+        http->entering = NULL;
+        return;
+    }
+    struct http_conn *conn = *ret_context;
+    if (conn)
+        conn_leave(&conn->conn);
+    free(conn);
+}
+
+/* Paths are matched as they were sent, and parameters are decoded by http_parameter. */
+static size_t leave_escaped(void *data, struct MHD_Connection *connection, char *text)
+{
+    (void)data, (void)connection;
+    return strlen(text);
+}
+
+/* ---- running ---- */
+
+static void run(struct http *http);
+
+static void on_again(uv_idle_t *again)
+{
+    uv_idle_stop(again);
+    run(again->data);
+}
+
+static void run(struct http *http)
+{
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    MHD_run(http->daemon);
+    if (MHD_get_timeout(http->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0)
+        uv_idle_start(&http->again, on_again);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    run(poll->data);
+}
+
+static void shut(struct conn *conn)
+{
+    shutdown(conn->fd, SHUT_RDWR);
+}
+
+void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
+{
+    struct http_conn *conn = calloc(1, sizeof *conn);
+    socklen_t len = peer->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *peer;
+    if (!conn || (conn->conn.shut = shut, conn->http = http,
+                  !conns_enter(&http->loop->conns, &conn->conn, http->front, fd, peer, loop_now_ms(http->loop)))) {
+        free(conn);
+        close(fd);
+        return;
+    }
+    http->entering = conn;
+    /* The library closes the socket if it cannot take it. */
+    if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) != MHD_YES && http->entering) {
+        http->entering = NULL;
+        conn_leave(&conn->conn);
+        free(conn);
+    }
+}
+
+void http_drain(struct http *http)
+{
+    http->draining = true;
+}
+
+static int start(struct http *http)
+{
+    const struct config *config = &http->loop->server->config;
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME;
+    http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_call, http, MHD_OPTION_URI_LOG_CALLBACK, uri_seen, http,
+                                    MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+                                    on_connection, http, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, http,
+                                    MHD_OPTION_CONNECTION_LIMIT, config->connections + 1000,
+                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_bytes + ANSWER_HEADERS,
+                                    MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    if (!http->daemon)
+        return UV_ENOMEM;
+    int r =
+        uv_poll_init(&http->loop->uv, &http->poll, MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
+    if (r == 0)
+        r = uv_idle_init(&http->loop->uv, &http->again);
+    http->poll.data = http->again.data = http;
+    return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
+}
+
+int http_new(struct http **ret, struct loop *loop, enum front front, http_handler *handler, void *data)
+{
+    struct http *http = calloc(1, sizeof *http);
+    if (!http)
+        return UV_ENOMEM;
+    *http = (struct http){ .loop = loop, .front = front, .handler = handler, .data = data };
+    int r = start(http);
+    if (r == 0)
+        *ret = http;
+    else {
+        if (http->daemon)
+            MHD_stop_daemon(http->daemon);
+        free(http);
+    }
+    return r;
+}
+
+static void closed(uv_handle_t *handle)
+{
+    struct http *http = handle->data;
+    free(http);
+}
+
+/* The library is stopped first: it calls back for each connection that is left. */
+void http_free(struct http *http)
+{
+    if (!http)
+        return;
+    uv_poll_stop(&http->poll);
+    MHD_stop_daemon(http->daemon);
+    for (struct call *call; (call = http->kept);) {
+        http->kept = call->next;
+        call_free(call);
+    }
+    uv_close((uv_handle_t *)&http->poll, NULL);
+    uv_close((uv_handle_t *)&http->again, closed);
+}
+
+/* ---- for handlers: the request ---- */
+
+sv http_header(const struct http_call *call, const char *lower_case_name)
+{
+    sv name = weir_str(lower_case_name);
+    for (size_t i = 0; i < call->header_count; i++)
+        if (sv_eq_nocase(call->headers[i].name, name))
+            return call->headers[i].value;
+    return sv_of(NULL, 0);
+}
+
+static int hex(char c)
+{
+    c = ascii_lower(c);
+    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static sv decode(struct http_call *call, sv text)
+{
+    char *out = http_alloc(call, text.len + 1);
+    size_t len = 0;
+    if (!out)
+        return sv_of(NULL, 0);
+    for (size_t i = 0; i < text.len; i++) {
+        int high = text.ptr[i] == '%' && i + 2 < text.len ? hex(text.ptr[i + 1]) : -1;
+        int low = high >= 0 ? hex(text.ptr[i + 2]) : -1;
+        if (low >= 0) {
+            out[len++] = (char)(high << 4 | low);
+            i += 2;
+        } else
+            out[len++] = text.ptr[i] == '+' ? ' ' : text.ptr[i];
+    }
+    return sv_of(out, len);
+}
+
+sv http_parameter(struct http_call *call, const char *name, unsigned i)
+{
+    for (sv rest = call->query; rest.len > 0;) {
+        sv value = sv_cut(&rest, '&');
+        sv key = decode(call, sv_cut(&value, '='));
+        if (sv_eq(key, weir_str(name)) && i-- == 0)
+            return decode(call, value);
+    }
+    return sv_of(NULL, 0);
+}
+
+/* ---- for handlers: the answer ---- */
+
+static bool plain_value(sv value)
+{
+    for (size_t i = 0; i < value.len; i++)
+        if ((unsigned char)value.ptr[i] < ' ' && value.ptr[i] != '\t')
+            return false;
+    return true;
+}
+
+/* Names and values come with NULs from most callers; the library wants them all so. */
+static void add_answer_header(struct call *call, sv name, sv value)
+{
+    sv n = arena_copy(&call->arena, name), v = arena_copy(&call->arena, value);
+    if (n.ptr && v.ptr && plain_value(v))
+        MHD_add_response_header(call->response, n.ptr, v.ptr);
+}
+
+static void resume(struct call *call)
+{
+    call->suspended = false;
+    MHD_resume_connection(call->connection);
+    uv_idle_start(&call->http->again, on_again);
+}
+
+void http_answer(struct http_call *http_call, const struct http_answer *answer)
+{
+    struct call *call = (struct call *)http_call;
+    buf_clear(&call->answer);
+    buf_add(&call->answer, answer->body);
+    call->response = call->answer.failed
+                         ? NULL
+                         : MHD_create_response_from_buffer(call->answer.len, call->answer.ptr, MHD_RESPMEM_PERSISTENT);
+    call->status = answer->status;
+    if (call->response) {
+        if (answer->body.len > 0)
+            MHD_add_response_header(call->response, "Content-Type",
+                                    answer->content_type ? answer->content_type : "application/json");
+        for (size_t i = 0; i < answer->header_count; i++)
+            add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+        if (call->http->draining)
+            MHD_add_response_header(call->response, "Connection", "close");
+    }
+    if (call->suspended)
+        resume(call);
+}
+
+void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+{
+    char text[ERROR_MAX];
+    struct buf body;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    buf_init(&body, 16 * ERROR_MAX);
+    buf_add(&body, SV("{\"error\": "));
+    buf_json(&body, weir_str(text));
+    if (hint) {
+        buf_add(&body, SV(", \"hint\": "));
+        buf_json(&body, weir_str(hint));
+    }
+    buf_add(&body, SV("}\n"));
+    http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(&body) });
+    buf_done(&body);
+}
+
+void http_suspend(struct http_call *http_call)
+{
+    struct call *call = (struct call *)http_call;
+    call->suspended = true;
+    MHD_suspend_connection(call->connection);
+}
