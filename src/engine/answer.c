@@ -129,7 +129,7 @@ static struct refusal_room *get_room(void)
     return room;
 }
 
-static const struct rule *refusing_rule(const struct bound *bound, const struct weir_verdict *v)
+const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
 {
     size_t i = v->private_rule;
     /* The verdict may be of older rules, or of another handle. */
@@ -233,7 +233,7 @@ int weir_refuse(struct weir *weir, const struct weir_request *request, const str
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &room->standard);
     /* Refused by no rule: its words would be wrong. */
     bool judged = verdict->allowed || verdict->applied;
-    const struct rule *rule = verdict->applied ? refusing_rule(bound, verdict) : NULL;
+    const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
     struct rule_reject reject = merged(rule     ? &rule->reject
                                        : judged ? &nothing
                                                 : &unjudged,

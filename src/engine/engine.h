@@ -97,6 +97,8 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
                const struct plan_room *room, size_t *ret_needed);
 /* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
 void verdict_blank(struct weir_verdict *verdict);
+/* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
+const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
 /* Decides on it, charging if the request passes and is no peek. */
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
 /* The same for several, in order; those of one limit that come one after another are loaded from memory at the same time.

@@ -1,0 +1,290 @@
+/* The most refused subjects: the bounds of their counts against an exact model, and whom a refusal is for. */
+#include "engine/top.h"
+
+#include "helpers.h"
+
+/* ---- against a model ---- */
+
+enum { SUBJECTS = 300, PLACES = 20, LISTS = 3, STEPS = 4000 };
+
+struct model {
+    uint64_t counts[2][SUBJECTS]; /* by the last bit of the window's number */
+    int64_t number;
+};
+
+static uint64_t random_state;
+
+static uint64_t next_random(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static struct subject subject_of(unsigned i)
+{
+    struct subject s = { .key = (i + 1) * UINT64_C(0x9e3779b97f4a7c15), .by_count = 1 };
+    s.rule_len = 1;
+    s.by[0].name_len = 3;
+    int len = snprintf(s.text, sizeof s.text, "rkey%u", i);
+    s.by[0].value_len = (uint16_t)(len - 4);
+    return s;
+}
+
+static void model_go_on(struct model *m, int64_t now_us)
+{
+    int64_t number = now_us / TOP_WINDOW_US;
+    for (; m->number < number; m->number++)
+        memset(m->counts[(m->number + 1) & 1], 0, sizeof m->counts[0]);
+}
+
+static uint64_t model_count(const struct model *m, unsigned i)
+{
+    return m->counts[0][i] + m->counts[1][i];
+}
+
+static unsigned index_of(const struct subject *s)
+{
+    char value[20];
+    snprintf(value, sizeof value, "%.*s", SV_FMT(subject_value(s, 0)));
+    return (unsigned)atoi(value);
+}
+
+static void compare(struct top **tops, const struct model *m, int64_t now_us, uint64_t seed)
+{
+    struct top_list list = { 0 };
+    for (int i = 0; i < LISTS; i++) {
+        assert_int_equal(top_list_reserve(&list, PLACES), 0);
+        top_collect(tops[i], now_us, &list);
+    }
+    top_list_sort(&list);
+    bool listed[SUBJECTS] = { false };
+    for (size_t i = 0; i < list.count; i++) {
+        const struct top_entry *e = &list.entries[i];
+        unsigned who = index_of(&e->subject);
+        uint64_t exact = model_count(m, who);
+        if (listed[who] || e->count < exact || e->count - e->error > exact || e->error > e->count)
+            fail_msg("seed %llu: subject %u: %llu, error %llu, but it was %llu", (unsigned long long)seed, who,
+                     (unsigned long long)e->count, (unsigned long long)e->error, (unsigned long long)exact);
+        if (i > 0)
+            assert_true(list.entries[i - 1].count >= e->count);
+        listed[who] = true;
+    }
+    uint64_t total = 0;
+    for (unsigned i = 0; i < SUBJECTS; i++)
+        total += model_count(m, i);
+    assert_int_equal(list.total, total);
+    for (unsigned i = 0; i < SUBJECTS; i++) {
+        if (!listed[i])
+            assert_true(model_count(m, i) <= list.unlisted);
+        if (model_count(m, i) > total / PLACES && !listed[i])
+            fail_msg("seed %llu: subject %u is missing", (unsigned long long)seed, i);
+    }
+    top_list_done(&list);
+}
+
+static void one_run(uint64_t seed)
+{
+    struct top *tops[LISTS];
+    struct model m = { .number = NOW / TOP_WINDOW_US };
+    int64_t now_us = NOW;
+    random_state = seed * 2 + 1;
+    for (int i = 0; i < LISTS; i++)
+        assert_int_equal(top_new(&tops[i], PLACES), 0);
+    unsigned spread = 1 + (unsigned)(next_random() % SUBJECTS);
+    for (unsigned step = 0; step < STEPS; step++) {
+        /* The smaller the number, the more often. */
+        unsigned who = (unsigned)(next_random() % (1 + next_random() % spread));
+        struct subject s = subject_of(who);
+        now_us += (int64_t)(next_random() % (next_random() % 1000 == 0 ? 50 * S : 10 * MS));
+        model_go_on(&m, now_us);
+        top_add(tops[next_random() % LISTS], &s, now_us);
+        m.counts[m.number & 1][who]++;
+        if (step % 100 == 0)
+            compare(tops, &m, now_us, seed);
+    }
+    now_us += (int64_t)(next_random() % (70 * S));
+    model_go_on(&m, now_us);
+    compare(tops, &m, now_us, seed);
+    for (int i = 0; i < LISTS; i++)
+        top_free(tops[i]);
+}
+
+static void counts_are_within_their_bounds(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++)
+        one_run(seed);
+}
+
+/* ---- time ---- */
+
+static uint64_t total_at(struct top *top, int64_t now_us)
+{
+    struct top_list list = { 0 };
+    assert_int_equal(top_list_reserve(&list, PLACES), 0);
+    top_collect(top, now_us, &list);
+    top_list_sort(&list);
+    uint64_t total = list.total;
+    top_list_done(&list);
+    return total;
+}
+
+static void what_is_old_goes_away(void **state)
+{
+    (void)state;
+    struct top *top;
+    struct subject s = subject_of(1);
+    int64_t start_us = NOW / TOP_WINDOW_US * TOP_WINDOW_US;
+    assert_int_equal(top_new(&top, PLACES), 0);
+    assert_int_equal(total_at(top, start_us), 0);
+    top_add(top, &s, start_us);
+    assert_int_equal(total_at(top, start_us + 2 * TOP_WINDOW_US - 1), 1);
+    assert_int_equal(total_at(top, start_us + 2 * TOP_WINDOW_US), 0);
+    top_free(top);
+    top_free(NULL);
+}
+
+static void a_clock_that_lags_loses_nothing(void **state)
+{
+    (void)state;
+    struct top *top;
+    struct subject s = subject_of(1);
+    int64_t start_us = NOW / TOP_WINDOW_US * TOP_WINDOW_US;
+    assert_int_equal(top_new(&top, PLACES), 0);
+    top_add(top, &s, start_us);
+    top_add(top, &s, start_us - 1);
+    assert_int_equal(total_at(top, start_us), 2);
+    top_add(top, &s, start_us - 10 * TOP_WINDOW_US);
+    assert_int_equal(total_at(top, start_us - 10 * TOP_WINDOW_US), 1);
+    top_free(top);
+}
+
+/* ---- whom a refusal is for ---- */
+
+static void expect_subject(struct weir *weir, struct weir_request request, const struct weir_verdict *verdict,
+                           const char *expected)
+{
+    struct subject s;
+    char text[SUBJECT_TEXT_MAX * 2] = "none";
+    if (weir_subject(weir, &request, verdict, &s)) {
+        int n = snprintf(text, sizeof text, "%.*s", SV_FMT(subject_rule(&s)));
+        for (size_t i = 0; i < s.by_count; i++)
+            n += snprintf(text + n, sizeof text - (size_t)n, " %.*s=%.*s", SV_FMT(subject_name(&s, i)),
+                          SV_FMT(subject_value(&s, i)));
+        snprintf(text + n, sizeof text - (size_t)n, "%s", s.cut ? " cut" : "");
+    }
+    assert_string_equal(text, expected);
+}
+
+#define RULE(by) "rules: [ { id: r, match: { event: e }, by: [" by "], limits: [ \"0 per 1h\" ] } ]"
+
+static void a_subject_is_named_as_it_is_counted(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("key, ip, \"header:X-Tenant\""));
+    struct weir_header header = { WEIR_STR("x-tenant"), WEIR_STR("acme") };
+    struct weir_request request = one("e", "k");
+    request.ip = weir_str("2001:db8:1:2:3::4");
+    request.headers = &header;
+    request.header_count = 1;
+    struct weir_verdict verdict = check_at(weir, request, NOW);
+    expect_subject(weir, request, &verdict, "r key=k ip=2001:db8:1:2::/64 header:x-tenant=acme");
+    weir_close(weir);
+}
+
+static void one_by_nothing_is_the_rule_itself(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [ { id: r, match: { event: e }, limits: [ \"0 per 1h\" ] } ]");
+    struct weir_verdict verdict = check_at(weir, one("e", "k"), NOW);
+    expect_subject(weir, one("e", "k"), &verdict, "r");
+    weir_close(weir);
+}
+
+static void what_was_not_refused_by_a_rule_has_none(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("key"));
+    struct weir_verdict verdict = check_at(weir, one("other", "k"), NOW);
+    expect_subject(weir, one("other", "k"), &verdict, "none");
+    weir_check(weir, &(struct weir_request){ 0 }, -1, &verdict);
+    expect_subject(weir, one("e", "k"), &verdict, "none");
+    weir_close(weir);
+}
+
+static void rules_may_change_in_between(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("key"));
+    struct weir_verdict verdict = check_at(weir, one("e", "k"), NOW);
+    set_rules(weir, "rules:\n  - { id: first, match: { event: e }, limits: [ \"1 per 1h\" ] }\n"
+                    "  - { id: r, match: { event: e }, by: [event, key], limits: [ \"0 per 1h\" ] }");
+    expect_subject(weir, one("e", "k"), &verdict, "r event=e key=k");
+    set_rules(weir, RULE("user"));
+    expect_subject(weir, one("e", "k"), &verdict, "none");
+    set_rules(weir, "rules: []");
+    expect_subject(weir, one("e", "k"), &verdict, "none");
+    weir_close(weir);
+}
+
+static void what_is_too_long_is_cut_between_characters(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("key"));
+    char key[2001] = "", expected[1000];
+    for (int i = 0; i < 1000; i++)
+        memcpy(key + 2 * i, "\u00e4", 2);
+    struct weir_verdict verdict = check_at(weir, one("e", key), NOW);
+    size_t room = SUBJECT_TEXT_MAX - strlen("rkey");
+    snprintf(expected, sizeof expected, "r key=%.*s cut", (int)(room / 2 * 2), key);
+    expect_subject(weir, one("e", key), &verdict, expected);
+    /* They look alike, and are two. */
+    struct subject a, b;
+    struct weir_request request = one("e", key);
+    assert_true(weir_subject(weir, &request, &verdict, &a));
+    memcpy(key + 1998, "zz", 2);
+    assert_true(weir_subject(weir, &request, &verdict, &b));
+    assert_int_not_equal(a.key, b.key);
+    weir_close(weir);
+}
+
+static void many_and_long_attributes_fit(void **state)
+{
+    (void)state;
+    struct weir_header headers[RULE_BY_MAX];
+    char names[RULE_BY_MAX][RULE_NAME_MAX + 1], value[1000], rules[2000];
+    int n = snprintf(rules, sizeof rules, "rules: [ { id: %0*d, match: { event: e }, by: [", WEIR_ID_MAX, 1);
+    memset(value, 'v', sizeof value);
+    for (int i = 0; i < RULE_BY_MAX; i++) {
+        snprintf(names[i], sizeof names[i], "h%0*d", RULE_NAME_MAX - 1, i);
+        n += snprintf(rules + n, sizeof rules - (size_t)n, "%s\"header:%s\"", i ? ", " : "", names[i]);
+        headers[i] = (struct weir_header){ weir_str(names[i]), { value, sizeof value } };
+    }
+    snprintf(rules + n, sizeof rules - (size_t)n, "], limits: [ \"0 per 1h\" ] } ]");
+    struct weir *weir = open_rules(rules);
+    struct weir_request request = one("e", "k");
+    request.headers = headers;
+    request.header_count = RULE_BY_MAX;
+    struct weir_verdict verdict = check_at(weir, request, NOW);
+    struct subject s;
+    assert_true(weir_subject(weir, &request, &verdict, &s));
+    assert_true(s.cut);
+    assert_int_equal(subject_rule(&s).len, WEIR_ID_MAX);
+    sv last = subject_value(&s, RULE_BY_MAX - 1);
+    assert_true(last.len > 0 && last.ptr + last.len <= s.text + SUBJECT_TEXT_MAX);
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_are_within_their_bounds),    cmocka_unit_test(what_is_old_goes_away),
+        cmocka_unit_test(a_clock_that_lags_loses_nothing),   cmocka_unit_test(a_subject_is_named_as_it_is_counted),
+        cmocka_unit_test(one_by_nothing_is_the_rule_itself), cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
+        cmocka_unit_test(rules_may_change_in_between),       cmocka_unit_test(what_is_too_long_is_cut_between_characters),
+        cmocka_unit_test(many_and_long_attributes_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
