@@ -205,11 +205,13 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
     if (r == 0)
         r = source->backend->begin(source, true, &snapshot, &own);
     bool begun = r == 0;
+    if (r == 0 && source->terms.check)
+        r = source->terms.check(snapshot_version(&snapshot, source->terms.id), source->terms.data, &own);
     if (r == 0)
         r = make(&plan, data);
     if (r == 0 && plan.count > 0)
         r = judge_plan(&plan, &after, &own);
-    if (r == 0 && plan.count > 0) {
+    if (r == 0 && plan.count > 0 && !source->terms.dry_run) {
         source->changed = true;
         r = source->backend->apply(source, &after, &plan, author, &own);
     }
@@ -306,12 +308,12 @@ static int put_rule(struct plan *plan, sv id, sv text, bool replace)
         if (r < 0)
             return r;
     } else if (old) {
-        row.enabled = old->enabled;
-        int r = old->enabled ? 0 : keep_mode(plan, old, &row);
+        row.enabled = old->enabled || plan->source->terms.enable;
+        int r = row.enabled ? 0 : keep_mode(plan, old, &row);
         if (r < 0)
             return r;
     }
-    if (old && old->fault.len == 0 && json_is_same(old->text, row.text))
+    if (old && old->fault.len == 0 && old->enabled == row.enabled && json_is_same(old->text, row.text))
         return 0;
     struct stored *kept = plan_row(plan, row);
     return kept ? plan_add(plan, old ? "change" : "add", old, kept) : WEIR_E_NO_MEMORY;

@@ -58,7 +58,13 @@ static int keep_rows(struct source *source, struct source_reading *reading, stru
         return no_memory(error);
     for (size_t i = 0; i < count; i++) {
         bool setting = rows[i].kind == ROW_SETTING;
-        struct source_row row = { .table = name, .key = rows[i].id, .text = rows[i].text, .enabled = true };
+        struct stored kept = { setting ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id, .text = rows[i].text };
+        struct source_row row = { .table = name,
+                                  .key = rows[i].id,
+                                  .text = rows[i].text,
+                                  .enabled = true,
+                                  .setting = setting,
+                                  .version = row_version(&kept) };
         if (!setting && rule < rules->rule_count) {
             row.rule = row.key;
             row.parsed = &rules->rules[rule++];

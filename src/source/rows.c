@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 
 int no_memory(struct weir_error *error)
 {
@@ -117,6 +118,48 @@ const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id)
     return row;
 }
 
+/* ---- versions ---- */
+
+static const struct hash_key version_key = { 0 }; /* not a secret: whoever may read a row may know its version */
+
+uint64_t row_version(const struct stored *row)
+{
+    struct hash hash;
+    hash_init(&hash, &version_key);
+    hash_word(&hash, (uint64_t)row->table << 1 | row->enabled);
+    hash_text(&hash, row->key.ptr, row->key.len);
+    hash_text(&hash, row->text.ptr, row->text.len);
+    hash_text(&hash, row->fault.ptr, row->fault.len);
+    return hash_final(&hash) | 1;
+}
+
+uint64_t snapshot_version(const struct snapshot *snapshot, sv id)
+{
+    const struct stored *rule = id.len > 0 ? snapshot_rule(snapshot, id) : NULL;
+    struct hash hash;
+    if (id.len > 0)
+        return rule ? row_version(rule) : 0;
+    hash_init(&hash, &version_key);
+    for (size_t i = 0; i < snapshot->count; i++)
+        if (snapshot->by_key[i]->table == TABLE_SETTINGS)
+            hash_word(&hash, row_version(snapshot->by_key[i]));
+    return hash_final(&hash) | 1;
+}
+
+uint64_t source_version(const struct source_reading *reading, sv id)
+{
+    struct hash hash;
+    hash_init(&hash, &version_key);
+    for (size_t i = 0; i < reading->row_count; i++) {
+        const struct source_row *row = &reading->rows[i];
+        if (id.len > 0 && !row->setting && sv_eq(row->rule, id))
+            return row->version;
+        if (row->setting)
+            hash_word(&hash, row->version);
+    }
+    return id.len > 0 ? 0 : hash_final(&hash) | 1;
+}
+
 /* ---- reading ---- */
 
 static enum rule_row_kind kind_of(enum row_table table)
@@ -189,6 +232,8 @@ static bool keep_rows(struct source_reading *reading, const struct snapshot *sna
                                                 .rule = row->rule,
                                                 .text = row->text,
                                                 .enabled = row->enabled,
+                                                .setting = row->table == TABLE_SETTINGS,
+                                                .version = row_version(row),
                                                 .updated_at = row->updated_at,
                                                 .updated_by = row->updated_by,
                                                 .note = row->note };

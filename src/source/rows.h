@@ -48,6 +48,9 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 const struct stored *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
 /* The row that makes the rule of this id. */
 const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id);
+uint64_t row_version(const struct stored *row);
+/* As source_version. */
+uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
 /* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are read too. */
 int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all, struct source_reading *ret,
                   struct weir_error *error);
@@ -106,6 +109,7 @@ struct source {
     struct source_address address;
     const struct backend *backend;
     bool drop_comments;
+    struct source_terms terms;
     bool changed; /* by ourselves since it was last read */
     bool read_once;
 

@@ -47,6 +47,11 @@ void source_drop_comments(struct source *source)
     source->drop_comments = true;
 }
 
+void source_set_terms(struct source *source, const struct source_terms *terms)
+{
+    source->terms = *terms;
+}
+
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
 {
     return source->backend->read(source, last, ret, error);

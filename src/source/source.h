@@ -36,6 +36,8 @@ struct source_row {
     sv rule;                         /* id of the rule; empty for a setting */
     sv text;                         /* the rule or setting as JSON */
     bool enabled;                    /* of WEIR_RULES; true for others */
+    bool setting;                    /* and no rule */
+    uint64_t version;                /* another one whenever the row says something else; not 0 */
     sv updated_at, updated_by, note; /* may be empty */
     const struct rule *parsed;       /* in `rules`; NULL: bad, or not enabled */
 };
@@ -75,6 +77,23 @@ void source_drop_comments(struct source *source);
 struct source_author {
     sv who, note;
 };
+
+/* Tells one version of what is kept of a rule from another: of its row, or, `id` empty, of all settings together. 0: there
+ * is no such rule. */
+uint64_t source_version(const struct source_reading *reading, sv id);
+
+/* What the changes that follow are subject to. */
+struct source_terms {
+    bool dry_run; /* judged as any other, and not written */
+    bool enable;  /* source_put: a row that is not enabled is so from then on */
+    /* Asked in the transaction, before anything is written, with the version of `id` as it is then; negative: the change is
+     * not made, for the reason that it says. May be NULL. */
+    int (*check)(uint64_t version, void *data, struct weir_error *error);
+    sv id;
+    void *data;
+};
+/* They are kept until they are set again. */
+void source_set_terms(struct source *source, const struct source_terms *terms);
 
 /* Makes the tables that are missing (WEIR_*, and THROTTLED_CALLS), and what tells of changes. Says on *out what it made. */
 int source_init(struct source *source, struct buf *out, struct weir_error *error);

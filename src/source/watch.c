@@ -1,7 +1,7 @@
 /* The thread that follows a source.
  *
  * It looks whether anything has changed, reads only if so, and hands new rules on. Out of reach, it tries again after a
- * time that doubles from the poll interval up to half a minute. A pipe wakes it when it is to stop. */
+ * time that doubles from the poll interval up to half a minute. A pipe wakes it when there is a job, or it is to stop. */
 #include "source/watch.h"
 
 #include <errno.h>
@@ -25,10 +25,14 @@ struct source_watch {
     pthread_t thread;
     int wake[2];
     unsigned wait_ms;
+    bool again;                /* it has to be read, whatever the version says */
     bool told_reachable, told; /* what on_state was last told */
 
     pthread_mutex_t lock; /* of what follows */
     bool stopping;
+    bool poked;
+    struct source_job *jobs, **jobs_end;
+    unsigned job_count;
     int64_t good_us;
     bool reachable;
     size_t problem_count;
@@ -144,13 +148,13 @@ static int read_now(struct source_watch *watch, struct weir_error *error)
 }
 
 /* One look. Negative: out of reach. */
-static int look(struct source_watch *watch, bool *again, struct weir_error *error)
+static int look(struct source_watch *watch, struct weir_error *error)
 {
     bool changed = true;
     /* A new connection listens before anything is read, so that no change falls between the two. */
     int r = source_wait(watch->source, 0, -1, error);
     r = r < 0 ? r : 0;
-    if (r == 0 && !*again) {
+    if (r == 0 && !watch->again) {
         count(watch, &watch->checks);
         r = source_changed(watch->source, &changed, error);
     }
@@ -158,38 +162,144 @@ static int look(struct source_watch *watch, bool *again, struct weir_error *erro
         r = read_now(watch, error);
     else if (r == 0)
         within_reach(watch, NULL);
-    *again = r < 0;
+    watch->again = r < 0;
+    if (r < 0)
+        out_of_reach(watch, error);
+    tell_state(watch);
     return r;
 }
 
-/* Waits before the next try, each time longer. */
+/* ---- jobs ---- */
+
+static void wake(struct source_watch *watch)
+{
+    /* A pipe that is full wakes, too. */
+    ssize_t ignored = write(watch->wake[1], "", 1);
+    (void)ignored;
+}
+
+bool source_watch_run(struct source_watch *watch, struct source_job *job)
+{
+    pthread_mutex_lock(&watch->lock);
+    bool taken = !watch->stopping && watch->job_count < SOURCE_JOBS_MAX;
+    if (taken) {
+        job->next = NULL;
+        *watch->jobs_end = job;
+        watch->jobs_end = &job->next;
+        watch->job_count++;
+    }
+    pthread_mutex_unlock(&watch->lock);
+    if (taken)
+        wake(watch);
+    return taken;
+}
+
+void source_watch_poke(struct source_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->poked = true;
+    pthread_mutex_unlock(&watch->lock);
+    wake(watch);
+}
+
+static bool take_poke(struct source_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    bool poked = watch->poked;
+    watch->poked = false;
+    pthread_mutex_unlock(&watch->lock);
+    return poked;
+}
+
+static struct source_job *next_job(struct source_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    struct source_job *job = watch->jobs;
+    if (job) {
+        watch->jobs = job->next;
+        watch->job_count--;
+    }
+    if (!watch->jobs)
+        watch->jobs_end = &watch->jobs;
+    pthread_mutex_unlock(&watch->lock);
+    return job;
+}
+
+/* What a job wrote is in force when it is done. */
+static int run_job(struct source_watch *watch, struct source_job *job)
+{
+    struct weir_error error = { .code = WEIR_OK }, why = { .code = WEIR_OK };
+    int result = job->run(watch->source, job, &error);
+    if (result >= 0 && job->writes && look(watch, &why) < 0)
+        result = err_set(&error, WEIR_E_SYSTEM,
+                         "the change was written, and will be in force as soon as it can be read back: %.*s",
+                         WEIR_ERROR_MAX - 100, why.text);
+    job->done(job, result, &error);
+    return result;
+}
+
+/* Returns whether one of them reached the source, as far as can be told. */
+static bool run_jobs(struct source_watch *watch)
+{
+    struct source_job *job;
+    char bytes[256];
+    bool reached = false;
+    while (read(watch->wake[0], bytes, sizeof bytes) == sizeof bytes)
+        continue;
+    while (!stopping(watch) && (job = next_job(watch)))
+        reached = run_job(watch, job) >= 0 || reached;
+    return reached;
+}
+
+static void leave_jobs(struct source_watch *watch)
+{
+    struct weir_error error;
+    struct source_job *job;
+    err_set(&error, WEIR_E_SYSTEM, "not done: the service is being stopped");
+    while ((job = next_job(watch)))
+        job->done(job, WEIR_E_SYSTEM, &error);
+}
+
+/* ---- the thread ---- */
+
+/* Waits before the next try, each time longer. Jobs try for themselves; the first that reaches the source ends the wait. */
 static void back_off(struct source_watch *watch)
 {
-    struct pollfd wake = { .fd = watch->wake[0], .events = POLLIN };
+    struct pollfd fd = { .fd = watch->wake[0], .events = POLLIN };
     unsigned longest = watch->options.poll_ms > BACK_OFF_MAX_MS ? watch->options.poll_ms : BACK_OFF_MAX_MS;
-    poll(&wake, 1, (int)watch->wait_ms);
+    int64_t until_us = clock_steady_us() + watch->wait_ms * US_PER_MS, left_us;
+    while ((left_us = until_us - clock_steady_us()) > 0) {
+        if (poll(&fd, 1, (int)(left_us / US_PER_MS) + 1) <= 0)
+            continue;
+        bool reached = run_jobs(watch);
+        if (take_poke(watch) || reached || stopping(watch))
+            return;
+    }
     watch->wait_ms = watch->wait_ms * 2 < longest ? watch->wait_ms * 2 : longest;
 }
 
 static void *follow(void *data)
 {
     struct source_watch *watch = data;
-    bool again = true; /* it has to be read, whatever the version says */
+    watch->again = true;
     while (!stopping(watch)) {
         struct weir_error error = { .code = WEIR_OK };
-        int r = look(watch, &again, &error);
+        int r = look(watch, &error);
         if (r == 0) {
-            tell_state(watch);
             r = source_wait(watch->source, (int)watch->options.poll_ms, watch->wake[0], &error);
+            if (r < 0)
+                out_of_reach(watch, &error);
+            tell_state(watch);
         }
-        if (r >= 0) {
-            watch->wait_ms = watch->options.poll_ms;
+        if (r < 0) {
+            back_off(watch);
             continue;
         }
-        out_of_reach(watch, &error);
-        tell_state(watch);
-        back_off(watch);
+        watch->wait_ms = watch->options.poll_ms;
+        take_poke(watch);
+        run_jobs(watch);
     }
+    leave_jobs(watch);
     return NULL;
 }
 
@@ -229,6 +339,7 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
     }
     *watch = (struct source_watch){ .source = source, .options = *options, .wake = { -1, -1 }, .wait_ms = poll_ms };
     watch->options.poll_ms = poll_ms;
+    watch->jobs_end = &watch->jobs;
     pthread_mutex_init(&watch->lock, NULL);
     if (poll_ms < POLL_MIN_MS || poll_ms > POLL_MAX_MS)
         r = err_set(error, WEIR_E_INVALID, "the poll interval must be %d ms to %d ms, not %u ms", POLL_MIN_MS, POLL_MAX_MS,
@@ -253,8 +364,7 @@ void source_watch_stop(struct source_watch *watch)
     pthread_mutex_lock(&watch->lock);
     watch->stopping = true;
     pthread_mutex_unlock(&watch->lock);
-    ssize_t ignored = write(watch->wake[1], "", 1);
-    (void)ignored;
+    wake(watch);
     pthread_join(watch->thread, NULL);
     watch_free(watch);
 }

@@ -1,4 +1,5 @@
-/* A thread that follows a source: reads it when it has changed, and says what came of it. Decisions never wait for it. */
+/* A thread that follows a source: reads it when it has changed, and says what came of it. Decisions never wait for it.
+ * Others may have it work with the source between two looks. */
 #ifndef SOURCE_WATCH_H
 #define SOURCE_WATCH_H
 
@@ -27,6 +28,22 @@ struct source_watch_options {
 int source_watch_start(struct source_watch **ret, struct source *source, const struct rules *last,
                        const struct source_watch_options *options, struct weir_error *error);
 void source_watch_state(struct source_watch *watch, struct source_watch_state *ret);
+/* Waits for the thread. Jobs that have not begun are done with an error. */
 void source_watch_stop(struct source_watch *watch);
+
+/* Work with the source, in its thread. */
+struct source_job {
+    int (*run)(struct source *source, struct source_job *job, struct weir_error *error);
+    /* What `run` returned, and what it said; or why it was not run, or why what it wrote is not in force (WEIR_E_SYSTEM).
+     * The job is the caller's again. */
+    void (*done)(struct source_job *job, int result, const struct weir_error *error);
+    bool writes; /* what it wrote is read back, and on_rules is told of it, before it is done */
+    struct source_job *next;
+};
+enum { SOURCE_JOBS_MAX = 64 };
+/* False: too many are waiting, or the watch is being stopped; neither of the job's functions will be called. */
+bool source_watch_run(struct source_watch *watch, struct source_job *job);
+/* Look at the source now, also if it was out of reach. */
+void source_watch_poke(struct source_watch *watch);
 
 #endif

@@ -344,6 +344,159 @@ static void starting_and_stopping_at_once(void **state)
     source_watch_stop(NULL);
 }
 
+/* ---- jobs ---- */
+
+struct job {
+    struct source_job job;
+    struct follower *f;
+    const char *rule;   /* to be put; NULL: only read */
+    _Atomic bool *hold; /* until this is false */
+    uint64_t max_when_done;
+    struct weir_error error;
+    int result;
+    _Atomic bool begun, done;
+};
+
+static int run_job(struct source *source, struct source_job *base, struct weir_error *why)
+{
+    struct job *job = (struct job *)base;
+    struct source_reading reading;
+    atomic_store(&job->begun, true);
+    while (job->hold && atomic_load(job->hold))
+        sleep_ms(1);
+    if (job->rule)
+        return source_put(source, weir_str(job->rule), true, me, why);
+    int r = source_read(source, NULL, &reading, why);
+    if (r == 0)
+        source_reading_done(&reading);
+    return r;
+}
+
+static void job_done(struct source_job *base, int result, const struct weir_error *why)
+{
+    struct job *job = (struct job *)base;
+    assert_false(atomic_load(&job->f->over));
+    job->max_when_done = atomic_load(&job->f->first_max);
+    job->result = result;
+    job->error = *why;
+    atomic_store(&job->done, true);
+}
+
+static struct job job_of(struct follower *f, const char *rule)
+{
+    return (struct job){ .job = { .run = run_job, .done = job_done, .writes = rule != NULL }, .f = f, .rule = rule };
+}
+
+static void run(struct source_watch *watch, struct job *job)
+{
+    assert_true(source_watch_run(watch, &job->job));
+    WAIT_FOR(atomic_load(&job->done));
+}
+
+static void what_a_job_writes_is_in_force_when_it_is_done(void **state)
+{
+    struct follower f = { 0 };
+    struct source_watch *watch = follow_every(&f, fresh_source(*state), 3600000);
+    struct job jobs[3] = { job_of(&f, "{ id: a, limits: [5 per 1s] }"), job_of(&f, "{ id: a, limits: [6 per 1s] }"),
+                           job_of(&f, "{ id: a, limits: [x] }") };
+    for (int i = 0; i < 3; i++)
+        run(watch, &jobs[i]);
+    assert_int_equal(jobs[0].result, 0);
+    assert_int_equal(jobs[0].max_when_done, 5);
+    assert_int_equal(jobs[1].result, 0);
+    assert_int_equal(jobs[1].max_when_done, 6);
+    assert_int_equal(jobs[2].result, WEIR_E_RULES);
+    assert_non_null(strstr(jobs[2].error.text, "nothing was changed"));
+    assert_int_equal(jobs[2].max_when_done, 6);
+    unfollow(&f, watch);
+}
+
+static void jobs_say_why_the_source_is_out_of_reach(void **state)
+{
+    struct follower f = { 0 };
+    struct place *place = *state;
+    struct source *source = fresh_source(place);
+    put(source, "{ id: a, limits: [5 per 1s] }");
+    struct source_watch *watch = follow(&f, source);
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    assert_true(take_away(place, true));
+    WAIT_FOR(!reachable(watch));
+    struct job away = job_of(&f, NULL), back = job_of(&f, "{ id: a, limits: [7 per 1s] }");
+    run(watch, &away);
+    assert_int_equal(away.result, WEIR_E_SYSTEM);
+    assert_string_not_equal(away.error.text, "");
+    assert_true(take_away(place, false));
+    run(watch, &back);
+    assert_int_equal(back.result, 0);
+    assert_int_equal(back.max_when_done, 7);
+    assert_true(reachable(watch));
+    unfollow(&f, watch);
+}
+
+static void jobs_wait_in_a_queue_that_has_an_end(void **state)
+{
+    enum { MANY = SOURCE_JOBS_MAX + 1 };
+    static struct job jobs[MANY + 1];
+    struct follower f = { 0 };
+    _Atomic bool hold = true;
+    struct source_watch *watch = follow_every(&f, fresh_source(*state), 3600000);
+    for (int i = 0; i <= MANY; i++)
+        jobs[i] = job_of(&f, NULL);
+    jobs[0].hold = &hold;
+    assert_true(source_watch_run(watch, &jobs[0].job));
+    WAIT_FOR(atomic_load(&jobs[0].begun));
+    for (int i = 1; i < MANY; i++)
+        assert_true(source_watch_run(watch, &jobs[i].job));
+    assert_false(source_watch_run(watch, &jobs[MANY].job));
+    atomic_store(&hold, false);
+    WAIT_FOR(atomic_load(&jobs[MANY - 1].done));
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(jobs[i].result, 0);
+    assert_false(atomic_load(&jobs[MANY].begun));
+    unfollow(&f, watch);
+}
+
+static void *let_go(void *data)
+{
+    sleep_ms(50);
+    atomic_store((_Atomic bool *)data, false);
+    return NULL;
+}
+
+static void jobs_that_are_left_at_the_end_are_told(void **state)
+{
+    struct follower f = { 0 };
+    _Atomic bool hold = true;
+    pthread_t thread;
+    struct source_watch *watch = follow_every(&f, fresh_source(*state), 3600000);
+    struct job first = job_of(&f, NULL), second = job_of(&f, NULL);
+    first.hold = &hold;
+    assert_true(source_watch_run(watch, &first.job));
+    WAIT_FOR(atomic_load(&first.begun));
+    assert_true(source_watch_run(watch, &second.job));
+    assert_int_equal(pthread_create(&thread, NULL, let_go, &hold), 0);
+    unfollow(&f, watch);
+    pthread_join(thread, NULL);
+    assert_int_equal(first.result, 0);
+    assert_true(atomic_load(&second.done));
+    assert_false(atomic_load(&second.begun));
+    assert_int_equal(second.result, WEIR_E_SYSTEM);
+    assert_non_null(strstr(second.error.text, "being stopped"));
+}
+
+static void a_poke_looks_at_once(void **state)
+{
+    struct follower f = { 0 };
+    struct source *other = fresh_source(*state);
+    struct source_watch *watch = follow_every(&f, open_source(*state), 3600000);
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    put(other, "{ id: a, limits: [3 per 1s] }");
+    source_watch_poke(watch);
+    WAIT_FOR(atomic_load(&f.first_max) == 3);
+    source_close(other);
+    unfollow(&f, watch);
+}
+
 int main(void)
 {
     static const struct place_case cases[] = {
@@ -355,6 +508,11 @@ int main(void)
         { "a file is followed", a_file_is_followed },
         { "a broken connection leaves no problem", a_broken_connection_leaves_no_problem, ON_POSTGRES },
         { "starting and stopping at once", starting_and_stopping_at_once },
+        { "what a job writes is in force when it is done", what_a_job_writes_is_in_force_when_it_is_done },
+        { "jobs wait in a queue that has an end", jobs_wait_in_a_queue_that_has_an_end },
+        { "jobs that are left at the end are told", jobs_that_are_left_at_the_end_are_told },
+        { "a poke looks at once", a_poke_looks_at_once },
+        { "jobs say why the source is out of reach", jobs_say_why_the_source_is_out_of_reach },
         { "the last good rules survive the server", the_last_good_rules_survive_the_server },
     };
     return places_run(cases, sizeof cases / sizeof *cases);
