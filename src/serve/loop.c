@@ -196,17 +196,20 @@ static void on_wake(uv_async_t *wake)
 
 /* ---- life ---- */
 
+struct conns_limits loop_limits(const struct config *config, unsigned loops)
+{
+    return (struct conns_limits){ .most = (config->connections + loops - 1) / loops,
+                                  .most_per_address = (config->connections_per_address + loops - 1) / loops,
+                                  .idle_ms = config->idle_ms,
+                                  .request_ms = config->request_ms };
+}
+
 int loop_init(struct loop *loop, struct server *server, unsigned number)
 {
     *loop = (struct loop){ .server = server, .number = number };
     for (int front = 0; front < FRONTS; front++)
         loop->listeners[front].fd = -1;
-    const struct config *config = &server->config;
-    unsigned share = server->loop_count;
-    struct conns_limits limits = { .most = (config->connections + share - 1) / share,
-                                   .most_per_address = (config->connections_per_address + share - 1) / share,
-                                   .idle_ms = config->idle_ms,
-                                   .request_ms = config->request_ms };
+    struct conns_limits limits = loop_limits(&server->config, server->loop_count);
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         loop->server = NULL;

@@ -3,6 +3,7 @@
 #define SERVE_SERVER_H
 
 #include "serve/config.h"
+#include "serve/listen.h"
 #include "serve/loop.h"
 
 struct weir;
@@ -15,14 +16,22 @@ struct server {
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
     int64_t started_us;
-    char where[FRONTS][300]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
+    char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
+    bool ready;                           /* see server_ready */
 };
+
+/* Rules are in force, all listeners are open, and the end has not begun. Any thread may ask. */
+bool server_ready(const struct server *server);
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status. */
 int server_run(int argc, char **argv);
 
+/* From tokens.c. Makes the admin token at the first start. */
+int tokens_read(struct tokens *ret, const struct config *config, struct weir_error *error);
 /* Compares in a time that does not tell where they differ. */
-bool server_token_is(const char *token, const char *given, size_t given_len);
+bool token_is(const char *token, sv given);
+/* "Bearer TOKEN", as the header Authorization has it. */
+bool token_is_bearer(const char *token, sv authorization);
 
 /* ---- the fronts: what runs in a loop ---- */
 

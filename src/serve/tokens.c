@@ -1,0 +1,105 @@
+/* The secrets that clients show. The admin token is made at the first start and kept in the data folder for nobody else to
+ * read; the token of those who ask for decisions is in a file that the administrator names. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "serve/server.h"
+
+enum { TOKEN_RANDOM = 24, TOKEN_LEAST = 16 };
+
+static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
+{
+    char text[TOKEN_MAX + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text);
+    int no = errno;
+    if (fd >= 0)
+        close(fd);
+    if (len < 0)
+        return err_set(error, WEIR_E_SYSTEM, "the token file %s cannot be read: %s", path, strerror(no));
+    sv token = sv_trim(sv_of(text, (size_t)len));
+    bool fits = token.len >= TOKEN_LEAST && token.len < TOKEN_MAX;
+    for (size_t i = 0; i < token.len; i++)
+        fits = fits && token.ptr[i] > ' ' && token.ptr[i] < 0x7f;
+    if (!fits)
+        return err_set(error, WEIR_E_INVALID,
+                       "the token file %s must hold one line of %d to %d visible ASCII characters without blanks", path,
+                       TOKEN_LEAST, TOKEN_MAX - 1);
+    memset(ret, 0, TOKEN_MAX);
+    memcpy(ret, token.ptr, token.len);
+    return 0;
+}
+
+static int make_token(const char *path, struct weir_error *error)
+{
+    unsigned char random[TOKEN_RANDOM];
+    char text[2 * TOKEN_RANDOM + 2];
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return 0;
+    bool made = fd >= 0 && getrandom(random, sizeof random, 0) == sizeof random;
+    for (size_t i = 0; made && i < sizeof random; i++)
+        snprintf(text + 2 * i, 4, "%02x\n", random[i]);
+    made = made && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0;
+    int no = errno;
+    if (fd >= 0)
+        close(fd);
+    if (made)
+        return 0;
+    if (fd >= 0)
+        unlink(path);
+    return err_set(error, WEIR_E_SYSTEM, "the admin token cannot be written to %s: %s", path, strerror(no));
+}
+
+static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
+{
+    struct stat st;
+    int r = make_token(path, error);
+    if (r == 0)
+        r = read_token(path, ret, error);
+    if (r == 0 && (stat(path, &st) < 0 || (st.st_mode & 077) != 0))
+        r = err_set(error, WEIR_E_INVALID,
+                    "others may read the admin token in %s; 'chmod 600 %s', or remove it and a new "
+                    "one is made",
+                    path, path);
+    return r;
+}
+
+int tokens_read(struct tokens *ret, const struct config *config, struct weir_error *error)
+{
+    struct tokens tokens = { .decide = "" };
+    char *path = NULL;
+    int r = 0;
+    if (config->token_file)
+        r = read_token(config->token_file, tokens.decide, error);
+    if (r == 0 && strcmp(config->admin, "off") != 0) {
+        if (asprintf(&path, "%s/admin-token", config->data) < 0)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        r = read_admin_token(path, tokens.admin, error);
+        free(path);
+    }
+    if (r == 0)
+        *ret = tokens;
+    return r;
+}
+
+bool token_is(const char *token, sv given)
+{
+    size_t len = strlen(token);
+    unsigned char differ = (unsigned char)(len == 0 || len != given.len);
+    for (size_t i = 0; i < given.len; i++)
+        differ |= (unsigned char)(given.ptr[i] ^ token[i % TOKEN_MAX]);
+    return differ == 0;
+}
+
+bool token_is_bearer(const char *token, sv authorization)
+{
+    sv scheme = sv_cut(&authorization, ' ');
+    return sv_eq_nocase(scheme, SV("Bearer")) && token_is(token, sv_trim(authorization));
+}

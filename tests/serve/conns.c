@@ -1,0 +1,226 @@
+/* The bounds of connections: who gives way to whom, and until when each has to get on. */
+#include "serve/conns.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { CONNS = 64 };
+
+struct tester {
+    struct conn conn;
+    bool shut;
+};
+
+static struct tester testers[CONNS];
+
+static void note_shut(struct conn *conn)
+{
+    ((struct tester *)conn)->shut = true;
+}
+
+static struct sockaddr_storage from(const char *text)
+{
+    struct sockaddr_storage address = { .ss_family = AF_UNIX };
+    if (strchr(text, ':')) {
+        address.ss_family = AF_INET6;
+        inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&address)->sin6_addr);
+    } else if (text[0]) {
+        address.ss_family = AF_INET;
+        inet_pton(AF_INET, text, &((struct sockaddr_in *)&address)->sin_addr);
+    }
+    return address;
+}
+
+static bool enter(struct conns *conns, int i, const char *address, int64_t now_ms)
+{
+    struct sockaddr_storage peer = from(address);
+    testers[i] = (struct tester){ .conn.shut = note_shut };
+    return conns_enter(conns, &testers[i].conn, FRONT_RESP, 100 + i, &peer, now_ms);
+}
+
+static void begin(struct conns *conns, unsigned most, unsigned most_per_address)
+{
+    struct conns_limits limits = { most, most_per_address, 1000, 100 };
+    assert_int_equal(conns_init(conns, &limits), 0);
+}
+
+static void end(struct conns *conns)
+{
+    conns_shut_all(conns);
+    assert_int_equal(conns->count, 0);
+    assert_int_equal(conns->peer_count, 0);
+    conns_done(conns);
+}
+
+static void longest_idle_gives_way(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 3, 3);
+    assert_true(enter(&conns, 0, "192.0.2.1", 0));
+    assert_true(enter(&conns, 1, "192.0.2.2", 1));
+    assert_true(enter(&conns, 2, "192.0.2.3", 2));
+    conn_busy(&testers[0].conn, 3);
+    assert_true(enter(&conns, 3, "192.0.2.4", 4));
+    assert_false(testers[0].shut);
+    assert_true(testers[1].shut);
+    conn_idle(&testers[0].conn, 5);
+    assert_true(enter(&conns, 4, "192.0.2.5", 6));
+    assert_true(testers[2].shut);
+    assert_false(testers[0].shut);
+    assert_int_equal(conns.count, 3);
+    assert_int_equal(conns.open[FRONT_RESP], 3);
+    assert_int_equal(conns.gave_way, 2);
+    end(&conns);
+}
+
+static void busy_ones_do_not(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 2, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_true(enter(&conns, i, "192.0.2.1", 0));
+        conn_busy(&testers[i].conn, 1);
+    }
+    assert_false(enter(&conns, 2, "192.0.2.9", 2));
+    assert_int_equal(conns.turned_away, 1);
+    assert_int_equal(conns.peer_count, 1);
+    conn_leave(&testers[0].conn);
+    conn_leave(&testers[0].conn);
+    assert_true(enter(&conns, 3, "192.0.2.9", 3));
+    end(&conns);
+}
+
+/* One address cannot take the places of others, and loses its own longest idle one. */
+static void one_address_is_bounded(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 10, 2);
+    assert_true(enter(&conns, 0, "198.51.100.7", 0));
+    for (int i = 1; i < 6; i++)
+        assert_true(enter(&conns, i, "192.0.2.1", i));
+    assert_false(testers[0].shut);
+    for (int i = 1; i < 6; i++)
+        assert_int_equal(testers[i].shut, i < 4);
+    assert_int_equal(conns.count, 3);
+    end(&conns);
+}
+
+static void ipv6_is_counted_by_its_network(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 10, 2);
+    assert_true(enter(&conns, 0, "2001:db8:1:2::1", 0));
+    assert_true(enter(&conns, 1, "2001:db8:1:2::2", 0));
+    assert_true(enter(&conns, 2, "2001:db8:1:3::1", 0));
+    assert_true(enter(&conns, 3, "2001:db8:1:2:ffff::3", 0));
+    assert_true(testers[0].shut);
+    assert_false(testers[2].shut);
+    assert_string_equal(testers[3].conn.address, "2001:db8:1:2:ffff::3");
+    end(&conns);
+}
+
+/* Local ones have no address, and count only with all others. */
+static void local_ones(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 4, 1);
+    for (int i = 0; i < 4; i++)
+        assert_true(enter(&conns, i, "", i));
+    assert_true(testers[0].conn.local);
+    assert_int_equal(conns.count, 4);
+    assert_true(enter(&conns, 4, "", 5));
+    assert_true(testers[0].shut);
+    end(&conns);
+}
+
+/* What comes after the first byte does not lengthen the time for a request. */
+static void deadlines(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 10, 10);
+    assert_true(enter(&conns, 0, "192.0.2.1", 0));
+    assert_true(enter(&conns, 1, "192.0.2.1", 0));
+    conn_busy(&testers[1].conn, 50);
+    conn_busy(&testers[1].conn, 120);
+    conns_sweep(&conns, 149);
+    assert_false(testers[1].shut);
+    conns_sweep(&conns, 150);
+    assert_true(testers[1].shut);
+    conns_sweep(&conns, 999);
+    assert_false(testers[0].shut);
+    conns_sweep(&conns, 1000);
+    assert_true(testers[0].shut);
+    assert_int_equal(conns.overdue, 2);
+    /* Its owner may not have noticed yet. */
+    conn_idle(&testers[0].conn, 1001);
+    conn_leave(&testers[0].conn);
+    end(&conns);
+}
+
+/* Random steps beside a plain model of the same: an array in the order of idleness. */
+static void against_a_model(void **state)
+{
+    (void)state;
+    enum { STEPS = 20000, MOST = 20, MOST_PER_ADDRESS = 6, ADDRESSES = 200 };
+    struct conns conns;
+    unsigned seed = 7, per_address[ADDRESSES] = { 0 }, address_of[CONNS] = { 0 }, total = 0;
+    begin(&conns, MOST, MOST_PER_ADDRESS);
+    memset(testers, 0, sizeof testers);
+    for (int step = 0; step < STEPS; step++) {
+        int i = rand_r(&seed) % CONNS;
+        struct conn *conn = &testers[i].conn;
+        if (conn->conns) {
+            int what = rand_r(&seed) % 8;
+            if (what == 0)
+                conn_leave(conn);
+            else
+                (what < 7 ? conn_busy : conn_idle)(conn, step);
+        } else {
+            char text[32];
+            address_of[i] = (unsigned)rand_r(&seed) % (step % 1000 < 500 ? 4 : ADDRESSES);
+            snprintf(text, sizeof text, "10.0.%u.1", address_of[i]);
+            bool entered = enter(&conns, i, text, step);
+            assert_true(entered || conns.lists[CONN_IDLE].first == NULL || per_address[address_of[i]] >= MOST_PER_ADDRESS);
+        }
+        conns_sweep(&conns, step);
+        memset(per_address, 0, sizeof per_address);
+        total = 0;
+        for (int k = 0; k < CONNS; k++)
+            if (testers[k].conn.conns) {
+                total++;
+                assert_true(++per_address[address_of[k]] <= MOST_PER_ADDRESS);
+                assert_false(testers[k].shut);
+                assert_true(testers[k].conn.deadline_ms > step);
+            }
+        assert_int_equal(total, conns.count);
+        assert_true(total <= MOST);
+    }
+    assert_true(conns.overdue > 0 && conns.gave_way > 0 && conns.turned_away > 0);
+    end(&conns);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(longest_idle_gives_way),
+        cmocka_unit_test(busy_ones_do_not),
+        cmocka_unit_test(one_address_is_bounded),
+        cmocka_unit_test(ipv6_is_counted_by_its_network),
+        cmocka_unit_test(local_ones),
+        cmocka_unit_test(deadlines),
+        cmocka_unit_test(against_a_model),
+    };
+    return cmocka_run_group_tests_name("serve/conns", tests, NULL, NULL);
+}
