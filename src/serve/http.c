@@ -429,6 +429,8 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
                                     answer->content_type ? answer->content_type : "application/json");
         for (size_t i = 0; i < answer->header_count; i++)
             add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+        if (http_call->extra.name.len > 0)
+            add_answer_header(call, http_call->extra.name, http_call->extra.value);
         if (call->http->draining)
             MHD_add_response_header(call->response, "Connection", "close");
     }

@@ -20,8 +20,9 @@ struct http_call {
     sv query; /* as sent, behind the `?`; for parameters take http_parameter */
     const struct weir_header *headers;
     size_t header_count;
-    sv body;    /* valid until the answer */
-    void *data; /* the handler's own */
+    sv body;                  /* valid until the answer */
+    void *data;               /* the handler's own */
+    struct weir_header extra; /* a further header of the answer, such as Allow, if it has a name */
 };
 
 /* Has to answer the call, now or (after http_suspend) later. Runs in the loop's thread. */
