@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/load.h"
+#include "engine/weir.h"
 
 static const struct command command = {
     .name = "check",

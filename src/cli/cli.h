@@ -10,9 +10,6 @@
 
 enum { EXIT_ALLOWED = 0, EXIT_REFUSED = 1, EXIT_BAD = 2 };
 
-/* Room for any verdict as JSON: its ids, each byte escaped. */
-enum { VERDICT_JSON_MAX = 16384 };
-
 int cli_check(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_lint(int argc, char **argv);

@@ -227,6 +227,16 @@ int weir_check(struct weir *weir, const struct weir_request *request, int64_t no
     return r;
 }
 
+bool weir_trusts(struct weir *weir, sv address)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return false;
+    bool trusts = ruleset_trusts(bound->ruleset, address);
+    hazard_release();
+    return trusts;
+}
+
 /* ---- batches ---- */
 
 enum { BATCH = 16, BATCH_ROOM = 64 };

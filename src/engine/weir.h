@@ -36,6 +36,12 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 
+/* Room for any verdict as JSON: its ids, each byte escaped. */
+enum { VERDICT_JSON_MAX = 16384 };
+
+/* The address is one of settings.trusted_proxies. */
+bool weir_trusts(struct weir *weir, sv address);
+
 /* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
 /* The same while others decide and change rules. */

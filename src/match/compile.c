@@ -431,6 +431,12 @@ const struct rules *ruleset_rules(const struct ruleset *ruleset)
     return ruleset->rules;
 }
 
+bool ruleset_trusts(const struct ruleset *ruleset, sv address)
+{
+    struct ip ip;
+    return ip_parse(address, &ip) && networks_has(&ruleset->trusted, &ip);
+}
+
 bool ruleset_wants_user(const struct ruleset *ruleset)
 {
     return ruleset->wants_user;

@@ -15,6 +15,7 @@ struct ruleset;
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error);
 void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
+bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
 bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off counts by user or excepts one */
 
 enum { FACTS_HOST_MAX = 255 };
