@@ -1,0 +1,450 @@
+#include "serve/ask.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/utf8.h"
+
+struct reader {
+    struct ask *ask;
+    const char *start, *at, *end;
+    unsigned seen;       /* fields of this request, by their bits */
+    size_t first_header; /* of this request */
+    unsigned status;
+    char *why;
+};
+
+/* ---- mistakes ---- */
+
+static bool fail(struct reader *r, unsigned status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static bool fail(struct reader *r, unsigned status, const char *format, ...)
+{
+    va_list args;
+    int len = 0;
+    va_start(args, format);
+    if (r->ask->many && r->ask->count > 0)
+        len = snprintf(r->why, ASK_WHY_MAX, "request [%zu]: ", r->ask->count - 1);
+    vsnprintf(r->why + len, ASK_WHY_MAX - (size_t)len, format, args);
+    va_end(args);
+    r->status = status;
+    return false;
+}
+
+static bool no_json(struct reader *r, const char *why)
+{
+    return fail(r, 400, "no JSON: byte %zu: %s", (size_t)(r->at - r->start) + 1, why);
+}
+
+static bool no_memory(struct reader *r)
+{
+    return fail(r, 503, "out of memory");
+}
+
+/* ---- characters ---- */
+
+static sv rest(const struct reader *r)
+{
+    return sv_of(r->at, (size_t)(r->end - r->at));
+}
+
+/* The next one that is no blank, which stays; NUL at the end. */
+static char next(struct reader *r)
+{
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
+        r->at++;
+    return r->at < r->end ? *r->at : '\0';
+}
+
+static bool take(struct reader *r, char c)
+{
+    if (next(r) != c)
+        return false;
+    r->at++;
+    return true;
+}
+
+static bool take_word(struct reader *r, sv word)
+{
+    next(r);
+    if (!sv_starts(rest(r), word))
+        return false;
+    r->at += word.len;
+    return true;
+}
+
+/* ---- strings ---- */
+
+/* Goes on to the quote or backslash. */
+static bool skip_plain(struct reader *r)
+{
+    while (r->at < r->end && *r->at != '"' && *r->at != '\\') {
+        unsigned char c = (unsigned char)*r->at;
+        size_t n = c < 0x80 ? 1 : utf8_length(rest(r));
+        if (c < 0x20)
+            return no_json(r, "a control character in a string has to be escaped");
+        if (n == 0)
+            return no_json(r, "this is not UTF-8");
+        r->at += n;
+    }
+    return r->at < r->end || no_json(r, "the string does not end");
+}
+
+static int hex_value(char c)
+{
+    return ascii_digit(c) ? c - '0' : ascii_lower(c) >= 'a' && ascii_lower(c) <= 'f' ? ascii_lower(c) - 'a' + 10 : -1;
+}
+
+/* The four digits behind "\u". */
+static bool read_unit(struct reader *r, uint32_t *ret)
+{
+    uint32_t unit = 0;
+    for (int i = 0; i < 4; i++, r->at++) {
+        int value = r->at < r->end ? hex_value(*r->at) : -1;
+        if (value < 0)
+            return no_json(r, "four hexadecimal digits have to follow \\u");
+        unit = unit << 4 | (uint32_t)value;
+    }
+    *ret = unit;
+    return true;
+}
+
+static bool is_surrogate(uint32_t unit, uint32_t from)
+{
+    return unit >= from && unit < from + 0x400;
+}
+
+/* Behind "\u". A character above U+FFFF is a pair of surrogates; NUL is left out because not everybody who is told of a
+ * subject could show it. */
+static bool read_code_point(struct reader *r, uint32_t *ret)
+{
+    uint32_t high, low;
+    if (!read_unit(r, &high))
+        return false;
+    if (is_surrogate(high, 0xd800)) {
+        if (!sv_starts(rest(r), SV("\\u")))
+            return no_json(r, "the second half of a surrogate pair is missing");
+        r->at += 2;
+        if (!read_unit(r, &low))
+            return false;
+        high = is_surrogate(low, 0xdc00) ? 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00) : 0xdc00;
+    }
+    if (high == 0 || is_surrogate(high, 0xdc00))
+        return no_json(r, "NUL and half a surrogate pair are not allowed in a string");
+    *ret = high;
+    return true;
+}
+
+static size_t put_utf8(char *to, uint32_t c)
+{
+    static const unsigned char first[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6)
+        to[i] = (char)(0x80 | (c & 0x3f));
+    to[0] = (char)(first[n] | c);
+    return n;
+}
+
+/* Behind the backslash. */
+static bool read_escape(struct reader *r, char **to)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char c = r->at < r->end ? *r->at : '\0';
+    const char *known = c ? strchr(names, c) : NULL;
+    uint32_t code_point = 0;
+    if (known) {
+        *(*to)++ = values[known - names];
+        r->at++;
+        return true;
+    }
+    if (c != 'u')
+        return no_json(r, "one of \" \\ / b f n r t u has to follow a backslash");
+    r->at++;
+    if (!read_code_point(r, &code_point))
+        return false;
+    *to += put_utf8(*to, code_point);
+    return true;
+}
+
+/* From the first backslash on. An escape is longer than what it stands for, so all strings have room in as many bytes as
+ * the text has. */
+static bool read_escaped(struct reader *r, const char *from, sv *ret)
+{
+    struct ask *ask = r->ask;
+    if (!ask->unescaped && !(ask->unescaped = malloc((size_t)(r->end - r->start))))
+        return no_memory(r);
+    char *string = ask->unescaped + ask->unescaped_len, *to = string;
+    for (;;) {
+        memcpy(to, from, (size_t)(r->at - from));
+        to += r->at - from;
+        if (*r->at++ == '"')
+            break;
+        if (!read_escape(r, &to))
+            return false;
+        from = r->at;
+        if (!skip_plain(r))
+            return false;
+    }
+    *ret = sv_of(string, (size_t)(to - string));
+    ask->unescaped_len += ret->len;
+    return true;
+}
+
+/* The quote that begins it is next. */
+static bool read_string(struct reader *r, sv *ret)
+{
+    const char *from = ++r->at;
+    if (!skip_plain(r))
+        return false;
+    if (*r->at == '\\')
+        return read_escaped(r, from, ret);
+    *ret = sv_of(from, (size_t)(r->at++ - from));
+    return true;
+}
+
+/* ---- objects and lists ---- */
+
+typedef bool read_value(struct reader *r, sv name);
+
+/* The brace that begins it is next. */
+static bool read_object(struct reader *r, read_value *member)
+{
+    r->at++;
+    if (take(r, '}'))
+        return true;
+    do {
+        sv name;
+        if (next(r) != '"')
+            return no_json(r, "a name in quotes is missing");
+        if (!read_string(r, &name))
+            return false;
+        if (!take(r, ':'))
+            return no_json(r, "a colon is missing");
+        if (!member(r, name))
+            return false;
+    } while (take(r, ','));
+    return take(r, '}') || no_json(r, "a comma or } is missing");
+}
+
+/* The bracket that begins it is next; each item gets `name`. */
+static bool read_list(struct reader *r, read_value *item, sv name)
+{
+    r->at++;
+    if (take(r, ']'))
+        return true;
+    do {
+        if (!item(r, name))
+            return false;
+    } while (take(r, ','));
+    return take(r, ']') || no_json(r, "a comma or ] is missing");
+}
+
+/* Room for one more. The first `room` lies in the structure itself. */
+static void *grown(void *array, const void *room, size_t size, size_t count, size_t *cap)
+{
+    if (count < *cap)
+        return array;
+    void *larger = array == room ? malloc(2 * *cap * size) : realloc(array, 2 * *cap * size);
+    if (!larger)
+        return NULL;
+    if (array == room)
+        memcpy(larger, room, count * size);
+    *cap *= 2;
+    return larger;
+}
+
+/* ---- headers ---- */
+
+static bool add_header(struct reader *r, sv name)
+{
+    struct ask *ask = r->ask;
+    sv value;
+    if (next(r) != '"')
+        return fail(r, 400, "headers: must be an object of strings, or of lists of strings where a header is repeated");
+    if (!read_string(r, &value))
+        return false;
+    if (ask->header_count - r->first_header == ASK_HEADERS_MAX)
+        return fail(r, 400, "headers: at most %d are allowed", ASK_HEADERS_MAX);
+    struct weir_header *headers =
+        grown(ask->headers, ask->headers_inline, sizeof *headers, ask->header_count, &ask->header_cap);
+    if (!headers)
+        return no_memory(r);
+    ask->headers = headers;
+    headers[ask->header_count++] = (struct weir_header){ name, value };
+    return true;
+}
+
+static bool read_header(struct reader *r, sv name)
+{
+    struct ask *ask = r->ask;
+    for (size_t i = r->first_header; i < ask->header_count; i++)
+        if (sv_eq(ask->headers[i].name, name))
+            return fail(r, 400, "headers: \"%.*s\" is there twice; give a list of its values", SV_FMT(name));
+    if (next(r) != '[')
+        return add_header(r, name);
+    size_t before = ask->header_count;
+    if (!read_list(r, add_header, name))
+        return false;
+    return ask->header_count > before || fail(r, 400, "headers: a list must have a value");
+}
+
+/* ---- requests ---- */
+
+struct field {
+    sv name;
+    bool (*read)(struct reader *r, const struct field *field);
+    size_t offset; /* of a string */
+};
+
+static struct weir_request *current(struct reader *r)
+{
+    return &r->ask->requests[r->ask->count - 1];
+}
+
+static bool must_be(struct reader *r, const struct field *field, const char *allowed)
+{
+    return fail(r, 400, "%s: must be %s", field->name.ptr, allowed);
+}
+
+static bool read_text(struct reader *r, const struct field *field)
+{
+    if (next(r) == '"')
+        return read_string(r, (sv *)((char *)current(r) + field->offset));
+    return take_word(r, SV("null")) || must_be(r, field, "a string");
+}
+
+static bool read_headers(struct reader *r, const struct field *field)
+{
+    if (next(r) == '{')
+        return read_object(r, read_header);
+    return take_word(r, SV("null")) || must_be(r, field, "an object: {\"X-Name\": \"value\"}");
+}
+
+static bool read_cost(struct reader *r, const struct field *field)
+{
+    next(r);
+    const char *from = r->at;
+    while (r->at < r->end && (ascii_digit(*r->at) || memchr("+-.eE", *r->at, 5)))
+        r->at++;
+    sv digits = sv_of(from, (size_t)(r->at - from));
+    uint64_t cost;
+    if ((digits.len > 1 && *from == '0') || !sv_u64(digits, UINT32_MAX, &cost))
+        return must_be(r, field, "a whole number from 0 to 4294967295");
+    current(r)->cost = (uint32_t)cost;
+    return true;
+}
+
+static bool read_peek(struct reader *r, const struct field *field)
+{
+    current(r)->peek = take_word(r, SV("true"));
+    return current(r)->peek || take_word(r, SV("false")) || must_be(r, field, "true or false");
+}
+
+#define NAME(name)            \
+    {                         \
+        name, sizeof name - 1 \
+    }
+#define TEXT(field)                                                   \
+    {                                                                 \
+        NAME(#field), read_text, offsetof(struct weir_request, field) \
+    }
+
+static const struct field fields[] = {
+    TEXT(method),
+    TEXT(path),
+    TEXT(user),
+    TEXT(ip),
+    TEXT(event),
+    TEXT(key),
+    TEXT(host),
+    TEXT(peer),
+    { NAME("headers"), read_headers, 0 },
+    { NAME("cost"), read_cost, 0 },
+    { NAME("peek"), read_peek, 0 },
+};
+
+static bool read_field(struct reader *r, sv name)
+{
+    for (unsigned i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (!sv_eq(name, fields[i].name))
+            continue;
+        if (r->seen & 1u << i)
+            return fail(r, 400, "%s: is there twice", fields[i].name.ptr);
+        r->seen |= 1u << i;
+        return fields[i].read(r, &fields[i]);
+    }
+    return fail(r, 400, "there is no field \"%.*s\"; allowed: " ASK_FIELDS, name.len < 100 ? (int)name.len : 100, name.ptr);
+}
+
+static bool read_request(struct reader *r, sv name)
+{
+    (void)name;
+    struct ask *ask = r->ask;
+    if (ask->count == ASK_REQUESTS_MAX) {
+        r->ask->count = 0; /* the sentence is about the list */
+        return fail(r, 413, "at most %d requests are allowed in one list", ASK_REQUESTS_MAX);
+    }
+    struct weir_request *requests =
+        grown(ask->requests, ask->request_inline, sizeof *requests, ask->count, &ask->request_cap);
+    if (!requests)
+        return no_memory(r);
+    ask->requests = requests;
+    requests[ask->count++] = (struct weir_request){ .cost = 1 };
+    r->seen = 0;
+    r->first_header = ask->header_count;
+    if (next(r) != '{')
+        return fail(r, 400, "a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
+    if (!read_object(r, read_field))
+        return false;
+    current(r)->header_count = ask->header_count - r->first_header;
+    return true;
+}
+
+/* Headers have their place only when all have been read: they move while they become more. */
+static void place_headers(struct ask *ask)
+{
+    const struct weir_header *headers = ask->headers;
+    for (size_t i = 0; i < ask->count; i++) {
+        ask->requests[i].headers = headers;
+        headers += ask->requests[i].header_count;
+    }
+}
+
+static bool read_all(struct reader *r)
+{
+    r->ask->many = next(r) == '[';
+    bool read = r->ask->many ? read_list(r, read_request, SV("")) : read_request(r, SV(""));
+    if (!read)
+        return false;
+    if (next(r) != '\0' || r->at < r->end)
+        return no_json(r, "something follows the end");
+    place_headers(r->ask);
+    return true;
+}
+
+unsigned ask_read(struct ask *ret, sv text, char why[ASK_WHY_MAX])
+{
+    ret->count = ret->header_count = ret->unescaped_len = 0;
+    ret->unescaped = NULL;
+    ret->requests = ret->request_inline;
+    ret->request_cap = 1;
+    ret->headers = ret->headers_inline;
+    ret->header_cap = ASK_HEADERS_INLINE;
+    struct reader r = { .ask = ret, .start = text.ptr, .at = text.ptr, .end = text.ptr + text.len, .why = why };
+    if (read_all(&r))
+        return 0;
+    ask_done(ret);
+    return r.status;
+}
+
+void ask_done(struct ask *ask)
+{
+    if (!ask)
+        return;
+    if (ask->requests != ask->request_inline)
+        free(ask->requests);
+    if (ask->headers != ask->headers_inline)
+        free(ask->headers);
+    free(ask->unescaped);
+}

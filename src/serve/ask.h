@@ -1,0 +1,41 @@
+/* What callers ask in JSON: one request, or a list of requests.
+ *
+ *     {"method": "GET", "path": "/search", "user": "u1", "headers": {"X-Plan": "free"}, "cost": 1}
+ *
+ * A strict reader for just this: no document is built, strings stay where they are, and one request without escapes takes
+ * no memory. What would be passed over elsewhere is an error here, so that no request is judged by less than its caller
+ * said. */
+#ifndef SERVE_ASK_H
+#define SERVE_ASK_H
+
+#include "base/sv.h"
+
+enum {
+    ASK_REQUESTS_MAX = 1000,
+    ASK_HEADERS_MAX = 100, /* of one request */
+    ASK_HEADERS_INLINE = 16,
+    ASK_WHY_MAX = 400,
+};
+
+#define ASK_FIELDS "method, path, host, ip, peer, user, event, key, headers, cost, peek"
+
+/* Points into itself: it stays where it is. */
+struct ask {
+    bool many; /* a list was given, if only of one */
+    size_t count;
+    struct weir_request *requests;
+    size_t request_cap;
+    struct weir_header *headers; /* of all requests, in order */
+    size_t header_count, header_cap;
+    char *unescaped; /* what strings with escapes mean */
+    size_t unescaped_len;
+    struct weir_request request_inline[1];
+    struct weir_header headers_inline[ASK_HEADERS_INLINE];
+};
+
+/* The strings of the requests lie in `text`, which has to stay. Returns 0, and ask_done has to be called; or the HTTP
+ * status of the mistake (400, 413, 503), with a sentence in `why`. */
+unsigned ask_read(struct ask *ret, sv text, char why[ASK_WHY_MAX]);
+void ask_done(struct ask *ask);
+
+#endif

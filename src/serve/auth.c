@@ -1,0 +1,154 @@
+#include "serve/auth.h"
+
+#include <stdio.h>
+
+#include "base/ip.h"
+
+/* What a header is to us. */
+enum part {
+    PART_METHOD,
+    PART_URI,
+    PART_HOST,
+    PART_USER,
+    PARTS,
+    PART_OWN_HOST, /* Host: the client's, if the gateway left it so and says nothing else */
+    PART_CLIENTS,  /* one of the client's: an attribute */
+    PART_HOP,      /* between the gateway and us */
+};
+
+#define NAME(name)            \
+    {                         \
+        name, sizeof name - 1 \
+    }
+
+static const struct {
+    sv name; /* in lower case */
+    enum part part;
+} known[] = {
+    { NAME("x-forwarded-method"), PART_METHOD },
+    { NAME("x-original-method"), PART_METHOD },
+    { NAME("x-forwarded-uri"), PART_URI },
+    { NAME("x-original-uri"), PART_URI },
+    { NAME("x-forwarded-host"), PART_HOST },
+    { NAME("host"), PART_OWN_HOST },
+    { NAME("connection"), PART_HOP },
+    { NAME("content-length"), PART_HOP },
+    { NAME("keep-alive"), PART_HOP },
+    { NAME("proxy-authorization"), PART_HOP },
+    { NAME("proxy-connection"), PART_HOP },
+    { NAME("te"), PART_HOP },
+    { NAME("trailer"), PART_HOP },
+    { NAME("transfer-encoding"), PART_HOP },
+    { NAME("upgrade"), PART_HOP },
+};
+
+static enum part part_of(sv name, const struct auth_gateway *gateway)
+{
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (sv_eq_nocase(name, known[i].name))
+            return known[i].part;
+    if (gateway->has_token && sv_eq_nocase(name, SV("authorization")))
+        return PART_HOP;
+    return gateway->user_header.len > 0 && sv_eq_nocase(name, gateway->user_header) ? PART_USER : PART_CLIENTS;
+}
+
+/* The first header that says something about each part. */
+struct told {
+    const struct weir_header *by[PARTS];
+    sv own_host;
+};
+
+static bool tell(struct told *told, enum part part, const struct weir_header *header, char *why)
+{
+    const struct weir_header *before = told->by[part];
+    if (!before) {
+        told->by[part] = header;
+        return true;
+    }
+    if (sv_eq(before->value, header->value))
+        return true;
+    snprintf(why, AUTH_WHY_MAX,
+             "%.*s and %.*s contradict each other; the gateway has to set one of them, and to remove "
+             "what its clients send of both",
+             SV_FMT(before->name), SV_FMT(header->name));
+    return false;
+}
+
+/* Sorts the headers: what they say about the request, those of the client, and those of the hop. An empty one says nothing.
+ */
+static bool sort(struct auth *ret, struct told *told, const struct auth_gateway *gateway, const struct weir_header *headers,
+                 size_t count, char *why)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        enum part part = part_of(headers[i].name, gateway);
+        if (headers[i].value.len == 0 || part == PART_HOP)
+            continue;
+        if (part == PART_OWN_HOST)
+            told->own_host = headers[i].value;
+        else if (part < PARTS && !tell(told, part, &headers[i], why))
+            return false;
+        if (part == PART_CLIENTS || part == PART_USER)
+            ret->headers[kept++] = headers[i];
+    }
+    ret->request.headers = ret->headers;
+    ret->request.header_count = kept;
+    return true;
+}
+
+static sv value_of(const struct told *told, enum part part)
+{
+    return told->by[part] ? told->by[part]->value : sv_of("", 0);
+}
+
+static bool missing(char *why, const char *what, const char *names)
+{
+    snprintf(why, AUTH_WHY_MAX, "the gateway does not say which %s its client asked for: there is neither %s", what, names);
+    return false;
+}
+
+/* The last address of X-Forwarded-For. Through a unix socket there is no peer, but whoever may open it is trusted, so this
+ * one is true, and the walk over trusted proxies can begin with it. */
+static sv last_hop(const struct weir_header *headers, size_t count)
+{
+    for (size_t i = count; i-- > 0;) {
+        sv rest = headers[i].value, last = sv_of("", 0);
+        if (!sv_eq_nocase(headers[i].name, SV("x-forwarded-for")))
+            continue;
+        while (rest.len > 0) {
+            sv entry = sv_trim(sv_cut(&rest, ','));
+            last = entry.len > 0 ? entry : last;
+        }
+        if (last.len > 0)
+            return last;
+    }
+    return sv_of("", 0);
+}
+
+bool auth_read(struct auth *ret, const struct auth_gateway *gateway, const struct weir_header *headers, size_t count,
+               char why[AUTH_WHY_MAX])
+{
+    struct told told = { 0 };
+    ret->request = (struct weir_request){ .cost = 1 };
+    if (count > AUTH_HEADERS_MAX) {
+        snprintf(why, AUTH_WHY_MAX, "there are more than %d headers", AUTH_HEADERS_MAX);
+        return false;
+    }
+    if (!sort(ret, &told, gateway, headers, count, why))
+        return false;
+    if (!told.by[PART_URI])
+        return missing(why, "URI", "X-Forwarded-Uri nor X-Original-URI");
+    if (!told.by[PART_METHOD])
+        return missing(why, "method", "X-Forwarded-Method nor X-Original-Method");
+    ret->request.method = value_of(&told, PART_METHOD);
+    ret->request.path = value_of(&told, PART_URI);
+    ret->request.host = told.by[PART_HOST] ? value_of(&told, PART_HOST) : told.own_host;
+    ret->request.user = value_of(&told, PART_USER);
+    ret->request.peer = gateway->peer.len > 0 ? gateway->peer : last_hop(headers, count);
+    if (ip_parse_hop(ret->request.peer, &(struct ip){ 0 }))
+        return true;
+    snprintf(why, AUTH_WHY_MAX,
+             "the gateway does not say who its client is: through a unix socket it has to send X-Forwarded-For, with the "
+             "client's address at its end");
+    return false;
+}

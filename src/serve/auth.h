@@ -1,0 +1,28 @@
+/* Forward auth: what a gateway says, in headers, about the request that it asks about.
+ *
+ * The gateway is trusted, but what it passes on is its client's: a client may send any of these headers too, and a gateway
+ * replaces only those that it knows. So two that contradict each other are a mistake, and never is one of them picked. */
+#ifndef SERVE_AUTH_H
+#define SERVE_AUTH_H
+
+#include "base/sv.h"
+
+enum { AUTH_HEADERS_MAX = 100, AUTH_WHY_MAX = 300 };
+
+/* Who asks. */
+struct auth_gateway {
+    sv peer;        /* its address; empty: it came through a unix socket */
+    sv user_header; /* whose value is the user; empty: none */
+    bool has_token; /* Authorization is the gateway's own, and not its client's */
+};
+
+struct auth {
+    struct weir_request request;
+    struct weir_header headers[AUTH_HEADERS_MAX]; /* those of the client; its Host is request.host */
+};
+
+/* The strings lie in `headers`, which have to stay. False: `why` says what is wrong. */
+bool auth_read(struct auth *ret, const struct auth_gateway *gateway, const struct weir_header *headers, size_t count,
+               char why[AUTH_WHY_MAX]);
+
+#endif
