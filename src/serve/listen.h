@@ -23,7 +23,8 @@ enum { LISTEN_WHERE_MAX = 300 };
 int listen_open(const char *name, const char *address, unsigned count, int *ret_fds, char ret_where[LISTEN_WHERE_MAX],
                 struct weir_error *error);
 
-/* Removes the file of a unix socket that was made here, once its sockets are closed. */
+/* Removes the file of a unix socket that was made here: while its sockets are still open, so that it is nobody else's yet.
+ */
 void listen_close(const char *name, const char *where);
 
 #endif

@@ -1,0 +1,304 @@
+#include "serve/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "rules/file.h"
+#include "rules/node.h"
+#include "rules/reader.h"
+
+const struct config_option config_options[] = {
+#define OPTION(name, field, kind, initial, min, max, argument, when, help, text) \
+    { name, offsetof(struct config, field), CONFIG_##kind, initial, min, max, argument, CONFIG_##when, help, text },
+#include "serve/options.def"
+#undef OPTION
+    { 0 },
+};
+
+enum { OPTION_COUNT = sizeof config_options / sizeof config_options[0] - 1, SHOWN_MAX = 60 };
+
+/* How a sentence begins and ends: "weir.yaml:7: " and "", or "--" and "; see 'weir serve --help'". */
+struct origin {
+    const char *file; /* NULL: a flag */
+    int line;
+    bool given[OPTION_COUNT]; /* so far, here */
+};
+
+static bool is_text(const struct config_option *option)
+{
+    return option->kind == CONFIG_TEXT || option->kind == CONFIG_ADDRESS || option->kind == CONFIG_HEADER;
+}
+
+static void *place_of(struct config *config, const struct config_option *option)
+{
+    return (char *)config + option->offset;
+}
+
+/* ---- saying what is wrong ---- */
+
+static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
+{
+    char text[WEIR_ERROR_MAX / 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!origin->file)
+        return err_set(error, WEIR_E_INVALID, "%s; see 'weir serve --help'", text);
+    return err_set(error, WEIR_E_INVALID, "%s:%d: %s", origin->file, origin->line, text);
+}
+
+static int shown(sv text)
+{
+    return text.len < SHOWN_MAX ? (int)text.len : SHOWN_MAX;
+}
+
+static int fail_unknown(const struct origin *origin, sv name, struct weir_error *error)
+{
+    const char *names[OPTION_COUNT + 1] = { NULL };
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        names[i] = config_options[i].name;
+    const char *dashes = origin->file ? "" : "--", *nearest = word_nearest(name, names);
+    if (!nearest)
+        return fail(origin, error, "there is no option %s%.*s", dashes, shown(name), name.ptr);
+    return fail(origin, error, "there is no option %s%.*s (did you mean %s%s?)", dashes, shown(name), name.ptr, dashes,
+                nearest);
+}
+
+/* ---- one value ---- */
+
+static const struct config_option *find_option(sv name)
+{
+    for (const struct config_option *option = config_options; option->name; option++)
+        if (sv_eq(weir_str(option->name), name))
+            return option;
+    return NULL;
+}
+
+static int take(struct config *config, struct origin *origin, const struct config_option *option, sv value,
+                struct weir_error *error)
+{
+    const char *dashes = origin->file ? "" : "--";
+    char scratch[CONFIG_ALLOWED_MAX];
+    bool *given = &origin->given[option - config_options];
+    if (*given)
+        return fail(origin, error, "%s%s is given twice; leave out one", dashes, option->name);
+    *given = true;
+    const char *allowed = config_store(option, value, config, scratch);
+    if (!allowed)
+        return 0;
+    /* A text can only have the wrong length; it may hold a password, and is not shown. */
+    if (option->kind == CONFIG_TEXT)
+        return fail(origin, error, "%s%s: has %zu bytes; allowed: %s", dashes, option->name, value.len, allowed);
+    return fail(origin, error, "%s%s: '%.*s' is not allowed here; allowed: %s", dashes, option->name, shown(value),
+                value.ptr, allowed);
+}
+
+/* ---- flags ---- */
+
+/* A word without dashes. It may be an address with a password, so that only its beginning is shown. */
+static int fail_word(const struct origin *origin, const char *word, struct weir_error *error)
+{
+    sv head = sv_of(word, strcspn(word, ":"));
+    return fail(origin, error, "there is no argument '%.*s'; a value stands behind the name of its option", shown(head),
+                head.ptr);
+}
+
+static int read_flag(struct config *config, struct origin *flags, int argc, char **argv, int *i, struct weir_error *error)
+{
+    if (strncmp(argv[*i], "--", 2) != 0 || !argv[*i][2])
+        return argv[*i][0] == '-' ? fail(flags, error, "there is no option %.*s", SHOWN_MAX, argv[*i])
+                                  : fail_word(flags, argv[*i], error);
+    sv rest = weir_str(argv[*i] + 2);
+    bool has_value = memchr(rest.ptr, '=', rest.len) != NULL;
+    sv name = sv_cut(&rest, '=');
+    const struct config_option *option = find_option(name);
+    if (sv_eq(name, SV("help")))
+        return fail(flags, error, "--help takes no value");
+    if (!option)
+        return fail_unknown(flags, name, error);
+    if (!has_value && ++*i == argc)
+        return fail(flags, error, "--%s needs a value (%s)", option->name, option->argument);
+    return take(config, flags, option, has_value ? rest : weir_str(argv[*i]), error);
+}
+
+static int read_flags(struct config *config, struct origin *flags, int argc, char **argv, struct weir_error *error)
+{
+    int r = 0;
+    for (int i = 1; i < argc && r == 0; i++)
+        r = read_flag(config, flags, argc, argv, &i, error);
+    return r;
+}
+
+/* ---- the file ---- */
+
+static int read_item(struct config *config, struct origin *file, const struct origin *flags, const struct node_item *item,
+                     struct weir_error *error)
+{
+    const struct node *key = item->key, *value = item->value;
+    file->line = key->line;
+    if (key->kind != NODE_SCALAR)
+        return fail(file, error, "not the name of an option");
+    const struct config_option *option = find_option(key->text);
+    if (!option)
+        return fail_unknown(file, key->text, error);
+    if (option->offset == offsetof(struct config, config))
+        return fail(file, error, "a configuration file cannot name another one; --config is for the command line");
+    if (value->kind != NODE_SCALAR)
+        return fail(file, error, "%s: wants one value, and no list or mapping", option->name);
+    if (node_is_null(value))
+        return fail(file, error, "%s: has no value; leave out the line for the default", option->name);
+    if (!flags->given[option - config_options])
+        return take(config, file, option, value->text, error);
+    /* A flag wins; what the file says has to be right all the same. */
+    struct config unused = { 0 };
+    int r = take(&unused, file, option, value->text, error);
+    config_done(&unused);
+    return r;
+}
+
+static int read_nodes(struct config *config, struct origin *file, const struct origin *flags, sv text,
+                      struct weir_error *error)
+{
+    struct arena arena = { 0 };
+    struct node_error problem;
+    const struct node *root = NULL;
+    int r = 0;
+    file->line = 1;
+    if (node_read(text, &arena, &root, &problem) < 0) {
+        file->line = problem.line;
+        r = problem.no_memory ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : fail(file, error, "%s", problem.text);
+    } else if (root && root->kind != NODE_MAP && !node_is_null(root)) {
+        r = fail(file, error, "not a list of options; each line is NAME: VALUE");
+    } else if (root && root->kind == NODE_MAP) {
+        for (const struct node_item *item = root->first; item && r == 0; item = item->next)
+            r = read_item(config, file, flags, item, error);
+    }
+    arena_done(&arena);
+    return r;
+}
+
+static int read_file(struct config *config, const struct origin *flags, struct weir_error *error)
+{
+    struct origin file = { .file = config->config };
+    struct file_version version;
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    int r = rules_file_read(config->config, &text, &version, error);
+    if (r == 0)
+        r = read_nodes(config, &file, flags, buf_sv(&text), error);
+    buf_done(&text);
+    return r;
+}
+
+/* ---- all together ---- */
+
+static int set_defaults(struct config *config, struct weir_error *error)
+{
+    char scratch[CONFIG_ALLOWED_MAX];
+    for (const struct config_option *option = config_options; option->name; option++)
+        if (option->initial && config_store(option, weir_str(option->initial), config, scratch))
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    return 0;
+}
+
+static int check_listeners(const struct config *config, struct weir_error *error)
+{
+    if (strcmp(config->http, "off") != 0 || strcmp(config->resp, "off") != 0 || strcmp(config->admin, "off") != 0)
+        return 0;
+    return err_set(error, WEIR_E_INVALID,
+                   "--http, --resp and --admin are all off, so that nobody could ask; leave out one");
+}
+
+int config_read(struct config *ret, int argc, char **argv, struct weir_error *error)
+{
+    struct config config = { 0 };
+    struct origin flags = { 0 };
+    int r = set_defaults(&config, error);
+    if (r == 0)
+        r = read_flags(&config, &flags, argc, argv, error);
+    if (r == 0 && config.config)
+        r = read_file(&config, &flags, error);
+    if (r == 0)
+        r = check_listeners(&config, error);
+    if (r < 0)
+        config_done(&config);
+    else
+        *ret = config;
+    return r;
+}
+
+void config_done(struct config *config)
+{
+    if (!config)
+        return;
+    for (const struct config_option *option = config_options; option->name; option++)
+        if (is_text(option))
+            free(*(char **)place_of(config, option));
+    *config = (struct config){ 0 };
+}
+
+/* ---- once more ---- */
+
+static size_t value_bytes(const struct config_option *option)
+{
+    switch (option->kind) {
+    case CONFIG_CHOICE:
+        return sizeof(int);
+    case CONFIG_NUMBER:
+    case CONFIG_TIME:
+        return sizeof(unsigned);
+    case CONFIG_COUNT:
+    case CONFIG_SIZE:
+        return sizeof(uint64_t);
+    default:
+        return sizeof(char *);
+    }
+}
+
+static bool same(const struct config_option *option, struct config *a, struct config *b)
+{
+    void *x = place_of(a, option), *y = place_of(b, option);
+    if (!is_text(option))
+        return memcmp(x, y, value_bytes(option)) == 0;
+    const char *s = *(char **)x, *t = *(char **)y;
+    return s && t ? strcmp(s, t) == 0 : s == t;
+}
+
+/* The old value goes to `b`, whose end will free it. */
+static void swap(const struct config_option *option, struct config *a, struct config *b)
+{
+    char old[sizeof(uint64_t)];
+    size_t bytes = value_bytes(option);
+    memcpy(old, place_of(a, option), bytes);
+    memcpy(place_of(a, option), place_of(b, option), bytes);
+    memcpy(place_of(b, option), old, bytes);
+}
+
+static void add_name(char names[CONFIG_NAMES_MAX], const char *name)
+{
+    size_t len = strlen(names);
+    snprintf(names + len, CONFIG_NAMES_MAX - len, "%s%s", len ? ", " : "", name);
+}
+
+int config_reload(struct config *config, int argc, char **argv, struct config_changes *ret, struct weir_error *error)
+{
+    struct config fresh;
+    int r = config_read(&fresh, argc, argv, error);
+    if (r < 0)
+        return r;
+    *ret = (struct config_changes){ 0 };
+    for (const struct config_option *option = config_options; option->name; option++) {
+        if (same(option, config, &fresh))
+            continue;
+        if (option->when == CONFIG_LIVE)
+            swap(option, config, &fresh);
+        add_name(option->when == CONFIG_LIVE ? ret->taken : ret->waiting, option->name);
+    }
+    config_done(&fresh);
+    return 0;
+}
