@@ -360,7 +360,7 @@ static int hex(char c)
     return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static sv decode(struct http_call *call, sv text)
+sv http_decode(struct http_call *call, sv text, bool query)
 {
     char *out = http_alloc(call, text.len + 1);
     size_t len = 0;
@@ -373,7 +373,7 @@ static sv decode(struct http_call *call, sv text)
             out[len++] = (char)(high << 4 | low);
             i += 2;
         } else
-            out[len++] = text.ptr[i] == '+' ? ' ' : text.ptr[i];
+            out[len++] = query && text.ptr[i] == '+' ? ' ' : text.ptr[i];
     }
     return sv_of(out, len);
 }
@@ -382,9 +382,9 @@ sv http_parameter(struct http_call *call, const char *name, unsigned i)
 {
     for (sv rest = call->query; rest.len > 0;) {
         sv value = sv_cut(&rest, '&');
-        sv key = decode(call, sv_cut(&value, '='));
+        sv key = http_decode(call, sv_cut(&value, '='), true);
         if (sv_eq(key, weir_str(name)) && i-- == 0)
-            return decode(call, value);
+            return http_decode(call, value, true);
     }
     return sv_of(NULL, 0);
 }

@@ -37,6 +37,8 @@ void http_drain(struct http *http); /* further answers close their connections *
 sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
 /* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */
 sv http_parameter(struct http_call *call, const char *name, unsigned i);
+/* Without its %XX; in a query a `+` is a blank. ptr NULL: no memory. */
+sv http_decode(struct http_call *call, sv text, bool query);
 /* Memory that lives as long as the call. NULL: there is none. */
 void *http_alloc(struct http_call *call, size_t bytes);
 
