@@ -26,7 +26,7 @@ static void write_file(const char *text)
 /* Words end with NULL. */
 static int read_words(struct config *ret, struct weir_error *error, const char *const *words)
 {
-    char *argv[WORDS_MAX] = { "serve" };
+    char *argv[WORDS_MAX] = { (char *)"serve" };
     int argc = 1;
     while (words[argc - 1]) {
         argv[argc] = (char *)words[argc - 1];
@@ -243,7 +243,7 @@ static void test_not_yaml(void **state)
 static void test_reload(void **state)
 {
     (void)state;
-    char *argv[] = { "serve", "--config", file, "--request=3s" };
+    char *argv[] = { (char *)"serve", (char *)"--config", file, (char *)"--request=3s" };
     struct config config;
     struct config_changes changes;
     struct weir_error error = { 0 };
