@@ -42,7 +42,7 @@ libpq-fe.h src/source/postgres.c
 # What src/limit may take from the system: no memory, no clock, no I/O.
 limit_headers='assert.h limits.h stdbool.h stddef.h stdint.h string.h'
 limit_symbols='memcmp memcpy memmove memset memchr strlen __assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_
-__udivti3 __umodti3 __divti3 __modti3 __multi3
+__udivti3 __umodti3 __divti3 __modti3 __multi3 __floattidf
 __ubsan_.* __asan_.* __tsan_.* __sanitizer_.*'
 
 function_lines_max=80

@@ -122,12 +122,17 @@ static bool raise_book(struct cell *c, word16 s, struct limit_outlook outlook)
 
 enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 
+/* Puts another one in the place of the state that was read. */
+LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct limit_outlook outlook)
+{
+    uint64_t mark = (s.high & GEN_MASK << TAG_BITS) | CELL_LIVE;
+    return raise_book(c, s, outlook) && cas_16(&c->state, s, (word16){ next.data, next.time << MARK_BITS | mark });
+}
+
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
 static bool commit(struct cell *c, word16 s, struct limit_state next, const struct cells_ask *a, struct cells_taken *ret)
 {
-    uint64_t mark = (s.high & GEN_MASK << TAG_BITS) | CELL_LIVE;
-    if (!raise_book(c, s, limit_outlook(a->limit, next, a->now_us)) ||
-        !cas_16(&c->state, s, (word16){ next.data, next.time << MARK_BITS | mark }))
+    if (!replace(c, s, next, limit_outlook(a->limit, next, a->now_us)))
         return false;
     *ret = (struct cells_taken){ next, c, head_of(a->key, state_gen(s)), a->now_us, a->cost };
     return true;
@@ -317,27 +322,48 @@ static void count_drop(struct cells *t, const struct victim *v)
         __atomic_fetch_add(&t->header->drops_at_limit, 1, __ATOMIC_RELAXED);
 }
 
+/* A cell that is to be made, and what will be in it. */
+struct newcomer {
+    uint64_t key;
+    int64_t now_us;
+    struct limit_state first;
+    struct limit_outlook outlook;
+};
+
 /* Seizes a cell and publishes it as reserved for the key. {NULL}: try again. */
-static struct reservation reserve(struct cells *t, const struct places *p, const struct cells_ask *a,
-                                  struct limit_state first, bool impatient)
+static struct reservation reserve(struct cells *t, const struct places *p, const struct newcomer *n, bool impatient)
 {
     struct reservation none = { 0 };
-    struct victim v = choose_victim(p, a->now_us, impatient);
+    struct victim v = choose_victim(p, n->now_us, impatient);
     if (!v.cell)
         return none;
     uint64_t gen = (state_gen(v.state) + 1) & GEN_MASK;
     /* One left from 1024 generations ago, and delayed until now, is the same only if it was for this key, too. */
-    struct limit_state mark = { (uint64_t)a->now_us, a->key };
+    struct limit_state mark = { (uint64_t)n->now_us, n->key };
     struct reservation r = { v.cell, state_make(mark, gen, CELL_RESERVED) };
     if (!cas_16(&v.cell->state, v.state, r.state))
         return none;
     count_drop(t, &v);
-    struct limit_outlook outlook = limit_outlook(a->limit, first, a->now_us);
-    int64_t decays_us = outlook.decays_us + outlook.spare_us + CLOCK_SKEW_US;
-    if (!publish(&r, &v.cell->book, book_make(decays_us, gen, outlook.share)) ||
-        !publish(&r, &v.cell->head, head_of(a->key, gen)))
+    int64_t decays_us = n->outlook.decays_us + n->outlook.spare_us + CLOCK_SKEW_US;
+    if (!publish(&r, &v.cell->book, book_make(decays_us, gen, n->outlook.share)) ||
+        !publish(&r, &v.cell->head, head_of(n->key, gen)))
         return none;
     return r;
+}
+
+/* After a scan that found no live one: the next step of making it. `seen` is the reservation that was there before that
+ * scan began. True: it is made, and is seen->cell. */
+static bool make(struct cells *t, const struct places *p, const struct newcomer *n, const struct scan *found,
+                 struct reservation *seen, unsigned tries)
+{
+    const struct reservation *r = &found->reserved;
+    if (!r->cell)
+        *seen = reserve(t, p, n, tries > PATIENCE);
+    else if (r->cell != seen->cell || !same_16(r->state, seen->state))
+        *seen = *r;
+    else
+        return !found->unsettled && replace(r->cell, r->state, n->first, n->outlook);
+    return false;
 }
 
 static __attribute__((noinline)) bool take_slow(struct cells *t, const struct cells_ask *a, struct cells_taken *ret)
@@ -345,7 +371,10 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
     struct places p = places_of(t, a->key);
     struct limit_state unused = { 0 };
     struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
-    struct reservation seen = { 0 }; /* before the scan that now begins */
+    struct newcomer n = { a->key, a->now_us, first.next, { 0 } };
+    if (first.fits)
+        n.outlook = limit_outlook(a->limit, first.next, a->now_us);
+    struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, a->key);
         if (found.live) {
@@ -356,11 +385,8 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
         } else if (!first.fits) {
             ret->state = unused;
             return false;
-        } else if (!found.reserved.cell) {
-            seen = reserve(t, &p, a, first.next, tries > PATIENCE);
-        } else if (found.reserved.cell != seen.cell || !same_16(found.reserved.state, seen.state)) {
-            seen = found.reserved;
-        } else if (!found.unsettled && commit(seen.cell, seen.state, first.next, a, ret)) {
+        } else if (make(t, &p, &n, &found, &seen, tries)) {
+            *ret = (struct cells_taken){ n.first, seen.cell, head_of(a->key, state_gen(seen.state)), a->now_us, a->cost };
             return true;
         }
     }
@@ -643,6 +669,45 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
             !limit_refund(limit, taken->state, taken->at_us, taken->cost, now_us, &payload))
             return;
         if (cas_16(&taken->cell->state, s, state_make(payload, state_gen(s), CELL_LIVE)))
+            return;
+    }
+}
+
+/* ---- any other change ---- */
+
+/* False: the cell is not the key's any more. */
+static bool update_live(struct cell *c, uint64_t key, cells_judge *judge, void *data)
+{
+    word16 s;
+    while (read_own(c, key, &s)) {
+        struct cells_change change = judge(state_payload(s), data);
+        if (!change.writes || replace(c, s, change.next, change.outlook))
+            return true;
+    }
+    return false;
+}
+
+void cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data)
+{
+    struct limit_state unused = { 0 };
+    struct cell *c = find_home(cells, key);
+    if (!head_is_of(load_8(&c->head), key))
+        c = find_elsewhere(cells, key);
+    if (c && update_live(c, key, judge, data))
+        return;
+    struct places p = places_of(cells, key);
+    struct reservation seen = { 0 };
+    for (unsigned tries = 0;; tries++) {
+        struct scan found = scan_all(&p, key);
+        if (found.live) {
+            if (update_live(found.live, key, judge, data))
+                return;
+            seen.cell = NULL;
+            continue;
+        }
+        struct cells_change first = judge(unused, data);
+        struct newcomer n = { key, now_us, first.next, first.outlook };
+        if (!first.writes || make(cells, &p, &n, &found, &seen, tries))
             return;
     }
 }

@@ -66,6 +66,18 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
                        struct cells_taken *ret);
 /* Gives a charge back, unless its cell or its window has gone on to something else. */
 void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
+
+/* What becomes of a state that is no limit's. */
+struct cells_change {
+    bool writes; /* the rest is put in its place */
+    struct limit_state next;
+    struct limit_outlook outlook;
+};
+typedef struct cells_change cells_judge(struct limit_state state, void *data);
+/* Changes the cell of a key, making it if need be, by what `judge` says of its state (unused if there is none). Where
+ * others were quicker `judge` is asked again; what it said last is what was done. */
+void cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data);
+
 /* Forgets a cell. False: there is none. */
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */
