@@ -294,6 +294,8 @@ int top_list_reserve(struct top_list *list, unsigned places)
     struct top_entry *entries = realloc(list->entries, cap * sizeof *entries);
     if (!entries)
         return WEIR_E_NO_MEMORY;
+    /* Pages are asked for at their first use: here, and not while others wait. */
+    memset(entries + list->count, 0, (cap - list->count) * sizeof *entries);
     list->entries = entries;
     list->cap = cap;
     return 0;

@@ -1,5 +1,9 @@
 /* What one loop counts: decisions by rule and outcome, how long they took, and the subjects that were refused most. Written
- * by its loop alone, read by others at any time. */
+ * by its loop alone, read by others at any time.
+ *
+ * Counters are words that one thread raises and anybody loads: neither a lock nor an atomic addition is on the way of a
+ * decision. Only refusals take a lock, once for some that were decided together, which nobody else takes but who asks for
+ * the most refused. */
 #ifndef SERVE_STATS_H
 #define SERVE_STATS_H
 
@@ -8,6 +12,7 @@
 #include "base/buf.h"
 
 struct stats;
+struct top_list;
 
 int stats_new(struct stats **ret);
 void stats_free(struct stats *stats);
@@ -16,5 +21,33 @@ void stats_free(struct stats *stats);
  * each. */
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns);
+
+/* ---- for whoever reads them ---- */
+
+enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_SHADOW, OUTCOMES };
+
+/* Different rules that are counted apart, since the start; further ones share STATS_OTHER. */
+enum { STATS_RULES_MAX = 20000 };
+#define STATS_OTHER "(other)"
+
+struct stats_rule {
+    char id[WEIR_ID_MAX + 1]; /* "": of decisions that no rule applied to */
+    uint64_t counts[OUTCOMES];
+};
+
+enum { STATS_BUCKETS = 19 };
+extern const uint64_t stats_bounds_ns[STATS_BUCKETS];
+
+struct stats_latency {
+    uint64_t buckets[STATS_BUCKETS + 1]; /* up to that bound, and above the one before; the last: above all */
+    uint64_t sum_ns;
+};
+
+size_t stats_rule_count(const struct stats *stats);
+void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret);
+void stats_latency(const struct stats *stats, struct stats_latency *ret);
+/* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */
+void stats_add(struct stats *sum, const struct stats *stats);
+int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);
 
 #endif

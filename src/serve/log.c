@@ -1,0 +1,242 @@
+#include "serve/log.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/instant.h"
+#include "base/utf8.h"
+#include "engine/top.h"
+#include "serve/config.h"
+
+enum {
+    MESSAGE_MAX = 4000,
+    LINE_MAX_BYTES = 64 << 10, /* any message, each byte of it escaped */
+    /* Of what strangers sent. The line of a refusal is to fit into a pipe at once (PIPE_BUF), so a path has the room that
+     * the others leave, even if each of its bytes has to be escaped. */
+    METHOD_MAX = 24,
+    EVENT_MAX = 60,
+    VALUE_MAX = 100,
+    PATH_MAX_BYTES = 400,
+    ESCAPED_MAX = 6,
+    NUMBERS_MAX = 120,
+};
+
+static int log_format;
+static unsigned refusals_max;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of stderr, and of what follows */
+static int64_t refusal_second;
+static unsigned refusal_lines;    /* in that second */
+static uint64_t refusals_skipped; /* and not told of yet; any thread adds to it */
+
+void log_setup(int format, unsigned refusals_per_second)
+{
+    __atomic_store_n(&log_format, format, __ATOMIC_RELAXED);
+    __atomic_store_n(&refusals_max, refusals_per_second, __ATOMIC_RELAXED);
+}
+
+static bool is_json(void)
+{
+    return __atomic_load_n(&log_format, __ATOMIC_RELAXED) == CONFIG_LOG_JSON;
+}
+
+/* ---- text ---- */
+
+static sv cut(sv text, size_t most)
+{
+    return text.len > most ? sv_of(text.ptr, most) : text;
+}
+
+/* Nothing that a terminal would obey or a reader of lines would take for an end. */
+static void add_plain(struct buf *out, sv text)
+{
+    while (text.len > 0) {
+        unsigned char c = (unsigned char)text.ptr[0];
+        size_t n = utf8_length(text);
+        bool is_control = c < 0x20 || c == 0x7f || (n == 2 && c == 0xc2 && (unsigned char)text.ptr[1] < 0xa0);
+        if (c == '\n')
+            buf_add(out, SV("\\n"));
+        else if (c == '\t')
+            buf_add(out, SV("\\t"));
+        else if (n == 0 || is_control)
+            buf_printf(out, "\\x%02x", c);
+        else
+            buf_add(out, sv_of(text.ptr, n));
+        text = sv_from(text, n == 0 || is_control ? 1 : n);
+    }
+}
+
+static bool is_word(sv text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] <= 0x20 || text.ptr[i] == '"' || text.ptr[i] == '=' || text.ptr[i] == '\\')
+            return false;
+    return text.len > 0;
+}
+
+/* name=value, or name="any value"; as JSON the same as a member. */
+static void add_field(struct buf *out, bool json, sv name, sv value)
+{
+    if (json) {
+        buf_char(out, ',');
+        buf_json(out, name);
+        buf_char(out, ':');
+        buf_json(out, value);
+        return;
+    }
+    buf_char(out, ' ');
+    add_plain(out, name);
+    buf_char(out, '=');
+    if (is_word(value))
+        add_plain(out, value);
+    else
+        buf_json(out, value);
+}
+
+static void add_number(struct buf *out, bool json, const char *name, long long value)
+{
+    buf_printf(out, json ? ",\"%s\":%lld" : " %s=%lld", name, value);
+}
+
+static void begin_line(struct buf *out, bool json, enum log_level level, const char *event, int64_t now_us)
+{
+    static const char *const levels[] = { "error", "warning", "info" };
+    char time[INSTANT_TEXT_MAX];
+    instant_text(now_us - now_us % (json ? US_PER_MS : US_PER_S), time);
+    buf_init(out, LINE_MAX_BYTES);
+    if (json)
+        buf_printf(out, "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\"", time, levels[level], event);
+    else
+        buf_printf(out, "%s %s %s:", time, levels[level], event);
+}
+
+static void end_line(struct buf *out, bool json)
+{
+    buf_add(out, json ? SV("}\n") : SV("\n"));
+}
+
+/* In one piece. What cannot be written has nobody who could be told. */
+static void write_line(const struct buf *line)
+{
+    if (!line->failed && write(STDERR_FILENO, line->ptr, line->len) < 0)
+        return;
+}
+
+void log_say(enum log_level level, const char *event, const char *format, ...)
+{
+    char message[MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    struct buf line;
+    bool json = is_json();
+    begin_line(&line, json, level, event, clock_now_us());
+    if (json) {
+        add_field(&line, true, SV("message"), weir_str(message));
+    } else {
+        buf_char(&line, ' ');
+        add_plain(&line, weir_str(message));
+    }
+    end_line(&line, json);
+    pthread_mutex_lock(&lock);
+    write_line(&line);
+    pthread_mutex_unlock(&lock);
+    buf_done(&line);
+}
+
+/* ---- refusals ---- */
+
+static void add_subject(struct buf *out, bool json, const struct subject *subject)
+{
+    struct buf members;
+    buf_init(&members, LINE_MAX_BYTES);
+    for (size_t i = 0; i < subject->by_count; i++)
+        add_field(&members, json, subject_name(subject, i), cut(subject_value(subject, i), VALUE_MAX));
+    if (json)
+        buf_printf(out, ",\"by\":{%s}", members.len ? members.ptr + 1 : "");
+    else
+        buf_add(out, buf_sv(&members));
+    buf_done(&members);
+}
+
+static void refusal_line(struct buf *line, struct weir *weir, const struct weir_request *request,
+                         const struct weir_verdict *verdict, int64_t now_us, uint64_t skipped)
+{
+    bool json = is_json();
+    struct subject subject;
+    begin_line(line, json, LEVEL_INFO, "refused", now_us);
+    if (verdict->applied) {
+        add_field(line, json, SV("rule"), weir_str(verdict->rule));
+        add_field(line, json, SV("limit"), weir_str(verdict->limit));
+    }
+    if (weir_subject(weir, request, verdict, &subject))
+        add_subject(line, json, &subject);
+    sv query = request->path, path = sv_cut(&query, '?'); /* a query may hold what is no log's business */
+    if (request->event.len)
+        add_field(line, json, SV("of_event"), cut(request->event, EVENT_MAX));
+    if (request->method.len)
+        add_field(line, json, SV("method"), cut(request->method, METHOD_MAX));
+    size_t room = line->len + NUMBERS_MAX < PIPE_BUF ? (PIPE_BUF - NUMBERS_MAX - line->len) / ESCAPED_MAX : 0;
+    if (path.len)
+        add_field(line, json, SV("path"), cut(path, room < PATH_MAX_BYTES ? room : PATH_MAX_BYTES));
+    add_number(line, json, "status", verdict->status);
+    add_number(line, json, "retry_after_ms", (long long)verdict->retry_after_ms);
+    if (skipped)
+        add_number(line, json, "not_logged", (long long)skipped);
+    end_line(line, json);
+}
+
+/* Takes the lock, if there is a line left in this second and stderr takes it at once: nobody's decision waits for whoever
+ * reads the log. */
+static bool take_turn(int64_t second)
+{
+    if (pthread_mutex_trylock(&lock) != 0)
+        return false;
+    /* Threads read their clocks at different moments. */
+    if (second > refusal_second || second < refusal_second - 1) {
+        refusal_second = second;
+        refusal_lines = 0;
+    }
+    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+    if (refusal_lines < __atomic_load_n(&refusals_max, __ATOMIC_RELAXED) && poll(&ready, 1, 0) == 1 &&
+        ready.revents & POLLOUT) {
+        refusal_lines++;
+        return true;
+    }
+    pthread_mutex_unlock(&lock);
+    return false;
+}
+
+/* Those of one thread in one second are counted by itself: all threads at one counter would slow each other down. */
+static _Thread_local struct {
+    int64_t second;
+    bool full;
+    uint64_t skipped;
+} own;
+
+void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us)
+{
+    int64_t second = now_us / US_PER_S;
+    if (__atomic_load_n(&refusals_max, __ATOMIC_RELAXED) == 0)
+        return;
+    if (own.second != second) {
+        __atomic_fetch_add(&refusals_skipped, own.skipped, __ATOMIC_RELAXED);
+        own.second = second;
+        own.full = false;
+        own.skipped = 0;
+    }
+    if (own.full || !take_turn(second)) {
+        own.full = true;
+        own.skipped++;
+        return;
+    }
+    struct buf line;
+    refusal_line(&line, weir, request, verdict, now_us, __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED));
+    write_line(&line);
+    pthread_mutex_unlock(&lock);
+    buf_done(&line);
+}

@@ -1,0 +1,232 @@
+#include "serve/stats.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/top.h"
+
+enum {
+    NO_RULE,
+    OTHER,
+    COUNTERS_MAX = STATS_RULES_MAX + 2,
+    SLOTS = 1 << 16, /* of the index by id; at most a third are taken */
+};
+
+/* Where the rule of this place in these rules is counted. Places of other rules are told by their version, so that nothing
+ * has to be cleared when the rules change. */
+struct place {
+    uint32_t version;
+    uint32_t counter;
+};
+
+struct stats {
+    struct stats_rule *counters; /* ids do not change once `count` says that they are there */
+    uint32_t count;
+    uint16_t *slots; /* counters by hash of their id; NO_RULE: free */
+    struct place *places;
+    struct stats_latency latency;
+    pthread_mutex_t lock; /* of top */
+    struct top *top;
+};
+
+_Static_assert((int)COUNTERS_MAX <= UINT16_MAX && (int)SLOTS >= 2 * (int)COUNTERS_MAX, "counters fit into slots");
+
+#define US UINT64_C(1000)
+#define MS (1000 * US)
+const uint64_t stats_bounds_ns[STATS_BUCKETS] = {
+    US,      2500,   5 * US,  10 * US, 25 * US, 50 * US,  100 * US, 250 * US, 500 * US,  MS,
+    2500000, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS, 1000 * MS,
+};
+
+/* One thread writes; others may read at any time. */
+static inline void count_up(uint64_t *counter, uint64_t by)
+{
+    __atomic_store_n(counter, *counter + by, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t read_counter(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+void stats_free(struct stats *stats)
+{
+    if (!stats)
+        return;
+    pthread_mutex_destroy(&stats->lock);
+    top_free(stats->top);
+    free(stats->counters);
+    free(stats->slots);
+    free(stats->places);
+    free(stats);
+}
+
+static uint32_t new_counter(struct stats *stats, const char *id)
+{
+    uint32_t counter = stats->count;
+    snprintf(stats->counters[counter].id, sizeof stats->counters[counter].id, "%s", id);
+    __atomic_store_n(&stats->count, counter + 1, __ATOMIC_RELEASE);
+    return counter;
+}
+
+int stats_new(struct stats **ret)
+{
+    struct stats *stats = calloc(1, sizeof *stats);
+    if (!stats)
+        return WEIR_E_NO_MEMORY;
+    pthread_mutex_init(&stats->lock, NULL);
+    stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
+    stats->slots = calloc(SLOTS, sizeof *stats->slots);
+    stats->places = calloc(RULES_MAX, sizeof *stats->places);
+    if (!stats->counters || !stats->slots || !stats->places || top_new(&stats->top, TOP_PLACES) < 0) {
+        stats_free(stats);
+        return WEIR_E_NO_MEMORY;
+    }
+    new_counter(stats, "");
+    new_counter(stats, STATS_OTHER);
+    *ret = stats;
+    return 0;
+}
+
+/* ---- which counter ---- */
+
+static uint32_t hash_id(sv id)
+{
+    /* Ids are the administrators' own: nobody aims at a slot. */
+    static const struct hash_key key = { 0, 0 };
+    struct hash hash;
+    hash_init(&hash, &key);
+    hash_text(&hash, id.ptr, id.len);
+    return (uint32_t)hash_final(&hash);
+}
+
+static uint32_t counter_of_id(struct stats *stats, const char *id)
+{
+    if (!id[0])
+        return NO_RULE;
+    if (strcmp(id, STATS_OTHER) == 0)
+        return OTHER;
+    uint32_t slot = hash_id(weir_str(id)) % SLOTS;
+    for (; stats->slots[slot]; slot = (slot + 1) % SLOTS)
+        if (strcmp(stats->counters[stats->slots[slot]].id, id) == 0)
+            return stats->slots[slot];
+    if (stats->count == COUNTERS_MAX)
+        return OTHER;
+    stats->slots[slot] = (uint16_t)new_counter(stats, id);
+    return stats->slots[slot];
+}
+
+static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict *v)
+{
+    if (!v->applied)
+        return NO_RULE;
+    if (v->private_rule >= RULES_MAX)
+        return counter_of_id(stats, v->rule);
+    struct place *place = &stats->places[v->private_rule];
+    /* Versions begin at 1. */
+    if (place->version != (uint32_t)v->private_rules) {
+        place->counter = counter_of_id(stats, v->rule);
+        place->version = (uint32_t)v->private_rules;
+    }
+    return place->counter;
+}
+
+/* ---- counting ---- */
+
+static void count_shadow(struct stats *stats, const struct weir_verdict *v)
+{
+    uint32_t listed = v->shadow_count < WEIR_SHADOW_MAX ? v->shadow_count : WEIR_SHADOW_MAX;
+    for (uint32_t i = 0; i < listed; i++)
+        count_up(&stats->counters[counter_of_id(stats, v->shadow[i])].counts[OUTCOME_SHADOW], 1);
+    if (v->shadow_count > listed)
+        count_up(&stats->counters[OTHER].counts[OUTCOME_SHADOW], v->shadow_count - listed);
+}
+
+static void count_latency(struct stats_latency *latency, size_t count, uint64_t elapsed_ns)
+{
+    unsigned bucket = 0;
+    while (bucket < STATS_BUCKETS && elapsed_ns > stats_bounds_ns[bucket])
+        bucket++;
+    count_up(&latency->buckets[bucket], count);
+    count_up(&latency->sum_ns, count * elapsed_ns);
+}
+
+static void note_refused(struct stats *stats, struct weir *weir, const struct weir_request *requests,
+                         const struct weir_verdict *verdicts, size_t count, int64_t now_us)
+{
+    pthread_mutex_lock(&stats->lock);
+    for (size_t i = 0; i < count; i++) {
+        struct subject subject;
+        if (!verdicts[i].allowed && weir_subject(weir, &requests[i], &verdicts[i], &subject))
+            top_add(stats->top, &subject, now_us);
+    }
+    pthread_mutex_unlock(&stats->lock);
+}
+
+void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
+                   const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns)
+{
+    size_t refused = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct weir_verdict *v = &verdicts[i];
+        count_up(&stats->counters[counter_of(stats, v)].counts[v->allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED], 1);
+        refused += !v->allowed;
+        if (v->shadow_count)
+            count_shadow(stats, v);
+    }
+    if (count)
+        count_latency(&stats->latency, count, elapsed_ns);
+    if (refused)
+        note_refused(stats, weir, requests, verdicts, count, now_us);
+}
+
+/* ---- reading ---- */
+
+size_t stats_rule_count(const struct stats *stats)
+{
+    return __atomic_load_n(&stats->count, __ATOMIC_ACQUIRE);
+}
+
+void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret)
+{
+    const struct stats_rule *counter = &stats->counters[i];
+    memcpy(ret->id, counter->id, sizeof ret->id);
+    for (int k = 0; k < OUTCOMES; k++)
+        ret->counts[k] = read_counter(&counter->counts[k]);
+}
+
+void stats_latency(const struct stats *stats, struct stats_latency *ret)
+{
+    for (int i = 0; i <= STATS_BUCKETS; i++)
+        ret->buckets[i] = read_counter(&stats->latency.buckets[i]);
+    ret->sum_ns = read_counter(&stats->latency.sum_ns);
+}
+
+void stats_add(struct stats *sum, const struct stats *stats)
+{
+    size_t count = stats_rule_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_rule rule;
+        stats_rule(stats, i, &rule);
+        struct stats_rule *to = &sum->counters[counter_of_id(sum, rule.id)];
+        for (int k = 0; k < OUTCOMES; k++)
+            to->counts[k] += rule.counts[k];
+    }
+    struct stats_latency latency;
+    stats_latency(stats, &latency);
+    for (int i = 0; i <= STATS_BUCKETS; i++)
+        sum->latency.buckets[i] += latency.buckets[i];
+    sum->latency.sum_ns += latency.sum_ns;
+}
+
+int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list)
+{
+    int r = top_list_reserve(list, TOP_PLACES);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&stats->lock);
+    top_collect(stats->top, now_us, list);
+    pthread_mutex_unlock(&stats->lock);
+    return 0;
+}

@@ -1,0 +1,280 @@
+/* The log: lines that stay lines whatever strangers send, and refusals that are sampled. */
+#include "serve/log.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "serve/config.h"
+
+#define S INT64_C(1000000)
+#define NOW (INT64_C(1700000000) * S + 250000) /* 2023-11-14T22:13:20.25Z */
+
+#define RULES                                                                                                \
+    "rules:\n"                                                                                               \
+    "  - { id: login, match: { path: /login }, by: [ip, user], limits: [ { name: m, max: 0, per: 1h } ] }\n" \
+    "  - { id: all, match: { event: e }, limits: [ { name: m, max: 0, per: 1h } ] }\n"
+
+/* ---- what is said ---- */
+
+/* stderr goes into a pipe meanwhile. */
+struct capture {
+    int was, from;
+    char text[128 << 10];
+};
+
+static struct capture captured;
+
+static void begin(void)
+{
+    int ends[2];
+    fflush(stderr);
+    assert_int_equal(pipe(ends), 0);
+    captured.was = dup(STDERR_FILENO);
+    captured.from = ends[0];
+    assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+    close(ends[1]);
+}
+
+static const char *end(void)
+{
+    size_t len = 0;
+    ssize_t n;
+    dup2(captured.was, STDERR_FILENO);
+    close(captured.was);
+    while ((n = read(captured.from, captured.text + len, sizeof captured.text - 1 - len)) > 0)
+        len += (size_t)n;
+    close(captured.from);
+    captured.text[len] = '\0';
+    return captured.text;
+}
+
+static unsigned lines_of(const char *text)
+{
+    unsigned lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+static json_t *read_json(const char *text)
+{
+    json_error_t error;
+    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!json)
+        fail_msg("%s: %s", error.text, text);
+    return json;
+}
+
+static const char *text_of(json_t *json, const char *name)
+{
+    const char *text = json_string_value(json_object_get(json, name));
+    return text ? text : "none";
+}
+
+/* ---- messages ---- */
+
+#define HOSTILE "a\nb\t\x1b[31m\"\\ \xc2\x9b \xff \xe2\x82\xac"
+
+static void plain_lines_hold_nothing_that_is_obeyed(void **state)
+{
+    (void)state;
+    log_setup(CONFIG_LOG_PLAIN, 0);
+    begin();
+    log_say(LEVEL_WARNING, "rules", "%s", HOSTILE);
+    const char *line = end();
+    assert_string_equal(strchr(line, 'Z'), "Z warning rules: a\\nb\\t\\x1b[31m\"\\ \\xc2\\x9b \\xff \xe2\x82\xac\n");
+    assert_int_equal(strchr(line, 'Z') - line, strlen("2023-11-14T22:13:20"));
+}
+
+static void json_lines_are_json(void **state)
+{
+    (void)state;
+    log_setup(CONFIG_LOG_JSON, 0);
+    begin();
+    log_say(LEVEL_ERROR, "listen", "%s", HOSTILE);
+    const char *line = end();
+    assert_int_equal(lines_of(line), 1);
+    json_t *json = read_json(line);
+    assert_string_equal(text_of(json, "level"), "error");
+    assert_string_equal(text_of(json, "event"), "listen");
+    assert_string_equal(text_of(json, "message"), "a\nb\t\x1b[31m\"\\ \xc2\x9b \xef\xbf\xbd \xe2\x82\xac");
+    json_decref(json);
+}
+
+static void long_messages_are_cut(void **state)
+{
+    (void)state;
+    static char message[100000];
+    memset(message, '\x01', sizeof message - 1);
+    for (int format = CONFIG_LOG_PLAIN; format <= CONFIG_LOG_JSON; format++) {
+        log_setup(format, 0);
+        begin();
+        log_say(LEVEL_INFO, "x", "%s", message);
+        assert_int_equal(lines_of(end()), 1);
+    }
+}
+
+/* ---- refusals ---- */
+
+static struct weir *open_rules(void)
+{
+    struct weir *weir = NULL;
+    struct weir_error error;
+    struct weir_options options = { .size = sizeof options, .rules_text = RULES, .cells_keys = 1000 };
+    if (weir_open(&weir, &options, &error) < 0)
+        fail_msg("%s", error.text);
+    return weir;
+}
+
+static void refuse(struct weir *weir, const struct weir_request *request, int64_t now_us)
+{
+    struct weir_verdict verdict;
+    assert_int_equal(weir_check(weir, request, now_us, &verdict), 0);
+    assert_false(verdict.allowed);
+    log_refusal(weir, request, &verdict, now_us);
+}
+
+static const struct weir_request login = { .method = { "POST", 4 },
+                                           .path = { "/login?password=secret", 22 },
+                                           .ip = { "203.0.113.9", 11 },
+                                           .user = { "an na", 5 },
+                                           .cost = 1 };
+
+static void a_refusal_in_plain_words(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    log_setup(CONFIG_LOG_PLAIN, 10);
+    begin();
+    refuse(weir, &login, NOW);
+    assert_string_equal(end(), "2023-11-14T22:13:20Z info refused: rule=login limit=m ip=203.0.113.9 user=\"an na\" "
+                               "method=POST path=/login status=429 retry_after_ms=-1\n");
+    weir_close(weir);
+}
+
+static void a_refusal_as_json(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    log_setup(CONFIG_LOG_JSON, 10);
+    begin();
+    refuse(weir, &login, NOW + 10 * S);
+    struct weir_request event = { .event = WEIR_STR("e"), .cost = 1 };
+    refuse(weir, &event, NOW + 10 * S);
+    assert_string_equal(
+        end(), "{\"time\":\"2023-11-14T22:13:30.250Z\",\"level\":\"info\",\"event\":\"refused\",\"rule\":\"login\","
+               "\"limit\":\"m\",\"by\":{\"ip\":\"203.0.113.9\",\"user\":\"an na\"},\"method\":\"POST\","
+               "\"path\":\"/login\",\"status\":429,\"retry_after_ms\":-1}\n"
+               "{\"time\":\"2023-11-14T22:13:30.250Z\",\"level\":\"info\",\"event\":\"refused\",\"rule\":\"all\","
+               "\"limit\":\"m\",\"by\":{},\"of_event\":\"e\",\"status\":429,\"retry_after_ms\":-1}\n");
+    weir_close(weir);
+}
+
+static void what_is_left_out_is_counted(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    log_setup(CONFIG_LOG_JSON, 3);
+    begin();
+    for (int i = 0; i < 100; i++)
+        refuse(weir, &login, NOW + 20 * S);
+    for (int i = 0; i < 5; i++)
+        refuse(weir, &login, NOW + 21 * S);
+    const char *text = end();
+    assert_int_equal(lines_of(text), 6);
+    for (int i = 0; i < 6; i++, text = strchr(text, '\n') + 1) {
+        char line[1000];
+        snprintf(line, sizeof line, "%.*s", (int)(strchr(text, '\n') - text), text);
+        json_t *json = read_json(line);
+        assert_int_equal(json_integer_value(json_object_get(json, "not_logged")), i == 3 ? 97 : 0);
+        json_decref(json);
+    }
+    weir_close(weir);
+}
+
+static void none_are_logged_if_none_are_wanted(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    log_setup(CONFIG_LOG_PLAIN, 0);
+    begin();
+    refuse(weir, &login, NOW + 30 * S);
+    assert_string_equal(end(), "");
+    weir_close(weir);
+}
+
+static void a_refusal_fits_into_a_pipe(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    static char long_text[5000];
+    memset(long_text, '\x01', sizeof long_text);
+    memcpy(long_text, "/login?", 6);
+    struct weir_request request = login;
+    request.user = weir_str("u");
+    request.user = (struct weir_str){ long_text, sizeof long_text };
+    request.event = (struct weir_str){ long_text, sizeof long_text };
+    request.method = request.event;
+    struct weir_verdict verdict;
+    assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
+    assert_false(verdict.allowed);
+    request.path = request.event;
+    for (int format = CONFIG_LOG_PLAIN; format <= CONFIG_LOG_JSON; format++) {
+        log_setup(format, 10);
+        begin();
+        log_refusal(weir, &request, &verdict, NOW + (40 + format) * S);
+        const char *text = end();
+        assert_int_equal(lines_of(text), 1);
+        assert_true(strlen(text) > 1000 && strlen(text) <= PIPE_BUF);
+    }
+    weir_close(weir);
+}
+
+/* Whoever reads the log may be stuck: decisions go on. */
+static void a_full_pipe_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    static char fill[PIPE_BUF];
+    log_setup(CONFIG_LOG_PLAIN, 1000);
+    begin();
+    int flags = fcntl(STDERR_FILENO, F_GETFL);
+    assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, flags | O_NONBLOCK), 0);
+    memset(fill, 'x', sizeof fill);
+    while (write(STDERR_FILENO, fill, sizeof fill) > 0)
+        ;
+    assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, flags), 0);
+    refuse(weir, &login, NOW + 50 * S);
+    assert_null(strstr(end(), "refused"));
+    begin();
+    refuse(weir, &login, NOW + 51 * S);
+    assert_non_null(strstr(end(), "not_logged=1"));
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_lines_hold_nothing_that_is_obeyed),
+        cmocka_unit_test(json_lines_are_json),
+        cmocka_unit_test(long_messages_are_cut),
+        cmocka_unit_test(a_refusal_in_plain_words),
+        cmocka_unit_test(a_refusal_as_json),
+        cmocka_unit_test(what_is_left_out_is_counted),
+        cmocka_unit_test(none_are_logged_if_none_are_wanted),
+        cmocka_unit_test(a_refusal_fits_into_a_pipe),
+        cmocka_unit_test(a_full_pipe_holds_nobody_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
