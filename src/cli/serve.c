@@ -1,0 +1,82 @@
+/* weir serve: its --help, from the table of the service's options, and no password on the process list. All else is the
+ * service's own. */
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/plain.h"
+#include "serve/server.h"
+
+enum { HELP_MAX = 200, HELP_OPTIONS_MAX = 40 };
+
+static struct command command = {
+    .name = "serve",
+    .usage = "[OPTION]...",
+    .text =
+        "Answers for programs in any language whether something may go through: over HTTP (POST /v1/check, and /v1/auth "
+        "for gateways) and to every Redis client (WEIR.CHECK, CL.THROTTLE). It keeps the rules current, and is watched "
+        "and steered over HTTP with a token. Without any option it listens on this host only, and keeps all it has in "
+        "./weir-data.\n\n"
+        "Each option may also stand in the file that --config names, as NAME: VALUE. SIGHUP reads that file again; "
+        "SIGTERM and SIGINT answer what has been accepted, and end.",
+    .footer = "The exit status is 0 after SIGTERM or SIGINT, and 2 if it could not start.\n\n"
+              "Example:\n  weir serve --data /var/lib/weir --http unix:/run/weir.sock --resp off",
+};
+
+static int help(void)
+{
+    char texts[HELP_OPTIONS_MAX][HELP_MAX];
+    struct option options[HELP_OPTIONS_MAX + 1] = { 0 };
+    for (size_t i = 0; config_options[i].name && i < HELP_OPTIONS_MAX; i++) {
+        const struct config_option *o = &config_options[i];
+        snprintf(texts[i], HELP_MAX, o->initial ? "%s (default %s)" : "%s", o->help, o->initial);
+        options[i] = (struct option){ .name = o->name, .argument = o->argument, .kind = OPTION_TEXT, .help = texts[i] };
+    }
+    command.options = options;
+    options_help(&command, stdout);
+    command.options = NULL;
+    return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static void words_free(char **words)
+{
+    for (char **word = words; word && *word; word++)
+        free(*word);
+    free(words);
+}
+
+/* The service reads its words again when it is told to reload: they are its own, and those of the process list lose their
+ * passwords. */
+static char **words_copy(int argc, char **argv)
+{
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+    for (int i = 0; words && i < argc; i++) {
+        words[i] = strdup(argv[i]);
+        if (!words[i]) {
+            words_free(words);
+            return NULL;
+        }
+        plain_hide_password(argv[i]);
+    }
+    return words;
+}
+
+int cli_serve(int argc, char **argv)
+{
+    if (wants_help(argc, argv))
+        return help();
+    char **words = words_copy(argc, argv);
+    if (!words)
+        return cli_error("out of memory");
+    int status = server_run(argc, words);
+    words_free(words);
+    return status;
+}
