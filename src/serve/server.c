@@ -36,21 +36,26 @@ static int make_folder(const char *path, struct weir_error *error)
     return 0;
 }
 
-/* Each connection takes a descriptor. */
-static int raise_descriptors(unsigned connections, struct weir_error *error)
+/* Each connection takes a descriptor. Where there may not be enough of them, there are fewer connections. */
+static void fit_descriptors(struct config *config)
 {
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)connections + DESCRIPTORS_SPARE;
+    rlim_t wanted = (rlim_t)config->connections + DESCRIPTORS_SPARE;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
-        return 0;
-    if (limit.rlim_max < wanted)
-        return err_set(error, WEIR_E_SYSTEM,
-                       "%u connections need %llu open files, and %llu are allowed here; raise that (ulimit -n, "
-                       "LimitNOFILE=), or choose fewer with --connections",
-                       connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_max);
-    limit.rlim_cur = wanted;
+        return;
+    struct rlimit raised = { .rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted };
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    return 0;
+    unsigned most =
+        limit.rlim_max > 2 * DESCRIPTORS_SPARE ? (unsigned)limit.rlim_max - DESCRIPTORS_SPARE : DESCRIPTORS_SPARE;
+    log_say(LEVEL_WARNING, "start",
+            "%u connections at most, not %u: only %llu files may be open here (ulimit -n, LimitNOFILE=)", most,
+            config->connections, (unsigned long long)limit.rlim_max);
+    config->connections = most;
+    if (config->connections_per_address > most)
+        config->connections_per_address = most;
 }
 
 static unsigned thread_count(const struct config *config)
@@ -111,9 +116,7 @@ static int start(struct server *server, struct weir_error *error)
 {
     const struct config *config = &server->config;
     struct tokens tokens;
-    int r = raise_descriptors(config->connections, error);
-    if (r == 0)
-        r = make_folder(config->data, error);
+    int r = make_folder(config->data, error);
     if (r == 0)
         r = tokens_read(&tokens, config, error);
     if (r == 0)
@@ -223,6 +226,7 @@ static void reload(struct server *server, int argc, char **argv)
         log_say(LEVEL_ERROR, "reload", "nothing was changed: %s", error.text);
     else {
         log_setup(server->config.log, server->config.log_refusals);
+        fit_descriptors(&server->config);
         post_reload(server, &tokens);
         log_say(LEVEL_INFO, "reload", "done; changed: %s", changes.taken[0] ? changes.taken : "nothing");
         if (changes.waiting[0])
@@ -284,6 +288,7 @@ int server_run(int argc, char **argv)
         return EXIT_UNUSABLE;
     }
     log_setup(server.config.log, server.config.log_refusals);
+    fit_descriptors(&server.config);
     r = start(&server, &error);
     if (r == 0) {
         tell_ready(&server);
