@@ -16,16 +16,9 @@ struct weir;
 int keeper_start(struct keeper **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error);
 void keeper_stop(struct keeper *keeper);
 
-/* Runs in the keeper's thread with the source. What it wrote is read back and in force before `done` is called, in the same
- * thread, with what `run` returned (or why it could not be run: WEIR_E_SYSTEM). `writes` false: nothing is read back. */
-struct keeper_job {
-    int (*run)(struct source *source, struct keeper_job *job, struct weir_error *error);
-    void (*done)(struct keeper_job *job, int result, const struct weir_error *error);
-    bool writes;
-    struct keeper_job *next;
-};
-/* False: too many are waiting, and none of the job's functions will be called. */
-bool keeper_run(struct keeper *keeper, struct keeper_job *job);
+/* Runs in the keeper's thread with the source; see source/watch.h. What it wrote is in force before it is done. False: too
+ * many are waiting, and neither of the job's functions will be called. */
+bool keeper_run(struct keeper *keeper, struct source_job *job);
 
 /* Look at the source now (SIGHUP). */
 void keeper_poke(struct keeper *keeper);

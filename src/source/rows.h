@@ -123,6 +123,9 @@ struct source {
     struct buf file_text;
 };
 
+/* Another number once source_changed would say something else than before: because something was read or changed. */
+uint64_t source_seen(const struct source *source);
+
 /* ---- store.c ---- */
 
 int store_connect(struct source *source, struct weir_error *error);

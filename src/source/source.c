@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "source/rows.h"
 
 enum { VERSION_MAX = 64 << 10 };
@@ -40,6 +41,27 @@ void source_close(struct source *source)
 const char *source_name(const struct source *source)
 {
     return source->address.shown;
+}
+
+uint64_t source_seen(const struct source *source)
+{
+    static const struct hash_key key = { 0 };
+    const struct file_version *file = &source->file;
+    struct hash hash;
+    hash_init(&hash, &key);
+    hash_word(&hash, (uint64_t)source->changed << 1 | source->read_once);
+    hash_text(&hash, source->version.ptr, source->version.len);
+    hash_word(&hash, file->device);
+    hash_word(&hash, file->inode);
+    hash_word(&hash, file->bytes);
+    hash_word(&hash, (uint64_t)file->modified_ns);
+    hash_word(&hash, (uint64_t)file->changed_ns);
+    return hash_final(&hash);
+}
+
+bool source_is_file(const struct source *source)
+{
+    return source->address.kind == SOURCE_FILE;
 }
 
 void source_drop_comments(struct source *source)

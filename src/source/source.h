@@ -19,6 +19,7 @@ int source_open(struct source **ret, const char *address, struct weir_error *err
 void source_close(struct source *source);
 /* The address without its password. */
 const char *source_name(const struct source *source);
+bool source_is_file(const struct source *source);
 
 /* ---- reading ---- */
 

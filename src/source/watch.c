@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "source/rows.h"
 
 enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000 };
 
@@ -51,6 +52,8 @@ static void state_now(struct source_watch *watch, struct source_watch_state *ret
                                         .problem_count = watch->problem_count,
                                         .reads = watch->reads,
                                         .checks = watch->checks };
+    if (!watch->reachable)
+        snprintf(state.reason, sizeof state.reason, "%s", watch->reason);
     int64_t age_s = (clock_now_us() - watch->good_us) / US_PER_S;
     if (watch->reachable)
         snprintf(state.problem, sizeof state.problem, "%s", watch->problem);
@@ -229,7 +232,10 @@ static struct source_job *next_job(struct source_watch *watch)
 static int run_job(struct source_watch *watch, struct source_job *job)
 {
     struct weir_error error = { .code = WEIR_OK }, why = { .code = WEIR_OK };
+    uint64_t seen = source_seen(watch->source);
     int result = job->run(watch->source, job, &error);
+    /* What the job has read is no longer news to the source, but is to whoever follows. */
+    watch->again = watch->again || source_seen(watch->source) != seen;
     if (result >= 0 && job->writes && look(watch, &why) < 0)
         result = err_set(&error, WEIR_E_SYSTEM,
                          "the change was written, and will be in force as soon as it can be read back: %.*s",
@@ -337,7 +343,13 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
         source_close(source);
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
-    *watch = (struct source_watch){ .source = source, .options = *options, .wake = { -1, -1 }, .wait_ms = poll_ms };
+    *watch = (struct source_watch){ .source = source,
+                                    .options = *options,
+                                    .wake = { -1, -1 },
+                                    .wait_ms = poll_ms,
+                                    .reachable = options->was_read,
+                                    .good_us = options->was_read ? clock_now_us() : 0,
+                                    .reason = "it was not tried yet" };
     watch->options.poll_ms = poll_ms;
     watch->jobs_end = &watch->jobs;
     pthread_mutex_init(&watch->lock, NULL);

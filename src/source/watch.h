@@ -10,6 +10,7 @@ struct source_watch;
 struct source_watch_state {
     int64_t good_us; /* when the rules that are in force were last known to be those of the source */
     bool reachable;
+    char reason[400];  /* why it is out of reach, if it is */
     char problem[512]; /* "rules are 312 s old: connection refused", or the first bad row, or "" */
     size_t problem_count;
     uint64_t reads, checks;
@@ -22,6 +23,7 @@ struct source_watch_options {
     /* Reachable or not any more, and why; once for each change. */
     void (*on_state)(const struct source_watch_state *state, void *data);
     void *data;
+    bool was_read; /* `last` is what the source said a moment ago */
 };
 
 /* Takes over `source`. `last` (may be NULL, copied): last good versions for rows that are bad now. */

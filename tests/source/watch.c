@@ -456,6 +456,25 @@ static void jobs_wait_in_a_queue_that_has_an_end(void **state)
     unfollow(&f, watch);
 }
 
+/* A job that reads would take a change of others away from the one who follows. */
+static void what_a_job_has_read_is_in_force(void **state)
+{
+    struct follower f = { 0 };
+    struct source *other = fresh_source(*state);
+    struct source_watch *watch = follow_every(&f, open_source(*state), 3600000);
+    struct job read = job_of(&f, NULL), refused = job_of(&f, "{ id: a, limits: [x] }");
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    put(other, "{ id: a, limits: [3 per 1s] }");
+    run(watch, &read);
+    WAIT_FOR(atomic_load(&f.first_max) == 3);
+    good(source_put(other, SV("{ id: a, limits: [4 per 1s] }"), true, me, &error));
+    run(watch, &refused);
+    assert_int_equal(refused.result, WEIR_E_RULES);
+    WAIT_FOR(atomic_load(&f.first_max) == 4);
+    source_close(other);
+    unfollow(&f, watch);
+}
+
 static void *let_go(void *data)
 {
     sleep_ms(50);
@@ -509,6 +528,7 @@ int main(void)
         { "a broken connection leaves no problem", a_broken_connection_leaves_no_problem, ON_POSTGRES },
         { "starting and stopping at once", starting_and_stopping_at_once },
         { "what a job writes is in force when it is done", what_a_job_writes_is_in_force_when_it_is_done },
+        { "what a job has read is in force", what_a_job_has_read_is_in_force },
         { "jobs wait in a queue that has an end", jobs_wait_in_a_queue_that_has_an_end },
         { "jobs that are left at the end are told", jobs_that_are_left_at_the_end_are_told },
         { "a poke looks at once", a_poke_looks_at_once },

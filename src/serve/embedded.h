@@ -1,0 +1,12 @@
+/* Files that the service carries with it; embed.py makes them at build. */
+#ifndef SERVE_EMBEDDED_H
+#define SERVE_EMBEDDED_H
+
+#include <stddef.h>
+
+extern const char embedded_openapi[]; /* src/serve/openapi.json */
+extern const size_t embedded_openapi_len;
+extern const char embedded_rules[]; /* examples/rules.yaml */
+extern const size_t embedded_rules_len;
+
+#endif

@@ -1,0 +1,244 @@
+#include "serve/keeper.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/weir.h"
+#include "serve/keeper_parts.h"
+#include "serve/log.h"
+
+enum { PROBLEMS_LOGGED_MAX = 50, PROBLEM_BYTES_MAX = 1000 };
+
+/* ---- what is wrong with rows ---- */
+
+static void add_line(const struct source_problem *problem, struct buf *out)
+{
+    struct buf line;
+    buf_init(&line, RULES_BYTES_MAX);
+    source_problem_print(problem, &line);
+    sv text = sv_trim(buf_sv(&line));
+    text.len = text.len < PROBLEM_BYTES_MAX ? text.len : PROBLEM_BYTES_MAX;
+    buf_add(out, text);
+    buf_done(&line);
+}
+
+static bool same_problem(const struct source_problem *a, const struct source_problem *b)
+{
+    return sv_eq(a->row, b->row) && sv_eq(a->text, b->text) && sv_eq(a->table, b->table);
+}
+
+static bool was_known(const struct problems *before, const struct source_problem *problem)
+{
+    for (size_t i = 0; i < before->count; i++)
+        if (same_problem(&before->list[i], problem))
+            return true;
+    return false;
+}
+
+/* Only what is new. */
+static void log_problems(const struct keeper *keeper, const struct source_problem *list, size_t count)
+{
+    size_t said = 0, unsaid = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct buf line;
+        if (was_known(&keeper->problems, &list[i]))
+            continue;
+        if (said++ >= PROBLEMS_LOGGED_MAX) {
+            unsaid++;
+            continue;
+        }
+        buf_init(&line, 2 * PROBLEM_BYTES_MAX);
+        add_line(&list[i], &line);
+        log_say(LEVEL_WARNING, "rules", "bad row: %.*s", SV_FMT(buf_sv(&line)));
+        buf_done(&line);
+    }
+    if (unsaid > 0)
+        log_say(LEVEL_WARNING, "rules", "and %zu more bad rows; GET /v1/status of the admin listener has them", unsaid);
+    if (count == 0 && keeper->problems.count > 0)
+        log_say(LEVEL_INFO, "rules", "all rows of %s are good again", keeper->name);
+}
+
+static struct problems copy_problems(const struct source_problem *list, size_t count)
+{
+    struct problems copy = { 0 };
+    copy.list = ARENA_ARRAY(&copy.arena, struct source_problem, count + 1);
+    for (; copy.list && copy.count < count; copy.count++) {
+        const struct source_problem *from = &list[copy.count];
+        copy.list[copy.count] = (struct source_problem){
+            .table = arena_copy(&copy.arena, from->table),
+            .row = arena_copy(&copy.arena, from->row),
+            .rule = arena_copy(&copy.arena, from->rule),
+            .text = arena_copy(&copy.arena, from->text),
+        };
+    }
+    return copy;
+}
+
+void keeper_note_problems(struct keeper *keeper, const struct source_problem *list, size_t count)
+{
+    log_problems(keeper, list, count);
+    struct problems copy = copy_problems(list, count);
+    pthread_mutex_lock(&keeper->lock);
+    struct problems old = keeper->problems;
+    keeper->problems = copy;
+    pthread_mutex_unlock(&keeper->lock);
+    arena_done(&old.arena);
+}
+
+void keeper_problems(struct keeper *keeper, keeper_problem *each, void *data)
+{
+    pthread_mutex_lock(&keeper->lock);
+    for (size_t i = 0; i < keeper->problems.count; i++)
+        each(&keeper->problems.list[i], data);
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+/* ---- putting rules in force ---- */
+
+static void note_in_force(struct keeper *keeper, size_t rules, const char *why_not)
+{
+    pthread_mutex_lock(&keeper->lock);
+    if (!why_not)
+        keeper->rules = rules;
+    snprintf(keeper->not_in_force, sizeof keeper->not_in_force, "%.*s", (int)sizeof keeper->not_in_force - 1,
+             why_not ? why_not : "");
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error)
+{
+    size_t count = rules->rule_count;
+    struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    rules_write(rules, &text);
+    bool same = !text.failed && keeper->text.len > 0 && sv_eq(buf_sv(&keeper->text), buf_sv(&text));
+    int r = 0;
+    if (same)
+        rules_free(rules);
+    else
+        r = weir_take_rules(keeper->weir, rules, error);
+    buf_done(&keeper->text);
+    keeper->text = text;
+    /* What is not in force is tried again with the next reading. */
+    if (r < 0)
+        buf_clear(&keeper->text);
+    note_in_force(keeper, count, r < 0 ? error->text : NULL);
+    if (r == 0 && !same)
+        log_say(LEVEL_INFO, "rules", "%zu %s of %s %s in force", count, count == 1 ? "rule" : "rules", keeper->name,
+                count == 1 ? "is" : "are");
+    return r < 0 ? r : !same;
+}
+
+static void on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data)
+{
+    struct keeper *keeper = data;
+    struct weir_error error;
+    keeper_note_problems(keeper, problems, count);
+    int r = keeper_install(keeper, rules, &error);
+    if (r < 0)
+        log_say(LEVEL_ERROR, "rules", "the new rules cannot be put in force: %s; those before stay", error.text);
+    if (r > 0)
+        keeper_write_copy(keeper);
+    pthread_mutex_lock(&keeper->lock);
+    keeper->from_copy = keeper->from_copy && r < 0;
+    pthread_mutex_unlock(&keeper->lock);
+}
+
+static void on_state(const struct source_watch_state *state, void *data)
+{
+    struct keeper *keeper = data;
+    if (state->reachable == keeper->said_reachable)
+        return;
+    keeper->said_reachable = state->reachable;
+    if (state->reachable)
+        log_say(LEVEL_INFO, "source", "%s is in reach again", keeper->name);
+    else
+        log_say(LEVEL_WARNING, "source", "%s is out of reach: %s; the last good rules stay in force", keeper->name,
+                state->reason);
+}
+
+/* ---- from start to end ---- */
+
+static int open_all(struct keeper *keeper, const struct config *config, struct weir_error *error)
+{
+    struct source *source = NULL;
+    struct rules *last = NULL;
+    struct source_watch_options options = {
+        .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .data = keeper
+    };
+    int r = keeper_open_source(keeper, config, &source, error);
+    if (r == 0)
+        r = keeper_first_rules(keeper, source, config, &last, error);
+    if (r < 0) {
+        source_close(source);
+        return r;
+    }
+    keeper->said_reachable = options.was_read = !keeper->from_copy;
+    r = source_watch_start(&keeper->watch, source, last, &options, error); /* takes over the source in any case */
+    rules_free(last);
+    return r;
+}
+
+int keeper_start(struct keeper **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error)
+{
+    struct keeper *keeper = calloc(1, sizeof *keeper);
+    if (!keeper)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    pthread_mutex_init(&keeper->lock, NULL);
+    buf_init(&keeper->text, RULES_BYTES_MAX);
+    int r = open_all(keeper, config, error);
+    if (r < 0) {
+        keeper_stop(keeper);
+        return r;
+    }
+    *ret_weir = keeper->weir;
+    *ret = keeper;
+    return 0;
+}
+
+void keeper_stop(struct keeper *keeper)
+{
+    if (!keeper)
+        return;
+    source_watch_stop(keeper->watch);
+    weir_close(keeper->weir);
+    arena_done(&keeper->problems.arena);
+    buf_done(&keeper->text);
+    pthread_mutex_destroy(&keeper->lock);
+    free(keeper->copy);
+    free(keeper->name);
+    free(keeper);
+}
+
+bool keeper_run(struct keeper *keeper, struct source_job *job)
+{
+    return source_watch_run(keeper->watch, job);
+}
+
+void keeper_poke(struct keeper *keeper)
+{
+    source_watch_poke(keeper->watch);
+}
+
+void keeper_state(struct keeper *keeper, struct keeper_state *ret)
+{
+    struct source_watch_state watch;
+    source_watch_state(keeper->watch, &watch);
+    *ret = (struct keeper_state){ .is_file = keeper->is_file,
+                                  .reachable = watch.reachable,
+                                  .good_us = watch.good_us,
+                                  .problem_count = watch.problem_count };
+    pthread_mutex_lock(&keeper->lock);
+    ret->from_copy = keeper->from_copy;
+    ret->rules = keeper->rules;
+    const char *problem = keeper->not_in_force[0] ? keeper->not_in_force : watch.problem;
+    if (keeper->from_copy)
+        snprintf(ret->problem, sizeof ret->problem, "the rules are those of an earlier run: %s", watch.reason);
+    else
+        snprintf(ret->problem, sizeof ret->problem, "%.*s", (int)sizeof ret->problem - 1, problem);
+    pthread_mutex_unlock(&keeper->lock);
+    snprintf(ret->source, sizeof ret->source, "%s", keeper->name);
+}

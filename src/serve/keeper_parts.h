@@ -1,0 +1,50 @@
+/* The keeper's own: its state, and how it starts (keeper_start.c). */
+#ifndef SERVE_KEEPER_PARTS_H
+#define SERVE_KEEPER_PARTS_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "serve/config.h"
+#include "serve/keeper.h"
+
+struct problems {
+    struct arena arena;
+    struct source_problem *list;
+    size_t count;
+};
+
+struct keeper {
+    struct weir *weir;
+    struct source_watch *watch;
+    char *name; /* of the source */
+    bool is_file;
+    char *copy; /* path of the copy; NULL: there is none of a file */
+
+    /* Of whoever starts it, then of its thread. */
+    struct buf text; /* of the rules in force; empty: unknown */
+    bool said_reachable;
+    bool copy_failed; /* and this was said */
+
+    pthread_mutex_t lock; /* of what follows */
+    struct problems problems;
+    bool from_copy;
+    size_t rules;
+    char not_in_force[400]; /* why the newest rules are not; "": they are */
+};
+
+/* Says what is new among them, and keeps them. */
+void keeper_note_problems(struct keeper *keeper, const struct source_problem *list, size_t count);
+/* Takes over the rules. 1: they are in force now; 0: they were already. */
+int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error);
+
+/* Makes the database with the example rules, if it is needed and missing. */
+int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error);
+/* Reads the rules, or takes those of the copy, opens the engine and puts them in force. *ret: the same rules, the caller's.
+ */
+int keeper_first_rules(struct keeper *keeper, struct source *source, const struct config *config, struct rules **ret,
+                       struct weir_error *error);
+/* The rules in force, for a start while the source is away. */
+void keeper_write_copy(struct keeper *keeper);
+
+#endif
