@@ -196,10 +196,16 @@ static void on_wake(uv_async_t *wake)
 
 /* ---- life ---- */
 
-struct conns_limits loop_limits(const struct config *config, unsigned loops)
+static unsigned share(unsigned all, unsigned loops)
 {
-    return (struct conns_limits){ .most = (config->connections + loops - 1) / loops,
-                                  .most_per_address = (config->connections_per_address + loops - 1) / loops,
+    return (all + loops - 1) / loops;
+}
+
+struct conns_limits loop_limits(const struct server *server)
+{
+    const struct config *config = &server->config;
+    return (struct conns_limits){ .most = share(server->connections, server->loop_count),
+                                  .most_per_address = share(config->connections_per_address, server->loop_count),
                                   .idle_ms = config->idle_ms,
                                   .request_ms = config->request_ms };
 }
@@ -209,7 +215,7 @@ int loop_init(struct loop *loop, struct server *server, unsigned number)
     *loop = (struct loop){ .server = server, .number = number };
     for (int front = 0; front < FRONTS; front++)
         loop->listeners[front].fd = -1;
-    struct conns_limits limits = loop_limits(&server->config, server->loop_count);
+    struct conns_limits limits = loop_limits(server);
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         loop->server = NULL;

@@ -64,9 +64,8 @@ int64_t loop_now_ms(struct loop *loop);
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
-struct config;
 /* A loop's share of what is allowed. */
-struct conns_limits loop_limits(const struct config *config, unsigned loops);
+struct conns_limits loop_limits(const struct server *server);
 
 int loop_init(struct loop *loop, struct server *server, unsigned number);
 /* Takes over fd, a listening socket. */

@@ -37,10 +37,12 @@ static int make_folder(const char *path, struct weir_error *error)
 }
 
 /* Each connection takes a descriptor. Where there may not be enough of them, there are fewer connections. */
-static void fit_descriptors(struct config *config)
+static void fit_descriptors(struct server *server)
 {
+    const struct config *config = &server->config;
     struct rlimit limit;
     rlim_t wanted = (rlim_t)config->connections + DESCRIPTORS_SPARE;
+    server->connections = config->connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
         return;
     struct rlimit raised = { .rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted };
@@ -53,9 +55,7 @@ static void fit_descriptors(struct config *config)
     log_say(LEVEL_WARNING, "start",
             "%u connections at most, not %u: only %llu files may be open here (ulimit -n, LimitNOFILE=)", most,
             config->connections, (unsigned long long)limit.rlim_max);
-    config->connections = most;
-    if (config->connections_per_address > most)
-        config->connections_per_address = most;
+    server->connections = most;
 }
 
 static unsigned thread_count(const struct config *config)
@@ -205,10 +205,9 @@ static void post_reload(struct server *server, const struct tokens *tokens)
         struct reload *reload = calloc(1, sizeof *reload);
         if (!reload)
             continue;
-        *reload = (struct reload){ .task = { .run = take_over },
-                                   .loop = &server->loops[i],
-                                   .tokens = *tokens,
-                                   .limits = loop_limits(&server->config, server->loop_count) };
+        *reload = (struct reload){
+            .task = { .run = take_over }, .loop = &server->loops[i], .tokens = *tokens, .limits = loop_limits(server)
+        };
         loop_post(&server->loops[i], &reload->task);
     }
 }
@@ -226,7 +225,7 @@ static void reload(struct server *server, int argc, char **argv)
         log_say(LEVEL_ERROR, "reload", "nothing was changed: %s", error.text);
     else {
         log_setup(server->config.log, server->config.log_refusals);
-        fit_descriptors(&server->config);
+        fit_descriptors(server);
         post_reload(server, &tokens);
         log_say(LEVEL_INFO, "reload", "done; changed: %s", changes.taken[0] ? changes.taken : "nothing");
         if (changes.waiting[0])
@@ -288,7 +287,7 @@ int server_run(int argc, char **argv)
         return EXIT_UNUSABLE;
     }
     log_setup(server.config.log, server.config.log_refusals);
-    fit_descriptors(&server.config);
+    fit_descriptors(&server);
     r = start(&server, &error);
     if (r == 0) {
         tell_ready(&server);

@@ -15,6 +15,7 @@ struct server {
     struct keeper *keeper;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
+    unsigned connections; /* config.connections, or as many as there may be open files */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     bool ready;                           /* see server_ready */
