@@ -1,0 +1,136 @@
+/* Any bytes as a JSON request: what our reader takes, jansson takes with the same values, and the other way round. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "serve/ask.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool holds, const char *what, sv text)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "%s:\n%.*s\n", what, SV_FMT(text));
+    abort();
+}
+
+/* ---- what jansson makes of it ---- */
+
+static bool good_header(json_t *value, size_t *count)
+{
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; json_is_array(value) && i < n; i++)
+        if (!json_is_string(json_array_get(value, i)))
+            return false;
+    *count += n;
+    return json_is_string(value) || (json_is_array(value) && n > 0);
+}
+
+static bool good_headers(json_t *headers)
+{
+    const char *name;
+    json_t *value;
+    size_t count = 0;
+    if (json_is_null(headers))
+        return true;
+    json_object_foreach(headers, name, value) if (!good_header(value, &count)) return false;
+    return json_is_object(headers) && count <= ASK_HEADERS_MAX;
+}
+
+static bool good_field(const char *name, json_t *value)
+{
+    static const char *const texts[] = { "method", "path", "host", "ip", "peer", "user", "event", "key" };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (strcmp(name, texts[i]) == 0)
+            return json_is_string(value) || json_is_null(value);
+    if (strcmp(name, "headers") == 0)
+        return good_headers(value);
+    if (strcmp(name, "cost") == 0)
+        return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
+    return strcmp(name, "peek") == 0 && json_is_boolean(value);
+}
+
+static bool good_request(json_t *object)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value) if (!good_field(name, value)) return false;
+    return json_is_object(object);
+}
+
+static bool good(json_t *root)
+{
+    if (!json_is_array(root))
+        return good_request(root);
+    for (size_t i = 0; i < json_array_size(root); i++)
+        if (!good_request(json_array_get(root, i)))
+            return false;
+    return json_array_size(root) <= ASK_REQUESTS_MAX;
+}
+
+/* ---- the same values ---- */
+
+static bool same_text(json_t *object, const char *name, sv found)
+{
+    json_t *value = json_object_get(object, name);
+    return sv_eq(found, sv_of(json_string_value(value), json_string_length(value)));
+}
+
+/* Each header in its turn. */
+static bool same_headers(json_t *headers, const struct weir_request *r)
+{
+    const char *name;
+    json_t *value;
+    size_t k = 0;
+    json_object_foreach(headers, name, value)
+    {
+        size_t n = json_is_array(value) ? json_array_size(value) : 1;
+        for (size_t i = 0; i < n; i++, k++) {
+            json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+            sv want = sv_of(json_string_value(item), json_string_length(item));
+            if (k >= r->header_count || !sv_eq(r->headers[k].name, weir_str(name)) || !sv_eq(r->headers[k].value, want))
+                return false;
+        }
+    }
+    return k == r->header_count;
+}
+
+static bool same(json_t *object, const struct weir_request *r)
+{
+    json_t *cost = json_object_get(object, "cost");
+    return same_text(object, "method", r->method) && same_text(object, "path", r->path) &&
+           same_text(object, "host", r->host) && same_text(object, "ip", r->ip) && same_text(object, "peer", r->peer) &&
+           same_text(object, "user", r->user) && same_text(object, "event", r->event) && same_text(object, "key", r->key) &&
+           r->cost == (cost ? json_integer_value(cost) : 1) && r->peek == json_is_true(json_object_get(object, "peek")) &&
+           same_headers(json_object_get(object, "headers"), r);
+}
+
+static bool all_same(json_t *root, const struct ask *ask)
+{
+    if (!ask->many)
+        return ask->count == 1 && same(root, ask->requests);
+    for (size_t i = 0; i < ask->count; i++)
+        if (!same(json_array_get(root, i), &ask->requests[i]))
+            return false;
+    return ask->count == json_array_size(root);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    sv text = sv_of((const char *)data, size);
+    char why[ASK_WHY_MAX] = "";
+    struct ask ask;
+    unsigned status = ask_read(&ask, text, why);
+    json_t *root = json_loadb(text.ptr, text.len, JSON_REJECT_DUPLICATES, NULL);
+    require(status == 0 || why[0] != '\0', "a mistake without a reason", text);
+    /* jansson reads -0 as 0, and our reader no minus at all. */
+    if (size == 0 || !memmem(data, size, "-0", 2))
+        require((root && good(root)) == (status == 0), status ? why : "jansson does not take it", text);
+    if (status == 0) {
+        require(root && all_same(root, &ask), "read differently", text);
+        ask_done(&ask);
+    }
+    json_decref(root);
+    return 0;
+}
