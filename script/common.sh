@@ -24,6 +24,21 @@ configure() {
   echo "$compiler $*" >"$dir/.made-with"
 }
 
+# Builds build/weir and no more; what the build says is shown if it fails.
+build_weir() {
+  local log status=0
+  log=$(mktemp "${TMPDIR:-/tmp}/weir-build.XXXXXX")
+  echo "Building weir …" >&2
+  { script/setup --runtime && { [ -f build/build.ninja ] || configure build gcc -Dtests=false; } && ninja -C build weir; } \
+    >"$log" 2>&1 || status=$?
+  if [ $status -ne 0 ]; then
+    cat "$log" >&2
+    echo "$0: the build failed; what it said is above" >&2
+  fi
+  rm -f "$log"
+  return $status
+}
+
 # The comments at the head of a script are its help.
 usage() {
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
