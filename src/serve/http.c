@@ -122,7 +122,9 @@ static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connec
     call->http_call.loop = http->loop;
     call->http_call.conn = &conn->conn;
     call->http_call.path = sv_of(uri, (size_t)(mark - uri));
-    call->http_call.query = weir_str(*mark ? mark + 1 : mark);
+    /* The library will cut it to pieces where it lies. */
+    if (*mark)
+        call->http_call.query = arena_copy(&call->arena, weir_str(mark + 1));
     return call;
 }
 
