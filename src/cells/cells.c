@@ -724,14 +724,29 @@ struct cells_stats cells_stats(const struct cells *cells)
                                  __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
 }
 
-uint64_t cells_count_live(struct cells *cells, int64_t now_us)
+static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_us)
 {
-    uint64_t live = 0, count = cells->bucket_count * BUCKET_CELLS;
-    for (uint64_t i = 0; i < count; i++) {
-        struct cell *c = cells->cell + i;
+    unsigned live = 0;
+    for (unsigned i = 0; i < BUCKET_CELLS; i++) {
+        struct cell *c = cells->cell + bucket * BUCKET_CELLS + i;
         word16 s = load_16(&c->state);
         uint64_t book;
         live += state_tag(s) == CELL_LIVE && !is_free(c, s, &book, now_us);
     }
     return live;
+}
+
+/* Keys are hashes, so one bucket is as good a sample as another. */
+uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most)
+{
+    uint64_t live = 0, seen = 0, buckets = cells->bucket_count;
+    uint64_t step = most < BUCKET_CELLS ? buckets : (buckets + most / BUCKET_CELLS - 1) / (most / BUCKET_CELLS);
+    for (uint64_t i = 0; i < buckets; i += step, seen++)
+        live += count_bucket(cells, i, now_us);
+    return (uint64_t)((unsigned __int128)live * buckets / seen);
+}
+
+uint64_t cells_count_live(struct cells *cells, int64_t now_us)
+{
+    return cells_estimate_live(cells, now_us, cells->bucket_count * BUCKET_CELLS);
 }

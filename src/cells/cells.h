@@ -97,5 +97,7 @@ struct cells_stats {
 struct cells_stats cells_stats(const struct cells *cells);
 /* Cells that are in use and not decayed. Reads the whole table. */
 uint64_t cells_count_live(struct cells *cells, int64_t now_us);
+/* The same, from a sample of about `most` cells; exact where there are no more. */
+uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most);
 
 #endif

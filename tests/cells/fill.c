@@ -31,6 +31,7 @@ static void test_fresh(void **unused)
         }
         drops += cells_stats(table).drops;
         assert_int_equal(cells_count_live(table, T0_US) + cells_stats(table).drops, live);
+        assert_in_range(cells_estimate_live(table, T0_US, table_cells / 8), live - live / 50, live + live / 50);
         cells_close(table);
     }
     report("fresh", tables * live, drops);
