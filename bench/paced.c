@@ -1,0 +1,139 @@
+/* Decisions over RESP at a steady pace, and how long each took: from the moment that it was to be sent, so that a server
+ * that stalls is charged for all that had to wait.
+ *
+ *   paced HOST PORT RATE SECONDS CONNECTIONS KEYS
+ *
+ * Prints one line of JSON: sent, rate, p50_us, p99_us, p999_us, max_us. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAITING_MAX = 4096, CONNECTIONS_MAX = 512 };
+
+struct connection {
+    int fd;
+    int64_t sent_ns[WAITING_MAX]; /* when each of those under way was to be sent, a ring */
+    unsigned first, count;
+    unsigned lines; /* of the answer that is being read */
+};
+
+static struct connection connections[CONNECTIONS_MAX];
+static uint32_t *took_us;
+static size_t took_count;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "paced: %s: %s\n", what, strerror(errno));
+    exit(2);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void open_connection(struct connection *c, const char *host, int port, int epoll, uint32_t number)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    int on = 1;
+    inet_pton(AF_INET, host, &address.sin_addr);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
+        die("connect");
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = number };
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &event) < 0)
+        die("epoll_ctl");
+}
+
+/* An answer is an array of seven: a head, four numbers or more of one line, two strings of two lines. */
+static void receive(struct connection *c)
+{
+    char text[16384];
+    ssize_t len = recv(c->fd, text, sizeof text, 0);
+    if (len == 0 || (len < 0 && errno != EAGAIN))
+        die("the server closed the connection");
+    int64_t now = now_ns();
+    for (ssize_t i = 0; i < len; i++) {
+        if (text[i] == '-' && c->lines == 0) {
+            errno = EPROTO;
+            die(text + i);
+        }
+        if (text[i] != '\n' || ++c->lines < 1 + 7 + 2)
+            continue;
+        c->lines = 0;
+        took_us[took_count++] = (uint32_t)((now - c->sent_ns[c->first]) / 1000);
+        c->first = (c->first + 1) % WAITING_MAX;
+        c->count--;
+    }
+}
+
+static void send_one(struct connection *c, int64_t at_ns, unsigned long key)
+{
+    char digits[24], text[128];
+    int n = snprintf(digits, sizeof digits, "u%lu", key);
+    int len = snprintf(text, sizeof text, "*5\r\n$10\r\nWEIR.CHECK\r\n$5\r\nevent\r\n$3\r\nocr\r\n$3\r\nkey\r\n$%d\r\n%s\r\n", n,
+                       digits);
+    if (c->count == WAITING_MAX || send(c->fd, text, (size_t)len, MSG_NOSIGNAL) != len)
+        die("the server does not keep up");
+    c->sent_ns[(c->first + c->count++) % WAITING_MAX] = at_ns;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(int64_t took_ns)
+{
+    qsort(took_us, took_count, sizeof *took_us, compare);
+    printf("{\"sent\": %zu, \"rate\": %.0f, \"p50_us\": %u, \"p99_us\": %u, \"p999_us\": %u, \"max_us\": %u}\n", took_count,
+           (double)took_count * 1e9 / (double)took_ns, took_us[took_count / 2], took_us[took_count * 99 / 100],
+           took_us[took_count * 999 / 1000], took_us[took_count - 1]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 7) {
+        fputs("usage: paced HOST PORT RATE SECONDS CONNECTIONS KEYS\n", stderr);
+        return 2;
+    }
+    unsigned long rate = strtoul(argv[3], NULL, 10), seconds = strtoul(argv[4], NULL, 10);
+    unsigned long count = strtoul(argv[5], NULL, 10), keys = strtoul(argv[6], NULL, 10), total = rate * seconds, sent = 0;
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    took_us = calloc(total + 1, sizeof *took_us);
+    if (!took_us || rate == 0 || seconds == 0 || count == 0 || count > CONNECTIONS_MAX || keys == 0 || epoll < 0)
+        die("arguments");
+    for (uint32_t i = 0; i < count; i++)
+        open_connection(&connections[i], argv[1], atoi(argv[2]), epoll, i);
+    int64_t begin = now_ns();
+    uint64_t random = 88172645463325252u;
+    while (took_count < total) {
+        struct epoll_event events[64];
+        int64_t due = (now_ns() - begin) * (int64_t)rate / 1000000000;
+        for (; sent < total && (int64_t)sent <= due; sent++) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            send_one(&connections[sent % count], begin + (int64_t)sent * 1000000000 / (int64_t)rate, random % keys);
+        }
+        int n = epoll_wait(epoll, events, 64, 0);
+        for (int i = 0; i < n; i++)
+            receive(&connections[events[i].data.u32]);
+    }
+    report(now_ns() - begin);
+    return 0;
+}

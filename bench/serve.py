@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""`weir serve` beside Redis and nginx, in one run, on loopback: ratios.
+
+    bench/serve.py BUILD/weir BUILD/bench/paced [--only resp|http|change] [--rounds N] [--seconds S] [--json]
+
+Each round measures both sides one after the other, the next round the other way round; what is shown is the median of the
+rounds' ratios. One loop, one worker, one Redis, on a CPU of its own; the client has the other one.
+"""
+
+import argparse
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+RULES = """
+settings: { trusted_proxies: [127.0.0.0/8] }
+rules:
+  - id: ocr
+    match: { event: ocr }
+    by: [key]
+    limits:
+      - { name: day, calendar: day, max: 1000, tz: Asia/Shanghai }
+      - { name: hour, calendar: hour, max: 200, tz: Asia/Shanghai }
+  - id: route
+    match: { path: "/api/{name}" }
+    by: [ip]
+    limits: [ "1000000 per 1s" ]
+"""
+
+# Two counters, each with an end; refused by the second, the first is rolled back.
+SCRIPT = """
+local day, hour = KEYS[1] .. ':day', KEYS[1] .. ':hour'
+local used = redis.call('GET', day)
+if used and tonumber(used) >= tonumber(ARGV[1]) then return {0, 'day'} end
+if used then redis.call('INCR', day) else redis.call('SET', day, 1, 'PX', 86400000) end
+used = redis.call('GET', hour)
+if used and tonumber(used) >= tonumber(ARGV[2]) then redis.call('DECR', day) return {0, 'hour'} end
+if used then redis.call('INCR', hour) else redis.call('SET', hour, 1, 'PX', 3600000) end
+return {1, ''}
+"""
+
+NGINX = """
+daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{ listen 127.0.0.1:{port}; location / {{ return 200; }} }}
+}}
+"""
+
+POST = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+local n = 0
+request = function()
+  n = n + 7919
+  return wrk.format(nil, "/v1/check", nil, '{"event":"ocr","key":"u' .. n % 1000000 .. '"}')
+end
+"""
+
+AUTH = """
+wrk.headers["X-Forwarded-Method"] = "GET"
+wrk.headers["X-Forwarded-Host"] = "api.example.com"
+wrk.headers["X-Forwarded-Uri"] = "/api/orders?page=2"
+local n = 0
+request = function()
+  n = n + 7919
+  wrk.headers["X-Forwarded-For"] = string.format("10.%d.%d.%d", n % 200, n % 251, n % 241)
+  return wrk.format(nil, "/v1/auth")
+end
+"""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+SERVER_CPU, CLIENT_CPU = "0", "1"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def cpu_s(pid):
+    """CPU time of a process and its children that still run."""
+    total = 0
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
+                words = stat.read().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(entry) == pid or int(words[1]) == pid:
+            total += int(words[11]) + int(words[12])
+    return total / TICKS
+
+
+class Server:
+    """A process on the servers' CPU, until something listens at its port."""
+
+    def __init__(self, folder, port, *command, pin=True):
+        self.port = port
+        pinned = ["taskset", "-c", SERVER_CPU] if pin else []
+        with open(os.path.join(folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [*pinned, *map(str, command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        end = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    with open(os.path.join(folder, "log"), encoding="utf-8") as log:
+                        sys.exit(f"{command[0]} did not start:\n{log.read()}")
+                time.sleep(0.05)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+def client(*command):
+    done = subprocess.run(
+        ["taskset", "-c", CLIENT_CPU, *map(str, command)], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.results = []
+
+    def say(self, text):
+        print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
+
+    def ratio(self, name, values, wanted, at_most=False):
+        is_value = statistics.median(values)
+        self.results.append({"name": name, "is": is_value, "rounds": values, "wanted": wanted, "at_most": at_most})
+        met = is_value <= wanted if at_most else is_value >= wanted
+        self.say(f"{name:<78} {is_value:6.2f}  ({'≤' if at_most else '≥'} {wanted}){'' if met else '  NOT REACHED'}")
+
+    def rounds(self, *sides):
+        """[[value of the first side, value of the second], …]: alternating, who begins changes."""
+        result = []
+        for number in range(self.options.rounds):
+            order = list(range(len(sides)))
+            if number % 2:
+                order.reverse()
+            values = [None] * len(sides)
+            for i in order:
+                values[i] = sides[i]()
+            result.append(values)
+        return result
+
+    def weir(self, folder, **flags):
+        rules = os.path.join(folder, "rules.yaml")
+        with open(rules, "w", encoding="utf-8") as out:
+            out.write(RULES)
+        ports = {front: free_port() for front in ("http", "resp", "admin")}
+        options = {"data": os.path.join(folder, "data"), "rules": rules, "threads": 1, "cells-keys": 4000000, "log-refusals": 0}
+        options.update({front: f"127.0.0.1:{port}" for front, port in ports.items()})
+        pin = flags.pop("pin", True)
+        options.update({name.replace("_", "-"): value for name, value in flags.items()})
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        server = Server(folder, ports["resp"] if options.get("resp") != "off" else ports["http"], self.options.weir, "serve", *words, pin=pin)
+        server.ports = ports
+        server.data = options["data"]
+        return server
+
+    # ---- RESP ----
+
+    def redis_benchmark(self, server, pipeline, *command):
+        """(requests a second, CPU microseconds of the server for each)"""
+        count = 100000 if pipeline == 1 else 400000
+        before, total, rates = cpu_s(server.process.pid), 0, []
+        end = time.monotonic() + self.options.seconds
+        while time.monotonic() < end:
+            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", 1000000, "--csv")
+            rows = list(csv.reader(client("redis-benchmark", *words, *command).splitlines()))
+            rates.append(float(rows[-1][1]))
+            total += count
+        return statistics.median(rates), (cpu_s(server.process.pid) - before) / total * 1e6
+
+    def resp(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "redis"))
+            port = free_port()
+            redis = Server(
+                os.path.join(folder, "redis"), port, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+                "--appendonly", "no",
+            )
+            weir = self.weir(folder)
+            sha = client("redis-cli", "-p", port, "SCRIPT", "LOAD", SCRIPT).strip()
+            lua = ("EVALSHA", sha, "1", "u__rand_int__", "1000", "200")
+            check = ("WEIR.CHECK", "event", "ocr", "key", "u__rand_int__")
+            for pipeline, wanted in ((1, 1.3), (16, 6), (64, 12)):
+                rounds = self.rounds(
+                    lambda p=pipeline: self.redis_benchmark(weir, p, *check),
+                    lambda p=pipeline: self.redis_benchmark(redis, p, *lua),
+                )
+                for (weir_rate, weir_cpu), (redis_rate, redis_cpu) in rounds:
+                    self.say(
+                        f"  pipeline {pipeline}: weir {weir_rate:,.0f}/s, {weir_cpu:.2f} µs CPU;"
+                        f" Redis {redis_rate:,.0f}/s, {redis_cpu:.2f} µs CPU"
+                    )
+                name = f"RESP, pipeline {pipeline}: decisions a second, weir / Redis with a Lua script"
+                self.ratio(name, [w[0] / r[0] for w, r in rounds], wanted)
+                if pipeline == 16:
+                    name = "RESP, pipeline 16: CPU of the server for a decision, weir / Redis"
+                    self.ratio(name, [w[1] / r[1] for w, r in rounds], 1 / 8, at_most=True)
+            weir.stop()
+            redis.stop()
+
+    # ---- HTTP ----
+
+    def wrk(self, url, folder, script=None):
+        more = ()
+        if script:
+            path = os.path.join(folder, "wrk.lua")
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(script)
+            more = ("-s", path)
+        text = client("wrk", "-t", 1, "-c", 50, "-d", f"{self.options.seconds}s", *more, url)
+        if "Non-2xx" in text or "Socket errors" in text:
+            sys.exit(f"wrk at {url}: {text}")
+        return float(re.search(r"Requests/sec: *([0-9.]+)", text)[1])
+
+    def http(self):
+        with tempfile.TemporaryDirectory() as folder:
+            port = free_port()
+            os.mkdir(os.path.join(folder, "nginx"))
+            conf = os.path.join(folder, "nginx.conf")
+            with open(conf, "w", encoding="utf-8") as out:
+                out.write(NGINX.format(folder=os.path.join(folder, "nginx"), port=port))
+            nginx = Server(os.path.join(folder, "nginx"), port, "nginx", "-e", os.path.join(folder, "nginx", "error.log"), "-c", conf)
+            weir = self.weir(folder)
+            own = f"http://127.0.0.1:{weir.ports['http']}"
+            for what, path, script, wanted in (("POST /v1/check", "/v1/check", POST, 0.6), ("forward auth", "/v1/auth", AUTH, 0.8)):
+                # The same client, with the same request: what its script costs, costs both.
+                rounds = self.rounds(
+                    lambda p=path, s=script: self.wrk(own + p, folder, s),
+                    lambda p=path, s=script: self.wrk(f"http://127.0.0.1:{port}{p}", folder, s),
+                    lambda p=path: self.wrk(f"http://127.0.0.1:{port}{p}", folder),
+                )
+                for ours, same, plain in rounds:
+                    self.say(f"  {what}: weir {ours:,.0f}/s; nginx {same:,.0f}/s, for a plain GET {plain:,.0f}/s")
+                self.ratio(f"HTTP, {what}: requests a second, weir / nginx `return 200`, the same request", [o / s for o, s, _ in rounds], wanted)
+                self.ratio(f"HTTP, {what}: the same / nginx with a plain GET", [o / p for o, _, p in rounds], wanted)
+            weir.stop()
+            nginx.stop()
+
+    # ---- while rules change ----
+
+    def paced(self, weir):
+        text = subprocess.run(
+            [self.options.paced, "127.0.0.1", str(weir.ports["resp"]), "50000", str(self.options.seconds), "50", "1000000"],
+            capture_output=True, text=True, check=False,
+        )
+        if text.returncode != 0:
+            sys.exit(text.stderr)
+        return json.loads(text.stdout)
+
+    def disturb(self, weir, stop):
+        """Changes a rule every 100 ms, and scrapes every second."""
+        with open(os.path.join(weir.data, "admin-token"), encoding="ascii") as file:
+            token = file.read().strip()
+        admin, number = f"http://127.0.0.1:{weir.ports['admin']}", 0
+        counts = {"changes": 0, "scrapes": 0}
+
+        def call(method, path, document=None):
+            request = urllib.request.Request(admin + path, method=method, headers={"Authorization": f"Bearer {token}"})
+            if document:
+                request.data = json.dumps(document).encode()
+                request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.read()
+
+        next_at = time.monotonic()
+        while not stop.is_set():
+            number += 1
+            rule = {"id": "changing", "match": {"event": "other"}, "by": ["key"], "limits": [f"{number} per 1m"]}
+            call("PUT", "/v1/rules/changing", rule)
+            counts["changes"] += 1
+            if number % 10 == 0:
+                call("GET", "/metrics")
+                counts["scrapes"] += 1
+            next_at += 0.1
+            time.sleep(max(0, next_at - time.monotonic()))
+        return counts
+
+    def change(self):
+        with tempfile.TemporaryDirectory() as folder:
+            database = os.path.join(folder, "rules.db")
+            text = RULES + "".join(
+                f"  - {{ id: r{i}, match: {{ path: /r{i}/* }}, by: [ip], limits: [ 10 per 1s ] }}\n" for i in range(1000)
+            )
+            source = os.path.join(folder, "all.yaml")
+            with open(source, "w", encoding="utf-8") as out:
+                out.write(text)
+            for words in (("init",), ("import", source)):
+                subprocess.run([self.options.weir, "rules", words[0], "--from", f"sqlite:{database}", *words[1:]], check=True, capture_output=True)
+            weir = self.weir(folder, rules=f"sqlite:{database}", pin=False)
+            self.paced(weir)
+
+            def disturbed():
+                stop, found = threading.Event(), {}
+                thread = threading.Thread(target=lambda: found.update(self.disturb(weir, stop)))
+                thread.start()
+                result = self.paced(weir)
+                stop.set()
+                thread.join()
+                return {**result, **found}
+
+            rounds = self.rounds(lambda: self.paced(weir), disturbed)
+            for quiet, busy in rounds:
+                self.say(
+                    f"  50,000/s: p99 {quiet['p99_us']} µs quiet, {busy['p99_us']} µs with {busy.get('changes')} changes of"
+                    f" 1,000 rules and {busy.get('scrapes')} scrapes; p99.9 {quiet['p999_us']} and {busy['p999_us']} µs"
+                )
+            self.ratio("50,000 decisions/s: p99 while rules change / quiet", [b["p99_us"] / q["p99_us"] for q, b in rounds], 1.5, at_most=True)
+            weir.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weir", type=os.path.abspath)
+    parser.add_argument("paced", type=os.path.abspath)
+    parser.add_argument("--only", action="append", choices=("resp", "http", "change"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON; all else goes to stderr")
+    options = parser.parse_args()
+    bench = Bench(options)
+    for part in options.only or ("resp", "http", "change"):
+        getattr(bench, part)()
+    if options.json:
+        print(json.dumps(bench.results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

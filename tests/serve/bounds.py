@@ -1,0 +1,229 @@
+#!/usr/bin/python3
+"""What a peer can do to `weir serve`: take connections, trickle, send too much. Decisions go on.
+
+tests/serve/bounds.py BUILD/weir BUILD/tests/source/source_servers
+"""
+
+import json
+import resource
+import socket
+import time
+
+import service
+from service import DEADLINE_S, Service, expect, until
+
+IDLE = 10000
+CHECK = b"*5\r\n$10\r\nWEIR.CHECK\r\n$5\r\nevent\r\n$3\r\nocr\r\n$3\r\nkey\r\n$2\r\n%s\r\n"
+RULES = """
+rules:
+  - { id: ocr, match: { event: ocr }, by: [key], limits: [ "1000000 per 1h" ] }
+"""
+
+
+def connect(where, source="127.0.0.1"):
+    return socket.create_connection(where, DEADLINE_S, source_address=(source, 0))
+
+
+def decides(s):
+    """Over both listeners, on new connections."""
+    expect(s.check(event="ocr", key="u1").status, 200, "over HTTP")
+    with s.socket(s.resp) as c:
+        c.sendall(CHECK % b"u1")
+        expect(c.recv(100)[:6], b"*7\r\n:1", "over RESP")
+
+
+def is_closed(c):
+    """Without waiting."""
+    c.setblocking(False)
+    try:
+        return c.recv(4096) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def ends(c, what):
+    """Reads to the end; what came."""
+    text = b""
+    c.settimeout(DEADLINE_S)
+    try:
+        while True:
+            piece = c.recv(65536)
+            if not piece:
+                return text
+            text += piece
+    except ConnectionError:
+        return text
+    except socket.timeout as error:
+        raise AssertionError(f"{what}: still open after {DEADLINE_S} s") from error
+
+
+def ten_thousand_idle():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, IDLE + 1000), hard))
+    with Service("--connections", 18000, rules=RULES) as s:
+        held = []
+        try:
+            for i in range(IDLE):
+                held.append(connect(s.resp if i % 2 else s.http, f"127.0.0.{1 + i % 8}"))
+            until(lambda: s.steer("GET", "/v1/status").json()["connections"]["open"] >= IDLE, "all are counted")
+            decides(s)
+            expect(sum(map(is_closed, held)), 0, "closed, though there was room")
+            # Whoever comes after many others is served too.
+            for c in (held[0], held[-2]):
+                c.setblocking(True)
+                c.sendall(b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+                expect(c.recv(12), b"HTTP/1.1 404")
+        finally:
+            for c in held:
+                c.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def idle_ones_give_way():
+    with Service("--connections", 60, "--connections-per-address", 50, "--threads", 1, rules=RULES) as s:
+        held = [connect(s.resp if i % 2 else s.http, "127.0.0.2") for i in range(200)]
+        until(lambda: sum(map(is_closed, held)) >= 150, "the address keeps 50")
+        decides(s)
+        expect(sum(map(is_closed, held[150:])), 0, "those that came last stay")
+        others = [connect(s.resp, "127.0.0.3") for i in range(30)]
+        until(lambda: sum(map(is_closed, held)) >= 170, "there are 60 in all")
+        decides(s)
+        counts = s.steer("GET", "/v1/status").json()["connections"]
+        if counts["gave_way"] < 170:
+            raise AssertionError(counts)
+        for c in held + others:
+            c.close()
+
+
+TRICKLES = [
+    ("http", b"POST /v1/check HTTP/1.1\r\nHost: x\r\nX-Slow: "),
+    ("http", b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"),
+    ("http", b""),
+    ("resp", b"*3\r\n$10000\r\n"),
+    ("resp", b"PING"),
+    ("admin", b"GET /healthz HTTP/1.1\r\nHost: "),
+]
+
+
+def trickling_does_not_help():
+    with Service("--request", "600ms", "--idle", "900ms", rules=RULES) as s:
+        slow = []
+        for front, text in TRICKLES * 20:
+            c = s.socket(getattr(s, front))
+            c.sendall(text)
+            slow.append(c)
+        left, end = slow, time.monotonic() + DEADLINE_S
+        while left:
+            if time.monotonic() > end:
+                raise AssertionError(f"{len(left)} are still open")
+            decides(s)
+            for c in left:
+                try:
+                    c.send(b"1")
+                except OSError:
+                    pass
+            left = [c for c in left if not is_closed(c)]
+            time.sleep(0.05)
+        for c in slow:
+            c.close()
+        overdue = s.steer("GET", "/v1/status").json()["connections"]["overdue"]
+        if overdue < len(slow):
+            raise AssertionError(f"{overdue} were counted as overdue, of {len(slow)}")
+
+
+def busy_ones_are_not_cut_off():
+    """A connection that goes on asking lives longer than one request may take."""
+    with Service("--request", "500ms", "--idle", "500ms", rules=RULES) as s:
+        end = time.monotonic() + 1.5
+        with s.socket(s.resp) as c:
+            while time.monotonic() < end:
+                c.sendall(CHECK % b"u1")
+                expect(c.recv(100)[:6], b"*7\r\n:1")
+                time.sleep(0.02)
+
+
+def too_much():
+    with Service("--request-bytes", "10k", "--header-bytes", "4k", rules=RULES) as s:
+        with s.socket(s.http) as c:
+            c.sendall(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10241\r\n\r\n")
+            expect(ends(c, "a body of 10,241 bytes")[:12], b"HTTP/1.1 413")
+        with s.socket(s.http) as c:
+            c.sendall(b"POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            try:
+                for _ in range(100):
+                    c.sendall(b"400\r\n" + b" " * 0x400 + b"\r\n")
+            except OSError:
+                pass
+            if b"HTTP/1.1 200" in ends(c, "a body of pieces"):
+                raise AssertionError("a body of pieces that is too large was accepted")
+        with s.socket(s.http) as c:
+            try:
+                c.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 20000 + b"\r\n\r\n")
+            except OSError:
+                pass
+            found = ends(c, "headers of 20,000 bytes")[:12]
+            if found not in (b"HTTP/1.1 431", b"HTTP/1.1 413", b""):
+                raise AssertionError(found)
+        with s.socket(s.http) as c:
+            c.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: 1\r\n" % i for i in range(150)) + b"\r\n")
+            expect(c.recv(12), b"HTTP/1.1 431", "150 headers")
+        with s.socket(s.resp) as c:
+            try:
+                c.sendall(b"*2\r\n$4\r\nECHO\r\n$20000\r\n" + b"x" * 20000)
+            except OSError:
+                pass
+            if not ends(c, "a command of 20,000 bytes").startswith(b"-ERR"):
+                raise AssertionError("a command of 20,000 bytes was accepted")
+        decides(s)
+
+
+def slow_readers():
+    """Who sends and does not read is not read from, and cut off in the end."""
+    with Service("--request", "1s", "--pipeline-bytes", "64k", rules=RULES) as s:
+        with s.socket(s.resp) as c:
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.settimeout(0.05)
+            end = time.monotonic() + DEADLINE_S
+            while time.monotonic() < end:
+                try:
+                    c.send(CHECK % b"u1" * 1000)
+                except socket.timeout:
+                    decides(s)
+                except OSError:
+                    break
+            else:
+                raise AssertionError("still open")
+        decides(s)
+        with open(f"/proc/{s.process.pid}/status", encoding="utf-8") as status:
+            peak = int(next(line.split()[1] for line in status if line.startswith("VmRSS:")))
+        expect(peak < 1 << 20, True, f"{peak} KiB resident")
+
+
+def garbage():
+    with Service(rules=RULES) as s:
+        for front in ("http", "resp", "admin"):
+            for text in (b"\0" * 100, b"\xff" * 5000, b"\r\n" * 3000 + b"\x16\x03\x01\x02\x00\x01", json.dumps({"a": 1}).encode()):
+                with s.socket(getattr(s, front)) as c:
+                    try:
+                        c.sendall(text)
+                        c.shutdown(socket.SHUT_WR)
+                    except OSError:
+                        pass
+                    ends(c, f"garbage at {front}")
+        decides(s)
+
+
+if __name__ == "__main__":
+    service.harness.main(
+        [
+            ("10,000 idle connections, and decisions go on", ten_thousand_idle),
+            ("the longest idle give way, of the same address first", idle_ones_give_way),
+            ("a trickle of bytes extends nothing", trickling_does_not_help),
+            ("a connection that asks again and again stays", busy_ones_are_not_cut_off),
+            ("bodies, headers and commands that are too large", too_much),
+            ("a client that does not read", slow_readers),
+            ("garbage", garbage),
+        ]
+    )
