@@ -6,7 +6,7 @@
  *     "listeners": { "http": "127.0.0.1:8080", "resp": "off", "admin": "unix:/run/weir.sock" },
  *     "source": { "address": "sqlite:rules.db", "read_only": false, "reachable": true, "from_copy": false,
  *                 "problem": null or "connection refused" },
- *     "rules": { "count": 4, "age_s": 0.3, "problem_count": 1,
+ *     "rules": { "count": 4, "age_s": 0.3 or null, "problem_count": 1,
  *                "problems": [ { "table": "WEIR_RULES", "row": "ocr", "rule": "ocr" or null, "text": "max: must be …" } ]
  * }, "table": { "cells": 1048576, "bytes": 33554432, "used": 5, "fill": 0.000005, "measured_s": 2.5, "drops": 0,
  * "drops_at_limit": 0 }, "connections": { "open": 3, "http": 1, "resp": 1, "admin": 1, "accepted": 10, "turned_away": 0,

@@ -19,6 +19,10 @@ struct server {
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     bool ready;                           /* see server_ready */
+    struct {
+        uint64_t used;
+        int64_t steady_us; /* when; 0: not yet */
+    } fill;                /* of the table, as report.c saw it last; the admin loop's */
 };
 
 /* Rules are in force, all listeners are open, and the end has not begun. Any thread may ask. */

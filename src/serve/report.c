@@ -1,0 +1,226 @@
+#include "serve/report.h"
+
+#include "base/clock.h"
+#include "base/instant.h"
+#include "engine/top.h"
+#include "engine/weir.h"
+#include "serve/report_facts.h"
+
+enum { FILL_CELLS = 1 << 20, FILL_AGE_MAX_S = 10 };
+
+const char *const report_fronts[FRONTS] = { "http", "resp", "admin" };
+
+/* ---- gathering ---- */
+
+/* Reads up to 32 MB, so not for everyone who asks. */
+static void measure_fill(struct server *server, struct report_facts *ret)
+{
+    int64_t steady_us = clock_steady_us();
+    if (server->fill.steady_us == 0 || steady_us - server->fill.steady_us >= FILL_AGE_MAX_S * US_PER_S) {
+        server->fill.used = cells_estimate_live(server->weir->cells, ret->now_us, FILL_CELLS);
+        server->fill.steady_us = steady_us;
+    }
+    ret->used_cells = server->fill.used;
+    ret->used_age_s = (double)(steady_us - server->fill.steady_us) / (double)US_PER_S;
+}
+
+/* Their loops write them meanwhile. */
+static void gather_conns(const struct conns *conns, struct report_facts *ret)
+{
+    for (int front = 0; front < FRONTS; front++)
+        ret->open[front] += __atomic_load_n(&conns->open[front], __ATOMIC_RELAXED);
+    ret->accepted += __atomic_load_n(&conns->accepted, __ATOMIC_RELAXED);
+    ret->turned_away += __atomic_load_n(&conns->turned_away, __ATOMIC_RELAXED);
+    ret->gave_way += __atomic_load_n(&conns->gave_way, __ATOMIC_RELAXED);
+    ret->overdue += __atomic_load_n(&conns->overdue, __ATOMIC_RELAXED);
+}
+
+bool report_gather(struct server *server, struct report_facts *ret)
+{
+    *ret = (struct report_facts){ .now_us = clock_now_us() };
+    if (stats_new(&ret->stats) < 0)
+        return false;
+    keeper_state(server->keeper, &ret->source);
+    ret->age_known = ret->source.good_us > 0;
+    if (ret->age_known && ret->now_us > ret->source.good_us)
+        ret->age_s = (double)(ret->now_us - ret->source.good_us) / (double)US_PER_S;
+    weir_status(server->weir, &ret->engine);
+    measure_fill(server, ret);
+    for (unsigned i = 0; i <= server->loop_count; i++) {
+        gather_conns(&server->loops[i].conns, ret);
+        if (server->loops[i].stats)
+            stats_add(ret->stats, server->loops[i].stats);
+    }
+    return true;
+}
+
+void report_facts_done(struct report_facts *facts)
+{
+    if (facts)
+        stats_free(facts->stats);
+}
+
+/* ---- status ---- */
+
+static const char *truth(bool yes)
+{
+    return yes ? "true" : "false";
+}
+
+/* "name": "text", or null if it is empty; with what stands before it. */
+static void add_text(struct buf *out, const char *before, sv text)
+{
+    buf_add(out, weir_str(before));
+    if (text.len)
+        buf_json(out, text);
+    else
+        buf_add(out, SV("null"));
+}
+
+static void add_listeners(const struct server *server, struct buf *out)
+{
+    for (int front = 0; front < FRONTS; front++) {
+        buf_printf(out, "%s\"%s\": ", front ? ", " : "\"listeners\": {", report_fronts[front]);
+        buf_json(out, weir_str(server->where[front]));
+    }
+    buf_add(out, SV("},\n"));
+}
+
+static void add_source(const struct keeper_state *source, struct buf *out)
+{
+    add_text(out, "\"source\": {\"address\": ", weir_str(source->source));
+    buf_printf(out, ", \"read_only\": %s, \"reachable\": %s, \"from_copy\": %s", truth(source->is_file),
+               truth(source->reachable), truth(source->from_copy));
+    add_text(out, ", \"problem\": ", source->reachable ? SV("") : weir_str(source->problem));
+    buf_add(out, SV("},\n"));
+}
+
+static void add_problem(const struct source_problem *problem, void *data)
+{
+    struct buf *out = data;
+    add_text(out, out->ptr[out->len - 1] == '[' ? "{\"table\": " : ", {\"table\": ", problem->table);
+    add_text(out, ", \"row\": ", problem->row);
+    add_text(out, ", \"rule\": ", problem->rule);
+    add_text(out, ", \"text\": ", problem->text);
+    buf_char(out, '}');
+}
+
+static void add_rules(struct server *server, const struct report_facts *facts, struct buf *out)
+{
+    buf_printf(out, "\"rules\": {\"count\": %llu, \"age_s\": ", (unsigned long long)facts->engine.rules);
+    if (facts->age_known)
+        buf_printf(out, "%.3f", facts->age_s);
+    else
+        buf_add(out, SV("null"));
+    buf_printf(out, ", \"problem_count\": %zu, \"problems\": [", facts->source.problem_count);
+    if (!out->failed)
+        keeper_problems(server->keeper, add_problem, out);
+    buf_add(out, SV("]},\n"));
+}
+
+static void add_table(const struct report_facts *facts, struct buf *out)
+{
+    const struct weir_status *e = &facts->engine;
+    buf_printf(out,
+               "\"table\": {\"cells\": %llu, \"bytes\": %llu, \"used\": %llu, \"fill\": %.6f, \"measured_s\": %.3f, "
+               "\"drops\": %llu, \"drops_at_limit\": %llu},\n",
+               (unsigned long long)e->cells, (unsigned long long)e->bytes, (unsigned long long)facts->used_cells,
+               e->cells ? (double)facts->used_cells / (double)e->cells : 0, facts->used_age_s, (unsigned long long)e->drops,
+               (unsigned long long)e->drops_at_limit);
+}
+
+static void add_connections(const struct report_facts *facts, struct buf *out)
+{
+    uint64_t all = 0;
+    for (int front = 0; front < FRONTS; front++)
+        all += facts->open[front];
+    buf_printf(out, "\"connections\": {\"open\": %llu", (unsigned long long)all);
+    for (int front = 0; front < FRONTS; front++)
+        buf_printf(out, ", \"%s\": %llu", report_fronts[front], (unsigned long long)facts->open[front]);
+    buf_printf(out, ", \"accepted\": %llu, \"turned_away\": %llu, \"gave_way\": %llu, \"overdue\": %llu},\n",
+               (unsigned long long)facts->accepted, (unsigned long long)facts->turned_away,
+               (unsigned long long)facts->gave_way, (unsigned long long)facts->overdue);
+}
+
+static void add_decisions(const struct stats *stats, struct buf *out)
+{
+    uint64_t totals[OUTCOMES] = { 0 };
+    size_t count = stats_rule_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_rule rule;
+        stats_rule(stats, i, &rule);
+        for (int k = 0; k < OUTCOMES; k++)
+            totals[k] += rule.counts[k];
+    }
+    buf_printf(out, "\"decisions\": {\"allowed\": %llu, \"refused\": %llu, \"shadow\": %llu}}\n",
+               (unsigned long long)totals[OUTCOME_ALLOWED], (unsigned long long)totals[OUTCOME_REFUSED],
+               (unsigned long long)totals[OUTCOME_SHADOW]);
+}
+
+void report_status(struct server *server, struct buf *out)
+{
+    struct report_facts facts;
+    if (!report_gather(server, &facts)) {
+        out->failed = true;
+        return;
+    }
+    char started[INSTANT_TEXT_MAX];
+    instant_text(server->started_us - server->started_us % US_PER_S, started);
+    int64_t uptime_s = (facts.now_us - server->started_us) / US_PER_S;
+    buf_printf(out, "{\"version\": \"%s\", \"started\": \"%s\", \"uptime_s\": %lld, \"threads\": %u,\n", weir_version(),
+               started, (long long)(uptime_s > 0 ? uptime_s : 0), server->loop_count);
+    add_listeners(server, out);
+    add_source(&facts.source, out);
+    add_rules(server, &facts, out);
+    add_table(&facts, out);
+    add_connections(&facts, out);
+    add_decisions(facts.stats, out);
+    report_facts_done(&facts);
+}
+
+/* ---- the most refused ---- */
+
+static void add_subject(const struct top_entry *entry, bool first, struct buf *out)
+{
+    const struct subject *subject = &entry->subject;
+    add_text(out, first ? "\n{\"rule\": " : ",\n{\"rule\": ", subject_rule(subject));
+    buf_add(out, SV(", \"by\": ["));
+    for (size_t i = 0; i < subject->by_count; i++) {
+        add_text(out, i ? ", {\"name\": " : "{\"name\": ", subject_name(subject, i));
+        add_text(out, ", \"value\": ", subject_value(subject, i));
+        buf_char(out, '}');
+    }
+    buf_printf(out, "], \"cut\": %s, \"refused\": %llu, \"error\": %llu}", truth(subject->cut),
+               (unsigned long long)entry->count, (unsigned long long)entry->error);
+}
+
+/* From the start of the window before the current one, or of the service. */
+static double window_s(const struct server *server, int64_t now_us)
+{
+    int64_t start_us = (now_us / TOP_WINDOW_US - 1) * TOP_WINDOW_US;
+    if (start_us < server->started_us)
+        start_us = server->started_us;
+    return now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0;
+}
+
+void report_top(struct server *server, unsigned most, sv rule, struct buf *out)
+{
+    struct top_list list = { 0 };
+    int64_t now_us = clock_now_us();
+    for (unsigned i = 0; i <= server->loop_count; i++) {
+        if (server->loops[i].stats && stats_collect_top(server->loops[i].stats, now_us, &list) < 0) {
+            out->failed = true;
+            top_list_done(&list);
+            return;
+        }
+    }
+    top_list_sort(&list);
+    buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
+               window_s(server, now_us), (unsigned long long)list.total, (unsigned long long)list.unlisted);
+    unsigned listed = 0;
+    for (size_t i = 0; i < list.count && listed < most; i++)
+        if (rule.len == 0 || sv_eq(subject_rule(&list.entries[i].subject), rule))
+            add_subject(&list.entries[i], listed++ == 0, out);
+    buf_add(out, SV("]}\n"));
+    top_list_done(&list);
+}
