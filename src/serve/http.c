@@ -20,6 +20,7 @@ enum {
     BODY_KEPT = 64 << 10,  /* a larger buffer is not kept with its call */
     ANSWER_HEADERS = 4096, /* room for those of an answer, beside those of the request */
     ERROR_MAX = 2000,
+    ROOM = 256,
 };
 
 struct http {
@@ -401,12 +402,22 @@ static bool plain_value(sv value)
     return true;
 }
 
-/* Names and values come with NULs from most callers; the library wants them all so. */
+/* `text` with a NUL behind it, as the library wants it: in `room` if it fits there. */
+static const char *with_nul(struct call *call, sv text, char room[ROOM])
+{
+    if (text.len >= ROOM)
+        return arena_copy(&call->arena, text).ptr;
+    memcpy(room, text.ptr, text.len);
+    room[text.len] = '\0';
+    return room;
+}
+
 static void add_answer_header(struct call *call, sv name, sv value)
 {
-    sv n = arena_copy(&call->arena, name), v = arena_copy(&call->arena, value);
-    if (n.ptr && v.ptr && plain_value(v))
-        MHD_add_response_header(call->response, n.ptr, v.ptr);
+    char name_room[ROOM], value_room[ROOM];
+    const char *n = with_nul(call, name, name_room), *v = with_nul(call, value, value_room);
+    if (n && v && plain_value(value))
+        MHD_add_response_header(call->response, n, v);
 }
 
 static void resume(struct call *call)
