@@ -48,7 +48,7 @@ struct call {
     struct MHD_Connection *connection;
     struct MHD_Response *response; /* prepared, not queued yet */
     unsigned status;
-    bool begun, dispatched, suspended, too_large;
+    bool begun, dispatched, suspended;
     struct buf body, answer;
     struct arena arena;
     struct weir_header headers[HTTP_HEADERS_MAX];
@@ -96,7 +96,7 @@ static void call_release(struct call *call)
     buf_clear(&call->answer);
     call->http_call = (struct http_call){ .loop = NULL };
     call->response = NULL;
-    call->begun = call->dispatched = call->suspended = call->too_large = false;
+    call->begun = call->dispatched = call->suspended = false;
     call->next = http->kept;
     http->kept = call;
     http->kept_count++;
