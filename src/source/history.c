@@ -372,6 +372,9 @@ static int make_undo(struct plan *plan, void *data)
     if (!u->found)
         return r;
     const struct source_event *event = &u->event;
+    if (u->id.len > 0 && !sv_eq(u->id, event->rule))
+        return err_set(plan->error, WEIR_E_INVALID, "change %lld is none of rule %.*s", (long long)event->number,
+                       u->id.len < WEIR_ID_MAX ? (int)u->id.len : WEIR_ID_MAX, u->id.ptr);
     struct stored *then = NULL, *later = NULL;
     r = row_then(plan, event, event->before, &then);
     if (r == 0)

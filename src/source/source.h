@@ -128,7 +128,7 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
 /* Makes a change undone: number 0 is the newest of `id` (of all rules if it is empty) that is not undone yet. Refuses where
- * the row was changed since. *ret_number: which one it was. */
+ * the row was changed since, or the change is not of `id`. *ret_number: which one it was. */
 int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,
                 struct weir_error *error);
 

@@ -1,0 +1,321 @@
+/* The admin listener: who may ask, and what. */
+#include "serve/admin.h"
+
+#include <netinet/in.h>
+
+#include "serve/embedded.h"
+#include "serve/report.h"
+
+/* ---- small answers ---- */
+
+void admin_answer(struct http_call *call, unsigned status, const struct buf *body)
+{
+    if (body->failed)
+        http_error(call, 503, NULL, "out of memory for the answer");
+    else
+        http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(body) });
+}
+
+void admin_add_field(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    buf_json(out, text);
+}
+
+bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
+                  uint64_t *ret)
+{
+    sv text = http_parameter(call, name, 0);
+    uint64_t number = otherwise;
+    if (text.ptr && (!sv_u64(text, most, &number) || number < least)) {
+        http_error(call, 400, NULL, "the parameter `%s` must be a number, %llu to %llu", name, (unsigned long long)least,
+                   (unsigned long long)most);
+        return false;
+    }
+    *ret = number;
+    return true;
+}
+
+static bool is_one_of(sv name, const char *const *names)
+{
+    while (*names && !sv_eq(name, weir_str(*names)))
+        names++;
+    return *names;
+}
+
+bool admin_knows(struct http_call *call, const char *const *names)
+{
+    struct buf all;
+    sv rest = call->query, name = { 0 };
+    bool known = true;
+    while (known && rest.len > 0) {
+        name = sv_cut(&rest, '&');
+        sv value = name;
+        name = http_decode(call, sv_cut(&value, '='), true);
+        known = name.ptr && (name.len == 0 || is_one_of(name, names));
+    }
+    if (known)
+        return true;
+    buf_init(&all, 1000);
+    for (size_t i = 0; names[i]; i++)
+        buf_printf(&all, "%s%s", i ? ", " : "allowed: ", names[i]);
+    http_error(call, 400, all.len ? all.ptr : "it takes none", "there is no parameter `%.*s` here",
+               name.len < 100 ? (int)name.len : 100, name.ptr ? name.ptr : "");
+    buf_done(&all);
+    return false;
+}
+
+static const char *const no_parameters[] = { NULL };
+
+static void health(struct http_call *call, struct server *server, sv id)
+{
+    (void)server, (void)id;
+    http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ok\"}\n") });
+}
+
+static void ready(struct http_call *call, struct server *server, sv id)
+{
+    (void)id;
+    if (server_ready(server))
+        http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ready\"}\n") });
+    else
+        http_error(call, 503, NULL, "the service is starting or ending");
+}
+
+static void openapi(struct http_call *call, struct server *server, sv id)
+{
+    (void)server, (void)id;
+    http_answer(call, &(struct http_answer){ .status = 200, .body = sv_of(embedded_openapi, embedded_openapi_len) });
+}
+
+/* ---- reports ---- */
+
+static void status(struct http_call *call, struct server *server, sv id)
+{
+    struct buf out;
+    (void)id;
+    if (!admin_knows(call, no_parameters))
+        return;
+    buf_init(&out, REPORT_BYTES_MAX);
+    report_status(server, &out);
+    admin_answer(call, 200, &out);
+    buf_done(&out);
+}
+
+static void top(struct http_call *call, struct server *server, sv id)
+{
+    static const char *const parameters[] = { "most", "rule", NULL };
+    struct buf out;
+    uint64_t most;
+    (void)id;
+    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, REPORT_TOP_MAX, REPORT_TOP_DEFAULT, &most))
+        return;
+    buf_init(&out, REPORT_BYTES_MAX);
+    report_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    admin_answer(call, 200, &out);
+    buf_done(&out);
+}
+
+static void metrics(struct http_call *call, struct server *server, sv id)
+{
+    struct buf out;
+    (void)id;
+    buf_init(&out, REPORT_BYTES_MAX);
+    report_metrics(server, &out);
+    if (out.failed)
+        admin_answer(call, 200, &out);
+    else
+        http_answer(call,
+                    &(struct http_answer){ .status = 200, .content_type = REPORT_METRICS_TYPE, .body = buf_sv(&out) });
+    buf_done(&out);
+}
+
+/* ---- the routes ---- */
+
+const struct admin_route admin_routes[] = {
+    { "GET", "/healthz", health, .open = true },
+    { "GET", "/readyz", ready, .open = true },
+    { "GET", "/metrics", metrics },
+    { "GET", "/v1/openapi.json", openapi },
+    { "GET", "/v1/status", status },
+    { "GET", "/v1/top", top },
+    { "GET", "/v1/rules", admin_rules },
+    { "GET", "/v1/rules/{id}", admin_rule },
+    { "PUT", "/v1/rules/{id}", admin_put_rule },
+    { "DELETE", "/v1/rules/{id}", admin_delete_rule },
+    { "GET", "/v1/rules/{id}/history", admin_history },
+    { "POST", "/v1/rules/{id}/undo", admin_undo },
+    { "GET", "/v1/settings", admin_settings },
+    { "PUT", "/v1/settings", admin_put_settings },
+    { "GET", "/v1/explain", admin_explain },
+    { "DELETE", "/v1/subjects", admin_reset },
+};
+const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
+
+/* *ret_id: what stands for {id}, as it was sent. */
+static bool path_fits(const char *pattern, sv path, sv *ret_id)
+{
+    sv rest = weir_str(pattern);
+    while (rest.len > 0 || path.len > 0) {
+        bool wants_more = rest.len > 0, has_more = path.len > 0;
+        sv wanted = sv_cut(&rest, '/'), is = sv_cut(&path, '/');
+        if (wants_more != has_more)
+            return false;
+        if (sv_eq(wanted, SV("{id}")) && is.len > 0)
+            *ret_id = is;
+        else if (!sv_eq(wanted, is))
+            return false;
+    }
+    return true;
+}
+
+/* One that answers to GET answers to HEAD too: the library leaves the body out. */
+static bool method_fits(const char *method, sv asked)
+{
+    return sv_eq(asked, weir_str(method)) || (sv_eq(asked, SV("HEAD")) && strcmp(method, "GET") == 0);
+}
+
+/* NULL: no route. *ret_allow: the methods of those at this path; "": there is none. */
+static const struct admin_route *find_route(const struct http_call *call, sv *ret_id, char ret_allow[64])
+{
+    ret_allow[0] = '\0';
+    for (size_t i = 0; i < admin_route_count; i++) {
+        const struct admin_route *route = &admin_routes[i];
+        if (!path_fits(route->path, call->path, ret_id))
+            continue;
+        if (method_fits(route->method, call->method))
+            return route;
+        size_t len = strlen(ret_allow);
+        snprintf(ret_allow + len, 64 - len, "%s%s", len ? ", " : "",
+                 strcmp(route->method, "GET") ? route->method : "GET, HEAD");
+    }
+    return NULL;
+}
+
+/* ---- who may ask ---- */
+
+/* "name:80", "[::1]:80", "::1": what is before the port, without brackets. */
+static sv without_port(sv host)
+{
+    sv name = host;
+    if (sv_starts(host, SV("["))) {
+        host = sv_from(host, 1);
+        return sv_cut(&host, ']');
+    }
+    const char *colon = host.len ? memrchr(host.ptr, ':', host.len) : NULL;
+    if (colon && memchr(host.ptr, ':', host.len) == colon)
+        name.len = (size_t)(colon - host.ptr);
+    return name;
+}
+
+static bool is_named(sv host, const char *names)
+{
+    for (sv rest = weir_str(names); rest.len > 0;) {
+        sv name = sv_trim(sv_cut(&rest, ','));
+        if (name.len > 0 && (sv_eq_nocase(name, host) || sv_eq_nocase(without_port(name), without_port(host))))
+            return true;
+    }
+    return false;
+}
+
+bool admin_host_is_ours(sv host, sv address, const char *names)
+{
+    static const struct cidr loopback[] = { { { { [10] = 0xff, 0xff, 127 } }, 104 }, { { { [15] = 1 } }, 128 } };
+    struct ip ip, own;
+    sv name = without_port(host);
+    if (name.len == 0)
+        return false;
+    if (is_named(host, names) || sv_eq_nocase(name, SV("localhost")))
+        return true;
+    if (!ip_parse(name, &ip))
+        return false;
+    if (ip_parse(address, &own) && memcmp(&ip, &own, sizeof ip) == 0)
+        return true;
+    return cidr_has(&loopback[0], &ip) || cidr_has(&loopback[1], &ip);
+}
+
+bool admin_origin_is_ours(sv origin, sv address, const char *names)
+{
+    static const sv schemes[] = { { "http://", 7 }, { "https://", 8 } };
+    for (size_t i = 0; i < 2; i++)
+        if (sv_starts(origin, schemes[i]))
+            return admin_host_is_ours(sv_from(origin, schemes[i].len), address, names);
+    return false;
+}
+
+/* The address at which the connection came in: where we listen on all, it is one of them. */
+static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
+{
+    struct sockaddr_storage address;
+    socklen_t len = sizeof address;
+    struct ip ip = { { [10] = 0xff, 0xff } };
+    if (getsockname(call->conn->fd, (struct sockaddr *)&address, &len) < 0)
+        return SV("");
+    if (address.ss_family == AF_INET)
+        memcpy(ip.bytes + 12, &((struct sockaddr_in *)&address)->sin_addr, 4);
+    else if (address.ss_family == AF_INET6)
+        memcpy(ip.bytes, &((struct sockaddr_in6 *)&address)->sin6_addr, 16);
+    else
+        return SV("");
+    return sv_of(text, ip_text(&ip, text));
+}
+
+/* A page that a browser has loaded from elsewhere, under a name that was made to lead here, must not get through. */
+static bool comes_from_here(struct http_call *call, const struct server *server)
+{
+    static const char hint[] = "use an address of this host, or name it in the option admin-hosts";
+    char text[IP_TEXT_MAX];
+    const char *names = server->config.admin_hosts ? server->config.admin_hosts : "";
+    sv host = http_header(call, "host"), origin = http_header(call, "origin"), address = own_address(call, text);
+    if (!call->conn->local && !admin_host_is_ours(host, address, names)) {
+        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not",
+                   host.len < 200 ? (int)host.len : 200, host.ptr ? host.ptr : "");
+        return false;
+    }
+    if (origin.len > 0 && !admin_origin_is_ours(origin, address, names)) {
+        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service",
+                   origin.len < 200 ? (int)origin.len : 200, origin.ptr);
+        return false;
+    }
+    return true;
+}
+
+static void no_route(struct http_call *call, const char *allow)
+{
+    int len = call->path.len < 200 ? (int)call->path.len : 200;
+    char *kept = http_alloc(call, strlen(allow) + 1);
+    if (!allow[0] || !kept) {
+        http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s", len, call->path.ptr);
+        return;
+    }
+    strcpy(kept, allow);
+    call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(kept) };
+    http_error(call, 405, NULL, "%.*s takes %s only", len, call->path.ptr, allow);
+}
+
+void admin_handle(struct http_call *call, void *data)
+{
+    struct server *server = data;
+    sv id = { 0 };
+    char allow[64];
+    if (!comes_from_here(call, server))
+        return;
+    const struct admin_route *route = find_route(call, &id, allow);
+    if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
+        call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
+        http_error(call, 401,
+                   "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "
+                   "data folder",
+                   "the token is missing or wrong");
+        return;
+    }
+    if (!route) {
+        no_route(call, allow);
+        return;
+    }
+    id = http_decode(call, id, false);
+    if (!id.ptr || memchr(id.ptr, 0, id.len))
+        http_error(call, 400, NULL, "the id cannot be read");
+    else
+        route->run(call, server, id);
+}

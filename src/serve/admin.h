@@ -1,0 +1,86 @@
+/* The admin listener's own: its routes, and work that the keeper does for them. */
+#ifndef SERVE_ADMIN_H
+#define SERVE_ADMIN_H
+
+#include "base/arena.h"
+#include "serve/http.h"
+#include "serve/keeper.h"
+#include "serve/server.h"
+
+struct admin_route {
+    const char *method;
+    const char *path; /* "{id}" is one segment, whatever it is */
+    void (*run)(struct http_call *call, struct server *server, sv id);
+    bool open; /* wants no token */
+};
+extern const struct admin_route admin_routes[];
+extern const size_t admin_route_count;
+
+/* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
+ * connection came in), loopback or `names` (with commas between) have. */
+bool admin_host_is_ours(sv host, sv address, const char *names);
+bool admin_origin_is_ours(sv origin, sv address, const char *names);
+
+/* ---- answers ---- */
+
+enum { ADMIN_BODY_MAX = 256 << 20 };
+
+void admin_answer(struct http_call *call, unsigned status, const struct buf *body);
+/* A parameter that is a number. False: it is out of bounds, and the call has been answered. */
+bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
+                  uint64_t *ret);
+/* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
+bool admin_knows(struct http_call *call, const char *const *names);
+/* ,"name":"text" */
+void admin_add_field(struct buf *out, const char *name, sv text);
+
+/* ---- work with the source ---- */
+
+/* One call that the keeper's thread works for. It has copies of what it needs, since a call that took too long is answered
+ * before its work is done. */
+struct admin_job {
+    struct source_job job; /* first */
+    struct loop_task task;
+    uv_timer_t late;
+    struct loop *loop;
+    struct http_call *call; /* of the loop's thread; NULL: answered */
+
+    struct arena arena;
+    int (*work)(struct source *source, struct admin_job *job, struct weir_error *error);
+    const char *what; /* "put": said in the log once it is done; NULL: nothing */
+    sv id, body, if_match, if_none_match;
+    struct source_author author;
+    bool dry_run, read_only;
+    uint64_t number;
+
+    /* What `work` found, for the answer. */
+    unsigned status; /* 0: as the result says */
+    struct buf out;
+    uint64_t version; /* its ETag; 0: none */
+    int result;
+    struct weir_error error;
+};
+
+/* NULL: there is no memory, and the call has been answered. */
+struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
+                                int (*work)(struct source *, struct admin_job *, struct weir_error *));
+/* Suspends the call; whatever comes of the work answers it. */
+void admin_job_start(struct admin_job *job, struct server *server);
+
+/* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
+bool admin_tag_in(sv tags, uint64_t version);
+
+/* ---- routes ---- */
+
+void admin_rules(struct http_call *call, struct server *server, sv id);
+void admin_rule(struct http_call *call, struct server *server, sv id);
+void admin_put_rule(struct http_call *call, struct server *server, sv id);
+void admin_delete_rule(struct http_call *call, struct server *server, sv id);
+void admin_history(struct http_call *call, struct server *server, sv id);
+void admin_undo(struct http_call *call, struct server *server, sv id);
+void admin_settings(struct http_call *call, struct server *server, sv id);
+void admin_put_settings(struct http_call *call, struct server *server, sv id);
+void admin_explain(struct http_call *call, struct server *server, sv id);
+void admin_reset(struct http_call *call, struct server *server, sv id);
+
+#endif

@@ -1,0 +1,182 @@
+/* Calls that the keeper's thread works for: suspended, worked on there, answered in the loop's thread. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "serve/admin.h"
+#include "serve/log.h"
+
+enum { LATE_MAX_MS = 20000 };
+
+/* ---- tags ---- */
+
+enum { TAG_MAX = 24 };
+
+static sv tag_text(uint64_t version, char text[TAG_MAX])
+{
+    return sv_of(text, (size_t)snprintf(text, TAG_MAX, "\"%016" PRIx64 "\"", version));
+}
+
+bool admin_tag_in(sv tags, uint64_t version)
+{
+    char text[TAG_MAX];
+    sv tag = tag_text(version, text);
+    while (version && tags.len > 0) {
+        sv one = sv_trim(sv_cut(&tags, ','));
+        if (sv_eq(one, tag) || sv_eq(one, SV("*")))
+            return true;
+    }
+    return false;
+}
+
+/* ---- from the call ---- */
+
+static bool copy(struct admin_job *job, sv text, sv *ret)
+{
+    *ret = text.ptr ? arena_copy(&job->arena, text) : (sv){ 0 };
+    return !text.ptr || ret->ptr;
+}
+
+static bool copy_all(struct admin_job *job, struct http_call *call, sv id)
+{
+    sv author = sv_trim(http_header(call, "x-weir-author")), dry_run = http_parameter(call, "dry_run", 0);
+    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
+    return copy(job, id, &job->id) && copy(job, call->body, &job->body) &&
+           copy(job, http_header(call, "if-match"), &job->if_match) &&
+           copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
+           copy(job, author.len ? author : SV("admin api"), &job->author.who);
+}
+
+static void job_free(struct admin_job *job)
+{
+    arena_done(&job->arena);
+    buf_done(&job->out);
+    free(job);
+}
+
+/* ---- to the answer ---- */
+
+static unsigned status_of(const struct admin_job *job)
+{
+    if (job->status)
+        return job->status;
+    switch (job->result) {
+    case WEIR_E_INVALID:
+        return 400;
+    case WEIR_E_UNKNOWN_RULE:
+        return 404;
+    case WEIR_E_RULES:
+        return job->what || job->dry_run ? 422 : 503; /* what was sent is bad, or what is there is no source of rules */
+    default:
+        return job->result < 0 ? 503 : 200;
+    }
+}
+
+static void answer(struct admin_job *job)
+{
+    struct http_call *call = job->call;
+    char tag[TAG_MAX];
+    struct weir_header etag = { WEIR_STR("ETag"), tag_text(job->version, tag) };
+    struct http_answer good = {
+        .status = status_of(job), .body = buf_sv(&job->out), .headers = &etag, .header_count = job->version != 0
+    };
+    if (job->result < 0) {
+        if (good.status == 503)
+            call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
+        http_error(call, good.status, good.status == 412 ? "read it again, and change what is there now" : NULL, "%s",
+                   job->error.text);
+    } else if (job->out.failed)
+        http_error(call, 503, NULL, "out of memory for the answer");
+    else
+        http_answer(call, &good);
+}
+
+static void closed(uv_handle_t *late)
+{
+    job_free(late->data);
+}
+
+static void finish(struct loop_task *task)
+{
+    struct admin_job *job = (struct admin_job *)((char *)task - offsetof(struct admin_job, task));
+    if (job->result >= 0 && job->what && !job->dry_run)
+        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id), job->what,
+                SV_FMT(job->author.who));
+    if (job->call)
+        answer(job);
+    uv_close((uv_handle_t *)&job->late, closed);
+}
+
+/* What was begun goes on: nobody can know any more what came of it. */
+static void on_late(uv_timer_t *late)
+{
+    struct admin_job *job = late->data;
+    struct http_call *call = job->call;
+    struct keeper_state state;
+    job->call = NULL;
+    keeper_state(job->loop->server->keeper, &state);
+    http_error(call, 504, job->what ? "it may still be done: look before you try again" : NULL,
+               "%s has not answered in time%s%s", state.source, state.reachable ? "" : "; ",
+               state.reachable ? "" : state.problem);
+}
+
+/* ---- in the keeper's thread ---- */
+
+static int run(struct source *source, struct source_job *base, struct weir_error *error)
+{
+    struct admin_job *job = (struct admin_job *)base;
+    return job->work(source, job, error);
+}
+
+static void done(struct source_job *base, int result, const struct weir_error *error)
+{
+    struct admin_job *job = (struct admin_job *)base;
+    job->result = result;
+    if (result < 0)
+        job->error = *error;
+    loop_post(job->loop, &job->task);
+}
+
+/* ---- starting ---- */
+
+struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
+                                int (*work)(struct source *, struct admin_job *, struct weir_error *))
+{
+    struct keeper_state state;
+    struct admin_job *job = calloc(1, sizeof *job);
+    if (job && copy_all(job, call, id)) {
+        keeper_state(server->keeper, &state);
+        job->read_only = state.is_file;
+        job->job.run = run;
+        job->job.done = done;
+        job->task.run = finish;
+        job->call = call;
+        job->loop = call->loop;
+        job->work = work;
+        buf_init(&job->out, ADMIN_BODY_MAX);
+        return job;
+    }
+    if (job)
+        job_free(job);
+    http_error(call, 503, NULL, "out of memory");
+    return NULL;
+}
+
+void admin_job_start(struct admin_job *job, struct server *server)
+{
+    struct http_call *call = job->call;
+    struct loop *loop = job->loop;
+    unsigned late_ms = loop->conns.limits.request_ms / 5 * 4;
+    job->job.writes = job->what && !job->dry_run;
+    if (!keeper_run(server->keeper, &job->job)) {
+        job_free(job);
+        call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
+        http_error(call, 503, NULL, "%d others are waiting for the source of the rules already", SOURCE_JOBS_MAX);
+        return;
+    }
+    /* However soon it is done, it is answered in a later turn of this loop. */
+    http_suspend(call);
+    uv_timer_init(&loop->uv, &job->late);
+    job->late.data = job;
+    uv_timer_start(&job->late, on_late, late_ms < LATE_MAX_MS ? late_ms : LATE_MAX_MS, 0);
+}

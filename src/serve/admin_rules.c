@@ -1,0 +1,514 @@
+/* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the keeper's thread. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "serve/admin.h"
+
+enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000, SETTINGS_TRIES = 5 };
+
+static int no_memory(struct weir_error *error)
+{
+    return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+}
+
+/* ---- documents ---- */
+
+/* NULL: it is neither JSON nor YAML. */
+static json_t *load(sv text)
+{
+    struct buf json;
+    buf_init(&json, RULES_BYTES_MAX);
+    bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
+    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
+    buf_done(&json);
+    return value;
+}
+
+static void add_value(const json_t *value, struct buf *out)
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    buf_add(out, weir_str(text));
+    out->failed = out->failed || !text;
+    free(text);
+}
+
+/* As it stands; what is no document is a string. A rule may leave its id to its row. */
+static void add_document(sv text, sv id, struct buf *out)
+{
+    json_t *value = load(text);
+    if (json_is_object(value) && id.len > 0 && !json_object_get(value, "id"))
+        json_object_set_new(value, "id", json_stringn(id.ptr, id.len));
+    if (value)
+        add_value(value, out);
+    else
+        buf_json(out, text);
+    json_decref(value);
+}
+
+static const char *state_of(const struct source_row *row)
+{
+    if (!row->enabled)
+        return "disabled";
+    if (!row->parsed)
+        return "bad";
+    return row->parsed->expires_us <= clock_now_us() ? "expired" : rule_mode_name(row->parsed->mode);
+}
+
+static void add_row(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    buf_add(out, SV("{\"id\":"));
+    buf_json(out, row->rule);
+    admin_add_field(out, "state", weir_str(state_of(row)));
+    admin_add_field(out, "table", row->table);
+    admin_add_field(out, "row", row->key);
+    buf_printf(out, ",\"enabled\":%s,\"etag\":\"\\\"%016" PRIx64 "\\\"\"", row->enabled ? "true" : "false", row->version);
+    admin_add_field(out, "updated_at", row->updated_at);
+    admin_add_field(out, "updated_by", row->updated_by);
+    admin_add_field(out, "note", row->note);
+    buf_add(out, SV(",\"rule\":"));
+    add_document(row->text, row->rule, out);
+    buf_add(out, SV(",\"problems\":["));
+    size_t count = 0;
+    for (size_t i = 0; i < reading->problem_count; i++) {
+        const struct source_problem *problem = &reading->problems[i];
+        if (!sv_eq(problem->table, row->table) || !sv_eq(problem->row, row->key))
+            continue;
+        buf_printf(out, "%s", count++ ? "," : "");
+        buf_json(out, problem->text);
+    }
+    buf_add(out, SV("]}"));
+}
+
+static const struct source_row *find_row(const struct source_reading *reading, sv id)
+{
+    for (size_t i = 0; i < reading->row_count; i++)
+        if (!reading->rows[i].setting && sv_eq(reading->rows[i].rule, id))
+            return &reading->rows[i];
+    return NULL;
+}
+
+static int no_such_rule(const struct admin_job *job, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", job->id.len < 200 ? (int)job->id.len : 200,
+                   job->id.ptr);
+}
+
+/* ---- reading ---- */
+
+static int list_rules(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    struct source_reading reading;
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    size_t count = 0;
+    buf_add(&job->out, SV("{\"source\":"));
+    buf_json(&job->out, weir_str(source_name(source)));
+    buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", job->read_only ? "true" : "false",
+               reading.problem_count + reading.unlisted);
+    for (size_t i = 0; i < reading.row_count; i++) {
+        if (reading.rows[i].setting)
+            continue;
+        buf_add(&job->out, count++ ? SV(",\n") : SV("\n"));
+        add_row(&reading, &reading.rows[i], &job->out);
+    }
+    buf_add(&job->out, SV("]}\n"));
+    source_reading_done(&reading);
+    return 0;
+}
+
+/* The row as it is now, with its tag. */
+static int show_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    struct source_reading reading;
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    const struct source_row *row = find_row(&reading, job->id);
+    if (row) {
+        job->version = row->version;
+        add_row(&reading, row, &job->out);
+        buf_char(&job->out, '\n');
+    } else
+        r = no_such_rule(job, error);
+    source_reading_done(&reading);
+    return r;
+}
+
+static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    struct source_reading reading;
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    size_t count = 0;
+    buf_char(&job->out, '{');
+    for (size_t i = 0; i < reading.row_count; i++) {
+        if (!reading.rows[i].setting)
+            continue;
+        buf_printf(&job->out, "%s", count++ ? "," : "");
+        buf_json(&job->out, reading.rows[i].key);
+        buf_char(&job->out, ':');
+        add_document(reading.rows[i].text, SV(""), &job->out);
+    }
+    buf_add(&job->out, SV("}\n"));
+    job->version = source_version(&reading, SV(""));
+    source_reading_done(&reading);
+    return 0;
+}
+
+/* What the client has already is not sent again. */
+static int unless_known(struct admin_job *job)
+{
+    if (admin_tag_in(job->if_none_match, job->version)) {
+        buf_clear(&job->out);
+        job->status = 304;
+    }
+    return 0;
+}
+
+static int get_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    int r = show_rule(source, job, error);
+    return r < 0 ? r : unless_known(job);
+}
+
+static int get_settings(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    int r = show_settings(source, job, error);
+    return r < 0 ? r : unless_known(job);
+}
+
+/* ---- history ---- */
+
+static void add_version(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    if (text.len > 0)
+        add_document(text, SV(""), out);
+    else
+        buf_add(out, SV("null"));
+}
+
+static int add_event(const struct source_event *event, void *data, struct weir_error *error)
+{
+    struct admin_job *job = data;
+    struct buf *out = &job->out;
+    (void)error;
+    buf_printf(out, "%s{\"number\":%" PRId64, out->ptr[out->len - 1] == '[' ? "\n" : ",\n", event->number);
+    admin_add_field(out, "at", event->at);
+    admin_add_field(out, "who", event->who);
+    admin_add_field(out, "what", event->what);
+    admin_add_field(out, "rule", event->rule);
+    admin_add_field(out, "table", event->table);
+    admin_add_field(out, "row", event->key);
+    admin_add_field(out, "note", event->note);
+    add_version(out, "before", event->before);
+    add_version(out, "after", event->after);
+    buf_char(out, '}');
+    return out->failed ? no_memory(error) : 0;
+}
+
+static int get_history(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    buf_add(&job->out, SV("{\"events\":["));
+    int r =
+        job->out.failed ? no_memory(error) : source_history(source, job->id, (unsigned)job->number, add_event, job, error);
+    buf_add(&job->out, SV("]}\n"));
+    return r;
+}
+
+/* ---- changing ---- */
+
+/* Inside the transaction, so that nobody can come between. */
+static int check_tags(uint64_t version, void *data, struct weir_error *error)
+{
+    struct admin_job *job = data;
+    const char *what = job->id.len ? "the rule" : "the settings";
+    job->version = version;
+    if (job->if_match.ptr && !admin_tag_in(job->if_match, version)) {
+        job->status = 412;
+        return err_set(error, WEIR_E_INVALID, "%s %s (the header If-Match)", what,
+                       version ? "was changed since it was read" : "is not there");
+    }
+    if (job->if_none_match.ptr && admin_tag_in(job->if_none_match, version)) {
+        job->status = 412;
+        return err_set(error, WEIR_E_INVALID, "%s is there already (the header If-None-Match)", what);
+    }
+    return 0;
+}
+
+/* Makes one change under the call's conditions. */
+static void set_terms(struct source *source, struct admin_job *job, bool enable)
+{
+    struct source_terms terms = {
+        .dry_run = job->dry_run, .enable = enable, .check = check_tags, .id = job->id, .data = job
+    };
+    source_set_terms(source, &terms);
+}
+
+static void clear_terms(struct source *source)
+{
+    source_set_terms(source, &(struct source_terms){ 0 });
+}
+
+static int tried(struct admin_job *job)
+{
+    job->version = 0;
+    buf_add(&job->out, SV("{\"dry_run\":true}\n"));
+    return 0;
+}
+
+/* An object; of a rule with the id that the path has. */
+static json_t *read_body(const struct admin_job *job, struct weir_error *error)
+{
+    json_error_t why;
+    json_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
+    json_t *id = json_object_get(value, "id");
+    if (!value)
+        err_set(error, WEIR_E_INVALID, "the body is no JSON: line %d: %s", why.line, why.text);
+    else if (!json_is_object(value))
+        err_set(error, WEIR_E_INVALID, "the body must be an object, {\"field\": value, …}");
+    else if (job->id.len > 0 && id &&
+             (!json_is_string(id) || !sv_eq(sv_of(json_string_value(id), json_string_length(id)), job->id)))
+        err_set(error, WEIR_E_INVALID, "id: must be that of the path or be left out");
+    else
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    json_t *rule = read_body(job, error);
+    if (!rule)
+        return WEIR_E_INVALID;
+    const char *mode = json_string_value(json_object_get(rule, "mode"));
+    json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len));
+    char *text = json_dumps(rule, JSON_COMPACT);
+    set_terms(source, job, !mode || strcmp(mode, "off") != 0);
+    int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
+    clear_terms(source);
+    free(text);
+    json_decref(rule);
+    if (r < 0)
+        return r;
+    if (job->dry_run)
+        return tried(job);
+    job->status = job->version ? 200 : 201;
+    return show_rule(source, job, error);
+}
+
+static int delete_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    set_terms(source, job, false);
+    int r = source_remove(source, job->id, job->author, error);
+    clear_terms(source);
+    job->version = 0;
+    if (r == WEIR_E_UNKNOWN_RULE)
+        return no_such_rule(job, error);
+    if (r == 0)
+        job->status = 204;
+    return r;
+}
+
+static int undo(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    int64_t number = 0;
+    set_terms(source, job, false);
+    int r = source_undo(source, job->id, (int64_t)job->number, job->author, &number, error);
+    clear_terms(source);
+    if (r == WEIR_E_INVALID && !job->status)
+        job->status = 409;
+    if (r < 0)
+        return r;
+    job->version = 0;
+    buf_printf(&job->out, "{\"undone\":%" PRId64 "}\n", number);
+    return 0;
+}
+
+/* ---- settings ---- */
+
+/* What the body does not name goes away. *ret_version: that of the settings that this is about. */
+static int name_all(struct source *source, json_t *settings, uint64_t *ret_version, struct weir_error *error)
+{
+    struct source_reading reading;
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < reading.row_count; i++) {
+        const struct source_row *row = &reading.rows[i];
+        sv name = arena_copy(&reading.arena, row->key);
+        if (row->setting && name.ptr && !json_object_get(settings, name.ptr))
+            json_object_set_new_nocheck(settings, name.ptr, json_null());
+    }
+    *ret_version = source_version(&reading, SV(""));
+    source_reading_done(&reading);
+    return 0;
+}
+
+struct settings_check {
+    struct admin_job *job;
+    uint64_t version;
+    bool moved; /* somebody else was faster: what was named is to be named anew */
+};
+
+static int check_settings(uint64_t version, void *data, struct weir_error *error)
+{
+    struct settings_check *check = data;
+    int r = check_tags(version, check->job, error);
+    check->moved = r == 0 && version != check->version;
+    return check->moved ? err_set(error, WEIR_E_SYSTEM, "the settings are being changed by others; please try again") : r;
+}
+
+static int put_once(struct source *source, struct admin_job *job, bool *ret_moved, struct weir_error *error)
+{
+    struct settings_check check = { .job = job };
+    json_t *settings = read_body(job, error);
+    if (!settings)
+        return WEIR_E_INVALID;
+    int r = name_all(source, settings, &check.version, error);
+    char *text = r == 0 ? json_dumps(settings, JSON_COMPACT) : NULL;
+    source_set_terms(source, &(struct source_terms){ .dry_run = job->dry_run, .check = check_settings, .data = &check });
+    if (r == 0)
+        r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
+    clear_terms(source);
+    free(text);
+    json_decref(settings);
+    *ret_moved = check.moved;
+    return r;
+}
+
+static int put_settings(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    bool moved = true;
+    int r = 0;
+    for (int i = 0; i < SETTINGS_TRIES && moved; i++)
+        r = put_once(source, job, &moved, error);
+    if (r < 0)
+        return r;
+    return job->dry_run ? tried(job) : show_settings(source, job, error);
+}
+
+/* ---- routes ---- */
+
+static const char *const no_parameters[] = { NULL };
+static const char *const may_be_dry[] = { "dry_run", NULL };
+
+static void start(struct http_call *call, struct server *server, sv id, const char *const *parameters,
+                  int (*work)(struct source *, struct admin_job *, struct weir_error *))
+{
+    struct admin_job *job = admin_knows(call, parameters) ? admin_job_new(call, server, id, work) : NULL;
+    if (job)
+        admin_job_start(job, server);
+}
+
+/* The comments of a file belong to its author, and it has no history. */
+static bool is_writable(struct http_call *call, struct server *server)
+{
+    struct keeper_state state;
+    keeper_state(server->keeper, &state);
+    if (state.is_file)
+        http_error(call, 409, "change the file: it is followed, and a change is in force within a second or so",
+                   "the rules are those of the file %s, which is only read here", state.source);
+    return !state.is_file;
+}
+
+static bool is_json(struct http_call *call)
+{
+    sv type = http_header(call, "content-type");
+    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
+    if (!json)
+        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
+    return json;
+}
+
+/* One that is not understood must not become a change. */
+static bool dry_run_is_known(struct http_call *call)
+{
+    static const char *const values[] = { "1", "true", "0", "false" };
+    sv value = http_parameter(call, "dry_run", 0);
+    for (size_t i = 0; value.ptr && i < sizeof values / sizeof *values; i++)
+        if (sv_eq(value, weir_str(values[i])))
+            return true;
+    if (value.ptr)
+        http_error(call, 400, NULL, "the parameter `dry_run` must be 1 or 0");
+    return !value.ptr;
+}
+
+/* `what`: for the log. */
+static void change(struct http_call *call, struct server *server, sv id, const char *what,
+                   int (*work)(struct source *, struct admin_job *, struct weir_error *))
+{
+    if (!admin_knows(call, may_be_dry) || !dry_run_is_known(call) || !is_writable(call, server))
+        return;
+    struct admin_job *job = admin_job_new(call, server, id, work);
+    if (!job)
+        return;
+    job->what = what;
+    admin_job_start(job, server);
+}
+
+void admin_rules(struct http_call *call, struct server *server, sv id)
+{
+    start(call, server, id, no_parameters, list_rules);
+}
+
+void admin_rule(struct http_call *call, struct server *server, sv id)
+{
+    start(call, server, id, no_parameters, get_rule);
+}
+
+void admin_settings(struct http_call *call, struct server *server, sv id)
+{
+    start(call, server, id, no_parameters, get_settings);
+}
+
+void admin_put_rule(struct http_call *call, struct server *server, sv id)
+{
+    if (is_json(call))
+        change(call, server, id, "put", put_rule);
+}
+
+void admin_put_settings(struct http_call *call, struct server *server, sv id)
+{
+    if (is_json(call))
+        change(call, server, id, "put", put_settings);
+}
+
+void admin_delete_rule(struct http_call *call, struct server *server, sv id)
+{
+    change(call, server, id, "removed", delete_rule);
+}
+
+void admin_history(struct http_call *call, struct server *server, sv id)
+{
+    static const char *const parameters[] = { "most", NULL };
+    uint64_t most;
+    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, HISTORY_MAX, HISTORY_DEFAULT, &most) ||
+        !is_writable(call, server))
+        return;
+    struct admin_job *job = admin_job_new(call, server, id, get_history);
+    if (!job)
+        return;
+    job->number = most;
+    admin_job_start(job, server);
+}
+
+void admin_undo(struct http_call *call, struct server *server, sv id)
+{
+    static const char *const parameters[] = { "number", NULL };
+    uint64_t number;
+    if (!admin_knows(call, parameters) || !admin_number(call, "number", 1, INT64_MAX, 0, &number) ||
+        !is_writable(call, server))
+        return;
+    struct admin_job *job = admin_job_new(call, server, id, undo);
+    if (!job)
+        return;
+    job->number = number;
+    job->what = "set back";
+    admin_job_start(job, server);
+}
