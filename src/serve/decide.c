@@ -68,7 +68,7 @@ static void check_many(const struct decision *d, const struct ask *ask)
     struct weir_verdict verdicts[BATCH];
     char line[VERDICT_JSON_MAX];
     struct buf body;
-    buf_init(&body, 2 + ask->count * sizeof line);
+    buf_init(&body, (1 + ask->count) * sizeof line);
     buf_char(&body, '[');
     for (size_t done = 0, n; done < ask->count; done += n) {
         n = ask->count - done < BATCH ? ask->count - done : BATCH;
