@@ -17,6 +17,7 @@ static const struct {
     { "convert", cli_convert, "turn another limiter's configuration into rules" },
     { "rules", cli_rules, "look at the rules of a database or file, and change them" },
     { "sync", cli_sync, "keep a rules file equal to a database" },
+    { "top", cli_top, "watch who is throttled by which rule of a running service" },
     { "bench", cli_bench, "measure decisions on this machine" },
 };
 

@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 
-enum { COLUMNS_MIN = 40, COLUMNS_MAX = 240, COLUMNS_DEFAULT = 80 };
+enum { COLUMNS_MIN = 40, COLUMNS_MAX = 240, COLUMNS_DEFAULT = 80, ROWS_DEFAULT = 24 };
 
 static unsigned columns_of(int fd)
 {
@@ -22,6 +22,12 @@ static unsigned columns_of(int fd)
     if (n == 0)
         return COLUMNS_DEFAULT;
     return n < COLUMNS_MIN ? COLUMNS_MIN : n > COLUMNS_MAX ? COLUMNS_MAX : (unsigned)n;
+}
+
+static unsigned rows_of(int fd)
+{
+    struct winsize size;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : ROWS_DEFAULT;
 }
 
 /* What the environment says of characters, in the order of setlocale. */
@@ -58,6 +64,7 @@ struct term term_of(int fd)
         .color = is_terminal && !dumb && !(no_color && no_color[0]),
         .unicode = !dumb && locale_is_utf8(),
         .columns = columns_of(fd),
+        .rows = rows_of(fd),
     };
 }
 

@@ -9,6 +9,7 @@ struct term {
     bool color;       /* a terminal, and NO_COLOR is not set */
     bool unicode;     /* the locale is UTF-8 and TERM is not dumb */
     unsigned columns; /* of the terminal, or 80 */
+    unsigned rows;    /* of the terminal, or 24 */
 };
 
 struct term term_of(int fd);

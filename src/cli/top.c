@@ -1,0 +1,256 @@
+/* weir top: who is throttled by which rule, live. */
+#include "cli/top.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/options.h"
+#include "cli/plain.h"
+
+enum {
+    INTERVAL_DEFAULT_S = 2,
+    INTERVAL_MAX_S = 3600,
+    MOST_DEFAULT = 20,
+    MOST_MAX = 1000,
+    FRAME_BYTES_MAX = 4 << 20,
+};
+#define MOST_NOT_GIVEN UINT32_MAX
+
+#define AT(field) offsetof(struct top_options, field)
+
+static const struct option options[] = {
+    { "data", "DIR", OPTION_TEXT, AT(data), "the service's data folder, for its admin token (default ./weir-data)" },
+    { "admin", "ADDR", OPTION_TEXT, AT(admin),
+      "the service's admin listener, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+    { "rule", "ID", OPTION_TEXT, AT(rule), "only what this rule refused" },
+    { "interval", "SECONDS", OPTION_NUMBER, AT(interval_s), "how often to look, 1 to 3600 (default 2)" },
+    { "most", "N", OPTION_NUMBER, AT(most), "how many subjects to list, 1 to 1000 (default 20, or what fits the screen)" },
+    { "once", NULL, OPTION_FLAG, AT(once), "print it once, as plain text, and end" },
+    { 0 },
+};
+
+static const struct command command = {
+    .name = "top",
+    .usage = "[OPTION]...",
+    .text =
+        "Shows who is throttled by which rule, and how the service is doing, until q is pressed. A running 'weir serve' "
+        "is asked for it. Where the output is no terminal, it is printed once.",
+    .footer =
+        "The subjects that were refused most in the last half to whole minute come first. A count such as 90-120 says "
+        "that it is within these.\n\n"
+        "The exit status is 0; 2 after an error, with --once also if the service does not answer.\n\n"
+        "Examples:\n  weir top\n  weir top --data /var/lib/weir --rule login\n  weir top --once --most 5",
+    .options = options,
+};
+
+/* ---- the screen ---- */
+
+struct screen {
+    struct termios was;
+    bool changed; /* `was` is to be restored */
+    int signal_fd;
+    int keys_fd; /* -1: nobody types */
+};
+
+#define ENTER_SCREEN "\033[?1049h\033[?25l\033[?7l"
+#define LEAVE_SCREEN "\033[?7h\033[?25h\033[?1049l"
+
+static void put(sv text)
+{
+    fwrite(text.ptr, 1, text.len, stdout);
+    fflush(stdout);
+}
+
+/* Another screen, without a cursor and without wrapped lines; keys come at once and are not echoed. */
+static void enter(struct screen *screen)
+{
+    if (screen->keys_fd >= 0 && tcgetattr(screen->keys_fd, &screen->was) == 0) {
+        struct termios raw = screen->was;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        screen->changed = tcsetattr(screen->keys_fd, TCSANOW, &raw) == 0;
+    }
+    put(SV(ENTER_SCREEN));
+}
+
+static void leave(struct screen *screen)
+{
+    put(SV(LEAVE_SCREEN));
+    if (screen->changed)
+        tcsetattr(screen->keys_fd, TCSANOW, &screen->was);
+    screen->changed = false;
+}
+
+/* Each line over what stood there before, and nothing below the last. */
+static void show(sv frame, unsigned rows)
+{
+    struct buf out;
+    buf_init(&out, FRAME_BYTES_MAX);
+    buf_add(&out, SV("\033[H"));
+    for (unsigned row = 0; frame.len > 0 && row < rows; row++) {
+        buf_add(&out, row ? SV("\r\n") : SV(""));
+        buf_add(&out, sv_cut(&frame, '\n'));
+        buf_add(&out, SV("\033[K"));
+    }
+    buf_add(&out, SV("\033[J"));
+    put(buf_sv(&out));
+    buf_done(&out);
+}
+
+/* ---- what happens meanwhile ---- */
+
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP };
+
+static bool open_signals(struct screen *screen)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaddset(&set, signals[i]);
+    screen->signal_fd = sigprocmask(SIG_BLOCK, &set, NULL) < 0 ? -1 : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return screen->signal_fd >= 0;
+}
+
+enum event { EVENT_TIME, EVENT_DRAW, EVENT_END };
+
+static enum event take_signal(struct screen *screen)
+{
+    struct signalfd_siginfo info;
+    if (read(screen->signal_fd, &info, sizeof info) != sizeof info)
+        return EVENT_DRAW;
+    if (info.ssi_signo == SIGWINCH)
+        return EVENT_DRAW;
+    if (info.ssi_signo != SIGTSTP)
+        return EVENT_END;
+    leave(screen);
+    kill(getpid(), SIGSTOP);
+    enter(screen);
+    return EVENT_DRAW;
+}
+
+static enum event take_key(struct screen *screen)
+{
+    char key;
+    ssize_t n = read(screen->keys_fd, &key, 1);
+    if (n <= 0 && errno != EINTR && errno != EAGAIN)
+        screen->keys_fd = -1;
+    return n == 1 && (key == 'q' || key == 'Q') ? EVENT_END : EVENT_DRAW;
+}
+
+static enum event wait_until(struct screen *screen, int64_t end_us)
+{
+    int64_t left_ms = (end_us - clock_steady_us()) / US_PER_MS;
+    struct pollfd fds[2] = { { .fd = screen->signal_fd, .events = POLLIN }, { .fd = screen->keys_fd, .events = POLLIN } };
+    int n = left_ms > 0 ? poll(fds, 2, (int)left_ms) : 0;
+    if (n > 0 && fds[0].revents)
+        return take_signal(screen);
+    if (n > 0 && fds[1].revents)
+        return take_key(screen);
+    return n == 0 ? EVENT_TIME : EVENT_DRAW;
+}
+
+/* ---- live ---- */
+
+static unsigned most_of(const struct top_options *o, unsigned rows)
+{
+    unsigned room = top_room(rows) < MOST_MAX ? top_room(rows) : MOST_MAX;
+    return o->most != MOST_NOT_GIVEN ? o->most : room;
+}
+
+static void watch(const struct top_options *o, struct screen *screen)
+{
+    struct top_news news = { 0 };
+    enum event event = EVENT_TIME;
+    int64_t next_us = 0;
+    while (event != EVENT_END) {
+        struct term term = term_of(STDOUT_FILENO);
+        struct buf frame;
+        if (event == EVENT_TIME) {
+            top_ask(&news, o, most_of(o, term.rows));
+            next_us = clock_steady_us() + o->interval_s * US_PER_S;
+        }
+        buf_init(&frame, FRAME_BYTES_MAX);
+        top_draw(&news, o, &term, term.rows, &frame);
+        show(buf_sv(&frame), term.rows);
+        buf_done(&frame);
+        event = wait_until(screen, next_us);
+    }
+    top_news_done(&news);
+}
+
+static int run_live(const struct top_options *o)
+{
+    struct screen screen = { .keys_fd = isatty(STDIN_FILENO) ? STDIN_FILENO : -1 };
+    struct weir_error error;
+    if (top_find_token(o, &error) < 0) {
+        plain_say(weir_str(error.text));
+        return EXIT_BAD;
+    }
+    if (!open_signals(&screen))
+        return cli_error("cannot listen for signals: %s", strerror(errno));
+    enter(&screen);
+    watch(o, &screen);
+    leave(&screen);
+    close(screen.signal_fd);
+    return 0;
+}
+
+/* ---- once ---- */
+
+static int run_once(const struct top_options *o)
+{
+    struct top_news news = { 0 };
+    struct term term = term_of(STDOUT_FILENO);
+    unsigned most = o->most != MOST_NOT_GIVEN ? o->most : MOST_DEFAULT;
+    if (!top_ask(&news, o, most)) {
+        plain_say(weir_str(news.away.text));
+        return EXIT_BAD;
+    }
+    struct buf text;
+    buf_init(&text, FRAME_BYTES_MAX);
+    term.color = false;
+    top_draw(&news, o, &term, UINT32_MAX, &text);
+    put(buf_sv(&text));
+    buf_done(&text);
+    top_news_done(&news);
+    return 0;
+}
+
+/* A terminal that can be drawn on. */
+static bool is_screen(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) && kind && kind[0] && strcmp(kind, "dumb") != 0;
+}
+
+int cli_top(int argc, char **argv)
+{
+    struct top_options o = {
+        .data = "./weir-data", .admin = "127.0.0.1:8081", .interval_s = INTERVAL_DEFAULT_S, .most = MOST_NOT_GIVEN
+    };
+    size_t count;
+    int status = options_read(&command, argc, argv, &o, &count);
+    if (status >= 0)
+        return status;
+    if (count > 0)
+        return options_error(&command, "there is no argument '%s'", argv[0]);
+    if (o.interval_s < 1 || o.interval_s > INTERVAL_MAX_S)
+        return options_error(&command, "--interval: '%u' is not allowed here; allowed: 1 to %d", o.interval_s,
+                             INTERVAL_MAX_S);
+    if (o.most != MOST_NOT_GIVEN && (o.most < 1 || o.most > MOST_MAX))
+        return options_error(&command, "--most: '%u' is not allowed here; allowed: 1 to %d", o.most, MOST_MAX);
+    if (!client_is_address(o.admin))
+        return options_error(&command, "--admin: '%s' is no address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH",
+                             o.admin);
+    if (o.rule && (!o.rule[0] || strlen(o.rule) > WEIR_ID_MAX))
+        return options_error(&command, "--rule: the id of a rule has 1 to %d bytes", WEIR_ID_MAX);
+    return o.once || !is_screen() ? run_once(&o) : run_live(&o);
+}

@@ -1,0 +1,37 @@
+/* weir top: what it was told, what it knows, what it shows. */
+#ifndef CLI_TOP_H
+#define CLI_TOP_H
+
+#include <jansson.h>
+
+#include "cli/term.h"
+
+struct top_options {
+    const char *data, *admin, *rule;
+    uint32_t interval_s, most;
+    bool once;
+};
+
+/* What the service said last. */
+struct top_news {
+    json_t *status, *top; /* as src/serve/report.h has them; NULL: nothing yet */
+    int64_t steady_us;    /* when */
+    /* Decisions a second since the news before; has_rates false: there were none. */
+    bool has_rates;
+    double allowed_per_s, refused_per_s, shadow_per_s;
+    struct weir_error away; /* code 0: the newest question was answered */
+};
+
+void top_news_done(struct top_news *news);
+/* 0: there is a token. */
+int top_find_token(const struct top_options *options, struct weir_error *error);
+/* Asks the service for at most so many subjects. False: news->away says why. */
+bool top_ask(struct top_news *news, const struct top_options *options, unsigned most);
+
+/* As lines, no more than `rows`. */
+void top_draw(const struct top_news *news, const struct top_options *options, const struct term *term, unsigned rows,
+              struct buf *out);
+/* How many subjects there is room for. */
+unsigned top_room(unsigned rows);
+
+#endif

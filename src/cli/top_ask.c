@@ -1,0 +1,150 @@
+/* weir top: asking the service. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/top.h"
+
+enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };
+
+void top_news_done(struct top_news *news)
+{
+    json_decref(news->status);
+    json_decref(news->top);
+}
+
+/* Read each time: the service may have been started anew, in a new folder. */
+static int read_token(const struct top_options *o, struct buf *ret, struct weir_error *error)
+{
+    struct buf path;
+    const char *why = "the path is too long";
+    buf_init(&path, PATH_BYTES_MAX);
+    buf_printf(&path, "%s/admin-token", o->data);
+    bool good = !path.failed && cli_read_file(path.ptr, ret, &why);
+    if (good && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX) {
+        buf_done(&path);
+        return 0;
+    }
+    if (good)
+        buf_done(ret);
+    err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
+            good ? "is no token" : why);
+    buf_done(&path);
+    return WEIR_E_SYSTEM;
+}
+
+int top_find_token(const struct top_options *options, struct weir_error *error)
+{
+    struct buf token;
+    int r = read_token(options, &token, error);
+    if (r == 0)
+        buf_done(&token);
+    return r;
+}
+
+static int bad_status(const struct top_options *o, int status, sv body, struct weir_error *error)
+{
+    if (status == 401)
+        return err_set(error, WEIR_E_INVALID,
+                       "%s: does not take the token in %s/admin-token; give the data folder of that service with --data",
+                       o->admin, o->data);
+    if (status == 404)
+        return err_set(error, WEIR_E_INVALID, "%s: is no admin listener of a weir (404)", o->admin);
+    json_t *json = json_loadb(body.ptr, body.len, 0, NULL);
+    const char *text = json_string_value(json_object_get(json, "error"));
+    err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", o->admin, status, text ? text : "no reason");
+    json_decref(json);
+    return WEIR_E_INVALID;
+}
+
+static int ask_json(const struct top_options *o, sv token, const char *path, json_t **ret, struct weir_error *error)
+{
+    struct buf body;
+    struct weir_error why = { 0 };
+    int status = client_get(o->admin, token, path, &body, &why);
+    if (status < 0)
+        return err_set(error, why.code, "%s: %s", o->admin, why.text);
+    int result = 0;
+    json_t *json = NULL;
+    if (status != 200)
+        result = bad_status(o, status, buf_sv(&body), error);
+    else if (!(json = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES, NULL)))
+        result = err_set(error, WEIR_E_INVALID, "%s: answers with something that is no JSON; is it a weir?", o->admin);
+    buf_done(&body);
+    if (result == 0)
+        *ret = json;
+    return result;
+}
+
+static int ask_both(const struct top_options *o, unsigned most, json_t **ret_status, json_t **ret_top,
+                    struct weir_error *error)
+{
+    struct buf token, path;
+    json_t *status = NULL, *top = NULL;
+    int r = read_token(o, &token, error);
+    if (r < 0)
+        return r;
+    buf_init(&path, PATH_BYTES_MAX);
+    buf_printf(&path, "/v1/top?most=%u", most);
+    if (o->rule) {
+        buf_add(&path, SV("&rule="));
+        client_encode(weir_str(o->rule), &path);
+    }
+    sv secret = sv_trim(buf_sv(&token));
+    r = ask_json(o, secret, "/v1/status", &status, error);
+    if (r == 0)
+        r = ask_json(o, secret, path.ptr, &top, error);
+    buf_done(&path);
+    buf_done(&token);
+    if (r == 0 &&
+        !(json_is_object(json_object_get(status, "decisions")) && json_is_array(json_object_get(top, "subjects"))))
+        r = err_set(error, WEIR_E_INVALID, "%s: answers with something else than a status; is it a weir?", o->admin);
+    if (r < 0) {
+        json_decref(status);
+        json_decref(top);
+        return r;
+    }
+    *ret_status = status;
+    *ret_top = top;
+    return 0;
+}
+
+static double decisions(json_t *status, const char *outcome)
+{
+    return json_number_value(json_object_get(json_object_get(status, "decisions"), outcome));
+}
+
+static bool same_run(json_t *a, json_t *b)
+{
+    return json_equal(json_object_get(a, "started"), json_object_get(b, "started")) &&
+           json_equal(json_object_get(a, "listeners"), json_object_get(b, "listeners"));
+}
+
+static double rate(json_t *from, json_t *to, const char *outcome, double seconds)
+{
+    double more = decisions(to, outcome) - decisions(from, outcome);
+    return more > 0 ? more / seconds : 0;
+}
+
+bool top_ask(struct top_news *news, const struct top_options *options, unsigned most)
+{
+    json_t *status, *top;
+    struct weir_error error = { 0 };
+    bool answered = ask_both(options, most, &status, &top, &error) == 0;
+    news->away = error;
+    if (!answered)
+        return false;
+    int64_t now_us = clock_steady_us();
+    double seconds = (double)(now_us - news->steady_us) / (double)US_PER_S;
+    news->has_rates = news->status && seconds > 0 && same_run(news->status, status);
+    if (news->has_rates) {
+        news->allowed_per_s = rate(news->status, status, "allowed", seconds);
+        news->refused_per_s = rate(news->status, status, "refused", seconds);
+        news->shadow_per_s = rate(news->status, status, "shadow", seconds);
+    }
+    top_news_done(news);
+    news->status = status;
+    news->top = top;
+    news->steady_us = now_us;
+    return true;
+}

@@ -1,0 +1,270 @@
+/* weir top: what it shows. Everything that the service says may hold what its clients sent: it goes through term_add. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "cli/top.h"
+#include "cli/when.h"
+
+enum {
+    HEAD_ROWS = 8, /* before the first subject */
+    RULE_COLUMNS_MIN = 8,
+    RULE_COLUMNS_MAX = 30,
+    COUNT_COLUMNS = 12,
+    RATE_COLUMNS = 9,
+    LABEL_COLUMNS = 13,
+    TEXT_BYTES_MAX = 4096,
+};
+
+struct drawing {
+    const struct top_news *news;
+    const struct top_options *options;
+    const struct term *term;
+    struct buf *out;
+};
+
+unsigned top_room(unsigned rows)
+{
+    return rows > HEAD_ROWS + 1 ? rows - HEAD_ROWS : 1;
+}
+
+/* ---- numbers ---- */
+
+enum { NUMBER_TEXT_MAX = 40 };
+
+/* "1,234,567" */
+static const char *grouped(double value, char out[NUMBER_TEXT_MAX])
+{
+    char digits[NUMBER_TEXT_MAX];
+    int len = snprintf(digits, sizeof digits, "%.0f", value > 0 && value < 1e18 ? value : 0), n = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            out[n++] = ',';
+        out[n++] = digits[i];
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* Few with a digit behind the point. */
+static const char *rate_text(double value, char out[NUMBER_TEXT_MAX])
+{
+    if (value >= 9.95 || value <= 0)
+        return grouped(value, out);
+    snprintf(out, NUMBER_TEXT_MAX, "%.1f", value);
+    return out;
+}
+
+static const char *span(double seconds, char out[SPAN_TEXT_MAX])
+{
+    span_text((int64_t)(seconds < 0 || seconds > 1e11 ? 0 : seconds) * US_PER_S, out);
+    return out;
+}
+
+static json_t *at(json_t *object, const char *name, const char *field)
+{
+    return json_object_get(json_object_get(object, name), field);
+}
+
+static double number(json_t *object, const char *name, const char *field)
+{
+    return json_number_value(at(object, name, field));
+}
+
+/* ---- lines ---- */
+
+static void add_label(const struct drawing *d, const char *label)
+{
+    buf_printf(d->out, "%s%-*s%s", term_dim(d->term), LABEL_COLUMNS, label, term_plain(d->term));
+}
+
+static void add_text(const struct drawing *d, const char *text, size_t columns)
+{
+    term_add(d->term, d->out, weir_str(text ? text : "?"), columns);
+}
+
+static void draw_title(const struct drawing *d)
+{
+    char up[SPAN_TEXT_MAX];
+    json_t *status = d->news->status;
+    buf_printf(d->out, "%sweir ", term_bold(d->term));
+    add_text(d, json_string_value(json_object_get(status, "version")), 20);
+    buf_printf(d->out, "%s at %s, up %s\n", term_plain(d->term), d->options->admin,
+               span(json_number_value(json_object_get(status, "uptime_s")), up));
+}
+
+static void draw_decisions(const struct drawing *d)
+{
+    char a[NUMBER_TEXT_MAX], b[NUMBER_TEXT_MAX], c[NUMBER_TEXT_MAX];
+    const struct top_news *n = d->news;
+    add_label(d, "decisions");
+    if (n->has_rates)
+        buf_printf(d->out, "%s allowed/s, %s%s refused/s%s, %s shadow/s; ", rate_text(n->allowed_per_s, a),
+                   n->refused_per_s > 0 ? term_yellow(d->term) : "", rate_text(n->refused_per_s, b), term_plain(d->term),
+                   rate_text(n->shadow_per_s, c));
+    buf_printf(d->out, "%s allowed, %s refused, %s shadow in all\n", grouped(number(n->status, "decisions", "allowed"), a),
+               grouped(number(n->status, "decisions", "refused"), b), grouped(number(n->status, "decisions", "shadow"), c));
+}
+
+static void draw_rules(const struct drawing *d)
+{
+    char count[NUMBER_TEXT_MAX], age[SPAN_TEXT_MAX];
+    json_t *status = d->news->status;
+    const char *reason = json_string_value(at(status, "source", "problem"));
+    double problems = number(status, "rules", "problem_count");
+    add_label(d, "rules");
+    buf_printf(d->out, "%s from ", grouped(number(status, "rules", "count"), count));
+    add_text(d, json_string_value(at(status, "source", "address")), 60);
+    if (json_is_number(at(status, "rules", "age_s")))
+        buf_printf(d->out, ", %s old", span(number(status, "rules", "age_s"), age));
+    else
+        buf_add(d->out, SV(", of an earlier run"));
+    if (!json_is_true(at(status, "source", "reachable"))) {
+        buf_printf(d->out, ", %ssource out of reach", term_red(d->term));
+        if (reason)
+            buf_add(d->out, SV(": "));
+        add_text(d, reason ? reason : "", 200);
+        buf_add(d->out, weir_str(term_plain(d->term)));
+    }
+    buf_printf(d->out, ", %s%s bad %s%s\n", problems > 0 ? term_red(d->term) : "", grouped(problems, count),
+               problems == 1 ? "row" : "rows", problems > 0 ? term_plain(d->term) : "");
+}
+
+static void draw_table(const struct drawing *d)
+{
+    char used[NUMBER_TEXT_MAX], cells[NUMBER_TEXT_MAX], drops[NUMBER_TEXT_MAX];
+    json_t *status = d->news->status;
+    double at_limit = number(status, "table", "drops_at_limit");
+    add_label(d, "table");
+    buf_printf(d->out, "%s of %s cells in use (%.1f %%), %s dropped", grouped(number(status, "table", "used"), used),
+               grouped(number(status, "table", "cells"), cells), 100 * number(status, "table", "fill"),
+               grouped(number(status, "table", "drops"), drops));
+    if (at_limit > 0)
+        buf_printf(d->out, ", %s%s of them at their limit: the table is too small%s", term_red(d->term),
+                   grouped(at_limit, drops), term_plain(d->term));
+    buf_char(d->out, '\n');
+}
+
+static void draw_connections(const struct drawing *d)
+{
+    char text[NUMBER_TEXT_MAX];
+    json_t *status = d->news->status;
+    double away = number(status, "connections", "turned_away");
+    add_label(d, "connections");
+    buf_printf(d->out, "%s http, ", grouped(number(status, "connections", "http"), text));
+    buf_printf(d->out, "%s resp, ", grouped(number(status, "connections", "resp"), text));
+    buf_printf(d->out, "%s admin", grouped(number(status, "connections", "admin"), text));
+    if (away > 0)
+        buf_printf(d->out, "; %s%s turned away%s", term_yellow(d->term), grouped(away, text), term_plain(d->term));
+    buf_char(d->out, '\n');
+}
+
+/* ---- who is refused ---- */
+
+static size_t rule_columns(json_t *subjects)
+{
+    size_t widest = RULE_COLUMNS_MIN, i;
+    json_t *subject;
+    json_array_foreach(subjects, i, subject)
+    {
+        const char *rule = json_string_value(json_object_get(subject, "rule"));
+        size_t width = rule ? term_width(weir_str(rule)) : 0;
+        widest = width > widest ? width : widest;
+    }
+    return widest < RULE_COLUMNS_MAX ? widest : RULE_COLUMNS_MAX;
+}
+
+/* "ip=203.0.113.9 user=anna" */
+static void add_who(json_t *subject, struct buf *out)
+{
+    json_t *by = json_object_get(subject, "by"), *one;
+    size_t i;
+    json_array_foreach(by, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "name"));
+        const char *value = json_string_value(json_object_get(one, "value"));
+        buf_printf(out, "%s%s=%s", i ? " " : "", name ? name : "?", value ? value : "?");
+    }
+    if (json_array_size(by) == 0)
+        buf_add(out, SV("everybody"));
+    if (json_is_true(json_object_get(subject, "cut")))
+        buf_add(out, SV(" (cut)"));
+}
+
+static void draw_subject(const struct drawing *d, json_t *subject, double window_s, size_t rule_width)
+{
+    char least[NUMBER_TEXT_MAX], most[NUMBER_TEXT_MAX], counts[2 * NUMBER_TEXT_MAX], rates[NUMBER_TEXT_MAX];
+    double refused = json_number_value(json_object_get(subject, "refused"));
+    double error = json_number_value(json_object_get(subject, "error"));
+    const char *rule = json_string_value(json_object_get(subject, "rule"));
+    grouped(refused, most);
+    snprintf(counts, sizeof counts, "%s%s%s", error > 0 ? grouped(refused - error, least) : "", error > 0 ? "-" : "", most);
+    buf_printf(d->out, "%*s %*s  ", COUNT_COLUMNS, counts, RATE_COLUMNS,
+               rate_text(window_s > 0 ? refused / window_s : 0, rates));
+    struct buf text;
+    buf_init(&text, TEXT_BYTES_MAX);
+    term_add(d->term, &text, weir_str(rule ? rule : "?"), rule_width);
+    size_t width = term_width(buf_sv(&text));
+    buf_printf(d->out, "%s%s%s%*s  ", term_bold(d->term), buf_sv(&text).ptr, term_plain(d->term),
+               width < rule_width ? (int)(rule_width - width) : 0, "");
+    buf_clear(&text);
+    add_who(subject, &text);
+    size_t used = COUNT_COLUMNS + RATE_COLUMNS + rule_width + 5;
+    term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used : 10);
+    buf_char(d->out, '\n');
+    buf_done(&text);
+}
+
+static void draw_subjects(const struct drawing *d, unsigned most)
+{
+    json_t *top = d->news->top, *subjects = json_object_get(top, "subjects"), *subject;
+    double window_s = json_number_value(json_object_get(top, "window_s"));
+    double refused = json_number_value(json_object_get(top, "refused"));
+    double unlisted = json_number_value(json_object_get(top, "unlisted_at_most"));
+    char all[NUMBER_TEXT_MAX], bound[NUMBER_TEXT_MAX], time[SPAN_TEXT_MAX];
+    buf_printf(d->out, "\nrefused most in the last %s, of %s in all", span(window_s, time), grouped(refused, all));
+    if (unlisted > 0)
+        buf_printf(d->out, "; whoever is not listed at most %s times", grouped(unlisted, bound));
+    buf_char(d->out, '\n');
+    if (json_array_size(subjects) == 0) {
+        buf_printf(d->out, "%snobody%s\n", term_dim(d->term), term_plain(d->term));
+        return;
+    }
+    size_t width = rule_columns(subjects), i;
+    buf_printf(d->out, "%s%*s %*s  %-*s  %s%s\n", term_dim(d->term), COUNT_COLUMNS, "REFUSED", RATE_COLUMNS, "A SECOND",
+               (int)width, "RULE", "WHO", term_plain(d->term));
+    json_array_foreach(subjects, i, subject)
+    {
+        if (i < most)
+            draw_subject(d, subject, window_s, width);
+    }
+}
+
+/* ---- all of it ---- */
+
+static void draw_away(const struct drawing *d)
+{
+    char age[SPAN_TEXT_MAX];
+    buf_printf(d->out, "%sno answer: ", term_red(d->term));
+    add_text(d, d->news->away.text, 400);
+    buf_printf(d->out, "%s\ntrying again every %u s", term_plain(d->term), d->options->interval_s);
+    if (d->news->status)
+        buf_printf(d->out, "; the last answer was %s ago",
+                   span((double)(clock_steady_us() - d->news->steady_us) / (double)US_PER_S, age));
+    buf_char(d->out, '\n');
+}
+
+void top_draw(const struct top_news *news, const struct top_options *options, const struct term *term, unsigned rows,
+              struct buf *out)
+{
+    struct drawing d = { news, options, term, out };
+    if (news->away.code != WEIR_OK) {
+        draw_away(&d);
+        return;
+    }
+    draw_title(&d);
+    draw_decisions(&d);
+    draw_rules(&d);
+    draw_table(&d);
+    draw_connections(&d);
+    draw_subjects(&d, top_room(rows));
+}
