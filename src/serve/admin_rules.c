@@ -35,12 +35,24 @@ static void add_value(const json_t *value, struct buf *out)
     free(text);
 }
 
-/* As it stands; what is no document is a string. A rule may leave its id to its row. */
+/* A rule may leave its id to its row or path; for people it stands first. Takes over `rule`. */
+static json_t *with_id(json_t *rule, sv id)
+{
+    json_t *whole = json_object();
+    if (json_object_set_new(whole, "id", json_stringn(id.ptr, id.len)) < 0 || json_object_update(whole, rule) < 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    json_decref(rule);
+    return whole;
+}
+
+/* As it stands; what is no document is a string. */
 static void add_document(sv text, sv id, struct buf *out)
 {
     json_t *value = load(text);
     if (json_is_object(value) && id.len > 0 && !json_object_get(value, "id"))
-        json_object_set_new(value, "id", json_stringn(id.ptr, id.len));
+        value = with_id(value, id);
     if (value)
         add_value(value, out);
     else
@@ -283,11 +295,11 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
 
 static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    json_t *rule = read_body(job, error);
-    if (!rule)
+    json_t *body = read_body(job, error);
+    if (!body)
         return WEIR_E_INVALID;
+    json_t *rule = with_id(body, job->id);
     const char *mode = json_string_value(json_object_get(rule, "mode"));
-    json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len));
     char *text = json_dumps(rule, JSON_COMPACT);
     set_terms(source, job, !mode || strcmp(mode, "off") != 0);
     int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
