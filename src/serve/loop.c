@@ -283,6 +283,7 @@ void loop_done(struct loop *loop)
     uv_walk(&loop->uv, close_handle, NULL);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     uv_loop_close(&loop->uv);
+    resp_free(loop->resp);
     pthread_mutex_destroy(&loop->lock);
     conns_done(&loop->conns);
     stats_free(loop->stats);

@@ -11,6 +11,7 @@
 
 struct server;
 struct http;
+struct resp;
 struct stats;
 
 enum { TOKEN_MAX = 256 };
@@ -43,6 +44,7 @@ struct loop {
     struct conns conns;
     struct stats *stats;
     struct http *http[FRONTS]; /* of FRONT_HTTP and FRONT_ADMIN */
+    struct resp *resp;         /* of FRONT_RESP: made for its first connection */
     struct loop_listener listeners[FRONTS];
     struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
     bool draining;        /* no newcomers, and whoever has his answer is closed */

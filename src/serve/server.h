@@ -47,5 +47,6 @@ void decide_handle(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
 /* A new RESP connection. Takes over fd. */
 void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer);
+void resp_free(struct resp *resp);
 
 #endif

@@ -1,0 +1,139 @@
+#include "serve/commands.h"
+
+#include <stdlib.h>
+
+#include "serve/server.h"
+
+/* ---- the small ones ---- */
+
+static void ping(struct commands *c, const sv *args, size_t count)
+{
+    if (count == 2)
+        resp_bulk(&c->out, args[1]);
+    else if (count == 1)
+        resp_status(&c->out, "PONG");
+    else
+        resp_error(&c->out, "ERR wrong number of arguments for 'ping' command");
+}
+
+static void echo(struct commands *c, const sv *args, size_t count)
+{
+    (void)count;
+    resp_bulk(&c->out, args[1]);
+}
+
+static void quit(struct commands *c, const sv *args, size_t count)
+{
+    (void)args, (void)count;
+    c->session->quit = true;
+    resp_status(&c->out, "OK");
+}
+
+/* ---- the table ---- */
+
+const struct command command_table[] = {
+    { "weir.check", -2, COMMAND_GATHER, weir_check_command, "weir",
+      "Decides about a request, and charges it if it passes" },
+    { "weir.peek", -2, COMMAND_GATHER, weir_peek_command, "weir", "Says what WEIR.CHECK would, and charges nothing" },
+    { "weir.reset", -3, COMMAND_ADMIN, weir_reset_command, "weir", "Forgets what one subject has used of a rule" },
+    { "cl.throttle", -1, COMMAND_KEY, throttle_command, "weir", "Limits a key by numbers that come along" },
+    { "ping", -1, 0, ping, "connection", "Says PONG, or what it is given" },
+    { "echo", 2, 0, echo, "connection", "Says what it is given" },
+    { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Chooses the protocol, and says who answers" },
+    { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Shows the token" },
+    { "client", -2, 0, client_command, "connection", "Names the connection, and tells about it" },
+    { "select", 2, 0, select_command, "connection", "Chooses a space for the keys of CL.THROTTLE" },
+    { "reset", 1, COMMAND_OPEN, reset_command, "connection", "Makes the connection as it was at first" },
+    { "quit", -1, COMMAND_OPEN, quit, "connection", "Closes the connection" },
+    { "command", -1, 0, command_command, "server", "Tells which commands there are" },
+    { "info", -1, 0, info_command, "server", "Tells about the server" },
+    { "config", -2, 0, config_command, "server", "Tells the settings that tools ask Redis for" },
+};
+const size_t command_count = sizeof command_table / sizeof *command_table;
+
+const struct command *command_find(sv name)
+{
+    for (size_t i = 0; i < command_count; i++)
+        if (sv_eq_nocase(name, weir_str(command_table[i].name)))
+            return &command_table[i];
+    return NULL;
+}
+
+bool arg_is(sv arg, const char *word)
+{
+    return sv_eq_nocase(arg, weir_str(word));
+}
+
+/* ---- in words ---- */
+
+enum { QUOTED_MAX = 128 };
+
+static void unknown_command(struct commands *c, const sv *args, size_t count)
+{
+    char quoted[QUOTED_MAX + 4];
+    size_t len = 0;
+    for (size_t i = 1; i < count && len < QUOTED_MAX; i++) {
+        int room = (int)(QUOTED_MAX - len), n = args[i].len < (size_t)room ? (int)args[i].len : room;
+        len += (size_t)snprintf(quoted + len, sizeof quoted - len, "'%.*s' ", n, args[i].ptr);
+        len = len < sizeof quoted ? len : sizeof quoted - 1;
+    }
+    resp_error(&c->out, "ERR unknown command '%.*s', with args beginning with: %.*s",
+               args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
+}
+
+void unknown_subcommand(struct commands *c, const char *command, sv given, const char *there_are)
+{
+    resp_error(&c->out, "ERR unknown subcommand '%.*s' of %s; there are %s",
+               given.len < QUOTED_MAX ? (int)given.len : QUOTED_MAX, given.ptr, command, there_are);
+}
+
+/* ---- one command ---- */
+
+static bool arity_fits(const struct command *command, size_t count)
+{
+    return command->arity < 0 ? count >= (size_t)-command->arity : count == (size_t)command->arity;
+}
+
+/* The most frequent one first, and by its very letters as clients send it. */
+static const struct command *find_quickly(sv name)
+{
+    return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(name);
+}
+
+void commands_run(struct commands *c, const struct resp_command *command)
+{
+    const sv *args = command->args;
+    const struct command *found = find_quickly(args[0]);
+    if (!found || !(found->flags & COMMAND_GATHER) || c->session->access == ACCESS_NONE)
+        commands_flush(c);
+    if (!found)
+        unknown_command(c, args, command->count);
+    else if (!arity_fits(found, command->count)) {
+        commands_flush(c);
+        resp_error(&c->out, "ERR wrong number of arguments for '%s' command", found->name);
+    } else if (c->session->access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
+        resp_error(&c->out, "NOAUTH Authentication required.");
+    else if (found->flags & COMMAND_ADMIN && c->session->access != ACCESS_ADMIN)
+        resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
+    else
+        found->run(c, args, command->count);
+}
+
+void commands_begin(struct commands *c, struct session *session)
+{
+    c->session = session;
+    c->out.protocol = session->protocol;
+    c->read_ns = uv_hrtime();
+}
+
+int commands_init(struct commands *c, struct loop *loop)
+{
+    *c = (struct commands){ .loop = loop };
+    return batch_new(&c->batch);
+}
+
+void commands_done(struct commands *c)
+{
+    batch_free(c->batch);
+    resp_out_done(&c->out);
+}

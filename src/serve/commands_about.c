@@ -1,0 +1,176 @@
+/* COMMAND, INFO, CONFIG: what tools ask a server about itself. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "serve/commands.h"
+#include "serve/server.h"
+
+/* ---- COMMAND ---- */
+
+static void describe(struct resp_out *out, const struct command *command)
+{
+    bool key = command->flags & COMMAND_KEY;
+    resp_array(out, 10);
+    resp_text(out, command->name);
+    resp_integer(out, command->arity);
+    resp_array(out, 1);
+    resp_status(out, command->flags & COMMAND_OPEN ? "no_auth" : "fast");
+    for (int i = 0; i < 3; i++)
+        resp_integer(out, key); /* first and last key, and the step between them */
+    for (int i = 0; i < 4; i++)
+        resp_array(out, 0); /* categories, tips, key specifications, subcommands */
+}
+
+static void document(struct resp_out *out, const struct command *command)
+{
+    resp_text(out, command->name);
+    resp_map(out, 3);
+    resp_text(out, "summary");
+    resp_text(out, command->summary);
+    resp_text(out, "since");
+    resp_text(out, "0.1.0");
+    resp_text(out, "group");
+    resp_text(out, command->group);
+}
+
+static void command_info(struct commands *c, const sv *names, size_t count)
+{
+    resp_array(&c->out, count ? count : command_count);
+    for (size_t i = 0; i < (count ? count : command_count); i++) {
+        const struct command *command = count ? command_find(names[i]) : &command_table[i];
+        if (command)
+            describe(&c->out, command);
+        else if (c->out.protocol == 3)
+            resp_null(&c->out);
+        else
+            resp_raw(&c->out, SV("*-1\r\n"));
+    }
+}
+
+static void command_docs(struct commands *c, const sv *names, size_t count)
+{
+    size_t known = count ? 0 : command_count;
+    for (size_t i = 0; i < count; i++)
+        known += command_find(names[i]) != NULL;
+    resp_map(&c->out, known);
+    for (size_t i = 0; i < (count ? count : command_count); i++) {
+        const struct command *command = count ? command_find(names[i]) : &command_table[i];
+        if (command)
+            document(&c->out, command);
+    }
+}
+
+void command_command(struct commands *c, const sv *args, size_t count)
+{
+    if (count == 1)
+        command_info(c, NULL, 0);
+    else if (arg_is(args[1], "info"))
+        command_info(c, args + 2, count - 2);
+    else if (arg_is(args[1], "docs"))
+        command_docs(c, args + 2, count - 2);
+    else if (arg_is(args[1], "count") && count == 2)
+        resp_integer(&c->out, (int64_t)command_count);
+    else if (arg_is(args[1], "list") && count == 2) {
+        resp_array(&c->out, command_count);
+        for (size_t i = 0; i < command_count; i++)
+            resp_text(&c->out, command_table[i].name);
+    } else
+        unknown_subcommand(c, "COMMAND", args[1], "COUNT, DOCS, INFO and LIST");
+}
+
+/* ---- INFO ---- */
+
+enum { INFO_BYTES_MAX = 16 * 1024 };
+
+static void info_server(struct buf *b, const struct commands *c)
+{
+    const struct server *server = c->loop->server;
+    int64_t up_s = (loop_now_us(c->loop) - server->started_us) / US_PER_S;
+    buf_printf(b,
+               "# Server\r\nredis_version:" REDIS_VERSION
+               "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
+               "listen:%s\r\nuptime_in_seconds:%lld\r\n",
+               weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
+}
+
+/* Those of this loop: what the others have is theirs, and is in the metrics. */
+static void info_clients(struct buf *b, const struct commands *c)
+{
+    buf_printf(b, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
+}
+
+static void info_persistence(struct buf *b, const struct commands *c)
+{
+    (void)c;
+    buf_add(b, SV("# Persistence\r\nloading:0\r\n"));
+}
+
+static void info_replication(struct buf *b, const struct commands *c)
+{
+    (void)c;
+    buf_add(b, SV("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"));
+}
+
+static const struct {
+    const char *name;
+    void (*write)(struct buf *b, const struct commands *c);
+} sections[] = {
+    { "server", info_server },
+    { "clients", info_clients },
+    { "persistence", info_persistence },
+    { "replication", info_replication },
+};
+
+static bool is_wanted(const char *section, const sv *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (arg_is(names[i], section) || arg_is(names[i], "all") || arg_is(names[i], "default") ||
+            arg_is(names[i], "everything"))
+            return true;
+    return count == 0;
+}
+
+void info_command(struct commands *c, const sv *args, size_t count)
+{
+    struct buf b;
+    buf_init(&b, INFO_BYTES_MAX);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (is_wanted(sections[i].name, args + 1, count - 1)) {
+            buf_add(&b, b.len ? SV("\r\n") : SV(""));
+            sections[i].write(&b, c);
+        }
+    resp_bulk(&c->out, buf_sv(&b));
+    buf_done(&b);
+}
+
+/* ---- CONFIG GET ---- */
+
+/* What redis-benchmark and some clients want to know first; the settings of weir are elsewhere. */
+static const struct {
+    const char *name, *value;
+} settings[] = { { "save", "" }, { "appendonly", "no" }, { "databases", "16" } };
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+void config_command(struct commands *c, const sv *args, size_t count)
+{
+    bool wanted[SETTINGS] = { 0 };
+    size_t found = 0;
+    if (!arg_is(args[1], "get") || count < 3) {
+        unknown_subcommand(c, "CONFIG", args[1],
+                           "GET name [name ...]; weir's own settings are those of `weir serve --help`");
+        return;
+    }
+    for (size_t i = 0; i < SETTINGS; i++) {
+        for (size_t k = 2; k < count; k++)
+            wanted[i] = wanted[i] || arg_is(args[k], settings[i].name) || arg_is(args[k], "*");
+        found += wanted[i];
+    }
+    resp_map(&c->out, found);
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (wanted[i]) {
+            resp_text(&c->out, settings[i].name);
+            resp_text(&c->out, settings[i].value);
+        }
+}

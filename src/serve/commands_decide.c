@@ -1,0 +1,287 @@
+/* WEIR.CHECK, WEIR.PEEK, WEIR.RESET, CL.THROTTLE. */
+#include <stdlib.h>
+
+#include "base/utf8.h"
+#include "engine/throttle.h"
+#include "serve/commands.h"
+#include "serve/log.h"
+#include "serve/server.h"
+#include "serve/stats.h"
+
+/* ---- what is decided together ---- */
+
+enum {
+    BATCH_MOST = 64,
+    REQUEST_HEADERS_MAX = 100,
+    BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
+};
+
+struct batch {
+    size_t count, header_count;
+    struct weir_request requests[BATCH_MOST];
+    struct weir_header headers[BATCH_HEADERS];
+    struct weir_verdict verdicts[BATCH_MOST];
+};
+
+int batch_new(struct batch **ret)
+{
+    struct batch *batch = malloc(sizeof *batch);
+    if (!batch)
+        return UV_ENOMEM;
+    batch->count = batch->header_count = 0;
+    *ret = batch;
+    return 0;
+}
+
+void batch_free(struct batch *batch)
+{
+    free(batch);
+}
+
+enum { VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2 };
+
+static char *put_text(char *to, const char *text)
+{
+    size_t len = strlen(text);
+    to = resp_put_number(to, '$', (int64_t)len);
+    memcpy(to, text, len);
+    memcpy(to + len, "\r\n", 2);
+    return to + len + 2;
+}
+
+static char *put_literal(char *to, sv text)
+{
+    memcpy(to, text.ptr, text.len);
+    return to + text.len;
+}
+
+/* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
+static void put_verdict(struct resp_out *out, const struct weir_verdict *v)
+{
+    char *start = resp_room(out, VERDICT_MAX), *to = start;
+    if (!start)
+        return;
+    to = put_literal(to, v->allowed ? SV("*7\r\n:1\r\n") : SV("*7\r\n:0\r\n"));
+    if (v->applied) {
+        to = put_text(to, v->rule);
+        to = put_text(to, v->limit);
+        to = resp_put_number(to, ':', v->max);
+        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', v->reset_ms);
+    } else {
+        sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
+        for (int i = 0; i < 5; i++)
+            to = put_literal(to, null);
+    }
+    to = resp_put_number(to, ':', v->retry_after_ms);
+    out->len += (size_t)(to - start);
+}
+
+void commands_flush(struct commands *c)
+{
+    struct batch *b = c->batch;
+    struct weir *weir = c->loop->server->weir;
+    size_t count = b->count;
+    if (count == 0)
+        return;
+    int64_t now_us = loop_now_us(c->loop);
+    b->count = b->header_count = 0;
+    /* What cannot be judged is refused, and its verdict names no rule. */
+    weir_check_batch(weir, b->requests, count, now_us, b->verdicts);
+    stats_decided(c->loop->stats, weir, b->requests, b->verdicts, count, now_us, uv_hrtime() - c->read_ns);
+    for (size_t i = 0; i < count; i++) {
+        if (!b->verdicts[i].allowed && !b->requests[i].peek)
+            log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
+        put_verdict(&c->out, &b->verdicts[i]);
+    }
+}
+
+/* ---- attributes of a request ---- */
+
+#define ATTRIBUTES "method, path, host, ip, peer, user, event, key, cost and header:NAME"
+
+static const struct {
+    sv name;
+    size_t offset;
+} texts[] = {
+    { { "event", 5 }, offsetof(struct weir_request, event) },   { { "key", 3 }, offsetof(struct weir_request, key) },
+    { { "user", 4 }, offsetof(struct weir_request, user) },     { { "ip", 2 }, offsetof(struct weir_request, ip) },
+    { { "method", 6 }, offsetof(struct weir_request, method) }, { { "path", 4 }, offsetof(struct weir_request, path) },
+    { { "host", 4 }, offsetof(struct weir_request, host) },     { { "peer", 4 }, offsetof(struct weir_request, peer) },
+};
+enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS };
+
+/* Answered behind those that wait. */
+static bool fail(struct commands *c, const char *before, sv word, const char *behind)
+{
+    commands_flush(c);
+    resp_error(&c->out, "ERR %s '%.*s'%s", before, word.len < 100 ? (int)word.len : 100, word.ptr, behind);
+    return false;
+}
+
+static bool set_cost(struct commands *c, struct weir_request *request, sv value)
+{
+    uint64_t cost;
+    if (!sv_u64(value, UINT32_MAX, &cost))
+        return fail(c, "cost", value, " is no whole number from 0 to 4294967295");
+    request->cost = (uint32_t)cost;
+    return true;
+}
+
+static bool add_header(struct commands *c, struct weir_request *request, sv name, sv value)
+{
+    if (name.len == 0)
+        return fail(c, "a header without a name,", SV("header:"), ": write header:NAME");
+    if (request->header_count == REQUEST_HEADERS_MAX)
+        return fail(c, "too many headers at", name, ": at most 100 for a request");
+    c->batch->headers[c->batch->header_count + request->header_count++] = (struct weir_header){ name, value };
+    return true;
+}
+
+static bool set_attribute(struct commands *c, struct weir_request *request, sv name, sv value, unsigned *seen)
+{
+    unsigned bit = COST_BIT;
+    size_t i = 0;
+    while (i < TEXTS && !sv_eq(name, texts[i].name))
+        i++;
+    if (i < TEXTS)
+        bit = 1u << i;
+    else if (sv_starts(name, SV("header:")))
+        return add_header(c, request, sv_from(name, 7), value);
+    else if (!sv_eq(name, SV("cost")))
+        return fail(c, "unknown attribute", name, "; there are " ATTRIBUTES);
+    if (*seen & bit)
+        return fail(c, "attribute", name, " is there twice");
+    *seen |= bit;
+    if (bit == COST_BIT)
+        return set_cost(c, request, value);
+    *(sv *)((char *)request + texts[i].offset) = value;
+    return true;
+}
+
+/* Adds a request to those that wait. */
+static void gather(struct commands *c, const sv *args, size_t count, bool peek)
+{
+    struct batch *b = c->batch;
+    if (b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX)
+        commands_flush(c);
+    if (count % 2 == 0) {
+        fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
+        return;
+    }
+    struct weir_request *request = &b->requests[b->count];
+    *request = (struct weir_request){ .headers = &b->headers[b->header_count], .cost = 1, .peek = peek };
+    unsigned seen = 0;
+    for (size_t i = 1; i < count; i += 2)
+        if (!set_attribute(c, request, args[i], args[i + 1], &seen))
+            return;
+    b->header_count += request->header_count;
+    b->count++;
+}
+
+void weir_check_command(struct commands *c, const sv *args, size_t count)
+{
+    gather(c, args, count, false);
+}
+
+void weir_peek_command(struct commands *c, const sv *args, size_t count)
+{
+    gather(c, args, count, true);
+}
+
+/* ---- WEIR.RESET rule value [value ...] ---- */
+
+void weir_reset_command(struct commands *c, const sv *args, size_t count)
+{
+    char rule[WEIR_ID_MAX + 1];
+    struct weir_error error;
+    if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
+        resp_error(&c->out, "ERR there is no rule of this name: at most %d bytes, none of them NUL", WEIR_ID_MAX);
+        return;
+    }
+    memcpy(rule, args[1].ptr, args[1].len);
+    rule[args[1].len] = '\0';
+    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0)
+        resp_error(&c->out, "ERR %s", error.text);
+    else
+        resp_status(&c->out, "OK");
+}
+
+/* ---- CL.THROTTLE key max_burst count period [quantity] ---- */
+
+#define CELL_ERROR "Cell error: Store error: "
+
+/* As Rust reads one: digits, a sign before them. */
+static bool read_int64(sv s, int64_t *ret)
+{
+    bool negative = s.len > 0 && s.ptr[0] == '-';
+    int64_t n = 0;
+    if (negative || (s.len > 0 && s.ptr[0] == '+'))
+        s = sv_from(s, 1);
+    if (s.len == 0)
+        return false;
+    for (size_t i = 0; i < s.len; i++) {
+        int digit = s.ptr[i] - '0';
+        if (!ascii_digit(s.ptr[i]) || __builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, negative ? -digit : digit, &n))
+            return false;
+    }
+    *ret = n;
+    return true;
+}
+
+/* Of these redis-cell brings its server down. */
+static bool is_text(const sv *args, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!utf8_valid(args[i]))
+            return false;
+    return true;
+}
+
+static void throttle_answer(struct resp_out *out, const struct gcra_answer *a)
+{
+    resp_array(out, 5);
+    resp_integer(out, a->limited);
+    resp_integer(out, a->limit);
+    resp_integer(out, a->remaining);
+    resp_integer(out, a->retry_after_s);
+    resp_integer(out, a->reset_after_s);
+}
+
+static void throttle(struct commands *c, sv key, const int64_t n[4])
+{
+    static const char *const errors[] = {
+        [GCRA_ZERO_RATE] = "Zero rates are not supported",
+        [GCRA_TOO_LARGE] = "The numbers are too large: together they come to more than 292 years",
+        [GCRA_EXPIRED] = "Error while setting key expire",
+    };
+    struct gcra gcra;
+    struct gcra_answer answer;
+    enum gcra_code code = gcra_init(&gcra, n[0], n[1], n[2], n[3]);
+    if (code == GCRA_OK)
+        code = weir_throttle(c->loop->server->weir, c->session->database, key, &gcra, loop_now_us(c->loop), &answer);
+    if (code == GCRA_OK)
+        throttle_answer(&c->out, &answer);
+    else
+        resp_error(&c->out, CELL_ERROR "%s", errors[code]);
+}
+
+void throttle_command(struct commands *c, const sv *args, size_t count)
+{
+    int64_t n[4] = { [3] = 1 };
+    if (!is_text(args, count)) {
+        resp_error(&c->out, CELL_ERROR "An argument is not UTF-8");
+        return;
+    }
+    if (count != 5 && count != 6) {
+        resp_error(&c->out, CELL_ERROR "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]");
+        return;
+    }
+    for (size_t i = 2; i < count; i++)
+        if (!read_int64(args[i], &n[i - 2])) {
+            resp_error(&c->out, CELL_ERROR "Couldn't parse as integer: %.*s", SV_FMT(args[i]));
+            return;
+        }
+    throttle(c, args[1], n);
+}

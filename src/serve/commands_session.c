@@ -1,0 +1,222 @@
+/* HELLO, AUTH, CLIENT, SELECT, RESET: what a connection tells about itself. */
+#include <stdio.h>
+
+#include "engine/weir.h"
+#include "serve/commands.h"
+#include "serve/server.h"
+
+static enum access first_access(const struct loop *loop)
+{
+    return loop->tokens.decide[0] ? ACCESS_NONE : ACCESS_DECIDE;
+}
+
+void session_init(struct session *session, struct loop *loop, const struct conn *conn)
+{
+    static uint64_t last_id;
+    *session = (struct session){
+        .id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED),
+        .conn = conn,
+        .access = first_access(loop),
+        .protocol = 2,
+    };
+}
+
+/* What can be printed, so that nobody who lists names is fooled; empty: none. */
+static bool is_name(sv s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (s.ptr[i] < '!' || s.ptr[i] > '~')
+            return false;
+    return s.len <= SESSION_TEXT_MAX;
+}
+
+static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name, const char *what)
+{
+    if (!is_name(name)) {
+        resp_error(&c->out, "ERR %s cannot contain spaces, newlines or special characters, nor more than %d of any.", what,
+                   SESSION_TEXT_MAX);
+        return false;
+    }
+    memcpy(to, name.ptr, name.len);
+    to[name.len] = '\0';
+    return true;
+}
+
+/* ---- tokens ---- */
+
+/* The one user there is has either token as a password, or any if there is none. */
+static bool authenticate(struct commands *c, sv user, sv password)
+{
+    struct session *s = c->session;
+    const struct tokens *tokens = &c->loop->tokens;
+    bool admin = token_is(tokens->admin, password), decide = token_is(tokens->decide, password);
+    if (sv_eq(user, SV("default")) && (admin || decide || tokens->decide[0] == '\0')) {
+        s->access = admin ? ACCESS_ADMIN : ACCESS_DECIDE;
+        return true;
+    }
+    resp_error(&c->out, "WRONGPASS invalid username-password pair or user is disabled.");
+    return false;
+}
+
+void auth_command(struct commands *c, const sv *args, size_t count)
+{
+    if (count > 3)
+        resp_error(&c->out, "ERR syntax error");
+    else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
+        resp_error(&c->out, "ERR AUTH <password> called without any password configured for the default user. Are you sure "
+                            "your configuration is correct?");
+    else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
+        resp_status(&c->out, "OK");
+}
+
+/* ---- HELLO [protocol [AUTH user password] [SETNAME name]] ---- */
+
+static bool hello_options(struct commands *c, const sv *args, size_t count)
+{
+    for (size_t i = 2; i < count;) {
+        if (arg_is(args[i], "auth") && count - i > 2) {
+            if (!authenticate(c, args[i + 1], args[i + 2]))
+                return false;
+            i += 3;
+        } else if (arg_is(args[i], "setname") && count - i > 1) {
+            if (!set_name(c, c->session->name, args[i + 1], "Client names"))
+                return false;
+            i += 2;
+        } else {
+            resp_error(&c->out, "ERR Syntax error in HELLO option '%.*s'", args[i].len < 100 ? (int)args[i].len : 100,
+                       args[i].ptr);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void hello_answer(struct commands *c)
+{
+    struct resp_out *out = &c->out;
+    resp_map(out, 7);
+    resp_text(out, "server");
+    resp_text(out, "weir");
+    resp_text(out, "version");
+    resp_text(out, REDIS_VERSION);
+    resp_text(out, "proto");
+    resp_integer(out, c->session->protocol);
+    resp_text(out, "id");
+    resp_integer(out, (int64_t)c->session->id);
+    resp_text(out, "mode");
+    resp_text(out, "standalone");
+    resp_text(out, "role");
+    resp_text(out, "master");
+    resp_text(out, "modules");
+    resp_array(out, 0);
+}
+
+void hello_command(struct commands *c, const sv *args, size_t count)
+{
+    uint64_t protocol = c->session->protocol;
+    if (count > 1 && !sv_u64(args[1], UINT32_MAX, &protocol)) {
+        resp_error(&c->out, "ERR Protocol version is not an integer or out of range");
+        return;
+    }
+    if (protocol != 2 && protocol != 3) {
+        resp_error(&c->out, "NOPROTO unsupported protocol version");
+        return;
+    }
+    if (!hello_options(c, args, count))
+        return;
+    if (c->session->access == ACCESS_NONE) {
+        resp_error(&c->out,
+                   "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+                   "<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
+                   "the same time");
+        return;
+    }
+    c->session->protocol = c->out.protocol = (unsigned)protocol;
+    hello_answer(c);
+}
+
+/* ---- CLIENT ---- */
+
+static void client_setinfo(struct commands *c, sv option, sv value)
+{
+    if (arg_is(option, "lib-name") || arg_is(option, "lib-ver")) {
+        bool name = arg_is(option, "lib-name");
+        if (set_name(c, name ? c->session->library : c->session->library_version, value, name ? "lib-name" : "lib-ver"))
+            resp_status(&c->out, "OK");
+    } else {
+        resp_error(&c->out, "ERR Unrecognized option '%.*s'", option.len < 100 ? (int)option.len : 100, option.ptr);
+    }
+}
+
+static void client_info(struct commands *c)
+{
+    const struct session *s = c->session;
+    char line[512];
+    snprintf(line, sizeof line, "id=%llu addr=%s fd=%d name=%s db=%u resp=%u lib-name=%s lib-ver=%s\n",
+             (unsigned long long)s->id, s->conn->local ? "unix" : s->conn->address, s->conn->fd, s->name, s->database,
+             s->protocol, s->library, s->library_version);
+    resp_text(&c->out, line);
+}
+
+static void client_getname(struct commands *c)
+{
+    if (c->session->name[0])
+        resp_text(&c->out, c->session->name);
+    else
+        resp_null(&c->out);
+}
+
+/* NO-EVICT, NO-TOUCH and REPLY ON ask for what is so anyway. */
+static bool is_so_anyway(const sv *args, size_t count)
+{
+    bool on = count == 3 && arg_is(args[2], "on"), off = count == 3 && arg_is(args[2], "off");
+    return ((arg_is(args[1], "no-evict") || arg_is(args[1], "no-touch")) && (on || off)) ||
+           (arg_is(args[1], "reply") && on);
+}
+
+void client_command(struct commands *c, const sv *args, size_t count)
+{
+    if (arg_is(args[1], "id") && count == 2)
+        resp_integer(&c->out, (int64_t)c->session->id);
+    else if (arg_is(args[1], "info") && count == 2)
+        client_info(c);
+    else if (arg_is(args[1], "getname") && count == 2)
+        client_getname(c);
+    else if (arg_is(args[1], "setname") && count == 3) {
+        if (set_name(c, c->session->name, args[2], "Client names"))
+            resp_status(&c->out, "OK");
+    } else if (arg_is(args[1], "setinfo") && count == 4)
+        client_setinfo(c, args[2], args[3]);
+    else if (is_so_anyway(args, count))
+        resp_status(&c->out, "OK");
+    else
+        unknown_subcommand(c, "CLIENT", args[1],
+                           "ID, INFO, GETNAME, SETNAME name, SETINFO option value, NO-EVICT, NO-TOUCH and REPLY ON");
+}
+
+/* ---- SELECT, RESET ---- */
+
+void select_command(struct commands *c, const sv *args, size_t count)
+{
+    uint64_t database;
+    (void)count;
+    if (!sv_u64(args[1], UINT32_MAX, &database))
+        resp_error(&c->out, "ERR invalid DB index");
+    else if (database >= DATABASES)
+        resp_error(&c->out, "ERR DB index is out of range");
+    else {
+        c->session->database = (unsigned)database;
+        resp_status(&c->out, "OK");
+    }
+}
+
+void reset_command(struct commands *c, const sv *args, size_t count)
+{
+    struct session *s = c->session;
+    (void)args, (void)count;
+    s->access = first_access(c->loop);
+    s->protocol = c->out.protocol = 2;
+    s->database = 0;
+    s->name[0] = '\0';
+    resp_status(&c->out, "RESET");
+}

@@ -1,0 +1,376 @@
+/* RESP connections.
+ *
+ * What is read goes through one buffer of the loop, and what is answered through another; a connection has memory of its
+ * own only for a command of which the rest has to come, and for replies that its client has not taken yet. So those that
+ * are idle cost next to nothing.
+ *
+ *   read once ──► parse ──► carry out, in batches ──► send once ──► keep what is left of either
+ *
+ * Where more than config.pipeline_bytes of replies wait, nothing more is read or carried out until they are sent. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "serve/commands.h"
+#include "serve/server.h"
+
+enum { INPUT_BYTES = 64 * 1024 };
+
+/* What a loop has for all of its connections. */
+struct resp {
+    struct commands commands;
+    struct resp_command command;
+    char input[INPUT_BYTES];
+};
+
+/* Bytes that wait: from `start` on, `len` of them. */
+struct kept {
+    char *ptr;
+    size_t start, len, cap;
+};
+
+enum ending {
+    ENDING_NOT,
+    ENDING_WELL,  /* once the replies are sent */
+    ENDING_WRONG, /* the same; what still comes is read and dropped, since closing would take the reply away from the peer
+                   */
+    ENDING_AT_ONCE,
+};
+
+struct resp_conn {
+    struct conn conn;
+    uv_poll_t poll;
+    struct loop *loop;
+    struct session session;
+    struct kept in, out;
+    uint64_t answered, sent; /* bytes, since it came */
+    uint64_t due; /* when so many are sent, those requests are over whose time is running; UINT64_MAX: not known yet */
+    enum ending ending;
+    bool shut_down; /* nothing more will be sent */
+    int events;     /* that are waited for */
+};
+
+/* ---- bytes that wait ---- */
+
+static void kept_clear(struct kept *k)
+{
+    free(k->ptr);
+    *k = (struct kept){ 0 };
+}
+
+/* Room for more, behind those that are there. NULL: out of memory. */
+static char *kept_room(struct kept *k, size_t more)
+{
+    if (k->start > 0) {
+        memmove(k->ptr, k->ptr + k->start, k->len);
+        k->start = 0;
+    }
+    if (k->cap - k->len < more) {
+        size_t cap = k->cap ? k->cap : 1024;
+        while (cap - k->len < more)
+            cap *= 2;
+        char *ptr = realloc(k->ptr, cap);
+        if (!ptr)
+            return NULL;
+        k->ptr = ptr;
+        k->cap = cap;
+    }
+    return k->ptr + k->len;
+}
+
+static bool kept_add(struct kept *k, sv bytes)
+{
+    char *to = bytes.len ? kept_room(k, bytes.len) : NULL;
+    if (!to)
+        return bytes.len == 0;
+    memcpy(to, bytes.ptr, bytes.len);
+    k->len += bytes.len;
+    return true;
+}
+
+static void kept_drop(struct kept *k, size_t bytes)
+{
+    k->start += bytes;
+    k->len -= bytes;
+    if (k->len == 0)
+        kept_clear(k);
+}
+
+/* ---- life ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct resp_conn *c = handle->data;
+    kept_clear(&c->in);
+    kept_clear(&c->out);
+    free(c);
+}
+
+static void end_conn(struct resp_conn *c)
+{
+    conn_leave(&c->conn);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    close(c->conn.fd);
+}
+
+static void shut_conn(struct conn *conn)
+{
+    end_conn((struct resp_conn *)conn);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+static bool wait_for(struct resp_conn *c, int events)
+{
+    if (events == c->events)
+        return true;
+    c->events = events;
+    return uv_poll_start(&c->poll, events, on_event) == 0;
+}
+
+static int resp_new(struct resp **ret, struct loop *loop)
+{
+    struct resp *resp = malloc(sizeof *resp);
+    int r = resp ? commands_init(&resp->commands, loop) : UV_ENOMEM;
+    if (r < 0)
+        free(resp);
+    else
+        *ret = resp;
+    return r;
+}
+
+void resp_free(struct resp *resp)
+{
+    if (!resp)
+        return;
+    commands_done(&resp->commands);
+    free(resp);
+}
+
+void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer)
+{
+    struct resp_conn *c = calloc(1, sizeof *c);
+    if (!c || (!loop->resp && resp_new(&loop->resp, loop) < 0) || uv_poll_init(&loop->uv, &c->poll, fd) < 0) {
+        free(c);
+        close(fd);
+        return;
+    }
+    int yes = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    c->poll.data = c;
+    c->loop = loop;
+    c->conn.shut = shut_conn;
+    c->conn.fd = fd;
+    bool entered = conns_enter(&loop->conns, &c->conn, FRONT_RESP, fd, peer, loop_now_ms(loop));
+    session_init(&c->session, loop, &c->conn);
+    if (!entered || !wait_for(c, UV_READABLE))
+        end_conn(c);
+}
+
+/* ---- answers ---- */
+
+/* What of them the peer takes now; the rest is kept. False: the connection is lost. */
+static bool send_answers(struct resp_conn *c, struct resp_out *out)
+{
+    c->answered += out->len;
+    sv fresh = sv_of(out->ptr, out->len);
+    bool whole = !out->failed;
+    out->len = 0;
+    out->failed = false;
+    if (!whole || (c->out.len > 0 && !kept_add(&c->out, fresh)))
+        return false;
+    sv bytes = c->out.len > 0 ? sv_of(c->out.ptr + c->out.start, c->out.len) : fresh;
+    if (bytes.len == 0)
+        return true;
+    ssize_t n = send(c->conn.fd, bytes.ptr, bytes.len, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        return false;
+    size_t done = n > 0 ? (size_t)n : 0;
+    c->sent += done;
+    if (c->out.len > 0) {
+        kept_drop(&c->out, done);
+        return true;
+    }
+    return kept_add(&c->out, sv_from(fresh, done));
+}
+
+static bool may_answer(const struct resp_conn *c)
+{
+    return c->out.len + c->loop->resp->commands.out.len < c->loop->server->config.pipeline_bytes;
+}
+
+/* Carries out one command. False: it is not whole yet, or the last one. */
+static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret_used)
+{
+    struct resp *resp = c->loop->resp;
+    switch (resp_parse(bytes, len, c->loop->server->config.request_bytes, &resp->command)) {
+    case RESP_WHOLE:
+        if (resp->command.count > 0)
+            commands_run(&resp->commands, &resp->command);
+        *ret_used = resp->command.bytes;
+        if (c->session.quit)
+            c->ending = ENDING_WELL;
+        return !c->session.quit;
+    case RESP_PARTIAL:
+        return false;
+    case RESP_WRONG:
+        commands_flush(&resp->commands);
+        resp_error(&resp->commands.out, "ERR Protocol error: %s", resp->command.wrong);
+        c->ending = ENDING_WRONG;
+        return false;
+    default:
+        c->ending = ENDING_AT_ONCE;
+        return false;
+    }
+}
+
+/* As many as are whole and may be answered now. Returns the bytes that they had. */
+static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
+{
+    struct commands *commands = &c->loop->resp->commands;
+    size_t at = 0, used = 0;
+    bool more = true;
+    commands_begin(commands, &c->session);
+    for (; more && at < len && may_answer(c); at += used) {
+        used = 0;
+        more = answer_one(c, bytes + at, len - at, &used);
+    }
+    commands_flush(commands);
+    return at;
+}
+
+/* ---- time ---- */
+
+/* The time of a request begins with its first byte, and ends when its answer is sent. Of those that wait together the time
+ * of the first is running; when all that waited when it began is answered, that of the next ones begins. */
+static void keep_time(struct resp_conn *c, bool answered)
+{
+    int64_t now_ms = loop_now_ms(c->loop);
+    if (answered && c->due == UINT64_MAX)
+        c->due = c->answered;
+    bool over = c->conn.state == CONN_IDLE || c->sent >= c->due;
+    if (c->in.len == 0 && c->out.len == 0) {
+        conn_idle(&c->conn, now_ms);
+    } else if (over) {
+        conn_idle(&c->conn, now_ms);
+        conn_busy(&c->conn, now_ms);
+        c->due = c->in.len > 0 ? UINT64_MAX : c->answered;
+    }
+}
+
+/* ---- one turn ---- */
+
+/* After the last reply. False: it is over. */
+static bool wind_up(struct resp_conn *c)
+{
+    if (c->ending == ENDING_AT_ONCE)
+        return false;
+    if (c->out.len > 0)
+        return wait_for(c, UV_WRITABLE);
+    if (c->ending == ENDING_WELL)
+        return false;
+    if (!c->shut_down && shutdown(c->conn.fd, SHUT_WR) < 0)
+        return false;
+    c->shut_down = true;
+    return wait_for(c, UV_READABLE);
+}
+
+static bool go_on(struct resp_conn *c, bool answered)
+{
+    if (c->ending != ENDING_NOT) {
+        conn_busy(&c->conn, loop_now_ms(c->loop));
+        return wind_up(c);
+    }
+    keep_time(c, answered);
+    if (c->loop->draining && c->in.len == 0 && c->out.len == 0)
+        return false;
+    return wait_for(c, (may_answer(c) ? UV_READABLE : 0) | (c->out.len > 0 ? UV_WRITABLE : 0));
+}
+
+/* Answers what was read: `len` bytes, which are those of c->in or those of the loop. False: the connection is over. */
+static bool answer(struct resp_conn *c, char *bytes, size_t len)
+{
+    bool own = c->in.len > 0;
+    size_t at = 0, used;
+    do {
+        used = answer_some(c, bytes + at, len - at);
+        at += used;
+        if (c->ending == ENDING_AT_ONCE || !send_answers(c, &c->loop->resp->commands.out))
+            return false;
+    } while (used > 0 && at < len && may_answer(c) && c->ending == ENDING_NOT);
+    size_t rest = c->ending == ENDING_NOT ? len - at : 0;
+    if (own)
+        kept_drop(&c->in, len - rest);
+    else if (!kept_add(&c->in, sv_of(bytes + at, rest)))
+        return false;
+    return go_on(c, at > 0);
+}
+
+/* What was said last is answered, but nothing more is heard. */
+static bool at_end(struct resp_conn *c)
+{
+    if (c->ending == ENDING_WRONG)
+        return false;
+    c->ending = ENDING_WELL;
+    return wind_up(c);
+}
+
+/* Where to read to: behind what is there of a command. As long as that is short it is read in the loop's memory, too. */
+static char *place_to_read(struct resp_conn *c, size_t *ret_room)
+{
+    char *input = c->loop->resp->input;
+    *ret_room = INPUT_BYTES;
+    if (c->in.len == 0 || c->ending != ENDING_NOT)
+        return input;
+    if (c->in.len > INPUT_BYTES / 2)
+        return kept_room(&c->in, INPUT_BYTES);
+    *ret_room -= c->in.len;
+    memcpy(input, c->in.ptr + c->in.start, c->in.len);
+    return input + c->in.len;
+}
+
+/* Reads once: who has more to say comes again, after the others. */
+static bool read_some(struct resp_conn *c)
+{
+    size_t room;
+    char *to = place_to_read(c, &room);
+    ssize_t n = to ? recv(c->conn.fd, to, room, 0) : -1;
+    if (n < 0)
+        return to && (errno == EAGAIN || errno == EINTR);
+    if (n == 0)
+        return at_end(c);
+    if (c->ending != ENDING_NOT)
+        return true;
+    if (c->in.len > INPUT_BYTES / 2) {
+        c->in.len += (size_t)n;
+        return answer(c, c->in.ptr, c->in.len);
+    }
+    size_t len = c->in.len + (size_t)n;
+    kept_clear(&c->in);
+    return answer(c, c->loop->resp->input, len);
+}
+
+/* Replies were in the way; what was read before is next. */
+static bool send_some(struct resp_conn *c)
+{
+    if (!send_answers(c, &c->loop->resp->commands.out))
+        return false;
+    if (c->in.len > 0 && c->ending == ENDING_NOT && may_answer(c))
+        return answer(c, c->in.ptr + c->in.start, c->in.len);
+    return go_on(c, false);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct resp_conn *c = poll->data;
+    bool open = status == 0;
+    if (open && events & UV_WRITABLE)
+        open = send_some(c);
+    if (open && events & UV_READABLE && c->events & UV_READABLE)
+        open = read_some(c);
+    if (!open)
+        end_conn(c);
+}
