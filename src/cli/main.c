@@ -10,6 +10,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    { "serve", cli_serve, "answer programs in any language, over HTTP and RESP" },
     { "check", cli_check, "decide one request; the exit status is the answer" },
     { "explain", cli_explain, "say what each rule makes of a request; charges nothing" },
     { "lint", cli_lint, "find every error in rules files" },
