@@ -171,7 +171,7 @@ def no_password_for_others():
 
 
 def unix_sockets():
-    with scratch() as folder:
+    with scratch() as folder, scratch() as other:
         paths = {front: os.path.join(folder, front) for front in service.FRONTS}
         with Service(*(word for front in paths for word in (f"--{front}", "unix:" + paths[front]))) as s:
             expect((s.http, s.resp, s.admin), tuple(paths.values()))
@@ -185,7 +185,7 @@ def unix_sockets():
             expect(sorted(os.listdir(folder)), sorted(paths), "what a killed process leaves behind")
             s.start()
             expect(s.check(event="ocr", key="a").status, 200)
-            fails("--data", folder, "--http", "unix:" + s.http, wanted=f"unix:{s.http} is in use; choose another address")
+            fails("--data", other, "--http", "unix:" + s.http, wanted=f"unix:{s.http} is in use; choose another address")
             s.stop()
             expect(os.listdir(folder), [], "files of sockets")
 
