@@ -6,7 +6,7 @@
 #include "cli/when.h"
 
 enum {
-    HEAD_ROWS = 8, /* before the first subject */
+    HEAD_ROWS = 9, /* before the first subject */
     RULE_COLUMNS_MIN = 8,
     RULE_COLUMNS_MAX = 30,
     COUNT_COLUMNS = 12,
@@ -54,9 +54,11 @@ static const char *rate_text(double value, char out[NUMBER_TEXT_MAX])
     return out;
 }
 
+/* No finer than what people watch. */
 static const char *span(double seconds, char out[SPAN_TEXT_MAX])
 {
-    span_text((int64_t)(seconds < 0 || seconds > 1e11 ? 0 : seconds) * US_PER_S, out);
+    int64_t ms = seconds > 0 && seconds < 1e11 ? (int64_t)(seconds * 1000) : 0;
+    span_text((ms < 1000 ? ms : ms - ms % 1000) * US_PER_MS, out);
     return out;
 }
 
@@ -97,12 +99,14 @@ static void draw_decisions(const struct drawing *d)
     char a[NUMBER_TEXT_MAX], b[NUMBER_TEXT_MAX], c[NUMBER_TEXT_MAX];
     const struct top_news *n = d->news;
     add_label(d, "decisions");
-    if (n->has_rates)
-        buf_printf(d->out, "%s allowed/s, %s%s refused/s%s, %s shadow/s; ", rate_text(n->allowed_per_s, a),
-                   n->refused_per_s > 0 ? term_yellow(d->term) : "", rate_text(n->refused_per_s, b), term_plain(d->term),
-                   rate_text(n->shadow_per_s, c));
-    buf_printf(d->out, "%s allowed, %s refused, %s shadow in all\n", grouped(number(n->status, "decisions", "allowed"), a),
+    buf_printf(d->out, "%s allowed, %s refused, %s shadow\n", grouped(number(n->status, "decisions", "allowed"), a),
                grouped(number(n->status, "decisions", "refused"), b), grouped(number(n->status, "decisions", "shadow"), c));
+    if (!n->has_rates)
+        return;
+    add_label(d, "a second");
+    buf_printf(d->out, "%s allowed, %s%s refused%s, %s shadow\n", rate_text(n->allowed_per_s, a),
+               n->refused_per_s > 0 ? term_yellow(d->term) : "", rate_text(n->refused_per_s, b), term_plain(d->term),
+               rate_text(n->shadow_per_s, c));
 }
 
 static void draw_rules(const struct drawing *d)
@@ -209,7 +213,7 @@ static void draw_subject(const struct drawing *d, json_t *subject, double window
     buf_clear(&text);
     add_who(subject, &text);
     size_t used = COUNT_COLUMNS + RATE_COLUMNS + rule_width + 5;
-    term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used : 10);
+    term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used - 1 : 10);
     buf_char(d->out, '\n');
     buf_done(&text);
 }
