@@ -43,6 +43,8 @@ static void add_decisions(const struct stats *stats, struct buf *out)
     for (size_t i = 0; i < count; i++) {
         struct stats_rule rule;
         stats_rule(stats, i, &rule);
+        if (i > 0 && rule.counts[OUTCOME_ALLOWED] + rule.counts[OUTCOME_REFUSED] + rule.counts[OUTCOME_SHADOW] == 0)
+            continue;
         for (int k = 0; k < OUTCOMES; k++) {
             buf_add(out, SV("weir_decisions_total{rule=\""));
             add_label(out, weir_str(rule.id));
