@@ -1,0 +1,151 @@
+/* The admin listener's parts: whose Host and Origin are ours, tags, and that the document has every route. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "serve/admin.h"
+#include "serve/embedded.h"
+
+static void hosts(void **state)
+{
+    static const char names[] = "weir.example, Other.example:8443,10.1.2.3";
+    static const struct {
+        const char *host;
+        bool ours;
+    } cases[] = {
+        { "localhost", true },
+        { "LOCALHOST:8081", true },
+        { "127.0.0.1", true },
+        { "127.8.9.10:8081", true },
+        { "[::1]:8081", true },
+        { "[::1]", true },
+        { "192.0.2.7:8081", true }, /* where the connection came in */
+        { "[::ffff:192.0.2.7]", true },
+        { "weir.example", true },
+        { "WEIR.example:9", true },
+        { "other.example:8443", true },
+        { "10.1.2.3:80", true },
+        { "", false },
+        { ":8081", false },
+        { "192.0.2.8", false },
+        { "localhost.evil.example", false },
+        { "evil.example", false },
+        { "evil.example:8081", false },
+        { "127.0.0.1.evil.example", false },
+        { "xweir.example", false },
+        { "weir.example.", false },
+        { "weir.example,evil", false },
+        { "[::2]", false },
+        { "0.0.0.0", false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (admin_host_is_ours(weir_str(cases[i].host), SV("192.0.2.7"), names) != cases[i].ours)
+            fail_msg("`%s` is %sours", cases[i].host, cases[i].ours ? "" : "not ");
+    assert_false(admin_host_is_ours(SV("weir.example"), SV(""), ""));
+}
+
+static void origins(void **state)
+{
+    (void)state;
+    assert_true(admin_origin_is_ours(SV("http://localhost:8081"), SV("192.0.2.7"), ""));
+    assert_true(admin_origin_is_ours(SV("https://192.0.2.7"), SV("192.0.2.7"), ""));
+    assert_true(admin_origin_is_ours(SV("https://weir.example"), SV("192.0.2.7"), "weir.example"));
+    assert_false(admin_origin_is_ours(SV("https://evil.example"), SV("192.0.2.7"), "weir.example"));
+    assert_false(admin_origin_is_ours(SV("null"), SV("192.0.2.7"), ""));
+    assert_false(admin_origin_is_ours(SV("file://localhost"), SV("192.0.2.7"), ""));
+    assert_false(admin_origin_is_ours(SV("localhost"), SV("192.0.2.7"), ""));
+}
+
+static void tags(void **state)
+{
+    (void)state;
+    assert_true(admin_tag_in(SV("\"000000000000002a\""), 42));
+    assert_true(admin_tag_in(SV("\"x\", \"000000000000002a\" ,\"y\""), 42));
+    assert_true(admin_tag_in(SV("*"), 42));
+    assert_false(admin_tag_in(SV("*"), 0));
+    assert_false(admin_tag_in(SV("\"0000000000000000\""), 0));
+    assert_false(admin_tag_in(SV("W/\"000000000000002a\""), 42));
+    assert_false(admin_tag_in(SV("000000000000002a"), 42));
+    assert_false(admin_tag_in(SV(""), 42));
+}
+
+/* ---- the document ---- */
+
+static json_t *document(void)
+{
+    json_error_t why;
+    json_t *doc = json_loadb(embedded_openapi, embedded_openapi_len, JSON_REJECT_DUPLICATES, &why);
+    if (!doc)
+        fail_msg("openapi.json:%d: %s", why.line, why.text);
+    return doc;
+}
+
+static void lower(const char *text, char out[16])
+{
+    size_t i = 0;
+    for (; text[i] && i < 15; i++)
+        out[i] = ascii_lower(text[i]);
+    out[i] = '\0';
+}
+
+static bool is_route(const char *path, const char *method)
+{
+    char name[16];
+    for (size_t i = 0; i < admin_route_count; i++) {
+        lower(admin_routes[i].method, name);
+        if (strcmp(admin_routes[i].path, path) == 0 && strcmp(name, method) == 0)
+            return true;
+    }
+    return strcmp(path, "/v1/auth") == 0 || (strcmp(path, "/v1/check") == 0 && strcmp(method, "post") == 0);
+}
+
+static void every_route_is_documented(void **state)
+{
+    json_t *doc = document(), *paths = json_object_get(doc, "paths");
+    (void)state;
+    for (size_t i = 0; i < admin_route_count; i++) {
+        char method[16];
+        lower(admin_routes[i].method, method);
+        json_t *operation = json_object_get(json_object_get(paths, admin_routes[i].path), method);
+        if (!operation)
+            fail_msg("%s %s is not in openapi.json", admin_routes[i].method, admin_routes[i].path);
+        /* An empty list of ways to be let in: none is needed. */
+        assert_int_equal(json_object_get(operation, "security") != NULL, admin_routes[i].open);
+    }
+    assert_non_null(json_object_get(json_object_get(paths, "/v1/check"), "post"));
+    assert_non_null(json_object_get(json_object_get(paths, "/v1/auth"), "get"));
+    json_decref(doc);
+}
+
+static void whatever_is_documented_is_a_route(void **state)
+{
+    json_t *doc = document(), *item, *operation;
+    const char *path, *method;
+    (void)state;
+    json_object_foreach(json_object_get(doc, "paths"), path, item)
+    {
+        json_object_foreach(item, method, operation)
+        {
+            if (json_object_get(operation, "operationId") && !is_route(path, method))
+                fail_msg("openapi.json has %s %s, and the service has not", method, path);
+        }
+    }
+    json_decref(doc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts),
+        cmocka_unit_test(origins),
+        cmocka_unit_test(tags),
+        cmocka_unit_test(every_route_is_documented),
+        cmocka_unit_test(whatever_is_documented_is_a_route),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
