@@ -1,0 +1,213 @@
+#!/usr/bin/python3
+"""/v1/auth: forward auth, asked as gateways ask.
+
+tests/serve/forward_auth.py BUILD/weir
+"""
+
+import json
+import os
+import tempfile
+
+from service import Service, expect, until
+from harness import main
+
+RULES = """
+settings:
+  trusted_proxies: [127.0.0.1, 10.0.0.0/8]
+rules:
+  - id: client
+    match: { path: "/api/*" }
+    by: [ip]
+    limits: [ { name: few, algorithm: fixed_window, max: 2, per: 1h } ]
+  - id: orders
+    match: { method: POST, path: "/orders/#" }
+    by: [user]
+    limits: [ { name: once, algorithm: fixed_window, max: 1, per: 1h } ]
+    reject: { status: 503, content_type: application/json, body: '{"later": true}', headers: { X-Why: orders } }
+  - id: host
+    match: { host: slow.example }
+    limits: [ { name: none, algorithm: fixed_window, max: 0, per: 1h } ]
+  - id: agent
+    match: { path: /agent }
+    by: ["header:X-Agent"]
+    limits: [ { name: one, algorithm: fixed_window, max: 1, per: 1h } ]
+  - id: login
+    match: { path: /login }
+    by: ["header:Authorization"]
+    limits: [ { name: one, algorithm: fixed_window, max: 1, per: 1h } ]
+"""
+
+
+def ask(s, uri="/", method="GET", query="", via="GET", body=None, **more):
+    """As Traefik does. `more` has further headers, with _ for -; None leaves one out."""
+    headers = {"X-Forwarded-Method": method, "X-Forwarded-Uri": uri, "X-Forwarded-Host": "shop.example"}
+    headers |= {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.1"}
+    headers |= {name.replace("_", "-"): value for name, value in more.items()}
+    headers = {name: value for name, value in headers.items() if value is not None}
+    return s.ask(s.http, via, "/v1/auth" + query, body, headers)
+
+
+def wrong(answer, *parts):
+    expect(answer.status, 400, answer.body)
+    for part in parts:
+        if part not in answer.json()["error"]:
+            raise AssertionError(f"there is no {part!r} in {answer.json()}")
+
+
+def passes_and_refuses():
+    with Service(rules=RULES) as s:
+        answer = ask(s, "/api/items")
+        expect((answer.status, answer.body), (200, b""), "first")
+        expect(answer.headers["RateLimit"], '"few";r=1;t=3600', "what is left")
+        expect(answer.headers["RateLimit-Policy"], '"few";q=2;w=3600', "of what")
+        ask(s, "/api/items")
+        answer = ask(s, "/api/items")
+        expect((answer.status, answer.body), (429, b"Too many requests\n"), "third")
+        expect(answer.headers["Content-Type"], "text/plain; charset=utf-8", "type")
+        expect(answer.headers["Retry-After"], "3600", "wait")
+        expect(answer.headers["RateLimit"], '"few";r=0;t=3600', "nothing left")
+        answer = ask(s, "/other")
+        expect((answer.status, answer.headers["RateLimit"]), (200, None), "no rule")
+
+
+def the_rules_own_refusal():
+    with Service("--user-header", "X-User", rules=RULES) as s:
+        expect(ask(s, "/orders/1", "POST", X_User="u1").status, 200, "first")
+        answer = ask(s, "/orders/2", "POST", X_User="u1")
+        expect((answer.status, answer.json()), (503, {"later": True}), "second")
+        expect((answer.headers["Content-Type"], answer.headers["X-Why"]), ("application/json", "orders"), "headers")
+        expect(answer.headers["Retry-After"], "3600", "wait")
+
+
+def another_status():
+    with Service("--user-header", "X-User", rules=RULES) as s:
+        expect(ask(s, "/orders/1", "POST", "?deny=403", X_User="u1").status, 200, "not for those that pass")
+        for status in (400, 401, 403, 599):
+            answer = ask(s, "/orders/1", "POST", f"?deny={status}", X_User="u1")
+            expect((answer.status, answer.json()), (status, {"later": True}), "the rest is as it was")
+            expect(answer.headers["Retry-After"], "3600", "wait")
+        for query in ("?deny=200", "?deny=399", "?deny=600", "?deny=", "?deny=x", "?deny", "?denny=403", "?deny=403&a=b"):
+            wrong(ask(s, "/orders/1", "POST", query), "deny", "400 to 599")
+
+
+def only_from_gateways():
+    with Service(rules=RULES.replace("127.0.0.1, ", "")) as s:
+        answer = ask(s, "/api/items")
+        wrong(answer, "127.0.0.1 is not a trusted proxy")
+        expect("trusted_proxies" in answer.json()["hint"], True, "what to do")
+        s.write_rules(RULES)
+        until(lambda: ask(s, "/other").status == 200, "the new settings count")
+
+
+def what_is_missing():
+    with Service(rules=RULES) as s:
+        wrong(ask(s, None), "X-Forwarded-Uri nor X-Original-URI")
+        wrong(ask(s, ""), "X-Forwarded-Uri nor X-Original-URI")
+        wrong(ask(s, "/", None), "X-Forwarded-Method nor X-Original-Method")
+        expect(ask(s, None, None, X_Original_URI="/", X_Original_Method="GET").status, 200, "the other names")
+
+
+def contradictions():
+    with Service("--user-header", "X-User", rules=RULES) as s:
+        wrong(ask(s, "/api/a", X_Original_URI="/free"), "X-Forwarded-Uri and X-Original-URI contradict")
+        wrong(ask(s, "/api/a", X_Original_Method="POST"), "X-Forwarded-Method and X-Original-Method contradict")
+        expect(ask(s, "/api/a", X_Original_URI="/api/a").status, 200, "the same twice")
+        with s.socket(s.http) as connection:
+            connection.sendall(
+                b"GET /v1/auth HTTP/1.1\r\nHost: a\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Method: GET\r\n"
+                b"X-User: a\r\nx-user: b\r\n\r\n"
+            )
+            answer = connection.recv(65536)
+        expect(answer.split(b" ")[1], b"400", answer)
+
+
+def who_the_client_is():
+    with Service(rules=RULES) as s:
+        def pair(first, second, same):
+            """Two addresses with two requests each: is it one client?"""
+            found = [ask(s, "/api/a", X_Forwarded_For=value).status for value in (first, first, second)]
+            expect(found, [200, 200, 429 if same else 200], (first, second))
+
+        pair("192.0.2.10", "192.0.2.10:4711", True)
+        pair("192.0.2.20", "192.0.2.21", False)
+        pair("192.0.2.30", "1.1.1.1, 192.0.2.30, 10.1.1.1", True)
+        pair("2001:db8:0:1::1", "[2001:db8:0:1::2]:443", True)
+        pair("2001:db8:0:2::1", "2001:db8:0:3::1", False)
+        pair("::ffff:192.0.2.40", "192.0.2.40", True)
+        pair(None, "192.0.2.50, unknown", True)
+
+
+def spellings():
+    with Service(rules=RULES) as s:
+        for i, uri in enumerate(("/api/a", "//api//b", "/x/../api/c?d#e", "/%61pi/", "http://shop.example/api/f", "/api")):
+            found = [ask(s, uri, X_Forwarded_For=f"192.0.2.{100 + i}").status for _ in range(3)]
+            expect(found, [200, 200, 429], uri)
+
+
+def hosts():
+    with Service(rules=RULES) as s:
+        expect(ask(s, X_Forwarded_Host="SLOW.example.:443").status, 429, "X-Forwarded-Host")
+        expect(ask(s, X_Forwarded_Host=None, Host="slow.example").status, 429, "Host, if there is nothing else")
+        expect(ask(s, Host="slow.example").status, 200, "but not if there is")
+
+
+def headers():
+    with Service(rules=RULES) as s:
+        expect([ask(s, "/agent", X_Agent="a").status for _ in range(2)], [200, 429], "counted by a header")
+        expect([ask(s, "/agent").status for _ in range(2)], [200, 200], "which is not there")
+        expect([ask(s, "/login", Authorization="Basic YTpi").status for _ in range(2)], [200, 429], "the client's own")
+
+
+def any_method():
+    with Service(rules=RULES) as s:
+        for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PROPFIND"):
+            expect(ask(s, "/other", via=method).status, 200, method)
+        expect(ask(s, "/other", via="POST", body="x" * 5000, Content_Type="text/plain").status, 200, "with a body")
+
+
+def the_token():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "token")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("s3cret-of-the-gateway-0123456789\n")
+        os.chmod(path, 0o600)
+        with Service("--token-file", path, rules=RULES) as s:
+            expect(ask(s).status, 401, "none")
+            bearer = "Bearer s3cret-of-the-gateway-0123456789"
+            expect([ask(s, "/login", Authorization=bearer).status for _ in range(3)], [200] * 3, "is nobody's attribute")
+
+
+def through_a_unix_socket():
+    with tempfile.TemporaryDirectory() as folder:
+        with Service("--http", "unix:" + os.path.join(folder, "weir"), rules=RULES.replace("127.0.0.1, ", "")) as s:
+            expect([ask(s, "/api/a").status for _ in range(3)], [200, 200, 429], "the client is the last of X-Forwarded-For")
+            expect(ask(s, "/api/a", X_Forwarded_For="192.0.2.1, 10.0.0.1").status, 429, "behind a trusted proxy")
+            expect(ask(s, "/api/a", X_Forwarded_For="192.0.2.1, 192.0.2.2").status, 200, "another one")
+            wrong(ask(s, "/api/a", X_Forwarded_For=None), "X-Forwarded-For")
+            wrong(ask(s, "/api/a", X_Forwarded_For="unix:"), "X-Forwarded-For")
+
+
+def refusals_are_logged():
+    with Service(rules=RULES) as s:
+        for _ in range(3):
+            ask(s, "/api/a")
+        found = s.events("refused")
+        expect([(entry["rule"], entry["by"]) for entry in found], [("client", {"ip": "192.0.2.1"})], json.dumps(found))
+
+
+main([
+    ("passes with the standard headers, refuses with a wait", passes_and_refuses),
+    ("the rule's own refusal", the_rules_own_refusal),
+    ("?deny= replaces the status of a refusal", another_status),
+    ("only trusted proxies are believed", only_from_gateways),
+    ("what is missing is named", what_is_missing),
+    ("headers that contradict each other", contradictions),
+    ("who the client is", who_the_client_is),
+    ("other spellings of a path", spellings),
+    ("hosts", hosts),
+    ("headers of the client", headers),
+    ("any method", any_method),
+    ("the token", the_token),
+    ("through a unix socket", through_a_unix_socket),
+    ("refusals are logged", refusals_are_logged),
+])

@@ -1,0 +1,236 @@
+#!/usr/bin/python3
+"""Forward auth with a real nginx, and the configuration that docs/forward-auth.md shows.
+
+tests/serve/forward_auth_nginx.py BUILD/weir
+"""
+
+import contextlib
+import http.client
+import http.server
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+
+from service import DEADLINE_S, Answer, Service, expect, until
+from harness import ENVIRONMENT, main
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+RULES = """
+settings: { trusted_proxies: [127.0.0.1] }
+rules:
+  - id: client
+    match: { path: "/api/*" }
+    by: [ip]
+    limits: [ { name: few, algorithm: fixed_window, max: 2, per: 1h } ]
+  - id: orders
+    match: { method: POST, host: shop.example, path: /orders }
+    limits: [ { name: once, algorithm: fixed_window, max: 1, per: 1h } ]
+  - id: user
+    match: { path: /user }
+    by: [user]
+    limits: [ { name: once, algorithm: fixed_window, max: 1, per: 1h } ]
+"""
+# Requests pass while weir is away, as the page says.
+OPEN = ("internal;", "internal;\n        error_page 500 502 504 = @away;"), (
+    "    # auth_request knows", "    location @away {\n        return 204;\n    }\n\n    # auth_request knows")
+
+
+class Application(http.server.BaseHTTPRequestHandler):
+    """What nginx protects: notes what comes, answers 403 for /forbidden."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.seen.append((self.command, self.path, body))
+        self.send_response(403 if self.path == "/forbidden" else 200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def application():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Application)
+    server.daemon_threads = True
+    server.seen = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def example(name):
+    with open(os.path.join(ROOT, "examples", "gateways", name), encoding="utf-8") as file:
+        return file.read()
+
+
+def configuration(folder, port, weir, app, changes):
+    text = example("nginx.conf")
+    places = (("listen 8000;", f"listen 127.0.0.1:{port};"), ("127.0.0.1:8080", weir), ("127.0.0.1:3000", app))
+    for old, new in places + tuple(changes):
+        expect(text.count(old), 1, f"{old} in nginx.conf")
+        text = text.replace(old, new)
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    return (
+        f"{'user root;' if os.geteuid() == 0 else ''}\ndaemon off;\nworker_processes 1;\npid {folder}/pid;\nerror_log {folder}/errors;\nevents {{ }}\n"
+        f"http {{\naccess_log off;\n{temporary}{text}}}\n"
+    )
+
+
+class Nginx:
+    """An nginx of the example in front of an application. It inherits its socket, so that nobody takes the port before it."""
+
+    def __init__(self, weir, app, changes=()):
+        self.weir, self.app, self.changes = weir, app, changes
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+            path = os.path.join(self.folder.name, "nginx.conf")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(configuration(self.folder.name, self.port, self.weir, self.app, self.changes))
+            words = ["nginx", "-p", self.folder.name, "-e", "errors", "-c", path]
+            environment = {**ENVIRONMENT, "NGINX": f"{listener.fileno()};"}
+            environment["PATH"] = environment.get("PATH", "") + ":/usr/sbin"
+            self.process = subprocess.Popen(words, env=environment, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.terminate()
+        self.process.wait(DEADLINE_S)
+        if kind is not None:
+            with open(os.path.join(self.folder.name, "errors"), encoding="utf-8") as file:
+                print("".join("# " + line for line in file), flush=True)
+        self.folder.cleanup()
+
+    def ask(self, path, method="GET", body=None, client="127.0.0.9", host="shop.example", headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S, source_address=(client, 0))
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {"Host": host, **(headers or {})})
+            return Answer(connection.getresponse())
+
+
+@contextlib.contextmanager
+def all_of_it(*flags, changes=()):
+    with Service(*flags, rules=RULES) as s, application() as app:
+        with Nginx("{}:{}".format(*s.http), "{}:{}".format(*app.server_address), changes) as nginx:
+            yield s, app, nginx
+
+
+def passes_and_refuses():
+    with all_of_it() as (_, app, nginx):
+        answer = nginx.ask("/api/a?b=c")
+        expect((answer.status, answer.body), (200, b"ok"), "first")
+        expect(answer.headers["RateLimit"], '"few";r=1;t=3600', "what is left")
+        expect(answer.headers["RateLimit-Policy"], '"few";q=2;w=3600', "of what")
+        expect(nginx.ask("/api/b").status, 200, "second")
+        answer = nginx.ask("/api/a")
+        expect((answer.status, answer.body), (429, b"Too many requests\n"), "third")
+        expect((answer.headers["Retry-After"], answer.headers["RateLimit"]), ("3600", '"few";r=0;t=3600'), "wait")
+        expect([path for _, path, _ in app.seen], ["/api/a?b=c", "/api/b"], "what the application saw")
+        expect(nginx.ask("/api/a", client="127.0.0.10").status, 200, "another client")
+        expect([nginx.ask("/other").status for _ in range(5)], [200] * 5, "no rule")
+
+
+def methods_hosts_and_bodies():
+    with all_of_it() as (_, app, nginx):
+        expect([nginx.ask("/orders").status for _ in range(3)], [200] * 3, "GET")
+        expect(nginx.ask("/orders", "POST", "x", host="other.example").status, 200, "another host")
+        expect(nginx.ask("/orders", "POST", "y" * 20000).status, 200, "first")
+        expect(nginx.ask("/orders", "POST", "z").status, 429, "second")
+        expect([body for method, _, body in app.seen if method == "POST"], [b"x", b"y" * 20000], "bodies")
+
+
+def what_clients_forge():
+    forged = {
+        "X-Forwarded-For": "192.0.2.1",
+        "X-Forwarded-Uri": "/free",
+        "X-Original-URI": "/free",
+        "X-Forwarded-Method": "OPTIONS",
+        "X-Original-Method": "OPTIONS",
+        "X-Forwarded-Host": "free.example",
+        "X-User": "u1",
+    }
+    with all_of_it("--user-header", "X-User") as (_, _, nginx):
+        for name, value in forged.items():
+            expect(nginx.ask("/user", headers={name: value}).status, 200, name)
+        client = [nginx.ask("/api/a", headers=forged).status for _ in range(3)]
+        expect(client, [200, 200, 429], "by address")
+        expect([nginx.ask("/orders", "POST", "x", headers=forged).status for _ in range(2)], [200, 429], "by host")
+        expect([nginx.ask("/user", headers=forged).status for _ in range(3)], [200] * 3, "nobody is u1")
+        expect(nginx.ask("/weir").status, 404, "the question itself is internal")
+
+
+def the_applications_403():
+    with all_of_it() as (_, _, nginx):
+        answer = nginx.ask("/forbidden")
+        expect((answer.status, answer.body), (403, b"ok"), "is not weir's")
+
+
+def users_of_nginx():
+    """auth_basic comes first: who gives a wrong password is charged to nobody."""
+    with tempfile.NamedTemporaryFile("w", encoding="ascii") as users:
+        users.write("ann:{PLAIN}secret\n")
+        users.flush()
+        changes = (('X-User ""', "X-User $remote_user"),
+                   ("auth_request /weir;", f'auth_request /weir;\n auth_basic shop;\n auth_basic_user_file {users.name};'))
+        with all_of_it("--user-header", "X-User", changes=changes) as (_, _, nginx):
+            good, bad = {"Authorization": "Basic YW5uOnNlY3JldA=="}, {"Authorization": "Basic YW5uOndyb25n"}
+            expect([nginx.ask("/user", headers=bad).status for _ in range(3)], [401] * 3, "a wrong password")
+            expect([nginx.ask("/user", headers=good).status for _ in range(2)], [200, 429], "the right one")
+
+
+def while_weir_is_away():
+    with all_of_it() as (s, app, nginx):
+        expect(nginx.ask("/api/a").status, 200, "before")
+        s.kill()
+        expect(nginx.ask("/api/a").status, 500, "away")
+        expect(len(app.seen), 1, "what the application saw")
+
+
+def open_while_weir_is_away():
+    with all_of_it(changes=OPEN) as (s, _, nginx):
+        expect([nginx.ask("/api/a").status for _ in range(3)], [200, 200, 429], "decided")
+        s.kill()
+        expect([nginx.ask("/api/a").status for _ in range(3)], [200] * 3, "away")
+        s.flags += ["--http", "{}:{}".format(*s.http)]
+        s.start()
+        until(lambda: nginx.ask("/api/a").status == 429, "back, and nothing was forgotten")
+
+
+def the_page_shows_what_is_tested():
+    with open(os.path.join(ROOT, "docs", "forward-auth.md"), encoding="utf-8") as file:
+        page = file.read()
+    shown = re.findall(r"```\w*\n(.*?)```", page, re.DOTALL)
+    for name in os.listdir(os.path.join(ROOT, "examples", "gateways")):
+        expect(example(name) in shown, True, f"docs/forward-auth.md shows {name}")
+    for old, new in OPEN:
+        added = new.replace(old, "").strip()
+        expect(any(" ".join(added.split()) in " ".join(block.split()) for block in shown), True, f"the page shows {added}")
+
+
+main([
+    ("passes, and refuses with 429 and a wait", passes_and_refuses),
+    ("methods, hosts and bodies", methods_hosts_and_bodies),
+    ("what clients forge", what_clients_forge),
+    ("a 403 of the application stays one", the_applications_403),
+    ("users that nginx knows", users_of_nginx),
+    ("nothing passes while weir is away", while_weir_is_away),
+    ("or everything, if that is wished", open_while_weir_is_away),
+    ("the page shows what is tested", the_page_shows_what_is_tested),
+])
