@@ -6,12 +6,17 @@
 In a ```console block each line that begins with "$ " is run, in the order of the page, in a scratch folder that looks
 like the root of the tree; what follows must be its output. "…" stands for anything, also for any number of lines where it
 is alone, and milliseconds in verdicts may differ. In other blocks a command must only exist.
+
+A page with the comment "tests/docs.py: with a service" has one: `weir serve` runs in that folder, on ports that are free, and
+its usual ports in commands and outputs stand for these.
 """
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +24,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|href)=\"([^
 FENCE = re.compile(r"^\s*```(\S*)")
 MARK = "@@weir-docs@@"
 COMMAND_SECONDS_MAX = 60
+WITH_SERVICE = "<!-- tests/docs.py: with a service -->"
+PORTS = {"http": "8080", "resp": "6380", "admin": "8081"}
 
 
 def pages():
@@ -126,18 +133,56 @@ def same(expected, actual):
     return re.fullmatch("".join(pattern), "".join(line + "\n" for line in tidy(actual))) is not None
 
 
+def replaced(text, words):
+    """Whole numbers in it by others."""
+    return re.sub(r"(?<!\d)(?:" + "|".join(words) + r")(?!\d)", lambda found: words[found.group()], text) if words else text
+
+
+def ports_of(log):
+    """The usual ports, and those that are in use instead; None while it does not listen on all."""
+    found = dict(re.findall(r" listen: (\w+) on 127\.0\.0\.1:(\d+)\n", log.read_text()))
+    return {PORTS[front]: found[front] for front in PORTS} if PORTS.keys() <= found.keys() else None
+
+
+@contextlib.contextmanager
+def service(page, build, scratch):
+    """Its ports, as above; none if the page does not want one."""
+    if WITH_SERVICE not in page.read_text():
+        yield {}
+        return
+    words = [word for front in PORTS for word in (f"--{front}", "127.0.0.1:0")]
+    with tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen([build / "weir", "serve", *words], cwd=scratch, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            end = time.monotonic() + COMMAND_SECONDS_MAX
+            while not (ports := ports_of(Path(log.name))):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError("weir serve does not start: " + Path(log.name).read_text())
+                time.sleep(0.01)
+            yield ports
+        finally:
+            process.terminate()
+            process.wait(COMMAND_SECONDS_MAX)
+
+
+def shell(script, build, scratch):
+    environment = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", TERM="xterm", NO_COLOR="1", LC_ALL="C.UTF-8")
+    return subprocess.run(["bash"], input=script, cwd=scratch, env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS_MAX).stdout
+
+
 def run_commands(page, build):
     wanted = list(commands(page))
     with tempfile.TemporaryDirectory() as scratch:
         for entry in ROOT.iterdir():
-            if entry.name not in ("build", ".git"):
+            if entry.name not in ("build", ".git", "weir-data"):
                 os.symlink(entry, Path(scratch) / entry.name)
         os.symlink(build, Path(scratch) / "build")
         script = "".join(f"{command}\n__status=$?; echo; echo {MARK}; (exit $__status)\n" for _, command, _ in wanted)
-        environment = dict(os.environ, PATH=f"{build}:{os.environ['PATH']}", TERM="xterm", NO_COLOR="1", LC_ALL="C.UTF-8")
-        done = subprocess.run(["bash"], input=script, cwd=scratch, env=environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_SECONDS_MAX)
-        outputs = done.stdout.split(f"\n{MARK}\n")
+        with service(page, build, scratch) as ports:
+            output = shell(replaced(script, ports), build, scratch)
+        outputs = replaced(output, {real: usual for usual, real in ports.items()}).split(f"\n{MARK}\n")
         for (number, command, expected), output in zip(wanted, outputs):
             actual = output.split("\n")
             if not same(expected, actual):
