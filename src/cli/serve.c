@@ -27,7 +27,7 @@ static int help(void)
 {
     char texts[HELP_OPTIONS_MAX][HELP_MAX];
     struct option options[HELP_OPTIONS_MAX + 1] = { 0 };
-    for (size_t i = 0; config_options[i].name && i < HELP_OPTIONS_MAX; i++) {
+    for (size_t i = 0; i < HELP_OPTIONS_MAX && config_options[i].name; i++) {
         const struct config_option *o = &config_options[i];
         snprintf(texts[i], HELP_MAX, o->initial ? "%s (default %s)" : "%s", o->help, o->initial);
         options[i] = (struct option){ .name = o->name, .argument = o->argument, .kind = OPTION_TEXT, .help = texts[i] };

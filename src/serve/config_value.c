@@ -73,10 +73,12 @@ static const char *store_amount(const struct config_option *option, sv value, vo
 {
     uint64_t n;
     if (!read_amount(value, units_of(option->kind), &n) || n < option->min || n > option->max) {
+        const char *note = option->kind == CONFIG_TIME     ? ", with ms, s, m or h behind the number"
+                           : option->kind == CONFIG_NUMBER ? ""
+                                                           : "; k, m or g may stand behind the number";
         config_bounds(option, scratch);
-        if (option->kind != CONFIG_NUMBER)
-            strcat(scratch, option->kind == CONFIG_TIME ? ", with ms, s, m or h behind the number"
-                                                        : "; k, m or g may stand behind the number");
+        size_t len = strlen(scratch);
+        snprintf(scratch + len, CONFIG_ALLOWED_MAX - len, "%s", note);
         return scratch;
     }
     if (option->kind == CONFIG_NUMBER || option->kind == CONFIG_TIME)

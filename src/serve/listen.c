@@ -110,14 +110,14 @@ static void write_where(int fd, char out[LISTEN_WHERE_MAX])
     union address address = { 0 };
     socklen_t len = sizeof address;
     char host[NI_MAXHOST], port[8];
-    if (getsockname(fd, &address.any, &len) < 0)
-        snprintf(out, LISTEN_WHERE_MAX, "a socket");
-    else if (address.any.sa_family == AF_UNIX)
+    bool known = getsockname(fd, &address.any, &len) == 0, local = known && address.any.sa_family == AF_UNIX;
+    if (local)
         snprintf(out, LISTEN_WHERE_MAX, "unix:%s", address.un.sun_path);
-    else if (getnameinfo(&address.any, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        snprintf(out, LISTEN_WHERE_MAX, "a socket");
-    else
+    else if (known &&
+             getnameinfo(&address.any, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0)
         snprintf(out, LISTEN_WHERE_MAX, address.any.sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    else
+        snprintf(out, LISTEN_WHERE_MAX, "a socket");
 }
 
 /* ---- errors ---- */
