@@ -58,7 +58,10 @@ static const char *rate_text(double value, char out[NUMBER_TEXT_MAX])
 static const char *span(double seconds, char out[SPAN_TEXT_MAX])
 {
     int64_t ms = seconds > 0 && seconds < 1e11 ? (int64_t)(seconds * 1000) : 0;
-    span_text((ms < 1000 ? ms : ms - ms % 1000) * US_PER_MS, out);
+    if (ms == 0)
+        strcpy(out, "0 s");
+    else
+        span_text((ms < 1000 ? ms : ms - ms % 1000) * US_PER_MS, out);
     return out;
 }
 

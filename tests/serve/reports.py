@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+"""/v1/status, /v1/top and /metrics: what the service says of itself.
+
+tests/serve/reports.py BUILD/weir
+"""
+
+import json
+import re
+
+from service import Service, expect, until
+from harness import main
+
+RULES = r"""
+rules:
+  - { id: login, match: { path: /login }, by: [ip], limits: [ { name: m, algorithm: fixed_window, max: 2, per: 24h } ] }
+  - { id: 'odd "\ id', match: { event: odd }, by: [key, "header:X-Tenant"], limits: [ "0 per 1h" ] }
+  - { id: tried, match: { event: tried }, by: [key], mode: shadow, limits: [ "0 per 1h" ] }
+  - { id: all, match: { event: all }, limits: [ "0 per 1h" ] }
+"""
+BAD = "  - { id: broken, match: { event: x }, limits: [ { max: -1, per: 1h } ] }\n"
+
+# ---- the text format of Prometheus, strictly ----
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+HELP = re.compile(rf"# HELP ({NAME}) (.+)")
+TYPE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|histogram)")
+SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
+ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+
+
+def labels_of(text):
+    labels = {}
+    while text:
+        found = LABEL.match(text)
+        if not found:
+            raise AssertionError(f"labels: {text}")
+        name, value, _ = found.groups()
+        expect(name in labels, False, f"label {name} twice")
+        labels[name] = re.sub(r"\\.", lambda escape: ESCAPES[escape[0]], value)
+        text = text[found.end() :]
+    return labels
+
+
+def family_of(name, families):
+    """The family of a sample: its own name, or that of a histogram."""
+    if name in families:
+        return name
+    base = re.sub(r"_(bucket|sum|count)$", "", name)
+    expect(families.get(base), "histogram", f"family of {name}")
+    return base
+
+
+def parse(text):
+    """{name: {labels as a sorted tuple: value}}; each family in one piece, each sample once."""
+    expect(text.endswith("\n"), True, "the last line ends")
+    families, samples, helped, current = {}, {}, None, None
+    for line in text[:-1].split("\n"):
+        if found := HELP.fullmatch(line):
+            helped = found[1]
+        elif found := TYPE.fullmatch(line):
+            name, kind = found.groups()
+            expect(name, helped, "HELP before TYPE")
+            expect(name in families, False, f"family {name} twice")
+            families[name] = kind
+            current = name
+            if kind == "counter":
+                expect(name.endswith("_total"), True, name)
+        else:
+            found = SAMPLE.fullmatch(line)
+            if not found:
+                raise AssertionError(f"no sample: {line}")
+            name, labels, value = found.groups()
+            expect(family_of(name, families), current, "a family is in one piece")
+            key = tuple(sorted(labels_of(labels or "").items()))
+            expect(key in samples.get(name, {}), False, f"{line} twice")
+            samples.setdefault(name, {})[key] = float(value)
+    for name, kind in families.items():
+        if kind == "histogram":
+            check_histogram(name, samples)
+    return samples
+
+
+def check_histogram(name, samples):
+    buckets = [(float(dict(key)["le"]), value) for key, value in samples[name + "_bucket"].items()]
+    expect(buckets, sorted(buckets), "buckets rise")
+    expect(buckets[-1][0], float("inf"), "the last bucket")
+    expect([value for _, value in buckets], sorted(value for _, value in buckets), "buckets are cumulative")
+    expect(samples[name + "_count"][()], buckets[-1][1], "count")
+    expect(len(samples[name + "_sum"]), 1, "sum")
+
+
+# ---- what the tests ask ----
+
+
+def metrics(s):
+    answer = s.steer("GET", "/metrics")
+    expect(answer.status, 200, answer.body.decode())
+    expect(answer.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8", "type")
+    return parse(answer.body.decode())
+
+
+def decisions(samples):
+    """{rule: (allowed, refused, shadow)}"""
+    result = {}
+    for key, value in samples["weir_decisions_total"].items():
+        labels = dict(key)
+        result.setdefault(labels["rule"], {})[labels["outcome"]] = int(value)
+    return {rule: (each["allowed"], each["refused"], each["shadow"]) for rule, each in result.items()}
+
+
+def status(s):
+    answer = s.steer("GET", "/v1/status")
+    expect(answer.status, 200, answer.body.decode())
+    return answer.json()
+
+
+def top(s, query=""):
+    answer = s.steer("GET", "/v1/top" + query)
+    expect(answer.status, 200, answer.body.decode())
+    return answer.json()
+
+
+def many(s, requests):
+    answer = s.ask(s.http, "POST", "/v1/check", json.dumps(requests), {"Content-Type": "application/json"})
+    expect(answer.status, 200, answer.body.decode())
+    return answer.json()
+
+
+def login(ip):
+    return {"method": "POST", "path": "/login", "ip": ip}
+
+
+def odd(key):
+    return {"event": "odd", "key": key, "headers": {"X-Tenant": "acme"}}
+
+
+# ---- cases ----
+
+
+def decisions_are_counted():
+    with Service("--threads", 2, rules=RULES) as s:
+        for _ in range(10):  # each on a connection of its own, so that both loops have some
+            s.check(**login("203.0.113.9"))
+        many(s, [odd("k"), {"event": "tried", "key": "k"}, {"event": "none"}, odd("k")])
+        found = metrics(s)
+        wanted = {"": (2, 0, 0), "login": (2, 8, 0), 'odd "\\ id': (0, 2, 0), "tried": (0, 0, 1)}
+        expect(decisions(found), wanted, "decisions")
+        expect(found["weir_decision_seconds_count"][()], 14, "latencies")
+        expect(status(s)["decisions"], {"allowed": 4, "refused": 10, "shadow": 1}, "in the status")
+
+
+def counters_outlive_a_change_of_rules():
+    with Service("--poll", "100ms", rules=RULES) as s:
+        many(s, [login("203.0.113.9")] * 5)
+        s.write_rules("rules:\n  - { id: new, match: { event: new }, limits: [ '1 per 1h' ] }\n" + RULES.strip()[7:])
+        until(lambda: status(s)["rules"]["count"] == 5, "the new rules are in force")
+        many(s, [login("203.0.113.9")] * 5 + [{"event": "new"}])
+        expect(decisions(metrics(s)), {"": (0, 0, 0), "login": (2, 8, 0), "new": (1, 0, 0)}, "decisions")
+
+
+def the_most_refused_come_first():
+    with Service("--threads", 2, rules=RULES) as s:
+        for _ in range(9):
+            s.check(**login("203.0.113.9"))
+        many(s, [login("2001:db8:1:2::9")] * 5 + [odd("k\u20ac\x07")] * 5 + [{"event": "all"}])
+        found = top(s)
+        expect(found["refused"], 7 + 3 + 5 + 1, "in all")
+        expect(found["unlisted_at_most"], 0, "all are listed")
+        expect(
+            [(one["rule"], [(by["name"], by["value"]) for by in one["by"]], one["refused"]) for one in found["subjects"]],
+            [
+                ("login", [("ip", "203.0.113.9")], 7),
+                ('odd "\\ id', [("key", "k\u20ac\x07"), ("header:x-tenant", "acme")], 5),
+                ("login", [("ip", "2001:db8:1:2::/64")], 3),
+                ("all", [], 1),
+            ],
+            "subjects",
+        )
+        expect({(one["error"], one["cut"]) for one in found["subjects"]}, {(0, False)}, "exact and whole")
+        expect(len(top(s, "?most=1")["subjects"]), 1, "most")
+        expect([one["refused"] for one in top(s, "?rule=login")["subjects"]], [7, 3], "of one rule")
+        expect([one["refused"] for one in top(s, "?rule=odd%20%22%5C%20id")["subjects"]], [5], "of an odd rule")
+        expect(top(s, "?rule=none")["subjects"], [], "of no rule")
+        expect(s.steer("GET", "/v1/top?most=0").status, 400, "most=0")
+
+
+def more_subjects_than_places():
+    with Service("--threads", 1, rules=RULES) as s:
+        for begin in range(0, 6000, 500):
+            many(s, [odd(f"rare-{begin + i}") for i in range(500)] + [odd("often")] * 20)
+        found = top(s, "?most=1000")
+        expect(found["refused"], 6000 + 12 * 20, "in all")
+        often = found["subjects"][0]
+        expect(often["by"][0]["value"], "often", "the first")
+        expect(often["refused"] - often["error"] <= 240 <= often["refused"], True, str(often))
+        expect(found["unlisted_at_most"] > 0, True, "some are not listed")
+
+
+def bad_rows_are_named():
+    with Service("--poll", "100ms", rules=RULES) as s:
+        s.write_rules(RULES + BAD)
+        found = until(lambda: status(s)["rules"]["problem_count"] == 1 and status(s), "the problem")
+        problem = found["rules"]["problems"][0]
+        expect((problem["rule"], "max" in problem["text"]), ("broken", True), str(problem))
+        expect(metrics(s)["weir_rules_problems"][()], 1, "metric")
+        expect(found["rules"]["count"], 4, "the others are in force")
+        expect(metrics(s)["weir_source_reachable"][()], 1, "reachable")
+        expect(found["source"]["read_only"], True, "a file is read-only")
+
+
+def table_and_connections():
+    with Service("--cells-keys", "10k", rules=RULES) as s:
+        many(s, [login(f"203.0.113.{i}") for i in range(100)])
+        with s.socket(s.http), s.socket(s.resp):
+            found = until(lambda: status(s)["connections"]["open"] >= 3 and status(s), "connections are counted")
+        expect(found["connections"]["http"], 1, "http")
+        expect(found["connections"]["resp"], 1, "resp")
+        expect(found["connections"]["admin"], 1, "admin")
+        expect(found["table"]["cells"] >= 10000, True, "size of the table")
+        until(lambda: status(s)["table"]["used"] == 100, "the cells in use")
+        expect(metrics(s)["weir_table_used_cells"][()], 100, "metric")
+        expect(found["table"]["drops"], 0, "drops")
+
+
+def nothing_for_strangers():
+    with Service(rules=RULES) as s:
+        for path in ("/metrics", "/v1/status", "/v1/top"):
+            expect(s.ask(s.admin, "GET", path).status, 401, path)
+
+
+if __name__ == "__main__":
+    main(
+        [
+            ("decisions are counted by rule and outcome", decisions_are_counted),
+            ("counters outlive a change of rules", counters_outlive_a_change_of_rules),
+            ("the most refused subjects come first", the_most_refused_come_first),
+            ("more subjects than places: counts have bounds", more_subjects_than_places),
+            ("bad rows are named", bad_rows_are_named),
+            ("the table and the connections", table_and_connections),
+            ("nothing for strangers", nothing_for_strangers),
+        ]
+    )
