@@ -30,16 +30,15 @@ void *arena_alloc(struct arena *a, size_t size)
     struct arena_block *block = a->blocks;
     if (!block || block->size - block->used < size) {
         size_t room = size > ARENA_BLOCK ? size : ARENA_BLOCK;
-        block = calloc(1, sizeof *block + room);
+        block = malloc(sizeof *block + room);
         if (!block)
             return NULL;
-        block->size = room;
-        block->next = a->blocks;
+        *block = (struct arena_block){ .next = a->blocks, .size = room };
         a->blocks = block;
     }
     void *ptr = block->bytes + block->used;
     block->used += size;
-    return ptr;
+    return memset(ptr, 0, size);
 }
 
 void *arena_array(struct arena *a, size_t size, size_t count)

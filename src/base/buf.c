@@ -11,6 +11,12 @@ void buf_init(struct buf *b, size_t max)
     *b = (struct buf){ .max = max };
 }
 
+void buf_over(struct buf *b, char *room, size_t size)
+{
+    *b = (struct buf){ .ptr = room, .cap = size, .max = size - 1 };
+    room[0] = '\0';
+}
+
 void buf_done(struct buf *b)
 {
     if (b)
@@ -61,41 +67,80 @@ void buf_char(struct buf *b, char c)
     buf_add(b, sv_of(&c, 1));
 }
 
+void buf_number(struct buf *b, int64_t number)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        digits[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    buf_add(b, sv_of(digits + at, sizeof digits - at));
+}
+
+/* Mostly there is room, and it is written once. */
 void buf_printf(struct buf *b, const char *format, ...)
 {
     va_list args, again;
+    size_t room = b->cap - b->len;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = b->failed ? -1 : vsnprintf(room ? b->ptr + b->len : NULL, room, format, args);
     va_end(args);
-    if (n < 0)
+    if (n < 0) {
         b->failed = true;
-    else if (reserve(b, (size_t)n)) {
-        vsnprintf(b->ptr + b->len, (size_t)n + 1, format, again);
+    } else if (!reserve(b, (size_t)n)) {
+        if (room)
+            b->ptr[b->len] = '\0';
+    } else {
+        if ((size_t)n >= room)
+            vsnprintf(b->ptr + b->len, (size_t)n + 1, format, again);
         b->len += (size_t)n;
     }
     va_end(again);
+}
+
+/* Bytes at the start of s that stand for themselves in a JSON string. */
+static size_t plain(sv s)
+{
+    size_t n = 0;
+    while (n < s.len && s.ptr[n] >= ' ' && s.ptr[n] < 0x7f && s.ptr[n] != '"' && s.ptr[n] != '\\')
+        n++;
+    return n;
+}
+
+/* The character at the start of s, which is none of those. Returns its bytes. */
+static size_t add_escaped(struct buf *b, sv s)
+{
+    unsigned char c = (unsigned char)s.ptr[0];
+    size_t n = utf8_length(s);
+    if (c == '"' || c == '\\')
+        buf_printf(b, "\\%c", c);
+    else if (c == '\n')
+        buf_add(b, SV("\\n"));
+    else if (c == '\t')
+        buf_add(b, SV("\\t"));
+    else if (c < 0x20 || c == 0x7f)
+        buf_printf(b, "\\u%04x", c);
+    else if (n == 0)
+        buf_add(b, SV("\xef\xbf\xbd"));
+    else
+        buf_add(b, sv_of(s.ptr, n));
+    return n ? n : 1;
 }
 
 void buf_json(struct buf *b, sv s)
 {
     buf_char(b, '"');
     while (s.len > 0) {
-        unsigned char c = (unsigned char)s.ptr[0];
-        size_t n = utf8_length(s);
-        if (c == '"' || c == '\\')
-            buf_printf(b, "\\%c", c);
-        else if (c == '\n')
-            buf_add(b, SV("\\n"));
-        else if (c == '\t')
-            buf_add(b, SV("\\t"));
-        else if (c < 0x20 || c == 0x7f)
-            buf_printf(b, "\\u%04x", c);
-        else if (n == 0)
-            buf_add(b, SV("\xef\xbf\xbd"));
-        else
+        size_t n = plain(s);
+        if (n > 0)
             buf_add(b, sv_of(s.ptr, n));
-        s = sv_from(s, n ? n : 1);
+        else
+            n = add_escaped(b, s);
+        s = sv_from(s, n);
     }
     buf_char(b, '"');
 }

@@ -14,11 +14,14 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t max);
+/* Over memory of the caller, `size` > 0 bytes: it never grows, and there is nothing to be done with. */
+void buf_over(struct buf *b, char *room, size_t size);
 void buf_done(struct buf *b);
 void buf_clear(struct buf *b);
 
 void buf_add(struct buf *b, sv s);
 void buf_char(struct buf *b, char c);
+void buf_number(struct buf *b, int64_t number);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_json(struct buf *b, sv s); /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
 

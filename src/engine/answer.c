@@ -1,6 +1,4 @@
 /* Verdicts as others want to see them: JSON, HTTP headers, a whole refusal. */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/hazard.h"
@@ -19,45 +17,83 @@ static void json_ids(struct buf *b, const struct weir_verdict *v)
     buf_add(b, SV("]}"));
 }
 
+static void json_limit(struct buf *b, const struct weir_verdict *v)
+{
+    buf_json(b, weir_str(v->rule));
+    buf_add(b, SV(",\"limit\":"));
+    buf_json(b, weir_str(v->limit));
+    buf_add(b, SV(",\"max\":"));
+    buf_number(b, v->max);
+    buf_add(b, SV(",\"remaining\":"));
+    buf_number(b, v->remaining);
+    buf_add(b, SV(",\"reset_ms\":"));
+    buf_number(b, v->reset_ms);
+}
+
 size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
 {
+    char room[VERDICT_JSON_MAX];
     struct buf b;
-    buf_init(&b, 64 * 1024);
-    buf_printf(&b, "{\"allowed\":%s,\"rule\":", v->allowed ? "true" : "false");
-    if (v->applied) {
-        buf_json(&b, weir_str(v->rule));
-        buf_add(&b, SV(",\"limit\":"));
-        buf_json(&b, weir_str(v->limit));
-        buf_printf(&b, ",\"max\":%u,\"remaining\":%u,\"reset_ms\":%lld,\"retry_after_ms\":%lld", v->max, v->remaining,
-                   (long long)v->reset_ms, (long long)v->retry_after_ms);
-    } else {
-        buf_printf(&b, "null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,\"retry_after_ms\":%lld",
-                   (long long)v->retry_after_ms);
-    }
+    buf_over(&b, room, sizeof room);
+    buf_add(&b, v->allowed ? SV("{\"allowed\":true,\"rule\":") : SV("{\"allowed\":false,\"rule\":"));
+    if (v->applied)
+        json_limit(&b, v);
+    else
+        buf_add(&b, SV("null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null"));
+    buf_add(&b, SV(",\"retry_after_ms\":"));
+    buf_number(&b, v->retry_after_ms);
     json_ids(&b, v);
-    size_t len = b.len;
-    if (cap > 0)
-        snprintf(buf, cap, "%s", b.ptr ? b.ptr : "");
-    buf_done(&b);
-    return len;
+    if (cap > 0) {
+        size_t n = b.len < cap ? b.len : cap - 1;
+        memcpy(buf, room, n);
+        buf[n] = '\0';
+    }
+    return b.len;
 }
 
 /* ---- headers ---- */
 
-static void add_header(struct weir_headers *h, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void add_header(struct weir_headers *h, const char *name, const char *format, ...)
+/* A further header, whose value is to be written. */
+static struct buf begin_header(struct weir_headers *h, const char *name)
 {
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(h->value[h->count], WEIR_HEADER_VALUE_MAX, format, args);
-    va_end(args);
-    h->header[h->count] = (struct weir_header){ weir_str(name), { h->value[h->count], (size_t)len } };
-    h->count++;
+    struct buf value;
+    buf_over(&value, h->value[h->count], WEIR_HEADER_VALUE_MAX);
+    h->header[h->count].name = weir_str(name);
+    return value;
 }
 
-static long long seconds_up(int64_t ms)
+static void end_header(struct weir_headers *h, const struct buf *value)
+{
+    h->header[h->count++].value = buf_sv(value);
+}
+
+static void add_number(struct weir_headers *h, const char *name, int64_t number)
+{
+    struct buf value = begin_header(h, name);
+    buf_number(&value, number);
+    end_header(h, &value);
+}
+
+struct parameter {
+    char name;
+    int64_t number;
+};
+
+/* "day";q=100;w=86400 */
+static void add_item(struct weir_headers *h, const char *name, const char *limit, const struct parameter parameters[2])
+{
+    struct buf value = begin_header(h, name);
+    buf_char(&value, '"');
+    buf_add(&value, weir_str(limit));
+    buf_char(&value, '"');
+    for (int i = 0; i < 2; i++) {
+        buf_add(&value, sv_of((const char[]){ ';', parameters[i].name, '=' }, 3));
+        buf_number(&value, parameters[i].number);
+    }
+    end_header(h, &value);
+}
+
+static int64_t seconds_up(int64_t ms)
 {
     return ms <= 0 ? 0 : (ms + 999) / 1000;
 }
@@ -67,18 +103,20 @@ void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_head
     ret->count = 0;
     if (!v->applied)
         return;
-    long long window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
+    int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
     if (style & WEIR_HEADERS_STANDARD) {
-        add_header(ret, "RateLimit-Policy", "\"%s\";q=%u;w=%lld", v->limit, v->max, window_s);
-        add_header(ret, "RateLimit", "\"%s\";r=%u;t=%lld", v->limit, v->remaining, reset_s);
+        const struct parameter policy[] = { { 'q', v->max }, { 'w', window_s } };
+        const struct parameter left[] = { { 'r', v->remaining }, { 't', reset_s } };
+        add_item(ret, "RateLimit-Policy", v->limit, policy);
+        add_item(ret, "RateLimit", v->limit, left);
     }
     if (style & WEIR_HEADERS_LEGACY) {
-        add_header(ret, "X-RateLimit-Limit", "%u", v->max);
-        add_header(ret, "X-RateLimit-Remaining", "%u", v->remaining);
-        add_header(ret, "X-RateLimit-Reset", "%lld", reset_s);
+        add_number(ret, "X-RateLimit-Limit", v->max);
+        add_number(ret, "X-RateLimit-Remaining", v->remaining);
+        add_number(ret, "X-RateLimit-Reset", reset_s);
     }
     if (!v->allowed && v->retry_after_ms > 0)
-        add_header(ret, "Retry-After", "%lld", seconds_up(v->retry_after_ms));
+        add_number(ret, "Retry-After", seconds_up(v->retry_after_ms));
 }
 
 /* ---- refusals ---- */

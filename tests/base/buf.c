@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -45,6 +46,41 @@ static void test_maximum(void **state)
     buf_add(&b, SV("a"));
     assert_int_equal(b.len, 0);
     buf_done(&b);
+}
+
+static void test_over(void **state)
+{
+    (void)state;
+    char room[8];
+    struct buf b;
+    buf_over(&b, room, sizeof room);
+    assert_string_equal(room, "");
+    buf_printf(&b, "%d", 12345);
+    buf_printf(&b, "%d", 678);
+    assert_true(b.failed);
+    assert_string_equal(room, "12345");
+    buf_clear(&b);
+    buf_printf(&b, "%s", "1234567");
+    assert_false(b.failed);
+    assert_ptr_equal(b.ptr, room);
+    buf_char(&b, '8');
+    assert_true(b.failed);
+    assert_string_equal(room, "1234567");
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    const int64_t numbers[] = { 0, 1, -1, 9, 10, 4294967295, INT64_MAX, INT64_MIN };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        char want[32];
+        struct buf b;
+        buf_init(&b, 100);
+        buf_number(&b, numbers[i]);
+        snprintf(want, sizeof want, "%lld", (long long)numbers[i]);
+        assert_string_equal(b.ptr, want);
+        buf_done(&b);
+    }
 }
 
 static void check_json(sv text, const char *want)
@@ -136,8 +172,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows), cmocka_unit_test(test_maximum), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_utf8),  cmocka_unit_test(test_arena),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_grows),   cmocka_unit_test(test_maximum), cmocka_unit_test(test_over),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_json),    cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_arena),   cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }
