@@ -5,6 +5,8 @@
 
 struct cursor {
     char *at, *end;
+    const char *start;
+    size_t most; /* bytes of the whole command */
     struct resp_command *command;
 };
 
@@ -51,8 +53,8 @@ static enum resp_parsed unexpected(struct resp_command *c, unsigned char got)
     return wrong(c, "expected '$', got byte 0x%02x", got);
 }
 
-/* "$3\r\nfoo\r\n". `room` is what is left of what the whole command may have. */
-static enum resp_parsed read_string(struct cursor *cursor, size_t room, sv *ret)
+/* "$3\r\nfoo\r\n" */
+static enum resp_parsed read_string(struct cursor *cursor, sv *ret)
 {
     int64_t len;
     if (cursor->at == cursor->end)
@@ -65,7 +67,7 @@ static enum resp_parsed read_string(struct cursor *cursor, size_t room, sv *ret)
         return r;
     if (len < 0)
         return wrong(cursor->command, "invalid bulk length");
-    if ((uint64_t)len > room)
+    if ((uint64_t)len + 2 + (size_t)(cursor->at - cursor->start) > cursor->most)
         return wrong(cursor->command, "invalid bulk length: the whole command is too large");
     if (cursor->end - cursor->at < len + 2)
         return RESP_PARTIAL;
@@ -78,7 +80,7 @@ static enum resp_parsed read_string(struct cursor *cursor, size_t room, sv *ret)
 
 static enum resp_parsed read_array(char *bytes, size_t len, size_t most, struct resp_command *ret)
 {
-    struct cursor cursor = { bytes + 1, bytes + len, ret };
+    struct cursor cursor = { bytes + 1, bytes + len, bytes, most, ret };
     int64_t count;
     enum resp_parsed r = read_number(&cursor, "multibulk", &count);
     if (r != RESP_WHOLE)
@@ -86,8 +88,7 @@ static enum resp_parsed read_array(char *bytes, size_t len, size_t most, struct 
     if (count > RESP_ARGS_MAX)
         return wrong(ret, "invalid multibulk length: at most %d", RESP_ARGS_MAX);
     for (int64_t i = 0; i < count; i++) {
-        size_t used = (size_t)(cursor.at - bytes);
-        r = read_string(&cursor, most > used ? most - used : 0, &ret->args[i]);
+        r = read_string(&cursor, &ret->args[i]);
         if (r != RESP_WHOLE)
             return r;
     }
@@ -214,7 +215,7 @@ static enum resp_parsed read_line(char *bytes, size_t len, size_t most, struct r
         end--;
     if (has_control(sv_of(bytes, (size_t)(end - bytes))))
         return wrong(ret, "a control character in an inline request");
-    return split_line(&(struct cursor){ bytes, end, ret });
+    return split_line(&(struct cursor){ bytes, end, bytes, longest, ret });
 }
 
 enum resp_parsed resp_parse(char *bytes, size_t len, size_t most, struct resp_command *ret)
