@@ -155,18 +155,20 @@ const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 /* *ret_id: what stands for {id}, as it was sent. */
 static bool path_fits(const char *pattern, sv path, sv *ret_id)
 {
-    sv rest = weir_str(pattern);
-    while (rest.len > 0 || path.len > 0) {
-        bool wants_more = rest.len > 0, has_more = path.len > 0;
-        sv wanted = sv_cut(&rest, '/'), is = sv_cut(&path, '/');
-        if (wants_more != has_more)
+    while (*pattern) {
+        if (strncmp(pattern, "{id}", 4) == 0) {
+            sv rest = path;
+            *ret_id = sv_cut(&rest, '/');
+            if (ret_id->len == 0)
+                return false;
+            path = sv_from(path, ret_id->len);
+            pattern += 4;
+        } else if (path.len == 0 || path.ptr[0] != *pattern++)
             return false;
-        if (sv_eq(wanted, SV("{id}")) && is.len > 0)
-            *ret_id = is;
-        else if (!sv_eq(wanted, is))
-            return false;
+        else
+            path = sv_from(path, 1);
     }
-    return true;
+    return path.len == 0;
 }
 
 /* One that answers to GET answers to HEAD too: the library leaves the body out. */

@@ -36,6 +36,9 @@ void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 
+/* Whoever is first to leave ADMIN_WAITING: the keeper's thread that begins, or the loop's that has waited long enough. */
+enum admin_stage { ADMIN_WAITING, ADMIN_BEGUN, ADMIN_GIVEN_UP };
+
 /* One call that the keeper's thread works for. It has copies of what it needs, since a call that took too long is answered
  * before its work is done. */
 struct admin_job {
@@ -44,6 +47,7 @@ struct admin_job {
     uv_timer_t late;
     struct loop *loop;
     struct http_call *call; /* of the loop's thread; NULL: answered */
+    int stage;              /* enum admin_stage; atomic */
 
     struct arena arena;
     int (*work)(struct source *source, struct admin_job *job, struct weir_error *error);

@@ -107,15 +107,25 @@ static void finish(struct loop_task *task)
     uv_close((uv_handle_t *)&job->late, closed);
 }
 
-/* What was begun goes on: nobody can know any more what came of it. */
+static bool leave_waiting(struct admin_job *job, int stage)
+{
+    int waiting = ADMIN_WAITING;
+    return __atomic_compare_exchange_n(&job->stage, &waiting, stage, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* What was begun goes on, and nobody can know any more what comes of it. */
 static void on_late(uv_timer_t *late)
 {
     struct admin_job *job = late->data;
     struct http_call *call = job->call;
     struct keeper_state state;
+    bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
     keeper_state(job->loop->server->keeper, &state);
-    http_error(call, 504, job->what ? "it may still be done: look before you try again" : NULL,
+    http_error(call, 504,
+               given_up    ? "nothing was done"
+               : job->what ? "it may still be done: look before you try again"
+                           : NULL,
                "%s has not answered in time%s%s", state.source, state.reachable ? "" : "; ",
                state.reachable ? "" : state.problem);
 }
@@ -125,6 +135,8 @@ static void on_late(uv_timer_t *late)
 static int run(struct source *source, struct source_job *base, struct weir_error *error)
 {
     struct admin_job *job = (struct admin_job *)base;
+    if (!leave_waiting(job, ADMIN_BEGUN))
+        return err_set(error, WEIR_E_SYSTEM, "nobody waits for it any more");
     return job->work(source, job, error);
 }
 

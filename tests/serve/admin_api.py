@@ -1,0 +1,387 @@
+#!/usr/bin/python3
+"""The admin API: rules, settings, explanations, subjects; who may ask.
+
+tests/serve/admin_api.py BUILD/weir
+"""
+
+import json
+import os
+import threading
+import urllib.parse
+
+from service import expect, harness
+from contract import Checked
+
+LIMITED = {"match": {"event": "e"}, "by": ["key"], "limits": [{"name": "hour", "algorithm": "fixed_window", "max": 2, "per": "1h"}]}
+JSON = {"Content-Type": "application/json"}
+
+
+def has(text, *parts):
+    for part in parts:
+        if part not in text:
+            raise AssertionError(f"there is no {part!r} in\n{text}")
+
+
+def refused(answer, status, *parts):
+    """An error that says these."""
+    expect(answer.status, status, answer.body)
+    document = answer.json()
+    has(document["error"] + "\n" + document.get("hint", ""), *parts)
+
+
+def limited(most):
+    return {**LIMITED, "limits": [{**LIMITED["limits"][0], "max": most}]}
+
+
+def put(s, name, rule, status=200, **headers):
+    answer = s.steer("PUT", f"/v1/rules/{name}", rule, {name.replace("_", "-"): value for name, value in headers.items()})
+    expect(answer.status, status, answer.body)
+    return answer
+
+
+def cli(s, *words):
+    done = harness.weir("rules", *words, "--from", f"sqlite:{s.data}/rules.db")
+    expect(done.returncode, 0, done.stderr)
+    return done.stdout.decode()
+
+
+# ---- who may ask ----
+
+
+def health_is_open_and_the_rest_is_not():
+    with Checked(rules=None) as s:
+        expect(s.ask(s.admin, "GET", "/healthz").status, 200)
+        expect(s.ask(s.admin, "GET", "/readyz").status, 200)
+        for path in ("/v1/rules", "/metrics", "/v1/status", "/v1/openapi.json", "/nowhere"):
+            for headers in ({}, {"Authorization": "Bearer " + "0" * 48}, {"Authorization": s.token}, {"Authorization": "Bearer"}):
+                answer = s.ask(s.admin, "GET", path, None, headers)
+                refused(answer, 401, "token", "Authorization: Bearer")
+                expect(answer.headers["WWW-Authenticate"], "Bearer")
+        expect(s.ask(s.admin, "GET", "/metrics", None, {"Authorization": f"bearer {s.token}"}).status, 200)
+        expect(any(s.token in line for line in s.lines()), False, "the token is in the log")
+
+
+def hosts_and_origins_of_others_are_refused():
+    with Checked("--admin-hosts", "weir.example", rules=None) as s:
+        port = s.admin[1]
+        for host in ("localhost", f"127.0.0.1:{port}", "[::1]:80", "weir.example:443"):
+            expect(s.steer("GET", "/v1/status", None, {"Host": host}).status, 200, host)
+            expect(s.steer("GET", "/v1/status", None, {"Origin": f"http://{host}"}).status, 200, host)
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
+            refused(s.steer("GET", "/v1/status", None, {"Host": host}), 403, "Host", "admin-hosts")
+            refused(s.ask(s.admin, "GET", "/healthz", None, {"Host": host}), 403, "Host")
+        for origin in ("http://evil.example", "null", "https://localhost.evil.example", "x"):
+            refused(s.steer("GET", "/v1/status", None, {"Origin": origin}), 403, "Origin", origin)
+
+
+def a_unix_socket_takes_any_host():
+    with Checked(rules=None) as outer:
+        path = os.path.join(outer.folder.name, "admin.sock")
+        with Checked("--admin", f"unix:{path}", rules=None) as s:
+            expect(s.steer("GET", "/v1/status", None, {"Host": "whatever"}).status, 200)
+            refused(s.steer("GET", "/v1/status", None, {"Origin": "http://evil.example"}), 403, "Origin")
+            refused(s.ask(s.admin, "GET", "/v1/status"), 401, "token")
+
+
+def paths_and_methods():
+    with Checked(rules=None) as s:
+        for path in ("/", "/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
+            refused(s.steer("GET", path), 404, "nothing at", "/v1/openapi.json")
+        for method, path, allow in (("POST", "/v1/rules", "GET, HEAD"), ("PATCH", "/v1/rules/ocr", "GET, HEAD, PUT, DELETE"),
+                                    ("GET", "/v1/rules/ocr/undo", "POST"), ("DELETE", "/v1/settings", "GET, HEAD, PUT")):
+            answer = s.steer(method, path)
+            refused(answer, 405, allow)
+            expect(answer.headers["Allow"], allow)
+        head = s.steer("HEAD", "/v1/rules/ocr")
+        expect((head.status, head.body), (200, b""))
+        expect(head.headers["ETag"], s.steer("GET", "/v1/rules/ocr").headers["ETag"])
+        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "takes none")
+        refused(s.steer("GET", "/v1/top?most=0"), 400, "most", "1 to 1000")
+
+
+# ---- rules ----
+
+
+def a_rule_is_in_force_when_the_answer_comes():
+    with Checked("--poll", "1h", rules=None) as s:
+        for most in (1, 5, 2, 4):
+            put(s, "e", limited(most), 200 if most != 1 else 201)
+            expect(s.check(event="e", key=f"k{most}").json()["max"], most)
+        document = s.steer("GET", "/v1/rules/e").json()
+        expect(document["rule"], {"id": "e", **limited(4)})
+        expect((document["state"], document["enabled"], document["problems"]), ("enforce", True, []))
+        expect(s.steer("DELETE", "/v1/rules/e").status, 204)
+        expect(s.check(event="e", key="k").json()["rule"], None)
+        refused(s.steer("GET", "/v1/rules/e"), 404, "`e`")
+        refused(s.steer("DELETE", "/v1/rules/e"), 404, "`e`")
+        s.restart()
+        expect(s.steer("GET", "/v1/rules/e").status, 404)
+
+
+def all_rules_are_listed():
+    with Checked(rules=None) as s:
+        document = s.steer("GET", "/v1/rules").json()
+        expect([row["id"] for row in document["rules"]], ["entity-bundle", "login", "ocr", "per-address", "upload"])
+        expect((document["read_only"], document["problem_count"]), (False, 0))
+        has(document["source"], "sqlite:", "rules.db")
+        for row in document["rules"]:
+            Checked.document.fits({"$ref": "#/components/schemas/Rule"}, row["rule"])
+            one = s.steer("GET", f"/v1/rules/{row['id']}")
+            expect(one.json(), row)
+            expect(one.headers["ETag"], row["etag"])
+            known = s.steer("GET", f"/v1/rules/{row['id']}", None, {"If-None-Match": row["etag"]})
+            expect((known.status, known.body, known.headers["ETag"]), (304, b"", row["etag"]))
+
+
+def bad_rules_change_nothing():
+    with Checked("--request-bytes", "64k", rules=None) as s:
+        put(s, "e", limited(2), 201)
+        before = s.steer("GET", "/v1/rules").body
+        refused(s.steer("PUT", "/v1/rules/e", {**LIMITED, "limits": []}), 422, "rule e", "limits", "nothing was changed")
+        refused(s.steer("PUT", "/v1/rules/e", {**LIMITED, "limitz": 1}), 422, "limitz")
+        refused(s.steer("PUT", "/v1/rules/f", {"match": {"path": {"regex": "("}}, "limits": ["1 per 1s"]}), 422, "rule f")
+        refused(s.steer("PUT", "/v1/rules/e", "{"), 400, "JSON")
+        refused(s.steer("PUT", "/v1/rules/e", ""), 400, "JSON")
+        refused(s.steer("PUT", "/v1/rules/e", "[]"), 400, "object")
+        refused(s.steer("PUT", "/v1/rules/e", '{"limits": ["1 per 1s"], "limits": ["2 per 1s"]}'), 400, "duplicate")
+        refused(s.steer("PUT", "/v1/rules/e", {"id": "other", **LIMITED}), 400, "id")
+        refused(s.steer("PUT", "/v1/rules/e", LIMITED, {"Content-Type": "text/plain"}), 415, "application/json")
+        refused(s.steer("PUT", "/v1/rules/e", " " * 70000), 413, "request-bytes")
+        refused(s.steer("PUT", "/v1/rules/" + "x" * 101, LIMITED), 422, "100")
+        refused(s.steer("PUT", "/v1/rules/e?dry_run=yes", limited(3)), 400, "dry_run")
+        refused(s.steer("PUT", "/v1/rules/e", limited(3), {"X-Weir-Author": "x" * 201}), 400, "200")
+        expect(s.steer("GET", "/v1/rules").body, before)
+        expect(s.check(event="e", key="k").json()["max"], 2)
+
+
+def a_dry_run_changes_nothing():
+    with Checked(rules=None) as s:
+        before = s.steer("GET", "/v1/rules").body
+        for method, path, document, status in (("PUT", "/v1/rules/e", LIMITED, 200), ("PUT", "/v1/rules/ocr", LIMITED, 200),
+                                               ("DELETE", "/v1/rules/ocr", None, 204), ("PUT", "/v1/settings", {}, 200)):
+            expect(s.steer(method, f"{path}?dry_run=1", document).status, status, path)
+        refused(s.steer("PUT", "/v1/rules/e?dry_run=1", {"limits": []}), 422, "limits")
+        refused(s.steer("PUT", "/v1/settings?dry_run=true", {"ipv6_prefix": 0}), 422, "ipv6_prefix")
+        refused(s.steer("DELETE", "/v1/rules/none?dry_run=1"), 404, "none")
+        expect(s.steer("GET", "/v1/rules").body, before)
+        expect(s.check(event="e", key="k").json()["rule"], None)
+
+
+def ids_may_be_anything():
+    with Checked(rules=None) as s:
+        for name in ("a/b", "50% + more", "Größe", "a?b#c", "..", "history"):
+            path = urllib.parse.quote(name, safe="") if name != ".." else "%2E%2E"
+            put(s, path, limited(3), 201)
+            expect(s.steer("GET", f"/v1/rules/{path}").json()["id"], name)
+            expect(len(s.steer("GET", f"/v1/rules/{path}/history").json()["events"]), 1)
+            expect(s.steer("DELETE", f"/v1/rules/{path}").status, 204)
+
+
+def what_was_switched_off_is_put_back_into_force():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(2), 201)
+        cli(s, "disable", "e")
+        expect(s.steer("GET", "/v1/rules/e").json()["state"], "disabled")
+        put(s, "e", {**limited(2), "mode": "off"})
+        expect(s.check(event="e", key="k").json()["rule"], None)
+        put(s, "e", limited(2))
+        expect(s.check(event="e", key="k").json()["rule"], "e")
+        expect(s.steer("GET", "/v1/rules/e").json()["state"], "enforce")
+
+
+def others_change_rules_too():
+    with Checked("--poll", "100ms", rules=None) as s:
+        cli(s, "throttle", "/a/#", "3 per 60s")
+        row = s.steer("GET", "/v1/rules/throttled-call-1").json()
+        expect((row["table"], row["row"]), ("THROTTLED_CALLS", "1"))
+        put(s, "throttled-call-1", {**row["rule"], "limits": [{"algorithm": "fixed_window", "max": 4, "per": "60s"}]})
+        expect(s.check(method="GET", path="/a/7", user="u").json()["max"], 4)
+        refused(s.steer("PUT", "/v1/rules/throttled-call-1", limited(2)), 400, "THROTTLED_CALLS")
+
+
+# ---- no lost updates ----
+
+
+def conditions():
+    with Checked(rules=None) as s:
+        first = put(s, "e", limited(1), 201, If_None_Match="*").headers["ETag"]
+        refused(s.steer("PUT", "/v1/rules/e", limited(2), {"If-None-Match": "*"}), 412, "there already")
+        second = put(s, "e", limited(2), 200, If_Match=first).headers["ETag"]
+        refused(s.steer("PUT", "/v1/rules/e", limited(3), {"If-Match": first}), 412, "changed since", "read it again")
+        refused(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": first}), 412, "changed since")
+        refused(s.steer("POST", "/v1/rules/e/undo", None, {"If-Match": first}), 412, "changed since")
+        refused(s.steer("PUT", "/v1/rules/none", limited(3), {"If-Match": "*"}), 412, "not there")
+        refused(s.steer("PUT", "/v1/rules/e?dry_run=1", limited(3), {"If-Match": first}), 412, "changed since")
+        expect(s.check(event="e", key="k").json()["max"], 2)
+        put(s, "e", limited(3), 200, If_Match=f'"x", {second}')
+        cli(s, "set", "e", "limits.hour.max=9")
+        refused(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": second}), 412, "changed since")
+        expect(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": "*"}).status, 204)
+
+
+def two_writers_lose_nothing():
+    """Two services over one database: each adds one to what it has read, again and again."""
+    turns, writers = 8, 2
+
+    def write(s, failures):
+        try:
+            done = 0
+            while done < turns:
+                row = s.steer("GET", "/v1/rules/e")
+                rule = limited(row.json()["rule"]["limits"][0]["max"] + 1)
+                answer = s.steer("PUT", "/v1/rules/e", rule, {"If-Match": row.headers["ETag"]})
+                if answer.status == 200:
+                    done += 1
+                else:
+                    expect(answer.status, 412, answer.body)
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    with Checked(rules=None) as one, Checked("--rules", f"sqlite:{one.data}/rules.db", rules=False) as two:
+        put(one, "e", limited(0), 201)
+        failures = []
+        threads = [threading.Thread(target=write, args=(s, failures)) for s in (one, two) for _ in range(writers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(failures, [])
+        expect(two.steer("GET", "/v1/rules/e").json()["rule"]["limits"][0]["max"], turns * len(threads))
+
+
+# ---- history ----
+
+
+def history_and_undo():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(1), 201, X_Weir_Author="Ann")
+        put(s, "e", limited(2))
+        put(s, "e", limited(2))
+        events = s.steer("GET", "/v1/rules/e/history").json()["events"]
+        expect([(event["what"], event["who"]) for event in events], [("change", "admin api"), ("add", "Ann")])
+        expect(events[0]["before"]["rule"]["limits"], limited(1)["limits"])
+        expect((events[1]["before"], events[1]["after"]["enabled"]), (None, True))
+        expect(len(s.steer("GET", "/v1/rules/e/history?most=1").json()["events"]), 1)
+        expect(s.steer("POST", "/v1/rules/e/undo").json()["undone"], events[0]["number"])
+        expect(s.check(event="e", key="k").json()["max"], 1)
+        refused(s.steer("POST", f"/v1/rules/e/undo?number={events[0]['number']}"), 409, "changed after it")
+        refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "none of rule ocr")
+        expect(s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").status, 200)
+        expect(s.check(event="e", key="k").json()["rule"], None)
+        refused(s.steer("POST", "/v1/rules/nobody/undo"), 409, "no such change")
+        expect(s.steer("GET", "/v1/rules/nobody/history").json(), {"events": []})
+
+
+# ---- settings ----
+
+
+def settings():
+    with Checked(rules=None) as s:
+        first = s.steer("GET", "/v1/settings")
+        expect(first.json(), {"trusted_proxies": ["127.0.0.0/8", "::1"]})
+        expect(s.steer("GET", "/v1/settings", None, {"If-None-Match": first.headers["ETag"]}).status, 304)
+        wanted = {"ipv6_prefix": 56, "ignore_case": True}
+        second = s.steer("PUT", "/v1/settings", wanted, {"If-Match": first.headers["ETag"]})
+        expect((second.status, second.json()), (200, wanted))
+        expect(s.steer("GET", "/v1/explain?ip=2001:db8::1").json()["request"]["counted_as"], "2001:db8::/56")
+        refused(s.steer("PUT", "/v1/settings", {}, {"If-Match": first.headers["ETag"]}), 412, "changed since")
+        refused(s.steer("PUT", "/v1/settings", {"ipv6_prefix": 500}), 422, "ipv6_prefix")
+        refused(s.steer("PUT", "/v1/settings", {"colour": "red"}), 422, "colour")
+        expect(s.steer("GET", "/v1/settings").json(), wanted)
+        expect(s.steer("PUT", "/v1/settings", {}).json(), {})
+
+
+# ---- files ----
+
+
+def a_file_is_only_read():
+    with Checked() as s:
+        document = s.steer("GET", "/v1/rules").json()
+        expect((document["read_only"], [row["id"] for row in document["rules"]]), (True, ["ocr"]))
+        expect(s.steer("GET", "/v1/rules/ocr").json()["rule"]["match"], {"event": "ocr"})
+        expect(s.steer("GET", "/v1/settings").json(), {"trusted_proxies": ["127.0.0.0/8", "::1"]})
+        for method, path, body in (("PUT", "/v1/rules/ocr", LIMITED), ("DELETE", "/v1/rules/ocr", None),
+                                   ("POST", "/v1/rules/ocr/undo", None), ("GET", "/v1/rules/ocr/history", None),
+                                   ("PUT", "/v1/settings", {}), ("PUT", "/v1/rules/ocr?dry_run=1", LIMITED)):
+            refused(s.steer(method, path, body), 409, "rules.yaml", "change the file")
+        expect(os.path.exists(os.path.join(s.data, "rules.last.yaml")), False)
+
+
+# ---- the engine ----
+
+
+def explanations():
+    with Checked(rules=None) as s:
+        put(s, "e", {**limited(2), "match": {"path": "/x/#", "header": {"X-Plan": "free"}}, "by": ["user"]}, 201)
+        where = "/v1/explain?method=GET&path=//x/7%3Fq%3D1&user=u%201&header=X-Plan:%20free&ip=127.0.0.1&cost=3"
+        document = s.steer("GET", where).json()
+        rule = next(rule for rule in document["rules"] if rule["id"] == "e")
+        expect((rule["applies"], rule["by"]), (True, [{"name": "user", "value": "u 1"}]))
+        expect((rule["limits"][0]["max"], rule["limits"][0]["used"], rule["limits"][0]["fits"]), (2, 0, False))
+        expect((document["request"]["path"], document["request"]["route"]), ("/x/7", "/x/#"))
+        expect((document["verdict"]["allowed"], document["verdict"]["rule"]), (False, "e"))
+        login = next(rule for rule in document["rules"] if rule["id"] == "login")
+        expect((login["applies"], login["reason"]), (False, "method"))
+        refused(s.steer("GET", "/v1/explain?methud=GET"), 400, "methud", "method")
+        refused(s.steer("GET", "/v1/explain?cost=-1"), 400, "cost")
+        refused(s.steer("GET", "/v1/explain?header=x&header=:y"), 400, "Name:value")
+
+
+def subjects_are_set_free():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(1), 201)
+        for key in ("a b", "other"):
+            expect(s.check(event="e", key=key).status, 200)
+            expect(s.check(event="e", key=key).status, 429)
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=a%20b").status, 204)
+        expect(s.check(event="e", key="a b").status, 200)
+        expect(s.check(event="e", key="other").status, 429)
+        refused(s.steer("DELETE", "/v1/subjects?rule=none&by=x"), 404, "none")
+        refused(s.steer("DELETE", "/v1/subjects?rule=e"), 400, "counts by 1")
+        refused(s.steer("DELETE", "/v1/subjects?by=x"), 400, "which rule")
+        refused(s.steer("DELETE", "/v1/subjects?rule=e" + "&by=x" * 9), 400, "which rule")
+
+
+# ---- the rest ----
+
+
+def reports():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(1), 201)
+        for _ in range(3):
+            s.check(event="e", key="k")
+        status = s.steer("GET", "/v1/status").json()
+        expect((status["rules"]["count"], status["source"]["reachable"]), (6, True))
+        top = s.steer("GET", "/v1/top?most=5&rule=e").json()
+        expect([(subject["rule"], subject["refused"]) for subject in top["subjects"]], [("e", 2)])
+        expect(s.steer("GET", "/v1/top?rule=none").json()["subjects"], [])
+        metrics = s.steer("GET", "/metrics")
+        has(metrics.headers["Content-Type"], "text/plain")
+        has(metrics.body.decode(), 'weir_decisions_total{rule="e",outcome="refused"} 2')
+
+
+def the_document_was_kept_to():
+    """Runs last: nothing in it is left that no answer was held against."""
+    with Checked() as s:
+        expect(s.steer("GET", "/v1/openapi.json").json()["openapi"], "3.1.0")
+        for method in ("GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"):
+            about = {"X-Forwarded-Method": "GET", "X-Forwarded-Uri": "/", "X-Forwarded-For": "192.0.2.1"}
+            expect(s.ask(s.http, method, "/v1/auth", None, about).status, 200, method)
+        expect(s.ask(s.http, "GET", "/v1/auth").status, 400)
+        for _ in range(4):
+            last = s.check(event="ocr", key="k")
+        expect(last.status, 429)
+        expect(s.ask(s.http, "POST", "/v1/check", json.dumps([{"event": "ocr", "key": "k"}] * 3), JSON).status, 200)
+        expect(s.ask(s.http, "POST", "/v1/check", "{", JSON).status, 400)
+        expect(s.ask(s.http, "POST", "/v1/check", "{}").status, 415)
+        expect(Checked.document.operations() - Checked.document.seen, set())
+
+
+CASES = [health_is_open_and_the_rest_is_not, hosts_and_origins_of_others_are_refused, a_unix_socket_takes_any_host,
+         paths_and_methods, a_rule_is_in_force_when_the_answer_comes, all_rules_are_listed, bad_rules_change_nothing,
+         a_dry_run_changes_nothing, ids_may_be_anything, what_was_switched_off_is_put_back_into_force, others_change_rules_too,
+         conditions, two_writers_lose_nothing, history_and_undo, settings, a_file_is_only_read, explanations,
+         subjects_are_set_free, reports, the_document_was_kept_to]
+
+harness.main([(case.__name__.replace("_", " "), case) for case in CASES])

@@ -1,0 +1,158 @@
+#!/usr/bin/python3
+"""The admin API over MariaDB and PostgreSQL: as long as they answer, and when they do not.
+
+tests/serve/admin_databases.py BUILD/weir BUILD/tests/source/source_servers
+"""
+
+import threading
+
+from service import expect, harness, until
+from contract import Checked
+import sources
+
+RULE = {"match": {"event": "e"}, "by": ["key"], "limits": [{"algorithm": "fixed_window", "max": 1, "per": "1h"}]}
+
+
+def rule(most):
+    return {**RULE, "limits": [{**RULE["limits"][0], "max": most}]}
+
+
+def service(db, *flags):
+    sources.done(db, "init")
+    return Checked("--rules", db.address, *flags, rules=False)
+
+
+def put(s, most, *statuses):
+    answer = s.steer("PUT", "/v1/rules/e", rule(most))
+    if answer.status not in (statuses or (200, 201)):
+        raise AssertionError(f"{answer.status}: {answer.body}")
+    return answer
+
+
+def most(s):
+    return s.check(event="e", key="k", cost=0).json()["max"]
+
+
+def lives(s, wanted):
+    """Whatever the database does, decisions go on with the last good rules, and the service says how it is."""
+    expect(most(s), wanted)
+    expect(s.ask(s.admin, "GET", "/healthz").status, 200)
+    expect(s.ask(s.admin, "GET", "/readyz").status, 200)
+    return s.steer("GET", "/v1/status").json()
+
+
+def secret(db):
+    return db.password.encode()
+
+
+def rules_are_changed(db):
+    with service(db, "--poll", "1h") as s:
+        for number in (1, 3, 2):
+            put(s, number)
+            expect(most(s), number)
+        events = s.steer("GET", "/v1/rules/e/history").json()["events"]
+        expect([event["what"] for event in events], ["change", "change", "add"])
+        expect(s.steer("POST", "/v1/rules/e/undo").status, 200)
+        expect(most(s), 3)
+        tag = s.steer("GET", "/v1/rules/e").headers["ETag"]
+        put(s, 4)
+        expect(s.steer("PUT", "/v1/rules/e", rule(5), {"If-Match": tag}).status, 412)
+        expect(s.steer("PUT", "/v1/settings", {"ipv6_prefix": 48}).json(), {"ipv6_prefix": 48})
+        expect(s.steer("DELETE", "/v1/rules/e").status, 204)
+        expect(most(s), None)
+        listed = s.steer("GET", "/v1/rules")
+        expect((listed.json()["rules"], secret(db) in listed.body), ([], False))
+
+
+def writers_of_two_services_lose_nothing(db):
+    turns = 5
+
+    def write(s, failures):
+        try:
+            done = 0
+            while done < turns:
+                row = s.steer("GET", "/v1/rules/e")
+                wanted = rule(row.json()["rule"]["limits"][0]["max"] + 1)
+                answer = s.steer("PUT", "/v1/rules/e", wanted, {"If-Match": row.headers["ETag"]})
+                done += answer.status == 200
+                if answer.status not in (200, 412):
+                    raise AssertionError(answer.body)
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    with service(db) as one, service(db) as two:
+        put(one, 0)
+        failures = []
+        threads = [threading.Thread(target=write, args=(s, failures)) for s in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(failures, [])
+        expect(two.steer("GET", "/v1/rules/e").json()["rule"]["limits"][0]["max"], 2 * turns)
+
+
+def a_server_that_was_killed(db):
+    with service(db, "--poll", "100ms") as s:
+        put(s, 2)
+        db.tell("kill")
+        try:
+            answer = put(s, 9, 503)
+            expect(secret(db) in answer.body, False, "the password is in the answer")
+            expect(answer.headers["Retry-After"], "5")
+            expect(s.steer("GET", "/v1/rules").status, 503)
+            until(lambda: not lives(s, 2)["source"]["reachable"], "the outage is in the status")
+            # A start in the meantime goes on with the last good rules.
+            s.restart()
+            expect(lives(s, 2)["source"]["from_copy"], True)
+        finally:
+            db.tell("start")
+        until(lambda: s.steer("PUT", "/v1/rules/e", rule(3)).status == 200, "the server is back")
+        status = lives(s, 3)
+        expect((status["source"]["reachable"], status["source"]["from_copy"]), (True, False))
+        expect([secret(db) in line.encode() for line in s.lines()].count(True), 0, "the password is in the log")
+
+
+def a_server_that_hangs(db):
+    with service(db, "--request", "2s") as s:
+        put(s, 2)
+        db.tell("freeze")
+        try:
+            answers = []
+            threads = [threading.Thread(target=lambda: answers.append(s.steer("GET", "/v1/rules"))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads):
+                lives(s, 2)
+            for thread in threads:
+                thread.join()
+            expect([answer.status for answer in answers], [504] * 2, [answer.body for answer in answers])
+            answer = put(s, 3, 503, 504)
+            expect(secret(db) in answer.body, False, "the password is in the answer")
+        finally:
+            db.tell("thaw")
+        until(lambda: s.steer("PUT", "/v1/rules/e", rule(4)).status == 200, "the server is back")
+        lives(s, 4)
+
+
+def the_end_comes_although_a_server_hangs(db):
+    if db.kind != "postgres":
+        return
+    with service(db, "--request", "2s", "--drain", "1s") as s:
+        put(s, 2)
+        db.tell("freeze")
+        try:
+            thread = threading.Thread(target=lambda: s.steer("GET", "/v1/rules"))
+            thread.start()
+            thread.join()
+            s.stop()
+        finally:
+            db.tell("thaw")
+
+
+CASES = [rules_are_changed, writers_of_two_services_lose_nothing, a_server_that_was_killed, a_server_that_hangs,
+         the_end_comes_although_a_server_hangs]
+
+with sources.Databases() as databases:
+    sources.main(CASES, [db for db in databases if db.kind != "sqlite"])
