@@ -212,41 +212,40 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
     conn->conns = conns;
     conn->peer = peer;
     conn->state = CONN_IDLE;
-    conn->deadline_ms = now_ms + conns->limits.idle_ms;
+    conn->since_ms = now_ms;
     join_state(conn);
     return true;
 }
 
 /* ---- time ---- */
 
-static void set_state(struct conn *conn, enum conn_state state, int64_t deadline_ms)
+static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
 {
     if (!conn->conns)
         return;
     part_state(conn);
     conn->state = state;
-    conn->deadline_ms = deadline_ms;
+    conn->since_ms = now_ms;
     join_state(conn);
 }
 
 void conn_busy(struct conn *conn, int64_t now_ms)
 {
-    if (conn->conns && conn->state != CONN_BUSY)
-        set_state(conn, CONN_BUSY, now_ms + conn->conns->limits.request_ms);
+    if (conn->state != CONN_BUSY)
+        set_state(conn, CONN_BUSY, now_ms);
 }
 
 void conn_idle(struct conn *conn, int64_t now_ms)
 {
-    if (conn->conns)
-        set_state(conn, CONN_IDLE, now_ms + conn->conns->limits.idle_ms);
+    set_state(conn, CONN_IDLE, now_ms);
 }
 
-/* Those that came into a state first are over first, unless the limits were changed: then they are over in the order in
- * which they came, none later than the longer of both times. */
+/* Those that came into a state first have been in it for longest. */
 void conns_sweep(struct conns *conns, int64_t now_ms)
 {
+    const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
     for (int state = 0; state < CONN_STATES; state++)
-        for (struct conn *conn; (conn = conns->lists[state].first) && conn->deadline_ms <= now_ms;)
+        for (struct conn *conn; (conn = conns->lists[state].first) && now_ms - conn->since_ms >= most_ms[state];)
             end(conn, &conns->overdue);
 }
 

@@ -28,7 +28,7 @@ struct conn {
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
     enum front front;
     enum conn_state state;
-    int64_t deadline_ms;
+    int64_t since_ms;                /* it is in this state */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
     struct conns *conns;
     struct peer *peer;                  /* NULL: local */

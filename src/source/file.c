@@ -8,6 +8,8 @@
 #include "base/err.h"
 #include "source/rows.h"
 
+enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at again */
+
 /* ---- reading ---- */
 
 static int read_text(struct source *source, struct weir_error *error)
@@ -111,6 +113,14 @@ static int file_read(struct source *source, const struct rules *last, struct sou
     return r;
 }
 
+/* Written a moment ago, and perhaps not to its end. */
+static bool settling(const struct source *source)
+{
+    struct file_version now;
+    return rules_file_version(source->address.path, &now) && !file_version_same(&now, &source->file) &&
+           !file_version_settled(&now);
+}
+
 static int file_changed(struct source *source, bool *ret, struct weir_error *error)
 {
     struct file_version now;
@@ -124,7 +134,8 @@ static int file_changed(struct source *source, bool *ret, struct weir_error *err
 static int file_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
 {
     struct pollfd wake = { .fd = wake_fd, .events = POLLIN };
-    (void)source;
+    if (timeout_ms > SETTLING_MS && settling(source))
+        timeout_ms = SETTLING_MS;
     if (poll(&wake, 1, timeout_ms) < 0 && errno != EINTR)
         return err_set(error, WEIR_E_SYSTEM, "cannot wait: %s", strerror(errno));
     return 0;

@@ -134,7 +134,7 @@ def reload():
         before = used(s)
         s.write_rules(RULES.replace("id: ocr", "id: ocr\n    mode: off"))
         s.process.send_signal(signal.SIGHUP)
-        until(lambda: not s.check(event="ocr", key="k").json()["rule"], "the changed rules are in force")
+        until(lambda: not s.check(event="ocr", key="k", cost=0).json()["rule"], "the changed rules are in force")
         s.write_rules(RULES)
         s.process.send_signal(signal.SIGHUP)
         until(lambda: s.check(event="ocr", key="k", cost=0).json()["rule"], "the first rules are in force again")
