@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,8 +36,7 @@ struct kept {
 enum ending {
     ENDING_NOT,
     ENDING_WELL,  /* once the replies are sent */
-    ENDING_WRONG, /* the same; what still comes is read and dropped, since closing would take the reply away from the peer
-                   */
+    ENDING_WRONG, /* the same, but what still comes is read and dropped: closing would take the reply away from the peer */
     ENDING_AT_ONCE,
 };
 
@@ -177,10 +177,10 @@ static bool send_answers(struct resp_conn *c, struct resp_out *out)
 {
     c->answered += out->len;
     sv fresh = sv_of(out->ptr, out->len);
-    bool whole = !out->failed;
-    out->len = 0;
+    bool wanted = !out->failed && c->ending != ENDING_AT_ONCE;
+    out->len = 0; /* in any case: the next connection uses it */
     out->failed = false;
-    if (!whole || (c->out.len > 0 && !kept_add(&c->out, fresh)))
+    if (!wanted || (c->out.len > 0 && !kept_add(&c->out, fresh)))
         return false;
     sv bytes = c->out.len > 0 ? sv_of(c->out.ptr + c->out.start, c->out.len) : fresh;
     if (bytes.len == 0)
@@ -266,8 +266,6 @@ static void keep_time(struct resp_conn *c, bool answered)
 /* After the last reply. False: it is over. */
 static bool wind_up(struct resp_conn *c)
 {
-    if (c->ending == ENDING_AT_ONCE)
-        return false;
     if (c->out.len > 0)
         return wait_for(c, UV_WRITABLE);
     if (c->ending == ENDING_WELL)
@@ -278,6 +276,13 @@ static bool wind_up(struct resp_conn *c)
     return wait_for(c, UV_READABLE);
 }
 
+/* Nothing waits any more, on either side. Closing with something unread would make the peer lose replies on their way. */
+static bool is_done(const struct resp_conn *c)
+{
+    int unread = 0;
+    return c->in.len == 0 && c->out.len == 0 && (ioctl(c->conn.fd, FIONREAD, &unread) < 0 || unread == 0);
+}
+
 static bool go_on(struct resp_conn *c, bool answered)
 {
     if (c->ending != ENDING_NOT) {
@@ -285,7 +290,7 @@ static bool go_on(struct resp_conn *c, bool answered)
         return wind_up(c);
     }
     keep_time(c, answered);
-    if (c->loop->draining && c->in.len == 0 && c->out.len == 0)
+    if (c->loop->draining && is_done(c))
         return false;
     return wait_for(c, (may_answer(c) ? UV_READABLE : 0) | (c->out.len > 0 ? UV_WRITABLE : 0));
 }
@@ -298,7 +303,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     do {
         used = answer_some(c, bytes + at, len - at);
         at += used;
-        if (c->ending == ENDING_AT_ONCE || !send_answers(c, &c->loop->resp->commands.out))
+        if (!send_answers(c, &c->loop->resp->commands.out))
             return false;
     } while (used > 0 && at < len && may_answer(c) && c->ending == ENDING_NOT);
     size_t rest = c->ending == ENDING_NOT ? len - at : 0;
