@@ -242,7 +242,7 @@ void config_done(struct config *config)
     *config = (struct config){ 0 };
 }
 
-/* ---- once more ---- */
+/* ---- reloading ---- */
 
 static size_t value_bytes(const struct config_option *option)
 {
@@ -269,7 +269,6 @@ static bool same(const struct config_option *option, struct config *a, struct co
     return s && t ? strcmp(s, t) == 0 : s == t;
 }
 
-/* The old value goes to `b`, whose end will free it. */
 static void swap(const struct config_option *option, struct config *a, struct config *b)
 {
     char old[sizeof(uint64_t)];
@@ -285,20 +284,14 @@ static void add_name(char names[CONFIG_NAMES_MAX], const char *name)
     snprintf(names + len, CONFIG_NAMES_MAX - len, "%s%s", len ? ", " : "", name);
 }
 
-int config_reload(struct config *config, int argc, char **argv, struct config_changes *ret, struct weir_error *error)
+void config_exchange(struct config *config, struct config *fresh, struct config_changes *ret)
 {
-    struct config fresh;
-    int r = config_read(&fresh, argc, argv, error);
-    if (r < 0)
-        return r;
     *ret = (struct config_changes){ 0 };
     for (const struct config_option *option = config_options; option->name; option++) {
-        if (same(option, config, &fresh))
+        if (same(option, config, fresh))
             continue;
         if (option->when == CONFIG_LIVE)
-            swap(option, config, &fresh);
-        add_name(option->when == CONFIG_LIVE ? ret->taken : ret->waiting, option->name);
+            swap(option, config, fresh);
+        add_name(option->when == CONFIG_LIVE ? ret->live : ret->restart, option->name);
     }
-    config_done(&fresh);
-    return 0;
 }

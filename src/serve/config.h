@@ -46,11 +46,11 @@ void config_done(struct config *config);
 /* Names of options, with commas between; "": none. */
 enum { CONFIG_NAMES_MAX = 500 };
 struct config_changes {
-    char taken[CONFIG_NAMES_MAX];   /* are in *config now */
-    char waiting[CONFIG_NAMES_MAX]; /* need a restart; *config has their old values */
+    char live[CONFIG_NAMES_MAX];    /* those that can change while it runs: exchanged */
+    char restart[CONFIG_NAMES_MAX]; /* those that need a restart: left alone */
 };
-/* Reads all of it again. After an error *config is as it was. */
-int config_reload(struct config *config, int argc, char **argv, struct config_changes *ret, struct weir_error *error);
+/* Finds where the two differ, and exchanges what can change while it runs; once more, and it is as it was. */
+void config_exchange(struct config *config, struct config *fresh, struct config_changes *ret);
 
 /* ---- the table ---- */
 

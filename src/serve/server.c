@@ -50,12 +50,16 @@ static void fit_descriptors(struct server *server)
         return;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    unsigned most =
+    server->connections =
         limit.rlim_max > 2 * DESCRIPTORS_SPARE ? (unsigned)limit.rlim_max - DESCRIPTORS_SPARE : DESCRIPTORS_SPARE;
-    log_say(LEVEL_WARNING, "start",
-            "%u connections at most, not %u: only %llu files may be open here (ulimit -n, LimitNOFILE=)", most,
-            config->connections, (unsigned long long)limit.rlim_max);
-    server->connections = most;
+}
+
+static void tell_of_descriptors(const struct server *server)
+{
+    if (server->connections < server->config.connections)
+        log_say(LEVEL_WARNING, "start",
+                "%u connections at most, not %u: more files may not be open here (ulimit -n, LimitNOFILE=)",
+                server->connections, server->config.connections);
 }
 
 static unsigned thread_count(const struct config *config)
@@ -177,6 +181,7 @@ static void tell_ready(struct server *server)
     for (int front = 0; front < FRONTS; front++)
         if (is_on(server, (enum front)front))
             log_say(LEVEL_INFO, "listen", "%s on %s", front_names[front], server->where[front]);
+    tell_of_descriptors(server);
     greet(server);
     __atomic_store_n(&server->ready, true, __ATOMIC_RELEASE);
     sd_notifyf(0, "READY=1\nSTATUS=deciding on %s and %s", server->where[FRONT_HTTP], server->where[FRONT_RESP]);
@@ -215,21 +220,28 @@ static void post_reload(struct server *server, const struct tokens *tokens)
 static void reload(struct server *server, int argc, char **argv)
 {
     struct weir_error error;
+    struct config fresh;
     struct config_changes changes;
     struct tokens tokens;
     sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)clock_steady_us());
-    int r = config_reload(&server->config, argc, argv, &changes, &error);
-    if (r == 0)
+    int r = config_read(&fresh, argc, argv, &error);
+    if (r == 0) {
+        config_exchange(&server->config, &fresh, &changes);
         r = tokens_read(&tokens, &server->config, &error);
+        if (r < 0)
+            config_exchange(&server->config, &fresh, &changes);
+        config_done(&fresh);
+    }
     if (r < 0)
         log_say(LEVEL_ERROR, "reload", "nothing was changed: %s", error.text);
     else {
         log_setup(server->config.log, server->config.log_refusals);
         fit_descriptors(server);
+        tell_of_descriptors(server);
         post_reload(server, &tokens);
-        log_say(LEVEL_INFO, "reload", "done; changed: %s", changes.taken[0] ? changes.taken : "nothing");
-        if (changes.waiting[0])
-            log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.waiting);
+        log_say(LEVEL_INFO, "reload", "done; changed: %s", changes.live[0] ? changes.live : "nothing");
+        if (changes.restart[0])
+            log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.restart);
     }
     keeper_poke(server->keeper);
     sd_notify(0, "READY=1");

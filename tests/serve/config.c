@@ -81,8 +81,8 @@ static void test_defaults(void **state)
     assert_null(config.token_file);
     assert_null(config.user_header);
     assert_null(config.admin_hosts);
-    assert_int_equal(config.connections, 20000);
-    assert_int_equal(config.connections_per_address, 5000);
+    assert_int_equal(config.connections, 16000);
+    assert_int_equal(config.connections_per_address, 4000);
     assert_int_equal(config.idle_ms, 60000);
     assert_int_equal(config.request_ms, 10000);
     assert_int_equal(config.drain_ms, 10000);
@@ -240,40 +240,55 @@ static void test_not_yaml(void **state)
     assert_ptr_equal(strstr(error.text, file), error.text);
 }
 
+static void exchange(struct config *config, const char *text, const char *live, const char *restart)
+{
+    char *argv[] = { (char *)"serve", (char *)"--config", file, (char *)"--request=3s" };
+    struct config fresh;
+    struct config_changes changes;
+    struct weir_error error = { 0 };
+    write_file(text);
+    assert_int_equal(config_read(&fresh, 4, argv, &error), 0);
+    config_exchange(config, &fresh, &changes);
+    assert_string_equal(changes.live, live);
+    assert_string_equal(changes.restart, restart);
+    config_done(&fresh);
+}
+
 static void test_reload(void **state)
 {
     (void)state;
-    char *argv[] = { (char *)"serve", (char *)"--config", file, (char *)"--request=3s" };
-    struct config config;
-    struct config_changes changes;
-    struct weir_error error = { 0 };
-    write_file("idle: 5s\nthreads: 2\n");
-    assert_int_equal(config_read(&config, 4, argv, &error), 0);
-    assert_int_equal(config_reload(&config, 4, argv, &changes, &error), 0);
-    assert_string_equal(changes.taken, "");
-    assert_string_equal(changes.waiting, "");
-
-    write_file("idle: 6s\nthreads: 3\nhttp: off\nlog: json\ntoken-file: /t\nrequest: 1s\n");
-    assert_int_equal(config_reload(&config, 4, argv, &changes, &error), 0);
-    assert_string_equal(changes.taken, "token-file, idle, log");
-    assert_string_equal(changes.waiting, "http, threads");
+    const char *before = "idle: 5s\nthreads: 2\n";
+    write_file(before);
+    struct config config = good(WORDS("--config", file, "--request=3s"));
+    exchange(&config, before, "", "");
+    exchange(&config, "idle: 6s\nthreads: 3\nhttp: off\nlog: json\ntoken-file: /t\nrequest: 1s\n", "token-file, idle, log",
+             "http, threads");
     assert_int_equal(config.idle_ms, 6000);
     assert_int_equal(config.request_ms, 3000);
     assert_int_equal(config.threads, 2);
     assert_int_equal(config.log, CONFIG_LOG_JSON);
     assert_string_equal(config.http, "127.0.0.1:8080");
     assert_string_equal(config.token_file, "/t");
-
-    write_file("idle: 7s\nfrob: 1\n");
-    assert_int_equal(config_reload(&config, 4, argv, &changes, &error), WEIR_E_INVALID);
-    assert_int_equal(config.idle_ms, 6000);
-
-    write_file("");
-    assert_int_equal(config_reload(&config, 4, argv, &changes, &error), 0);
-    assert_string_equal(changes.taken, "token-file, idle, log");
-    assert_string_equal(changes.waiting, "threads");
+    exchange(&config, "", "token-file, idle, log", "threads");
     assert_null(config.token_file);
     config_done(&config);
+}
+
+/* What turns out to be unusable is taken back. */
+static void test_back_and_forth(void **state)
+{
+    (void)state;
+    struct config config = good(WORDS("--idle=5s")), fresh = good(WORDS("--token-file=/t", "--idle=6s", "--threads=2"));
+    struct config_changes changes;
+    config_exchange(&config, &fresh, &changes);
+    assert_string_equal(config.token_file, "/t");
+    config_exchange(&config, &fresh, &changes);
+    assert_string_equal(changes.live, "token-file, idle");
+    assert_null(config.token_file);
+    assert_int_equal(config.idle_ms, 5000);
+    assert_string_equal(fresh.token_file, "/t");
+    config_done(&config);
+    config_done(&fresh);
 }
 
 /* What --help, the manual and the tables rely on. */
