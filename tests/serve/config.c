@@ -324,12 +324,12 @@ static int remove_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),      cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_amounts),       cmocka_unit_test(test_wrong_flags),
-        cmocka_unit_test(test_out_of_bounds), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_wrong_files),   cmocka_unit_test(test_wrong_file_beneath_a_flag),
-        cmocka_unit_test(test_not_yaml),      cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_amounts),        cmocka_unit_test(test_wrong_flags),
+        cmocka_unit_test(test_out_of_bounds),  cmocka_unit_test(test_file),
+        cmocka_unit_test(test_wrong_files),    cmocka_unit_test(test_wrong_file_beneath_a_flag),
+        cmocka_unit_test(test_not_yaml),       cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_back_and_forth), cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
