@@ -261,10 +261,12 @@ static void throttle(struct commands *c, sv key, const int64_t n[4])
     enum gcra_code code = gcra_init(&gcra, n[0], n[1], n[2], n[3]);
     if (code == GCRA_OK)
         code = weir_throttle(c->loop->server->weir, c->session->database, key, &gcra, loop_now_us(c->loop), &answer);
-    if (code == GCRA_OK)
+    if (code == GCRA_OK) {
+        stats_throttled(c->loop->stats, !answer.limited);
         throttle_answer(&c->out, &answer);
-    else
+    } else {
         resp_error(&c->out, CELL_ERROR "%s", errors[code]);
+    }
 }
 
 void throttle_command(struct commands *c, const sv *args, size_t count)

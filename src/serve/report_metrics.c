@@ -38,7 +38,7 @@ static void add_decisions(const struct stats *stats, struct buf *out)
     static const char *const outcomes[OUTCOMES] = { "allowed", "refused", "shadow" };
     family(out, "weir_decisions_total", "counter",
            "Decisions by the rule that the verdict names (empty: none applied) and outcome; shadow: this shadow rule would "
-           "have refused.");
+           "have refused. Calls of CL.THROTTLE are those of " STATS_THROTTLE ".");
     size_t count = stats_rule_count(stats);
     for (size_t i = 0; i < count; i++) {
         struct stats_rule rule;

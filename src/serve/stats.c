@@ -9,7 +9,8 @@
 enum {
     NO_RULE,
     OTHER,
-    COUNTERS_MAX = STATS_RULES_MAX + 2,
+    THROTTLE,
+    COUNTERS_MAX = STATS_RULES_MAX + 3,
     SLOTS = 1 << 16, /* of the index by id; at most a third are taken */
 };
 
@@ -85,6 +86,7 @@ int stats_new(struct stats **ret)
     }
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
+    new_counter(stats, STATS_THROTTLE);
     *ret = stats;
     return 0;
 }
@@ -107,6 +109,8 @@ static uint32_t counter_of_id(struct stats *stats, const char *id)
         return NO_RULE;
     if (strcmp(id, STATS_OTHER) == 0)
         return OTHER;
+    if (strcmp(id, STATS_THROTTLE) == 0)
+        return THROTTLE;
     uint32_t slot = hash_id(weir_str(id)) % SLOTS;
     for (; stats->slots[slot]; slot = (slot + 1) % SLOTS)
         if (strcmp(stats->counters[stats->slots[slot]].id, id) == 0)
@@ -152,13 +156,14 @@ static void count_latency(struct stats_latency *latency, size_t count, uint64_t 
     count_up(&latency->sum_ns, count * elapsed_ns);
 }
 
+/* A peek asks, and is not held back. */
 static void note_refused(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                          const struct weir_verdict *verdicts, size_t count, int64_t now_us)
 {
     pthread_mutex_lock(&stats->lock);
     for (size_t i = 0; i < count; i++) {
         struct subject subject;
-        if (!verdicts[i].allowed && weir_subject(weir, &requests[i], &verdicts[i], &subject))
+        if (!verdicts[i].allowed && !requests[i].peek && weir_subject(weir, &requests[i], &verdicts[i], &subject))
             top_add(stats->top, &subject, now_us);
     }
     pthread_mutex_unlock(&stats->lock);
@@ -179,6 +184,11 @@ void stats_decided(struct stats *stats, struct weir *weir, const struct weir_req
         count_latency(&stats->latency, count, elapsed_ns);
     if (refused)
         note_refused(stats, weir, requests, verdicts, count, now_us);
+}
+
+void stats_throttled(struct stats *stats, bool allowed)
+{
+    count_up(&stats->counters[THROTTLE].counts[allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED], 1);
 }
 
 /* ---- reading ---- */

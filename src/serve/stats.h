@@ -22,6 +22,9 @@ void stats_free(struct stats *stats);
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns);
 
+/* A CL.THROTTLE, which has no rule. */
+void stats_throttled(struct stats *stats, bool allowed);
+
 /* ---- for whoever reads them ---- */
 
 enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_SHADOW, OUTCOMES };
@@ -29,6 +32,7 @@ enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_SHADOW, OUTCOMES };
 /* Different rules that are counted apart, since the start; further ones share STATS_OTHER. */
 enum { STATS_RULES_MAX = 20000 };
 #define STATS_OTHER "(other)"
+#define STATS_THROTTLE "(cl.throttle)"
 
 struct stats_rule {
     char id[WEIR_ID_MAX + 1]; /* "": of decisions that no rule applied to */

@@ -19,7 +19,7 @@ import traceback
 
 WEIR = os.path.abspath(sys.argv[1])
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMANDS = ["serve", "check", "explain", "lint", "simulate", "convert", "rules", "sync", "bench"]
+COMMANDS = ["serve", "check", "explain", "lint", "simulate", "convert", "rules", "sync", "top", "bench"]
 
 RULES = """
 settings:

@@ -143,11 +143,16 @@ def decisions_are_counted():
         for _ in range(10):  # each on a connection of its own, so that both loops have some
             s.check(**login("203.0.113.9"))
         many(s, [odd("k"), {"event": "tried", "key": "k"}, {"event": "none"}, odd("k")])
+        with s.socket(s.resp) as client:
+            client.sendall(b"CL.THROTTLE k 0 1 3600\r\n" * 3 + b"QUIT\r\n")
+            while client.recv(4096):
+                pass
         found = metrics(s)
         wanted = {"": (2, 0, 0), "login": (2, 8, 0), 'odd "\\ id': (0, 2, 0), "tried": (0, 0, 1)}
+        wanted["(cl.throttle)"] = (1, 2, 0)
         expect(decisions(found), wanted, "decisions")
         expect(found["weir_decision_seconds_count"][()], 14, "latencies")
-        expect(status(s)["decisions"], {"allowed": 4, "refused": 10, "shadow": 1}, "in the status")
+        expect(status(s)["decisions"], {"allowed": 5, "refused": 12, "shadow": 1}, "in the status")
 
 
 def counters_outlive_a_change_of_rules():

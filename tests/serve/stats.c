@@ -107,6 +107,38 @@ static void rules_keep_their_counters_when_they_move(void **state)
     weir_close(weir);
 }
 
+static void a_throttle_has_no_rule(void **state)
+{
+    (void)state;
+    struct stats *stats = new_stats(), *sum = new_stats();
+    stats_throttled(stats, true);
+    stats_throttled(stats, false);
+    stats_throttled(stats, false);
+    stats_add(sum, stats);
+    assert_string_equal(counts_of(sum), STATS_THROTTLE " 1/2/0");
+    stats_free(stats);
+    stats_free(sum);
+}
+
+/* It is counted, but nobody was held back. */
+static void a_peek_is_not_among_the_most_refused(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "e", "0"));
+    struct stats *stats = new_stats();
+    struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 1, .peek = true };
+    struct weir_verdict verdict;
+    struct top_list list = { 0 };
+    assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
+    stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
+    assert_string_equal(counts_of(stats), "a 0/1/0");
+    assert_int_equal(stats_collect_top(stats, NOW, &list), 0);
+    assert_int_equal(list.total, 0);
+    top_list_done(&list);
+    stats_free(stats);
+    weir_close(weir);
+}
+
 static void what_could_not_be_judged_is_of_no_rule(void **state)
 {
     (void)state;
@@ -139,13 +171,14 @@ static void rules_beyond_the_bound_are_counted_together(void **state)
     verdict.private_rule = UINT32_MAX;
     verdict.shadow_count = WEIR_SHADOW_MAX + 3;
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
-    assert_int_equal(stats_rule_count(stats), STATS_RULES_MAX + 2);
+    stats_throttled(stats, true);
+    assert_int_equal(stats_rule_count(stats), STATS_RULES_MAX + 3);
     struct stats_rule rule;
     stats_rule(stats, 1, &rule);
     assert_string_equal(rule.id, STATS_OTHER);
     assert_int_equal(rule.counts[OUTCOME_ALLOWED], 2 * 7 + 1);
     assert_int_equal(rule.counts[OUTCOME_SHADOW], 3);
-    stats_rule(stats, STATS_RULES_MAX + 1, &rule);
+    stats_rule(stats, STATS_RULES_MAX + 2, &rule);
     assert_int_equal(rule.counts[OUTCOME_ALLOWED], 2);
     stats_free(stats);
     weir_close(weir);
@@ -273,6 +306,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_counted_by_rule_and_outcome),
         cmocka_unit_test(rules_keep_their_counters_when_they_move),
+        cmocka_unit_test(a_throttle_has_no_rule),
+        cmocka_unit_test(a_peek_is_not_among_the_most_refused),
         cmocka_unit_test(what_could_not_be_judged_is_of_no_rule),
         cmocka_unit_test(rules_beyond_the_bound_are_counted_together),
         cmocka_unit_test(latencies_fall_into_their_buckets),
