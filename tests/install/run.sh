@@ -40,6 +40,14 @@ manual_pages() {
   done
 }
 
+service_unit() {
+  local unit
+  unit=$(find "$root" -path '*/systemd/system/weir.service')
+  [ -n "$unit" ] || { echo 'no unit was installed'; return 1; }
+  # The command that it names is the one that was installed.
+  [ -x "$root$(sed -n 's/^ExecStart=\([^ ]*\) serve .*/\1/p' "$unit")" ] && ! grep '@' <(grep -v '^SystemCallFilter=' "$unit")
+}
+
 tap 'meson install' env DESTDIR="$root" meson install -C "$build" --no-rebuild
 prefix=$(find "$root" -name weir.pc -printf '%h\n' | head -n 1)
 library=${prefix%/pkgconfig}
@@ -54,6 +62,7 @@ tap 'a program that loads it compiles' gcc -Wall -Wextra -Werror -o "$tmp/load" 
 tap 'a program that loads it runs' "$tmp/load"
 tap 'the command runs' "$(find "$root" -path '*/bin/weir')" --version
 tap 'the manual pages are well formed' manual_pages
+tap 'the unit of the service names the command' service_unit
 
 echo "1..$count"
 exit $failed
