@@ -83,23 +83,25 @@ void buf_number(struct buf *b, int64_t number)
 /* Mostly there is room, and it is written once. */
 void buf_printf(struct buf *b, const char *format, ...)
 {
-    va_list args, again;
+    va_list args;
     size_t room = b->cap - b->len;
+    if (b->failed)
+        return;
     va_start(args, format);
-    va_copy(again, args);
-    int n = b->failed ? -1 : vsnprintf(room ? b->ptr + b->len : NULL, room, format, args);
+    int n = vsnprintf(room ? b->ptr + b->len : NULL, room, format, args);
     va_end(args);
-    if (n < 0) {
+    if (n < 0 || !reserve(b, (size_t)n)) {
         b->failed = true;
-    } else if (!reserve(b, (size_t)n)) {
         if (room)
             b->ptr[b->len] = '\0';
-    } else {
-        if ((size_t)n >= room)
-            vsnprintf(b->ptr + b->len, (size_t)n + 1, format, again);
-        b->len += (size_t)n;
+        return;
     }
-    va_end(again);
+    if ((size_t)n >= room) {
+        va_start(args, format);
+        vsnprintf(b->ptr + b->len, (size_t)n + 1, format, args);
+        va_end(args);
+    }
+    b->len += (size_t)n;
 }
 
 /* Bytes at the start of s that stand for themselves in a JSON string. */
