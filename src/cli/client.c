@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ static bool split(const char *address, char host[HOST_MAX], char port[PORT_MAX])
         return false;
     memcpy(host, name.ptr, name.len);
     host[name.len] = '\0';
-    strcpy(port, colon + 1);
+    snprintf(port, PORT_MAX, "%s", colon + 1);
     return true;
 }
 

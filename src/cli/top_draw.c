@@ -59,7 +59,7 @@ static const char *span(double seconds, char out[SPAN_TEXT_MAX])
 {
     int64_t ms = seconds > 0 && seconds < 1e11 ? (int64_t)(seconds * 1000) : 0;
     if (ms == 0)
-        strcpy(out, "0 s");
+        snprintf(out, SPAN_TEXT_MAX, "0 s");
     else
         span_text((ms < 1000 ? ms : ms - ms % 1000) * US_PER_MS, out);
     return out;
