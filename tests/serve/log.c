@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -263,6 +264,44 @@ static void a_full_pipe_holds_nobody_up(void **state)
     weir_close(weir);
 }
 
+enum { THREADS = 4, EACH = 2000, PER_SECOND = 5, SECONDS = 3 };
+
+static void *refuse_much(void *weir)
+{
+    struct weir_verdict verdict;
+    weir_check(weir, &login, NOW, &verdict);
+    for (int i = 0; i < EACH; i++)
+        log_refusal(weir, &login, &verdict, NOW + (60 + i * SECONDS / EACH) * S);
+    return NULL;
+}
+
+/* Seconds that are over come again for threads that lag, hence up to THREADS times as many lines; none is torn. */
+static void many_threads_share_the_lines(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    pthread_t threads[THREADS];
+    log_setup(CONFIG_LOG_JSON, PER_SECOND);
+    begin();
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, refuse_much, weir), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    const char *text = end();
+    unsigned lines = lines_of(text);
+    json_int_t counted = lines;
+    assert_in_range(lines, PER_SECOND, PER_SECOND * SECONDS * THREADS);
+    for (unsigned i = 0; i < lines; i++, text = strchr(text, '\n') + 1) {
+        char line[1000];
+        snprintf(line, sizeof line, "%.*s", (int)(strchr(text, '\n') - text), text);
+        json_t *json = read_json(line);
+        counted += json_integer_value(json_object_get(json, "not_logged"));
+        json_decref(json);
+    }
+    assert_true(counted <= THREADS * EACH);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +314,7 @@ int main(void)
         cmocka_unit_test(none_are_logged_if_none_are_wanted),
         cmocka_unit_test(a_refusal_fits_into_a_pipe),
         cmocka_unit_test(a_full_pipe_holds_nobody_up),
+        cmocka_unit_test(many_threads_share_the_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
