@@ -267,9 +267,6 @@ static void server_done(struct server *server)
     keeper_stop(server->keeper);
     for (unsigned i = 0; server->loops && i <= server->loop_count; i++)
         loop_done(&server->loops[i]);
-    for (int front = 0; front < FRONTS; front++)
-        if (server->where[front][0])
-            listen_close(front_names[front], server->where[front]);
     free(server->loops);
     config_done(&server->config);
 }

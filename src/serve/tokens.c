@@ -78,12 +78,11 @@ int tokens_read(struct tokens *ret, const struct config *config, struct weir_err
     int r = 0;
     if (config->token_file)
         r = read_token(config->token_file, tokens.decide, error);
-    if (r == 0 && strcmp(config->admin, "off") != 0) {
-        if (asprintf(&path, "%s/admin-token", config->data) < 0)
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    if (r == 0 && asprintf(&path, "%s/admin-token", config->data) < 0)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    if (r == 0)
         r = read_admin_token(path, tokens.admin, error);
-        free(path);
-    }
+    free(path);
     if (r == 0)
         *ret = tokens;
     return r;
