@@ -254,18 +254,22 @@ static void begin_end(struct server *server)
     __atomic_store_n(&server->ready, false, __ATOMIC_RELEASE);
     sd_notify(0, "STOPPING=1");
     log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
-    for (unsigned i = 0; i <= server->loop_count; i++)
-        loop_drain(&server->loops[i]);
-    for (unsigned i = 0; i <= server->loop_count; i++)
-        loop_join(&server->loops[i]);
 }
 
-/* Loops that never ran have nobody to wait for. The keeper ends what the admin listener had begun, hence before the loops.
- */
+/* The keeper ends what the admin listener had begun, hence before the loops are gone. */
 static void server_done(struct server *server)
 {
+    unsigned loops = server->loops ? server->loop_count + 1 : 0;
+    for (int front = 0; front < FRONTS; front++)
+        if (server->where[front][0])
+            listen_close(front_names[front], server->where[front]);
+    for (unsigned i = 0; i < loops; i++)
+        if (server->loops[i].started)
+            loop_drain(&server->loops[i]);
+    for (unsigned i = 0; i < loops; i++)
+        loop_join(&server->loops[i]);
     keeper_stop(server->keeper);
-    for (unsigned i = 0; server->loops && i <= server->loop_count; i++)
+    for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
     free(server->loops);
     config_done(&server->config);
