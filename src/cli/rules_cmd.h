@@ -2,12 +2,10 @@
 #ifndef CLI_RULES_CMD_H
 #define CLI_RULES_CMD_H
 
-#include <jansson.h>
-
 #include "base/buf.h"
 #include "cli/options.h"
 #include "cli/term.h"
-#include "source/source.h"
+#include "source/show.h"
 
 /* Exit statuses, beside EXIT_BAD for errors. */
 enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or there are bad rows */ };
@@ -55,28 +53,7 @@ int rules_fail(const struct weir_error *error);
 /* The text on stdout, or EXIT_BAD if it could not be made. Ends with buf_done. */
 int rules_print(struct buf *text, int status);
 
-/* "10 per 1m, 100 per day (UTC)"; "GET,POST /entity/#"; "user, ip"; "enforce". */
-void rules_add_limits(const struct rule *rule, struct buf *out);
-void rules_add_match(const struct rule_match *match, struct buf *out);
-void rules_add_by(const struct rule *rule, struct buf *out);
-
 /* An instant without parts of a second, or whatever else the text is. */
 void rules_add_time(sv text, struct buf *out);
-
-/* A row as one object, its rule included. */
-void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
-void rules_add_problem_json(const struct source_problem *problem, struct buf *out);
-/* A document in YAML or JSON; NULL: it is neither. */
-json_t *rules_load_json(sv text);
-/* The same as JSON in one line; what is no document becomes a string. */
-void rules_add_json_value(sv text, struct buf *out);
-
-bool rules_problem_is_of(const struct source_problem *problem, const struct source_row *row);
-
-/* The rule of a row that is not enabled, which the reading leaves out. NULL: it is bad. The caller frees what it is in. */
-struct rules *rules_of_row(const struct source_row *row);
-
-/* "bad", "disabled", "expired", or the rule's mode. `rule` may be NULL. */
-const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us);
 
 #endif

@@ -19,7 +19,7 @@ struct history {
 /* What a row said, in one line: of a whole rule its document, since "enable" and "disable" say the rest. */
 static void flatten(sv text, struct buf *out)
 {
-    json_t *row = text.len ? rules_load_json(text) : NULL, *rule = json_object_get(row, "rule");
+    json_t *row = text.len ? source_json_load(text) : NULL, *rule = json_object_get(row, "rule");
     char *line = rule ? json_dumps(rule, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (line)
         buf_add(out, weir_str(line));
@@ -78,7 +78,7 @@ static void add_version_json(struct buf *out, const char *name, sv text)
 {
     buf_printf(out, ",\"%s\":", name);
     if (text.len > 0)
-        rules_add_json_value(text, out);
+        source_json_add(text, out);
     else
         buf_add(out, SV("null"));
 }

@@ -45,11 +45,11 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
         if (!rule)
             buf_char(&text, '-');
         else if (column == 1)
-            rules_add_limits(rule, &text);
+            source_show_limits(rule, &text);
         else if (column == 2)
-            rules_add_match(&rule->match, &text);
+            source_show_match(&rule->match, &text);
         else
-            rules_add_by(rule, &text);
+            source_show_by(rule, &text);
         put_cell(table, line, column, buf_sv(&text));
     }
     buf_done(&text);
@@ -57,7 +57,7 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
 
 static void put_row(struct table *table, const struct source_row *row, int64_t now_us)
 {
-    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
+    struct rules *parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
     const struct rule *rule = parsed ? parsed->rules : row->parsed;
     struct line *line = &table->lines[table->count++];
     char where[512];
@@ -66,7 +66,7 @@ static void put_row(struct table *table, const struct source_row *row, int64_t n
              row->key.ptr);
     put_cell(table, line, 0, row->rule.len ? row->rule : SV("?"));
     put_rule(table, line, rule);
-    put_cell(table, line, 4, weir_str(rules_state(row, rule, now_us)));
+    put_cell(table, line, 4, weir_str(source_row_state(row, rule, now_us)));
     put_cell(table, line, 5, weir_str(where));
     rules_free(parsed);
 }
@@ -145,7 +145,7 @@ static void print_settings(const struct source_reading *reading, struct buf *out
 static bool belongs(const struct table *table, const struct source_problem *problem)
 {
     for (size_t i = 1; i < table->count; i++)
-        if (rules_problem_is_of(problem, table->lines[i].row))
+        if (source_problem_is_of(problem, table->lines[i].row))
             return true;
     return false;
 }
@@ -158,7 +158,7 @@ static void print_table(const struct table *table, const struct source_reading *
     for (size_t i = 1; i < table->count; i++) {
         print_line(table, &table->lines[i], &term, out);
         for (size_t k = 0; k < reading->problem_count; k++)
-            if (rules_problem_is_of(&reading->problems[k], table->lines[i].row))
+            if (source_problem_is_of(&reading->problems[k], table->lines[i].row))
                 print_problem(&term, &reading->problems[k], false, out);
     }
     print_settings(reading, out);
@@ -185,7 +185,7 @@ static void print_json(const struct source_reading *reading, struct buf *out)
     for (size_t i = 0; i < reading->row_count; i++)
         if (!rules_is_setting(&reading->rows[i])) {
             buf_printf(out, "%s", count++ ? ",\n" : "\n");
-            rules_add_row_json(reading, &reading->rows[i], out);
+            source_row_json(reading, &reading->rows[i], out);
         }
     buf_add(out, SV("],\n\"settings\":{"));
     count = 0;
@@ -194,12 +194,12 @@ static void print_json(const struct source_reading *reading, struct buf *out)
             buf_printf(out, "%s", count++ ? "," : "");
             buf_json(out, reading->rows[i].key);
             buf_char(out, ':');
-            rules_add_json_value(reading->rows[i].text, out);
+            source_json_add(reading->rows[i].text, out);
         }
     buf_add(out, SV("},\n\"problems\":["));
     for (size_t i = 0; i < reading->problem_count; i++) {
         buf_printf(out, "%s", i ? ",\n" : "");
-        rules_add_problem_json(&reading->problems[i], out);
+        source_problem_json(&reading->problems[i], out);
     }
     buf_printf(out, "],\n\"unlisted_problems\":%zu}\n", reading->unlisted);
 }

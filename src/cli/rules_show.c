@@ -39,7 +39,7 @@ static void add_origin(const struct source_reading *reading, const struct source
         add_comment(out, buf_sv(&line));
     }
     for (size_t i = 0; i < reading->problem_count; i++) {
-        if (!rules_problem_is_of(&reading->problems[i], row))
+        if (!source_problem_is_of(&reading->problems[i], row))
             continue;
         buf_clear(&line);
         buf_printf(&line, "bad: %.*s", SV_FMT(reading->problems[i].text));
@@ -51,7 +51,7 @@ static void add_origin(const struct source_reading *reading, const struct source
 /* The row's rule, also if it is not enabled; *ret_parsed is to be freed by the caller. */
 static const struct rule *rule_of(const struct source_row *row, struct rules **ret_parsed)
 {
-    *ret_parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
+    *ret_parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
     return *ret_parsed ? (*ret_parsed)->rules : row->parsed;
 }
 
@@ -61,7 +61,7 @@ static bool show_row(const struct source_reading *reading, const struct source_r
     struct rules *parsed;
     const struct rule *rule = rule_of(row, &parsed);
     if (json) {
-        rules_add_row_json(reading, row, out);
+        source_row_json(reading, row, out);
         buf_char(out, '\n');
     } else {
         add_origin(reading, row, out);
@@ -137,7 +137,7 @@ static void export_yaml(const struct source_reading *reading, struct buf *out)
 /* A document may leave its id to its row. */
 static json_t *rule_json(const struct source_row *row)
 {
-    json_t *value = rules_load_json(row->text);
+    json_t *value = source_json_load(row->text);
     if (json_is_object(value) && !json_object_get(value, "id"))
         json_object_set_new(value, "id", json_stringn(row->rule.ptr, row->rule.len));
     if (json_is_object(value) && !row->enabled)
@@ -153,7 +153,7 @@ static void export_json(const struct source_reading *reading, struct buf *out)
         if (!rules_is_setting(row) && (row->parsed || !row->enabled))
             json_array_append_new(rules, rule_json(row));
         else if (rules_is_setting(row))
-            json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, rules_load_json(row->text));
+            json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, source_json_load(row->text));
     }
     json_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
     char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;

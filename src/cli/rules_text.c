@@ -1,6 +1,4 @@
 /* weir rules: rules, rows and errors as people and programs read them. */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/instant.h"
 #include "cli/cli.h"
@@ -32,55 +30,7 @@ int rules_print(struct buf *text, int status)
     return status;
 }
 
-/* ---- rules in words ---- */
-
-/* ", " between the parts of a list. */
-static void between(struct buf *out, size_t index)
-{
-    buf_printf(out, "%s", index ? ", " : "");
-}
-
-void rules_add_limits(const struct rule *rule, struct buf *out)
-{
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        between(out, i);
-        rule_limit_text(&rule->limits[i], out);
-    }
-}
-
-void rules_add_match(const struct rule_match *m, struct buf *out)
-{
-    size_t start = out->len;
-    for (size_t i = 0; i < m->method_count; i++)
-        buf_printf(out, "%s%.*s", i ? "," : "", SV_FMT(m->methods[i]));
-    for (size_t i = 0; i < m->path_count; i++)
-        buf_printf(out, "%s%s%.*s",
-                   i                  ? ", "
-                   : out->len > start ? " "
-                                      : "",
-                   m->paths[i].is_regex ? "regex " : "", SV_FMT(m->paths[i].text));
-    if (m->event.len > 0)
-        buf_printf(out, "%sevent %.*s", out->len > start ? ", " : "", SV_FMT(m->event));
-    if (m->host.len > 0)
-        buf_printf(out, "%shost %.*s", out->len > start ? ", " : "", SV_FMT(m->host));
-    for (size_t i = 0; i < m->header_count; i++)
-        buf_printf(out, "%sheader %.*s=%.*s", out->len > start ? ", " : "", SV_FMT(m->headers[i].name),
-                   SV_FMT(m->headers[i].value));
-    if (out->len == start)
-        buf_add(out, SV("everything"));
-}
-
-void rules_add_by(const struct rule *rule, struct buf *out)
-{
-    for (size_t i = 0; i < rule->by_count; i++) {
-        between(out, i);
-        buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
-        if (rule->by[i].attribute == ATTR_HEADER)
-            buf_printf(out, ":%.*s", SV_FMT(rule->by[i].header));
-    }
-    if (rule->by_count == 0)
-        buf_add(out, SV("all together"));
-}
+/* ---- rows ---- */
 
 void rules_add_time(sv text, struct buf *out)
 {
@@ -94,116 +44,7 @@ void rules_add_time(sv text, struct buf *out)
     buf_add(out, weir_str(whole));
 }
 
-const char *rules_state(const struct source_row *row, const struct rule *rule, int64_t now_us)
-{
-    if (!row->enabled)
-        return "disabled";
-    if (!rule)
-        return "bad";
-    return rule->expires_us <= now_us ? "expired" : rule_mode_name(rule->mode);
-}
-
 bool rules_is_setting(const struct source_row *row)
 {
     return row->rule.len == 0 && !sv_eq(row->table, SV("WEIR_RULES"));
-}
-
-bool rules_problem_is_of(const struct source_problem *problem, const struct source_row *row)
-{
-    return sv_eq(problem->table, row->table) && sv_eq(problem->row, row->key);
-}
-
-struct rules *rules_of_row(const struct source_row *row)
-{
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read_rows(&(struct rule_row){ .id = row->rule, .text = row->text }, 1, &report);
-    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
-    rules_report_done(&report);
-    if (good)
-        return rules;
-    rules_free(rules);
-    return NULL;
-}
-
-/* ---- JSON ---- */
-
-json_t *rules_load_json(sv text)
-{
-    struct buf json;
-    buf_init(&json, RULES_BYTES_MAX);
-    bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
-    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
-    buf_done(&json);
-    return value;
-}
-
-void rules_add_json_value(sv text, struct buf *out)
-{
-    json_t *value = rules_load_json(text);
-    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    if (line)
-        buf_add(out, weir_str(line));
-    else
-        buf_json(out, text);
-    free(line);
-    json_decref(value);
-}
-
-static void add_field(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    buf_json(out, text);
-}
-
-void rules_add_problem_json(const struct source_problem *problem, struct buf *out)
-{
-    buf_add(out, SV("{\"table\":"));
-    buf_json(out, problem->table);
-    add_field(out, "row", problem->row);
-    add_field(out, "rule", problem->rule);
-    add_field(out, "text", problem->text);
-    buf_char(out, '}');
-}
-
-static void add_summary_json(const struct rule *rule, struct buf *out)
-{
-    struct buf text;
-    buf_init(&text, RULES_OUTPUT_MAX);
-    rules_add_limits(rule, &text);
-    add_field(out, "limits", buf_sv(&text));
-    buf_clear(&text);
-    rules_add_match(&rule->match, &text);
-    add_field(out, "match", buf_sv(&text));
-    buf_clear(&text);
-    rules_add_by(rule, &text);
-    add_field(out, "by", buf_sv(&text));
-    buf_done(&text);
-}
-
-void rules_add_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
-{
-    struct rules *parsed = row->parsed || row->enabled ? NULL : rules_of_row(row);
-    const struct rule *rule = parsed ? parsed->rules : row->parsed;
-    buf_add(out, SV("{\"id\":"));
-    buf_json(out, row->rule);
-    add_field(out, "state", weir_str(rules_state(row, rule, clock_now_us())));
-    if (rule)
-        add_summary_json(rule, out);
-    add_field(out, "table", row->table);
-    add_field(out, "row", row->key);
-    buf_printf(out, ",\"enabled\":%s", row->enabled ? "true" : "false");
-    add_field(out, "updated_at", row->updated_at);
-    add_field(out, "updated_by", row->updated_by);
-    add_field(out, "note", row->note);
-    buf_add(out, SV(",\"rule\":"));
-    rules_add_json_value(row->text, out);
-    buf_add(out, SV(",\"problems\":["));
-    size_t count = 0;
-    for (size_t i = 0; i < reading->problem_count; i++)
-        if (rules_problem_is_of(&reading->problems[i], row)) {
-            buf_printf(out, "%s", count++ ? "," : "");
-            buf_json(out, reading->problems[i].text);
-        }
-    buf_add(out, SV("]}"));
-    rules_free(parsed);
 }

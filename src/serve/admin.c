@@ -285,13 +285,11 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
 static void no_route(struct http_call *call, const char *allow)
 {
     int len = call->path.len < 200 ? (int)call->path.len : 200;
-    char *kept = http_alloc(call, strlen(allow) + 1);
-    if (!allow[0] || !kept) {
+    if (!allow[0]) {
         http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s", len, call->path.ptr);
         return;
     }
-    strcpy(kept, allow);
-    call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(kept) };
+    call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(allow) };
     http_error(call, 405, NULL, "%.*s takes %s only", len, call->path.ptr, allow);
 }
 

@@ -3,95 +3,15 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "serve/admin.h"
+#include "source/show.h"
 
 enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000, SETTINGS_TRIES = 5 };
 
 static int no_memory(struct weir_error *error)
 {
     return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-}
-
-/* ---- documents ---- */
-
-/* NULL: it is neither JSON nor YAML. */
-static json_t *load(sv text)
-{
-    struct buf json;
-    buf_init(&json, RULES_BYTES_MAX);
-    bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
-    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
-    buf_done(&json);
-    return value;
-}
-
-static void add_value(const json_t *value, struct buf *out)
-{
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    buf_add(out, weir_str(text));
-    out->failed = out->failed || !text;
-    free(text);
-}
-
-/* A rule may leave its id to its row or path; for people it stands first. Takes over `rule`. */
-static json_t *with_id(json_t *rule, sv id)
-{
-    json_t *whole = json_object();
-    if (json_object_set_new(whole, "id", json_stringn(id.ptr, id.len)) < 0 || json_object_update(whole, rule) < 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    json_decref(rule);
-    return whole;
-}
-
-/* As it stands; what is no document is a string. */
-static void add_document(sv text, sv id, struct buf *out)
-{
-    json_t *value = load(text);
-    if (json_is_object(value) && id.len > 0 && !json_object_get(value, "id"))
-        value = with_id(value, id);
-    if (value)
-        add_value(value, out);
-    else
-        buf_json(out, text);
-    json_decref(value);
-}
-
-static const char *state_of(const struct source_row *row)
-{
-    if (!row->enabled)
-        return "disabled";
-    if (!row->parsed)
-        return "bad";
-    return row->parsed->expires_us <= clock_now_us() ? "expired" : rule_mode_name(row->parsed->mode);
-}
-
-static void add_row(const struct source_reading *reading, const struct source_row *row, struct buf *out)
-{
-    buf_add(out, SV("{\"id\":"));
-    buf_json(out, row->rule);
-    admin_add_field(out, "state", weir_str(state_of(row)));
-    admin_add_field(out, "table", row->table);
-    admin_add_field(out, "row", row->key);
-    buf_printf(out, ",\"enabled\":%s,\"etag\":\"\\\"%016" PRIx64 "\\\"\"", row->enabled ? "true" : "false", row->version);
-    admin_add_field(out, "updated_at", row->updated_at);
-    admin_add_field(out, "updated_by", row->updated_by);
-    admin_add_field(out, "note", row->note);
-    buf_add(out, SV(",\"rule\":"));
-    add_document(row->text, row->rule, out);
-    buf_add(out, SV(",\"problems\":["));
-    size_t count = 0;
-    for (size_t i = 0; i < reading->problem_count; i++) {
-        const struct source_problem *problem = &reading->problems[i];
-        if (!sv_eq(problem->table, row->table) || !sv_eq(problem->row, row->key))
-            continue;
-        buf_printf(out, "%s", count++ ? "," : "");
-        buf_json(out, problem->text);
-    }
-    buf_add(out, SV("]}"));
 }
 
 static const struct source_row *find_row(const struct source_reading *reading, sv id)
@@ -125,7 +45,7 @@ static int list_rules(struct source *source, struct admin_job *job, struct weir_
         if (reading.rows[i].setting)
             continue;
         buf_add(&job->out, count++ ? SV(",\n") : SV("\n"));
-        add_row(&reading, &reading.rows[i], &job->out);
+        source_row_json(&reading, &reading.rows[i], &job->out);
     }
     buf_add(&job->out, SV("]}\n"));
     source_reading_done(&reading);
@@ -142,7 +62,7 @@ static int show_rule(struct source *source, struct admin_job *job, struct weir_e
     const struct source_row *row = find_row(&reading, job->id);
     if (row) {
         job->version = row->version;
-        add_row(&reading, row, &job->out);
+        source_row_json(&reading, row, &job->out);
         buf_char(&job->out, '\n');
     } else
         r = no_such_rule(job, error);
@@ -164,7 +84,7 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
         buf_printf(&job->out, "%s", count++ ? "," : "");
         buf_json(&job->out, reading.rows[i].key);
         buf_char(&job->out, ':');
-        add_document(reading.rows[i].text, SV(""), &job->out);
+        source_json_add(reading.rows[i].text, &job->out);
     }
     buf_add(&job->out, SV("}\n"));
     job->version = source_version(&reading, SV(""));
@@ -200,7 +120,7 @@ static void add_version(struct buf *out, const char *name, sv text)
 {
     buf_printf(out, ",\"%s\":", name);
     if (text.len > 0)
-        add_document(text, SV(""), out);
+        source_json_add(text, out);
     else
         buf_add(out, SV("null"));
 }
@@ -291,6 +211,18 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
         return value;
     json_decref(value);
     return NULL;
+}
+
+/* For people the id stands first. Takes over `rule`. */
+static json_t *with_id(json_t *rule, sv id)
+{
+    json_t *whole = json_object();
+    if (json_object_set_new(whole, "id", json_stringn(id.ptr, id.len)) < 0 || json_object_update(whole, rule) < 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    json_decref(rule);
+    return whole;
 }
 
 static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)

@@ -1,0 +1,168 @@
+/* Rules and rows as people and programs read them. */
+#include "source/show.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+enum { SHOWN_MAX = 256 << 20 };
+
+/* ---- rules in words ---- */
+
+/* ", " between the parts of a list. */
+static void between(struct buf *out, size_t index)
+{
+    buf_printf(out, "%s", index ? ", " : "");
+}
+
+void source_show_limits(const struct rule *rule, struct buf *out)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        between(out, i);
+        rule_limit_text(&rule->limits[i], out);
+    }
+}
+
+void source_show_match(const struct rule_match *m, struct buf *out)
+{
+    size_t start = out->len;
+    for (size_t i = 0; i < m->method_count; i++)
+        buf_printf(out, "%s%.*s", i ? "," : "", SV_FMT(m->methods[i]));
+    for (size_t i = 0; i < m->path_count; i++)
+        buf_printf(out, "%s%s%.*s",
+                   i                  ? ", "
+                   : out->len > start ? " "
+                                      : "",
+                   m->paths[i].is_regex ? "regex " : "", SV_FMT(m->paths[i].text));
+    if (m->event.len > 0)
+        buf_printf(out, "%sevent %.*s", out->len > start ? ", " : "", SV_FMT(m->event));
+    if (m->host.len > 0)
+        buf_printf(out, "%shost %.*s", out->len > start ? ", " : "", SV_FMT(m->host));
+    for (size_t i = 0; i < m->header_count; i++)
+        buf_printf(out, "%sheader %.*s=%.*s", out->len > start ? ", " : "", SV_FMT(m->headers[i].name),
+                   SV_FMT(m->headers[i].value));
+    if (out->len == start)
+        buf_add(out, SV("everything"));
+}
+
+void source_show_by(const struct rule *rule, struct buf *out)
+{
+    for (size_t i = 0; i < rule->by_count; i++) {
+        between(out, i);
+        buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
+        if (rule->by[i].attribute == ATTR_HEADER)
+            buf_printf(out, ":%.*s", SV_FMT(rule->by[i].header));
+    }
+    if (rule->by_count == 0)
+        buf_add(out, SV("all together"));
+}
+
+const char *source_row_state(const struct source_row *row, const struct rule *rule, int64_t now_us)
+{
+    if (!row->enabled)
+        return "disabled";
+    if (!rule)
+        return "bad";
+    return rule->expires_us <= now_us ? "expired" : rule_mode_name(rule->mode);
+}
+
+bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row)
+{
+    return sv_eq(problem->table, row->table) && sv_eq(problem->row, row->key);
+}
+
+struct rules *source_row_rules(const struct source_row *row)
+{
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read_rows(&(struct rule_row){ .id = row->rule, .text = row->text }, 1, &report);
+    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
+    rules_report_done(&report);
+    if (good)
+        return rules;
+    rules_free(rules);
+    return NULL;
+}
+
+/* ---- JSON ---- */
+
+json_t *source_json_load(sv text)
+{
+    struct buf json;
+    buf_init(&json, RULES_BYTES_MAX);
+    bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
+    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
+    buf_done(&json);
+    return value;
+}
+
+void source_json_add(sv text, struct buf *out)
+{
+    json_t *value = source_json_load(text);
+    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (line)
+        buf_add(out, weir_str(line));
+    else
+        buf_json(out, text);
+    free(line);
+    json_decref(value);
+}
+
+static void add_field(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    buf_json(out, text);
+}
+
+void source_problem_json(const struct source_problem *problem, struct buf *out)
+{
+    buf_add(out, SV("{\"table\":"));
+    buf_json(out, problem->table);
+    add_field(out, "row", problem->row);
+    add_field(out, "rule", problem->rule);
+    add_field(out, "text", problem->text);
+    buf_char(out, '}');
+}
+
+static void add_summary_json(const struct rule *rule, struct buf *out)
+{
+    struct buf text;
+    buf_init(&text, SHOWN_MAX);
+    source_show_limits(rule, &text);
+    add_field(out, "limits", buf_sv(&text));
+    buf_clear(&text);
+    source_show_match(&rule->match, &text);
+    add_field(out, "match", buf_sv(&text));
+    buf_clear(&text);
+    source_show_by(rule, &text);
+    add_field(out, "by", buf_sv(&text));
+    buf_done(&text);
+}
+
+void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    struct rules *parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
+    const struct rule *rule = parsed ? parsed->rules : row->parsed;
+    buf_add(out, SV("{\"id\":"));
+    buf_json(out, row->rule);
+    add_field(out, "state", weir_str(source_row_state(row, rule, clock_now_us())));
+    if (rule)
+        add_summary_json(rule, out);
+    add_field(out, "table", row->table);
+    add_field(out, "row", row->key);
+    buf_printf(out, ",\"version\":\"%016" PRIx64 "\",\"enabled\":%s", row->version, row->enabled ? "true" : "false");
+    add_field(out, "updated_at", row->updated_at);
+    add_field(out, "updated_by", row->updated_by);
+    add_field(out, "note", row->note);
+    buf_add(out, SV(",\"rule\":"));
+    source_json_add(row->text, out);
+    buf_add(out, SV(",\"problems\":["));
+    size_t count = 0;
+    for (size_t i = 0; i < reading->problem_count; i++)
+        if (source_problem_is_of(&reading->problems[i], row)) {
+            buf_printf(out, "%s", count++ ? "," : "");
+            buf_json(out, reading->problems[i].text);
+        }
+    buf_add(out, SV("]}"));
+    rules_free(parsed);
+}

@@ -1,0 +1,29 @@
+/* Rules and rows as people and programs read them. */
+#ifndef SOURCE_SHOW_H
+#define SOURCE_SHOW_H
+
+#include <jansson.h>
+
+#include "source/source.h"
+
+/* "10 per 1m, 100 per day (UTC)"; "GET,POST /entity/#"; "user, ip". */
+void source_show_limits(const struct rule *rule, struct buf *out);
+void source_show_match(const struct rule_match *match, struct buf *out);
+void source_show_by(const struct rule *rule, struct buf *out);
+
+/* "bad", "disabled", "expired", or the rule's mode. `rule` may be NULL. */
+const char *source_row_state(const struct source_row *row, const struct rule *rule, int64_t now_us);
+/* The rule of a row that is not enabled, which the reading leaves out. NULL: it is bad. The caller frees what it is in. */
+struct rules *source_row_rules(const struct source_row *row);
+bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row);
+
+/* A row as one object, its rule included. */
+void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
+void source_problem_json(const struct source_problem *problem, struct buf *out);
+
+/* A document in YAML or JSON; NULL: it is neither. */
+json_t *source_json_load(sv text);
+/* The same as JSON in one line; what is no document becomes a string. */
+void source_json_add(sv text, struct buf *out);
+
+#endif
