@@ -153,10 +153,11 @@ static void *decide_thread(void *data)
     return NULL;
 }
 
-static void install(struct rules *rules, const struct source_problem *problems, size_t count, void *data)
+static int install(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
+                   struct weir_error *error)
 {
     (void)problems, (void)count;
-    weir_take_rules(data, rules, NULL);
+    return weir_take_rules(data, rules, error);
 }
 
 /* One row after another, as an administrator would change it. */

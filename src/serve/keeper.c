@@ -98,16 +98,6 @@ void keeper_problems(struct keeper *keeper, keeper_problem *each, void *data)
 
 /* ---- putting rules in force ---- */
 
-static void note_in_force(struct keeper *keeper, size_t rules, const char *why_not)
-{
-    pthread_mutex_lock(&keeper->lock);
-    if (!why_not)
-        keeper->rules = rules;
-    snprintf(keeper->not_in_force, sizeof keeper->not_in_force, "%.*s", (int)sizeof keeper->not_in_force - 1,
-             why_not ? why_not : "");
-    pthread_mutex_unlock(&keeper->lock);
-}
-
 int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error)
 {
     size_t count = rules->rule_count;
@@ -115,36 +105,38 @@ int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error
     buf_init(&text, RULES_BYTES_MAX);
     rules_write(rules, &text);
     bool same = !text.failed && keeper->text.len > 0 && sv_eq(buf_sv(&keeper->text), buf_sv(&text));
-    int r = 0;
+    int r = same ? 0 : weir_take_rules(keeper->weir, rules, error);
     if (same)
         rules_free(rules);
-    else
-        r = weir_take_rules(keeper->weir, rules, error);
+    if (r < 0) {
+        buf_done(&text);
+        return r;
+    }
     buf_done(&keeper->text);
     keeper->text = text;
-    /* What is not in force is tried again with the next reading. */
-    if (r < 0)
-        buf_clear(&keeper->text);
-    note_in_force(keeper, count, r < 0 ? error->text : NULL);
-    if (r == 0 && !same)
+    pthread_mutex_lock(&keeper->lock);
+    keeper->rules = count;
+    pthread_mutex_unlock(&keeper->lock);
+    if (!same)
         log_say(LEVEL_INFO, "rules", "%zu %s of %s %s in force", count, count == 1 ? "rule" : "rules", keeper->name,
                 count == 1 ? "is" : "are");
-    return r < 0 ? r : !same;
+    return !same;
 }
 
-static void on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data)
+static int on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
+                    struct weir_error *error)
 {
     struct keeper *keeper = data;
-    struct weir_error error;
-    keeper_note_problems(keeper, problems, count);
-    int r = keeper_install(keeper, rules, &error);
+    int r = keeper_install(keeper, rules, error);
     if (r < 0)
-        log_say(LEVEL_ERROR, "rules", "the new rules cannot be put in force: %s; those before stay", error.text);
+        return r;
+    keeper_note_problems(keeper, problems, count);
     if (r > 0)
         keeper_write_copy(keeper);
     pthread_mutex_lock(&keeper->lock);
-    keeper->from_copy = keeper->from_copy && r < 0;
+    keeper->from_copy = false;
     pthread_mutex_unlock(&keeper->lock);
+    return 0;
 }
 
 static void on_state(const struct source_watch_state *state, void *data)
@@ -154,10 +146,10 @@ static void on_state(const struct source_watch_state *state, void *data)
         return;
     keeper->said_reachable = state->reachable;
     if (state->reachable)
-        log_say(LEVEL_INFO, "source", "%s is in reach again", keeper->name);
+        log_say(LEVEL_INFO, "source", "the rules of %s can be had again", keeper->name);
     else
-        log_say(LEVEL_WARNING, "source", "%s is out of reach: %s; the last good rules stay in force", keeper->name,
-                state->reason);
+        log_say(LEVEL_WARNING, "source", "the rules of %s cannot be had: %s; the last good ones stay in force",
+                keeper->name, state->reason);
 }
 
 /* ---- from start to end ---- */
@@ -234,11 +226,10 @@ void keeper_state(struct keeper *keeper, struct keeper_state *ret)
     pthread_mutex_lock(&keeper->lock);
     ret->from_copy = keeper->from_copy;
     ret->rules = keeper->rules;
-    const char *problem = keeper->not_in_force[0] ? keeper->not_in_force : watch.problem;
     if (keeper->from_copy)
         snprintf(ret->problem, sizeof ret->problem, "the rules are those of an earlier run: %s", watch.reason);
     else
-        snprintf(ret->problem, sizeof ret->problem, "%.*s", (int)sizeof ret->problem - 1, problem);
+        memcpy(ret->problem, watch.problem, sizeof ret->problem);
     pthread_mutex_unlock(&keeper->lock);
     snprintf(ret->source, sizeof ret->source, "%s", keeper->name);
 }

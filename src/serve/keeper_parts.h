@@ -30,7 +30,6 @@ struct keeper {
     struct problems problems;
     bool from_copy;
     size_t rules;
-    char not_in_force[400]; /* why the newest rules are not; "": they are */
 };
 
 /* Says what is new among them, and keeps them. */

@@ -129,6 +129,15 @@ static void count(struct source_watch *watch, uint64_t *counter)
 
 /* ---- following ---- */
 
+static int hand_on(struct source_watch *watch, struct source_reading *reading, struct weir_error *error)
+{
+    if (stopping(watch))
+        return 0;
+    struct rules *rules = reading->rules;
+    reading->rules = NULL;
+    return watch->options.on_rules(rules, reading->problems, reading->problem_count, watch->options.data, error);
+}
+
 static int read_now(struct source_watch *watch, struct weir_error *error)
 {
     struct source_reading reading;
@@ -137,17 +146,16 @@ static int read_now(struct source_watch *watch, struct weir_error *error)
         return r;
     count(watch, &watch->reads);
     struct rules *copy = rules_copy(reading.rules);
-    if (copy) {
+    r = hand_on(watch, &reading, error);
+    if (r == 0)
+        within_reach(watch, &reading);
+    if (r == 0 && copy) {
         rules_free(watch->last);
         watch->last = copy;
-    }
-    within_reach(watch, &reading);
-    if (!stopping(watch)) {
-        watch->options.on_rules(reading.rules, reading.problems, reading.problem_count, watch->options.data);
-        reading.rules = NULL;
-    }
+    } else
+        rules_free(copy);
     source_reading_done(&reading);
-    return 0;
+    return r;
 }
 
 /* One look. Negative: out of reach. */

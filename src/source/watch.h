@@ -18,8 +18,10 @@ struct source_watch_state {
 
 struct source_watch_options {
     unsigned poll_ms; /* 100 to 3,600,000; default 1000 */
-    /* New rules, to be put in force; takes them over. Problems are those of single rows. Called from the thread. */
-    void (*on_rules)(struct rules *rules, const struct source_problem *problems, size_t count, void *data);
+    /* New rules, to be put in force; takes them over. Problems are those of single rows. Called from the thread. Negative:
+     * they could not be, and are read again later, as if the source had been out of reach. */
+    int (*on_rules)(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
+                    struct weir_error *error);
     /* Reachable or not any more, and why; once for each change. */
     void (*on_state)(const struct source_watch_state *state, void *data);
     void *data;

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "source/watch.h"
 #include "sources.h"
 
@@ -13,7 +14,8 @@ enum { DEADLINE_MS = 30000, POLL_MS = 100, DECIDERS = 2 };
 
 struct follower {
     struct weir *weir;
-    _Atomic bool over; /* nobody may call any more */
+    _Atomic bool over;      /* nobody may call any more */
+    _Atomic bool unwilling; /* new rules cannot be put in force */
     _Atomic size_t told, problems, states, unreachable;
     _Atomic uint64_t first_max; /* of the first rule */
     _Atomic uint64_t allowed, refused;
@@ -21,12 +23,17 @@ struct follower {
     pthread_t deciders[DECIDERS];
 };
 
-static void on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data)
+static int on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
+                    struct weir_error *why)
 {
     struct follower *f = data;
     struct buf text;
     (void)problems;
     assert_false(atomic_load(&f->over));
+    if (atomic_load(&f->unwilling)) {
+        rules_free(rules);
+        return err_set(why, WEIR_E_NO_MEMORY, "no room for them");
+    }
     buf_init(&text, RULES_BYTES_MAX);
     rules_write(rules, &text);
     if (f->weir)
@@ -36,6 +43,7 @@ static void on_rules(struct rules *rules, const struct source_problem *problems,
     atomic_fetch_add(&f->told, 1);
     buf_done(&text);
     rules_free(rules);
+    return 0;
 }
 
 static void on_state(const struct source_watch_state *state, void *data)
@@ -475,6 +483,25 @@ static void what_a_job_has_read_is_in_force(void **state)
     unfollow(&f, watch);
 }
 
+static void a_job_whose_rules_are_not_in_force_says_so(void **state)
+{
+    struct follower f = { 0 };
+    struct source_watch_state now;
+    struct source_watch *watch = follow(&f, fresh_source(*state));
+    struct job job = job_of(&f, "{ id: a, limits: [5 per 1s] }");
+    WAIT_FOR(atomic_load(&f.told) == 1);
+    atomic_store(&f.unwilling, true);
+    run(watch, &job);
+    assert_int_equal(job.result, WEIR_E_SYSTEM);
+    assert_non_null(strstr(job.error.text, "the change was written"));
+    assert_non_null(strstr(job.error.text, "no room for them"));
+    source_watch_state(watch, &now);
+    assert_string_equal(now.reason, "no room for them");
+    atomic_store(&f.unwilling, false);
+    WAIT_FOR(atomic_load(&f.first_max) == 5);
+    unfollow(&f, watch);
+}
+
 static void *let_go(void *data)
 {
     sleep_ms(50);
@@ -529,6 +556,7 @@ int main(void)
         { "starting and stopping at once", starting_and_stopping_at_once },
         { "what a job writes is in force when it is done", what_a_job_writes_is_in_force_when_it_is_done },
         { "what a job has read is in force", what_a_job_has_read_is_in_force },
+        { "a job whose rules are not in force says so", a_job_whose_rules_are_not_in_force_says_so },
         { "jobs wait in a queue that has an end", jobs_wait_in_a_queue_that_has_an_end },
         { "jobs that are left at the end are told", jobs_that_are_left_at_the_end_are_told },
         { "a poke looks at once", a_poke_looks_at_once },
