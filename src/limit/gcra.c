@@ -55,7 +55,8 @@ static int64_t remaining_of(const struct gcra *g, span_ns ttl)
     span_ns next = g->tolerance_ns - ttl;
     if (next <= -(span_ns)g->emission_ns)
         return 0;
-    return to_int64((double)divide(next, NS_PER_US) / (double)(g->emission_ns / NS_PER_US));
+    int64_t emission_us = g->emission_ns / NS_PER_US; /* may be 0: infinitely many remain then */
+    return to_int64((double)divide(next, NS_PER_US) / (double)emission_us);
 }
 
 static struct limit_outlook outlook_of(const struct gcra *g, struct limit_state next, span_ns ttl, int64_t now_us)
