@@ -261,7 +261,7 @@ static bool run_jobs(struct source_watch *watch)
     while (read(watch->wake[0], bytes, sizeof bytes) == sizeof bytes)
         continue;
     while (!stopping(watch) && (job = next_job(watch)))
-        reached = run_job(watch, job) >= 0 || reached;
+        reached = run_job(watch, job) != WEIR_E_SYSTEM || reached;
     return reached;
 }
 
