@@ -237,7 +237,7 @@ def memory_of(pid):
 
 def replies_are_bounded():
     """Replies that are a hundred times as long as their commands, to a client that is in no hurry to read them."""
-    count = 30000
+    count = 12000
     with service("--pipeline-bytes", "256k", "--request", "60s") as s, Wire(s) as good, Wire(s) as wire:
         size = len(wire.ask("COMMAND"))
         before = memory_of(s.process.pid)
@@ -252,7 +252,7 @@ def replies_are_bounded():
                 most = max(most, memory_of(s.process.pid))
         writer.join()
         sanitized = any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
-        expect(sanitized or most - before < 16 << 20, True, f"{most - before} more bytes of memory")
+        expect(sanitized or most - before < 8 << 20, True, f"{most - before} more bytes of memory")
 
 
 def large_commands():
