@@ -175,7 +175,7 @@ static void auth(struct http_call *call, struct server *server)
         return;
     }
     if (!auth_read(&auth, &gateway, call->headers, call->header_count, why)) {
-        http_error(call, 400, "the page on forward auth has a configuration for each gateway", "%s", why);
+        http_error(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
         return;
     }
     decide(&d, &auth.request, 1, &verdict);
