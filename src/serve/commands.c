@@ -1,6 +1,6 @@
 #include "serve/commands.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 
 #include "serve/server.h"
 
@@ -81,17 +81,36 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
                args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
 }
 
-void unknown_subcommand(struct commands *c, const char *command, sv given, const char *there_are)
-{
-    resp_error(&c->out, "ERR unknown subcommand '%.*s' of %s; there are %s",
-               given.len < QUOTED_MAX ? (int)given.len : QUOTED_MAX, given.ptr, command, there_are);
-}
-
 /* ---- one command ---- */
 
-static bool arity_fits(const struct command *command, size_t count)
+static bool arity_fits(int arity, size_t count)
 {
-    return command->arity < 0 ? count >= (size_t)-command->arity : count == (size_t)command->arity;
+    return arity < 0 ? count >= (size_t)-arity : count == (size_t)arity;
+}
+
+static void unknown_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
+                               sv given)
+{
+    char names[200];
+    size_t len = 0;
+    for (size_t i = 0; i < table_count && len < sizeof names; i++)
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", table[i].name);
+    resp_error(&c->out, "ERR unknown subcommand '%.*s' of '%s'; there are: %s",
+               given.len < QUOTED_MAX ? (int)given.len : QUOTED_MAX, given.ptr, command, names);
+}
+
+void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
+                    const sv *args, size_t count)
+{
+    size_t i = 0;
+    while (i < table_count && !arg_is(args[1], table[i].name))
+        i++;
+    if (i == table_count)
+        unknown_subcommand(c, command, table, table_count, args[1]);
+    else if (!arity_fits(table[i].arity, count))
+        resp_error(&c->out, "ERR wrong number of arguments for '%s|%s' command", command, table[i].name);
+    else
+        table[i].run(c, args, count);
 }
 
 /* The most frequent one first, and by its very letters as clients send it. */
@@ -108,7 +127,7 @@ void commands_run(struct commands *c, const struct resp_command *command)
         commands_flush(c);
     if (!found)
         unknown_command(c, args, command->count);
-    else if (!arity_fits(found, command->count)) {
+    else if (!arity_fits(found->arity, command->count)) {
         commands_flush(c);
         resp_error(&c->out, "ERR wrong number of arguments for '%s' command", found->name);
     } else if (c->session->access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))

@@ -13,7 +13,7 @@
 
 enum access { ACCESS_NONE, ACCESS_DECIDE, ACCESS_ADMIN };
 
-enum { SESSION_TEXT_MAX = 63, DATABASES = 16 };
+enum { SESSION_TEXT_MAX = 127, DATABASES = 16 };
 
 /* What a connection has told about itself. */
 struct session {
@@ -71,7 +71,15 @@ extern const size_t command_count;
 const struct command *command_find(sv name);
 
 bool arg_is(sv arg, const char *word); /* in any case */
-void unknown_subcommand(struct commands *c, const char *command, sv given, const char *there_are);
+
+/* Of CLIENT and the like, whose first argument is what to do. Arity as above, both names included. */
+struct subcommand {
+    const char *name;
+    int arity;
+    command_run *run;
+};
+void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
+                    const sv *args, size_t count);
 
 /* commands_decide.c */
 int batch_new(struct batch **ret);

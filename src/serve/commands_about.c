@@ -35,49 +35,58 @@ static void document(struct resp_out *out, const struct command *command)
     resp_text(out, command->group);
 }
 
-static void command_info(struct commands *c, const sv *names, size_t count)
+static void command_info(struct commands *c, const sv *args, size_t count)
 {
-    resp_array(&c->out, count ? count : command_count);
-    for (size_t i = 0; i < (count ? count : command_count); i++) {
-        const struct command *command = count ? command_find(names[i]) : &command_table[i];
+    size_t named = count > 2 ? count - 2 : 0;
+    resp_array(&c->out, named ? named : command_count);
+    for (size_t i = 0; i < (named ? named : command_count); i++) {
+        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
         if (command)
             describe(&c->out, command);
-        else if (c->out.protocol == 3)
-            resp_null(&c->out);
         else
-            resp_raw(&c->out, SV("*-1\r\n"));
+            resp_raw(&c->out, c->out.protocol == 3 ? SV("_\r\n") : SV("*-1\r\n"));
     }
 }
 
-static void command_docs(struct commands *c, const sv *names, size_t count)
+static void command_docs(struct commands *c, const sv *args, size_t count)
 {
-    size_t known = count ? 0 : command_count;
-    for (size_t i = 0; i < count; i++)
-        known += command_find(names[i]) != NULL;
+    size_t named = count - 2, known = named ? 0 : command_count;
+    for (size_t i = 0; i < named; i++)
+        known += command_find(args[2 + i]) != NULL;
     resp_map(&c->out, known);
-    for (size_t i = 0; i < (count ? count : command_count); i++) {
-        const struct command *command = count ? command_find(names[i]) : &command_table[i];
+    for (size_t i = 0; i < (named ? named : command_count); i++) {
+        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
         if (command)
             document(&c->out, command);
     }
 }
 
+static void command_number(struct commands *c, const sv *args, size_t count)
+{
+    (void)args, (void)count;
+    resp_integer(&c->out, (int64_t)command_count);
+}
+
+static void command_list(struct commands *c, const sv *args, size_t count)
+{
+    (void)args, (void)count;
+    resp_array(&c->out, command_count);
+    for (size_t i = 0; i < command_count; i++)
+        resp_text(&c->out, command_table[i].name);
+}
+
 void command_command(struct commands *c, const sv *args, size_t count)
 {
+    static const struct subcommand table[] = {
+        { "count", 2, command_number },
+        { "docs", -2, command_docs },
+        { "info", -2, command_info },
+        { "list", 2, command_list },
+    };
     if (count == 1)
-        command_info(c, NULL, 0);
-    else if (arg_is(args[1], "info"))
-        command_info(c, args + 2, count - 2);
-    else if (arg_is(args[1], "docs"))
-        command_docs(c, args + 2, count - 2);
-    else if (arg_is(args[1], "count") && count == 2)
-        resp_integer(&c->out, (int64_t)command_count);
-    else if (arg_is(args[1], "list") && count == 2) {
-        resp_array(&c->out, command_count);
-        for (size_t i = 0; i < command_count; i++)
-            resp_text(&c->out, command_table[i].name);
-    } else
-        unknown_subcommand(c, "COMMAND", args[1], "COUNT, DOCS, INFO and LIST");
+        command_info(c, args, count);
+    else
+        run_subcommand(c, "command", table, sizeof table / sizeof *table, args, count);
 }
 
 /* ---- INFO ---- */
@@ -153,15 +162,10 @@ static const struct {
 } settings[] = { { "save", "" }, { "appendonly", "no" }, { "databases", "16" } };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-void config_command(struct commands *c, const sv *args, size_t count)
+static void config_get(struct commands *c, const sv *args, size_t count)
 {
     bool wanted[SETTINGS] = { 0 };
     size_t found = 0;
-    if (!arg_is(args[1], "get") || count < 3) {
-        unknown_subcommand(c, "CONFIG", args[1],
-                           "GET name [name ...]; weir's own settings are those of `weir serve --help`");
-        return;
-    }
     for (size_t i = 0; i < SETTINGS; i++) {
         for (size_t k = 2; k < count; k++)
             wanted[i] = wanted[i] || arg_is(args[k], settings[i].name) || arg_is(args[k], "*");
@@ -173,4 +177,10 @@ void config_command(struct commands *c, const sv *args, size_t count)
             resp_text(&c->out, settings[i].name);
             resp_text(&c->out, settings[i].value);
         }
+}
+
+void config_command(struct commands *c, const sv *args, size_t count)
+{
+    static const struct subcommand table[] = { { "get", -3, config_get } };
+    run_subcommand(c, "config", table, sizeof table / sizeof *table, args, count);
 }

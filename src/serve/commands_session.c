@@ -137,61 +137,71 @@ void hello_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- CLIENT ---- */
 
-static void client_setinfo(struct commands *c, sv option, sv value)
+static void client_id(struct commands *c, const sv *args, size_t count)
 {
-    if (arg_is(option, "lib-name") || arg_is(option, "lib-ver")) {
-        bool name = arg_is(option, "lib-name");
-        if (set_name(c, name ? c->session->library : c->session->library_version, value, name ? "lib-name" : "lib-ver"))
-            resp_status(&c->out, "OK");
-    } else {
-        resp_error(&c->out, "ERR Unrecognized option '%.*s'", option.len < 100 ? (int)option.len : 100, option.ptr);
-    }
+    (void)args, (void)count;
+    resp_integer(&c->out, (int64_t)c->session->id);
 }
 
-static void client_info(struct commands *c)
+static void client_info(struct commands *c, const sv *args, size_t count)
 {
     const struct session *s = c->session;
-    char line[512];
+    char line[4 * SESSION_TEXT_MAX + 200];
+    (void)args, (void)count;
     snprintf(line, sizeof line, "id=%llu addr=%s fd=%d name=%s db=%u resp=%u lib-name=%s lib-ver=%s\n",
              (unsigned long long)s->id, s->conn->local ? "unix" : s->conn->address, s->conn->fd, s->name, s->database,
              s->protocol, s->library, s->library_version);
     resp_text(&c->out, line);
 }
 
-static void client_getname(struct commands *c)
+static void client_getname(struct commands *c, const sv *args, size_t count)
 {
+    (void)args, (void)count;
     if (c->session->name[0])
         resp_text(&c->out, c->session->name);
     else
         resp_null(&c->out);
 }
 
-/* NO-EVICT, NO-TOUCH and REPLY ON ask for what is so anyway. */
-static bool is_so_anyway(const sv *args, size_t count)
+static void client_setname(struct commands *c, const sv *args, size_t count)
 {
-    bool on = count == 3 && arg_is(args[2], "on"), off = count == 3 && arg_is(args[2], "off");
-    return ((arg_is(args[1], "no-evict") || arg_is(args[1], "no-touch")) && (on || off)) ||
-           (arg_is(args[1], "reply") && on);
+    (void)count;
+    if (set_name(c, c->session->name, args[2], "Client names"))
+        resp_status(&c->out, "OK");
+}
+
+static void client_setinfo(struct commands *c, const sv *args, size_t count)
+{
+    bool name = arg_is(args[2], "lib-name");
+    (void)count;
+    if (!name && !arg_is(args[2], "lib-ver"))
+        resp_error(&c->out, "ERR Unrecognized option '%.*s'", args[2].len < 100 ? (int)args[2].len : 100, args[2].ptr);
+    else if (set_name(c, name ? c->session->library : c->session->library_version, args[3], name ? "lib-name" : "lib-ver"))
+        resp_status(&c->out, "OK");
+}
+
+/* Nothing is evicted or touched here. */
+static void client_on_or_off(struct commands *c, const sv *args, size_t count)
+{
+    (void)count;
+    if (arg_is(args[2], "on") || arg_is(args[2], "off"))
+        resp_status(&c->out, "OK");
+    else
+        resp_error(&c->out, "ERR syntax error");
 }
 
 void client_command(struct commands *c, const sv *args, size_t count)
 {
-    if (arg_is(args[1], "id") && count == 2)
-        resp_integer(&c->out, (int64_t)c->session->id);
-    else if (arg_is(args[1], "info") && count == 2)
-        client_info(c);
-    else if (arg_is(args[1], "getname") && count == 2)
-        client_getname(c);
-    else if (arg_is(args[1], "setname") && count == 3) {
-        if (set_name(c, c->session->name, args[2], "Client names"))
-            resp_status(&c->out, "OK");
-    } else if (arg_is(args[1], "setinfo") && count == 4)
-        client_setinfo(c, args[2], args[3]);
-    else if (is_so_anyway(args, count))
-        resp_status(&c->out, "OK");
-    else
-        unknown_subcommand(c, "CLIENT", args[1],
-                           "ID, INFO, GETNAME, SETNAME name, SETINFO option value, NO-EVICT, NO-TOUCH and REPLY ON");
+    static const struct subcommand table[] = {
+        { "id", 2, client_id },
+        { "info", 2, client_info },
+        { "getname", 2, client_getname },
+        { "setname", 3, client_setname },
+        { "setinfo", 4, client_setinfo },
+        { "no-evict", 3, client_on_or_off },
+        { "no-touch", 3, client_on_or_off },
+    };
+    run_subcommand(c, "client", table, sizeof table / sizeof *table, args, count);
 }
 
 /* ---- SELECT, RESET ---- */
@@ -199,10 +209,11 @@ void client_command(struct commands *c, const sv *args, size_t count)
 void select_command(struct commands *c, const sv *args, size_t count)
 {
     uint64_t database;
+    sv digits = sv_starts(args[1], SV("-")) ? sv_from(args[1], 1) : args[1];
     (void)count;
-    if (!sv_u64(args[1], UINT32_MAX, &database))
-        resp_error(&c->out, "ERR invalid DB index");
-    else if (database >= DATABASES)
+    if (!sv_u64(digits, INT32_MAX, &database))
+        resp_error(&c->out, "ERR value is not an integer or out of range");
+    else if (database >= DATABASES || digits.len != args[1].len)
         resp_error(&c->out, "ERR DB index is out of range");
     else {
         c->session->database = (unsigned)database;

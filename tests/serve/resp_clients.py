@@ -221,7 +221,10 @@ def connecting():
                     found = wire.reply()
                     expect(isinstance(found, Error), False, (command, found))
         with Wire(s) as wire:
-            expect(wire.ask("CLIENT", "SETNAME", "a b")[:4], "ERR ")
+            expect(wire.ask("CLIENT", "SETNAME", "a b")[:24], "ERR Client names cannot ")
+            expect(wire.ask("CLIENT", "ID", "x"), Error("ERR wrong number of arguments for 'client|id' command"))
+            expect(wire.ask("CONFIG", "SET", "save", ""), Error("ERR unknown subcommand 'SET' of 'config'; there are: get"))
+            expect(wire.ask("SELECT", "x"), Error("ERR value is not an integer or out of range"))
             expect(wire.ask("CLIENT", "TRACKING", "ON")[:33], "ERR unknown subcommand 'TRACKING'")
 
 
