@@ -40,19 +40,17 @@ void resp_raw(struct resp_out *out, sv bytes)
 
 char *resp_put_number(char *to, char type, int64_t n)
 {
-    char digits[20], *p = digits + sizeof digits;
     uint64_t rest = n < 0 ? -(uint64_t)n : (uint64_t)n;
-    do
-        *--p = (char)('0' + rest % 10);
-    while (rest /= 10);
+    unsigned digits = 1;
+    for (uint64_t power = 10; digits < 20 && rest >= power; power *= 10)
+        digits++;
     *to++ = type;
     if (n < 0)
         *to++ = '-';
-    while (p < digits + sizeof digits)
-        *to++ = *p++;
-    *to++ = '\r';
-    *to++ = '\n';
-    return to;
+    for (unsigned i = digits; i-- > 0; rest /= 10)
+        to[i] = (char)('0' + rest % 10);
+    memcpy(to + digits, "\r\n", 2);
+    return to + digits + 2;
 }
 
 static void put_number(struct resp_out *out, char type, int64_t n)
