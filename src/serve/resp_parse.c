@@ -58,7 +58,7 @@ static enum resp_parsed unexpected(struct resp_command *c, unsigned char got)
 /* "$3\r\nfoo\r\n" */
 static enum resp_parsed read_string(struct cursor *cursor, sv *ret)
 {
-    int64_t len;
+    int64_t len = 0;
     if (cursor->at == cursor->end)
         return RESP_PARTIAL;
     if (*cursor->at != '$')
@@ -83,7 +83,7 @@ static enum resp_parsed read_string(struct cursor *cursor, sv *ret)
 static enum resp_parsed read_array(char *bytes, size_t len, size_t most, struct resp_command *ret)
 {
     struct cursor cursor = { bytes + 1, bytes + len, bytes, most, ret };
-    int64_t count;
+    int64_t count = 0;
     enum resp_parsed r = read_number(&cursor, "multibulk", &count);
     if (r != RESP_WHOLE)
         return r;
