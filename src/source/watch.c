@@ -11,13 +11,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "source/rows.h"
 
-enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000 };
+enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000, NICE = 10 };
 
 struct source_watch {
     struct source *source;
@@ -295,6 +296,8 @@ static void back_off(struct source_watch *watch)
 static void *follow(void *data)
 {
     struct source_watch *watch = data;
+    /* Where there are more threads than CPUs, those that decide go first: reading rules can wait for some milliseconds. */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     watch->again = true;
     while (!stopping(watch)) {
         struct weir_error error = { .code = WEIR_OK };
