@@ -175,7 +175,7 @@ class Bench:
         with open(rules, "w", encoding="utf-8") as out:
             out.write(RULES)
         ports = {front: free_port() for front in ("http", "resp", "admin")}
-        options = {"data": os.path.join(folder, "data"), "rules": rules, "threads": 1, "cells-keys": 4000000, "log-refusals": 0}
+        options = {"data": os.path.join(folder, "data"), "rules": rules, "threads": 1, "cells-keys": 2200000, "log-refusals": 0}
         options.update({front: f"127.0.0.1:{port}" for front, port in ports.items()})
         pin = flags.pop("pin", True)
         options.update({name.replace("_", "-"): value for name, value in flags.items()})
