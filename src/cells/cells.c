@@ -739,10 +739,13 @@ static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_u
 /* Keys are hashes, so one bucket is as good a sample as another. */
 uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most)
 {
-    uint64_t live = 0, seen = 0, buckets = cells->bucket_count;
+    uint64_t live = 0, seen = 0, buckets = cells->bucket_count; /* of which there is at least one */
     uint64_t step = most < BUCKET_CELLS ? buckets : (buckets + most / BUCKET_CELLS - 1) / (most / BUCKET_CELLS);
-    for (uint64_t i = 0; i < buckets; i += step, seen++)
+    uint64_t i = 0;
+    do {
         live += count_bucket(cells, i, now_us);
+        seen++;
+    } while ((i += step) < buckets);
     return (uint64_t)((unsigned __int128)live * buckets / seen);
 }
 
