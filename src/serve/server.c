@@ -221,7 +221,7 @@ static void reload(struct server *server, int argc, char **argv)
 {
     struct weir_error error;
     struct config fresh;
-    struct config_changes changes;
+    struct config_changes changes = { .live = "" };
     struct tokens tokens;
     sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)clock_steady_us());
     int r = config_read(&fresh, argc, argv, &error);
