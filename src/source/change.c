@@ -165,13 +165,15 @@ static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir
 {
     struct snapshot copy = { 0 }, after = { 0 };
     struct source_reading was = { 0 }, will_be = { 0 };
-    int r = snapshot_copy(plan->snapshot, 0, &copy, error);
-    if (r == 0)
-        r = snapshot_read(&copy, NULL, true, &was, error);
-    if (r == 0)
-        r = rows_after(plan, &after, error);
+    int r = rows_after(plan, &after, error);
     if (r == 0)
         r = snapshot_read(&after, NULL, true, &will_be, error);
+    /* How it was matters only where something will be bad. */
+    bool compare = r == 0 && will_be.problem_count > 0;
+    if (compare)
+        r = snapshot_copy(plan->snapshot, 0, &copy, error);
+    if (compare && r == 0)
+        r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
     source_reading_done(&was);
