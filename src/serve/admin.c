@@ -196,18 +196,33 @@ static const struct admin_route *find_route(const struct http_call *call, sv *re
 
 /* ---- who may ask ---- */
 
-/* "name:80", "[::1]:80", "::1": what is before the port, without brackets. */
+/* "" or ":80". */
+static bool is_port(sv text)
+{
+    if (text.len > 0 && text.ptr[0] != ':')
+        return false;
+    for (size_t i = 1; i < text.len; i++)
+        if (!ascii_digit(text.ptr[i]))
+            return false;
+    return true;
+}
+
+/* "name:80", "[::1]:80", "::1": what is before the port, without brackets; empty where there is something else behind it.
+ */
 static sv without_port(sv host)
 {
     sv name = host;
     if (sv_starts(host, SV("["))) {
-        host = sv_from(host, 1);
-        return sv_cut(&host, ']');
+        sv rest = sv_from(host, 1);
+        name = sv_cut(&rest, ']');
+        bool closed = name.len + 2 <= host.len;
+        return closed && is_port(sv_from(host, name.len + 2)) ? name : SV("");
     }
     const char *colon = host.len ? memrchr(host.ptr, ':', host.len) : NULL;
-    if (colon && memchr(host.ptr, ':', host.len) == colon)
-        name.len = (size_t)(colon - host.ptr);
-    return name;
+    if (!colon || memchr(host.ptr, ':', host.len) != colon)
+        return name;
+    name.len = (size_t)(colon - host.ptr);
+    return is_port(sv_from(host, name.len)) ? name : SV("");
 }
 
 static bool is_named(sv host, const char *names)

@@ -41,6 +41,13 @@ static void hosts(void **state)
         { "weir.example,evil", false },
         { "[::2]", false },
         { "0.0.0.0", false },
+        { "127.0.0.1:8081@evil.example", false },
+        { "localhost:8081x", false },
+        { "[::1]evil.example", false },
+        { "[::1]:8081.evil.example", false },
+        { "[::1", false },
+        { "localhost:", true },
+        { "user@localhost", false },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
