@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include "base/utf8.h"
 #include "serve/embedded.h"
 #include "serve/report.h"
 
@@ -308,29 +309,37 @@ static void no_route(struct http_call *call, const char *allow)
     http_error(call, 405, NULL, "%.*s takes %s only", len, call->path.ptr, allow);
 }
 
-void admin_handle(struct http_call *call, void *data)
+bool admin_screen(struct http_call *call, void *data)
 {
     struct server *server = data;
-    sv id = { 0 };
+    sv id;
     char allow[64];
-    if (!comes_from_here(call, server))
-        return;
     const struct admin_route *route = find_route(call, &id, allow);
-    if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
+    if (call->too_large)
+        http_too_large(call);
+    else if (!comes_from_here(call, server))
+        ; /* which has answered */
+    else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         http_error(call, 401,
                    "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "
                    "data folder",
                    "the token is missing or wrong");
-        return;
-    }
-    if (!route) {
+    } else if (!route)
         no_route(call, allow);
-        return;
-    }
+    else
+        return true;
+    return false;
+}
+
+void admin_handle(struct http_call *call, void *data)
+{
+    sv id = { 0 };
+    char allow[64];
+    const struct admin_route *route = find_route(call, &id, allow);
     id = http_decode(call, id, false);
-    if (!id.ptr || memchr(id.ptr, 0, id.len))
+    if (!id.ptr || memchr(id.ptr, 0, id.len) || !utf8_valid(id))
         http_error(call, 400, NULL, "the id cannot be read");
     else
-        route->run(call, server, id);
+        route->run(call, data, id);
 }

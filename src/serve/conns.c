@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 
-enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64 };
+enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64 };
 
 struct peer {
     struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
@@ -172,19 +172,34 @@ static void end(struct conn *conn, uint64_t *counter)
     conn->shut(conn);
 }
 
+/* Those that are oldest among the busy ones are slow senders, if there are any. */
+static struct conn *slowest_sender(struct conns *conns)
+{
+    struct conn *conn = conns->lists[CONN_BUSY].first;
+    for (int i = 0; conn && conn->whole; conn = conn->next)
+        if (++i == SENDERS_LOOKED_AT)
+            return NULL;
+    return conn;
+}
+
+bool conns_yield(struct conns *conns)
+{
+    struct conn *conn = conns->lists[CONN_IDLE].first;
+    if (!conn)
+        conn = slowest_sender(conns);
+    if (conn)
+        end(conn, &conns->gave_way);
+    return conn;
+}
+
 static bool make_room(struct conns *conns, const struct peer *peer)
 {
-    struct conn *idlest = NULL;
-    if (peer && peer->count > conns->limits.most_per_address)
-        idlest = peer->first;
-    else if (conns->count >= conns->limits.most)
-        idlest = conns->lists[CONN_IDLE].first;
-    else
-        return true;
-    if (!idlest)
-        return false;
-    end(idlest, &conns->gave_way);
-    return true;
+    if (peer && peer->count > conns->limits.most_per_address) {
+        if (peer->first)
+            end(peer->first, &conns->gave_way);
+        return peer->count <= conns->limits.most_per_address;
+    }
+    return conns->count < conns->limits.most || conns_yield(conns);
 }
 
 bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *from,
@@ -225,6 +240,7 @@ static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
         return;
     part_state(conn);
     conn->state = state;
+    conn->whole = false;
     conn->since_ms = now_ms;
     join_state(conn);
 }
@@ -233,6 +249,11 @@ void conn_busy(struct conn *conn, int64_t now_ms)
 {
     if (conn->state != CONN_BUSY)
         set_state(conn, CONN_BUSY, now_ms);
+}
+
+void conn_whole(struct conn *conn)
+{
+    conn->whole = true;
 }
 
 void conn_idle(struct conn *conn, int64_t now_ms)

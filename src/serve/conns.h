@@ -3,7 +3,8 @@
  * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not out
  * yet). Either may last for a fixed time that no trickle of bytes extends. Where there are as many as there may be, the one
  * that has been idle for longest gives way to a newcomer (of the same address, if it is that address that has too many);
- * where none is idle, the newcomer is turned away. So idle connections, however many, keep nobody out.
+ * where none is idle, the one that has been sending its request for longest. So neither idle connections nor slow senders,
+ * however many, keep anybody out.
  *
  * All of it belongs to one thread. */
 #ifndef SERVE_CONNS_H
@@ -28,6 +29,7 @@ struct conn {
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
     enum front front;
     enum conn_state state;
+    bool whole;                      /* busy: its request is there, and only the answer is not out yet */
     int64_t since_ms;                /* it is in this state */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
     struct conns *conns;
@@ -65,7 +67,10 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
 void conn_leave(struct conn *conn); /* may be called again */
 
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
+void conn_whole(struct conn *conn);                /* the rest is ours: it does not give way any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
+/* Makes room by ending one, as for a newcomer. False: nobody gives way. */
+bool conns_yield(struct conns *conns);
 
 /* Ends those whose time is over. */
 void conns_sweep(struct conns *conns, int64_t now_ms);

@@ -1,4 +1,7 @@
 /* Decisions over HTTP: POST /v1/check for programs, /v1/auth for gateways. */
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "base/err.h"
 #include "engine/weir.h"
 #include "serve/ask.h"
@@ -8,7 +11,10 @@
 #include "serve/server.h"
 #include "serve/stats.h"
 
-enum { BATCH = 32 }; /* verdicts at a time: they are large */
+enum {
+    BATCH = 32,   /* verdicts at a time: they are large */
+    QUIET_S = 60, /* between two lines about mistakes of one kind */
+};
 
 /* ---- what both do ---- */
 
@@ -35,6 +41,28 @@ static int decide(const struct decision *d, const struct weir_request *requests,
         if (!ret[i].allowed && !requests[i].peek)
             log_refusal(weir, &requests[i], &ret[i], d->now_us);
     return r;
+}
+
+/* Answers that the request is a mistake. A gateway hides that from people, so the log tells of it too: a line a minute for
+ * each kind, whatever the number of clients. */
+static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+{
+    static int64_t quiet_until_s[2][2]; /* of /v1/check and /v1/auth; of other mistakes and wrong tokens */
+    int64_t *quiet = &quiet_until_s[sv_eq(call->path, SV("/v1/auth"))][status == 401];
+    int64_t now_s = loop_now_ms(call->loop) / 1000, until_s = __atomic_load_n(quiet, __ATOMIC_RELAXED);
+    char why[ASK_WHY_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    if (now_s >= until_s &&
+        __atomic_compare_exchange_n(quiet, &until_s, now_s + QUIET_S, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        log_say(LEVEL_WARNING, "mistake", "%.*s, asked from %s: %u, %s (others like this are not logged for %d s)",
+                SV_FMT(call->path), call->conn->local ? "a unix socket" : call->conn->address, status, why, QUIET_S);
+    http_error(call, status, hint, "%s", why);
 }
 
 static void unjudged(struct http_call *call, int code)
@@ -100,13 +128,14 @@ static void check(struct http_call *call, struct server *server)
     struct decision d = begin(call, server);
     struct ask ask;
     char why[ASK_WHY_MAX];
-    if (!is_json(call)) {
-        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
+    if (call->query.len > 0) {
+        mistake(call, 400, "send it in the body: {\"event\": \"ocr\", \"key\": \"u1\"}",
+                "what is asked about belongs into the body, and not behind a `?`; nothing was charged");
         return;
     }
     unsigned status = ask_read(&ask, call->body, why);
     if (status) {
-        http_error(call, status, "nothing was charged", "%s", why);
+        mistake(call, status, NULL, "%s; nothing was charged", why);
         return;
     }
     if (ask.many)
@@ -166,16 +195,16 @@ static void auth(struct http_call *call, struct server *server)
     char why[AUTH_WHY_MAX];
     unsigned deny;
     if (!call->conn->local && !weir_trusts(server->weir, peer)) {
-        http_error(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
-                   "%s is not a trusted proxy, so nobody knows whose request this is", call->conn->address);
+        mistake(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
+                "%s is not a trusted proxy, so nobody knows whose request this is", call->conn->address);
         return;
     }
     if (!read_deny(call, &deny)) {
-        http_error(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
+        mistake(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
         return;
     }
     if (!auth_read(&auth, &gateway, call->headers, call->header_count, why)) {
-        http_error(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
+        mistake(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
         return;
     }
     decide(&d, &auth.request, 1, &verdict);
@@ -187,14 +216,26 @@ static void auth(struct http_call *call, struct server *server)
 
 /* ---- routes ---- */
 
-static const struct {
+struct route {
     sv path;
     sv method; /* the only one, if there is one */
     void (*run)(struct http_call *call, struct server *server);
-} routes[] = {
-    { { "/v1/check", 9 }, { "POST", 4 }, check },
-    { { "/v1/auth", 8 }, { "", 0 }, auth },
+    bool json;         /* the body has to be */
+    bool may_be_large; /* it deals with headers that are too large itself */
 };
+
+static const struct route routes[] = {
+    { { "/v1/check", 9 }, { "POST", 4 }, check, .json = true },
+    { { "/v1/auth", 8 }, { "", 0 }, auth, .may_be_large = true },
+};
+
+static const struct route *find_route(const struct http_call *call)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (sv_eq(call->path, routes[i].path))
+            return &routes[i];
+    return NULL;
+}
 
 static bool has_token(const struct http_call *call)
 {
@@ -202,20 +243,31 @@ static bool has_token(const struct http_call *call)
     return token[0] == '\0' || token_is_bearer(token, http_header(call, "authorization"));
 }
 
-void decide_handle(struct http_call *call, void *server)
+bool decide_screen(struct http_call *call, void *server)
 {
-    size_t i = 0, count = sizeof routes / sizeof routes[0];
-    while (i < count && !sv_eq(call->path, routes[i].path))
-        i++;
-    if (i == count) {
+    const struct route *route = find_route(call);
+    (void)server;
+    call->data = route;
+    if (!route) {
         http_error(call, 404, "there are POST /v1/check and /v1/auth; rules and metrics are at the admin address",
                    "there is nothing at %.*s", call->path.len < 200 ? (int)call->path.len : 200, call->path.ptr);
-    } else if (routes[i].method.len > 0 && !sv_eq(call->method, routes[i].method)) {
-        call->extra = (struct weir_header){ WEIR_STR("Allow"), routes[i].method };
-        http_error(call, 405, NULL, "%s takes %s only", routes[i].path.ptr, routes[i].method.ptr);
+    } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
+        call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };
+        http_error(call, 405, NULL, "%s takes %s only", route->path.ptr, route->method.ptr);
+    } else if (call->too_large && !route->may_be_large) {
+        http_too_large(call);
     } else if (!has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        http_error(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
+        mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
+    } else if (route->json && !is_json(call)) {
+        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
     } else
-        routes[i].run(call, server);
+        return true;
+    return false;
+}
+
+void decide_handle(struct http_call *call, void *server)
+{
+    const struct route *route = call->data;
+    route->run(call, server);
 }

@@ -16,9 +16,12 @@
 #include "serve/server.h"
 
 enum {
-    CALLS_KEPT = 64,       /* for reuse */
-    BODY_KEPT = 64 << 10,  /* a larger buffer is not kept with its call */
-    ANSWER_HEADERS = 4096, /* room for those of an answer, beside those of the request */
+    CALLS_KEPT = 64,        /* for reuse */
+    BODY_KEPT = 64 << 10,   /* a larger buffer is not kept with its call */
+    HEADER_COST = 64,       /* what the library notes of a header, a cookie or a parameter, beside its text */
+    ANSWER_HEADERS = 4096,  /* room for those of an answer, beside those of the request */
+    OWN_HEADERS = 1024,     /* for the status line, and those that are always there */
+    BODIES_MOST = 64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
     ERROR_MAX = 2000,
     ROOM = 256,
 };
@@ -27,8 +30,8 @@ struct http {
     struct MHD_Daemon *daemon;
     struct loop *loop;
     enum front front;
-    http_handler *handler;
-    void *data;
+    struct http_service service;
+    size_t held; /* bytes of bodies */
     uv_poll_t poll;
     uv_idle_t again; /* the library has more to do than it did in its turn */
     struct http_conn *entering;
@@ -48,8 +51,10 @@ struct call {
     struct MHD_Connection *connection;
     struct MHD_Response *response; /* prepared, not queued yet */
     unsigned status;
-    bool begun, dispatched, suspended;
+    bool begun, handled, suspended;
+    bool close; /* the connection, after the answer */
     struct buf body, answer;
+    size_t body_seen;
     struct arena arena;
     struct weir_header headers[HTTP_HEADERS_MAX];
     struct call *next;
@@ -85,6 +90,7 @@ static void call_free(struct call *call)
 static void call_release(struct call *call)
 {
     struct http *http = call->http;
+    http->held -= call->body.len;
     if (call->response)
         MHD_destroy_response(call->response);
     arena_done(&call->arena);
@@ -96,7 +102,8 @@ static void call_release(struct call *call)
     buf_clear(&call->answer);
     call->http_call = (struct http_call){ .loop = NULL };
     call->response = NULL;
-    call->begun = call->dispatched = call->suspended = false;
+    call->body_seen = 0;
+    call->begun = call->handled = call->suspended = call->close = false;
     call->next = http->kept;
     http->kept = call;
     http->kept_count++;
@@ -109,6 +116,15 @@ void *http_alloc(struct http_call *http_call, size_t bytes)
 
 /* ---- what the library calls ---- */
 
+/* "http://host/path" is for proxies, but servers have to take it too. */
+static const char *own_part(const char *uri)
+{
+    if (strncasecmp(uri, "http://", 7) != 0)
+        return uri;
+    const char *path = uri + 7 + strcspn(uri + 7, "/?");
+    return *path == '/' ? path : "/";
+}
+
 /* A request's first line is there: it begins. */
 static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connection)
 {
@@ -118,6 +134,7 @@ static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connec
     conn_busy(&conn->conn, loop_now_ms(http->loop));
     if (!call)
         return NULL;
+    uri = own_part(uri);
     const char *mark = strchrnul(uri, '?');
     call->connection = connection;
     call->http_call.loop = http->loop;
@@ -141,30 +158,88 @@ static enum MHD_Result add_header(void *data, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* The headers are there. What can be refused now is refused now. */
-static enum MHD_Result begin(struct call *call, const char *method)
+/* The library keeps all of it in one piece of memory of fixed size, in which the answer has to have its place, too. */
+static bool is_too_large(const struct call *call)
 {
+    const struct http_call *c = &call->http_call;
+    size_t bytes = c->path.len + c->query.len;
+    for (size_t i = 0; i < c->header_count; i++)
+        bytes += c->headers[i].name.len + c->headers[i].value.len + 4;
+    int headers = MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, NULL, NULL);
+    int others = MHD_get_connection_values_n(call->connection, MHD_COOKIE_KIND, NULL, NULL) +
+                 MHD_get_connection_values_n(call->connection, MHD_GET_ARGUMENT_KIND, NULL, NULL);
+    return bytes > c->loop->server->config.header_bytes || headers > HTTP_HEADERS_MAX || others > HTTP_HEADERS_MAX;
+}
+
+/* Two servers that read this must not disagree on where the next request begins. NULL: all is well. */
+static const char *unclear_length(const struct http_call *call, bool *ret_unknown)
+{
+    unsigned lengths = 0, encodings = 0;
+    for (size_t i = 0; i < call->header_count; i++) {
+        lengths += sv_eq_nocase(call->headers[i].name, SV("content-length"));
+        encodings += sv_eq_nocase(call->headers[i].name, SV("transfer-encoding"));
+    }
+    *ret_unknown = encodings == 1 && !sv_eq_nocase(http_header(call, "transfer-encoding"), SV("chunked"));
+    if (*ret_unknown)
+        return "the only Transfer-Encoding that is known here is chunked";
+    return lengths + encodings > 1 ? "Content-Length or Transfer-Encoding may be there, once" : NULL;
+}
+
+/* What cannot be read on is refused at once, and the connection closed. False: so it is. */
+static bool can_go_on(struct call *call)
+{
+    struct http_call *c = &call->http_call;
+    uint64_t length = 0;
+    bool unknown;
+    sv announced = http_header(c, "content-length");
+    const char *unclear = unclear_length(c, &unknown);
+    call->close = true;
+    if (unclear)
+        http_error(c, unknown ? 501 : 400, NULL, "%s", unclear);
+    else if (announced.len && sv_u64(announced, UINT64_MAX, &length) && length > call->body.max)
+        http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
+    else
+        call->close = false;
+    return !call->close;
+}
+
+/* The headers are there. False: what is answered already has to go out at once. */
+static bool begin(struct call *call, const char *method)
+{
+    struct http *http = call->http;
     call->begun = true;
     call->http_call.method = weir_str(method);
     call->http_call.headers = call->headers;
-    int count = MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, NULL, NULL);
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
-    uint64_t length = 0;
-    sv announced = http_header(&call->http_call, "content-length");
-    call->dispatched = true;
-    if (count > HTTP_HEADERS_MAX)
-        http_error(&call->http_call, 431, NULL, "the request has more than %d headers", HTTP_HEADERS_MAX);
-    else if (announced.len && sv_u64(announced, UINT64_MAX, &length) && length > call->body.max)
-        http_error(&call->http_call, 413, "the limit is the option request-bytes", "the body has more than %zu bytes",
-                   call->body.max);
-    else
-        call->dispatched = false;
-    return MHD_YES;
+    call->http_call.too_large = is_too_large(call);
+    if (!can_go_on(call))
+        return false;
+    call->handled = !http->service.screen(&call->http_call, http->service.data);
+    return true;
+}
+
+/* Kept, unless it is answered already. False: there is no place for more. */
+static bool add_body(struct call *call, sv piece)
+{
+    struct http *http = call->http;
+    call->body_seen += piece.len;
+    if (call->body_seen > call->body.max)
+        return false;
+    if (call->handled)
+        return true;
+    if (http->held + piece.len > BODIES_MOST)
+        return false;
+    size_t before = call->body.len;
+    buf_add(&call->body, piece);
+    http->held += call->body.len - before;
+    return !call->body.failed;
 }
 
 static enum MHD_Result queue(struct call *call)
 {
     struct MHD_Response *response = call->response;
+    if (!response)
+        return MHD_NO;
     enum MHD_Result r = MHD_queue_response(call->connection, call->status, response);
     MHD_destroy_response(response);
     call->response = NULL;
@@ -179,20 +254,19 @@ static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, co
     (void)connection, (void)url, (void)version;
     if (!call)
         return MHD_NO;
-    if (!call->begun) {
-        begin(call, method);
-        return call->response ? queue(call) : MHD_YES;
-    }
+    if (!call->begun)
+        return begin(call, method) ? MHD_YES : queue(call);
     if (*upload_size > 0) {
-        buf_add(&call->body, sv_of(upload, *upload_size));
+        bool good = add_body(call, sv_of(upload, *upload_size));
         *upload_size = 0;
-        /* Only a body of unannounced length gets here; it cannot be answered before its end, and has none in sight. */
-        return call->body.failed ? MHD_NO : MHD_YES;
+        /* The library cannot send an answer before a body's end. */
+        return good ? MHD_YES : MHD_NO;
     }
-    if (!call->dispatched) {
-        call->dispatched = true;
+    conn_whole(call->http_call.conn);
+    if (!call->handled) {
+        call->handled = true;
         call->http_call.body = buf_sv(&call->body);
-        http->handler(&call->http_call, http->data);
+        http->service.handle(&call->http_call, http->service.data);
     }
     if (call->response)
         return queue(call);
@@ -288,16 +362,21 @@ void http_drain(struct http *http)
     http->draining = true;
 }
 
+/* The text of the headers, that of cookies once more, what is noted of each, and the answer. */
+static size_t pool_bytes(const struct config *config)
+{
+    return 2 * (size_t)config->header_bytes + 2 * HTTP_HEADERS_MAX * HEADER_COST + ANSWER_HEADERS;
+}
+
 static int start(struct http *http)
 {
     const struct config *config = &http->loop->server->config;
     unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME;
-    http->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_call, http, MHD_OPTION_URI_LOG_CALLBACK, uri_seen, http,
-                                    MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-                                    on_connection, http, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, http,
-                                    MHD_OPTION_CONNECTION_LIMIT, config->connections + 1000,
-                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->header_bytes + ANSWER_HEADERS,
-                                    MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_call, http, MHD_OPTION_URI_LOG_CALLBACK, uri_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped,
+        http, MHD_OPTION_CONNECTION_LIMIT, config->connections + 1000, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        pool_bytes(config), MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!http->daemon)
         return UV_ENOMEM;
     int r =
@@ -308,12 +387,12 @@ static int start(struct http *http)
     return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
 }
 
-int http_new(struct http **ret, struct loop *loop, enum front front, http_handler *handler, void *data)
+int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service)
 {
     struct http *http = calloc(1, sizeof *http);
     if (!http)
         return UV_ENOMEM;
-    *http = (struct http){ .loop = loop, .front = front, .handler = handler, .data = data };
+    *http = (struct http){ .loop = loop, .front = front, .service = *service };
     int r = start(http);
     if (r == 0)
         *ret = http;
@@ -440,15 +519,26 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
         if (answer->body.len > 0)
             MHD_add_response_header(call->response, "Content-Type",
                                     answer->content_type ? answer->content_type : "application/json");
-        for (size_t i = 0; i < answer->header_count; i++)
-            add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+        size_t bytes = 0;
+        for (size_t i = 0; i < answer->header_count; i++) {
+            bytes += answer->headers[i].name.len + answer->headers[i].value.len + 4;
+            if (bytes <= ANSWER_HEADERS - OWN_HEADERS)
+                add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+        }
         if (http_call->extra.name.len > 0)
             add_answer_header(call, http_call->extra.name, http_call->extra.value);
-        if (call->http->draining)
+        if (call->http->draining || call->close)
             MHD_add_response_header(call->response, "Connection", "close");
     }
     if (call->suspended)
         resume(call);
+}
+
+void http_too_large(struct http_call *call)
+{
+    http_error(call, 431, "the limit is the option header-bytes",
+               "the headers have more than %llu bytes, or there are more than %d of them",
+               (unsigned long long)call->loop->server->config.header_bytes, HTTP_HEADERS_MAX);
 }
 
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)

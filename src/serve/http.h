@@ -21,14 +21,21 @@ struct http_call {
     const struct weir_header *headers;
     size_t header_count;
     sv body;                  /* valid until the answer */
-    void *data;               /* the handler's own */
+    const void *data;         /* the service's own */
     struct weir_header extra; /* a further header of the answer, such as Allow, if it has a name */
+    bool too_large;           /* the headers are over their bounds, and not all of them are here */
 };
 
-/* Has to answer the call, now or (after http_suspend) later. Runs in the loop's thread. */
-typedef void http_handler(struct http_call *call, void *data);
+/* Who answers, in the loop's thread. */
+struct http_service {
+    /* The headers are there, the body is not. False: it has answered, and the body will not be kept. */
+    bool (*screen)(struct http_call *call, void *data);
+    /* All of it is there. Has to answer, now or (after http_suspend) later. */
+    void (*handle)(struct http_call *call, void *data);
+    void *data;
+};
 
-int http_new(struct http **ret, struct loop *loop, enum front front, http_handler *handler, void *data);
+int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);
 void http_free(struct http *http);
 /* A new connection. Takes over fd. */
 void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);
@@ -44,12 +51,14 @@ void *http_alloc(struct http_call *call, size_t bytes);
 
 struct http_answer {
     unsigned status;
-    const char *content_type; /* NULL: application/json */
-    sv body;                  /* is copied */
-    const struct weir_header *headers;
+    const char *content_type;          /* NULL: application/json */
+    sv body;                           /* is copied */
+    const struct weir_header *headers; /* what is more than some KB of them is left out */
     size_t header_count;
 };
 void http_answer(struct http_call *call, const struct http_answer *answer);
+/* 431, for calls that are too_large. */
+void http_too_large(struct http_call *call);
 /* {"error": "…", "hint": "…"}; hint may be NULL. */
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -18,7 +18,6 @@
 #include "base/sv.h"
 
 enum {
-    BACKLOG = 4096,
     UNIX_MODE = 0660,
     PORT_TRIES = 8, /* for a port of the system's choice, which somebody else may take between two binds */
 };
@@ -210,7 +209,7 @@ static int try_tcp(struct place place, unsigned count, int *fds)
         return -1;
     for (unsigned i = 0; i < count; i++) {
         fds[i] = bind_tcp(&place, count > 1);
-        if (fds[i] < 0 || listen(fds[i], BACKLOG) < 0) {
+        if (fds[i] < 0 || listen(fds[i], LISTEN_BACKLOG) < 0) {
             int no = errno;
             close_all(fds, fds[i] < 0 ? i : i + 1);
             errno = no;
@@ -264,7 +263,7 @@ static int bind_unix(const struct opening *o, const struct place *place, int fd)
     const char *path = place->address.un.sun_path;
     if (fchmod(fd, UNIX_MODE) < 0 || bind(fd, &place->address.any, place->len) < 0)
         return refused(o);
-    if (chmod(path, UNIX_MODE) == 0 && listen(fd, BACKLOG) == 0)
+    if (chmod(path, UNIX_MODE) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
         return 0;
     int r = refused(o);
     unlink(path);

@@ -15,7 +15,7 @@ struct weir_error;
 
 bool listen_is_address(const char *text);
 
-enum { LISTEN_WHERE_MAX = 300 };
+enum { LISTEN_WHERE_MAX = 300, LISTEN_BACKLOG = 4096 };
 
 /* `count` sockets for one place, which listen, do not block and are closed by exec. `name` (http, resp, admin) is the
  * option that messages name, and the name of a socket that was handed over: such a one wins over the address. ret_where has

@@ -50,29 +50,34 @@ static void take_in(struct loop_listener *listener, int fd, const struct sockadd
         http_accept(loop->http[listener->front], fd, peer);
 }
 
-/* Out of descriptors: the rest waits in the kernel until the next sweep. */
+/* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
 static void rest(struct loop_listener *listener)
 {
     log_say(LEVEL_WARNING, "accept", "no more connections for now: %s", strerror(errno));
+    conns_yield(&listener->loop->conns);
     uv_poll_stop(&listener->poll);
+}
+
+/* True: there may be more. */
+static bool accept_one(struct loop_listener *listener)
+{
+    struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
+    socklen_t len = sizeof peer;
+    int fd = accept4(listener->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        take_in(listener, fd, &peer);
+        return true;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        rest(listener);
+    return errno == ECONNABORTED || errno == EINTR;
 }
 
 static void on_newcomers(uv_poll_t *poll, int status, int events)
 {
-    struct loop_listener *listener = poll->data;
     (void)status, (void)events;
-    for (int i = 0; i < ACCEPT_MOST; i++) {
-        struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
-        socklen_t len = sizeof peer;
-        int fd = accept4(listener->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0)
-            take_in(listener, fd, &peer);
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            rest(listener);
-            return;
-        } else if (errno != ECONNABORTED && errno != EINTR)
-            return;
-    }
+    for (int i = 0; i < ACCEPT_MOST && accept_one(poll->data); i++)
+        ;
 }
 
 /* Also wakes one that rests. */
@@ -83,13 +88,17 @@ static int attend(struct loop_listener *listener)
 
 int loop_listen(struct loop *loop, enum front front, int fd)
 {
+    const struct http_service services[FRONTS] = {
+        [FRONT_HTTP] = { decide_screen, decide_handle, loop->server },
+        [FRONT_ADMIN] = { admin_screen, admin_handle, loop->server },
+    };
     struct loop_listener *listener = &loop->listeners[front];
     int r = 0;
     listener->fd = fd;
     listener->loop = loop;
     listener->front = front;
     if (front != FRONT_RESP)
-        r = http_new(&loop->http[front], loop, front, front == FRONT_ADMIN ? admin_handle : decide_handle, loop->server);
+        r = http_new(&loop->http[front], loop, front, &services[front]);
     if (r == 0)
         r = uv_poll_init(&loop->uv, &listener->poll, fd);
     if (r < 0) {
@@ -119,8 +128,9 @@ static void drain(struct loop *loop)
     loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
     for (int front = 0; front < FRONTS; front++) {
         struct loop_listener *listener = &loop->listeners[front];
-        if (listener->fd >= 0)
-            on_newcomers(&listener->poll, 0, UV_READABLE);
+        /* Those whom the kernel has let in have been accepted, as far as they can see. */
+        for (int i = 0; listener->fd >= 0 && i < LISTEN_BACKLOG && accept_one(listener); i++)
+            ;
         close_listener(listener);
         if (loop->http[front])
             http_drain(loop->http[front]);
@@ -201,13 +211,15 @@ static unsigned share(unsigned all, unsigned loops)
     return (all + loops - 1) / loops;
 }
 
-struct conns_limits loop_limits(const struct server *server)
+struct conns_limits loop_limits(const struct server *server, bool admin)
 {
     const struct config *config = &server->config;
-    return (struct conns_limits){ .most = share(server->connections, server->loop_count),
-                                  .most_per_address = share(config->connections_per_address, server->loop_count),
-                                  .idle_ms = config->idle_ms,
-                                  .request_ms = config->request_ms };
+    return (struct conns_limits){
+        .most = admin ? ADMIN_CONNECTIONS : share(server->connections, server->loop_count),
+        .most_per_address = admin ? ADMIN_CONNECTIONS : share(config->connections_per_address, server->loop_count),
+        .idle_ms = config->idle_ms,
+        .request_ms = config->request_ms,
+    };
 }
 
 int loop_init(struct loop *loop, struct server *server, unsigned number)
@@ -215,7 +227,7 @@ int loop_init(struct loop *loop, struct server *server, unsigned number)
     *loop = (struct loop){ .server = server, .number = number };
     for (int front = 0; front < FRONTS; front++)
         loop->listeners[front].fd = -1;
-    struct conns_limits limits = loop_limits(server);
+    struct conns_limits limits = loop_limits(server, number == server->loop_count);
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         loop->server = NULL;

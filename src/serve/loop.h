@@ -19,6 +19,7 @@ enum { TOKEN_MAX = 256 };
 struct tokens {
     char decide[TOKEN_MAX]; /* of the decision listeners; "": they want none */
     char admin[TOKEN_MAX];
+    unsigned generation; /* rises when one of them changes */
 };
 
 struct loop_task {
@@ -66,8 +67,10 @@ int64_t loop_now_ms(struct loop *loop);
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
+enum { ADMIN_CONNECTIONS = 256 }; /* of the admin listener, beside those that ask for decisions */
+
 /* A loop's share of what is allowed. */
-struct conns_limits loop_limits(const struct server *server);
+struct conns_limits loop_limits(const struct server *server, bool admin);
 
 int loop_init(struct loop *loop, struct server *server, unsigned number);
 /* Takes over fd, a listening socket. */

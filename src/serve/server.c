@@ -1,7 +1,9 @@
 #include "serve/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "serve/keeper.h"
 #include "serve/log.h"
 
-enum { EXIT_DONE = 0, EXIT_UNUSABLE = 2, DESCRIPTORS_SPARE = 200, DATA_MODE = 0750, THREADS_MAX = 256 };
+enum { EXIT_DONE = 0, EXIT_UNUSABLE = 2, DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS, DATA_MODE = 0750, THREADS_MAX = 256 };
 
 static const char *const front_names[FRONTS] = { "http", "resp", "admin" };
 
@@ -50,8 +52,9 @@ static void fit_descriptors(struct server *server)
         return;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
-    server->connections =
-        limit.rlim_max > 2 * DESCRIPTORS_SPARE ? (unsigned)limit.rlim_max - DESCRIPTORS_SPARE : DESCRIPTORS_SPARE;
+    rlim_t most = limit.rlim_max > 2 * DESCRIPTORS_SPARE ? limit.rlim_max - DESCRIPTORS_SPARE : limit.rlim_max / 2;
+    if (most < config->connections)
+        server->connections = (unsigned)most;
 }
 
 static void tell_of_descriptors(const struct server *server)
@@ -64,8 +67,9 @@ static void tell_of_descriptors(const struct server *server)
 
 static unsigned thread_count(const struct config *config)
 {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned count = config->threads ? config->threads : cpus > 0 ? (unsigned)cpus : 1;
+    cpu_set_t cpus; /* that this process may use */
+    int usable = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    unsigned count = config->threads ? config->threads : (unsigned)usable;
     return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
@@ -119,18 +123,17 @@ static int listen_all(struct server *server, struct weir_error *error)
 static int start(struct server *server, struct weir_error *error)
 {
     const struct config *config = &server->config;
-    struct tokens tokens;
     int r = make_folder(config->data, error);
-    if (r == 0)
-        r = tokens_read(&tokens, config, error);
     if (r == 0)
         r = make_loops(server, error);
     if (r == 0)
         r = listen_all(server, error);
     if (r == 0)
+        r = tokens_read(&server->tokens, config, error);
+    if (r == 0)
         r = keeper_start(&server->keeper, config, &server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
-        server->loops[i].tokens = tokens;
+        server->loops[i].tokens = server->tokens;
         int no = loop_start(&server->loops[i]);
         if (no < 0)
             r = err_set(error, WEIR_E_SYSTEM, "no thread: %s", uv_strerror(no));
@@ -140,49 +143,13 @@ static int start(struct server *server, struct weir_error *error)
 
 /* ---- telling of it ---- */
 
-static bool is_on(const struct server *server, enum front front)
-{
-    return strcmp(server->where[front], "off") != 0;
-}
-
-static bool is_tcp(const struct server *server, enum front front)
-{
-    return is_on(server, front) && strncmp(server->where[front], "unix:", 5) != 0;
-}
-
-/* The token only to somebody who looks, never into a log. */
-static void greet(const struct server *server)
-{
-    struct keeper_state state;
-    keeper_state(server->keeper, &state);
-    printf("weir %s\n", weir_version());
-    for (int front = 0; front < FRONTS; front++)
-        printf("  %-6s %s%s\n", front_names[front],
-               front != FRONT_RESP && is_tcp(server, (enum front)front) ? "http://" : "", server->where[front]);
-    printf("  rules  %zu from %s\n", state.rules, state.source);
-    if (is_on(server, FRONT_ADMIN) && isatty(STDOUT_FILENO))
-        printf("  token  %s (of the admin listener; kept in %s/admin-token)\n",
-               admin_loop((struct server *)server)->tokens.admin, server->config.data);
-    if (is_tcp(server, FRONT_HTTP))
-        printf(
-            "\nTry a decision:\n"
-            "  curl -i -H 'Content-Type: application/json' -d '{\"event\": \"ocr\", \"key\": \"u1\"}' http://%s/v1/check\n",
-            server->where[FRONT_HTTP]);
-    if (is_tcp(server, FRONT_RESP))
-        printf("  redis-cli -p %s WEIR.CHECK event ocr key u1\n", strrchr(server->where[FRONT_RESP], ':') + 1);
-    if (is_tcp(server, FRONT_ADMIN))
-        printf("And look at the rules:\n  curl -H \"Authorization: Bearer $(cat %s/admin-token)\" http://%s/v1/rules\n",
-               server->config.data, server->where[FRONT_ADMIN]);
-    fflush(stdout);
-}
-
 static void tell_ready(struct server *server)
 {
     for (int front = 0; front < FRONTS; front++)
-        if (is_on(server, (enum front)front))
+        if (strcmp(server->where[front], "off") != 0)
             log_say(LEVEL_INFO, "listen", "%s on %s", front_names[front], server->where[front]);
     tell_of_descriptors(server);
-    greet(server);
+    server_greet(server);
     __atomic_store_n(&server->ready, true, __ATOMIC_RELEASE);
     sd_notifyf(0, "READY=1\nSTATUS=deciding on %s and %s", server->where[FRONT_HTTP], server->where[FRONT_RESP]);
 }
@@ -204,15 +171,16 @@ static void take_over(struct loop_task *task)
     free(reload);
 }
 
-static void post_reload(struct server *server, const struct tokens *tokens)
+static void post_reload(struct server *server)
 {
     for (unsigned i = 0; i <= server->loop_count; i++) {
         struct reload *reload = calloc(1, sizeof *reload);
         if (!reload)
             continue;
-        *reload = (struct reload){
-            .task = { .run = take_over }, .loop = &server->loops[i], .tokens = *tokens, .limits = loop_limits(server)
-        };
+        *reload = (struct reload){ .task = { .run = take_over },
+                                   .loop = &server->loops[i],
+                                   .tokens = server->tokens,
+                                   .limits = loop_limits(server, i == server->loop_count) };
         loop_post(&server->loops[i], &reload->task);
     }
 }
@@ -222,12 +190,12 @@ static void reload(struct server *server, int argc, char **argv)
     struct weir_error error;
     struct config fresh;
     struct config_changes changes = { .live = "" };
-    struct tokens tokens;
+    unsigned generation = server->tokens.generation;
     sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)clock_steady_us());
     int r = config_read(&fresh, argc, argv, &error);
     if (r == 0) {
         config_exchange(&server->config, &fresh, &changes);
-        r = tokens_read(&tokens, &server->config, &error);
+        r = tokens_read(&server->tokens, &server->config, &error);
         if (r < 0)
             config_exchange(&server->config, &fresh, &changes);
         config_done(&fresh);
@@ -238,8 +206,9 @@ static void reload(struct server *server, int argc, char **argv)
         log_setup(server->config.log, server->config.log_refusals);
         fit_descriptors(server);
         tell_of_descriptors(server);
-        post_reload(server, &tokens);
-        log_say(LEVEL_INFO, "reload", "done; changed: %s", changes.live[0] ? changes.live : "nothing");
+        post_reload(server);
+        log_say(LEVEL_INFO, "reload", "done; changed: %s%s", changes.live[0] ? changes.live : "no option",
+                server->tokens.generation != generation ? "; the tokens are new" : "");
         if (changes.restart[0])
             log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.restart);
     }
@@ -283,11 +252,23 @@ static void serve(struct server *server, const sigset_t *signals, int argc, char
     begin_end(server);
 }
 
+/* So that no socket gets a number under which others print. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int server_run(int argc, char **argv)
 {
     struct server server = { .started_us = clock_now_us() };
     struct weir_error error = { .code = WEIR_OK };
     sigset_t signals;
+    fill_standard_descriptors();
     sigemptyset(&signals);
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGINT);

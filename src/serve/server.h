@@ -16,6 +16,7 @@ struct server {
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
     unsigned connections; /* config.connections, or as many as there may be open files */
+    struct tokens tokens; /* of the main thread: each loop has a copy */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
     bool ready;                           /* see server_ready */
@@ -31,8 +32,12 @@ bool server_ready(const struct server *server);
 /* Runs until SIGTERM or SIGINT. Returns the exit status. */
 int server_run(int argc, char **argv);
 
-/* From tokens.c. Makes the admin token at the first start. */
-int tokens_read(struct tokens *ret, const struct config *config, struct weir_error *error);
+/* From greet.c. */
+void server_greet(const struct server *server);
+
+/* From tokens.c. Makes the admin token at the first start. *tokens has what was read before, or zeroes; its generation
+ * rises if one of them is another now. */
+int tokens_read(struct tokens *tokens, const struct config *config, struct weir_error *error);
 /* Compares in a time that does not tell where they differ. */
 bool token_is(const char *token, sv given);
 /* "Bearer TOKEN", as the header Authorization has it. */
@@ -40,10 +45,12 @@ bool token_is_bearer(const char *token, sv authorization);
 
 /* ---- the fronts: what runs in a loop ---- */
 
-/* http_handler of the decision listener: POST /v1/check, /v1/auth */
+/* The decision listener: POST /v1/check, /v1/auth. See struct http_service. */
 struct http_call;
+bool decide_screen(struct http_call *call, void *server);
 void decide_handle(struct http_call *call, void *server);
-/* http_handler of the admin listener */
+/* The admin listener. */
+bool admin_screen(struct http_call *call, void *server);
 void admin_handle(struct http_call *call, void *server);
 /* A new RESP connection. Takes over fd. */
 void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer);

@@ -36,25 +36,28 @@ static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *
     return 0;
 }
 
+/* Under another name until it is whole; if somebody else is faster, his stays. */
 static int make_token(const char *path, struct weir_error *error)
 {
     unsigned char random[TOKEN_RANDOM];
-    char text[2 * TOKEN_RANDOM + 2];
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST)
+    char text[2 * TOKEN_RANDOM + 2], *new_path = NULL;
+    if (access(path, F_OK) == 0)
         return 0;
+    if (asprintf(&new_path, "%s.%d.new", path, (int)getpid()) < 0)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    unlink(new_path);
+    int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool made = fd >= 0 && getrandom(random, sizeof random, 0) == sizeof random;
     for (size_t i = 0; made && i < sizeof random; i++)
         snprintf(text + 2 * i, 4, "%02x\n", random[i]);
-    made = made && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0;
+    made = made && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0 &&
+           (link(new_path, path) == 0 || errno == EEXIST);
     int no = errno;
     if (fd >= 0)
         close(fd);
-    if (made)
-        return 0;
-    if (fd >= 0)
-        unlink(path);
-    return err_set(error, WEIR_E_SYSTEM, "the admin token cannot be written to %s: %s", path, strerror(no));
+    unlink(new_path);
+    free(new_path);
+    return made ? 0 : err_set(error, WEIR_E_SYSTEM, "the admin token cannot be written to %s: %s", path, strerror(no));
 }
 
 static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
@@ -71,21 +74,24 @@ static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_e
     return r;
 }
 
-int tokens_read(struct tokens *ret, const struct config *config, struct weir_error *error)
+int tokens_read(struct tokens *tokens, const struct config *config, struct weir_error *error)
 {
-    struct tokens tokens = { .decide = "" };
+    struct tokens fresh = { .decide = "" };
     char *path = NULL;
     int r = 0;
     if (config->token_file)
-        r = read_token(config->token_file, tokens.decide, error);
+        r = read_token(config->token_file, fresh.decide, error);
     if (r == 0 && asprintf(&path, "%s/admin-token", config->data) < 0)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (r == 0)
-        r = read_admin_token(path, tokens.admin, error);
+        r = read_admin_token(path, fresh.admin, error);
     free(path);
-    if (r == 0)
-        *ret = tokens;
-    return r;
+    if (r < 0)
+        return r;
+    bool other = strcmp(fresh.decide, tokens->decide) != 0 || strcmp(fresh.admin, tokens->admin) != 0;
+    fresh.generation = tokens->generation + other;
+    *tokens = fresh;
+    return 0;
 }
 
 bool token_is(const char *token, sv given)

@@ -1,0 +1,74 @@
+/* What the service says when it has started: where it is, and what to try first. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "serve/keeper.h"
+#include "serve/server.h"
+
+static bool is_unix(const char *where)
+{
+    return strncmp(where, "unix:", 5) == 0;
+}
+
+static bool is_on(const char *where)
+{
+    return strcmp(where, "off") != 0;
+}
+
+/* "curl …" up to the path: every address of this host can be reached at the first one. */
+static void print_curl(const char *where, const char *token_file)
+{
+    fputs("  curl ", stdout);
+    if (token_file)
+        printf("-H \"Authorization: Bearer $(cat %s)\" ", token_file);
+    const char *port = strrchr(where, ':');
+    if (is_unix(where))
+        printf("--unix-socket %s http://localhost", where + 5);
+    else if (strncmp(where, "[::]:", 5) == 0 || strncmp(where, "0.0.0.0:", 8) == 0)
+        printf("http://127.0.0.1%s", port);
+    else
+        printf("http://%s", where);
+}
+
+static void print_redis_cli(const char *where, const char *token_file)
+{
+    if (is_unix(where))
+        printf("  redis-cli -s %s ", where + 5);
+    else
+        printf("  redis-cli -p %s ", strrchr(where, ':') + 1);
+    if (token_file)
+        printf("-a \"$(cat %s)\" --no-auth-warning ", token_file);
+    puts("WEIR.CHECK event ocr key u1");
+}
+
+/* The token only to somebody who looks, never into a log. */
+void server_greet(const struct server *server)
+{
+    const struct config *config = &server->config;
+    const char *http = server->where[FRONT_HTTP], *resp = server->where[FRONT_RESP], *admin = server->where[FRONT_ADMIN];
+    char token_file[4200];
+    struct keeper_state state;
+    bool watched = isatty(STDOUT_FILENO);
+    if (!watched && config->log == CONFIG_LOG_JSON)
+        return;
+    keeper_state(server->keeper, &state);
+    snprintf(token_file, sizeof token_file, "%s/admin-token", config->data);
+    printf("weir %s\n  http   %s\n  resp   %s\n  admin  %s\n  rules  %zu from %s\n", weir_version(), http, resp, admin,
+           state.rules, state.source);
+    if (watched)
+        printf("  token  %s (of the admin listener; kept in %s)\n", server->tokens.admin, token_file);
+    if (is_on(http) || is_on(resp))
+        puts("\nTry a decision:");
+    if (is_on(http)) {
+        print_curl(http, config->token_file);
+        puts("/v1/check -H 'Content-Type: application/json' -d '{\"event\": \"ocr\", \"key\": \"u1\"}'");
+    }
+    if (is_on(resp))
+        print_redis_cli(resp, config->token_file);
+    if (is_on(admin)) {
+        puts("And look at the rules:");
+        print_curl(admin, token_file);
+        puts("/v1/rules");
+    }
+    fflush(stdout);
+}
