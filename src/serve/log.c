@@ -15,7 +15,7 @@
 enum {
     MESSAGE_MAX = 4000,
     LINE_MAX_BYTES = 64 << 10, /* any message, each byte of it escaped */
-    /* Of what strangers sent. The line of a refusal is to fit into a pipe at once (PIPE_BUF), so a path has the room that
+    /* Of what strangers sent. A line is to fit into a pipe at once (PIPE_BUF), so the path of a refusal has the room that
      * the others leave, even if each of its bytes has to be escaped. */
     METHOD_MAX = 24,
     EVENT_MAX = 60,
@@ -31,6 +31,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of stderr, and of wh
 static int64_t refusal_second;
 static unsigned refusal_lines;    /* in that second */
 static uint64_t refusals_skipped; /* and not told of yet; any thread adds to it */
+static uint64_t lines_dropped;    /* others, and not told of yet */
 
 void log_setup(int format, unsigned refusals_per_second)
 {
@@ -118,11 +119,44 @@ static void end_line(struct buf *out, bool json)
     buf_add(out, json ? SV("}\n") : SV("\n"));
 }
 
-/* In one piece. What cannot be written has nobody who could be told. */
-static void write_line(const struct buf *line)
+/* Whoever reads the log may be stuck, and nobody is to wait for him. What is ready takes PIPE_BUF bytes at once. */
+static bool is_ready(void)
 {
-    if (!line->failed && write(STDERR_FILENO, line->ptr, line->len) < 0)
-        return;
+    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+    return poll(&ready, 1, 0) == 1 && ready.revents & POLLOUT;
+}
+
+/* In one piece. */
+static bool write_line(const struct buf *line)
+{
+    return !line->failed && write(STDERR_FILENO, line->ptr, line->len) == (ssize_t)line->len;
+}
+
+static void message_line(struct buf *line, enum log_level level, const char *event, sv message, int64_t now_us)
+{
+    bool json = is_json();
+    begin_line(line, json, level, event, now_us);
+    if (json) {
+        add_field(line, true, SV("message"), message);
+    } else {
+        buf_char(line, ' ');
+        add_plain(line, message);
+    }
+    if (lines_dropped)
+        add_number(line, json, "not_logged", (long long)lines_dropped);
+    end_line(line, json);
+}
+
+/* The same, of at most PIPE_BUF bytes. */
+static void short_line(struct buf *line, enum log_level level, const char *event, sv message, int64_t now_us)
+{
+    message_line(line, level, event, message, now_us);
+    while (line->len > PIPE_BUF && message.len > 0) {
+        size_t over = line->len - PIPE_BUF, less = over / ESCAPED_MAX + 1;
+        message = cut(message, message.len > less ? message.len - less : 0);
+        buf_done(line);
+        message_line(line, level, event, message, now_us);
+    }
 }
 
 void log_say(enum log_level level, const char *event, const char *format, ...)
@@ -132,20 +166,17 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    struct buf line;
-    bool json = is_json();
-    begin_line(&line, json, level, event, clock_now_us());
-    if (json) {
-        add_field(&line, true, SV("message"), weir_str(message));
-    } else {
-        buf_char(&line, ' ');
-        add_plain(&line, weir_str(message));
-    }
-    end_line(&line, json);
+    int64_t now_us = clock_now_us();
+    bool said = false;
     pthread_mutex_lock(&lock);
-    write_line(&line);
+    if (is_ready()) {
+        struct buf line;
+        short_line(&line, level, event, weir_str(message), now_us);
+        said = write_line(&line);
+        buf_done(&line);
+    }
+    lines_dropped = said ? 0 : lines_dropped + 1;
     pthread_mutex_unlock(&lock);
-    buf_done(&line);
 }
 
 /* ---- refusals ---- */
@@ -190,8 +221,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
     end_line(line, json);
 }
 
-/* Takes the lock, if there is a line left in this second and stderr takes it at once: nobody's decision waits for whoever
- * reads the log. */
+/* Takes the lock, if there is a line left in this second and stderr takes it at once. */
 static bool take_turn(int64_t second)
 {
     if (pthread_mutex_trylock(&lock) != 0)
@@ -201,9 +231,7 @@ static bool take_turn(int64_t second)
         refusal_second = second;
         refusal_lines = 0;
     }
-    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
-    if (refusal_lines < __atomic_load_n(&refusals_max, __ATOMIC_RELAXED) && poll(&ready, 1, 0) == 1 &&
-        ready.revents & POLLOUT) {
+    if (refusal_lines < __atomic_load_n(&refusals_max, __ATOMIC_RELAXED) && is_ready()) {
         refusal_lines++;
         return true;
     }
@@ -235,8 +263,10 @@ void log_refusal(struct weir *weir, const struct weir_request *request, const st
         return;
     }
     struct buf line;
-    refusal_line(&line, weir, request, verdict, now_us, __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED));
-    write_line(&line);
+    uint64_t skipped = __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED);
+    refusal_line(&line, weir, request, verdict, now_us, skipped);
+    if (!write_line(&line))
+        own.skipped += skipped + 1;
     pthread_mutex_unlock(&lock);
     buf_done(&line);
 }

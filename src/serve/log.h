@@ -10,7 +10,9 @@ enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_INFO };
 /* format: enum config_log. refusals_per_second 0: none are logged. */
 void log_setup(int format, unsigned refusals_per_second);
 
-/* plain: "2026-11-15T10:46:17Z info rules: 12 rules are in force"; JSON: time, level, event, message. */
+/* plain: "2026-11-15T10:46:17Z info rules: 12 rules are in force"; JSON: time, level, event, message. A line that stderr
+ * does not take at once is dropped, since nobody waits for whoever reads the log; the next one says how many were
+ * (not_logged). */
 void log_say(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* One refused request, sampled: at most so many lines a second, and how many were left out says the first one of a later

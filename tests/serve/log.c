@@ -122,7 +122,11 @@ static void long_messages_are_cut(void **state)
         log_setup(format, 0);
         begin();
         log_say(LEVEL_INFO, "x", "%s", message);
-        assert_int_equal(lines_of(end()), 1);
+        const char *text = end();
+        assert_int_equal(lines_of(text), 1);
+        assert_in_range(strlen(text), PIPE_BUF - 20, PIPE_BUF);
+        if (format == CONFIG_LOG_JSON)
+            json_decref(read_json(text));
     }
 }
 
@@ -242,13 +246,9 @@ static void a_refusal_fits_into_a_pipe(void **state)
     weir_close(weir);
 }
 
-/* Whoever reads the log may be stuck: decisions go on. */
-static void a_full_pipe_holds_nobody_up(void **state)
+static void begin_full(void)
 {
-    (void)state;
-    struct weir *weir = open_rules();
     static char fill[PIPE_BUF];
-    log_setup(CONFIG_LOG_PLAIN, 1000);
     begin();
     int flags = fcntl(STDERR_FILENO, F_GETFL);
     assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, flags | O_NONBLOCK), 0);
@@ -256,6 +256,33 @@ static void a_full_pipe_holds_nobody_up(void **state)
     while (write(STDERR_FILENO, fill, sizeof fill) > 0)
         ;
     assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, flags), 0);
+}
+
+static void a_full_pipe_drops_lines_and_they_are_counted(void **state)
+{
+    (void)state;
+    for (int format = CONFIG_LOG_PLAIN; format <= CONFIG_LOG_JSON; format++) {
+        log_setup(format, 0);
+        begin_full();
+        for (int i = 0; i < 3; i++)
+            log_say(LEVEL_INFO, "x", "lost");
+        assert_null(strstr(end(), "lost"));
+        begin();
+        log_say(LEVEL_INFO, "x", "found");
+        log_say(LEVEL_INFO, "x", "again");
+        const char *text = end();
+        assert_non_null(strstr(text, format == CONFIG_LOG_JSON ? "\"found\",\"not_logged\":3}" : "found not_logged=3\n"));
+        assert_null(strstr(strchr(text, '\n'), "not_logged"));
+    }
+}
+
+/* Whoever reads the log may be stuck: decisions go on. */
+static void a_full_pipe_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    log_setup(CONFIG_LOG_PLAIN, 1000);
+    begin_full();
     refuse(weir, &login, NOW + 50 * S);
     assert_null(strstr(end(), "refused"));
     begin();
@@ -313,6 +340,7 @@ int main(void)
         cmocka_unit_test(what_is_left_out_is_counted),
         cmocka_unit_test(none_are_logged_if_none_are_wanted),
         cmocka_unit_test(a_refusal_fits_into_a_pipe),
+        cmocka_unit_test(a_full_pipe_drops_lines_and_they_are_counted),
         cmocka_unit_test(a_full_pipe_holds_nobody_up),
         cmocka_unit_test(many_threads_share_the_lines),
     };
