@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/ip.h"
 #include "base/utf8.h"
 
 struct reader {
@@ -307,11 +308,28 @@ static bool must_be(struct reader *r, const struct field *field, const char *all
     return fail(r, 400, "%s: must be %s", field->name.ptr, allowed);
 }
 
+static sv *text_of(struct reader *r, const struct field *field)
+{
+    return (sv *)((char *)current(r) + field->offset);
+}
+
 static bool read_text(struct reader *r, const struct field *field)
 {
     if (next(r) == '"')
-        return read_string(r, (sv *)((char *)current(r) + field->offset));
+        return read_string(r, text_of(r, field));
     return take_word(r, SV("null")) || must_be(r, field, "a string");
+}
+
+/* An address that cannot be read would quietly keep every rule by ip from applying. */
+static bool read_address(struct reader *r, const struct field *field)
+{
+    if (!read_text(r, field))
+        return false;
+    sv text = *text_of(r, field);
+    return text.len == 0 || ip_parse_hop(text, &(struct ip){ 0 }) ||
+           must_be(r, field,
+                   "one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with peer, the address that "
+                   "sent it");
 }
 
 static bool read_headers(struct reader *r, const struct field *field)
@@ -323,7 +341,8 @@ static bool read_headers(struct reader *r, const struct field *field)
 
 static bool read_cost(struct reader *r, const struct field *field)
 {
-    next(r);
+    if (take_word(r, SV("null")))
+        return true;
     const char *from = r->at;
     while (r->at < r->end && (ascii_digit(*r->at) || memchr("+-.eE", *r->at, 5)))
         r->at++;
@@ -338,7 +357,7 @@ static bool read_cost(struct reader *r, const struct field *field)
 static bool read_peek(struct reader *r, const struct field *field)
 {
     current(r)->peek = take_word(r, SV("true"));
-    return current(r)->peek || take_word(r, SV("false")) || must_be(r, field, "true or false");
+    return current(r)->peek || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
 }
 
 #define NAME(name)            \
@@ -349,16 +368,20 @@ static bool read_peek(struct reader *r, const struct field *field)
     {                                                                 \
         NAME(#field), read_text, offsetof(struct weir_request, field) \
     }
+#define ADDRESS(field)                                                   \
+    {                                                                    \
+        NAME(#field), read_address, offsetof(struct weir_request, field) \
+    }
 
 static const struct field fields[] = {
     TEXT(method),
     TEXT(path),
     TEXT(user),
-    TEXT(ip),
+    ADDRESS(ip),
     TEXT(event),
     TEXT(key),
     TEXT(host),
-    TEXT(peer),
+    ADDRESS(peer),
     { NAME("headers"), read_headers, 0 },
     { NAME("cost"), read_cost, 0 },
     { NAME("peek"), read_peek, 0 },

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/ip.h"
 #include "serve/ask.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -38,17 +39,25 @@ static bool good_headers(json_t *headers)
     return json_is_object(headers) && count <= ASK_HEADERS_MAX;
 }
 
+static bool good_address(json_t *value)
+{
+    sv text = sv_of(json_string_value(value), json_string_length(value));
+    return json_is_null(value) || (json_is_string(value) && (text.len == 0 || ip_parse_hop(text, &(struct ip){ 0 })));
+}
+
 static bool good_field(const char *name, json_t *value)
 {
-    static const char *const texts[] = { "method", "path", "host", "ip", "peer", "user", "event", "key" };
+    static const char *const texts[] = { "method", "path", "host", "user", "event", "key" };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strcmp(name, texts[i]) == 0)
             return json_is_string(value) || json_is_null(value);
+    if (strcmp(name, "ip") == 0 || strcmp(name, "peer") == 0)
+        return good_address(value);
     if (strcmp(name, "headers") == 0)
         return good_headers(value);
-    if (strcmp(name, "cost") == 0)
+    if (strcmp(name, "cost") == 0 && !json_is_null(value))
         return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
-    return strcmp(name, "peek") == 0 && json_is_boolean(value);
+    return strcmp(name, "cost") == 0 || (strcmp(name, "peek") == 0 && (json_is_boolean(value) || json_is_null(value)));
 }
 
 static bool good_request(json_t *object)
@@ -102,8 +111,8 @@ static bool same(json_t *object, const struct weir_request *r)
     return same_text(object, "method", r->method) && same_text(object, "path", r->path) &&
            same_text(object, "host", r->host) && same_text(object, "ip", r->ip) && same_text(object, "peer", r->peer) &&
            same_text(object, "user", r->user) && same_text(object, "event", r->event) && same_text(object, "key", r->key) &&
-           r->cost == (cost ? json_integer_value(cost) : 1) && r->peek == json_is_true(json_object_get(object, "peek")) &&
-           same_headers(json_object_get(object, "headers"), r);
+           r->cost == (json_is_integer(cost) ? json_integer_value(cost) : 1) &&
+           r->peek == json_is_true(json_object_get(object, "peek")) && same_headers(json_object_get(object, "headers"), r);
 }
 
 static bool all_same(json_t *root, const struct ask *ask)

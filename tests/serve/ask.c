@@ -83,6 +83,39 @@ static void test_left_out(void **state)
     assert_int_equal(ask.requests->header_count, 0);
     assert_int_equal(ask.requests->cost, 0);
     ask_done(&ask);
+    read_good(&ask, SV("{\"cost\":null,\"peek\":null,\"ip\":null,\"peer\":\"\"}"));
+    assert_int_equal(ask.requests->cost, 1);
+    assert_false(ask.requests->peek);
+    assert_int_equal(ask.requests->ip.len, 0);
+    ask_done(&ask);
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    const char *good[] = { "1.2.3.4", "1.2.3.4:80", "::1", "[2001:db8::1]:443", "::ffff:1.2.3.4", "" };
+    const char *bad[] = { "zz", "999.1.1.1", "1.2.3.4,5.6.7.8", "1.2.3.4, 5.6.7.8", "10.0.0.0/8", "localhost", "unix:" };
+    const char *names[] = { "ip", "peer" };
+    char text[100], want[ASK_WHY_MAX];
+    for (size_t n = 0; n < 2; n++) {
+        for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+            struct ask ask;
+            snprintf(text, sizeof text, "{\"%s\":\"%s\"}", names[n], good[i]);
+            read_good(&ask, weir_str(text));
+            check_text(n == 0 ? ask.requests->ip : ask.requests->peer, good[i]);
+            ask_done(&ask);
+        }
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+            snprintf(text, sizeof text, "[{},{\"%s\":\"%s\"}]", names[n], bad[i]);
+            snprintf(
+                want, sizeof want,
+                "request [1]: %s: must be one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with "
+                "peer, the address that sent it",
+                names[n]);
+            check_bad(text, 400, want);
+        }
+    }
+    check_bad("{\"ip\":7}", 400, "ip: must be a string");
 }
 
 static void test_lists(void **state)
@@ -183,7 +216,7 @@ static void test_bad_values(void **state)
 {
     (void)state;
     static const char cost[] = "cost: must be a whole number from 0 to 4294967295";
-    const char *costs[] = { "-1", "1.0", "1e3", "4294967296", "99999999999999999999", "\"1\"", "01", "null", "+1", "" };
+    const char *costs[] = { "-1", "1.0", "1e3", "4294967296", "99999999999999999999", "\"1\"", "01", "nul", "+1", "" };
     char text[64];
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         snprintf(text, sizeof text, "{\"cost\":%s}", costs[i]);
@@ -192,7 +225,7 @@ static void test_bad_values(void **state)
     check_bad("{\"path\":1}", 400, "path: must be a string");
     check_bad("{\"user\":{}}", 400, "user: must be a string");
     check_bad("{\"peek\":1}", 400, "peek: must be true or false");
-    check_bad("{\"peek\":null}", 400, "peek: must be true or false");
+    check_bad("{\"peek\":\"\"}", 400, "peek: must be true or false");
     check_bad("{\"headers\":[]}", 400, "headers: must be an object: {\"X-Name\": \"value\"}");
     check_bad("{\"headers\":{\"a\":1}}", 400,
               "headers: must be an object of strings, or of lists of strings where a header is repeated");
@@ -266,10 +299,10 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_fields), cmocka_unit_test(test_left_out),      cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_many),       cmocka_unit_test(test_header_bounds), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_bad_values), cmocka_unit_test(test_no_json),       cmocka_unit_test(test_nul),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_all_fields), cmocka_unit_test(test_addresses),  cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_lists),      cmocka_unit_test(test_many),       cmocka_unit_test(test_header_bounds),
+        cmocka_unit_test(test_strings),    cmocka_unit_test(test_bad_values), cmocka_unit_test(test_no_json),
+        cmocka_unit_test(test_nul),        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests_name("ask", tests, NULL, NULL);
 }

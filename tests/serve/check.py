@@ -121,7 +121,8 @@ def one_mistake_and_nothing_is_charged():
 def mistakes_are_named():
     with Service(rules=RULES) as s:
         refused(post(s, {"users": "u"}), 400, 'there is no field "users"; allowed: method, path')
-        refused(post(s, {"user": 17}), 400, "user: must be a string")
+        refused(post(s, {"user": 17}), 400, "user: must be a string; nothing was charged")
+        expect("hint" in post(s, {"user": 17}).json(), False, "no hint")
         refused(post(s, {"cost": -1}), 400, "cost: must be a whole number from 0 to 4294967295")
         refused(post(s, {"cost": 1.5}), 400, "cost: must be a whole number")
         refused(post(s, {"headers": ["a"]}), 400, "headers: must be an object")
@@ -130,6 +131,36 @@ def mistakes_are_named():
         refused(post(s, b'{"key": "\xff"}'), 400, "byte 10: this is not UTF-8")
         refused(post(s, '{"a\x1b": 1}'), 400, "control character")
         expect(post(s, {"\x1b[2J": 1}).json()["error"][:25], 'there is no field "\x1b[2J";', "escaped")
+
+
+def no_address():
+    """It would quietly switch off every limit by address."""
+    with Service(rules=RULES) as s:
+        for field in ("ip", "peer"):
+            for text in ("zz", "999.1.1.1", "1.2.3.4,5.6.7.8", "unknown"):
+                refused(post(s, {"event": "ip", field: text}), 400, f"{field}: must be one IPv4 or IPv6 address")
+        refused(post(s, [{"event": "ocr", "key": "a"}, {"event": "ip", "ip": "zz"}]), 400, "request [1]: ip: must be one")
+        expect(remaining(s, "a"), 3, "nothing was charged")
+        expect(s.check(event="ip", ip="").json()["rule"], None, "nobody's address")
+        expect(s.check(event="ocr", key="a", cost=None, peek=None, ip=None).json()["remaining"], 2, "null is left out")
+
+
+def no_query():
+    with Service(rules=RULES) as s:
+        answer = s.ask(s.http, "POST", "/v1/check?event=ocr&key=a", '{"event": "ocr", "key": "a"}', JSON)
+        refused(answer, 400, "belongs into the body", "nothing was charged")
+        expect(remaining(s, "a"), 3, "nothing was charged")
+
+
+def mistakes_are_logged():
+    """A line for many of them, and nothing of the request that is secret."""
+    with Service(rules=RULES) as s:
+        for i in range(20):
+            post(s, {"users": f"secret-{i}"})
+        found = s.events("mistake")
+        expect([entry["level"] for entry in found], ["warning"], found)
+        expect('/v1/check, asked from 127.0.0.1: 400, there is no field "users"' in found[0]["message"], True, found)
+        expect("secret" in found[0]["message"], False, found)
 
 
 def who_may_ask():
@@ -268,6 +299,9 @@ main([
     ("a list is decided in order, up to 1,000", lists),
     ("one mistake in a list, and nothing is charged", one_mistake_and_nothing_is_charged),
     ("mistakes are named", mistakes_are_named),
+    ("what is no address is a mistake", no_address),
+    ("a query is a mistake", no_query),
+    ("mistakes are logged, sampled", mistakes_are_logged),
     ("only application/json, and no permission for pages of others", who_may_ask),
     ("other paths and methods", other_paths_and_methods),
     ("the token", the_token),

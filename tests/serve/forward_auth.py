@@ -187,6 +187,16 @@ def through_a_unix_socket():
             wrong(ask(s, "/api/a", X_Forwarded_For="unix:"), "X-Forwarded-For")
 
 
+def mistakes_are_logged():
+    """nginx makes a 500 of a 400, and nobody sees why."""
+    with Service(rules=RULES.replace("127.0.0.1, ", "")) as s:
+        for _ in range(20):
+            wrong(ask(s, "/api/items"), "not a trusted proxy")
+        found = s.events("mistake")
+        expect(len(found), 1, found)
+        expect("/v1/auth, asked from 127.0.0.1: 400, 127.0.0.1 is not a trusted proxy" in found[0]["message"], True, found)
+
+
 def refusals_are_logged():
     with Service(rules=RULES) as s:
         for _ in range(3):
@@ -209,5 +219,6 @@ main([
     ("any method", any_method),
     ("the token", the_token),
     ("through a unix socket", through_a_unix_socket),
+    ("mistakes are logged, sampled", mistakes_are_logged),
     ("refusals are logged", refusals_are_logged),
 ])
