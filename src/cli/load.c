@@ -7,11 +7,24 @@
 #include "base/ip.h"
 #include "cli/cli.h"
 
+static bool is_database(const char *path)
+{
+    static const char *const kinds[] = { "sqlite:", "mysql:", "mariadb:", "postgres:", "postgresql:" };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (sv_starts(weir_str(path), weir_str(kinds[i])))
+            return true;
+    return false;
+}
+
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
 {
     const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
     if (!cli_read_file(path, ret_text, &why)) {
-        cli_error("%s: %s", name, why);
+        if (is_database(path))
+            cli_error(
+                "the rules have to be in a file here; 'weir rules export --from ADDRESS' writes what is in a database");
+        else
+            cli_error("%s: %s", name, why);
         return false;
     }
     struct rules_report report = { 0 };

@@ -339,6 +339,11 @@ def test_check_bad_rules():
         has(errors, part)
     done = run("check", "--rules", "/nonexistent")
     equal((done.returncode, done.stdout, done.stderr), (2, "", "weir: /nonexistent: No such file or directory\n"))
+    for address in ("sqlite:rules.db", "mysql://u:secret@host/db", "postgres://host/db"):
+        done = run("explain", "--rules", address, "--event", "ocr")
+        equal((done.returncode, done.stdout), (2, ""))
+        has(done.stderr, "weir rules export --from ADDRESS")
+        equal("secret" in done.stderr, False)
 
 
 def test_check_bad_cells():
