@@ -203,6 +203,13 @@ static void auth(struct http_call *call, struct server *server)
         mistake(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
         return;
     }
+    /* A client's doing, so it is refused as clients are: what a gateway takes for an error may let requests pass. */
+    if (call->too_large && deny)
+        http_error(call, deny, NULL, "the headers of the request are too large");
+    else if (call->too_large)
+        http_too_large(call);
+    if (call->too_large)
+        return;
     if (!auth_read(&auth, &gateway, call->headers, call->header_count, why)) {
         mistake(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
         return;

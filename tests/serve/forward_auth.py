@@ -187,6 +187,22 @@ def through_a_unix_socket():
             wrong(ask(s, "/api/a", X_Forwarded_For="unix:"), "X-Forwarded-For")
 
 
+def large_headers():
+    """They are their client's, so they are refused as clients are: nothing here may look like weir being away."""
+    with Service(rules=RULES) as s:
+        for count in (1, 50, 200):
+            for total in range(1024, 64 << 10, 1024):
+                more = {f"X-{i}": "a" * (total // count) for i in range(count)}
+                answer = ask(s, "/other", **more)
+                expect(answer.status in (200, 431), True, (total, count, answer.status))
+                if total > 16 << 10 or count > 100:
+                    expect(answer.status, 431, (total, count))
+        more = {f"X-{i}": "a" * 100 for i in range(170)}
+        for status in (401, 403, 599):
+            answer = ask(s, "/other", query=f"?deny={status}", **more)
+            expect((answer.status, "too large" in answer.json()["error"]), (status, True), "deny")
+
+
 def mistakes_are_logged():
     """nginx makes a 500 of a 400, and nobody sees why."""
     with Service(rules=RULES.replace("127.0.0.1, ", "")) as s:
@@ -219,6 +235,7 @@ main([
     ("any method", any_method),
     ("the token", the_token),
     ("through a unix socket", through_a_unix_socket),
+    ("headers that are too large", large_headers),
     ("mistakes are logged, sampled", mistakes_are_logged),
     ("refusals are logged", refusals_are_logged),
 ])
