@@ -173,7 +173,7 @@ def what_clients_forge():
         expect(client, [200, 200, 429], "by address")
         expect([nginx.ask("/orders", "POST", "x", headers=forged).status for _ in range(2)], [200, 429], "by host")
         expect([nginx.ask("/user", headers=forged).status for _ in range(3)], [200] * 3, "nobody is u1")
-        expect(nginx.ask("/weir").status, 404, "the question itself is internal")
+        expect(nginx.ask("/_weir").status, 404, "the question itself is internal")
 
 
 def the_applications_403():
@@ -187,8 +187,8 @@ def users_of_nginx():
     with tempfile.NamedTemporaryFile("w", encoding="ascii") as users:
         users.write("ann:{PLAIN}secret\n")
         users.flush()
-        changes = (('X-User ""', "X-User $remote_user"),
-                   ("auth_request /weir;", f'auth_request /weir;\n auth_basic shop;\n auth_basic_user_file {users.name};'))
+        changes = (("#proxy_set_header X-User", "proxy_set_header X-User"),
+                   ("auth_request /_weir;", f'auth_request /_weir;\n auth_basic shop;\n auth_basic_user_file {users.name};'))
         with all_of_it("--user-header", "X-User", changes=changes) as (_, _, nginx):
             good, bad = {"Authorization": "Basic YW5uOnNlY3JldA=="}, {"Authorization": "Basic YW5uOndyb25n"}
             expect([nginx.ask("/user", headers=bad).status for _ in range(3)], [401] * 3, "a wrong password")
@@ -213,6 +213,55 @@ def open_while_weir_is_away():
         until(lambda: nginx.ask("/api/a").status == 429, "back, and nothing was forgotten")
 
 
+def sizes():
+    """Headers of a request, from few to more than nginx takes: together, one of them, and a long URI."""
+    for count in (1, 20, 80, 95):
+        for total in range(1024, 33 * 1024, 1024):
+            yield "/api/a", {f"X-{i}": "a" * (total // count) for i in range(count)}
+    for length in range(512, 33 * 1024, 512):
+        yield "/api/" + "a" * length, {}
+        yield "/api/a", {"X-Plan": "a" * length}
+        yield "/api/" + "a" * length, {"X-Plan": "a" * length}
+
+
+def large_requests():
+    """No size gets a request past a limit, not even where requests pass while weir is away. nginx takes lines of 8 KiB unless it
+    is told otherwise; those that are larger than what weir takes are an error of weir's to it, which is no 502."""
+    by_name = ("#proxy_set_header X-Plan", "proxy_set_header X-Plan")
+    larger = ("listen ", "large_client_header_buffers 4 32k;\n    listen ")
+    for changes, worst in (((), 499), ((by_name,), 499), ((by_name, larger), 500)):
+        with all_of_it(changes=OPEN + changes) as (_, app, nginx):
+            expect([nginx.ask("/api/a").status for _ in range(3)], [200, 200, 429], "used up")
+            for path, headers in sizes():
+                status = nginx.ask(path, headers=headers).status
+                expect(400 <= status <= worst, True, f"{status} for {len(path)} and {sum(map(len, headers.values()))} bytes")
+            expect(len(app.seen), 2, "what the application saw")
+
+
+def accepted(s):
+    text = s.steer("GET", "/metrics").body.decode()
+    return int(re.search(r"^weir_connections_accepted_total (\d+)$", text, re.MULTILINE)[1])
+
+
+def one_connection():
+    """A refusal does not cost nginx its connection to weir."""
+    with all_of_it() as (s, _, nginx):
+        before = accepted(s)
+        for _ in range(30):
+            nginx.ask("/api/a")
+        expect(accepted(s) - before, 2, "connections: one for 30 questions, one for this")
+
+
+def no_answer():
+    """Somebody accepts, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, application() as app:
+        place = "{}:{}".format(*silent.getsockname())
+        with Nginx(place, "{}:{}".format(*app.server_address)) as nginx:
+            expect(nginx.ask("/api/a").status, 500, "closed")
+        with Nginx(place, "{}:{}".format(*app.server_address), OPEN) as nginx:
+            expect(nginx.ask("/api/a").status, 200, "open")
+
+
 def the_page_shows_what_is_tested():
     with open(os.path.join(ROOT, "docs", "forward-auth.md"), encoding="utf-8") as file:
         page = file.read()
@@ -232,5 +281,8 @@ main([
     ("users that nginx knows", users_of_nginx),
     ("nothing passes while weir is away", while_weir_is_away),
     ("or everything, if that is wished", open_while_weir_is_away),
+    ("no size of a request gets past a limit", large_requests),
+    ("one connection for many refusals", one_connection),
+    ("a weir that does not answer is away", no_answer),
     ("the page shows what is tested", the_page_shows_what_is_tested),
 ])
