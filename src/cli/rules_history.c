@@ -135,11 +135,11 @@ int rules_undo(struct rules_call *call)
 {
     struct weir_error error = { 0 };
     sv id = call->word_count ? weir_str(call->words[0]) : (sv){ 0 };
-    int64_t number = 0;
-    if (source_undo(call->source, id, call->options->change, call->author, &number, &error) < 0) {
+    struct source_undone undone;
+    if (source_undo(call->source, id, call->options->change, call->author, &undone, &error) < 0) {
         int status = rules_fail(&error);
         return error.code == WEIR_E_INVALID ? RULES_NOTHING : status; /* none is there, or the row was changed since */
     }
-    printf("change %" PRId64 " is undone\n", number);
+    printf("change %" PRId64 " is undone\n", undone.number);
     return RULES_DONE;
 }

@@ -261,16 +261,16 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
 
 static int undo(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    int64_t number = 0;
+    struct source_undone undone;
     set_terms(source, job, false);
-    int r = source_undo(source, job->id, (int64_t)job->number, job->author, &number, error);
+    int r = source_undo(source, job->id, (int64_t)job->number, job->author, &undone, error);
     clear_terms(source);
     if (r == WEIR_E_INVALID && !job->status)
         job->status = 409;
     if (r < 0)
         return r;
     job->version = 0;
-    buf_printf(&job->out, "{\"undone\":%" PRId64 "}\n", number);
+    buf_printf(&job->out, "{\"undone\":%" PRId64 "}\n", undone.number);
     return 0;
 }
 

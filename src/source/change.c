@@ -176,6 +176,9 @@ static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
+    const struct source_terms *terms = &plan->source->terms;
+    if (r == 0 && terms->dry_run && terms->look)
+        r = terms->look(&will_be, terms->data, error);
     source_reading_done(&was);
     source_reading_done(&will_be);
     snapshot_done(&copy);
@@ -518,9 +521,11 @@ static int check_twice(struct plan *plan, const struct rule_row *rows, size_t co
     int r = rules ? 0 : no_memory(plan->error);
     if (rules && report.error_count > 0) {
         const struct rule_problem *first = &report.errors[0];
-        r = err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s; %zu errors in all; nothing was changed",
-                    first->rule.len ? "rule " : "", SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text),
-                    report.error_count);
+        char more[40] = "";
+        if (report.error_count > 1)
+            snprintf(more, sizeof more, "; %zu errors in all", report.error_count);
+        r = err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s%s; nothing was changed", first->rule.len ? "rule " : "",
+                    SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text), more);
     }
     rules_report_done(&report);
     rules_free(rules);

@@ -14,12 +14,18 @@ enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at
 
 static int read_text(struct source *source, struct weir_error *error)
 {
-    const char *path = source->address.path;
     buf_clear(&source->file_text);
-    int r = rules_file_read(path, &source->file_text, &source->file, error);
-    if (r == WEIR_E_SYSTEM && access(path, F_OK) < 0 && errno == ENOENT)
-        err_set(error, r, "%s: cannot be read: %s; `weir rules init` makes it", path, strerror(errno));
-    return r;
+    return rules_file_read(source->address.path, &source->file_text, &source->file, error);
+}
+
+static struct stored stored_row(const struct rule_row *row)
+{
+    bool setting = row->kind == ROW_SETTING;
+    return (struct stored){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
+                            .key = row->id,
+                            .rule = setting ? SV("") : row->id,
+                            .text = row->text,
+                            .enabled = true };
 }
 
 static bool keep_problems(struct source *source, const struct rules_report *report, struct source_reading *reading)
@@ -41,43 +47,75 @@ static bool keep_problems(struct source *source, const struct rules_report *repo
     return reading->problems && name.ptr;
 }
 
-/* Rows as the model says them, in the order of the rules. */
-static int keep_rows(struct source *source, struct source_reading *reading, struct weir_error *error)
+/* What the file says, as rows: bad rules too, unless it cannot be taken apart. */
+struct listing {
+    struct rule_row *rows;
+    size_t count;
+    bool *good; /* for each: it is one of the rules that were read */
+};
+
+static int list_rows(struct source *source, struct source_reading *reading, struct listing *ret, struct weir_error *error)
 {
-    struct rules *rules = reading->rules;
-    struct rule_row *rows = NULL;
-    size_t count = 0, rule = 0;
-    struct buf text;
-    buf_init(&text, 4 * (size_t)RULES_BYTES_MAX);
-    rules_write(rules, &text);
-    sv name = arena_copy(&reading->arena, weir_str(source->address.path));
-    int r = text.failed || !name.ptr ? no_memory(error) : rules_split(buf_sv(&text), &reading->arena, &rows, &count, error);
-    buf_done(&text);
+    struct listing l = { 0 };
+    const struct rules *rules = reading->rules;
+    size_t rule = 0;
+    int r = rules_split(buf_sv(&source->file_text), &reading->arena, &l.rows, &l.count, NULL);
+    if (r < 0) {
+        struct buf text;
+        buf_init(&text, 4 * (size_t)RULES_BYTES_MAX);
+        rules_write(rules, &text);
+        r = text.failed ? no_memory(error) : rules_split(buf_sv(&text), &reading->arena, &l.rows, &l.count, error);
+        buf_done(&text);
+    }
     if (r < 0)
         return r;
-    reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, count + 1);
-    if (!reading->rows)
+    l.good = ARENA_ARRAY(&reading->arena, bool, l.count + 1);
+    if (!l.good)
         return no_memory(error);
-    for (size_t i = 0; i < count; i++) {
-        bool setting = rows[i].kind == ROW_SETTING;
-        struct stored kept = { setting ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id, .text = rows[i].text };
+    for (size_t i = 0; i < l.count; i++) {
+        l.good[i] = l.rows[i].kind == ROW_RULE && rule < rules->rule_count && sv_eq(l.rows[i].id, rules->rules[rule].id);
+        rule += l.good[i];
+    }
+    *ret = l;
+    return 0;
+}
+
+/* Both are in the order of the file; among the rules there may be last good versions by now. */
+static const struct rule *next_rule(const struct rules *rules, sv id, size_t *at)
+{
+    while (*at < rules->rule_count && !sv_eq(rules->rules[*at].id, id))
+        ++*at;
+    return *at < rules->rule_count ? &rules->rules[(*at)++] : NULL;
+}
+
+static int keep_rows(struct source *source, struct source_reading *reading, const struct listing *l,
+                     struct weir_error *error)
+{
+    size_t rule = 0;
+    sv name = arena_copy(&reading->arena, weir_str(source->address.path));
+    reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, l->count + 1);
+    if (!reading->rows || !name.ptr)
+        return no_memory(error);
+    for (size_t i = 0; i < l->count; i++) {
+        struct stored kept = stored_row(&l->rows[i]);
         struct source_row row = { .table = name,
-                                  .key = rows[i].id,
-                                  .text = rows[i].text,
+                                  .key = kept.key,
+                                  .rule = kept.rule,
+                                  .text = kept.text,
                                   .enabled = true,
-                                  .setting = setting,
+                                  .setting = kept.table == TABLE_SETTINGS,
                                   .version = row_version(&kept) };
-        if (!setting && rule < rules->rule_count) {
-            row.rule = row.key;
-            row.parsed = &rules->rules[rule++];
+        if (l->good[i])
+            row.parsed = next_rule(reading->rules, row.rule, &rule);
+        if (row.parsed)
             row.enabled = row.parsed->mode != MODE_OFF;
-        }
         reading->rows[reading->row_count++] = row;
     }
     return 0;
 }
 
-static int first_error(struct source *source, const struct rules_report *report, const char *end, struct weir_error *error)
+static int first_error(const struct source *source, const struct rules_report *report, const char *end,
+                       struct weir_error *error)
 {
     const struct rule_problem *first = &report->errors[0];
     return err_set(error, WEIR_E_RULES, "%s:%d: %s%.*s%s%.*s%s", source->address.path, first->line,
@@ -89,6 +127,7 @@ static int file_read(struct source *source, const struct rules *last, struct sou
 {
     struct source_reading reading = { 0 };
     struct rules_report report = { 0 };
+    struct listing listing = { 0 };
     source->read_once = false;
     int r = read_text(source, error);
     if (r < 0)
@@ -97,12 +136,14 @@ static int file_read(struct source *source, const struct rules *last, struct sou
     bool made = reading.rules && keep_problems(source, &report, &reading);
     if (made && report.unreadable && !last)
         r = first_error(source, &report, "", error);
-    else if (made && last && report.error_count > 0)
+    else if (made)
+        r = list_rows(source, &reading, &listing, error);
+    if (made && r == 0 && last && report.error_count > 0)
         made = rules_keep_last_good(reading.rules, &report, last) == 0;
     if (!made)
         r = no_memory(error);
     else if (r == 0)
-        r = keep_rows(source, &reading, error);
+        r = keep_rows(source, &reading, &listing, error);
     rules_report_done(&report);
     source->read_once = true; /* a bad version is looked at once */
     source->changed = false;
@@ -169,18 +210,18 @@ static bool is_json(sv text)
     return s.len > 0 && s.ptr[0] == '{';
 }
 
-static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+static int no_file(const struct source *source, struct weir_error *error)
 {
-    struct snapshot snapshot = { 0 };
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; `weir rules init` makes it", source->address.path,
+                   strerror(ENOENT));
+}
+
+/* What stands against writing the text anew. */
+static int check_text(const struct source *source, sv text, struct weir_error *error)
+{
     struct rules_report report = { 0 };
-    struct rule_row *rows = NULL;
-    size_t count = 0, cap = 0;
-    int r = read_text(source, error);
-    if (r < 0)
-        return r;
-    sv text = buf_sv(&source->file_text);
     struct rules *rules = rules_read(text, &report);
-    int line = change && !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
+    int r = 0, line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
     if (!rules)
         r = no_memory(error);
     else if (report.error_count > 0)
@@ -192,6 +233,21 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
                     source->address.path, line);
     rules_report_done(&report);
     rules_free(rules);
+    return r;
+}
+
+static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+{
+    struct snapshot snapshot = { 0 };
+    struct rule_row *rows = NULL;
+    size_t count = 0, cap = 0;
+    int r = read_text(source, error);
+    if (r == WEIR_E_SYSTEM && access(source->address.path, F_OK) < 0 && errno == ENOENT)
+        return no_file(source, error);
+    if (r < 0)
+        return r;
+    sv text = buf_sv(&source->file_text);
+    r = change && !source->terms.dry_run ? check_text(source, text, error) : 0;
     if (r == 0)
         r = rules_split(text, &snapshot.arena, &rows, &count, error);
     for (size_t i = 0; i < count && r == 0; i++) {
@@ -200,12 +256,7 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
             r = no_memory(error);
             break;
         }
-        bool setting = rows[i].kind == ROW_SETTING;
-        *row = (struct stored){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
-                                .key = rows[i].id,
-                                .rule = setting ? SV("") : rows[i].id,
-                                .text = rows[i].text,
-                                .enabled = true };
+        *row = stored_row(&rows[i]);
     }
     if (r == 0)
         r = snapshot_index(&snapshot, error);

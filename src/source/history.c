@@ -202,14 +202,22 @@ static int list_event(const struct sql_value *v, size_t count, void *data, struc
     return l->row(&event, l->data, error);
 }
 
-/* The newest first. Where `number` is 0: of rule `id`, or of all if that is empty. */
+static bool is_of_settings(sv id)
+{
+    return sv_eq(id, SOURCE_SETTINGS);
+}
+
+/* The newest first. Where `number` is 0: of `id`, or of all if that is empty. */
 static int walk(struct source *source, sv id, int64_t number, unsigned most, struct listing *l, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
     const char *const *columns = table_columns(TABLE_HISTORY);
+    const char *column = number ? "history_id" : is_of_settings(id) ? "table_name" : "rule_id";
     char digits[32];
     snprintf(digits, sizeof digits, "%lld", (long long)number);
-    struct sql_value param = { .text = number ? weir_str(digits) : id };
+    struct sql_value param = { .text = number               ? weir_str(digits)
+                                       : is_of_settings(id) ? weir_str(table_names[TABLE_SETTINGS])
+                                                            : id };
     int r = history_check(source, error);
     if (r < 0)
         return r;
@@ -219,7 +227,7 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
         buf_printf(&statement, "%s %s", i ? "," : "SELECT", sql_column(table, columns[i]));
     buf_printf(&statement, " FROM %s", table->name);
     if (number || id.len)
-        buf_printf(&statement, " WHERE %s = ?", sql_column(table, number ? "history_id" : "rule_id"));
+        buf_printf(&statement, " WHERE %s = ?", sql_column(table, column));
     buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
     r = statement.failed ? no_memory(error)
                          : sql_run(source->sql, statement.ptr, &param, number || id.len, list_event, l, NULL, error);
@@ -291,6 +299,7 @@ struct undo {
     size_t undone_count;
     bool found;
     struct source_event event; /* copied */
+    const char *what;          /* what undoing it does */
 };
 
 static bool keep_event(struct undo *u, const struct source_event *event)
@@ -361,6 +370,26 @@ static int row_then(struct plan *plan, const struct source_event *event, sv text
     return row_from_json(plan->arena, text, row, plan->error);
 }
 
+static const char *difference(const struct stored *now, const struct stored *then)
+{
+    if (!now || !then)
+        return then ? "add" : "remove";
+    if (now->enabled != then->enabled && sv_eq(now->text, then->text))
+        return then->enabled ? "enable" : "disable";
+    return "change";
+}
+
+static int none_of(const struct undo *u, struct weir_error *error)
+{
+    bool settings = is_of_settings(u->id);
+    return err_set(error, WEIR_E_INVALID, "change %lld is none of %s%.*s", (long long)u->event.number,
+                   settings ? "the settings" : "rule ",
+                   settings                  ? 0
+                   : u->id.len < WEIR_ID_MAX ? (int)u->id.len
+                                             : WEIR_ID_MAX,
+                   u->id.ptr);
+}
+
 static int make_undo(struct plan *plan, void *data)
 {
     struct undo *u = data;
@@ -372,9 +401,10 @@ static int make_undo(struct plan *plan, void *data)
     if (!u->found)
         return r;
     const struct source_event *event = &u->event;
-    if (u->id.len > 0 && !sv_eq(u->id, event->rule))
-        return err_set(plan->error, WEIR_E_INVALID, "change %lld is none of rule %.*s", (long long)event->number,
-                       u->id.len < WEIR_ID_MAX ? (int)u->id.len : WEIR_ID_MAX, u->id.ptr);
+    bool of_it =
+        is_of_settings(u->id) ? sv_eq(event->table, weir_str(table_names[TABLE_SETTINGS])) : sv_eq(u->id, event->rule);
+    if (u->id.len > 0 && !of_it)
+        return none_of(u, plan->error);
     struct stored *then = NULL, *later = NULL;
     r = row_then(plan, event, event->before, &then);
     if (r == 0)
@@ -390,6 +420,7 @@ static int make_undo(struct plan *plan, void *data)
             (long long)event->number, SV_FMT(event->rule.len ? event->rule : event->key));
     char what[32];
     int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
+    u->what = difference(now, then);
     sv kept = plan_copy(plan, sv_of(what, (size_t)n));
     r = kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
     /* What was removed or switched off comes back as bad as it was. */
@@ -401,7 +432,7 @@ static int make_undo(struct plan *plan, void *data)
     return r;
 }
 
-int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,
+int source_undo(struct source *source, sv id, int64_t number, struct source_author author, struct source_undone *ret,
                 struct weir_error *error)
 {
     struct undo u = { .id = id, .number = number };
@@ -410,7 +441,7 @@ int source_undo(struct source *source, sv id, int64_t number, struct source_auth
     if (number < 0)
         return err_set(error, WEIR_E_INVALID, "changes are numbered from 1");
     int r = source_change(source, make_undo, &u, author, error);
-    if (r == 0 && ret_number)
-        *ret_number = u.event.number;
+    if (r == 0 && ret)
+        *ret = (struct source_undone){ u.event.number, u.what };
     return r;
 }

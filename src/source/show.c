@@ -69,7 +69,10 @@ const char *source_row_state(const struct source_row *row, const struct rule *ru
 
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row)
 {
-    return sv_eq(problem->table, row->table) && sv_eq(problem->row, row->key);
+    bool line =
+        sv_starts(problem->row, SV("line ")) && row->rule.len > 0; /* of a file, whose rows have none of their own */
+    return sv_eq(problem->table, row->table) &&
+           (sv_eq(problem->row, row->key) || (line && sv_eq(problem->rule, row->rule)));
 }
 
 struct rules *source_row_rules(const struct source_row *row)

@@ -90,6 +90,9 @@ struct source_terms {
     /* Asked in the transaction, before anything is written, with the version of `id` as it is then; negative: the change is
      * not made, for the reason that it says. May be NULL. */
     int (*check)(uint64_t version, void *data, struct weir_error *error);
+    /* Of a dry run: all as it would be, with what the change leaves alone. Not asked where nothing would change. May be
+     * NULL. */
+    int (*look)(const struct source_reading *after, void *data, struct weir_error *error);
     sv id;
     void *data;
 };
@@ -124,12 +127,19 @@ struct source_event {
     sv before, after; /* as JSON; empty: was not there */
 };
 typedef int source_event_row(const struct source_event *event, void *data, struct weir_error *error);
-/* The newest first; id empty: of all rules. */
+/* In place of the id of a rule, which has no such character: all settings. */
+#define SOURCE_SETTINGS SV("\n")
+
+/* The newest first; id empty: of all rules and settings. */
 int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
-/* Makes a change undone: number 0 is the newest of `id` (of all rules if it is empty) that is not undone yet. Refuses where
- * the row was changed since, or the change is not of `id`. *ret_number: which one it was. */
-int source_undo(struct source *source, sv id, int64_t number, struct source_author author, int64_t *ret_number,
+struct source_undone {
+    int64_t number;   /* of the change that is undone */
+    const char *what; /* came of it: "add", "change", "remove", "enable" or "disable" of the row */
+};
+/* Makes a change undone: number 0 is the newest of `id` (of all rules and settings if it is empty) that is not undone yet.
+ * Refuses where the row was changed since, or the change is not of `id`. `ret` may be NULL. */
+int source_undo(struct source *source, sv id, int64_t number, struct source_author author, struct source_undone *ret,
                 struct weir_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "source/show.h"
 #include "sources.h"
 
 static char folder[64], path[128], address[160];
@@ -51,11 +52,17 @@ static void a_file_is_read_with_its_lines(void **state)
     snprintf(wanted, sizeof wanted, "%s: line 5: rule b: limits[0]: must look like", path);
     assert_memory_equal(text.ptr, wanted, strlen(wanted));
     buf_done(&text);
-    assert_int_equal(reading.row_count, 3);
+    assert_int_equal(reading.row_count, 4);
     assert_true(sv_eq(reading.rows[1].rule, SV("a")));
     assert_true(sv_eq(reading.rows[1].text, SV("{\"id\":\"a\",\"limits\":[\"1 per 1s\"]}")));
-    assert_ptr_equal(reading.rows[2].parsed, &reading.rules->rules[1]);
-    assert_false(reading.rows[2].enabled);
+    assert_ptr_equal(reading.rows[1].parsed, &reading.rules->rules[0]);
+    /* One that is bad is in the list. */
+    assert_true(sv_eq(reading.rows[2].text, SV("{\"id\":\"b\",\"limits\":[\"x\"]}")));
+    assert_null(reading.rows[2].parsed);
+    assert_true(source_problem_is_of(&reading.problems[0], &reading.rows[2]));
+    assert_false(source_problem_is_of(&reading.problems[0], &reading.rows[1]));
+    assert_ptr_equal(reading.rows[3].parsed, &reading.rules->rules[1]);
+    assert_false(reading.rows[3].enabled);
     source_reading_done(&reading);
     bad(source_remove(source, SV("a"), me, &error), "a file with errors is not changed");
     source_close(source);
@@ -63,8 +70,24 @@ static void a_file_is_read_with_its_lines(void **state)
     bad(source_read(source, NULL, &reading, &error), "rules.yaml:2: not YAML or JSON");
     source_close(source);
     source = file_source(NULL);
-    bad(source_read(source, NULL, &reading, &error),
+    bad(source_read(source, NULL, &reading, &error), "cannot be read: No such file or directory");
+    assert_null(strstr(error.text, "weir rules init"));
+    bad(source_remove(source, SV("a"), me, &error),
         "cannot be read: No such file or directory; `weir rules init` makes it");
+    source_close(source);
+}
+
+/* Nothing is written, so that nothing in the file can be lost. */
+static void a_file_can_be_tried(void **state)
+{
+    static const char text[] = "# why\nrules: [{ id: a, limits: [1 per 1s] }, { id: b, limits: [x] }]\n";
+    struct source *source = file_source(text);
+    (void)state;
+    source_set_terms(source, &(struct source_terms){ .dry_run = true });
+    good(source_put(source, SV("{ id: a, limits: [2 per 1s] }"), true, me, &error));
+    good(source_put(source, SV("{ id: b, limits: [2 per 1s] }"), true, me, &error));
+    bad(source_put(source, SV("{ id: a, limits: [y] }"), true, me, &error), "rule a: limits[0]");
+    expect_text(text);
     source_close(source);
 }
 
@@ -223,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_with_its_lines),
+        cmocka_unit_test(a_file_can_be_tried),
         cmocka_unit_test(a_file_is_changed_through_the_model),
         cmocka_unit_test(json_stays_json),
         cmocka_unit_test(comments_are_not_dropped_unasked),

@@ -27,9 +27,10 @@ static void expect_history(struct source *source, const char *id, unsigned most,
 
 static int64_t undo(struct source *source, const char *id, int64_t number)
 {
-    int64_t done = -1;
+    struct source_undone done = { .number = -1 };
     good(source_undo(source, weir_str(id), number, me, &done, &error));
-    return done;
+    assert_non_null(done.what);
+    return done.number;
 }
 
 #define A1 "{\"id\":\"a\",\"limits\":[\"1 per 1s\"]}"
@@ -105,6 +106,49 @@ static void settings_are_undone_too(void **state)
     good(source_read(source, NULL, &reading, &error));
     assert_int_equal(reading.row_count, 0);
     source_reading_done(&reading);
+    source_close(source);
+}
+
+static void settings_have_a_history_of_their_own(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct source_undone done;
+    good(source_put_settings(source, SV("{\"ipv6_prefix\": 48}"), me, &error));
+    put(source, A1);
+    good(source_put_settings(source, SV("{\"ipv6_prefix\": 56}"), me, &error));
+    put(source, "{ id: b, limits: [2 per 1s] }");
+    expect_history(source, "\n", 10,
+                   "3 change WEIR_SETTINGS ipv6_prefix [{\"value\":48}] [{\"value\":56}]\n"
+                   "1 add WEIR_SETTINGS ipv6_prefix [] [{\"value\":48}]\n");
+    bad(source_undo(source, SOURCE_SETTINGS, 2, me, NULL, &error), "change 2 is none of the settings");
+    bad(source_undo(source, SV("a"), 1, me, NULL, &error), "change 1 is none of rule a");
+    good(source_undo(source, SOURCE_SETTINGS, 0, me, &done, &error));
+    assert_int_equal(done.number, 3);
+    assert_string_equal(done.what, "change");
+    good(source_undo(source, SOURCE_SETTINGS, 0, me, &done, &error));
+    assert_int_equal(done.number, 1);
+    assert_string_equal(done.what, "remove");
+    bad(source_undo(source, SOURCE_SETTINGS, 0, me, NULL, &error), "there is no such change to undo");
+    expect_rules(source, NULL, "a 1 per 1s; b 2 per 1s");
+    source_close(source);
+}
+
+static void undoing_says_what_it_did(void **state)
+{
+    struct source *source = fresh_source(*state);
+    static const char *const steps[] = { "disable", "enable", "change", "remove" };
+    struct source_undone done;
+    put(source, A1);
+    good(set(source, "a", "max", "3"));
+    good(source_enable(source, SV("a"), false, me, &error));
+    good(source_enable(source, SV("a"), true, me, &error));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        good(source_undo(source, SV("a"), 0, me, &done, &error));
+        assert_string_equal(done.what, steps[i]);
+    }
+    /* Undoing what was undone. */
+    good(source_undo(source, SV("a"), 8, me, &done, &error));
+    assert_string_equal(done.what, "add");
     source_close(source);
 }
 
@@ -239,6 +283,8 @@ int main(void)
         { "every change is kept", every_change_is_kept },
         { "undoing goes back step by step", undoing_goes_back_step_by_step },
         { "settings are undone too", settings_are_undone_too },
+        { "settings have a history of their own", settings_have_a_history_of_their_own },
+        { "undoing says what it did", undoing_says_what_it_did },
         { "undoing restores exactly", undoing_restores_exactly },
         { "undoing is refused where the row has changed", undoing_is_refused_where_the_row_has_changed },
         { "two change at once", two_change_at_once },

@@ -76,6 +76,32 @@ static void changes_are_made_to_a_version_that_is_known(void **state)
     source_close(source);
 }
 
+/* As text: the limits of `a`, as they would be. */
+static int look(const struct source_reading *after, void *data, struct weir_error *why)
+{
+    struct buf *out = data;
+    (void)why;
+    for (size_t i = 0; i < after->row_count; i++)
+        if (sv_eq(after->rows[i].rule, SV("a")))
+            buf_add(out, after->rows[i].text);
+    return 0;
+}
+
+static void what_would_be_can_be_looked_at(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct buf out;
+    buf_init(&out, 1000);
+    put(source, "{ id: a, limits: [1 per 1s] }");
+    source_set_terms(source, &(struct source_terms){ .dry_run = true, .look = look, .data = &out });
+    good(source_put(source, SV("{ id: a, limits: [1 per 1s] }"), true, me, &error)); /* nothing to be seen */
+    good(source_put(source, SV("{ id: a, limits: [2 per 1s] }"), true, me, &error));
+    bad(source_put(source, SV("{ id: a, limits: [x] }"), true, me, &error), "rule a: ");
+    assert_string_equal(out.ptr, "{\"id\":\"a\",\"limits\":[\"2 per 1s\"]}");
+    buf_done(&out);
+    source_close(source);
+}
+
 static void trying_changes_nothing(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -111,6 +137,7 @@ int main(void)
         { "versions tell rows apart", versions_tell_rows_apart },
         { "changes are made to a version that is known", changes_are_made_to_a_version_that_is_known },
         { "trying changes nothing", trying_changes_nothing },
+        { "what would be can be looked at", what_would_be_can_be_looked_at },
         { "what is put can be enabled", what_is_put_can_be_enabled },
     };
     return places_run(cases, sizeof cases / sizeof *cases);
