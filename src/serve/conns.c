@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 
-enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64 };
+enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64, SLOW_MS = 1000 };
 
 struct peer {
     struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
@@ -182,24 +182,26 @@ static struct conn *slowest_sender(struct conns *conns)
     return conn;
 }
 
-bool conns_yield(struct conns *conns)
+/* A request takes no second to send. Who takes longer gives way before those that are idle; for others it counts who has
+ * been there for longer, so that newcomers do not drive each other out. */
+bool conns_yield(struct conns *conns, int64_t now_ms)
 {
-    struct conn *conn = conns->lists[CONN_IDLE].first;
-    if (!conn)
-        conn = slowest_sender(conns);
+    struct conn *idle = conns->lists[CONN_IDLE].first, *sender = slowest_sender(conns);
+    bool slow = sender && (now_ms - sender->since_ms >= SLOW_MS || !idle || sender->since_ms <= idle->since_ms);
+    struct conn *conn = slow ? sender : idle;
     if (conn)
         end(conn, &conns->gave_way);
     return conn;
 }
 
-static bool make_room(struct conns *conns, const struct peer *peer)
+static bool make_room(struct conns *conns, const struct peer *peer, int64_t now_ms)
 {
     if (peer && peer->count > conns->limits.most_per_address) {
         if (peer->first)
             end(peer->first, &conns->gave_way);
         return peer->count <= conns->limits.most_per_address;
     }
-    return conns->count < conns->limits.most || conns_yield(conns);
+    return conns->count < conns->limits.most || conns_yield(conns, now_ms);
 }
 
 bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *from,
@@ -215,7 +217,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
         if (peer)
             peer->count++; /* stays, even if the one that gives way is its last */
     }
-    if ((!conn->local && !peer) || !make_room(conns, peer)) {
+    if ((!conn->local && !peer) || !make_room(conns, peer, now_ms)) {
         raise_count(&conns->turned_away);
         if (peer && --peer->count == 0)
             drop_peer(conns, peer);

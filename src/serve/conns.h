@@ -2,9 +2,8 @@
  *
  * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not out
  * yet). Either may last for a fixed time that no trickle of bytes extends. Where there are as many as there may be, the one
- * that has been idle for longest gives way to a newcomer (of the same address, if it is that address that has too many);
- * where none is idle, the one that has been sending its request for longest. So neither idle connections nor slow senders,
- * however many, keep anybody out.
+ * that has been idle for longest gives way to a newcomer (of the same address, if it is that address that has too many), or
+ * one that is slow in sending its request. So neither idle connections nor slow senders, however many, keep anybody out.
  *
  * All of it belongs to one thread. */
 #ifndef SERVE_CONNS_H
@@ -70,7 +69,7 @@ void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the f
 void conn_whole(struct conn *conn);                /* the rest is ours: it does not give way any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
 /* Makes room by ending one, as for a newcomer. False: nobody gives way. */
-bool conns_yield(struct conns *conns);
+bool conns_yield(struct conns *conns, int64_t now_ms);
 
 /* Ends those whose time is over. */
 void conns_sweep(struct conns *conns, int64_t now_ms);

@@ -255,14 +255,14 @@ bool decide_screen(struct http_call *call, void *server)
     const struct route *route = find_route(call);
     (void)server;
     call->data = route;
-    if (!route) {
+    if (call->too_large && !(route && route->may_be_large)) {
+        http_too_large(call);
+    } else if (!route) {
         http_error(call, 404, "there are POST /v1/check and /v1/auth; rules and metrics are at the admin address",
                    "there is nothing at %.*s", call->path.len < 200 ? (int)call->path.len : 200, call->path.ptr);
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };
         http_error(call, 405, NULL, "%s takes %s only", route->path.ptr, route->method.ptr);
-    } else if (call->too_large && !route->may_be_large) {
-        http_too_large(call);
     } else if (!has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");

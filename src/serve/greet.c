@@ -16,9 +16,9 @@ static bool is_on(const char *where)
 }
 
 /* "curl …" up to the path: every address of this host can be reached at the first one. */
-static void print_curl(const char *where, const char *token_file)
+static void print_curl(const char *options, const char *where, const char *token_file)
 {
-    fputs("  curl ", stdout);
+    printf("  curl %s", options);
     if (token_file)
         printf("-H \"Authorization: Bearer $(cat %s)\" ", token_file);
     const char *port = strrchr(where, ':');
@@ -60,14 +60,14 @@ void server_greet(const struct server *server)
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {
-        print_curl(http, config->token_file);
+        print_curl("-i ", http, config->token_file);
         puts("/v1/check -H 'Content-Type: application/json' -d '{\"event\": \"ocr\", \"key\": \"u1\"}'");
     }
     if (is_on(resp))
         print_redis_cli(resp, config->token_file);
     if (is_on(admin)) {
         puts("And look at the rules:");
-        print_curl(admin, token_file);
+        print_curl("", admin, token_file);
         puts("/v1/rules");
     }
     fflush(stdout);

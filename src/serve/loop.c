@@ -54,7 +54,7 @@ static void take_in(struct loop_listener *listener, int fd, const struct sockadd
 static void rest(struct loop_listener *listener)
 {
     log_say(LEVEL_WARNING, "accept", "no more connections for now: %s", strerror(errno));
-    conns_yield(&listener->loop->conns);
+    conns_yield(&listener->loop->conns, loop_now_ms(listener->loop));
     uv_poll_stop(&listener->poll);
 }
 

@@ -67,6 +67,7 @@ static void longest_idle_gives_way(void **state)
     assert_true(enter(&conns, 1, "192.0.2.2", 1));
     assert_true(enter(&conns, 2, "192.0.2.3", 2));
     conn_busy(&testers[0].conn, 3);
+    conn_whole(&testers[0].conn);
     assert_true(enter(&conns, 3, "192.0.2.4", 4));
     assert_false(testers[0].shut);
     assert_true(testers[1].shut);
@@ -88,6 +89,7 @@ static void busy_ones_do_not(void **state)
     for (int i = 0; i < 2; i++) {
         assert_true(enter(&conns, i, "192.0.2.1", 0));
         conn_busy(&testers[i].conn, 1);
+        conn_whole(&testers[i].conn);
     }
     assert_false(enter(&conns, 2, "192.0.2.9", 2));
     assert_int_equal(conns.turned_away, 1);
@@ -95,6 +97,35 @@ static void busy_ones_do_not(void **state)
     conn_leave(&testers[0].conn);
     conn_leave(&testers[0].conn);
     assert_true(enter(&conns, 3, "192.0.2.9", 3));
+    end(&conns);
+}
+
+static void slow_senders_give_way(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 3, 3);
+    assert_true(enter(&conns, 0, "192.0.2.1", 0)); /* idle for long */
+    assert_true(enter(&conns, 1, "192.0.2.2", 1000));
+    assert_true(enter(&conns, 2, "192.0.2.3", 1000));
+    conn_busy(&testers[1].conn, 1000);
+    conn_whole(&testers[1].conn);
+    conn_busy(&testers[2].conn, 1010);
+    /* It may just be about to be whole. */
+    assert_true(enter(&conns, 3, "192.0.2.4", 2009));
+    assert_true(testers[0].shut);
+    /* It is not, and goes before those that are idle. */
+    assert_true(enter(&conns, 4, "192.0.2.5", 2010));
+    assert_true(testers[2].shut);
+    assert_false(testers[3].shut);
+    /* Newcomers do not drive each other out. */
+    conn_busy(&testers[3].conn, 2011);
+    assert_true(enter(&conns, 5, "192.0.2.6", 2012));
+    assert_true(testers[4].shut);
+    assert_true(enter(&conns, 6, "192.0.2.7", 2012));
+    assert_true(testers[3].shut);
+    assert_false(testers[1].shut);
+    assert_false(testers[5].shut);
     end(&conns);
 }
 
@@ -204,6 +235,8 @@ static void against_a_model(void **state)
                 conn_leave(conn);
             else
                 (what < 7 ? conn_busy : conn_idle)(conn, step);
+            if (what > 1)
+                conn_whole(conn);
         } else {
             char text[32];
             address_of[i] = (unsigned)rand_r(&seed) % (step % 1000 < 500 ? 4 : ADDRESSES);
@@ -233,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(longest_idle_gives_way),
         cmocka_unit_test(busy_ones_do_not),
+        cmocka_unit_test(slow_senders_give_way),
         cmocka_unit_test(one_address_is_bounded),
         cmocka_unit_test(ipv6_is_counted_by_its_network),
         cmocka_unit_test(local_ones),

@@ -116,6 +116,23 @@ def drain_answers():
             c.close()
 
 
+def drain_takes_in_all():
+    """Whom the kernel has let in before the end is answered, however many they are."""
+    with Service("--threads", 1, rules=RULES) as s:
+        s.process.send_signal(signal.SIGSTOP)
+        waiting = []
+        for i in range(400):
+            c = s.socket(s.resp if i % 2 else s.http)
+            c.sendall(b"PING\r\n" if i % 2 else b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            waiting.append(c)
+        s.process.send_signal(signal.SIGTERM)
+        s.process.send_signal(signal.SIGCONT)
+        for i, c in enumerate(waiting):
+            expect(c.recv(12), b"+PONG\r\n" if i % 2 else b"HTTP/1.1 404")
+            c.close()
+        expect(s.process.wait(DEADLINE_S), 0, "exit status")
+
+
 def drain_ends():
     """A request that never gets whole cannot keep it."""
     with Service("--drain", "300ms", rules=RULES) as s:
@@ -227,6 +244,7 @@ if __name__ == "__main__":
         [
             ("kill -9 under load, and no count is lost", kill_and_restart),
             ("SIGTERM: what was accepted is answered", drain_answers),
+            ("SIGTERM: who waits in the kernel is taken in", drain_takes_in_all),
             ("SIGTERM: a request that never gets whole is left behind", drain_ends),
             ("SIGHUP: the rules are read at once, and counts stay", reload),
             ("SIGHUP: options and tokens", reload_takes_over),
