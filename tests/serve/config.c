@@ -87,7 +87,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.request_ms, 10000);
     assert_int_equal(config.drain_ms, 10000);
     assert_int_equal(config.request_bytes, 1 << 20);
-    assert_int_equal(config.header_bytes, 16 << 10);
+    assert_int_equal(config.header_bytes, 8 << 10);
     assert_int_equal(config.pipeline_bytes, 1 << 20);
     assert_int_equal(config.log, CONFIG_LOG_PLAIN);
     assert_int_equal(config.log_refusals, 10);
