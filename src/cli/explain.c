@@ -20,7 +20,7 @@ static const struct command command = {
     .options = request_option_table,
 };
 
-enum { TEXT_COLUMNS = 200, OUTPUT_MAX = 64 << 20 };
+enum { TEXT_COLUMNS = 200, REASON_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
 
 struct page {
     struct term term;
@@ -111,84 +111,13 @@ static void print_request(struct facts *facts, void *data)
     bold(p, "rules\n");
 }
 
-/* "the method must be POST or PUT, and is GET". */
-static void print_mismatch(struct page *p, const char *what, sv is, const sv *wanted, size_t count)
-{
-    buf_printf(&p->out, "the %s must be ", what);
-    for (size_t i = 0; i < count; i++) {
-        buf_add(&p->out, weir_str(i == 0 ? "" : i + 1 == count ? " or " : ", "));
-        add(p, wanted[i]);
-    }
-    buf_add(&p->out, SV(", and is "));
-    add(p, is.len ? is : SV("not given"));
-}
-
-static void print_paths(struct page *p, const struct rule_match *match)
-{
-    buf_add(&p->out, SV("the path does not fit "));
-    for (size_t i = 0; i < match->path_count && i < 5; i++) {
-        buf_add(&p->out, weir_str(i ? ", " : ""));
-        buf_add(&p->out, weir_str(match->paths[i].is_regex ? "regex " : ""));
-        add(p, match->paths[i].text);
-    }
-    buf_add(&p->out, weir_str(match->path_count > 5 ? ", ..." : ""));
-}
-
-static void print_header(struct page *p, const struct rule_match *match, sv name)
-{
-    buf_add(&p->out, SV("the header "));
-    add(p, name);
-    buf_add(&p->out, SV(" is not "));
-    for (size_t i = 0; i < match->header_count; i++)
-        if (sv_eq(match->headers[i].name, name))
-            add(p, match->headers[i].value);
-}
-
-static void print_expiry(struct page *p, int64_t us)
-{
-    char text[INSTANT_TEXT_MAX];
-    instant_text(us, text);
-    buf_printf(&p->out, "it expired at %s", text);
-}
-
 static void print_reason(struct page *p, const struct explained_rule *e)
 {
-    const struct rule_match *match = &e->rule->match;
-    switch (e->reason) {
-    case MATCH_YES:
-        break;
-    case MATCH_OFF:
-        buf_add(&p->out, SV("it is off"));
-        break;
-    case MATCH_EXPIRED:
-        print_expiry(p, e->rule->expires_us);
-        break;
-    case MATCH_EVENT:
-        print_mismatch(p, "event", p->request->event, &match->event, 1);
-        break;
-    case MATCH_METHOD:
-        print_mismatch(p, "method", p->request->method, match->methods, match->method_count);
-        break;
-    case MATCH_HOST:
-        print_mismatch(p, "host", p->request->host, &match->host, 1);
-        break;
-    case MATCH_PATH:
-        print_paths(p, match);
-        break;
-    case MATCH_HEADER:
-        print_header(p, match, e->detail);
-        break;
-    case MATCH_EXCEPT_IP:
-    case MATCH_EXCEPT_USER:
-        buf_printf(&p->out, "the %s is excepted%s", e->reason == MATCH_EXCEPT_IP ? "client's address" : "user",
-                   e->detail.len ? " from all rules, in the settings" : "");
-        break;
-    case MATCH_NO_ATTRIBUTE:
-        buf_add(&p->out, SV("it counts by "));
-        add(p, e->detail);
-        buf_add(&p->out, SV(", which the request does not have"));
-        break;
-    }
+    struct buf text;
+    buf_init(&text, EXPLAIN_REASON_MAX);
+    explain_reason(e, p->request, &text);
+    term_add(&p->term, &p->out, buf_sv(&text), REASON_COLUMNS);
+    buf_done(&text);
 }
 
 static void print_subject(struct page *p, const struct explained_rule *e)

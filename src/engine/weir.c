@@ -320,6 +320,21 @@ static sv counted_value(struct facts *facts, const struct bound *bound, const st
     return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
 }
 
+static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
+{
+    struct buf names;
+    buf_init(&names, 2000);
+    for (size_t i = 0; i < rule->by_count; i++)
+        buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
+                   SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
+                                                               : weir_str(attribute_name(rule->by[i].attribute))));
+    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
+                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
+                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
+    buf_done(&names);
+    return r;
+}
+
 static int reset_in(const struct bound *bound, const char *rule_id, const struct weir_str *by, size_t by_count,
                     struct weir_error *error)
 {
@@ -327,8 +342,7 @@ static int reset_in(const struct bound *bound, const char *rule_id, const struct
     if (!rule)
         return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
     if (by_count != rule->rule->by_count)
-        return err_set(error, WEIR_E_INVALID, "rule %s counts by %zu attributes, but %zu values were given", rule_id,
-                       rule->rule->by_count, by_count);
+        return wrong_count(rule->rule, by_count, error);
     struct hash subject;
     hash_init(&subject, cells_hash_key(bound->cells));
     for (size_t i = 0; i < by_count; i++) {

@@ -141,7 +141,7 @@ static void reset_of_wrong_things(void **state)
     assert_int_equal(weir_reset(weir, "nobody", by, 2, &error), WEIR_E_UNKNOWN_RULE);
     assert_string_equal(error.text, "there is no rule `nobody`");
     assert_int_equal(weir_reset(weir, "a", by, 1, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "rule a counts by 2 attributes, but 1 values were given");
+    assert_string_equal(error.text, "rule a counts by event, ip: give 2 values in this order, not 1");
     assert_int_equal(weir_reset(weir, "a", by, 3, &error), WEIR_E_INVALID);
     assert_int_equal(weir_reset(weir, "a", by, 2, &error), WEIR_E_INVALID);
     assert_string_equal(error.text, "rule a counts by ip, and `banana` is none");

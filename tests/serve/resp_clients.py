@@ -178,7 +178,7 @@ def set_free():
         expect(r.execute_command("WEIR.RESET", "ocr", "u"), "OK")
         expect(r.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[:5], [1, "ocr", "hour", 3, 2])
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
-        fails("rule ocr counts by 1 attributes, but 2 values were given", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
+        fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
         with client(s) as other:
             fails("'weir.reset' is for those who gave the admin token: AUTH with it first", other.execute_command,
                   "WEIR.RESET", "ocr", "u")
