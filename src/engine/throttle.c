@@ -39,3 +39,8 @@ enum gcra_code weir_throttle(struct weir *weir, unsigned space, sv key, const st
         *ret = q.take.answer;
     return q.take.code;
 }
+
+bool weir_throttle_forget(struct weir *weir, unsigned space, sv key)
+{
+    return cells_forget(weir->cells, throttle_key(weir->cells, space, key));
+}

@@ -11,5 +11,7 @@ struct weir;
 /* `space` keeps apart what has the same key: the number of a Redis database. GCRA_OK: *ret is the answer. */
 enum gcra_code weir_throttle(struct weir *weir, unsigned space, sv key, const struct gcra *gcra, int64_t now_us,
                              struct gcra_answer *ret);
+/* As if the key had never come. False: there is nothing to forget. */
+bool weir_throttle_forget(struct weir *weir, unsigned space, sv key);
 
 #endif

@@ -1,6 +1,7 @@
 #include "engine/top.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/hazard.h"
@@ -78,6 +79,30 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
     }
     hazard_release();
     return known;
+}
+
+void weir_throttle_subject(struct weir *weir, sv rule, unsigned space, sv key, struct subject *ret)
+{
+    struct hash hash;
+    char number[12];
+    snprintf(number, sizeof number, "%u", space);
+    const sv names[] = { SV("key"), SV("database") }, values[] = { key, weir_str(number) };
+    hash_init(&hash, cells_hash_key(weir->cells));
+    hash_text(&hash, rule.ptr, rule.len);
+    hash_word(&hash, space);
+    hash_text(&hash, key.ptr, key.len);
+    ret->key = hash_final(&hash);
+    ret->cut = false;
+    ret->rule_len = (uint8_t)put(ret->text, rule, WEIR_ID_MAX, &ret->cut);
+    ret->by_count = space ? 2 : 1; /* the first space is everybody's: not worth a word */
+    size_t share = (SUBJECT_TEXT_MAX - ret->rule_len) / 2;
+    char *to = ret->text + ret->rule_len;
+    for (size_t i = 0; i < ret->by_count; i++) {
+        ret->by[i].name_len = put(to, names[i], share, &ret->cut);
+        to += ret->by[i].name_len;
+        ret->by[i].value_len = put(to, values[i], share - ret->by[i].name_len, &ret->cut);
+        to += ret->by[i].value_len;
+    }
 }
 
 sv subject_rule(const struct subject *subject)

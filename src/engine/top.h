@@ -30,6 +30,8 @@ struct subject {
 /* Of a refused request. False: it was refused by no rule, or its rule has been changed since and does not apply. */
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret);
+/* Of a key that CL.THROTTLE refused, as if it were that of a rule by this name; `space` as for weir_throttle. */
+void weir_throttle_subject(struct weir *weir, sv rule, unsigned space, sv key, struct subject *ret);
 sv subject_rule(const struct subject *subject);
 sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */
 sv subject_value(const struct subject *subject, size_t i);

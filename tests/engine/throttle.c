@@ -44,6 +44,21 @@ static bool passes(struct weir *weir, unsigned space, sv key, const struct gcra 
     return !answer.limited;
 }
 
+static void keys_are_forgotten(void **unused)
+{
+    (void)unused;
+    struct weir *weir = open_weir(NULL);
+    struct gcra one = numbers(0, 1, 60, 1);
+    assert_false(weir_throttle_forget(weir, 0, SV("a")));
+    assert_true(passes(weir, 0, SV("a"), &one, T0));
+    assert_true(passes(weir, 1, SV("a"), &one, T0));
+    assert_true(weir_throttle_forget(weir, 0, SV("a")));
+    assert_false(weir_throttle_forget(weir, 0, SV("a")));
+    assert_true(passes(weir, 0, SV("a"), &one, T0));
+    assert_false(passes(weir, 1, SV("a"), &one, T0));
+    weir_close(weir);
+}
+
 static void keys_are_apart(void **unused)
 {
     (void)unused;
@@ -140,9 +155,8 @@ static void exact_under_threads(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_apart),
-        cmocka_unit_test(errors_charge_nothing),
-        cmocka_unit_test(outlives_the_process),
+        cmocka_unit_test(keys_are_apart),        cmocka_unit_test(keys_are_forgotten),
+        cmocka_unit_test(errors_charge_nothing), cmocka_unit_test(outlives_the_process),
         cmocka_unit_test(exact_under_threads),
     };
     return cmocka_run_group_tests_name("throttle", tests, NULL, NULL);
