@@ -32,19 +32,26 @@ static void quit(struct commands *c, const sv *args, size_t count)
 /* ---- the table ---- */
 
 const struct command command_table[] = {
-    { "weir.check", -2, COMMAND_GATHER, weir_check_command, "weir",
+    { "weir.check", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_check_command, "weir",
       "Decides about a request, and charges it if it passes" },
-    { "weir.peek", -2, COMMAND_GATHER, weir_peek_command, "weir", "Says what WEIR.CHECK would, and charges nothing" },
-    { "weir.reset", -3, COMMAND_ADMIN, weir_reset_command, "weir", "Forgets what one subject has used of a rule" },
-    { "cl.throttle", -1, COMMAND_KEY, throttle_command, "weir", "Limits a key by numbers that come along" },
-    { "ping", -1, 0, ping, "connection", "Says PONG, or what it is given" },
-    { "echo", 2, 0, echo, "connection", "Says what it is given" },
+    { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
+      "Says what WEIR.CHECK would, and charges nothing" },
+    { "weir.reset", -3, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
+      "Forgets what one subject has used of a rule" },
+    { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
+    { "del", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
+    { "unlink", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
+    { "multi", 1, COMMAND_NOW, multi_command, "transactions", "Begins a pipeline that EXEC carries out" },
+    { "exec", 1, COMMAND_OPEN | COMMAND_NOW, exec_command, "transactions", "Carries out what was queued since MULTI" },
+    { "discard", 1, COMMAND_OPEN | COMMAND_NOW, discard_command, "transactions", "Drops what was queued since MULTI" },
+    { "ping", -1, COMMAND_QUEUE, ping, "connection", "Says PONG, or what it is given" },
+    { "echo", 2, COMMAND_QUEUE, echo, "connection", "Says what it is given" },
     { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Chooses the protocol, and says who answers" },
     { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Shows the token" },
     { "client", -2, 0, client_command, "connection", "Names the connection, and tells about it" },
     { "select", 2, 0, select_command, "connection", "Chooses a space for the keys of CL.THROTTLE" },
-    { "reset", 1, COMMAND_OPEN, reset_command, "connection", "Makes the connection as it was at first" },
-    { "quit", -1, COMMAND_OPEN, quit, "connection", "Closes the connection" },
+    { "reset", 1, COMMAND_OPEN | COMMAND_NOW, reset_command, "connection", "Makes the connection as it was at first" },
+    { "quit", -1, COMMAND_OPEN | COMMAND_NOW, quit, "connection", "Closes the connection" },
     { "command", -1, 0, command_command, "server", "Tells which commands there are" },
     { "info", -1, 0, info_command, "server", "Tells about the server" },
     { "config", -2, 0, config_command, "server", "Tells the settings that tools ask Redis for" },
@@ -77,8 +84,10 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
         len += (size_t)snprintf(quoted + len, sizeof quoted - len, "'%.*s' ", n, args[i].ptr);
         len = len < sizeof quoted ? len : sizeof quoted - 1;
     }
-    resp_error(&c->out, "ERR unknown command '%.*s', with args beginning with: %.*s",
-               args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
+    resp_error(
+        &c->out,
+        "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE",
+        args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
 }
 
 /* ---- one command ---- */
@@ -119,27 +128,54 @@ static const struct command *find_quickly(sv name)
     return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(name);
 }
 
+/* What it cannot be carried out for, and says so. */
+static bool is_refused(struct commands *c, const struct command *found, const sv *args, size_t count)
+{
+    enum access access = c->session->access;
+    if (!found)
+        unknown_command(c, args, count);
+    else if (!arity_fits(found->arity, count))
+        resp_error(&c->out, "ERR wrong number of arguments for '%s' command", found->name);
+    else if (access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
+        resp_error(&c->out, "NOAUTH Authentication required.");
+    else if (found->flags & COMMAND_ADMIN && access != ACCESS_ADMIN)
+        resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
+    else if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & (COMMAND_QUEUE | COMMAND_NOW)))
+        resp_error(&c->out, "ERR '%s' cannot stand between MULTI and EXEC", found->name);
+    else
+        return false;
+    queue_break(c->session);
+    return true;
+}
+
+static bool is_plain(const struct commands *c, const struct command *found, size_t count)
+{
+    return found && found->flags & COMMAND_GATHER && arity_fits(found->arity, count) && c->session->access != ACCESS_NONE &&
+           c->session->queue.state == QUEUE_CLOSED;
+}
+
 void commands_run(struct commands *c, const struct resp_command *command)
 {
     const sv *args = command->args;
+    size_t count = command->count;
     const struct command *found = find_quickly(args[0]);
-    if (!found || !(found->flags & COMMAND_GATHER) || c->session->access == ACCESS_NONE)
-        commands_flush(c);
-    if (!found)
-        unknown_command(c, args, command->count);
-    else if (!arity_fits(found->arity, command->count)) {
-        commands_flush(c);
-        resp_error(&c->out, "ERR wrong number of arguments for '%s' command", found->name);
-    } else if (c->session->access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
-        resp_error(&c->out, "NOAUTH Authentication required.");
-    else if (found->flags & COMMAND_ADMIN && c->session->access != ACCESS_ADMIN)
-        resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
+    if (__builtin_expect(is_plain(c, found, count), 1)) {
+        found->run(c, args, count);
+        return;
+    }
+    commands_flush(c);
+    if (is_refused(c, found, args, count))
+        return;
+    if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & COMMAND_NOW))
+        queue_add(c, args, count);
     else
-        found->run(c, args, command->count);
+        found->run(c, args, count);
 }
 
 void commands_begin(struct commands *c, struct session *session)
 {
+    if (session->generation != c->loop->tokens.generation)
+        session_judge(session, c->loop);
     c->session = session;
     c->out.protocol = session->protocol;
     c->read_ns = uv_hrtime();
@@ -147,7 +183,10 @@ void commands_begin(struct commands *c, struct session *session)
 
 int commands_init(struct commands *c, struct loop *loop)
 {
+    const struct config *config = &loop->server->config;
     *c = (struct commands){ .loop = loop };
+    c->kept.most =
+        kept_most(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
     return batch_new(&c->batch);
 }
 

@@ -5,6 +5,7 @@
 #ifndef SERVE_COMMANDS_H
 #define SERVE_COMMANDS_H
 
+#include "serve/kept.h"
 #include "serve/loop.h"
 #include "serve/resp.h"
 
@@ -15,11 +16,20 @@ enum access { ACCESS_NONE, ACCESS_DECIDE, ACCESS_ADMIN };
 
 enum { SESSION_TEXT_MAX = 127, DATABASES = 16 };
 
+/* From MULTI to EXEC. */
+struct queue {
+    enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
+    size_t count;
+    struct kept commands; /* see commands_multi.c */
+};
+
 /* What a connection has told about itself. */
 struct session {
     uint64_t id;
     const struct conn *conn;
     enum access access;
+    unsigned generation; /* of the tokens that it was judged by */
+    struct queue queue;
     unsigned protocol; /* 2 or 3 */
     unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
     bool quit;         /* wants to be closed once it has its replies */
@@ -27,7 +37,11 @@ struct session {
     char library[SESSION_TEXT_MAX + 1], library_version[SESSION_TEXT_MAX + 1];
 };
 
-void session_init(struct session *session, struct loop *loop, const struct conn *conn);
+struct commands;
+void session_init(struct session *session, struct commands *commands, const struct conn *conn);
+void session_done(struct session *session);
+/* After a token has changed everybody has to show his again. */
+void session_judge(struct session *session, const struct loop *loop);
 
 /* ---- for the connection ---- */
 
@@ -35,7 +49,8 @@ struct commands {
     struct loop *loop;
     struct session *session; /* for which the work is done */
     struct resp_out out;
-    uint64_t read_ns; /* when it was read from the network */
+    struct kept_total kept; /* for all connections */
+    uint64_t read_ns;       /* when it was read from the network */
     struct batch *batch;
 };
 
@@ -56,6 +71,9 @@ enum command_flags {
     COMMAND_ADMIN = 2,  /* with the admin token alone */
     COMMAND_GATHER = 4, /* sees to the order of replies itself */
     COMMAND_KEY = 8,    /* its first argument is a key */
+    COMMAND_KEYS = 16,  /* all of them are */
+    COMMAND_QUEUE = 32, /* may stand between MULTI and EXEC: changes nothing of the session, and its reply is short */
+    COMMAND_NOW = 64,   /* is carried out there at once */
 };
 
 struct command {
@@ -84,7 +102,12 @@ void run_subcommand(struct commands *c, const char *command, const struct subcom
 /* commands_decide.c */
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
-command_run weir_check_command, weir_peek_command, weir_reset_command, throttle_command;
+command_run weir_check_command, weir_peek_command, weir_reset_command, throttle_command, del_command;
+/* commands_multi.c */
+command_run multi_command, exec_command, discard_command;
+void queue_add(struct commands *c, const sv *args, size_t count);
+void queue_break(struct session *session); /* if there is one */
+void queue_clear(struct session *session);
 /* commands_session.c */
 command_run hello_command, auth_command, client_command, reset_command, select_command;
 /* commands_about.c */

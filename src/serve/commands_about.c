@@ -11,14 +11,15 @@
 
 static void describe(struct resp_out *out, const struct command *command)
 {
-    bool key = command->flags & COMMAND_KEY;
+    bool keys = command->flags & COMMAND_KEYS, key = keys || command->flags & COMMAND_KEY;
     resp_array(out, 10);
     resp_text(out, command->name);
     resp_integer(out, command->arity);
     resp_array(out, 1);
     resp_status(out, command->flags & COMMAND_OPEN ? "no_auth" : "fast");
-    for (int i = 0; i < 3; i++)
-        resp_integer(out, key); /* first and last key, and the step between them */
+    resp_integer(out, key); /* first and last key, and the step between them */
+    resp_integer(out, keys ? -1 : key);
+    resp_integer(out, key);
     for (int i = 0; i < 4; i++)
         resp_array(out, 0); /* categories, tips, key specifications, subcommands */
 }

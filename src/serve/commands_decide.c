@@ -1,6 +1,7 @@
-/* WEIR.CHECK, WEIR.PEEK, WEIR.RESET, CL.THROTTLE. */
+/* WEIR.CHECK, WEIR.PEEK, WEIR.RESET, CL.THROTTLE, and DEL for its keys. */
 #include <stdlib.h>
 
+#include "base/ip.h"
 #include "base/utf8.h"
 #include "engine/throttle.h"
 #include "serve/commands.h"
@@ -109,6 +110,7 @@ static const struct {
     { { "method", 6 }, offsetof(struct weir_request, method) }, { { "path", 4 }, offsetof(struct weir_request, path) },
     { { "host", 4 }, offsetof(struct weir_request, host) },     { { "peer", 4 }, offsetof(struct weir_request, peer) },
 };
+enum { IP_TEXT = 3, PEER_TEXT = 7 }; /* of these, addresses */
 enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS };
 
 /* Answered behind those that wait. */
@@ -155,6 +157,11 @@ static bool set_attribute(struct commands *c, struct weir_request *request, sv n
     *seen |= bit;
     if (bit == COST_BIT)
         return set_cost(c, request, value);
+    /* An address that cannot be read would quietly keep every rule by ip from applying. */
+    if ((i == IP_TEXT || i == PEER_TEXT) && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
+        return fail(c, i == IP_TEXT ? "ip" : "peer", value,
+                    " is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into header:X-Forwarded-For, with "
+                    "peer, the address that sent it");
     *(sv *)((char *)request + texts[i].offset) = value;
     return true;
 }
@@ -191,6 +198,21 @@ void weir_peek_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- WEIR.RESET rule value [value ...] ---- */
 
+enum { RESET_VALUE_MAX = 100, RESET_TEXT_MAX = 4096 };
+
+static void log_reset(const struct session *session, const char *rule, const sv *values, size_t count)
+{
+    struct buf subject;
+    buf_init(&subject, RESET_TEXT_MAX);
+    for (size_t i = 0; i < count; i++) {
+        buf_add(&subject, i ? SV(", ") : SV(""));
+        buf_add(&subject, values[i].len < RESET_VALUE_MAX ? values[i] : sv_of(values[i].ptr, RESET_VALUE_MAX));
+    }
+    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP by %s", rule, SV_FMT(buf_sv(&subject)),
+            session->conn->local ? "a unix socket" : session->conn->address);
+    buf_done(&subject);
+}
+
 void weir_reset_command(struct commands *c, const sv *args, size_t count)
 {
     char rule[WEIR_ID_MAX + 1];
@@ -201,10 +223,12 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
     }
     memcpy(rule, args[1].ptr, args[1].len);
     rule[args[1].len] = '\0';
-    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0)
+    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0) {
         resp_error(&c->out, "ERR %s", error.text);
-    else
-        resp_status(&c->out, "OK");
+        return;
+    }
+    log_reset(c->session, rule, args + 2, count - 2);
+    resp_status(&c->out, "OK");
 }
 
 /* ---- CL.THROTTLE key max_burst count period [quantity] ---- */
@@ -256,13 +280,16 @@ static void throttle(struct commands *c, sv key, const int64_t n[4])
         [GCRA_TOO_LARGE] = "The numbers are too large: together they come to more than 292 years",
         [GCRA_EXPIRED] = "Error while setting key expire",
     };
+    struct weir *weir = c->loop->server->weir;
+    int64_t now_us = loop_now_us(c->loop);
     struct gcra gcra;
     struct gcra_answer answer;
     enum gcra_code code = gcra_init(&gcra, n[0], n[1], n[2], n[3]);
     if (code == GCRA_OK)
-        code = weir_throttle(c->loop->server->weir, c->session->database, key, &gcra, loop_now_us(c->loop), &answer);
+        code = weir_throttle(weir, c->session->database, key, &gcra, now_us, &answer);
     if (code == GCRA_OK) {
-        stats_throttled(c->loop->stats, !answer.limited);
+        enum outcome outcome = n[3] == 0 ? OUTCOME_PEEKED : answer.limited ? OUTCOME_REFUSED : OUTCOME_ALLOWED;
+        stats_throttled(c->loop->stats, weir, outcome, c->session->database, key, now_us);
         throttle_answer(&c->out, &answer);
     } else {
         resp_error(&c->out, CELL_ERROR "%s", errors[code]);
@@ -286,4 +313,14 @@ void throttle_command(struct commands *c, const sv *args, size_t count)
             return;
         }
     throttle(c, args[1], n);
+}
+
+/* ---- DEL key [key ...] ---- */
+
+void del_command(struct commands *c, const sv *args, size_t count)
+{
+    int64_t forgotten = 0;
+    for (size_t i = 1; i < count; i++)
+        forgotten += weir_throttle_forget(c->loop->server->weir, c->session->database, args[i]);
+    resp_integer(&c->out, forgotten);
 }

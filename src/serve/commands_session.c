@@ -10,15 +10,28 @@ static enum access first_access(const struct loop *loop)
     return loop->tokens.decide[0] ? ACCESS_NONE : ACCESS_DECIDE;
 }
 
-void session_init(struct session *session, struct loop *loop, const struct conn *conn)
+void session_init(struct session *session, struct commands *commands, const struct conn *conn)
 {
     static uint64_t last_id;
     *session = (struct session){
         .id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED),
         .conn = conn,
-        .access = first_access(loop),
+        .queue.commands.total = &commands->kept,
         .protocol = 2,
     };
+    session_judge(session, commands->loop);
+}
+
+void session_done(struct session *session)
+{
+    queue_clear(session);
+}
+
+void session_judge(struct session *session, const struct loop *loop)
+{
+    session->access = first_access(loop);
+    session->generation = loop->tokens.generation;
+    queue_break(session);
 }
 
 /* What can be printed, so that nobody who lists names is fooled; empty: none. */
@@ -63,8 +76,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
     else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
-        resp_error(&c->out, "ERR AUTH <password> called without any password configured for the default user. Are you sure "
-                            "your configuration is correct?");
+        resp_error(&c->out, "WRONGPASS this is not the admin token, and decisions want none");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
 }
@@ -229,5 +241,6 @@ void reset_command(struct commands *c, const sv *args, size_t count)
     s->protocol = c->out.protocol = 2;
     s->database = 0;
     s->name[0] = '\0';
+    queue_clear(s);
     resp_status(&c->out, "RESET");
 }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/instant.h"
+#include "engine/hazard.h"
 #include "engine/top.h"
 #include "engine/weir.h"
 #include "serve/report_facts.h"
@@ -35,6 +36,18 @@ static void gather_conns(const struct conns *conns, struct report_facts *ret)
     ret->overdue += __atomic_load_n(&conns->overdue, __ATOMIC_RELAXED);
 }
 
+/* Rules that have not decided yet: a series that begins with its first decision has no rate for it. */
+static void gather_rules(struct weir *weir, struct stats *stats)
+{
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return;
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    for (size_t i = 0; i < rules->rule_count; i++)
+        stats_know(stats, rules->rules[i].id);
+    hazard_release();
+}
+
 bool report_gather(struct server *server, struct report_facts *ret)
 {
     *ret = (struct report_facts){ .now_us = clock_now_us() };
@@ -51,6 +64,7 @@ bool report_gather(struct server *server, struct report_facts *ret)
         if (server->loops[i].stats)
             stats_add(ret->stats, server->loops[i].stats);
     }
+    gather_rules(server->weir, ret->stats);
     return true;
 }
 

@@ -33,17 +33,27 @@ static void add_label(struct buf *out, sv value)
     }
 }
 
+/* What stands for no rule in force is listed once there is something to count. */
+static bool is_listed(size_t i, const struct stats_rule *rule)
+{
+    uint64_t all = 0;
+    for (int k = 0; k < OUTCOMES; k++)
+        all += rule->counts[k];
+    return all > 0 || i == 0 || (strcmp(rule->id, STATS_OTHER) != 0 && strcmp(rule->id, STATS_THROTTLE) != 0);
+}
+
 static void add_decisions(const struct stats *stats, struct buf *out)
 {
-    static const char *const outcomes[OUTCOMES] = { "allowed", "refused", "shadow" };
+    static const char *const outcomes[OUTCOMES] = { "allowed", "refused", "shadow", "peeked" };
     family(out, "weir_decisions_total", "counter",
            "Decisions by the rule that the verdict names (empty: none applied) and outcome; shadow: this shadow rule would "
-           "have refused. Calls of CL.THROTTLE are those of " STATS_THROTTLE ".");
+           "have refused; peeked: asked without being charged, whatever the answer. Calls of CL.THROTTLE are those "
+           "of " STATS_THROTTLE ".");
     size_t count = stats_rule_count(stats);
     for (size_t i = 0; i < count; i++) {
         struct stats_rule rule;
         stats_rule(stats, i, &rule);
-        if (i > 0 && rule.counts[OUTCOME_ALLOWED] + rule.counts[OUTCOME_REFUSED] + rule.counts[OUTCOME_SHADOW] == 0)
+        if (!is_listed(i, &rule))
             continue;
         for (int k = 0; k < OUTCOMES; k++) {
             buf_add(out, SV("weir_decisions_total{rule=\""));

@@ -6,7 +6,8 @@
  *
  *   read once ──► parse ──► carry out, in batches ──► send once ──► keep what is left of either
  *
- * Where more than config.pipeline_bytes of replies wait, nothing more is read or carried out until they are sent. */
+ * Where more than config.pipeline_bytes of replies wait, nothing more is read or carried out until they are sent. What is
+ * kept for all of them together has a bound, too (kept.h): who wants more is ended. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,19 +19,17 @@
 #include "serve/commands.h"
 #include "serve/server.h"
 
-enum { INPUT_BYTES = 64 * 1024 };
+enum {
+    INPUT_BYTES = 64 * 1024,
+    /* Of a command, and of replies that wait, before somebody has shown his token: a token and a name fit. */
+    STRANGER_BYTES = 4 * 1024,
+};
 
 /* What a loop has for all of its connections. */
 struct resp {
     struct commands commands;
     struct resp_command command;
     char input[INPUT_BYTES];
-};
-
-/* Bytes that wait: from `start` on, `len` of them. */
-struct kept {
-    char *ptr;
-    size_t start, len, cap;
 };
 
 enum ending {
@@ -53,64 +52,18 @@ struct resp_conn {
     int events;     /* that are waited for */
 };
 
-/* ---- bytes that wait ---- */
-
-static void kept_clear(struct kept *k)
-{
-    free(k->ptr);
-    *k = (struct kept){ 0 };
-}
-
-/* Room for more, behind those that are there. NULL: out of memory. */
-static char *kept_room(struct kept *k, size_t more)
-{
-    if (k->start > 0) {
-        memmove(k->ptr, k->ptr + k->start, k->len);
-        k->start = 0;
-    }
-    if (k->cap - k->len < more) {
-        size_t cap = k->cap ? k->cap : 1024;
-        while (cap - k->len < more)
-            cap *= 2;
-        char *ptr = realloc(k->ptr, cap);
-        if (!ptr)
-            return NULL;
-        k->ptr = ptr;
-        k->cap = cap;
-    }
-    return k->ptr + k->len;
-}
-
-static bool kept_add(struct kept *k, sv bytes)
-{
-    char *to = bytes.len ? kept_room(k, bytes.len) : NULL;
-    if (!to)
-        return bytes.len == 0;
-    memcpy(to, bytes.ptr, bytes.len);
-    k->len += bytes.len;
-    return true;
-}
-
-static void kept_drop(struct kept *k, size_t bytes)
-{
-    k->start += bytes;
-    k->len -= bytes;
-    if (k->len == 0)
-        kept_clear(k);
-}
-
 /* ---- life ---- */
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct resp_conn *c = handle->data;
-    kept_clear(&c->in);
-    kept_clear(&c->out);
-    free(c);
+    free(handle->data);
 }
 
 static void end_conn(struct resp_conn *c)
 {
+    kept_clear(&c->in);
+    kept_clear(&c->out);
+    session_done(&c->session);
     conn_leave(&c->conn);
     uv_close((uv_handle_t *)&c->poll, on_closed);
     close(c->conn.fd);
@@ -162,10 +115,11 @@ void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     c->poll.data = c;
     c->loop = loop;
+    c->in.total = c->out.total = &loop->resp->commands.kept;
     c->conn.shut = shut_conn;
     c->conn.fd = fd;
     bool entered = conns_enter(&loop->conns, &c->conn, FRONT_RESP, fd, peer, loop_now_ms(loop));
-    session_init(&c->session, loop, &c->conn);
+    session_init(&c->session, &loop->resp->commands, &c->conn);
     if (!entered || !wait_for(c, UV_READABLE))
         end_conn(c);
 }
@@ -197,16 +151,21 @@ static bool send_answers(struct resp_conn *c, struct resp_out *out)
     return kept_add(&c->out, sv_from(fresh, done));
 }
 
+static size_t bound(const struct resp_conn *c, size_t most)
+{
+    return c->session.access == ACCESS_NONE && most > STRANGER_BYTES ? STRANGER_BYTES : most;
+}
+
 static bool may_answer(const struct resp_conn *c)
 {
-    return c->out.len + c->loop->resp->commands.out.len < c->loop->server->config.pipeline_bytes;
+    return c->out.len + c->loop->resp->commands.out.len < bound(c, c->loop->server->config.pipeline_bytes);
 }
 
 /* Carries out one command. False: it is not whole yet, or the last one. */
 static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret_used)
 {
     struct resp *resp = c->loop->resp;
-    switch (resp_parse(bytes, len, c->loop->server->config.request_bytes, &resp->command)) {
+    switch (resp_parse(bytes, len, bound(c, c->loop->server->config.request_bytes), &resp->command)) {
     case RESP_WHOLE:
         if (resp->command.count > 0)
             commands_run(&resp->commands, &resp->command);
@@ -259,6 +218,8 @@ static void keep_time(struct resp_conn *c, bool answered)
         conn_busy(&c->conn, now_ms);
         c->due = c->in.len > 0 ? UINT64_MAX : c->answered;
     }
+    if (c->in.len == 0)
+        conn_whole(&c->conn);
 }
 
 /* ---- one turn ---- */
@@ -295,6 +256,16 @@ static bool go_on(struct resp_conn *c, bool answered)
     return wait_for(c, (may_answer(c) ? UV_READABLE : 0) | (c->out.len > 0 ? UV_WRITABLE : 0));
 }
 
+/* There is no room for what he has sent. */
+static bool refuse_more(struct resp_conn *c)
+{
+    struct resp_out *out = &c->loop->resp->commands.out;
+    kept_clear(&c->in);
+    resp_error(out, "ERR there is no room for a command of this size now: too much of others waits; try again later");
+    c->ending = ENDING_WRONG;
+    return send_answers(c, out) && go_on(c, false);
+}
+
 /* Answers what was read: `len` bytes, which are those of c->in or those of the loop. False: the connection is over. */
 static bool answer(struct resp_conn *c, char *bytes, size_t len)
 {
@@ -310,7 +281,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     if (own)
         kept_drop(&c->in, len - rest);
     else if (!kept_add(&c->in, sv_of(bytes + at, rest)))
-        return false;
+        return refuse_more(c);
     return go_on(c, at > 0);
 }
 
@@ -327,12 +298,13 @@ static bool at_end(struct resp_conn *c)
 static char *place_to_read(struct resp_conn *c, size_t *ret_room)
 {
     char *input = c->loop->resp->input;
-    *ret_room = INPUT_BYTES;
+    *ret_room = bound(c, INPUT_BYTES);
     if (c->in.len == 0 || c->ending != ENDING_NOT)
         return input;
     if (c->in.len > INPUT_BYTES / 2)
-        return kept_room(&c->in, INPUT_BYTES);
-    *ret_room -= c->in.len;
+        return kept_room(&c->in, *ret_room);
+    if (*ret_room > INPUT_BYTES - c->in.len)
+        *ret_room = INPUT_BYTES - c->in.len;
     memcpy(input, c->in.ptr + c->in.start, c->in.len);
     return input + c->in.len;
 }
@@ -342,9 +314,11 @@ static bool read_some(struct resp_conn *c)
 {
     size_t room;
     char *to = place_to_read(c, &room);
-    ssize_t n = to ? recv(c->conn.fd, to, room, 0) : -1;
+    if (!to)
+        return refuse_more(c);
+    ssize_t n = recv(c->conn.fd, to, room, 0);
     if (n < 0)
-        return to && (errno == EAGAIN || errno == EINTR);
+        return errno == EAGAIN || errno == EINTR;
     if (n == 0)
         return at_end(c);
     if (c->ending != ENDING_NOT)

@@ -156,7 +156,6 @@ static void count_latency(struct stats_latency *latency, size_t count, uint64_t 
     count_up(&latency->sum_ns, count * elapsed_ns);
 }
 
-/* A peek asks, and is not held back. */
 static void note_refused(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                          const struct weir_verdict *verdicts, size_t count, int64_t now_us)
 {
@@ -172,23 +171,40 @@ static void note_refused(struct stats *stats, struct weir *weir, const struct we
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns)
 {
-    size_t refused = 0;
+    size_t refused = 0, peeked = 0;
     for (size_t i = 0; i < count; i++) {
         const struct weir_verdict *v = &verdicts[i];
-        count_up(&stats->counters[counter_of(stats, v)].counts[v->allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED], 1);
-        refused += !v->allowed;
-        if (v->shadow_count)
+        bool peek = requests[i].peek;
+        enum outcome outcome = peek ? OUTCOME_PEEKED : v->allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED;
+        count_up(&stats->counters[counter_of(stats, v)].counts[outcome], 1);
+        peeked += peek;
+        refused += outcome == OUTCOME_REFUSED;
+        if (v->shadow_count && !peek)
             count_shadow(stats, v);
     }
-    if (count)
-        count_latency(&stats->latency, count, elapsed_ns);
+    if (count > peeked)
+        count_latency(&stats->latency, count - peeked, elapsed_ns);
     if (refused)
         note_refused(stats, weir, requests, verdicts, count, now_us);
 }
 
-void stats_throttled(struct stats *stats, bool allowed)
+void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us)
 {
-    count_up(&stats->counters[THROTTLE].counts[allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED], 1);
+    struct subject subject;
+    count_up(&stats->counters[THROTTLE].counts[outcome], 1);
+    if (outcome != OUTCOME_REFUSED)
+        return;
+    weir_throttle_subject(weir, SV(STATS_THROTTLE), space, key, &subject);
+    pthread_mutex_lock(&stats->lock);
+    top_add(stats->top, &subject, now_us);
+    pthread_mutex_unlock(&stats->lock);
+}
+
+void stats_know(struct stats *stats, sv id)
+{
+    char text[WEIR_ID_MAX + 1];
+    snprintf(text, sizeof text, "%.*s", SV_FMT(id));
+    counter_of_id(stats, text);
 }
 
 /* ---- reading ---- */

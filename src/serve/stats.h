@@ -22,12 +22,18 @@ void stats_free(struct stats *stats);
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns);
 
-/* A CL.THROTTLE, which has no rule. */
-void stats_throttled(struct stats *stats, bool allowed);
+enum outcome {
+    OUTCOME_ALLOWED,
+    OUTCOME_REFUSED,
+    OUTCOME_SHADOW,
+    OUTCOME_PEEKED, /* asked and not charged, whatever the answer: no decision */
+    OUTCOMES,
+};
+
+/* A CL.THROTTLE, which has no rule; `space` as for weir_throttle. */
+void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us);
 
 /* ---- for whoever reads them ---- */
-
-enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_SHADOW, OUTCOMES };
 
 /* Different rules that are counted apart, since the start; further ones share STATS_OTHER. */
 enum { STATS_RULES_MAX = 20000 };
@@ -50,6 +56,8 @@ struct stats_latency {
 size_t stats_rule_count(const struct stats *stats);
 void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
+/* Counts a rule from now on, if only with zeroes. */
+void stats_know(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);

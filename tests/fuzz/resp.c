@@ -70,9 +70,10 @@ static void make_loop(void)
 {
     struct weir_options options = { .size = sizeof options, .rules_text = rules, .cells_keys = 1000 };
     struct weir_error error;
+    server.config.request_bytes = server.config.pipeline_bytes = MOST;
+    loop.server = &server;
     if (weir_open(&server.weir, &options, &error) < 0 || stats_new(&loop.stats) < 0 || commands_init(&commands, &loop) < 0)
         abort();
-    loop.server = &server;
     strcpy(loop.tokens.admin, "admin");
     strcpy(server.where[FRONT_RESP], "off");
 }
@@ -144,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct session session;
     strcpy(loop.tokens.decide, data[0] & 1 ? "token" : "");
     loop.now_us = INT64_C(1763200000000000);
-    session_init(&session, &loop, &conn);
+    session_init(&session, &commands, &conn);
     if (data[0] & 2)
         session.access = ACCESS_ADMIN;
     commands_begin(&commands, &session);
@@ -154,6 +155,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         p = skip_reply(p, end, 0);
     require(p == end, "more replies than commands");
     commands.out.len = 0;
+    session_done(&session);
+    require(commands.kept.bytes == 0, "something is kept");
     free(bytes);
     return 0;
 }

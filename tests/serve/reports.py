@@ -101,12 +101,15 @@ def metrics(s):
 
 
 def decisions(samples):
-    """{rule: (allowed, refused, shadow)}"""
+    """{rule: (allowed, refused, shadow)}, and if there are any: peeked"""
     result = {}
     for key, value in samples["weir_decisions_total"].items():
         labels = dict(key)
         result.setdefault(labels["rule"], {})[labels["outcome"]] = int(value)
-    return {rule: (each["allowed"], each["refused"], each["shadow"]) for rule, each in result.items()}
+    return {
+        rule: (each["allowed"], each["refused"], each["shadow"]) + ((each["peeked"],) if each["peeked"] else ())
+        for rule, each in result.items()
+    }
 
 
 def status(s):
@@ -150,6 +153,7 @@ def decisions_are_counted():
         found = metrics(s)
         wanted = {"": (2, 0, 0), "login": (2, 8, 0), 'odd "\\ id': (0, 2, 0), "tried": (0, 0, 1)}
         wanted["(cl.throttle)"] = (1, 2, 0)
+        wanted["all"] = (0, 0, 0)  # in force, and not asked for yet
         expect(decisions(found), wanted, "decisions")
         expect(found["weir_decision_seconds_count"][()], 14, "latencies")
         expect(status(s)["decisions"], {"allowed": 5, "refused": 12, "shadow": 1}, "in the status")
@@ -161,7 +165,44 @@ def counters_outlive_a_change_of_rules():
         s.write_rules("rules:\n  - { id: new, match: { event: new }, limits: [ '1 per 1h' ] }\n" + RULES.strip()[7:])
         until(lambda: status(s)["rules"]["count"] == 5, "the new rules are in force")
         many(s, [login("203.0.113.9")] * 5 + [{"event": "new"}])
-        expect(decisions(metrics(s)), {"": (0, 0, 0), "login": (2, 8, 0), "new": (1, 0, 0)}, "decisions")
+        wanted = {"": (0, 0, 0), "login": (2, 8, 0), "new": (1, 0, 0)}
+        wanted.update({rule: (0, 0, 0) for rule in ('odd "\\ id', "tried", "all")})
+        expect(decisions(metrics(s)), wanted, "decisions")
+
+
+def peeks_are_no_decisions():
+    with Service("--threads", 1, rules=RULES) as s:
+        many(s, [{**odd("k"), "peek": True}] * 3 + [{"event": "tried", "key": "k", "peek": True}])
+        with s.socket(s.resp) as client:
+            client.sendall(b"WEIR.PEEK event odd key k header:x-tenant a\r\nCL.THROTTLE k 0 1 3600 0\r\nQUIT\r\n")
+            while client.recv(4096):
+                pass
+        found = metrics(s)
+        wanted = {"": (0, 0, 0, 1), 'odd "\\ id': (0, 0, 0, 4), "(cl.throttle)": (0, 0, 0, 1)}
+        wanted.update({rule: (0, 0, 0) for rule in ("login", "tried", "all")})
+        expect(decisions(found), wanted, "decisions")
+        expect(found["weir_decision_seconds_count"][()], 0, "latencies")
+        expect(status(s)["decisions"], {"allowed": 0, "refused": 0, "shadow": 0}, "in the status")
+        expect((top(s)["refused"], top(s)["subjects"]), (0, []), "in the list")
+
+
+def throttled_keys_are_listed():
+    with Service("--threads", 1, rules=RULES) as s:
+        with s.socket(s.resp) as client:
+            client.sendall(b"CL.THROTTLE k 0 1 3600\r\n" * 4 + b"SELECT 3\r\n" + b"CL.THROTTLE k 0 1 3600\r\n" * 2)
+            client.sendall((b"CL.THROTTLE " + b"x" * 1000 + b" 0 1 3600\r\n") * 2 + b"QUIT\r\n")
+            while client.recv(4096):
+                pass
+        found = top(s, "?rule=(cl.throttle)")["subjects"]
+        expect(
+            sorted(([(by["name"], by["value"][:5]) for by in one["by"]], one["refused"], one["cut"]) for one in found),
+            [
+                ([("key", "k")], 3, False),
+                ([("key", "k"), ("database", "3")], 1, False),
+                ([("key", "xxxxx"), ("database", "3")], 1, True),
+            ],
+            "subjects",
+        )
 
 
 def the_most_refused_come_first():
@@ -239,6 +280,8 @@ if __name__ == "__main__":
         [
             ("decisions are counted by rule and outcome", decisions_are_counted),
             ("counters outlive a change of rules", counters_outlive_a_change_of_rules),
+            ("peeks are no decisions", peeks_are_no_decisions),
+            ("keys of CL.THROTTLE are listed", throttled_keys_are_listed),
             ("the most refused subjects come first", the_most_refused_come_first),
             ("more subjects than places: counts have bounds", more_subjects_than_places),
             ("bad rows are named", bad_rows_are_named),

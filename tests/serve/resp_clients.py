@@ -6,12 +6,13 @@ tests/serve/resp_clients.py BUILD/weir
 
 import csv
 import os
+import signal
 import subprocess
 import threading
 
 import redis
 from resp_wire import Error, Wire, words
-from service import Service, expect, harness
+from service import Service, expect, harness, until
 
 RULES = """
 rules:
@@ -31,6 +32,7 @@ rules:
     limits: [ { name: day, algorithm: fixed_window, max: 1000000, per: 24h } ]
 """
 MONTH_S = 30 * 86400
+HINT = "; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE"
 
 
 def service(*flags):
@@ -73,7 +75,7 @@ def redis_cli():
         expect(cli(s, "--json", "-3", "weir.check", "event", "none"), ["[1,null,null,null,null,null,0]"])
         expect(cli(s, "-3", "ping"), ["PONG"])
         expect(cli(s, "echo", "a b"), ["a b"])
-        expect(cli(s, "nope", "x")[0], "ERR unknown command 'nope', with args beginning with: 'x' ")
+        expect(cli(s, "nope", "x")[0], "ERR unknown command 'nope', with args beginning with: 'x' " + HINT)
         expect(cli(s, "select", 3), ["OK"])
         expect(cli(s, "-n", 3, "ping"), ["PONG"])
         expect(cli(s, "info", "server")[:2], ["# Server", "redis_version:7.0.0"])
@@ -108,7 +110,7 @@ def redis_py():
         fails("unknown attribute 'kay'; there are method, path, host, ip, peer, user, event, key, cost and header:NAME",
               r.execute_command, "WEIR.CHECK", "kay", "x")
         fails("DB index is out of range", r.execute_command, "SELECT", 16)
-        fails("unknown command 'GET', with args beginning with: 'x' ", r.get, "x")
+        fails("unknown command 'GET', with args beginning with: 'x' " + HINT, r.get, "x")
 
 
 def redis_py_pipeline():
@@ -118,6 +120,11 @@ def redis_py_pipeline():
                 p.execute_command("WEIR.CHECK", "event", "bench", "key", "q")
             found = p.execute()
         expect([reply[4] for reply in found], list(range(999999, 989999, -1)))
+        with r.pipeline() as p:  # in MULTI and EXEC, unless it is told otherwise
+            for _ in range(1000):
+                p.execute_command("WEIR.CHECK", "event", "bench", "key", "q")
+            found = p.execute()
+        expect([reply[4] for reply in found], list(range(989999, 988999, -1)))
 
 
 def many_clients_count_exactly():
@@ -170,6 +177,40 @@ def with_a_token():
                 expect(wire.ask("PING"), Error("NOAUTH Authentication required."))
 
 
+def write(path, text):
+    with open(path, "w", encoding="ascii") as out:
+        out.write(text + "\n")
+
+
+def a_token_is_changed():
+    """Whoever has shown the old one has to show the new one."""
+    check = ("WEIR.CHECK", "event", "bench", "key", "t")
+    with service() as plain:
+        path = os.path.join(plain.folder.name, "token")
+        write(path, "a-token-of-some-length")
+        with service("--token-file", path) as s, Wire(s) as decide, Wire(s) as admin:
+            expect(decide.ask("AUTH", "a-token-of-some-length"), "OK")
+            expect(admin.ask("AUTH", s.token), "OK")
+            expect([decide.ask("MULTI"), decide.ask(*check)], ["OK", "QUEUED"])
+            begin = os.path.getsize(s.log)
+            s.process.send_signal(signal.SIGHUP)  # nothing is changed
+            until(lambda: s.events("reload", begin), "a reload")
+            expect(admin.ask("PING"), "PONG")
+            write(path, "another-token-of-this-length")
+            write(os.path.join(s.data, "admin-token"), "an-admin-token-of-this-length")
+            begin = os.path.getsize(s.log)
+            s.process.send_signal(signal.SIGHUP)
+            until(lambda: s.events("reload", begin), "a reload")
+            until(lambda: admin.ask("WEIR.RESET", "ocr", "u") == "NOAUTH Authentication required.", "the admin is out")
+            until(lambda: decide.ask(*check) == "NOAUTH Authentication required.", "the other is out")
+            expect(decide.ask("EXEC"), Error("EXECABORT Transaction discarded because of previous errors."))
+            expect(decide.ask("AUTH", "a-token-of-some-length")[:9], "WRONGPASS")
+            expect(decide.ask("AUTH", "another-token-of-this-length"), "OK")
+            expect(decide.ask(*check)[4], 999999)
+            expect(admin.ask("AUTH", "an-admin-token-of-this-length"), "OK")
+            expect(admin.ask("WEIR.RESET", "bench", "t"), "OK")
+
+
 def set_free():
     with service() as s, client(s, password=s.token) as r:
         for _ in range(3):
@@ -179,6 +220,9 @@ def set_free():
         expect(r.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[:5], [1, "ocr", "hour", 3, 2])
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
         fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
+        expect([each["message"] for each in s.events("change")], ["rule ocr: u was set free over RESP by 127.0.0.1"])
+        with Wire(s) as wire:
+            expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions want none"))
         with client(s) as other:
             fails("'weir.reset' is for those who gave the admin token: AUTH with it first", other.execute_command,
                   "WEIR.RESET", "ocr", "u")
@@ -263,6 +307,18 @@ def throttle():
             expect(wire.ask("CL.THROTTLE", *args), Error(why), args)
         with client(s, db=3) as other:
             expect(other.execute_command("CL.THROTTLE", "a", 1, 1, MONTH_S), [0, 2, 1, -1, MONTH_S])
+            expect(other.delete("a", "none"), 1)
+
+
+def throttled_keys_are_set_free():
+    with service() as s, client(s) as r:
+        for key in ("a", "b"):
+            expect([r.execute_command("CL.THROTTLE", key, 0, 1, MONTH_S)[0] for _ in range(2)], [0, 1])
+        expect(r.delete("a", "none", "a"), 1)
+        expect(r.unlink("b"), 1)
+        for key in ("a", "b"):
+            expect(r.execute_command("CL.THROTTLE", key, 0, 1, MONTH_S)[0], 0)
+        fails("wrong number of arguments for 'del' command", r.execute_command, "DEL")
 
 
 def throttle_survives():
@@ -307,10 +363,12 @@ if __name__ == "__main__":
             ("a pipeline of redis-py", redis_py_pipeline),
             ("many clients count exactly", many_clients_count_exactly),
             ("a token for decisions", with_a_token),
+            ("a token is changed", a_token_is_changed),
             ("WEIR.RESET sets a subject free, with the admin token", set_free),
             ("RESP3", protocol_3),
             ("what clients ask when they connect", connecting),
             ("CL.THROTTLE", throttle),
+            ("DEL sets keys of CL.THROTTLE free", throttled_keys_are_set_free),
             ("CL.THROTTLE outlives kill -9", throttle_survives),
             ("redis-benchmark", redis_benchmark),
         ]

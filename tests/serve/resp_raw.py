@@ -7,6 +7,7 @@ tests/serve/resp_raw.py BUILD/weir
 import os
 import random
 import signal
+import socket
 import threading
 import time
 
@@ -24,6 +25,11 @@ rules:
     by: [key]
     limits: [ { name: day, algorithm: fixed_window, max: 4000000000, per: 24h } ]
 """
+
+
+UNKNOWN = (
+    "ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' ; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE"
+)
 
 
 def service(*flags):
@@ -75,7 +81,7 @@ def order_is_kept():
         expect(wire.reply(), "PONG")
         expect(wire.reply(), Error("ERR cost 'x' is no whole number from 0 to 4294967295"))
         expect(wire.reply()[:5], [1, "few", "hour", 3, 0])
-        expect(wire.reply(), Error("ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' "))
+        expect(wire.reply(), Error(UNKNOWN))
         refused = wire.reply()
         expect(refused[:5], [0, "few", "hour", 3, 0])
         expect(refused[5] == refused[6] and 0 < refused[6] <= 3600000, True, refused)
@@ -95,6 +101,18 @@ def headers_and_twice():
         expect(wire.ask("WEIR.CHECK", "key", "a", "key", "b"), Error("ERR attribute 'key' is there twice"))
         expect("write header:NAME" in wire.ask("WEIR.CHECK", "header:", "b"), True)
         expect(wire.ask("WEIR.CHECK"), Error("ERR wrong number of arguments for 'weir.check' command"))
+
+
+def addresses():
+    """What is no address would keep every rule by ip from applying."""
+    with service() as s, Wire(s) as wire:
+        for name in ("ip", "peer"):
+            for bad in ("zz", "999.1.1.1", "1.2.3.4,5.6.7.8", "1.2.3.4, 5.6.7.8", "x" * 1000):
+                found = wire.ask("WEIR.CHECK", "event", "few", "key", "a", name, bad)
+                expect(found.startswith(f"ERR {name} '{bad[:100]}' is not one IPv4 or IPv6 address"), True, found)
+            for good in ("", "1.2.3.4", "::1", "fe80::1%eth0", "[::1]:80", "1.2.3.4:80"):
+                expect(wire.ask("WEIR.PEEK", "event", "few", "key", "a", name, good)[0], 1, good)
+        expect(wire.ask("WEIR.PEEK", "event", "few", "key", "a")[4], 3, "nothing was charged")
 
 
 # ---- garbage ----
@@ -266,6 +284,105 @@ def large_commands():
         expect(wire.reply(), "PONG")
 
 
+# ---- strangers, and all together ----
+
+
+def token_file(s):
+    path = os.path.join(s.folder.name, "token")
+    with open(path, "w", encoding="ascii") as out:
+        out.write("a-token-of-some-length\n")
+    return path
+
+
+def strangers_have_little_room():
+    with service() as plain, service("--token-file", token_file(plain)) as s:
+        for start in (b"*2\r\n$4\r\nAUTH\r\n$5000\r\n", b"*1024\r\n" + b"$0\r\n\r\n" * 1000, b"AUTH " + b"x" * 5000):
+            with Wire(s) as wire:
+                wire.send(start)
+                expect(wire.rest().startswith(b"-ERR Protocol error: "), True, start[:20])
+        with Wire(s) as wire:  # a long pipeline behind AUTH is as good as any
+            large = "x" * 100000
+            wire.send(words("AUTH", "a-token-of-some-length") + words("PING") * 1000 + words("ECHO", large))
+            expect(wire.reply(), "OK")
+            for _ in range(1000):
+                expect(wire.reply(), "PONG")
+            expect(wire.reply(), large)
+        with Wire(s) as wire:  # nor does a pipeline of what is refused pile up
+            count = 20000
+            writer = threading.Thread(target=wire.send, args=(words("PING") * count,))
+            writer.start()
+            for _ in range(count):
+                expect(wire.reply(), Error("NOAUTH Authentication required."))
+            writer.join()
+
+
+def all_together_have_a_bound():
+    """Seventy commands of which almost 1 MiB is there and the last byte is not: more than all may keep."""
+    part = b"*2\r\n$4\r\nECHO\r\n$1000000\r\n" + b"x" * 999999
+    with service("--threads", "1", "--request", "60s") as s, Wire(s) as good:
+        before = memory_of(s.process.pid)
+        wires = [Wire(s) for _ in range(70)]
+        try:
+            for wire in wires:
+                try:
+                    wire.send(part)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+            for wire in wires:
+                wire.socket.shutdown(socket.SHUT_WR)
+            found = [wire.rest() for wire in wires]
+        finally:
+            for wire in wires:
+                wire.socket.close()
+        refused = [text for text in found if text]
+        expect(set(refused), {refused[0]}, "all who were refused were told the same")
+        expect(refused[0].startswith(b"-ERR there is no room for a command of this size now"), True, refused[0])
+        expect(0 < len(refused) < 70, True, len(refused))
+        sanitized = any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
+        expect(sanitized or memory_of(s.process.pid) - before < 72 << 20, True, "memory")
+        expect(good.ask("ECHO", "x" * 900000), "x" * 900000, "there is room again")
+
+
+# ---- MULTI ----
+
+
+def multi():
+    check = ("WEIR.CHECK", "event", "few", "key", "m")
+    with service() as s, Wire(s) as wire:
+        wire.send(b"".join(words(*each) for each in [("MULTI",), check, ("PING",), check, ("WEIR.CHECK", "kay", "x"), ("EXEC",)]))
+        expect([wire.reply() for _ in range(5)], ["OK"] + 4 * ["QUEUED"])
+        found = wire.reply()
+        expect((found[0][:5], found[1], found[2][:5]), ([1, "few", "hour", 3, 2], "PONG", [1, "few", "hour", 3, 1]))
+        expect(found[3].startswith("ERR unknown attribute 'kay'"), True, found[3])
+        expect([wire.ask("MULTI"), wire.ask("EXEC")], ["OK", []])
+        expect([wire.ask("MULTI"), wire.ask(*check), wire.ask("DISCARD")], ["OK", "QUEUED", "OK"])
+        for wrong in (("NOPE",), ("WEIR.CHECK",), ("MULTI",), ("SELECT", 1), ("WEIR.RESET", "few", "m")):
+            expect([wire.ask("MULTI"), wire.ask(*check)], ["OK", "QUEUED"])
+            expect(isinstance(wire.ask(*wrong), Error), True, wrong)
+            expect(wire.ask(*check), "QUEUED")
+            expect(wire.ask("EXEC"), Error("EXECABORT Transaction discarded because of previous errors."))
+        expect([wire.ask("MULTI"), wire.ask(*check), wire.ask("RESET")], ["OK", "QUEUED", "RESET"])
+        expect(wire.ask("EXEC"), Error("ERR EXEC without MULTI"))
+        expect(wire.ask("DISCARD"), Error("ERR DISCARD without MULTI"))
+        expect(wire.ask("WEIR.PEEK", *check[1:])[4], 1, "only the first pipeline was charged")
+        with Wire(s) as other:  # gone with something queued
+            expect([other.ask("MULTI"), other.ask(*check)], ["OK", "QUEUED"])
+
+
+def multi_is_bounded():
+    check = words("WEIR.CHECK", "event", "many", "key", "m")
+    with service("--request-bytes", "64k") as s, Wire(s) as wire:
+        for filler, count in ((check, 10001), (words("ECHO", "x" * 40000), 2)):
+            expect(wire.ask("MULTI"), "OK")
+            writer = threading.Thread(target=wire.send, args=(filler * count,))
+            writer.start()
+            found = [wire.reply() for _ in range(count)]
+            writer.join()
+            expect(any("between MULTI and EXEC" in each for each in found), True, found[-1])
+            expect(wire.ask("EXEC")[:9], "EXECABORT")
+        expect(wire.ask("WEIR.PEEK", "event", "many", "key", "m")[4], 4000000000, "nothing was charged")
+
+
 # ---- the end ----
 
 
@@ -309,6 +426,7 @@ if __name__ == "__main__":
             ("commands come in any pieces", any_pieces),
             ("replies come in the order of the commands", order_is_kept),
             ("headers, and attributes that are there twice", headers_and_twice),
+            ("what is no address is a mistake", addresses),
             ("garbage gets an error and loses its connection", garbage),
             ("garbage at random harms nobody else", garbage_at_random),
             ("what begins like HTTP is cut off without a word", http_is_cut),
@@ -318,6 +436,10 @@ if __name__ == "__main__":
             ("a pipeline of 100,000", deep_pipeline),
             ("replies that wait are bounded", replies_are_bounded),
             ("commands larger than a read", large_commands),
+            ("who has shown no token has little room", strangers_have_little_room),
+            ("what waits of all together has a bound", all_together_have_a_bound),
+            ("MULTI and EXEC", multi),
+            ("MULTI takes so much and no more", multi_is_bounded),
             ("what was said before the end is answered", last_words_are_answered),
             ("SIGTERM: what was taken is answered", drains),
         ]

@@ -110,18 +110,32 @@ static void rules_keep_their_counters_when_they_move(void **state)
 static void a_throttle_has_no_rule(void **state)
 {
     (void)state;
+    struct weir *weir = open_rules("rules: []\n");
     struct stats *stats = new_stats(), *sum = new_stats();
-    stats_throttled(stats, true);
-    stats_throttled(stats, false);
-    stats_throttled(stats, false);
+    struct top_list list = { 0 };
+    stats_throttled(stats, weir, OUTCOME_ALLOWED, 0, SV("k"), NOW);
+    stats_throttled(stats, weir, OUTCOME_PEEKED, 0, SV("k"), NOW);
+    stats_throttled(stats, weir, OUTCOME_REFUSED, 0, SV("k"), NOW);
+    stats_throttled(stats, weir, OUTCOME_REFUSED, 3, SV("k"), NOW);
+    stats_throttled(stats, weir, OUTCOME_REFUSED, 3, SV("k"), NOW);
     stats_add(sum, stats);
-    assert_string_equal(counts_of(sum), STATS_THROTTLE " 1/2/0");
+    assert_string_equal(counts_of(sum), STATS_THROTTLE " 1/3/0");
+    assert_int_equal(stats_collect_top(stats, NOW, &list), 0);
+    top_list_sort(&list);
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.entries[0].count, 2);
+    assert_true(sv_eq(subject_rule(&list.entries[0].subject), SV(STATS_THROTTLE)));
+    assert_true(sv_eq(subject_value(&list.entries[0].subject, 0), SV("k")));
+    assert_true(sv_eq(subject_value(&list.entries[0].subject, 1), SV("3")));
+    assert_int_equal(list.entries[1].subject.by_count, 1);
+    top_list_done(&list);
     stats_free(stats);
     stats_free(sum);
+    weir_close(weir);
 }
 
-/* It is counted, but nobody was held back. */
-static void a_peek_is_not_among_the_most_refused(void **state)
+/* It is counted by itself: nobody was let through or held back. */
+static void a_peek_is_no_decision(void **state)
 {
     (void)state;
     struct weir *weir = open_rules("rules:\n" RULE("a", "e", "0"));
@@ -129,9 +143,16 @@ static void a_peek_is_not_among_the_most_refused(void **state)
     struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 1, .peek = true };
     struct weir_verdict verdict;
     struct top_list list = { 0 };
+    struct stats_rule rule;
+    struct stats_latency latency;
     assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
-    assert_string_equal(counts_of(stats), "a 0/1/0");
+    assert_string_equal(counts_of(stats), "");
+    stats_rule(stats, stats_rule_count(stats) - 1, &rule);
+    assert_string_equal(rule.id, "a");
+    assert_int_equal(rule.counts[OUTCOME_PEEKED], 1);
+    stats_latency(stats, &latency);
+    assert_int_equal(latency.buckets[0], 0);
     assert_int_equal(stats_collect_top(stats, NOW, &list), 0);
     assert_int_equal(list.total, 0);
     top_list_done(&list);
@@ -171,7 +192,7 @@ static void rules_beyond_the_bound_are_counted_together(void **state)
     verdict.private_rule = UINT32_MAX;
     verdict.shadow_count = WEIR_SHADOW_MAX + 3;
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
-    stats_throttled(stats, true);
+    stats_throttled(stats, weir, OUTCOME_ALLOWED, 0, SV("k"), NOW);
     assert_int_equal(stats_rule_count(stats), STATS_RULES_MAX + 3);
     struct stats_rule rule;
     stats_rule(stats, 1, &rule);
@@ -307,7 +328,7 @@ int main(void)
         cmocka_unit_test(decisions_are_counted_by_rule_and_outcome),
         cmocka_unit_test(rules_keep_their_counters_when_they_move),
         cmocka_unit_test(a_throttle_has_no_rule),
-        cmocka_unit_test(a_peek_is_not_among_the_most_refused),
+        cmocka_unit_test(a_peek_is_no_decision),
         cmocka_unit_test(what_could_not_be_judged_is_of_no_rule),
         cmocka_unit_test(rules_beyond_the_bound_are_counted_together),
         cmocka_unit_test(latencies_fall_into_their_buckets),
