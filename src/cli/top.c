@@ -44,11 +44,11 @@ static const struct command command = {
     .text =
         "Shows who is throttled by which rule, and how the service is doing, until q is pressed. A running 'weir serve' "
         "is asked for it. Where the output is no terminal, it is printed once.",
-    .footer =
-        "The subjects that were refused most in the last half to whole minute come first. A count such as 90-120 says "
-        "that it is within these.\n\n"
-        "The exit status is 0; 2 after an error, with --once also if the service does not answer.\n\n"
-        "Examples:\n  weir top\n  weir top --data /var/lib/weir --rule login\n  weir top --once --most 5",
+    .footer = "The subjects that were refused most in the last half to whole minute (less after a start) come first. A "
+              "count such as 90-120 says "
+              "that it is within these.\n\n"
+              "The exit status is 0; 2 after an error, with --once also if the service does not answer.\n\n"
+              "Examples:\n  weir top\n  weir top --data /var/lib/weir --rule login\n  weir top --once --most 5",
     .options = options,
 };
 

@@ -15,6 +15,7 @@ struct top_options {
 /* What the service said last. */
 struct top_news {
     json_t *status, *top; /* as src/serve/report.h has them; NULL: nothing yet */
+    bool no_rule;         /* there is none of the id that was asked for */
     int64_t steady_us;    /* when */
     /* Decisions a second since the news before; has_rates false: there were none. */
     bool has_rates;
@@ -28,7 +29,7 @@ int top_find_token(const struct top_options *options, struct weir_error *error);
 /* Asks the service for at most so many subjects. False: news->away says why. */
 bool top_ask(struct top_news *news, const struct top_options *options, unsigned most);
 
-/* As lines, no more than `rows`. */
+/* As lines, no more than `rows`; UINT32_MAX: as many as there are, to be printed once. */
 void top_draw(const struct top_news *news, const struct top_options *options, const struct term *term, unsigned rows,
               struct buf *out);
 /* How many subjects there is room for. */

@@ -76,37 +76,59 @@ static int ask_json(const struct top_options *o, sv token, const char *path, jso
     return result;
 }
 
-static int ask_both(const struct top_options *o, unsigned most, json_t **ret_status, json_t **ret_top,
-                    struct weir_error *error)
+static int ask_top(const struct top_options *o, sv token, unsigned most, json_t **ret, struct weir_error *error)
 {
-    struct buf token, path;
-    json_t *status = NULL, *top = NULL;
-    int r = read_token(o, &token, error);
-    if (r < 0)
-        return r;
+    struct buf path;
     buf_init(&path, PATH_BYTES_MAX);
     buf_printf(&path, "/v1/top?most=%u", most);
     if (o->rule) {
         buf_add(&path, SV("&rule="));
         client_encode(weir_str(o->rule), &path);
     }
-    sv secret = sv_trim(buf_sv(&token));
-    r = ask_json(o, secret, "/v1/status", &status, error);
-    if (r == 0)
-        r = ask_json(o, secret, path.ptr, &top, error);
+    int r = ask_json(o, token, path.ptr, ret, error);
     buf_done(&path);
-    buf_done(&token);
-    if (r == 0 &&
-        !(json_is_object(json_object_get(status, "decisions")) && json_is_array(json_object_get(top, "subjects"))))
-        r = err_set(error, WEIR_E_INVALID, "%s: answers with something else than a status; is it a weir?", o->admin);
-    if (r < 0) {
-        json_decref(status);
-        json_decref(top);
+    return r;
+}
+
+/* Names in parentheses are not of rules: what CL.THROTTLE refuses is listed under one. */
+static bool is_no_rule(const struct top_options *o, sv token)
+{
+    struct buf path, body;
+    struct weir_error ignored;
+    if (!o->rule || o->rule[0] == '(')
+        return false;
+    buf_init(&path, PATH_BYTES_MAX);
+    buf_add(&path, SV("/v1/rules/"));
+    client_encode(weir_str(o->rule), &path);
+    int status = client_get(o->admin, token, path.ptr, &body, &ignored);
+    buf_done(&path);
+    if (status > 0)
+        buf_done(&body);
+    return status == 404;
+}
+
+static int ask_all(const struct top_options *o, unsigned most, struct top_news *ret, struct weir_error *error)
+{
+    struct buf token;
+    struct top_news news = { 0 };
+    int r = read_token(o, &token, error);
+    if (r < 0)
         return r;
-    }
-    *ret_status = status;
-    *ret_top = top;
-    return 0;
+    sv secret = sv_trim(buf_sv(&token));
+    r = ask_json(o, secret, "/v1/status", &news.status, error);
+    if (r == 0)
+        r = ask_top(o, secret, most, &news.top, error);
+    json_t *subjects = json_object_get(news.top, "subjects");
+    if (r == 0 && !(json_is_object(json_object_get(news.status, "decisions")) && json_is_array(subjects)))
+        r = err_set(error, WEIR_E_INVALID, "%s: answers with something else than a status; is it a weir?", o->admin);
+    if (r == 0 && json_array_size(subjects) == 0)
+        news.no_rule = is_no_rule(o, secret);
+    buf_done(&token);
+    if (r < 0)
+        top_news_done(&news);
+    else
+        *ret = news;
+    return r;
 }
 
 static double decisions(json_t *status, const char *outcome)
@@ -128,23 +150,21 @@ static double rate(json_t *from, json_t *to, const char *outcome, double seconds
 
 bool top_ask(struct top_news *news, const struct top_options *options, unsigned most)
 {
-    json_t *status, *top;
+    struct top_news fresh;
     struct weir_error error = { 0 };
-    bool answered = ask_both(options, most, &status, &top, &error) == 0;
-    news->away = error;
-    if (!answered)
+    if (ask_all(options, most, &fresh, &error) < 0) {
+        news->away = error;
         return false;
-    int64_t now_us = clock_steady_us();
-    double seconds = (double)(now_us - news->steady_us) / (double)US_PER_S;
-    news->has_rates = news->status && seconds > 0 && same_run(news->status, status);
-    if (news->has_rates) {
-        news->allowed_per_s = rate(news->status, status, "allowed", seconds);
-        news->refused_per_s = rate(news->status, status, "refused", seconds);
-        news->shadow_per_s = rate(news->status, status, "shadow", seconds);
+    }
+    fresh.steady_us = clock_steady_us();
+    double seconds = (double)(fresh.steady_us - news->steady_us) / (double)US_PER_S;
+    fresh.has_rates = news->status && seconds > 0 && same_run(news->status, fresh.status);
+    if (fresh.has_rates) {
+        fresh.allowed_per_s = rate(news->status, fresh.status, "allowed", seconds);
+        fresh.refused_per_s = rate(news->status, fresh.status, "refused", seconds);
+        fresh.shadow_per_s = rate(news->status, fresh.status, "shadow", seconds);
     }
     top_news_done(news);
-    news->status = status;
-    news->top = top;
-    news->steady_us = now_us;
+    *news = fresh;
     return true;
 }

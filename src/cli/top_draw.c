@@ -20,6 +20,7 @@ struct drawing {
     const struct top_options *options;
     const struct term *term;
     struct buf *out;
+    bool live;
 };
 
 unsigned top_room(unsigned rows)
@@ -93,8 +94,8 @@ static void draw_title(const struct drawing *d)
     json_t *status = d->news->status;
     buf_printf(d->out, "%sweir ", term_bold(d->term));
     add_text(d, json_string_value(json_object_get(status, "version")), 20);
-    buf_printf(d->out, "%s at %s, up %s\n", term_plain(d->term), d->options->admin,
-               span(json_number_value(json_object_get(status, "uptime_s")), up));
+    buf_printf(d->out, "%s at %s, up %s%s\n", term_plain(d->term), d->options->admin,
+               span(json_number_value(json_object_get(status, "uptime_s")), up), d->live ? "; q ends this" : "");
 }
 
 static void draw_decisions(const struct drawing *d)
@@ -122,7 +123,7 @@ static void draw_rules(const struct drawing *d)
     buf_printf(d->out, "%s from ", grouped(number(status, "rules", "count"), count));
     add_text(d, json_string_value(at(status, "source", "address")), 60);
     if (json_is_number(at(status, "rules", "age_s")))
-        buf_printf(d->out, ", %s old", span(number(status, "rules", "age_s"), age));
+        buf_printf(d->out, ", checked %s ago", span(number(status, "rules", "age_s"), age));
     else
         buf_add(d->out, SV(", of an earlier run"));
     if (!json_is_true(at(status, "source", "reachable"))) {
@@ -132,8 +133,10 @@ static void draw_rules(const struct drawing *d)
         add_text(d, reason ? reason : "", 200);
         buf_add(d->out, weir_str(term_plain(d->term)));
     }
-    buf_printf(d->out, ", %s%s bad %s%s\n", problems > 0 ? term_red(d->term) : "", grouped(problems, count),
-               problems == 1 ? "row" : "rows", problems > 0 ? term_plain(d->term) : "");
+    /* A database has rows, some of which are no rules. */
+    const char *what = json_is_true(at(status, "source", "read_only")) ? "rule" : "row";
+    buf_printf(d->out, ", %s%s bad %s%s%s\n", problems > 0 ? term_red(d->term) : "", grouped(problems, count), what,
+               problems == 1 ? "" : "s", problems > 0 ? term_plain(d->term) : "");
 }
 
 static void draw_table(const struct drawing *d)
@@ -233,7 +236,12 @@ static void draw_subjects(const struct drawing *d, unsigned most)
         buf_printf(d->out, "; whoever is not listed at most %s times", grouped(unlisted, bound));
     buf_char(d->out, '\n');
     if (json_array_size(subjects) == 0) {
-        buf_printf(d->out, "%snobody%s\n", term_dim(d->term), term_plain(d->term));
+        buf_printf(d->out, "%snobody", term_dim(d->term));
+        if (d->news->no_rule) {
+            buf_add(d->out, SV(": there is no rule "));
+            add_text(d, d->options->rule, RULE_COLUMNS_MAX);
+        }
+        buf_printf(d->out, "%s\n", term_plain(d->term));
         return;
     }
     size_t width = rule_columns(subjects), i;
@@ -253,7 +261,7 @@ static void draw_away(const struct drawing *d)
     char age[SPAN_TEXT_MAX];
     buf_printf(d->out, "%sno answer: ", term_red(d->term));
     add_text(d, d->news->away.text, 400);
-    buf_printf(d->out, "%s\ntrying again every %u s", term_plain(d->term), d->options->interval_s);
+    buf_printf(d->out, "%s\ntrying again every %u s, until q is pressed", term_plain(d->term), d->options->interval_s);
     if (d->news->status)
         buf_printf(d->out, "; the last answer was %s ago",
                    span((double)(clock_steady_us() - d->news->steady_us) / (double)US_PER_S, age));
@@ -263,7 +271,7 @@ static void draw_away(const struct drawing *d)
 void top_draw(const struct top_news *news, const struct top_options *options, const struct term *term, unsigned rows,
               struct buf *out)
 {
-    struct drawing d = { news, options, term, out };
+    struct drawing d = { news, options, term, out, .live = rows != UINT32_MAX };
     if (news->away.code != WEIR_OK) {
         draw_away(&d);
         return;

@@ -67,7 +67,8 @@ def refuse(s, times, **request):
 
 def printed_once():
     with Service(rules=RULES) as s:
-        has(once(s), "decisions    0 allowed, 0 refused, 0 shadow\n", f"2 from {s.rules_file}, ", "0 bad rows", "nobody\n")
+        has(once(s), "decisions    0 allowed, 0 refused, 0 shadow\n", f"2 from {s.rules_file}, ", "0 bad rules", "nobody\n")
+        has(once(s), ", checked ", " ago, ")
         refuse(s, 5, path="/login", ip="203.0.113.9")
         refuse(s, 7, event="ocr", key="\x1b[31mevil")
         s.check(event="other")
@@ -78,6 +79,22 @@ def printed_once():
         expect("\x1b" in text, False, "an escape sequence")
         expect("login" in once(s, "--most", 1), False, "--most")
         expect("ocr" in once(s, "--rule", "login"), False, "--rule")
+        has(once(s, "--rule", "no\x1bpe"), "nobody: there is no rule no?pe\n")
+        expect("q ends" in text, False, "nobody can type here")
+
+
+def what_the_list_is_of():
+    with Service(rules=RULES) as s:
+        has(once(s, "--rule", "login"), "nobody\n")
+        s.check(event="ocr", key="k", peek=True)
+        with s.socket(s.resp) as client:
+            client.sendall(b"CL.THROTTLE k7 0 1 3600\r\n" * 3 + b"QUIT\r\n")
+            while client.recv(4096):
+                pass
+        text = once(s)
+        has(text, "decisions    1 allowed, 2 refused, 0 shadow\n", "(cl.throttle)", "key=k7")
+        expect("ocr" in text, False, "a peek")
+        has(once(s, "--rule", "(cl.throttle)"), "key=k7")
 
 
 def a_pipe_gets_it_once():
@@ -96,7 +113,13 @@ def over_a_unix_socket():
 def problems_are_shown():
     with Service("--poll", "100ms", rules=RULES) as s:
         s.write_rules(RULES + BAD)
-        until(lambda: "1 bad row\n" in once(s), "the bad row")
+        until(lambda: "1 bad rule\n" in once(s), "the bad rule")
+
+
+def a_database_has_rows():
+    with Service(rules=None) as s:
+        has(once(s), "0 bad rows\n")
+        has(once(s, "--rule", "nope"), "nobody: there is no rule nope\n")
 
 
 # ---- errors ----
@@ -233,7 +256,7 @@ class Terminal:
 
 def live_until_q():
     with Service(rules=RULES) as s, Terminal(words_for(s, "--interval", 1)) as t:
-        t.shows("nobody", "0 refused")
+        t.shows("nobody", "0 refused", "q ends this")
         refuse(s, 3, path="/login", ip="203.0.113.9")
         t.shows("3 refused", "a second", "login", "ip=203.0.113.9")
         expect("\x1b[33m" in t.output, True, "colour")
@@ -319,8 +342,10 @@ if __name__ == "__main__":
         [
             ("printed once", printed_once),
             ("a pipe gets it once", a_pipe_gets_it_once),
+            ("keys of CL.THROTTLE are listed, peeks are not", what_the_list_is_of),
             ("over a unix socket", over_a_unix_socket),
             ("problems of the rules are shown", problems_are_shown),
+            ("a database has rows", a_database_has_rows),
             ("wrong words", wrong_words),
             ("no service there", no_service),
             ("another token, another listener", another_token),
