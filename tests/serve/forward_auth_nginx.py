@@ -195,6 +195,15 @@ def users_of_nginx():
             expect([nginx.ask("/user", headers=good).status for _ in range(2)], [200, 429], "the right one")
 
 
+def through_a_unix_socket():
+    """Who may open it is trusted, whatever trusted_proxies says."""
+    with tempfile.TemporaryDirectory() as folder, application() as app:
+        place = "unix:" + os.path.join(folder, "weir")
+        with Service("--http", place, rules=RULES.replace("[127.0.0.1]", "[]")):
+            with Nginx(place, "{}:{}".format(*app.server_address)) as nginx:
+                expect([nginx.ask("/api/a").status for _ in range(3)], [200, 200, 429], "decided")
+
+
 def while_weir_is_away():
     with all_of_it() as (s, app, nginx):
         expect(nginx.ask("/api/a").status, 200, "before")
@@ -279,6 +288,7 @@ main([
     ("what clients forge", what_clients_forge),
     ("a 403 of the application stays one", the_applications_403),
     ("users that nginx knows", users_of_nginx),
+    ("through a unix socket", through_a_unix_socket),
     ("nothing passes while weir is away", while_weir_is_away),
     ("or everything, if that is wished", open_while_weir_is_away),
     ("no size of a request gets past a limit", large_requests),

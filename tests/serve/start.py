@@ -292,6 +292,24 @@ def sockets_of_unknown_names():
         has(done.stderr.decode(), "hands over a socket named 'web'; allowed: http, resp, admin")
 
 
+# ---- a new token ----
+
+
+def token_is_made_anew():
+    """As the page says: remove the file, and send SIGHUP."""
+    with Service() as s:
+        path = os.path.join(s.data, "admin-token")
+        first = s.token
+        os.remove(path)
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: s.steer("GET", "/v1/rules").status == 401, "the old one does not count any more")
+        with open(path, encoding="ascii") as file:
+            s.token = file.read().strip()
+        expect(s.token != first, True, "another one")
+        expect(stat.S_IMODE(os.stat(path).st_mode), 0o600, "its mode")
+        expect(s.steer("GET", "/v1/rules").status, 200, "the new one counts")
+
+
 # ---- its page ----
 
 
@@ -316,6 +334,7 @@ CASES = [
     ("the service manager is told", notifies),
     ("sockets of the service manager are taken over", sockets_are_handed_over),
     ("sockets of unknown names are refused", sockets_of_unknown_names),
+    ("a token that was removed is made anew by SIGHUP", token_is_made_anew),
     ("the page has the options", page_has_the_options),
 ]
 
