@@ -148,6 +148,8 @@ const struct admin_route admin_routes[] = {
     { "POST", "/v1/rules/{id}/undo", admin_undo },
     { "GET", "/v1/settings", admin_settings },
     { "PUT", "/v1/settings", admin_put_settings },
+    { "GET", "/v1/settings/history", admin_history },
+    { "POST", "/v1/settings/undo", admin_undo },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
 };
@@ -339,7 +341,7 @@ void admin_handle(struct http_call *call, void *data)
     const struct admin_route *route = find_route(call, &id, allow);
     id = http_decode(call, id, false);
     if (!id.ptr || memchr(id.ptr, 0, id.len) || !utf8_valid(id))
-        http_error(call, 400, NULL, "the id cannot be read");
+        http_error(call, 400, NULL, "the id of a rule must be UTF-8, percent-encoded");
     else
         route->run(call, data, id);
 }

@@ -31,6 +31,10 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
                   uint64_t *ret);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_knows(struct http_call *call, const char *const *names);
+/* Who makes a change, as the header X-Weir-Author says. */
+sv admin_author(const struct http_call *call);
+/* Whether the change is only to be tried. */
+bool admin_is_dry(struct http_call *call);
 /* ,"name":"text" */
 void admin_add_field(struct buf *out, const char *name, sv text);
 
@@ -55,6 +59,7 @@ struct admin_job {
     sv id, body, if_match, if_none_match;
     struct source_author author;
     bool dry_run, read_only;
+    bool shown; /* `out` has what would be */
     uint64_t number;
 
     /* What `work` found, for the answer. */
@@ -65,7 +70,7 @@ struct admin_job {
     struct weir_error error;
 };
 
-/* NULL: there is no memory, and the call has been answered. */
+/* NULL: there is no memory, or the call is wrong, and it has been answered. */
 struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
                                 int (*work)(struct source *, struct admin_job *, struct weir_error *));
 /* Suspends the call; whatever comes of the work answers it. */
@@ -73,6 +78,8 @@ void admin_job_start(struct admin_job *job, struct server *server);
 
 /* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
 bool admin_tag_in(sv tags, uint64_t version);
+/* `*`, or tags in quotes with commas between. */
+bool admin_tags_are_good(sv tags);
 
 /* ---- routes ---- */
 
@@ -80,6 +87,7 @@ void admin_rules(struct http_call *call, struct server *server, sv id);
 void admin_rule(struct http_call *call, struct server *server, sv id);
 void admin_put_rule(struct http_call *call, struct server *server, sv id);
 void admin_delete_rule(struct http_call *call, struct server *server, sv id);
+/* Without an id: of the settings. */
 void admin_history(struct http_call *call, struct server *server, sv id);
 void admin_undo(struct http_call *call, struct server *server, sv id);
 void admin_settings(struct http_call *call, struct server *server, sv id);

@@ -6,7 +6,7 @@
 #include "serve/admin.h"
 #include "serve/log.h"
 
-enum { HEADERS_MAX = 64, VERDICT_MAX = 8192 };
+enum { HEADERS_MAX = 64, VERDICT_MAX = 8192, VALUE_LOGGED_MAX = 100 };
 
 /* ---- the request ---- */
 
@@ -19,9 +19,11 @@ static bool read_headers(struct http_call *call, struct asked *asked)
 {
     sv text;
     for (unsigned i = 0; (text = http_parameter(call, "header", i)).ptr; i++) {
+        bool colon = memchr(text.ptr, ':', text.len);
         sv name = sv_cut(&text, ':');
-        if (i == HEADERS_MAX || sv_trim(name).len == 0) {
-            http_error(call, 400, NULL, "the parameter `header` is Name:value, at most %d times", HEADERS_MAX);
+        if (i == HEADERS_MAX || !colon || sv_trim(name).len == 0) {
+            http_error(call, 400, "such as header=X-Plan:free", "the parameter `header` is Name:value, at most %d times",
+                       HEADERS_MAX);
             return false;
         }
         asked->headers[i] = (struct weir_header){ sv_trim(name), sv_trim(text) };
@@ -29,6 +31,19 @@ static bool read_headers(struct http_call *call, struct asked *asked)
     }
     asked->request.headers = asked->headers;
     return true;
+}
+
+/* One that cannot be read would quietly keep every rule by ip from applying. */
+static bool is_address(struct http_call *call, const char *name, sv text)
+{
+    struct ip ip;
+    if (text.len == 0 || ip_parse_hop(text, &ip))
+        return true;
+    http_error(call, 400,
+               "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
+               "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", name,
+               text.len < 200 ? (int)text.len : 200, text.ptr);
+    return false;
 }
 
 static bool read_request(struct http_call *call, struct asked *asked)
@@ -43,7 +58,7 @@ static bool read_request(struct http_call *call, struct asked *asked)
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         *fields[i] = http_parameter(call, names[i], 0);
     r->cost = (uint32_t)cost;
-    return read_headers(call, asked);
+    return is_address(call, "ip", r->ip) && is_address(call, "peer", r->peer) && read_headers(call, asked);
 }
 
 /* ---- the explanation ---- */
@@ -146,6 +161,15 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_done(&text);
 }
 
+static void add_text(const struct explained_rule *e, struct page *p)
+{
+    struct buf text;
+    buf_init(&text, EXPLAIN_REASON_MAX);
+    explain_reason(e, p->request, &text);
+    add_or_null(&p->out, "text", buf_sv(&text));
+    buf_done(&text);
+}
+
 static void add_rule(const struct explained_rule *e, void *data)
 {
     struct page *p = data;
@@ -156,6 +180,7 @@ static void add_rule(const struct explained_rule *e, void *data)
     buf_printf(&p->out, ",\"applies\":%s", applies ? "true" : "false");
     admin_add_field(&p->out, "reason", weir_str(reason_name(e->reason)));
     add_or_null(&p->out, "detail", e->detail);
+    add_text(e, p);
     buf_add(&p->out, SV(",\"by\":["));
     if (applies)
         add_by(e, &p->out);
@@ -197,6 +222,20 @@ void admin_explain(struct http_call *call, struct server *server, sv id)
 
 /* ---- subjects ---- */
 
+static void log_reset(struct http_call *call, const char *rule, const struct weir_str *by, size_t count)
+{
+    struct buf subject;
+    buf_init(&subject, RULE_BY_MAX * (VALUE_LOGGED_MAX + 2));
+    for (size_t i = 0; i < count; i++) {
+        buf_add(&subject, i ? SV(", ") : SV(""));
+        buf_add(&subject, by[i].len < VALUE_LOGGED_MAX ? by[i] : sv_of(by[i].ptr, VALUE_LOGGED_MAX));
+    }
+    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free by %.*s from %s", rule,
+            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), SV_FMT(admin_author(call)),
+            call->conn->local ? "a unix socket" : call->conn->address);
+    buf_done(&subject);
+}
+
 void admin_reset(struct http_call *call, struct server *server, sv id)
 {
     static const char *const names[] = { "rule", "by", NULL };
@@ -221,6 +260,6 @@ void admin_reset(struct http_call *call, struct server *server, sv id)
         http_error(call, r == WEIR_E_UNKNOWN_RULE ? 404 : r == WEIR_E_INVALID ? 400 : 503, NULL, "%s", error.text);
         return;
     }
-    log_say(LEVEL_INFO, "reset", "a subject of rule %s was set free", rule_id);
+    log_reset(call, rule_id, by, count);
     http_answer(call, &(struct http_answer){ .status = 204 });
 }

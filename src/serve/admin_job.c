@@ -29,7 +29,47 @@ bool admin_tag_in(sv tags, uint64_t version)
     return false;
 }
 
+bool admin_tags_are_good(sv tags)
+{
+    do {
+        sv one = sv_trim(sv_cut(&tags, ','));
+        if (sv_starts(one, SV("W/")))
+            one = sv_from(one, 2);
+        bool quoted = one.len >= 2 && one.ptr[0] == '"' && one.ptr[one.len - 1] == '"';
+        if (!quoted && !sv_eq(one, SV("*")))
+            return false;
+    } while (tags.len > 0);
+    return true;
+}
+
 /* ---- from the call ---- */
+
+sv admin_author(const struct http_call *call)
+{
+    sv author = sv_trim(http_header(call, "x-weir-author"));
+    return author.len > 0 ? author : SV("admin api");
+}
+
+bool admin_is_dry(struct http_call *call)
+{
+    sv dry_run = http_parameter(call, "dry_run", 0);
+    return sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
+}
+
+/* One that is only written wrongly would be taken for a version that is gone. */
+static bool tags_are_good(struct http_call *call)
+{
+    static const char *const names[] = { "if-match", "if-none-match" };
+    for (size_t i = 0; i < 2; i++) {
+        sv tags = http_header(call, names[i]);
+        if (tags.ptr && !admin_tags_are_good(tags)) {
+            http_error(call, 400, "send the ETag as it came, such as If-Match: \"0123456789abcdef\"",
+                       "the header %s must be `*` or versions in quotes", i ? "If-None-Match" : "If-Match");
+            return false;
+        }
+    }
+    return true;
+}
 
 static bool copy(struct admin_job *job, sv text, sv *ret)
 {
@@ -39,12 +79,12 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
 
 static bool copy_all(struct admin_job *job, struct http_call *call, sv id)
 {
-    sv author = sv_trim(http_header(call, "x-weir-author")), dry_run = http_parameter(call, "dry_run", 0);
-    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
+    job->dry_run = admin_is_dry(call);
     return copy(job, id, &job->id) && copy(job, call->body, &job->body) &&
            copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
-           copy(job, author.len ? author : SV("admin api"), &job->author.who);
+           copy(job, admin_author(call), &job->author.who) &&
+           copy(job, sv_trim(http_header(call, "x-weir-note")), &job->author.note);
 }
 
 static void job_free(struct admin_job *job)
@@ -122,12 +162,9 @@ static void on_late(uv_timer_t *late)
     bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
     keeper_state(job->loop->server->keeper, &state);
-    http_error(call, 504,
-               given_up    ? "nothing was done"
-               : job->what ? "it may still be done: look before you try again"
-                           : NULL,
-               "%s has not answered in time%s%s", state.source, state.reachable ? "" : "; ",
-               state.reachable ? "" : state.problem);
+    http_error(call, 504, !given_up && job->what ? "it may still be done: look before you try again" : NULL,
+               "%s has not answered in time%s%s%s", state.source, state.reachable ? "" : "; ",
+               state.reachable ? "" : state.problem, given_up ? "; nothing was done" : "");
 }
 
 /* ---- in the keeper's thread ---- */
@@ -155,6 +192,8 @@ struct admin_job *admin_job_new(struct http_call *call, struct server *server, s
                                 int (*work)(struct source *, struct admin_job *, struct weir_error *))
 {
     struct keeper_state state;
+    if (!tags_are_good(call))
+        return NULL;
     struct admin_job *job = calloc(1, sizeof *job);
     if (job && copy_all(job, call, id)) {
         keeper_state(server->keeper, &state);

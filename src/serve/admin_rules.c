@@ -70,23 +70,29 @@ static int show_rule(struct source *source, struct admin_job *job, struct weir_e
     return r;
 }
 
+static void add_settings(const struct source_reading *reading, struct buf *out)
+{
+    size_t count = 0;
+    buf_char(out, '{');
+    for (size_t i = 0; i < reading->row_count; i++) {
+        if (!reading->rows[i].setting)
+            continue;
+        buf_printf(out, "%s", count++ ? "," : "");
+        buf_json(out, reading->rows[i].key);
+        buf_char(out, ':');
+        source_json_add(reading->rows[i].text, out);
+    }
+    buf_char(out, '}');
+}
+
 static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     struct source_reading reading;
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    size_t count = 0;
-    buf_char(&job->out, '{');
-    for (size_t i = 0; i < reading.row_count; i++) {
-        if (!reading.rows[i].setting)
-            continue;
-        buf_printf(&job->out, "%s", count++ ? "," : "");
-        buf_json(&job->out, reading.rows[i].key);
-        buf_char(&job->out, ':');
-        source_json_add(reading.rows[i].text, &job->out);
-    }
-    buf_add(&job->out, SV("}\n"));
+    add_settings(&reading, &job->out);
+    buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
     source_reading_done(&reading);
     return 0;
@@ -144,11 +150,16 @@ static int add_event(const struct source_event *event, void *data, struct weir_e
     return out->failed ? no_memory(error) : 0;
 }
 
+static sv history_id(const struct admin_job *job)
+{
+    return job->id.len > 0 ? job->id : SOURCE_SETTINGS;
+}
+
 static int get_history(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     buf_add(&job->out, SV("{\"events\":["));
-    int r =
-        job->out.failed ? no_memory(error) : source_history(source, job->id, (unsigned)job->number, add_event, job, error);
+    int r = job->out.failed ? no_memory(error)
+                            : source_history(source, history_id(job), (unsigned)job->number, add_event, job, error);
     buf_add(&job->out, SV("]}\n"));
     return r;
 }
@@ -173,11 +184,37 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
     return 0;
 }
 
+/* As an answer to a change, with the rule or the settings as they are in `reading`. */
+static void add_tried(struct admin_job *job, const struct source_reading *reading)
+{
+    const struct source_row *row = job->id.len > 0 ? find_row(reading, job->id) : NULL;
+    struct buf text;
+    buf_init(&text, ADMIN_BODY_MAX);
+    if (job->id.len == 0)
+        add_settings(reading, &text);
+    else if (row)
+        source_row_json(reading, row, &text);
+    sv members = sv_from(buf_sv(&text), 1);
+    buf_printf(&job->out, "{\"dry_run\":true%s", members.len > 1 ? "," : "");
+    buf_add(&job->out, members);
+    buf_char(&job->out, '\n');
+    job->out.failed = job->out.failed || text.failed;
+    job->shown = true;
+    buf_done(&text);
+}
+
+static int look(const struct source_reading *after, void *data, struct weir_error *error)
+{
+    (void)error;
+    add_tried(data, after);
+    return 0;
+}
+
 /* Makes one change under the call's conditions. */
 static void set_terms(struct source *source, struct admin_job *job, bool enable)
 {
     struct source_terms terms = {
-        .dry_run = job->dry_run, .enable = enable, .check = check_tags, .id = job->id, .data = job
+        .dry_run = job->dry_run, .enable = enable, .check = check_tags, .look = look, .id = job->id, .data = job
     };
     source_set_terms(source, &terms);
 }
@@ -187,11 +224,25 @@ static void clear_terms(struct source *source)
     source_set_terms(source, &(struct source_terms){ 0 });
 }
 
-static int tried(struct admin_job *job)
+static int tried(struct source *source, struct admin_job *job, struct weir_error *error)
 {
+    struct source_reading reading;
     job->version = 0;
-    buf_add(&job->out, SV("{\"dry_run\":true}\n"));
+    if (job->shown)
+        return 0;
+    /* Nothing would change. */
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    add_tried(job, &reading);
+    source_reading_done(&reading);
     return 0;
+}
+
+/* What GET answers, and not the rule in it. */
+static bool is_whole_row(const json_t *value)
+{
+    return json_object_get(value, "rule") || json_object_get(value, "state") || json_object_get(value, "version");
 }
 
 /* An object; of a rule with the id that the path has. */
@@ -204,6 +255,10 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
         err_set(error, WEIR_E_INVALID, "the body is no JSON: line %d: %s", why.line, why.text);
     else if (!json_is_object(value))
         err_set(error, WEIR_E_INVALID, "the body must be an object, {\"field\": value, …}");
+    else if (job->id.len > 0 && is_whole_row(value))
+        err_set(error, WEIR_E_INVALID,
+                "the body has more than the rule: of what GET answers send only what is in `rule`, without `state`, "
+                "`version` and so on");
     else if (job->id.len > 0 && id &&
              (!json_is_string(id) || !sv_eq(sv_of(json_string_value(id), json_string_length(id)), job->id)))
         err_set(error, WEIR_E_INVALID, "id: must be that of the path or be left out");
@@ -241,7 +296,7 @@ static int put_rule(struct source *source, struct admin_job *job, struct weir_er
     if (r < 0)
         return r;
     if (job->dry_run)
-        return tried(job);
+        return tried(source, job, error);
     job->status = job->version ? 200 : 201;
     return show_rule(source, job, error);
 }
@@ -251,6 +306,7 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
     set_terms(source, job, false);
     int r = source_remove(source, job->id, job->author, error);
     clear_terms(source);
+    buf_clear(&job->out);
     job->version = 0;
     if (r == WEIR_E_UNKNOWN_RULE)
         return no_such_rule(job, error);
@@ -259,19 +315,38 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
     return r;
 }
 
+/* What there is now. */
+static int show_undone(struct source *source, struct admin_job *job, const struct source_undone *undone,
+                       struct weir_error *error)
+{
+    struct source_reading reading;
+    int r = source_read(source, NULL, &reading, error);
+    if (r < 0)
+        return r;
+    const struct source_row *row = find_row(&reading, job->id);
+    buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
+    if (job->id.len == 0) {
+        buf_add(&job->out, SV(",\"settings\":"));
+        add_settings(&reading, &job->out);
+    } else
+        add_version(&job->out, "rule", row ? row->text : SV(""));
+    buf_add(&job->out, SV("}\n"));
+    source_reading_done(&reading);
+    return 0;
+}
+
 static int undo(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     struct source_undone undone;
     set_terms(source, job, false);
-    int r = source_undo(source, job->id, (int64_t)job->number, job->author, &undone, error);
+    int r = source_undo(source, history_id(job), (int64_t)job->number, job->author, &undone, error);
     clear_terms(source);
     if (r == WEIR_E_INVALID && !job->status)
         job->status = 409;
     if (r < 0)
         return r;
     job->version = 0;
-    buf_printf(&job->out, "{\"undone\":%" PRId64 "}\n", undone.number);
-    return 0;
+    return show_undone(source, job, &undone, error);
 }
 
 /* ---- settings ---- */
@@ -308,6 +383,12 @@ static int check_settings(uint64_t version, void *data, struct weir_error *error
     return check->moved ? err_set(error, WEIR_E_SYSTEM, "the settings are being changed by others; please try again") : r;
 }
 
+static int look_at_settings(const struct source_reading *after, void *data, struct weir_error *error)
+{
+    struct settings_check *check = data;
+    return look(after, check->job, error);
+}
+
 static int put_once(struct source *source, struct admin_job *job, bool *ret_moved, struct weir_error *error)
 {
     struct settings_check check = { .job = job };
@@ -316,7 +397,10 @@ static int put_once(struct source *source, struct admin_job *job, bool *ret_move
         return WEIR_E_INVALID;
     int r = name_all(source, settings, &check.version, error);
     char *text = r == 0 ? json_dumps(settings, JSON_COMPACT) : NULL;
-    source_set_terms(source, &(struct source_terms){ .dry_run = job->dry_run, .check = check_settings, .data = &check });
+    struct source_terms terms = {
+        .dry_run = job->dry_run, .check = check_settings, .look = look_at_settings, .data = &check
+    };
+    source_set_terms(source, &terms);
     if (r == 0)
         r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
     clear_terms(source);
@@ -334,7 +418,7 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
         r = put_once(source, job, &moved, error);
     if (r < 0)
         return r;
-    return job->dry_run ? tried(job) : show_settings(source, job, error);
+    return job->dry_run ? tried(source, job, error) : show_settings(source, job, error);
 }
 
 /* ---- routes ---- */
@@ -350,14 +434,24 @@ static void start(struct http_call *call, struct server *server, sv id, const ch
         admin_job_start(job, server);
 }
 
-/* The comments of a file belong to its author, and it has no history. */
+/* The comments of a file belong to its author. */
 static bool is_writable(struct http_call *call, struct server *server)
 {
     struct keeper_state state;
     keeper_state(server->keeper, &state);
     if (state.is_file)
         http_error(call, 409, "change the file: it is followed, and a change is in force within a second or so",
-                   "the rules are those of the file %s, which is only read here", state.source);
+                   "the rules are those of %s, a file that is only read here", state.source);
+    return !state.is_file;
+}
+
+static bool has_history(struct http_call *call, struct server *server)
+{
+    struct keeper_state state;
+    keeper_state(server->keeper, &state);
+    if (state.is_file)
+        http_error(call, 409, "keep it under version control", "the rules are those of %s: a file has no history here",
+                   state.source);
     return !state.is_file;
 }
 
@@ -387,7 +481,9 @@ static bool dry_run_is_known(struct http_call *call)
 static void change(struct http_call *call, struct server *server, sv id, const char *what,
                    int (*work)(struct source *, struct admin_job *, struct weir_error *))
 {
-    if (!admin_knows(call, may_be_dry) || !dry_run_is_known(call) || !is_writable(call, server))
+    if (!admin_knows(call, may_be_dry) || !dry_run_is_known(call))
+        return;
+    if (!admin_is_dry(call) && !is_writable(call, server))
         return;
     struct admin_job *job = admin_job_new(call, server, id, work);
     if (!job)
@@ -433,7 +529,7 @@ void admin_history(struct http_call *call, struct server *server, sv id)
     static const char *const parameters[] = { "most", NULL };
     uint64_t most;
     if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, HISTORY_MAX, HISTORY_DEFAULT, &most) ||
-        !is_writable(call, server))
+        !has_history(call, server))
         return;
     struct admin_job *job = admin_job_new(call, server, id, get_history);
     if (!job)
@@ -447,7 +543,7 @@ void admin_undo(struct http_call *call, struct server *server, sv id)
     static const char *const parameters[] = { "number", NULL };
     uint64_t number;
     if (!admin_knows(call, parameters) || !admin_number(call, "number", 1, INT64_MAX, 0, &number) ||
-        !is_writable(call, server))
+        !has_history(call, server))
         return;
     struct admin_job *job = admin_job_new(call, server, id, undo);
     if (!job)

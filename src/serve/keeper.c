@@ -52,13 +52,14 @@ static void log_problems(const struct keeper *keeper, const struct source_proble
         }
         buf_init(&line, 2 * PROBLEM_BYTES_MAX);
         add_line(&list[i], &line);
-        log_say(LEVEL_WARNING, "rules", "bad row: %.*s", SV_FMT(buf_sv(&line)));
+        log_say(LEVEL_WARNING, "rules", "bad %s: %.*s", keeper->is_file ? "rule" : "row", SV_FMT(buf_sv(&line)));
         buf_done(&line);
     }
     if (unsaid > 0)
-        log_say(LEVEL_WARNING, "rules", "and %zu more bad rows; GET /v1/status of the admin listener has them", unsaid);
+        log_say(LEVEL_WARNING, "rules", "and %zu more bad %s; GET /v1/status of the admin listener has them", unsaid,
+                keeper->is_file ? "rules" : "rows");
     if (count == 0 && keeper->problems.count > 0)
-        log_say(LEVEL_INFO, "rules", "all rows of %s are good again", keeper->name);
+        log_say(LEVEL_INFO, "rules", "all %s of %s are good again", keeper->is_file ? "rules" : "rows", keeper->name);
 }
 
 static struct problems copy_problems(const struct source_problem *list, size_t count)

@@ -1,6 +1,7 @@
 /* Keeps the rules: follows their source in a thread of its own, puts what it finds into force, and makes changes there.
  * One thread and one connection for both, so that what a change wrote is in force when it is answered, and nothing older
- * comes after it. The last good rules are kept in the data folder, for a start while the source is away. */
+ * comes after it. The last good rules are kept in the data folder, for a start while the source is away or one of them is
+ * bad. */
 #ifndef SERVE_KEEPER_H
 #define SERVE_KEEPER_H
 
@@ -11,8 +12,9 @@ struct config;
 struct keeper;
 struct weir;
 
-/* Opens the source (makes a new SQLite one with example rules in the data folder, if none was named), the engine with the
- * cells, and follows. *ret_weir is the keeper's: keeper_stop closes it. */
+/* Opens the source (makes a new SQLite one with example rules in the data folder, if none was named, or with the last good
+ * rules if that was there before), the engine with the cells, and follows. *ret_weir is the keeper's: keeper_stop closes
+ * it. */
 int keeper_start(struct keeper **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error);
 void keeper_stop(struct keeper *keeper);
 

@@ -19,7 +19,7 @@ struct keeper {
     struct source_watch *watch;
     char *name; /* of the source */
     bool is_file;
-    char *copy; /* path of the copy; NULL: there is none of a file */
+    char *copy; /* its path */
 
     /* Of whoever starts it, then of its thread. */
     struct buf text; /* of the rules in force; empty: unknown */
@@ -37,13 +37,13 @@ void keeper_note_problems(struct keeper *keeper, const struct source_problem *li
 /* Takes over the rules. 1: they are in force now; 0: they were already. */
 int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error);
 
-/* Makes the database with the example rules, if it is needed and missing. */
+/* Makes the database, if it is needed and missing: with the rules of the copy, or the example rules. */
 int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error);
 /* Reads the rules, or takes those of the copy, opens the engine and puts them in force. *ret: the same rules, the caller's.
  */
 int keeper_first_rules(struct keeper *keeper, struct source *source, const struct config *config, struct rules **ret,
                        struct weir_error *error);
-/* The rules in force, for a start while the source is away. */
+/* The rules in force, for a start while the source is away, or one of them is bad. */
 void keeper_write_copy(struct keeper *keeper);
 
 #endif

@@ -23,86 +23,14 @@ static int no_memory(struct weir_error *error)
     return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
 }
 
-/* ---- the first start ---- */
-
-/* Loopback is trusted, so that a gateway on this host can be tried at once. */
-static int fill_database(struct source *source, struct weir_error *error)
-{
-    static const struct source_author author = { .who = { "weir serve", 10 }, .note = { "example rules", 13 } };
-    struct buf out;
-    buf_init(&out, 4000);
-    int r = source_init(source, &out, error);
-    if (r == 0)
-        r = source_import(source, sv_of(embedded_rules, embedded_rules_len), false, author, NULL, error);
-    if (r == 0)
-        r = source_put_settings(source, SV("{\"trusted_proxies\": [\"127.0.0.0/8\", \"::1\"]}"), author, error);
-    buf_done(&out);
-    return r;
-}
-
-/* Under another name until it is whole. */
-static int make_database(const char *path, struct weir_error *error)
-{
-    struct source *source = NULL;
-    char *address = NULL;
-    if (asprintf(&address, "sqlite:%s.new", path) < 0)
-        return no_memory(error);
-    const char *new_path = address + strlen("sqlite:");
-    unlink(new_path);
-    int r = source_open(&source, address, error);
-    if (r == 0)
-        r = fill_database(source, error);
-    source_close(source);
-    if (r == 0 && rename(new_path, path) < 0)
-        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
-    if (r < 0)
-        unlink(new_path);
-    else
-        log_say(LEVEL_INFO, "rules",
-                "%s is new and has example rules; change them over the admin listener or with "
-                "`weir rules --from sqlite:%s`",
-                path, path);
-    free(address);
-    return r;
-}
-
-/* "sqlite:DATA/rules.db", which is there from now on. */
-static int own_database(const struct config *config, char **ret, struct weir_error *error)
-{
-    char *path = path_in(config->data, "rules.db"), *address = NULL;
-    int r = path && asprintf(&address, "sqlite:%s", path) > 0 ? 0 : no_memory(error);
-    if (r == 0 && access(path, F_OK) < 0 && errno == ENOENT)
-        r = make_database(path, error);
-    free(path);
-    if (r == 0)
-        *ret = address;
-    else
-        free(address);
-    return r;
-}
-
-int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error)
-{
-    char *own = NULL;
-    int r = config->rules ? 0 : own_database(config, &own, error);
-    if (r == 0)
-        r = source_open(ret, own ? own : config->rules, error);
-    free(own);
-    if (r < 0)
-        return r;
-    keeper->is_file = source_is_file(*ret);
-    keeper->name = strdup(source_name(*ret));
-    if (!keeper->is_file)
-        keeper->copy = path_in(config->data, "rules.last.yaml");
-    return keeper->name && (keeper->is_file || keeper->copy) ? 0 : no_memory(error);
-}
-
 /* ---- the copy ---- */
+
+#define MARK "# The last good rules of "
 
 /* Its first line. Rules of another source are nothing to go on with. */
 static void add_mark(const struct keeper *keeper, struct buf *out)
 {
-    buf_add(out, SV("# The last good rules of "));
+    buf_add(out, SV(MARK));
     for (const char *c = keeper->name; *c; c++)
         buf_char(out, (unsigned char)*c < ' ' ? '?' : *c);
     buf_add(out, SV("\n"));
@@ -112,11 +40,10 @@ void keeper_write_copy(struct keeper *keeper)
 {
     struct weir_error error = { .code = WEIR_OK };
     struct buf out;
-    if (!keeper->copy)
-        return;
     buf_init(&out, (size_t)RULES_BYTES_MAX + 4096);
     add_mark(keeper, &out);
-    buf_add(&out, SV("# Kept by weir serve, for a start while they are out of reach. What is changed here is lost.\n"));
+    buf_add(&out,
+            SV("# Kept by weir serve, for a start while they are out of reach or bad. What is changed here is lost.\n"));
     buf_add(&out, buf_sv(&keeper->text));
     int r = out.failed ? no_memory(&error) : source_write_file(keeper->copy, buf_sv(&out), &error);
     buf_done(&out);
@@ -126,60 +53,190 @@ void keeper_write_copy(struct keeper *keeper)
     keeper->copy_failed = r < 0;
 }
 
-static struct rules *parse_copy(const struct keeper *keeper, sv text)
+static bool is_copy_of(const struct keeper *keeper, sv text)
 {
-    struct rules_report report = { 0 };
     struct buf mark;
     buf_init(&mark, RULES_BYTES_MAX);
     add_mark(keeper, &mark);
-    bool ours = sv_starts(text, buf_sv(&mark));
+    bool ours = !mark.failed && sv_starts(text, buf_sv(&mark));
     buf_done(&mark);
-    struct rules *rules = ours ? rules_read(text, &report) : NULL;
-    if (rules && report.unreadable) {
-        rules_free(rules);
-        rules = NULL;
-    }
-    rules_report_done(&report);
-    return rules;
+    return ours;
+}
+
+/* Of the database in the data folder, whatever that was called then. */
+static bool is_copy_of_own(sv text)
+{
+    sv line = sv_cut(&text, '\n'), end = SV("/rules.db");
+    return sv_starts(line, SV(MARK "sqlite:")) && line.len > end.len && sv_eq(sv_from(line, line.len - end.len), end);
+}
+
+static bool read_copy_text(const struct keeper *keeper, struct buf *text)
+{
+    struct file_version version;
+    return rules_file_read(keeper->copy, text, &version, NULL) == 0;
 }
 
 /* NULL: there is none that can be used. */
 static struct rules *read_copy(const struct keeper *keeper)
 {
-    struct file_version version;
+    struct rules_report report = { 0 };
     struct buf text;
-    if (!keeper->copy)
-        return NULL;
     buf_init(&text, RULES_BYTES_MAX);
-    bool read = rules_file_read(keeper->copy, &text, &version, NULL) == 0;
-    struct rules *rules = read ? parse_copy(keeper, buf_sv(&text)) : NULL;
+    struct rules *rules =
+        read_copy_text(keeper, &text) && is_copy_of(keeper, buf_sv(&text)) ? rules_read(buf_sv(&text), &report) : NULL;
+    if (rules && report.unreadable) {
+        rules_free(rules);
+        rules = NULL;
+    }
+    rules_report_done(&report);
     buf_done(&text);
     return rules;
 }
 
+/* ---- the first start ---- */
+
+static const struct source_author author_of_examples = { .who = { "weir serve", 10 }, .note = { "example rules", 13 } };
+static const struct source_author author_of_copy = { .who = { "weir serve", 10 }, .note = { "from the copy", 13 } };
+
+/* `copy` empty: the examples. Loopback is trusted there, so that a gateway on this host can be tried at once. */
+static int fill_database(struct source *source, sv copy, struct weir_error *error)
+{
+    struct buf out;
+    buf_init(&out, 4000);
+    int r = source_init(source, &out, error);
+    buf_done(&out);
+    if (r < 0)
+        return r;
+    if (copy.len > 0)
+        return source_import(source, copy, false, author_of_copy, NULL, error);
+    r = source_import(source, sv_of(embedded_rules, embedded_rules_len), false, author_of_examples, NULL, error);
+    return r < 0 ? r
+                 : source_put_settings(source, SV("{\"trusted_proxies\": [\"127.0.0.0/8\", \"::1\"]}"), author_of_examples,
+                                       error);
+}
+
+/* Under another name until it is whole. */
+static int make_database(const char *path, sv copy, struct weir_error *error)
+{
+    struct source *source = NULL;
+    char *address = NULL;
+    if (asprintf(&address, "sqlite:%s.new", path) < 0)
+        return no_memory(error);
+    const char *new_path = address + strlen("sqlite:");
+    unlink(new_path);
+    int r = source_open(&source, address, error);
+    if (r == 0)
+        r = fill_database(source, copy, error);
+    source_close(source);
+    if (r == 0 && rename(new_path, path) < 0)
+        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
+    if (r < 0)
+        unlink(new_path);
+    free(address);
+    return r;
+}
+
+/* Rules that somebody made are not to be replaced by examples because their database is gone. */
+static int restore_database(const struct keeper *keeper, const char *path, sv copy, struct weir_error *error)
+{
+    struct weir_error why = { .code = WEIR_OK };
+    int r = make_database(path, copy, &why);
+    if (r < 0)
+        return err_set(error, r,
+                       "%s is missing, and cannot be made from %s, the copy of its last good rules: %.*s; put it back, or "
+                       "remove the copy to begin with example rules",
+                       path, keeper->copy, WEIR_ERROR_MAX / 2, why.text);
+    log_say(
+        LEVEL_WARNING, "rules",
+        "%s was missing and is made anew from the last good rules in %s; rules that were disabled, and the history, are "
+        "not in it",
+        path, keeper->copy);
+    return 0;
+}
+
+static int first_database(const struct keeper *keeper, const char *path, struct weir_error *error)
+{
+    struct buf copy;
+    buf_init(&copy, RULES_BYTES_MAX);
+    bool known = read_copy_text(keeper, &copy) && is_copy_of_own(buf_sv(&copy));
+    int r = known ? restore_database(keeper, path, buf_sv(&copy), error) : make_database(path, SV(""), error);
+    if (r == 0 && !known)
+        log_say(LEVEL_INFO, "rules",
+                "%s is new and has example rules; change them over the admin listener or with "
+                "`weir rules --from sqlite:%s`",
+                path, path);
+    buf_done(&copy);
+    return r;
+}
+
+static int name_source(struct keeper *keeper, const struct config *config, const struct source *source,
+                       struct weir_error *error)
+{
+    keeper->is_file = source_is_file(source);
+    keeper->name = strdup(source_name(source));
+    keeper->copy = path_in(config->data, "rules.last.yaml");
+    return keeper->name && keeper->copy ? 0 : no_memory(error);
+}
+
+int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error)
+{
+    char *own = path_in(config->data, "rules.db"), *address = NULL;
+    struct source *source = NULL;
+    int r = own && asprintf(&address, "sqlite:%s", own) > 0 ? 0 : no_memory(error);
+    if (r == 0)
+        r = source_open(&source, config->rules ? config->rules : address, error);
+    if (r == 0)
+        r = name_source(keeper, config, source, error);
+    if (r == 0 && !config->rules && access(own, F_OK) < 0 && errno == ENOENT)
+        r = first_database(keeper, own, error);
+    free(own);
+    free(address);
+    if (r < 0)
+        source_close(source);
+    else
+        *ret = source;
+    return r;
+}
+
 /* ---- the first rules ---- */
+
+/* With last good versions for bad rules. A file that is missing or no YAML is an error although there is a copy of it:
+ * whoever starts the service with it is there, and wants to know. */
+static int read_source(const struct keeper *keeper, struct source *source, const struct rules *last,
+                       struct source_reading *ret, struct weir_error *error)
+{
+    if (!keeper->is_file)
+        return source_read(source, last, ret, error);
+    int r = source_read(source, NULL, ret, error);
+    if (r < 0 || !last || ret->problem_count == 0)
+        return r;
+    source_reading_done(ret);
+    return source_read(source, last, ret, error);
+}
 
 static int read_rules(struct keeper *keeper, struct source *source, struct rules **ret, struct weir_error *error)
 {
     struct source_reading reading;
     struct weir_error why;
     struct rules *last = read_copy(keeper);
-    int r = source_read(source, last, &reading, &why);
+    int r = read_source(keeper, source, last, &reading, &why);
     if (r == 0) {
         keeper_note_problems(keeper, reading.problems, reading.problem_count);
         *ret = reading.rules;
         reading.rules = NULL;
         source_reading_done(&reading);
         rules_free(last);
-    } else if (last) {
+        return 0;
+    }
+    if (last && !keeper->is_file) {
         log_say(LEVEL_WARNING, "source", "%s; starting with the rules of an earlier run in %s", why.text, keeper->copy);
         keeper->from_copy = true;
         *ret = last;
-    } else {
-        const char *more = keeper->copy ? "; there are no rules of an earlier run in the data folder to start with" : "";
-        return err_set(error, why.code, "%.*s%s", WEIR_ERROR_MAX - 100, why.text, more);
+        return 0;
     }
-    return 0;
+    rules_free(last);
+    const char *more = keeper->is_file ? "" : "; there are no rules of an earlier run in the data folder to start with";
+    return err_set(error, why.code, "%.*s%s", WEIR_ERROR_MAX - 100, why.text, more);
 }
 
 static int open_engine(struct keeper *keeper, const struct config *config, struct weir_error *error)

@@ -161,6 +161,16 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     return r;
 }
 
+static int let_look(const struct source *source, struct source_reading *after, struct weir_error *error)
+{
+    const struct source_terms *terms = &source->terms;
+    if (!terms->dry_run || !terms->look)
+        return 0;
+    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->row_count; i++)
+        after->rows[i].table = weir_str(source->address.path);
+    return terms->look(after, terms->data, error);
+}
+
 static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir_error *error)
 {
     struct snapshot copy = { 0 }, after = { 0 };
@@ -176,9 +186,8 @@ static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
-    const struct source_terms *terms = &plan->source->terms;
-    if (r == 0 && terms->dry_run && terms->look)
-        r = terms->look(&will_be, terms->data, error);
+    if (r == 0)
+        r = let_look(plan->source, &will_be, error);
     source_reading_done(&was);
     source_reading_done(&will_be);
     snapshot_done(&copy);

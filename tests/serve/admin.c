@@ -79,6 +79,13 @@ static void tags(void **state)
     assert_false(admin_tag_in(SV("W/\"000000000000002a\""), 42));
     assert_false(admin_tag_in(SV("000000000000002a"), 42));
     assert_false(admin_tag_in(SV(""), 42));
+    assert_true(admin_tags_are_good(SV("*")));
+    assert_true(admin_tags_are_good(SV("\"000000000000002a\"")));
+    assert_true(admin_tags_are_good(SV("\"x\" , W/\"y\"")));
+    assert_false(admin_tags_are_good(SV("000000000000002a")));
+    assert_false(admin_tags_are_good(SV("\"x\", y")));
+    assert_false(admin_tags_are_good(SV("\"")));
+    assert_false(admin_tags_are_good(SV("")));
 }
 
 /* ---- the document ---- */

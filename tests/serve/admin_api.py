@@ -9,7 +9,7 @@ import os
 import threading
 import urllib.parse
 
-from service import expect, harness
+from service import expect, harness, until
 from contract import Checked
 
 LIMITED = {"match": {"event": "e"}, "by": ["key"], "limits": [{"name": "hour", "algorithm": "fixed_window", "max": 2, "per": "1h"}]}
@@ -67,7 +67,8 @@ def hosts_and_origins_of_others_are_refused():
         for host in ("localhost", f"127.0.0.1:{port}", "[::1]:80", "weir.example:443"):
             expect(s.steer("GET", "/v1/status", None, {"Host": host}).status, 200, host)
             expect(s.steer("GET", "/v1/status", None, {"Origin": f"http://{host}"}).status, 200, host)
-        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", f"127.0.0.1:{port}@evil.example",
+                     "[::1]evil.example", ""):
             refused(s.steer("GET", "/v1/status", None, {"Host": host}), 403, "Host", "admin-hosts")
             refused(s.ask(s.admin, "GET", "/healthz", None, {"Host": host}), 403, "Host")
         for origin in ("http://evil.example", "null", "https://localhost.evil.example", "x"):
@@ -146,11 +147,15 @@ def bad_rules_change_nothing():
         refused(s.steer("PUT", "/v1/rules/e", "[]"), 400, "object")
         refused(s.steer("PUT", "/v1/rules/e", '{"limits": ["1 per 1s"], "limits": ["2 per 1s"]}'), 400, "duplicate")
         refused(s.steer("PUT", "/v1/rules/e", {"id": "other", **LIMITED}), 400, "id")
+        refused(s.steer("PUT", "/v1/rules/e", s.steer("GET", "/v1/rules/e").json()), 400, "only what is in `rule`")
+        for method, path in (("PUT", ""), ("GET", ""), ("DELETE", ""), ("GET", "/history"), ("POST", "/undo")):
+            refused(s.steer(method, f"/v1/rules/%FF{path}", LIMITED if method == "PUT" else None), 400, "UTF-8")
         refused(s.steer("PUT", "/v1/rules/e", LIMITED, {"Content-Type": "text/plain"}), 415, "application/json")
         refused(s.steer("PUT", "/v1/rules/e", " " * 70000), 413, "request-bytes")
         refused(s.steer("PUT", "/v1/rules/" + "x" * 101, LIMITED), 422, "100")
         refused(s.steer("PUT", "/v1/rules/e?dry_run=yes", limited(3)), 400, "dry_run")
         refused(s.steer("PUT", "/v1/rules/e", limited(3), {"X-Weir-Author": "x" * 201}), 400, "200")
+        refused(s.steer("PUT", "/v1/rules/e", limited(3), {"X-Weir-Note": "x" * 1001}), 400, "1000")
         expect(s.steer("GET", "/v1/rules").body, before)
         expect(s.check(event="e", key="k").json()["max"], 2)
 
@@ -158,9 +163,17 @@ def bad_rules_change_nothing():
 def a_dry_run_changes_nothing():
     with Checked(rules=None) as s:
         before = s.steer("GET", "/v1/rules").body
-        for method, path, document, status in (("PUT", "/v1/rules/e", LIMITED, 200), ("PUT", "/v1/rules/ocr", LIMITED, 200),
-                                               ("DELETE", "/v1/rules/ocr", None, 204), ("PUT", "/v1/settings", {}, 200)):
-            expect(s.steer(method, f"{path}?dry_run=1", document).status, status, path)
+        for name in ("e", "ocr"):
+            tried = s.steer("PUT", f"/v1/rules/{name}?dry_run=1", LIMITED)
+            expect((tried.status, tried.headers["ETag"]), (200, None))
+            row = tried.json()
+            expect((row["dry_run"], row["state"], row["rule"]), (True, "enforce", {"id": name, **LIMITED}))
+        # Where nothing would change, too.
+        row = s.steer("GET", "/v1/rules/login").json()
+        expect(s.steer("PUT", "/v1/rules/login?dry_run=1", row["rule"]).json(), {**row, "dry_run": True})
+        expect(s.steer("DELETE", "/v1/rules/ocr?dry_run=1").status, 204)
+        expect(s.steer("PUT", "/v1/settings?dry_run=1", {}).json(), {"dry_run": True})
+        expect(s.steer("PUT", "/v1/settings?dry_run=1", {"ipv6_prefix": 48}).json(), {"dry_run": True, "ipv6_prefix": 48})
         refused(s.steer("PUT", "/v1/rules/e?dry_run=1", {"limits": []}), 422, "limits")
         refused(s.steer("PUT", "/v1/settings?dry_run=true", {"ipv6_prefix": 0}), 422, "ipv6_prefix")
         refused(s.steer("DELETE", "/v1/rules/none?dry_run=1"), 404, "none")
@@ -217,6 +230,9 @@ def conditions():
         put(s, "e", limited(3), 200, If_Match=f'"x", {second}')
         cli(s, "set", "e", "limits.hour.max=9")
         refused(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": second}), 412, "changed since")
+        for tag in (second.strip('"'), second + ", x", ""):
+            refused(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": tag}), 400, "If-Match", "quotes")
+        refused(s.steer("PUT", "/v1/rules/e", limited(3), {"If-None-Match": "x"}), 400, "If-None-Match", "quotes")
         expect(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": "*"}).status, 204)
 
 
@@ -256,20 +272,27 @@ def two_writers_lose_nothing():
 
 def history_and_undo():
     with Checked(rules=None) as s:
-        put(s, "e", limited(1), 201, X_Weir_Author="Ann")
+        put(s, "e", limited(1), 201, X_Weir_Author="Ann", X_Weir_Note="ticket 7")
         put(s, "e", limited(2))
         put(s, "e", limited(2))
         events = s.steer("GET", "/v1/rules/e/history").json()["events"]
         expect([(event["what"], event["who"]) for event in events], [("change", "admin api"), ("add", "Ann")])
+        expect([event["note"] for event in events], ["", "ticket 7"])
         expect(events[0]["before"]["rule"]["limits"], limited(1)["limits"])
         expect((events[1]["before"], events[1]["after"]["enabled"]), (None, True))
         expect(len(s.steer("GET", "/v1/rules/e/history?most=1").json()["events"]), 1)
-        expect(s.steer("POST", "/v1/rules/e/undo").json()["undone"], events[0]["number"])
+        undone = s.steer("POST", "/v1/rules/e/undo").json()
+        expect(undone, {"undone": events[0]["number"], "what": "change", "rule": {"id": "e", **limited(1)}})
         expect(s.check(event="e", key="k").json()["max"], 1)
         refused(s.steer("POST", f"/v1/rules/e/undo?number={events[0]['number']}"), 409, "changed after it")
         refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "none of rule ocr")
-        expect(s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").status, 200)
+        undone = s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").json()
+        expect(undone, {"undone": events[1]["number"], "what": "remove", "rule": None})
         expect(s.check(event="e", key="k").json()["rule"], None)
+        # Undoing the undoing.
+        again = s.steer("GET", "/v1/rules/e/history?most=1").json()["events"][0]
+        undone = s.steer("POST", f"/v1/rules/e/undo?number={again['number']}").json()
+        expect((undone["what"], undone["rule"]), ("add", {"id": "e", **limited(1)}))
         refused(s.steer("POST", "/v1/rules/nobody/undo"), 409, "no such change")
         expect(s.steer("GET", "/v1/rules/nobody/history").json(), {"events": []})
 
@@ -293,6 +316,25 @@ def settings():
         expect(s.steer("PUT", "/v1/settings", {}).json(), {})
 
 
+def settings_have_a_history():
+    with Checked(rules=None) as s:
+        put(s, "e", limited(1), 201)
+        first = s.steer("GET", "/v1/settings").json()
+        s.steer("PUT", "/v1/settings", {**first, "ipv6_prefix": 48}, {"X-Weir-Author": "Ann"})
+        s.steer("PUT", "/v1/settings", {**first, "ipv6_prefix": 56})
+        events = s.steer("GET", "/v1/settings/history?most=2").json()["events"]
+        expect([(event["row"], event["what"], event["who"]) for event in events],
+               [("ipv6_prefix", "change", "admin api"), ("ipv6_prefix", "add", "Ann")])
+        tag = s.steer("GET", "/v1/settings").headers["ETag"]
+        undone = s.steer("POST", "/v1/settings/undo", None, {"If-Match": tag}).json()
+        expect(undone, {"undone": events[0]["number"], "what": "change", "settings": {**first, "ipv6_prefix": 48}})
+        refused(s.steer("POST", "/v1/settings/undo", None, {"If-Match": tag}), 412, "changed since")
+        expect(s.steer("POST", "/v1/settings/undo").json()["settings"], first)
+        expect(s.steer("GET", "/v1/settings").json(), first)
+        number = s.steer("GET", "/v1/rules/e/history").json()["events"][0]["number"]
+        refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "none of the settings")
+
+
 # ---- files ----
 
 
@@ -303,10 +345,55 @@ def a_file_is_only_read():
         expect(s.steer("GET", "/v1/rules/ocr").json()["rule"]["match"], {"event": "ocr"})
         expect(s.steer("GET", "/v1/settings").json(), {"trusted_proxies": ["127.0.0.0/8", "::1"]})
         for method, path, body in (("PUT", "/v1/rules/ocr", LIMITED), ("DELETE", "/v1/rules/ocr", None),
-                                   ("POST", "/v1/rules/ocr/undo", None), ("GET", "/v1/rules/ocr/history", None),
-                                   ("PUT", "/v1/settings", {}), ("PUT", "/v1/rules/ocr?dry_run=1", LIMITED)):
-            refused(s.steer(method, path, body), 409, "rules.yaml", "change the file")
-        expect(os.path.exists(os.path.join(s.data, "rules.last.yaml")), False)
+                                   ("PUT", "/v1/settings", {}), ("PUT", "/v1/rules/ocr?dry_run=0", LIMITED)):
+            refused(s.steer(method, path, body), 409, "rules.yaml, a file", "change the file")
+        for method, path in (("POST", "/v1/rules/ocr/undo"), ("GET", "/v1/rules/ocr/history"), ("POST", "/v1/settings/undo"),
+                             ("GET", "/v1/settings/history")):
+            refused(s.steer(method, path), 409, "rules.yaml", "a file has no history here")
+
+
+def a_file_can_be_tried():
+    with Checked() as s:
+        with open(s.rules_file, encoding="utf-8") as file:
+            before = file.read()
+        row = s.steer("GET", "/v1/rules/ocr")
+        tag = {"If-Match": row.headers["ETag"]}
+        tried = s.steer("PUT", "/v1/rules/ocr?dry_run=1", LIMITED, tag).json()
+        expect((tried["dry_run"], tried["table"], tried["rule"]), (True, s.rules_file, {"id": "ocr", **LIMITED}))
+        refused(s.steer("PUT", "/v1/rules/ocr?dry_run=1", {"limits": ["x"]}), 422, "rule ocr", "limits")
+        refused(s.steer("PUT", "/v1/rules/new?dry_run=1", LIMITED, tag), 412, "not there")
+        expect(s.steer("PUT", "/v1/settings?dry_run=1", {"ipv6_prefix": 48}).json(), {"dry_run": True, "ipv6_prefix": 48})
+        expect(s.steer("DELETE", "/v1/rules/ocr?dry_run=1").status, 204)
+        refused(s.steer("DELETE", "/v1/rules/none?dry_run=1"), 404, "none")
+        with open(s.rules_file, encoding="utf-8") as file:
+            expect(file.read(), before)
+
+
+def a_bad_rule_of_a_file_is_listed():
+    good = "  - { id: a, match: { event: e }, by: key, limits: 3 per 1h }\n"
+    with Checked(rules="rules:\n" + good + good.replace("a,", "b,")) as s:
+        s.write_rules("rules:\n" + good.replace("3 per", "x per") + good.replace("a,", "b,"))
+        until(lambda: s.steer("GET", "/v1/rules").json()["problem_count"] == 1, "the bad rule")
+        rows = s.steer("GET", "/v1/rules").json()["rules"]
+        expect([(row["id"], row["state"], len(row["problems"])) for row in rows], [("a", "bad", 1), ("b", "enforce", 0)])
+        expect(rows[0]["rule"]["limits"], "x per 1h")
+        expect(s.steer("GET", "/v1/rules/a").json(), rows[0])
+        # Its last good version is in force, after a restart too.
+        for _ in range(2):
+            expect(s.check(event="e", key="k", peek=True).json()["rule"], "a")
+            s.restart()
+        until(lambda: s.events("rules"), "the log")
+        has("\n".join(s.lines()), "bad rule: ")
+        expect("bad row" in "\n".join(s.lines()), False)
+
+
+def a_file_that_went_away_comes_back():
+    with Checked("--poll", "100ms") as s:
+        os.rename(s.rules_file, s.rules_file + ".away")
+        until(lambda: any("cannot be had" in entry["message"] for entry in s.events("source")), "it is away")
+        os.rename(s.rules_file + ".away", s.rules_file)
+        until(lambda: any("can be had again" in entry["message"] for entry in s.events("source")), "it is back")
+        expect("weir rules init" in "".join(s.lines()), False)
 
 
 # ---- the engine ----
@@ -324,9 +411,15 @@ def explanations():
         expect((document["verdict"]["allowed"], document["verdict"]["rule"]), (False, "e"))
         login = next(rule for rule in document["rules"] if rule["id"] == "login")
         expect((login["applies"], login["reason"]), (False, "method"))
+        expect((login["text"], rule["text"]), ("the method must be POST, and is GET", None))
         refused(s.steer("GET", "/v1/explain?methud=GET"), 400, "methud", "method")
         refused(s.steer("GET", "/v1/explain?cost=-1"), 400, "cost")
-        refused(s.steer("GET", "/v1/explain?header=x&header=:y"), 400, "Name:value")
+        for header in ("X-Device", ":y", ""):
+            refused(s.steer("GET", f"/v1/explain?header={header}"), 400, "Name:value")
+        for name in ("ip", "peer"):
+            for address in ("zz", "999.1.1.1", "192.0.2.1,%20192.0.2.2"):
+                refused(s.steer("GET", f"/v1/explain?{name}={address}"), 400, f"`{name}`", "one IPv4 or IPv6 address")
+        expect(s.steer("GET", "/v1/explain?ip=&peer=192.0.2.1:4711").json()["request"]["client"], "192.0.2.1")
 
 
 def subjects_are_set_free():
@@ -335,11 +428,12 @@ def subjects_are_set_free():
         for key in ("a b", "other"):
             expect(s.check(event="e", key=key).status, 200)
             expect(s.check(event="e", key=key).status, 429)
-        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=a%20b").status, 204)
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=a%20b", None, {"X-Weir-Author": "Ann"}).status, 204)
+        expect(s.events("change")[-1]["message"], "rule e: a b was set free by Ann from 127.0.0.1")
         expect(s.check(event="e", key="a b").status, 200)
         expect(s.check(event="e", key="other").status, 429)
         refused(s.steer("DELETE", "/v1/subjects?rule=none&by=x"), 404, "none")
-        refused(s.steer("DELETE", "/v1/subjects?rule=e"), 400, "counts by 1")
+        refused(s.steer("DELETE", "/v1/subjects?rule=e"), 400, "rule e counts by key: give 1 value, not 0")
         refused(s.steer("DELETE", "/v1/subjects?by=x"), 400, "which rule")
         refused(s.steer("DELETE", "/v1/subjects?rule=e" + "&by=x" * 9), 400, "which rule")
 
@@ -382,7 +476,8 @@ def the_document_was_kept_to():
 CASES = [health_is_open_and_the_rest_is_not, hosts_and_origins_of_others_are_refused, a_unix_socket_takes_any_host,
          paths_and_methods, a_rule_is_in_force_when_the_answer_comes, all_rules_are_listed, bad_rules_change_nothing,
          a_dry_run_changes_nothing, ids_may_be_anything, what_was_switched_off_is_put_back_into_force, others_change_rules_too,
-         conditions, two_writers_lose_nothing, history_and_undo, settings, a_file_is_only_read, explanations,
+         conditions, two_writers_lose_nothing, history_and_undo, settings, settings_have_a_history, a_file_is_only_read,
+         a_file_can_be_tried, a_bad_rule_of_a_file_is_listed, a_file_that_went_away_comes_back, explanations,
          subjects_are_set_free, reports, the_document_was_kept_to]
 
 harness.main([(case.__name__.replace("_", " "), case) for case in CASES])

@@ -194,6 +194,49 @@ static void the_copy_is_there_while_the_source_is_not(void **state)
     assert_null(strchr(error.text, '\n'));
 }
 
+static void a_missing_database_is_made_from_the_copy(void **state)
+{
+    struct run run;
+    (void)state;
+    must_start(&run, NULL);
+    put(&run, "{ id: mine, match: { event: mine }, by: key, limits: 6 per 1h }");
+    put(&run, "{ id: ocr, match: { event: ocr }, by: key, limits: 8 per 1h }");
+    keeper_stop(run.keeper);
+    for (int i = 0; i < 2; i++) {
+        move_file("rules.db", "gone");
+        must_start(&run, NULL);
+        assert_int_equal(passes(&run, "mine"), 6);
+        assert_int_equal(passes(&run, "ocr"), 8);
+        assert_int_equal(state_of(&run).rules, 6);
+        assert_false(state_of(&run).from_copy);
+        keeper_stop(run.keeper);
+    }
+    /* Neither do examples come back where all were removed. */
+    must_start(&run, NULL);
+    put(&run, NULL);
+    keeper_stop(run.keeper);
+    move_file("rules.db", "gone");
+    must_start(&run, NULL);
+    assert_int_equal(state_of(&run).rules, 0);
+    keeper_stop(run.keeper);
+}
+
+static void a_copy_that_is_no_good(void **state)
+{
+    struct run run;
+    (void)state;
+    write_file("rules.last.yaml", "# The last good rules of sqlite:somewhere/rules.db\nrules: [\n");
+    assert_true(start(&run, NULL) < 0);
+    assert_non_null(strstr(error.text, "rules.db is missing, and cannot be made from "));
+    assert_non_null(strstr(error.text, "remove the copy"));
+    assert_false(has_file("rules.db") || has_file("rules.db.new"));
+    /* That of another source is none. */
+    write_file("rules.last.yaml", "# The last good rules of mysql://host/db\nrules: []\n");
+    must_start(&run, NULL);
+    assert_int_equal(state_of(&run).rules, 5);
+    keeper_stop(run.keeper);
+}
+
 /* ---- bad rows ---- */
 
 static void count_problem(const struct source_problem *problem, void *data)
@@ -245,7 +288,7 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
 
 /* ---- files ---- */
 
-static void a_file_is_followed_and_not_copied(void **state)
+static void a_file_is_followed(void **state)
 {
     struct run run;
     char path[200];
@@ -258,14 +301,52 @@ static void a_file_is_followed_and_not_copied(void **state)
     WAIT_FOR(state_of(&run).problem_count > 0);
     write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: 3 per 1h }]\n");
     WAIT_FOR(passes(&run, "ocr") == 3);
-    assert_false(has_file("rules.last.yaml") || has_file("rules.db"));
+    assert_false(has_file("rules.db"));
+    keeper_stop(run.keeper);
+    assert_true(start(&run, "nosuch:thing") < 0);
+}
+
+static void a_bad_rule_of_a_file_keeps_its_last_good_version(void **state)
+{
+    struct run run;
+    char path[200];
+    (void)state;
+    write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: 3 per 1h }]\n");
+    must_start(&run, in_folder("rules.yaml", path));
+    keeper_stop(run.keeper);
+    /* After a restart too, as often as there is one. */
+    write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: x }, { id: b, match: { event: b "
+                             "}, limits: 1 per 1h }]");
+    for (int i = 0; i < 2; i++) {
+        must_start(&run, path);
+        assert_int_equal(passes(&run, "ocr"), 3);
+        assert_int_equal(state_of(&run).rules, 2);
+        assert_false(state_of(&run).from_copy);
+        WAIT_FOR(state_of(&run).problem_count == 1);
+        keeper_stop(run.keeper);
+    }
+    /* The copy of one file is nothing to another. */
+    write_file("other.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: x }]");
+    must_start(&run, in_folder("other.yaml", path));
+    assert_int_equal(state_of(&run).rules, 0);
+    keeper_stop(run.keeper);
+}
+
+static void a_file_that_cannot_be_read_ends_the_start(void **state)
+{
+    struct run run;
+    char path[200];
+    (void)state;
+    write_file("rules.yaml", "rules: []\n");
+    must_start(&run, in_folder("rules.yaml", path));
     keeper_stop(run.keeper);
     write_file("rules.yaml", "rules: [\n");
     assert_true(start(&run, path) < 0);
     assert_non_null(strstr(error.text, "rules.yaml"));
-    assert_true(start(&run, in_folder("missing.yaml", path)) < 0);
-    assert_non_null(strstr(error.text, "missing.yaml: cannot be read"));
-    assert_true(start(&run, "nosuch:thing") < 0);
+    move_file("rules.yaml", "away");
+    assert_true(start(&run, path) < 0);
+    assert_non_null(strstr(error.text, "rules.yaml: cannot be read: No such file or directory"));
+    assert_null(strstr(error.text, "weir rules init"));
 }
 
 static void cells_that_cannot_be_used(void **state)
@@ -300,9 +381,16 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(the_first_start_has_example_rules),         CASE(what_is_changed_is_in_force_and_stays),
-        CASE(the_copy_is_there_while_the_source_is_not), CASE(a_bad_row_keeps_its_last_good_version),
-        CASE(a_file_is_followed_and_not_copied),         CASE(cells_that_cannot_be_used),
+        CASE(the_first_start_has_example_rules),
+        CASE(what_is_changed_is_in_force_and_stays),
+        CASE(the_copy_is_there_while_the_source_is_not),
+        CASE(a_bad_row_keeps_its_last_good_version),
+        CASE(a_missing_database_is_made_from_the_copy),
+        CASE(a_copy_that_is_no_good),
+        CASE(a_file_is_followed),
+        CASE(a_bad_rule_of_a_file_keeps_its_last_good_version),
+        CASE(a_file_that_cannot_be_read_ends_the_start),
+        CASE(cells_that_cannot_be_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
