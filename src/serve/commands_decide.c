@@ -208,7 +208,7 @@ static void log_reset(const struct session *session, const char *rule, const sv 
         buf_add(&subject, i ? SV(", ") : SV(""));
         buf_add(&subject, values[i].len < RESET_VALUE_MAX ? values[i] : sv_of(values[i].ptr, RESET_VALUE_MAX));
     }
-    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP by %s", rule, SV_FMT(buf_sv(&subject)),
+    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP from %s", rule, SV_FMT(buf_sv(&subject)),
             session->conn->local ? "a unix socket" : session->conn->address);
     buf_done(&subject);
 }

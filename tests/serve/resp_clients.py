@@ -220,7 +220,7 @@ def set_free():
         expect(r.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[:5], [1, "ocr", "hour", 3, 2])
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
         fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
-        expect([each["message"] for each in s.events("change")], ["rule ocr: u was set free over RESP by 127.0.0.1"])
+        expect([each["message"] for each in s.events("change")], ["rule ocr: u was set free over RESP from 127.0.0.1"])
         with Wire(s) as wire:
             expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions want none"))
         with client(s) as other:

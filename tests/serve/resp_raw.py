@@ -6,6 +6,7 @@ tests/serve/resp_raw.py BUILD/weir
 
 import os
 import random
+import select
 import signal
 import socket
 import threading
@@ -328,6 +329,7 @@ def all_together_have_a_bound():
                     wire.send(part)
                 except (BrokenPipeError, ConnectionResetError):
                     pass
+            until(lambda: select.select([wire.socket for wire in wires], [], [], 0)[0], "one is refused")
             for wire in wires:
                 wire.socket.shutdown(socket.SHUT_WR)
             found = [wire.rest() for wire in wires]
