@@ -19,7 +19,8 @@ static int lines_of(sv all, size_t count, struct weir_error *error)
         return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
     while (room > 0 && all.ptr[room] != '\n')
         room--;
-    return err_set(error, WEIR_E_RULES, "%.*s\n… %zu errors in all", (int)(room ? room : most), all.ptr, count);
+    return err_set(error, WEIR_E_RULES, "%.*s\n… %zu %s in all", (int)(room ? room : most), all.ptr, count,
+                   count == 1 ? "error" : "errors");
 }
 
 static int errors_of(const struct rules_report *report, sv name, struct weir_error *error)

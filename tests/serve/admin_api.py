@@ -311,7 +311,10 @@ def settings():
         expect(s.steer("GET", "/v1/explain?ip=2001:db8::1").json()["request"]["counted_as"], "2001:db8::/56")
         refused(s.steer("PUT", "/v1/settings", {}, {"If-Match": first.headers["ETag"]}), 412, "changed since")
         refused(s.steer("PUT", "/v1/settings", {"ipv6_prefix": 500}), 422, "ipv6_prefix")
-        refused(s.steer("PUT", "/v1/settings", {"colour": "red"}), 422, "colour")
+        bad = s.steer("PUT", "/v1/settings", {"colour": "red"})
+        refused(bad, 422, "colour", "; nothing was changed")
+        expect(b"in all" in bad.body, False)
+        refused(s.steer("PUT", "/v1/settings", {"colour": "red", "size": 1}), 422, "; 2 errors in all; nothing was changed")
         expect(s.steer("GET", "/v1/settings").json(), wanted)
         expect(s.steer("PUT", "/v1/settings", {}).json(), {})
 
@@ -333,6 +336,22 @@ def settings_have_a_history():
         expect(s.steer("GET", "/v1/settings").json(), first)
         number = s.steer("GET", "/v1/rules/e/history").json()["events"][0]["number"]
         refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "none of the settings")
+
+
+def rules_outlive_their_database():
+    with Checked(rules=None) as s:
+        put(s, "mine", limited(7), 201)
+        settings = s.steer("PUT", "/v1/settings", {"ipv6_prefix": 48}).json()
+        before = [row["id"] for row in s.steer("GET", "/v1/rules").json()["rules"]]
+        s.stop()
+        os.unlink(os.path.join(s.data, "rules.db"))
+        s.start()
+        expect([row["id"] for row in s.steer("GET", "/v1/rules").json()["rules"]], before)
+        expect(s.steer("GET", "/v1/settings").json(), settings)
+        expect(s.check(event="e", key="k").json()["max"], 7)
+        warnings = [entry["message"] for entry in s.events("rules") if entry["level"] == "warning"]
+        expect(len(warnings), 1)
+        has(warnings[0], "rules.db was missing and is made anew", "rules.last.yaml")
 
 
 # ---- files ----
@@ -476,8 +495,8 @@ def the_document_was_kept_to():
 CASES = [health_is_open_and_the_rest_is_not, hosts_and_origins_of_others_are_refused, a_unix_socket_takes_any_host,
          paths_and_methods, a_rule_is_in_force_when_the_answer_comes, all_rules_are_listed, bad_rules_change_nothing,
          a_dry_run_changes_nothing, ids_may_be_anything, what_was_switched_off_is_put_back_into_force, others_change_rules_too,
-         conditions, two_writers_lose_nothing, history_and_undo, settings, settings_have_a_history, a_file_is_only_read,
-         a_file_can_be_tried, a_bad_rule_of_a_file_is_listed, a_file_that_went_away_comes_back, explanations,
-         subjects_are_set_free, reports, the_document_was_kept_to]
+         conditions, two_writers_lose_nothing, history_and_undo, settings, settings_have_a_history, rules_outlive_their_database,
+         a_file_is_only_read, a_file_can_be_tried, a_bad_rule_of_a_file_is_listed, a_file_that_went_away_comes_back,
+         explanations, subjects_are_set_free, reports, the_document_was_kept_to]
 
 harness.main([(case.__name__.replace("_", " "), case) for case in CASES])
