@@ -104,13 +104,17 @@ void commands_flush(struct commands *c)
 static const struct {
     sv name;
     size_t offset;
+    bool is_address;
 } texts[] = {
-    { { "event", 5 }, offsetof(struct weir_request, event) },   { { "key", 3 }, offsetof(struct weir_request, key) },
-    { { "user", 4 }, offsetof(struct weir_request, user) },     { { "ip", 2 }, offsetof(struct weir_request, ip) },
-    { { "method", 6 }, offsetof(struct weir_request, method) }, { { "path", 4 }, offsetof(struct weir_request, path) },
-    { { "host", 4 }, offsetof(struct weir_request, host) },     { { "peer", 4 }, offsetof(struct weir_request, peer) },
+    { { "event", 5 }, offsetof(struct weir_request, event), false },
+    { { "key", 3 }, offsetof(struct weir_request, key), false },
+    { { "user", 4 }, offsetof(struct weir_request, user), false },
+    { { "ip", 2 }, offsetof(struct weir_request, ip), true },
+    { { "method", 6 }, offsetof(struct weir_request, method), false },
+    { { "path", 4 }, offsetof(struct weir_request, path), false },
+    { { "host", 4 }, offsetof(struct weir_request, host), false },
+    { { "peer", 4 }, offsetof(struct weir_request, peer), true },
 };
-enum { IP_TEXT = 3, PEER_TEXT = 7 }; /* of these, addresses */
 enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS };
 
 /* Answered behind those that wait. */
@@ -158,8 +162,8 @@ static bool set_attribute(struct commands *c, struct weir_request *request, sv n
     if (bit == COST_BIT)
         return set_cost(c, request, value);
     /* An address that cannot be read would quietly keep every rule by ip from applying. */
-    if ((i == IP_TEXT || i == PEER_TEXT) && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
-        return fail(c, i == IP_TEXT ? "ip" : "peer", value,
+    if (texts[i].is_address && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
+        return fail(c, texts[i].name.ptr, value,
                     " is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into header:X-Forwarded-For, with "
                     "peer, the address that sent it");
     *(sv *)((char *)request + texts[i].offset) = value;

@@ -5,8 +5,9 @@
 
 #include "base/sv.h"
 
-/* Enough for 64 clients with a command of 1 MiB each, or for 16,000 with a part of an ordinary one and some replies each;
- * little enough for a small host with some loops. Where larger commands are allowed there is room for some of these. */
+/* Enough for 32 clients that are in the midst of a command of 1 MiB, or for 16,000 in that of an ordinary one with some
+ * replies that wait; little enough for a small host with some loops. Where larger commands are allowed there is room for
+ * some of these. */
 enum { KEPT_MAX = 64 << 20, KEPT_LARGEST = 4 };
 
 /* Of all that a loop keeps: the memory that it takes. */

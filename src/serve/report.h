@@ -11,7 +11,8 @@
  * }, "table": { "cells": 1048576, "bytes": 33554432, "used": 5, "fill": 0.000005, "measured_s": 2.5, "drops": 0,
  * "drops_at_limit": 0 }, "connections": { "open": 3, "http": 1, "resp": 1, "admin": 1, "accepted": 10, "turned_away": 0,
  * "gave_way": 0, "overdue": 0 }, "decisions": { "allowed": 10, "refused": 2, "shadow": 1 } } `measured_s`: so long ago the
- * table was counted. `shadow`: refusals that shadow rules would have made.
+ * table was counted. `shadow`: refusals that shadow rules would have made. Peeks are no
+ * decisions.
  *
  * GET /v1/top?most=20&rule=ID
  *   { "window_s": 47.1, "refused": 12345, "unlisted_at_most": 0,
@@ -19,6 +20,7 @@
  *                     "refused": 120, "error": 0 } ] }
  * Most refused first. Each was refused at most `refused` times and at least `refused - error`, in the last `window_s`; one
  * that is not kept (as many as there may be are) at most `unlisted_at_most` times. `cut`: a value was too long to be kept.
+ * Keys of CL.THROTTLE are listed as those of a rule "(cl.throttle)".
  */
 #ifndef SERVE_REPORT_H
 #define SERVE_REPORT_H
