@@ -294,27 +294,33 @@ static bool at_end(struct resp_conn *c)
     return wind_up(c);
 }
 
-/* Where to read to: behind what is there of a command. As long as that is short it is read in the loop's memory, too. */
-static char *place_to_read(struct resp_conn *c, size_t *ret_room)
+/* Where to read to: behind what is there of a command. As long as that is short it is read in the loop's memory, too.
+ * False: there is no room. */
+static bool place_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
 {
     char *input = c->loop->resp->input;
-    *ret_room = bound(c, INPUT_BYTES);
-    if (c->in.len == 0 || c->ending != ENDING_NOT)
-        return input;
-    if (c->in.len > INPUT_BYTES / 2)
-        return kept_room(&c->in, *ret_room);
-    if (*ret_room > INPUT_BYTES - c->in.len)
-        *ret_room = INPUT_BYTES - c->in.len;
-    memcpy(input, c->in.ptr + c->in.start, c->in.len);
-    return input + c->in.len;
+    size_t room = bound(c, INPUT_BYTES), kept = c->ending == ENDING_NOT ? c->in.len : 0;
+    if (kept > INPUT_BYTES / 2) {
+        char *to = kept_room(&c->in, room);
+        if (!to)
+            return false;
+        *ret = to;
+    } else {
+        if (kept > 0)
+            memcpy(input, c->in.ptr + c->in.start, kept);
+        *ret = input + kept;
+        room = room < INPUT_BYTES - kept ? room : INPUT_BYTES - kept;
+    }
+    *ret_room = room;
+    return true;
 }
 
 /* Reads once: who has more to say comes again, after the others. */
 static bool read_some(struct resp_conn *c)
 {
     size_t room;
-    char *to = place_to_read(c, &room);
-    if (!to)
+    char *to;
+    if (!place_to_read(c, &to, &room))
         return refuse_more(c);
     ssize_t n = recv(c->conn.fd, to, room, 0);
     if (n < 0)

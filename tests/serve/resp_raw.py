@@ -351,7 +351,8 @@ def all_together_have_a_bound():
 def multi():
     check = ("WEIR.CHECK", "event", "few", "key", "m")
     with service() as s, Wire(s) as wire:
-        wire.send(b"".join(words(*each) for each in [("MULTI",), check, ("PING",), check, ("WEIR.CHECK", "kay", "x"), ("EXEC",)]))
+        commands = [("MULTI",), check, ("PING",), check, ("WEIR.CHECK", "kay", "x"), ("EXEC",)]
+        wire.send(b"".join(words(*each) for each in commands))
         expect([wire.reply() for _ in range(5)], ["OK"] + 4 * ["QUEUED"])
         found = wire.reply()
         expect((found[0][:5], found[1], found[2][:5]), ([1, "few", "hour", 3, 2], "PONG", [1, "few", "hour", 3, 1]))
