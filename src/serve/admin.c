@@ -221,7 +221,7 @@ static sv without_port(sv host)
         bool closed = name.len + 2 <= host.len;
         return closed && is_port(sv_from(host, name.len + 2)) ? name : SV("");
     }
-    const char *colon = host.len ? memrchr(host.ptr, ':', host.len) : NULL;
+    const char *colon = host.ptr ? memrchr(host.ptr, ':', host.len) : NULL;
     if (!colon || memchr(host.ptr, ':', host.len) != colon)
         return name;
     name.len = (size_t)(colon - host.ptr);

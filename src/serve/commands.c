@@ -36,7 +36,7 @@ const struct command command_table[] = {
       "Decides about a request, and charges it if it passes" },
     { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
       "Says what WEIR.CHECK would, and charges nothing" },
-    { "weir.reset", -3, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
+    { "weir.reset", -2, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
       "Forgets what one subject has used of a rule" },
     { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
     { "del", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },

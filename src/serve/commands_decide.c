@@ -200,7 +200,7 @@ void weir_peek_command(struct commands *c, const sv *args, size_t count)
     gather(c, args, count, true);
 }
 
-/* ---- WEIR.RESET rule value [value ...] ---- */
+/* ---- WEIR.RESET rule [value ...]: as many values as the rule counts by ---- */
 
 enum { RESET_VALUE_MAX = 100, RESET_TEXT_MAX = 4096 };
 
@@ -208,6 +208,8 @@ static void log_reset(const struct session *session, const char *rule, const sv 
 {
     struct buf subject;
     buf_init(&subject, RESET_TEXT_MAX);
+    if (count == 0)
+        buf_add(&subject, SV("everybody"));
     for (size_t i = 0; i < count; i++) {
         buf_add(&subject, i ? SV(", ") : SV(""));
         buf_add(&subject, values[i].len < RESET_VALUE_MAX ? values[i] : sv_of(values[i].ptr, RESET_VALUE_MAX));

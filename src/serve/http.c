@@ -235,11 +235,30 @@ static bool add_body(struct call *call, sv piece)
     return !call->body.failed;
 }
 
+/* Where the headers are too large the library may have no place left for an answer, and would close without one. Whoever
+ * takes that for a service that is away would let pass what was to be refused. */
+static enum MHD_Result answer_by_hand(struct call *call)
+{
+    struct buf text;
+    buf_init(&text, 64 << 10);
+    buf_printf(&text,
+               "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+               call->status, MHD_get_reason_phrase_for(call->status), call->answer.len);
+    if (!sv_eq(call->http_call.method, SV("HEAD")))
+        buf_add(&text, buf_sv(&call->answer));
+    if (!text.failed)
+        send(call->http_call.conn->fd, text.ptr, text.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    buf_done(&text);
+    return MHD_NO; /* closes */
+}
+
 static enum MHD_Result queue(struct call *call)
 {
     struct MHD_Response *response = call->response;
     if (!response)
         return MHD_NO;
+    if (call->http_call.too_large)
+        return answer_by_hand(call);
     enum MHD_Result r = MHD_queue_response(call->connection, call->status, response);
     MHD_destroy_response(response);
     call->response = NULL;

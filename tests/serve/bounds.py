@@ -198,7 +198,8 @@ def padding(kind, size):
 
 
 def no_charge_without_an_answer():
-    """Headers of all sizes around the bound: who is charged is answered."""
+    """Headers of all sizes around the bound: who is charged is answered, and nobody is left without an answer. (A gateway that
+    lets pass while weir is away would let him pass.)"""
     with Service("--threads", 1, rules=GATEWAY) as s:
 
         def used():
@@ -206,7 +207,7 @@ def no_charge_without_an_answer():
 
         before, statuses = 0, set()
         for kind in ("one", "many", "cookies", "cookie"):
-            for size in [*range(3000, 9000, 131), *range(9000, 40000, 997)]:
+            for size in [*range(3000, 9000, 131), *range(9000, 40000, 311)]:
                 with s.socket(s.http) as c:
                     c.sendall(FORWARDED + padding(kind, size) + b"\r\n")
                     c.settimeout(DEADLINE_S)
@@ -215,7 +216,9 @@ def no_charge_without_an_answer():
                     except ConnectionError:
                         status = b""
                 after = used()
-                if after - before != (1 if status == b"200" else 0):
+                # So many cookies are beyond the library, which then closes without a word.
+                silent = status == b"" and kind != "cookies"
+                if silent or after - before != (1 if status == b"200" else 0):
                     raise AssertionError(f"{kind}, {size} bytes: charged {after - before}, answered {status!r}")
                 before = after
                 statuses.add(status)
