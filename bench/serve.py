@@ -111,8 +111,11 @@ def cpu_s(pid):
 class Server:
     """A process on the servers' CPU, until something listens at its port."""
 
+    all = []
+
     def __init__(self, folder, port, *command, pin=True):
         self.port = port
+        Server.all.append(self)
         pinned = ["taskset", "-c", SERVER_CPU] if pin else []
         with open(os.path.join(folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
@@ -130,8 +133,9 @@ class Server:
                 time.sleep(0.05)
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(30)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
 
 
 def client(*command):
@@ -356,8 +360,12 @@ def main():
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON; all else goes to stderr")
     options = parser.parse_args()
     bench = Bench(options)
-    for part in options.only or ("resp", "http", "change"):
-        getattr(bench, part)()
+    try:
+        for part in options.only or ("resp", "http", "change"):
+            getattr(bench, part)()
+    finally:
+        for server in Server.all:
+            server.stop()
     if options.json:
         print(json.dumps(bench.results, indent=2))
 
