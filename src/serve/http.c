@@ -43,6 +43,7 @@ struct http {
 struct http_conn {
     struct conn conn;
     struct http *http;
+    struct call *call; /* under way */
 };
 
 struct call {
@@ -132,6 +133,7 @@ static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connec
     struct http_conn *conn = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     struct call *call = call_take(http);
     conn_busy(&conn->conn, loop_now_ms(http->loop));
+    conn->call = call;
     if (!call)
         return NULL;
     uri = own_part(uri);
@@ -300,7 +302,9 @@ static void on_completed(void *data, struct MHD_Connection *connection, void **r
     (void)connection, (void)why;
     if (!call)
         return;
-    conn_idle(call->http_call.conn, loop_now_ms(http->loop));
+    struct http_conn *conn = (struct http_conn *)call->http_call.conn;
+    conn_idle(&conn->conn, loop_now_ms(http->loop));
+    conn->call = NULL;
     call_release(call);
     *ret_call = NULL;
 }
@@ -316,8 +320,12 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
         return;
     }
     struct http_conn *conn = *ret_context;
-    if (conn)
-        conn_leave(&conn->conn);
+    if (!conn)
+        return;
+    /* Of a request whose headers were beyond it the library does not say that it is over. */
+    if (conn->call)
+        call_release(conn->call);
+    conn_leave(&conn->conn);
     free(conn);
 }
 

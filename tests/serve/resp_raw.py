@@ -13,7 +13,7 @@ import threading
 import time
 
 from resp_wire import Error, Gone, Wire, words
-from service import Service, expect, harness, until
+from service import SANITIZED, Service, expect, harness, until
 
 RULES = """
 rules:
@@ -270,8 +270,7 @@ def replies_are_bounded():
             if i % 100 == 0:
                 most = max(most, memory_of(s.process.pid))
         writer.join()
-        sanitized = any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
-        expect(sanitized or most - before < 8 << 20, True, f"{most - before} more bytes of memory")
+        expect(SANITIZED or most - before < 8 << 20, True, f"{most - before} more bytes of memory")
 
 
 def large_commands():
@@ -340,8 +339,7 @@ def all_together_have_a_bound():
         expect(set(refused), {refused[0]}, "all who were refused were told the same")
         expect(refused[0].startswith(b"-ERR there is no room for a command of this size now"), True, refused[0])
         expect(0 < len(refused) < 70, True, len(refused))
-        sanitized = any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"))
-        expect(sanitized or memory_of(s.process.pid) - before < 72 << 20, True, "memory")
+        expect(SANITIZED or memory_of(s.process.pid) - before < 72 << 20, True, "memory")
         expect(good.ask("ECHO", "x" * 900000), "x" * 900000, "there is room again")
 
 
