@@ -42,7 +42,6 @@ struct http {
 
 struct http_conn {
     struct conn conn;
-    struct http *http;
     struct call *call; /* under way */
 };
 
@@ -369,8 +368,9 @@ void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
 {
     struct http_conn *conn = calloc(1, sizeof *conn);
     socklen_t len = peer->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *peer;
-    if (!conn || (conn->conn.shut = shut, conn->http = http,
-                  !conns_enter(&http->loop->conns, &conn->conn, http->front, fd, peer, loop_now_ms(http->loop)))) {
+    if (conn)
+        conn->conn.shut = shut;
+    if (!conn || !conns_enter(&http->loop->conns, &conn->conn, http->front, fd, peer, loop_now_ms(http->loop))) {
         free(conn);
         close(fd);
         return;

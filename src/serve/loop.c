@@ -54,9 +54,9 @@ static void take_in(struct loop_listener *listener, int fd, const struct sockadd
 }
 
 /* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
-static void rest(struct loop_listener *listener)
+static void rest(struct loop_listener *listener, int why)
 {
-    log_say(LEVEL_WARNING, "accept", "no more connections for now: %s", strerror(errno));
+    log_say(LEVEL_WARNING, "accept", "newcomers have to wait: %s", strerror(why));
     conns_yield(&listener->loop->conns, loop_now_ms(listener->loop));
     uv_poll_stop(&listener->poll);
 }
@@ -71,9 +71,10 @@ static bool accept_one(struct loop_listener *listener)
         take_in(listener, fd, &peer);
         return true;
     }
-    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-        rest(listener);
-    return errno == ECONNABORTED || errno == EINTR;
+    int why = errno;
+    if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS)
+        rest(listener, why);
+    return why == ECONNABORTED || why == EINTR;
 }
 
 static void on_newcomers(uv_poll_t *poll, int status, int events)
