@@ -3,6 +3,7 @@ the end. Programs that use it are called with BUILD/weir and BUILD/nginx/ngx_htt
 
 import collections
 import contextlib
+import grp
 import http.client
 import http.server
 import os
@@ -186,10 +187,9 @@ class Gateway:
 
     def configuration(self, http, server, main):
         temporary = "".join(f"{kind}_temp_path @FOLDER@/{kind};\n" for kind in TEMPORARY)
-        user = f"user {self.user};" if self.user else "user root;"
         return self.fill(
             f"load_module {MODULE};\n"
-            f"{user if os.geteuid() == 0 else ''}\n"
+            f"{self.user_line()}\n"
             "daemon off;\n"
             f"worker_processes {self.worker_count};\n"
             "pid @FOLDER@/pid;\n"
@@ -205,6 +205,12 @@ class Gateway:
             f"{server}\n"
             "}\n}\n"
         )
+
+    def user_line(self):
+        if os.geteuid() != 0:
+            return ""
+        user = pwd.getpwnam(self.user or "root")
+        return f"user {user.pw_name} {grp.getgrgid(user.pw_gid).gr_name};"
 
     def configure(self, **texts):
         """Another http, server or main, from the next reload or restart on."""
