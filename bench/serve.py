@@ -7,13 +7,10 @@ Each round measures both sides one after the other, the next round the other way
 rounds' ratios. One loop, one worker, one Redis, on a CPU of its own; the client has the other one.
 """
 
-import argparse
 import csv
 import json
 import os
 import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +18,8 @@ import tempfile
 import threading
 import time
 import urllib.request
+
+from common import Bench, Server, arguments, client, cpu_s, free_port
 
 RULES = """
 settings: { trusted_proxies: [127.0.0.0/8] }
@@ -82,100 +81,9 @@ request = function()
 end
 """
 
-TICKS = os.sysconf("SC_CLK_TCK")
-SERVER_CPU, CLIENT_CPU = "0", "1"
 
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def cpu_s(pid):
-    """CPU time of a process and its children that still run."""
-    total = 0
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
-                words = stat.read().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(entry) == pid or int(words[1]) == pid:
-            total += int(words[11]) + int(words[12])
-    return total / TICKS
-
-
-class Server:
-    """A process on the servers' CPU, until something listens at its port."""
-
-    all = []
-
-    def __init__(self, folder, port, *command, pin=True):
-        self.port = port
-        Server.all.append(self)
-        pinned = ["taskset", "-c", SERVER_CPU] if pin else []
-        with open(os.path.join(folder, "log"), "ab") as log:
-            self.process = subprocess.Popen(
-                [*pinned, *map(str, command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        end = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > end:
-                    with open(os.path.join(folder, "log"), encoding="utf-8") as log:
-                        sys.exit(f"{command[0]} did not start:\n{log.read()}")
-                time.sleep(0.05)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(30)
-
-
-def client(*command):
-    done = subprocess.run(
-        ["taskset", "-c", CLIENT_CPU, *map(str, command)], capture_output=True, text=True, timeout=600, check=False
-    )
-    if done.returncode != 0:
-        sys.exit(f"{command[0]} failed: {done.stdout}{done.stderr}")
-    return done.stdout
-
-
-class Bench:
-    def __init__(self, options):
-        self.options = options
-        self.results = []
-
-    def say(self, text):
-        print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
-
-    def ratio(self, name, values, wanted, at_most=False):
-        is_value = statistics.median(values)
-        self.results.append({"name": name, "is": is_value, "rounds": values, "wanted": wanted, "at_most": at_most})
-        if wanted is None:
-            self.say(f"{name:<78} {is_value:6.2f}")
-            return
-        met = is_value <= wanted if at_most else is_value >= wanted
-        self.say(f"{name:<78} {is_value:6.2f}  ({'≤' if at_most else '≥'} {wanted}){'' if met else '  NOT REACHED'}")
-
-    def rounds(self, *sides):
-        """[[value of the first side, value of the second], …]: alternating, who begins changes."""
-        result = []
-        for number in range(self.options.rounds):
-            order = list(range(len(sides)))
-            if number % 2:
-                order.reverse()
-            values = [None] * len(sides)
-            for i in order:
-                values[i] = sides[i]()
-            result.append(values)
-        return result
+class ServeBench(Bench):
+    parts = ("resp", "http", "change")
 
     def weir(self, folder, **flags):
         rules = os.path.join(folder, "rules.yaml")
@@ -360,25 +268,5 @@ class Bench:
             weir.stop()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weir", type=os.path.abspath)
-    parser.add_argument("paced", type=os.path.abspath)
-    parser.add_argument("--only", action="append", choices=("resp", "http", "change"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="print the ratios as JSON; all else goes to stderr")
-    options = parser.parse_args()
-    bench = Bench(options)
-    try:
-        for part in options.only or ("resp", "http", "change"):
-            getattr(bench, part)()
-    finally:
-        for server in Server.all:
-            server.stop()
-    if options.json:
-        print(json.dumps(bench.results, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    ServeBench(arguments(__doc__, ("weir", "paced"), ServeBench.parts, rounds=3, seconds=5)).run()

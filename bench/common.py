@@ -1,0 +1,134 @@
+"""What the benchmarks that drive servers share: servers on one CPU, clients on the other, rounds in turns, ratios."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+SERVER_CPU, CLIENT_CPU = "0", "1"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def cpu_s(pid):
+    """CPU time of a process and its children, as far as they and their threads still run."""
+    total_ns = 0
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
+                parent = int(stat.read().rsplit(")", 1)[1].split()[1])
+            if pid not in (int(entry), parent):
+                continue
+            for thread in os.listdir(f"/proc/{entry}/task"):
+                with open(f"/proc/{entry}/task/{thread}/schedstat", encoding="utf-8") as schedstat:
+                    total_ns += int(schedstat.read().split()[0])
+        except OSError:
+            continue
+    return total_ns / 1e9
+
+
+class Server:
+    """A process on the servers' CPU, until something listens at its port."""
+
+    all = []
+
+    def __init__(self, folder, port, *command, pin=True):
+        self.port = port
+        Server.all.append(self)
+        pinned = ["taskset", "-c", SERVER_CPU] if pin else []
+        with open(os.path.join(folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [*pinned, *map(str, command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        end = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    with open(os.path.join(folder, "log"), encoding="utf-8") as log:
+                        sys.exit(f"{command[0]} did not start:\n{log.read()}")
+                time.sleep(0.05)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
+
+
+def client(*command):
+    done = subprocess.run(
+        ["taskset", "-c", CLIENT_CPU, *map(str, command)], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Bench:
+    """Parts are methods; `parts` names them."""
+
+    parts = ()
+
+    def __init__(self, options):
+        self.options = options
+        self.results = []
+
+    def say(self, text):
+        print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
+
+    def ratio(self, name, values, wanted, at_most=False):
+        is_value = statistics.median(values)
+        self.results.append({"name": name, "is": is_value, "rounds": values, "wanted": wanted, "at_most": at_most})
+        if wanted is None:
+            self.say(f"{name:<78} {is_value:6.2f}")
+            return
+        met = is_value <= wanted if at_most else is_value >= wanted
+        self.say(f"{name:<78} {is_value:6.2f}  ({'≤' if at_most else '≥'} {wanted}){'' if met else '  NOT REACHED'}")
+
+    def rounds(self, *sides):
+        """[[value of the first side, value of the second], …]: alternating, who begins changes."""
+        result = []
+        for number in range(self.options.rounds):
+            order = list(range(len(sides)))
+            if number % 2:
+                order.reverse()
+            values = [None] * len(sides)
+            for i in order:
+                values[i] = sides[i]()
+            result.append(values)
+        return result
+
+    def run(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        try:
+            for part in self.options.only or self.parts:
+                getattr(self, part)()
+        finally:
+            for server in Server.all:
+                server.stop()
+        if self.options.json:
+            print(json.dumps(self.results, indent=2))
+
+
+def arguments(description, files, parts, rounds, seconds):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for file in files:
+        parser.add_argument(file, type=os.path.abspath)
+    parser.add_argument("--only", action="append", choices=parts)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--seconds", type=int, default=seconds)
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON; all else goes to stderr")
+    return parser.parse_args()
