@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""weir's nginx module beside limit_req, a counter in nginx's Lua and HAProxy's stick table, in one run, on loopback: ratios.
+
+    bench/nginx.py BUILD/nginx/ngx_http_weir_module.so [--only one|keys|refused|memory] [--rounds N] [--seconds S] [--json]
+
+one      one rule by address
+keys     1,000 rules, 1M keys in a header
+refused  everything is refused
+memory   bytes of table for each live key
+
+Each server has one worker on a CPU of its own, and is asked by wrk on the other one. Each round measures all sides one after
+the other, the next round the other way round; what is shown is the median of the rounds' ratios.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+import urllib.request
+
+from common import CLIENT_CPU, Bench, Server, arguments, client, cpu_s, free_port
+
+ROUTES = 1000
+KEYS = ROUTES * ROUTES
+MODULES = "/usr/lib/nginx/modules"
+
+# `return` would answer before any limit is asked; empty_gif answers after them, from memory.
+NGINX = """
+daemon off; worker_processes 1; pid pid; error_log {log}; {user}
+{load}
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 600s;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  limit_req_status 429;
+  {http}
+  server {{ listen 127.0.0.1:{port}; location / {{ {location} empty_gif; }} }}
+  server {{ listen 127.0.0.1:{probe_port}; location / {{ {probe} empty_gif; }} {status} }}
+}}
+"""
+
+HAPROXY = """
+global
+  nbthread 1
+defaults
+  mode http
+  timeout client 600s
+frontend limited
+  bind 127.0.0.1:{port}
+  stick-table type string len 32 size 2m expire 7d store http_req_rate(7d)
+  http-request track-sc0 req.hdr(x-api-key)
+  http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 1000 }}
+  http-request return status 200 content-type image/gif string "0123456789012345678901234567890123456789012"
+frontend probe
+  bind 127.0.0.1:{probe_port}
+  http-request deny deny_status 429 if {{ req.hdr(x-api-key),table_http_req_rate(limited) gt 0 }}
+  http-request return status 200 content-type image/gif string "0123456789012345678901234567890123456789012"
+"""
+
+# A linear congruence with the full period: each key once in KEYS requests, in an order that no cache foresees.
+FACTOR, SUMMAND = 48941, 7919
+HEAD = "GET /api/s{0}/items/7 HTTP/1.1\r\nHost: bench\r\nX-Api-Key: key-{0}-"
+WRK = """
+local head, heads, tails, n = %s, {}, {}, 0
+for i = 0, %d do
+  heads[i] = head:gsub("{0}", i)
+  tails[i] = i .. "\\r\\n\\r\\n"
+end
+function init(args) n = tonumber(args[1]) end
+function request()
+  n = (n * %d + %d) %% %d
+  return heads[math.floor(n / %d)] .. tails[n %% %d]
+end
+""" % (json.dumps(HEAD), ROUTES - 1, FACTOR, SUMMAND, KEYS, ROUTES, ROUTES)
+
+
+def keys(count):
+    """The numbers of the first keys, in wrk's order."""
+    numbers, n = [], 0
+    for _ in range(count):
+        n = (n * FACTOR + SUMMAND) % KEYS
+        numbers.append(n)
+    return numbers
+
+
+def ask(port, numbers):
+    """Asks once for each of these keys, many in flight; {status: count}."""
+    heads = [HEAD.replace("{0}", str(i)).encode() for i in range(ROUTES)]
+    tails = [b"%d\r\n\r\n" % i for i in range(ROUTES)]
+    statuses = collections.Counter()
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        for start in range(0, len(numbers), 200):
+            batch = [heads[n // ROUTES] + tails[n % ROUTES] for n in numbers[start : start + 200]]
+            connection.sendall(b"".join(batch))
+            missing, rest = len(batch), b""
+            while missing:
+                data = connection.recv(1 << 18)
+                if not data:
+                    sys.exit(f"the server at port {port} closed the connection")
+                rest += data
+                for found in re.finditer(rb"HTTP/1\.1 ([0-9]{3})", rest):
+                    statuses[int(found[1])] += 1
+                    missing -= 1
+                rest = rest[-11:]  # one byte less than what is looked for: it cannot be found twice
+    return dict(statuses)
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclasses.dataclass
+class Side:
+    """A server and how it limits. At its other port, a key that its table holds is refused."""
+
+    name: str
+    http: str = ""
+    location: str = ""
+    probe: str = ""
+    load: str = ""
+    status: str = ""
+    log: str = "/dev/null crit"
+    server: Server = None
+    probe_port: int = 0
+    rounds: itertools.count = dataclasses.field(default_factory=itertools.count)
+
+    def start(self, parent):
+        folder = os.path.join(parent, self.name)
+        os.mkdir(folder)
+        port, self.probe_port = free_port(), free_port()
+        ports = {"port": port, "probe_port": self.probe_port}
+        conf = os.path.join(folder, "conf")
+        user = "user root;" if os.geteuid() == 0 else ""
+        with open(conf, "w", encoding="utf-8") as out:
+            if self.name == "HAProxy":
+                out.write(HAPROXY.format(**ports))
+                command = ("haproxy", "-db", "-f", conf)
+            else:
+                out.write(NGINX.format(user=user, **ports, **{k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log")}))
+                command = ("nginx", "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", conf)
+        self.server = Server(folder, port, *command)
+
+
+def limit_req(key, size, rate, burst):
+    zone = f"limit_req_zone {key} zone=z:{size} rate={rate};"
+    return Side("limit_req", zone, f"limit_req zone=z {burst};", "limit_req zone=z nodelay;")
+
+
+def lua(size):
+    load = f"load_module {MODULES}/ndk_http_module.so; load_module {MODULES}/ngx_http_lua_module.so;"
+    access = """access_by_lua_block {
+      local count = ngx.shared.counts:incr(ngx.var.http_x_api_key, 1, 0, 604800)
+      if not count or count > 1000 then return ngx.exit(429) end
+    }"""
+    probe = "access_by_lua_block { if ngx.shared.counts:get(ngx.var.http_x_api_key) then return ngx.exit(429) end }"
+    return Side("Lua", f"lua_shared_dict counts {size};", access, probe, load)
+
+
+class NginxBench(Bench):
+    parts = ("one", "keys", "refused", "memory")
+
+    def weir(self, folder, size, rules, cost=1000, **more):
+        """The rules' limits are so large that only a request of that cost is refused, once anything was used."""
+        file = os.path.join(folder, "rules.yaml")
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(f"rules:\n{rules}")
+        return Side(
+            "weir", f"weir_zone z {size} rules={file};", "weir z;", f"weir z cost={cost};",
+            f"load_module {self.options.module};", "location = /weir/status { weir_status z; }", **more,
+        )
+
+    def start(self, folder, *sides):
+        for side in sides:
+            side.start(folder)
+        return sides
+
+    def stop(self, sides):
+        for side in sides:
+            side.server.stop()
+
+    # ---- one side, measured ----
+
+    def wrk(self, side, script=None, refused=False):
+        """(requests a second, CPU microseconds of the server for each, how busy its CPU was)"""
+        words = ("-t", 1, "-c", 50, "-d", f"{self.options.seconds}s")
+        if script:
+            words += ("-s", script)
+        words += (f"http://127.0.0.1:{side.server.port}/",)
+        if script:
+            words += ("--", 314159 * next(side.rounds) % KEYS)
+        before = cpu_s(side.server.process.pid)
+        text = client("wrk", *words)
+        used_s = cpu_s(side.server.process.pid) - before
+        count = int(re.search(r"(\d+) requests in", text)[1])
+        others = int((re.search(r"Non-2xx or 3xx responses: (\d+)", text) or [0, 0])[1])
+        if "Socket errors" in text or (others < count - 1 if refused else others):
+            sys.exit(f"{side.name}, wrk: {text}")
+        rate = float(re.search(r"Requests/sec: *([0-9.]+)", text)[1])
+        return rate, used_s / count * 1e6, used_s / count * rate
+
+    def measure(self, what, sides, **how):
+        """{name of a side: [(requests a second, CPU of each), …]}"""
+        result = {side.name: [] for side in sides}
+        for side in sides:
+            self.wrk(side, **how)
+        for values in self.rounds(*(lambda s=side: self.wrk(s, **how) for side in sides)):
+            parts = []
+            for side, (rate, cpu_us, busy) in zip(sides, values):
+                result[side.name].append((rate, cpu_us))
+                parts.append(f"{side.name} {rate:,.0f}/s {cpu_us:.2f} µs ({busy:.0%})")
+            self.say(f"  {what}: {'; '.join(parts)}")
+        return result
+
+    def compare(self, what, result, peer, rate_wanted, cpu_wanted):
+        pairs = list(zip(result["weir"], result[peer]))
+        self.ratio(f"{what}: requests a second, weir / {peer}", [w[0] / p[0] for w, p in pairs], rate_wanted)
+        self.ratio(f"{what}: CPU for each, weir / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
+
+    # ---- the parts ----
+
+    def one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rule = "  - { id: address, by: [ip], limits: [ 1000000 per 1s ] }\n"
+            sides = self.start(
+                folder,
+                Side("bare"),
+                limit_req("$binary_remote_addr", "10m", "1000000r/s", "burst=1000000 nodelay"),
+                self.weir(folder, "10m", rule),
+            )
+            result = self.measure("one rule", sides)
+            self.compare("One rule by address", result, "limit_req", 1, 1)
+            self.compare("One rule by address", result, "bare", None, None)
+            self.stop(sides)
+
+    def fill(self, side, numbers):
+        """Makes a side's table know all keys; those that came first would be the first to be forgotten."""
+        if ask(side.server.port, numbers) != {200: len(numbers)}:
+            sys.exit(f"{side.name} refused a key that it had not seen")
+        oldest = numbers[:20000]
+        if side.name != "bare" and ask(side.probe_port, oldest) != {429: len(oldest)}:
+            sys.exit(f"{side.name} has not kept {len(numbers):,} keys")
+        if side.name == "weir" and self.drops(side):
+            sys.exit(f"weir dropped {self.drops(side)} of {len(numbers):,} keys")
+
+    def held(self, side, numbers):
+        """How many of these keys a side knows. The newest are asked for first: looking for the others might replace them."""
+        return ask(side.probe_port, numbers[::-1]).get(429, 0)
+
+    def drops(self, side):
+        with urllib.request.urlopen(f"http://127.0.0.1:{side.probe_port}/weir/status", timeout=30) as answer:
+            return json.load(answer)["table"]["drops"]
+
+    def routes(self):
+        return "".join(
+            f'  - {{ id: s{i}, match: {{ path: "/api/s{i}/items/#" }}, by: ["header:X-Api-Key"], limits: [ 1000 per 7d ] }}\n'
+            for i in range(ROUTES)
+        )
+
+    def keys(self):
+        what = "1,000 rules, 1M keys"
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "wrk.lua")
+            with open(script, "w", encoding="utf-8") as out:
+                out.write(WRK)
+            sides = self.start(
+                folder,
+                Side("bare"),
+                limit_req("$http_x_api_key", "160m", "1r/m", "burst=1000 nodelay"),
+                self.weir(folder, "64m", self.routes()),
+                lua("256m"),
+                Side("HAProxy"),
+            )
+            numbers = keys(KEYS)
+            for side in sides:
+                self.fill(side, numbers)
+                self.say(f"  {side.name} knows {len(numbers):,} keys" if side.name != "bare" else "  bare is warm")
+            result = self.measure(what, sides, script=script)
+            self.compare(what, result, "bare", 0.95, None)
+            for peer in ("limit_req", "Lua", "HAProxy"):
+                self.compare(what, result, peer, 1, 1)
+            self.stop(sides)
+
+    def refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rule = "  - { id: address, by: [ip], limits: [ 1 per 7d ] }\n"
+            sides = self.start(
+                folder,
+                limit_req("$binary_remote_addr", "10m", "1r/m", ""),
+                self.weir(folder, "10m", rule, log="error.log error"),
+            )
+            result = self.measure("refused", sides, refused=True)
+            self.compare("Everything refused", result, "limit_req", 1, 1)
+            self.stop(sides)
+
+    def memory(self):
+        what, count = "Bytes of table for each live key", 200000
+        with tempfile.TemporaryDirectory() as folder:
+            numbers = keys(count)
+            # A table that just holds them all.
+            size = count * 43
+            side = self.start(folder, self.weir(folder, size, self.routes()))[0]
+            self.fill(side, numbers)
+            if self.held(side, numbers) < count:
+                sys.exit(f"weir has not kept {count:,} keys in {size:,} bytes")
+            self.ratio(f"{what}: weir", [size / count], 43, at_most=True)
+            # Tables that are too small for all, and forget those that came first.
+            for side in self.start(folder, limit_req("$http_x_api_key", "16m", "1r/m", "burst=1000 nodelay"), lua("16m")):
+                ask(side.server.port, numbers)
+                self.ratio(f"{what}: {side.name}", [(16 << 20) / self.held(side, numbers)], None)
+            # One that takes memory as it needs it; the first tenth brings along what there is besides the keys.
+            side = self.start(folder, Side("HAProxy"))[0]
+            self.fill(side, numbers[: count // 10])
+            before = resident_bytes(side.server.process.pid)
+            self.fill(side, numbers)
+            self.ratio(f"{what}: HAProxy", [(resident_bytes(side.server.process.pid) - before) / (count - count // 10)], None)
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {int(CLIENT_CPU)})
+    NginxBench(arguments(__doc__, ("module",), NginxBench.parts, rounds=7, seconds=3)).run()
