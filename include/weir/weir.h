@@ -17,8 +17,8 @@
  *
  * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
  * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
- * After a fork the child may decide with the handle and close it. It has no watcher, and may poll or change the rules only
- * if no thread of the parent could have been doing so at that moment; better open a handle after the fork. Functions that
+ * After a fork the child may decide with the handle and close it. It has no watcher, and may poll, watch or change the rules
+ * only if no thread of the parent could have been doing so at that moment; better open a handle after the fork. Functions that
  * can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is not a failure.
  * Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_H
@@ -176,6 +176,15 @@ struct weir_options {
      * weir_rules_error. Called by weir_poll or from the watcher's thread; must not close the handle. */
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
+
+    /* A table in memory that the caller shares with its other processes, instead of cells_file and the sizes. It begins at a
+     * multiple of 64 and stays until the handle is closed. All zero: a table is made in it, by one process before the
+     * others open it; else it has to hold one of this size. */
+    void *cells_memory;
+    size_t cells_memory_bytes;
+
+    /* Networks with blanks or commas between them, instead of the trusted_proxies of the rules; "": nobody is trusted. */
+    const char *trusted_proxies;
 };
 
 WEIR_API int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error);
@@ -211,12 +220,16 @@ struct weir_headers {
     char value[WEIR_HEADERS_MAX][WEIR_HEADER_VALUE_MAX];
 };
 
-/* RateLimit-Policy, RateLimit and, when refused, Retry-After; with WEIR_HEADERS_LEGACY also X-RateLimit-*. */
+/* RateLimit-Policy, RateLimit and, when refused, Retry-After; with WEIR_HEADERS_LEGACY also X-RateLimit-*; with 0 none. */
 WEIR_API void weir_headers(const struct weir_verdict *verdict, unsigned style, struct weir_headers *ret);
 
 /* The refusal as the rule, the settings or options.refuse want it. */
 WEIR_API int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                          struct weir_refusal *ret);
+
+/* The same with headers of this style; 0: with the rule's own only. */
+WEIR_API int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                            unsigned style, struct weir_refusal *ret);
 
 /* The verdict as one line of JSON without a line end. Returns its length; writes at most cap - 1 bytes and a NUL. */
 WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf, size_t cap);
@@ -227,6 +240,9 @@ WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf,
  * negative: the file is bad (once for each bad version). Its good rules are in force then, and its bad ones stay as they
  * were; a file that cannot be read as rules changes nothing. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
+
+/* Starts the thread of options.watch_ms in this process: for a child that goes on with its parent's handle. */
+WEIR_API int weir_watch(struct weir *weir, uint32_t watch_ms, struct weir_error *error);
 
 /* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any
  * error, and nothing changes. */

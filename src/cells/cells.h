@@ -23,6 +23,9 @@ struct cells_size {
 
 /* path NULL: memory of this process and its children. A file that exists keeps its size. */
 int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error);
+/* In memory of the caller's, which has to stay: a table is made there if all of it is zero, else it has to be one of this
+ * size. */
+int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error);
 void cells_close(struct cells *cells);
 
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */

@@ -53,7 +53,7 @@ struct cells {
     uint64_t bucket_count;
     struct hash_key secret;
     struct cells_header *header;
-    size_t mapped_bytes;
+    size_t mapped_bytes; /* 0: the memory is the caller's */
 };
 
 /* ---- words of a cell ---- */

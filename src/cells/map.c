@@ -17,7 +17,7 @@
 static const char MAGIC[8] = "weircell";
 
 #define CELLS_MAX (UINT64_C(1) << 36)
-enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES };
+enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES, LINE_BYTES = 64 };
 
 #if defined(__x86_64__) && !defined(CELLS_TSAN)
 bool cells_cpu_has_avx;
@@ -72,23 +72,30 @@ static size_t total_bytes(uint64_t buckets)
 }
 
 /* The header is one that was checked, not the one in the mapping, which others can write to. */
-static int use_mapping(struct cells **ret, void *map, const struct cells_header *header, struct weir_error *error)
+static int use_memory(struct cells **ret, void *map, const struct cells_header *header, struct weir_error *error)
 {
-    size_t bytes = total_bytes(header->bucket_count);
     struct cells *cells = malloc(sizeof *cells);
-    if (!cells) {
-        munmap(map, bytes);
+    if (!cells)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    }
     *cells = (struct cells){
         .cell = (struct cell *)((char *)map + CELLS_HEADER_BYTES),
         .bucket_count = header->bucket_count,
         .secret = header->secret,
         .header = map,
-        .mapped_bytes = bytes,
     };
     *ret = cells;
     return 0;
+}
+
+static int use_mapping(struct cells **ret, void *map, const struct cells_header *header, struct weir_error *error)
+{
+    size_t bytes = total_bytes(header->bucket_count);
+    int r = use_memory(ret, map, header, error);
+    if (r < 0)
+        munmap(map, bytes);
+    else
+        (*ret)->mapped_bytes = bytes;
+    return r;
 }
 
 static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *error)
@@ -250,10 +257,30 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
     return path ? open_file(ret, path, buckets, error) : open_memory(ret, buckets, error);
 }
 
+static bool is_blank(const struct cells_header *header)
+{
+    static const struct cells_header blank;
+    return memcmp(header, &blank, sizeof blank) == 0;
+}
+
+int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error)
+{
+    if ((uintptr_t)memory % LINE_BYTES)
+        return err_set(error, WEIR_E_INVALID, "memory for a table has to begin at a multiple of %d", LINE_BYTES);
+    if (bytes < total_bytes(2))
+        return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it takes %zu at least", bytes,
+                       total_bytes(2));
+    uint64_t buckets = (bytes - CELLS_HEADER_BYTES) / BUCKET_BYTES;
+    int r = is_blank(memory) ? init_header(memory, buckets, error)
+                             : check_header("cells_memory", memory, total_bytes(buckets), error);
+    return r < 0 ? r : use_memory(ret, memory, memory, error);
+}
+
 void cells_close(struct cells *cells)
 {
     if (!cells)
         return;
-    munmap(cells->header, cells->mapped_bytes);
+    if (cells->mapped_bytes)
+        munmap(cells->header, cells->mapped_bytes);
     free(cells);
 }

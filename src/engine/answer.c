@@ -101,7 +101,7 @@ static int64_t seconds_up(int64_t ms)
 void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_headers *ret)
 {
     ret->count = 0;
-    if (!v->applied)
+    if (!v->applied || style == 0)
         return;
     int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
     if (style & WEIR_HEADERS_STANDARD) {
@@ -260,6 +260,12 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
 int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                 struct weir_refusal *ret)
 {
+    return weir_refuse_as(weir, request, verdict, WEIR_HEADERS_STANDARD, ret);
+}
+
+int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, unsigned style,
+                   struct weir_refusal *ret)
+{
     static const struct rule_reject nothing, unjudged = {
         .has_body = true,
         .body = { "Could not be judged; try again later\n", 37 },
@@ -268,7 +274,7 @@ int weir_refuse(struct weir *weir, const struct weir_request *request, const str
     const struct bound *bound = room ? hazard_acquire((void *const *)&weir->current) : NULL;
     if (!bound)
         return WEIR_E_NO_MEMORY;
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &room->standard);
+    weir_headers(verdict, style, &room->standard);
     /* Refused by no rule: its words would be wrong. */
     bool judged = verdict->allowed || verdict->applied;
     const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;

@@ -260,6 +260,16 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     return 0;
 }
 
+int weir_watch(struct weir *weir, uint32_t watch_ms, struct weir_error *error)
+{
+    if (!weir->rules_file || watch_ms == 0)
+        return err_set(error, WEIR_E_INVALID, "only a rules_file can be watched, every 1 ms or more");
+    if (weir->watching == getpid())
+        return err_set(error, WEIR_E_INVALID, "the rules file is watched already");
+    weir->options.watch_ms = watch_ms;
+    return weir_watch_start(weir, error);
+}
+
 /* A child of a fork has the handle, but not the thread. */
 void weir_watch_stop(struct weir *weir)
 {

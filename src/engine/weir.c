@@ -42,6 +42,10 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
 {
     struct ruleset *ruleset;
     struct bound *fresh;
+    if (weir->trusted) {
+        rules->settings.trusted_proxies = weir->trusted;
+        rules->settings.trusted_proxy_count = weir->trusted_count;
+    }
     int r = ruleset_new(&ruleset, rules, error);
     if (r < 0)
         return r;
@@ -71,6 +75,8 @@ static int check_given(const struct weir_options *o, struct weir_error *error)
         return err_set(error, WEIR_E_INVALID, "give either options.rules_file or options.rules_text");
     if (o->cells_keys && o->cells_bytes)
         return err_set(error, WEIR_E_INVALID, "give the size of the cells in keys or in bytes, not both");
+    if (o->cells_memory && (o->cells_file || o->cells_keys || o->cells_bytes))
+        return err_set(error, WEIR_E_INVALID, "options.cells_memory has its size and no file");
     if (o->watch_ms && !o->rules_file)
         return err_set(error, WEIR_E_INVALID, "options.watch_ms watches a rules_file, and there is none");
     return 0;
@@ -89,6 +95,36 @@ static int read_rules(struct weir *weir, struct rules **ret, struct weir_error *
     return weir_read_file(weir, ret, error);
 }
 
+static int read_trusted(struct weir *weir, struct weir_error *error)
+{
+    sv rest = weir_str(weir->options.trusted_proxies);
+    if (!rest.ptr)
+        return 0;
+    weir->trusted = calloc(rest.len / 2 + 1, sizeof *weir->trusted);
+    if (!weir->trusted)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    while (rest.len > 0) {
+        size_t len = 0;
+        while (len < rest.len && !strchr(" \t\n,", rest.ptr[len]))
+            len++;
+        sv word = sv_of(rest.ptr, len);
+        rest = sv_from(rest, len < rest.len ? len + 1 : len);
+        if (len > 0 && !cidr_parse(word, &weir->trusted[weir->trusted_count++]))
+            return err_set(error, WEIR_E_INVALID,
+                           "a trusted proxy must be an address or a network such as 10.0.0.0/8 or fd00::/8, not `%.*s`",
+                           SV_FMT(word));
+    }
+    return 0;
+}
+
+static int open_cells(struct weir *weir, struct weir_error *error)
+{
+    const struct weir_options *o = &weir->options;
+    if (o->cells_memory)
+        return cells_open_at(&weir->cells, o->cells_memory, o->cells_memory_bytes, error);
+    return cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+}
+
 /* Rules first: a mistake there should not leave a new cells file behind. */
 static int open_parts(struct weir *weir, struct weir_error *error)
 {
@@ -96,10 +132,12 @@ static int open_parts(struct weir *weir, struct weir_error *error)
     struct rules *rules;
     int r = check_given(o, error);
     if (r == 0)
+        r = read_trusted(weir, error);
+    if (r == 0)
         r = read_rules(weir, &rules, error);
     if (r < 0)
         return r;
-    r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    r = open_cells(weir, error);
     if (r < 0) {
         rules_free(rules);
         return r;
@@ -140,6 +178,7 @@ void weir_close(struct weir *weir)
     pthread_mutex_destroy(&weir->lock);
     pthread_mutex_destroy(&weir->watch_lock);
     free(weir->rules_file);
+    free(weir->trusted);
     free(weir);
 }
 

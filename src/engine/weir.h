@@ -13,6 +13,8 @@ struct weir {
     struct cells *cells;
     struct weir_options options; /* its strings are not kept, but for … */
     char *rules_file;            /* … this one */
+    struct cidr *trusted;        /* options.trusted_proxies, if they were given */
+    size_t trusted_count;
 
     /* Below: changed under `lock`, by whoever changes rules. */
     pthread_mutex_t lock;
