@@ -1,0 +1,330 @@
+/* The directives. */
+#include "module.h"
+
+/* ---- mistakes ---- */
+
+#define COMPLAIN(cf, ...) (ngx_conf_log_error(NGX_LOG_EMERG, (cf), 0, __VA_ARGS__), (char *)NGX_CONF_ERROR)
+
+static struct where here(const ngx_conf_t *cf)
+{
+    return (struct where){ cf->conf_file->file.name, cf->conf_file->line };
+}
+
+static bool starts(const ngx_str_t *text, const char *with)
+{
+    size_t len = strlen(with);
+    return text->len >= len && ngx_strncmp(text->data, with, len) == 0;
+}
+
+static bool is(const ngx_str_t *text, const char *word)
+{
+    return text->len == strlen(word) && starts(text, word);
+}
+
+/* ---- zones ---- */
+
+/* Known by its name from its first mention on: a location may stand before the weir_zone that it names. */
+static struct zone *zone_named(ngx_conf_t *cf, const ngx_str_t *name)
+{
+    struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    struct zone **zones = main->zones.elts;
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++)
+        if (zones[i]->name.len == name->len && ngx_strncmp(zones[i]->name.data, name->data, name->len) == 0)
+            return zones[i];
+    if (main->zones.nelts == ZONES_MAX) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "there are more than %d zones of weir", ZONES_MAX);
+        return NULL;
+    }
+    struct zone **slot = ngx_array_push(&main->zones);
+    struct zone *zone = slot ? ngx_pcalloc(cf->pool, sizeof *zone) : NULL;
+    if (!zone)
+        return NULL;
+    *slot = zone;
+    zone->name = *name;
+    zone->bit = main->zones.nelts - 1;
+    zone->where = here(cf);
+    return zone;
+}
+
+/* The full name behind rules= or cells=, with its NUL. NULL: there is none, or no memory. */
+static char *file_named(ngx_conf_t *cf, const ngx_str_t *argument, ngx_uint_t conf_prefix)
+{
+    size_t word = strlen("rules=");
+    ngx_str_t name = { argument->len - word, argument->data + word };
+    if (name.len == 0 || ngx_conf_full_name(cf->cycle, &name, conf_prefix) != NGX_OK)
+        return NULL;
+    return (char *)name.data;
+}
+
+static char *read_zone_files(ngx_conf_t *cf, struct zone *zone)
+{
+    ngx_str_t *words = cf->args->elts;
+    for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
+        bool rules = starts(&words[i], "rules=");
+        char **file = rules ? &zone->rules_file : &zone->cells_file;
+        if ((!rules && !starts(&words[i], "cells=")) || *file)
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is unknown or twice there; it takes rules=FILE and cells=FILE",
+                            &zone->name, &words[i]);
+        *file = file_named(cf, &words[i], rules);
+        if (!*file)
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` names no file", &zone->name, &words[i]);
+    }
+    if (!zone->rules_file)
+        return COMPLAIN(cf, "weir_zone \"%V\" needs rules=FILE", &zone->name);
+    return NGX_CONF_OK;
+}
+
+static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    (void)command, (void)conf;
+    enum { BYTES_MIN = 64 * 1024 };
+    ngx_str_t *words = cf->args->elts;
+    struct zone *zone = zone_named(cf, &words[1]);
+    if (!zone)
+        return NGX_CONF_ERROR;
+    if (zone->declared)
+        return COMPLAIN(cf, "weir_zone \"%V\" is there twice; the first is in %V:%ui", &zone->name, &zone->where.file,
+                        zone->where.line);
+    zone->declared = true;
+    zone->where = here(cf);
+    zone->bytes = ngx_parse_size(&words[2]);
+    if (zone->bytes == NGX_ERROR || zone->bytes < BYTES_MIN)
+        return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, such as 64m, not `%V`", &zone->name,
+                        &words[2]);
+    char *result = read_zone_files(cf, zone);
+    return result == NGX_CONF_OK ? zone_declare(cf, zone) : result;
+}
+
+/* Are these two names of one file? One that is not there yet has no other names. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (strcmp(a, b) == 0)
+        return true;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static char *check_zone(ngx_conf_t *cf, const struct main_conf *main, ngx_uint_t i)
+{
+    struct zone **zones = main->zones.elts;
+    if (!zones[i]->declared) {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "there is no weir_zone \"%V\"; declare it in http {} with: weir_zone %V 64m rules=FILE; in %V:%ui",
+                      &zones[i]->name, &zones[i]->name, &zones[i]->where.file, zones[i]->where.line);
+        return NGX_CONF_ERROR;
+    }
+    for (ngx_uint_t k = 0; k < i; k++) {
+        if (!zones[i]->cells_file || !zones[k]->cells_file || !same_file(zones[i]->cells_file, zones[k]->cells_file))
+            continue;
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "weir_zone \"%V\" and weir_zone \"%V\" have the same cells file %s; give each its own in %V:%ui",
+                      &zones[k]->name, &zones[i]->name, zones[i]->cells_file, &zones[i]->where.file, zones[i]->where.line);
+        return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+/* ---- trusted proxies ---- */
+
+static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    (void)command;
+    struct main_conf *main = conf;
+    ngx_str_t *words = cf->args->elts;
+    size_t len = main->trusted_proxies ? strlen(main->trusted_proxies) : 0, room = len + 1;
+    bool none = cf->args->nelts == 2 && is(&words[1], "none");
+    for (ngx_uint_t i = 1; i < cf->args->nelts; i++)
+        room += words[i].len + 1;
+    char *list = ngx_pcalloc(cf->pool, room);
+    if (!list)
+        return NGX_CONF_ERROR;
+    if (len > 0)
+        memcpy(list, main->trusted_proxies, len);
+    for (ngx_uint_t i = 1; i < cf->args->nelts && !none; i++) {
+        ngx_cidr_t network;
+        if (ngx_ptocidr(&words[i], &network) == NGX_ERROR)
+            return COMPLAIN(cf, "weir_trusted_proxies takes networks such as 10.0.0.0/8 or fd00::/8, or `none`, not `%V`",
+                            &words[i]);
+        memcpy(list + len, words[i].data, words[i].len);
+        len += words[i].len;
+        list[len++] = ' ';
+    }
+    main->trusted_proxies = list;
+    return NGX_CONF_OK;
+}
+
+/* ---- weir ---- */
+
+static const char *const attribute_words[ATTRIBUTES] = { "user=", "key=",    "event=", "ip=",
+                                                         "host=", "method=", "path=",  "cost=" };
+
+static char *compile(ngx_conf_t *cf, ngx_str_t text, ngx_http_complex_value_t *ret)
+{
+    ngx_http_compile_complex_value_t compile = { .cf = cf, .value = &text, .complex_value = ret };
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+{
+    size_t prefix = strlen("header:");
+    u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
+    if (!equals || equals == word->data + prefix)
+        return COMPLAIN(cf, "weir: write a header as header:NAME=VALUE, not `%V`", word);
+    struct named_value *header = ngx_array_push(&use->headers);
+    if (!header)
+        return NGX_CONF_ERROR;
+    header->name = (ngx_str_t){ (size_t)(equals - word->data) - prefix, word->data + prefix };
+    ngx_str_t value = { word->len - (size_t)(equals + 1 - word->data), equals + 1 };
+    return compile(cf, value, &header->value);
+}
+
+static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+{
+    if (starts(word, "header:"))
+        return read_header(cf, use, word);
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        size_t len = strlen(attribute_words[i]);
+        if (!starts(word, attribute_words[i]))
+            continue;
+        if (use->attributes[i])
+            return COMPLAIN(cf, "weir: `%s` is there twice", attribute_words[i]);
+        use->attributes[i] = ngx_palloc(cf->pool, sizeof *use->attributes[i]);
+        if (!use->attributes[i])
+            return NGX_CONF_ERROR;
+        return compile(cf, (ngx_str_t){ word->len - len, word->data + len }, use->attributes[i]);
+    }
+    return COMPLAIN(cf,
+                    "weir: `%V` is unknown; behind the zone it takes after_auth, user=, key=, event=, ip=, host=, method=, "
+                    "path=, cost= and header:NAME=",
+                    word);
+}
+
+static char *read_use(ngx_conf_t *cf, struct use *use)
+{
+    ngx_str_t *words = cf->args->elts;
+    if (ngx_array_init(&use->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
+        return NGX_CONF_ERROR;
+    for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
+        if (is(&words[i], "after_auth")) {
+            use->after_auth = true;
+            continue;
+        }
+        char *result = read_attribute(cf, use, &words[i]);
+        if (result != NGX_CONF_OK)
+            return result;
+    }
+    return NGX_CONF_OK;
+}
+
+static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    (void)command;
+    struct place *place = conf;
+    ngx_str_t *words = cf->args->elts;
+    bool off = is(&words[1], "off"), first = place->uses == NGX_CONF_UNSET_PTR;
+    if (off && (cf->args->nelts > 2 || !first))
+        return COMPLAIN(cf, "`weir off` stands alone");
+    if (!off && !place->uses)
+        return COMPLAIN(cf, "`weir off` stands here already");
+    if (first)
+        place->uses = off ? NULL : ngx_array_create(cf->pool, 1, sizeof(struct use));
+    if (off)
+        return NGX_CONF_OK;
+    struct zone *zone = zone_named(cf, &words[1]);
+    if (!zone || !place->uses)
+        return NGX_CONF_ERROR;
+    struct use *uses = place->uses->elts;
+    for (ngx_uint_t i = 0; i < place->uses->nelts; i++)
+        if (uses[i].zone == zone)
+            return COMPLAIN(cf, "weir \"%V\" is there twice; a zone decides once", &zone->name);
+    struct use *use = ngx_array_push(place->uses);
+    if (!use)
+        return NGX_CONF_ERROR;
+    memset(use, 0, sizeof *use);
+    use->zone = zone;
+    return read_use(cf, use);
+}
+
+/* ---- weir_status ---- */
+
+static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    (void)command;
+    struct place *place = conf;
+    ngx_str_t *words = cf->args->elts;
+    if (place->status)
+        return COMPLAIN(cf, "weir_status is there twice");
+    place->status = zone_named(cf, &words[1]);
+    if (!place->status)
+        return NGX_CONF_ERROR;
+    ngx_http_core_loc_conf_t *core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    core->handler = status_handler;
+    return NGX_CONF_OK;
+}
+
+/* ---- all of them ---- */
+
+static ngx_conf_enum_t header_modes[] = {
+    { ngx_string("off"), HEADERS_OFF },
+    { ngx_string("refused"), HEADERS_REFUSED },
+    { ngx_string("always"), HEADERS_ALWAYS },
+    { ngx_string("legacy"), HEADERS_LEGACY },
+    { ngx_null_string, 0 },
+};
+
+enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
+
+ngx_command_t conf_commands[] = {
+    { ngx_string("weir_zone"), NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, set_zone, NGX_HTTP_MAIN_CONF_OFFSET, 0, NULL },
+    { ngx_string("weir_trusted_proxies"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, set_trusted, NGX_HTTP_MAIN_CONF_OFFSET, 0,
+      NULL },
+    { ngx_string("weir"), ANYWHERE | NGX_CONF_1MORE, set_weir, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+    { ngx_string("weir_headers"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(struct place, headers), header_modes },
+    { ngx_string("weir_dry_run"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(struct place, dry_run), NULL },
+    { ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1, set_status, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+    ngx_null_command,
+};
+
+void *conf_create_main(ngx_conf_t *cf)
+{
+    struct main_conf *main = ngx_pcalloc(cf->pool, sizeof *main);
+    if (!main || ngx_array_init(&main->zones, cf->pool, 4, sizeof(struct zone *)) != NGX_OK)
+        return NULL;
+    return main;
+}
+
+char *conf_init_main(ngx_conf_t *cf, void *conf)
+{
+    struct main_conf *main = conf;
+    struct zone **zones = main->zones.elts;
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++) {
+        char *result = check_zone(cf, main, i);
+        if (result != NGX_CONF_OK)
+            return result;
+        zones[i]->trusted_proxies = main->trusted_proxies;
+    }
+    return NGX_CONF_OK;
+}
+
+void *conf_create_place(ngx_conf_t *cf)
+{
+    struct place *place = ngx_pcalloc(cf->pool, sizeof *place);
+    if (!place)
+        return NULL;
+    place->uses = NGX_CONF_UNSET_PTR;
+    place->headers = NGX_CONF_UNSET_UINT;
+    place->dry_run = NGX_CONF_UNSET;
+    return place;
+}
+
+char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child)
+{
+    (void)cf;
+    struct place *outer = parent, *inner = child;
+    ngx_conf_merge_ptr_value(inner->uses, outer->uses, NULL);
+    ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);
+    ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
+    return NGX_CONF_OK;
+}

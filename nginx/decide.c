@@ -1,0 +1,279 @@
+/* A request on its way through nginx: asked about once by each zone that stands in its way. */
+#include "module.h"
+
+/* ---- what is known of a request ---- */
+
+static void passage_mark(void *data)
+{
+    (void)data;
+}
+
+/* nginx forgets what modules know of a request when it redirects it internally. What is to be done when its memory is freed
+ * it keeps, so that is where the passage lies. */
+static struct passage *find_passage(const ngx_http_request_t *r)
+{
+    for (ngx_pool_cleanup_t *c = r->pool->cleanup; c; c = c->next)
+        if (c->handler == passage_mark)
+            return c->data;
+    return NULL;
+}
+
+struct passage *passage_of(ngx_http_request_t *r)
+{
+    struct passage *passage = ngx_http_get_module_ctx(r, ngx_http_weir_module);
+    if (!passage && (r->internal || r->filter_finalize)) {
+        passage = find_passage(r);
+        ngx_http_set_ctx(r, passage, ngx_http_weir_module);
+    }
+    return passage;
+}
+
+static struct passage *make_passage(ngx_http_request_t *r)
+{
+    struct passage *passage = passage_of(r);
+    if (passage)
+        return passage;
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, sizeof *passage);
+    if (!cleanup)
+        return NULL;
+    passage = cleanup->data;
+    memset(passage, 0, sizeof *passage);
+    cleanup->handler = passage_mark;
+    ngx_http_set_ctx(r, passage, ngx_http_weir_module);
+    return passage;
+}
+
+/* ---- from nginx to weir ---- */
+
+enum { HEADERS_INLINE = 64 };
+
+static struct weir_str str_of(const ngx_str_t *s)
+{
+    return (struct weir_str){ (const char *)s->data, s->len };
+}
+
+static size_t count_headers(const ngx_http_request_t *r)
+{
+    size_t count = 0;
+    for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next)
+        count += part->nelts;
+    return count;
+}
+
+/* What the configuration says of a header is true, and what a client says of the same is not. */
+static bool is_replaced(const struct use *use, const ngx_str_t *name)
+{
+    const struct named_value *given = use->headers.elts;
+    for (ngx_uint_t i = 0; i < use->headers.nelts; i++)
+        if (given[i].name.len == name->len && ngx_strncasecmp(given[i].name.data, name->data, name->len) == 0)
+            return true;
+    return false;
+}
+
+static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct weir_header *headers, size_t *count)
+{
+    struct named_value *given = use->headers.elts;
+    for (ngx_uint_t i = 0; i < use->headers.nelts; i++) {
+        ngx_str_t value;
+        if (ngx_http_complex_value(r, &given[i].value, &value) != NGX_OK)
+            return NGX_ERROR;
+        headers[(*count)++] = (struct weir_header){ str_of(&given[i].name), str_of(&value) };
+    }
+    return NGX_OK;
+}
+
+/* `headers` has room for HEADERS_INLINE; a request may have more. */
+static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
+                              struct weir_request *ret)
+{
+    size_t most = count_headers(r) + use->headers.nelts, count = 0;
+    if (most > HEADERS_INLINE && !(headers = ngx_palloc(r->pool, most * sizeof *headers)))
+        return NGX_ERROR;
+    for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
+        const ngx_table_elt_t *header = part->elts;
+        for (ngx_uint_t i = 0; i < part->nelts; i++) {
+            if (use->headers.nelts && is_replaced(use, &header[i].key))
+                continue;
+            headers[count++] = (struct weir_header){ str_of(&header[i].key), str_of(&header[i].value) };
+        }
+    }
+    if (use->headers.nelts && add_given(r, use, headers, &count) != NGX_OK)
+        return NGX_ERROR;
+    ret->headers = headers;
+    ret->header_count = count;
+    return NGX_OK;
+}
+
+static uint32_t cost_of(const ngx_str_t *value)
+{
+    ngx_int_t cost = ngx_atoi(value->data, value->len);
+    return cost == NGX_ERROR ? 1 : cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
+}
+
+static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, struct weir_request *ret)
+{
+    struct weir_str *const fields[ATTR_COST] = {
+        [ATTR_USER] = &ret->user, [ATTR_KEY] = &ret->key,       [ATTR_EVENT] = &ret->event, [ATTR_IP] = &ret->ip,
+        [ATTR_HOST] = &ret->host, [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path
+    };
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        ngx_str_t value;
+        if (!use->attributes[i])
+            continue;
+        if (ngx_http_complex_value(r, use->attributes[i], &value) != NGX_OK)
+            return NGX_ERROR;
+        if (i == ATTR_COST)
+            ret->cost = cost_of(&value);
+        else
+            *fields[i] = str_of(&value);
+    }
+    return NGX_OK;
+}
+
+static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
+                              struct weir_request *ret)
+{
+    *ret = (struct weir_request){
+        .method = str_of(&r->method_name),
+        .path = str_of(&r->unparsed_uri),
+        .host = str_of(&r->headers_in.server),
+        .peer = str_of(&r->connection->addr_text),
+        .cost = 1,
+    };
+    if (copy_attributes(r, use, ret) != NGX_OK)
+        return NGX_ERROR;
+    return copy_headers(r, use, headers, ret);
+}
+
+/* nginx reads the clock once for each turn of its loop. */
+static int64_t now_us(void)
+{
+    ngx_time_t *now = ngx_timeofday();
+    return (int64_t)now->sec * 1000000 + (int64_t)now->msec * 1000;
+}
+
+/* ---- what came of it ---- */
+
+static ngx_str_t keep(ngx_http_request_t *r, const char *text)
+{
+    ngx_str_t kept = { strlen(text), NULL };
+    kept.data = kept.len ? ngx_pnalloc(r->pool, kept.len) : NULL;
+    if (!kept.data)
+        return (ngx_str_t)ngx_null_string;
+    memcpy(kept.data, text, kept.len);
+    return kept;
+}
+
+static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_verdict *v)
+{
+    char list[WEIR_SHADOW_MAX * (WEIR_ID_MAX + 1) + 1] = "";
+    size_t len = 0;
+    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? "," : "", v->shadow[i]);
+    return keep(r, list);
+}
+
+/* Of several zones the last one counts that had something to say. */
+static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v, enum outcome outcome)
+{
+    if (v->shadow_count)
+        passage->shadow = keep_shadows(r, v);
+    if (!v->applied && passage->applied && v->allowed)
+        return;
+    passage->outcome = outcome;
+    passage->applied = v->applied || !v->allowed;
+    passage->rule = keep(r, v->rule);
+    passage->limit = keep(r, v->limit);
+    passage->remaining = v->remaining;
+    passage->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
+}
+
+enum { TOLD_PER_SECOND = 10 };
+
+static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct weir_verdict *v, bool dry_run)
+{
+    struct sampler *sampler = &zone->refusals;
+    ngx_log_t *log = r->connection->log;
+    if (log->log_level < NGX_LOG_ERR)
+        return;
+    if (sampler->second != ngx_time()) {
+        sampler->second = ngx_time();
+        sampler->told = 0;
+    }
+    if (sampler->told++ >= TOLD_PER_SECOND) {
+        sampler->left_out++;
+        return;
+    }
+    char wait[64] = "", more[64] = "";
+    if (v->retry_after_ms > 0)
+        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)((v->retry_after_ms + 999) / 1000));
+    if (sampler->left_out)
+        snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)sampler->left_out);
+    sampler->left_out = 0;
+    const char *what = dry_run ? "would be refused" : "refused";
+    if (v->applied) {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s, zone \"%V\"%s", what, v->rule,
+                      v->limit, wait, &zone->name, more);
+    } else {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, since it could not be judged, zone \"%V\"%s", what, &zone->name,
+                      more);
+    }
+}
+
+/* ---- the handlers ---- */
+
+static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const struct use *use)
+{
+    struct weir_header headers[HEADERS_INLINE];
+    struct weir_request request;
+    struct weir_verdict verdict;
+    struct zone *zone = use->zone;
+    struct passage *passage = make_passage(r);
+    if (!passage)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (passage->zones & UINT64_C(1) << zone->bit)
+        return NGX_DECLINED;
+    passage->zones |= UINT64_C(1) << zone->bit;
+    if (make_request(r, use, headers, &request) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+    weir_check(zone->weir, &request, now_us(), &verdict);
+    enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
+    stats_count(zone->stats, &verdict, outcome);
+    remember(r, passage, &verdict, outcome);
+    if (!verdict.allowed)
+        log_refusal(r, zone, &verdict, place->dry_run);
+    if (outcome == OUTCOME_REFUSED)
+        return refuse(r, place, zone, &request, &verdict);
+    /* A dry run leaves answers as they are. */
+    if (place->headers >= HEADERS_ALWAYS && !place->dry_run &&
+        add_rate_headers(r, &verdict, (enum header_mode)place->headers) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return NGX_DECLINED;
+}
+
+static ngx_int_t decide_in_phase(ngx_http_request_t *r, bool after_auth)
+{
+    const struct place *place = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    if (!place->uses || r != r->main)
+        return NGX_DECLINED;
+    const struct use *uses = place->uses->elts;
+    for (ngx_uint_t i = 0; i < place->uses->nelts; i++) {
+        if (uses[i].after_auth != after_auth)
+            continue;
+        ngx_int_t result = decide(r, place, &uses[i]);
+        if (result != NGX_DECLINED)
+            return result;
+    }
+    return NGX_DECLINED;
+}
+
+ngx_int_t decide_preaccess(ngx_http_request_t *r)
+{
+    return decide_in_phase(r, false);
+}
+
+ngx_int_t decide_after_auth(ngx_http_request_t *r)
+{
+    return decide_in_phase(r, true);
+}

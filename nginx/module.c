@@ -1,0 +1,53 @@
+/* The module as nginx loads it: its place among the others, the phases that it takes part in, its life in a worker. */
+#include "module.h"
+
+/* Handlers of a phase run in the reverse of the modules' order: standing before realip, weir is asked after it, when the
+ * client's address is known. */
+#define EXPORTED __attribute__((visibility("default")))
+static char own_name[] = "ngx_http_weir_module", next_name[] = "ngx_http_realip_module";
+EXPORTED ngx_module_t *ngx_modules[] = { &ngx_http_weir_module, NULL };
+EXPORTED char *ngx_module_names[] = { own_name, NULL };
+EXPORTED extern char *ngx_module_order[];
+char *ngx_module_order[] = { own_name, next_name, NULL };
+
+static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_handler_pt handler)
+{
+    ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    ngx_http_handler_pt *slot = ngx_array_push(&core->phases[phase].handlers);
+    if (!slot)
+        return NGX_ERROR;
+    *slot = handler;
+    return NGX_OK;
+}
+
+/* After access control there is one phase left before the content. */
+static ngx_int_t add_handlers(ngx_conf_t *cf)
+{
+    if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, decide_preaccess) != NGX_OK)
+        return NGX_ERROR;
+    return add_handler(cf, NGX_HTTP_PRECONTENT_PHASE, decide_after_auth);
+}
+
+static ngx_int_t begin_worker(ngx_cycle_t *cycle)
+{
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+        return NGX_OK;
+    struct main_conf *main = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
+    struct zone **zones = main ? main->zones.elts : NULL;
+    for (ngx_uint_t i = 0; main && i < main->zones.nelts; i++)
+        zone_begin(zones[i], cycle->log);
+    return NGX_OK;
+}
+
+static ngx_http_module_t context = {
+    .preconfiguration = variables_add,
+    .postconfiguration = add_handlers,
+    .create_main_conf = conf_create_main,
+    .init_main_conf = conf_init_main,
+    .create_loc_conf = conf_create_place,
+    .merge_loc_conf = conf_merge_place,
+};
+
+ngx_module_t ngx_http_weir_module = {
+    NGX_MODULE_V1, .ctx = &context, .commands = conf_commands, .type = NGX_HTTP_MODULE, .init_process = begin_worker,
+};

@@ -1,0 +1,120 @@
+/* What the parts of the module share. See README.md in this folder for how they go together. */
+#ifndef NGINX_MODULE_H
+#define NGINX_MODULE_H
+
+#include <ngx_config.h>
+
+#include <ngx_core.h>
+#include <ngx_http.h>
+#include <weir/weir.h>
+
+#include "stats.h"
+
+extern ngx_module_t ngx_http_weir_module;
+
+/* ---- what the configuration says ---- */
+
+enum {
+    ZONES_MAX = 64, /* one bit each in a passage */
+    WATCH_MS = 400, /* a changed rules file is seen within a second */
+};
+
+/* Where a directive stands. */
+struct where {
+    ngx_str_t file;
+    ngx_uint_t line;
+};
+
+/* Refusals are sampled: a flood of them must not become a flood of lines. */
+struct sampler {
+    time_t second;
+    ngx_uint_t told, left_out;
+};
+
+struct zone {
+    ngx_str_t name;
+    struct where where; /* of its weir_zone, or of who named it first */
+    ngx_uint_t bit;
+    bool declared;
+    ssize_t bytes;
+    char *rules_file;
+    char *cells_file; /* NULL: in nginx's shared memory */
+    char *trusted_proxies;
+    struct stats *stats;
+    struct weir *weir;
+    struct sampler refusals;
+    ngx_cycle_t *cycle;
+};
+
+struct main_conf {
+    ngx_array_t zones; /* of struct zone * */
+    char *trusted_proxies;
+};
+
+/* The values of a request that a directive may name. */
+enum attribute { ATTR_USER, ATTR_KEY, ATTR_EVENT, ATTR_IP, ATTR_HOST, ATTR_METHOD, ATTR_PATH, ATTR_COST, ATTRIBUTES };
+
+struct named_value {
+    ngx_str_t name;
+    ngx_http_complex_value_t value;
+};
+
+/* One `weir` directive. */
+struct use {
+    struct zone *zone;
+    bool after_auth;
+    ngx_http_complex_value_t *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
+    ngx_array_t headers;                              /* of struct named_value */
+};
+
+enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY };
+
+struct place {
+    ngx_array_t *uses; /* of struct use; NULL: none */
+    ngx_uint_t headers;
+    ngx_flag_t dry_run;
+    struct zone *status;
+};
+
+extern ngx_command_t conf_commands[];
+void *conf_create_main(ngx_conf_t *cf);
+char *conf_init_main(ngx_conf_t *cf, void *conf);
+void *conf_create_place(ngx_conf_t *cf);
+char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child);
+
+/* ---- zones ---- */
+
+/* Asks nginx for the zone's memory; the rest follows when that is there. */
+char *zone_declare(ngx_conf_t *cf, struct zone *zone);
+/* In a worker: goes on with what the master opened. */
+void zone_begin(struct zone *zone, ngx_log_t *log);
+
+/* ---- decisions ---- */
+
+/* What came of a client's request; kept from its first decision to its end, through internal redirects. */
+struct passage {
+    uint64_t zones; /* that have decided */
+    enum outcome outcome;
+    bool applied; /* the rest is known */
+    ngx_str_t rule, limit, shadow;
+    uint32_t remaining;
+    int64_t retry_after_s; /* 0: not refused; -1: never */
+};
+
+/* NULL: nothing was decided yet. */
+struct passage *passage_of(ngx_http_request_t *r);
+
+ngx_int_t decide_preaccess(ngx_http_request_t *r);
+ngx_int_t decide_after_auth(ngx_http_request_t *r);
+
+/* ---- answers ---- */
+
+/* Ends the request. Returns what a phase handler returns. */
+ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *zone, const struct weir_request *request,
+                 const struct weir_verdict *verdict);
+/* RateLimit headers, for the answer that will follow. */
+ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
+ngx_int_t status_handler(ngx_http_request_t *r);
+ngx_int_t variables_add(ngx_conf_t *cf);
+
+#endif

@@ -1,0 +1,162 @@
+/* Answers: the headers of a limit, and refusals. */
+#include "module.h"
+
+static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t value)
+{
+    ngx_table_elt_t *header = ngx_list_push(&r->headers_out.headers);
+    if (!header)
+        return NGX_ERROR;
+    memset(header, 0, sizeof *header);
+    header->hash = 1;
+    header->key = name;
+    header->value = value;
+    return NGX_OK;
+}
+
+/* weir's strings last until its next answer, nginx's until the request's end. */
+static bool copy(ngx_http_request_t *r, struct weir_str from, ngx_str_t *ret)
+{
+    *ret = (ngx_str_t){ from.len, from.len ? ngx_pnalloc(r->pool, from.len) : (u_char *)"" };
+    if (ret->data && from.len)
+        memcpy(ret->data, from.ptr, from.len);
+    return ret->data;
+}
+
+static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *headers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ngx_str_t name, value;
+        if (!copy(r, headers[i].name, &name) || !copy(r, headers[i].value, &value) || add_header(r, name, value) != NGX_OK)
+            return NGX_ERROR;
+    }
+    return NGX_OK;
+}
+
+static unsigned style_of(enum header_mode mode)
+{
+    return mode == HEADERS_OFF      ? 0
+           : mode == HEADERS_LEGACY ? WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY
+                                    : WEIR_HEADERS_STANDARD;
+}
+
+ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode)
+{
+    struct weir_headers headers;
+    weir_headers(verdict, style_of(mode), &headers);
+    return add_headers(r, headers.header, headers.count);
+}
+
+/* ---- gRPC ---- */
+
+/* gRPC-Web and other names that begin alike are answered as HTTP. */
+static bool is_grpc(const ngx_http_request_t *r)
+{
+    static const char type[] = "application/grpc";
+    enum { LEN = sizeof type - 1 };
+    const ngx_table_elt_t *header = r->headers_in.content_type;
+    if (r->http_version != NGX_HTTP_VERSION_20 || !header || header->value.len < LEN ||
+        ngx_strncasecmp(header->value.data, (u_char *)type, LEN) != 0)
+        return false;
+    return header->value.len == LEN || header->value.data[LEN] == '+' || header->value.data[LEN] == ';';
+}
+
+/* The body as a message of one line: what is not plain is written as %XX. */
+static bool grpc_message(ngx_http_request_t *r, struct weir_str body, ngx_str_t *ret)
+{
+    enum { BYTES_MAX = 1024 };
+    while (body.len > 0 && (unsigned char)body.ptr[body.len - 1] <= ' ')
+        body.len--;
+    size_t len = body.len < BYTES_MAX ? body.len : BYTES_MAX;
+    u_char *to = ret->data = ngx_pnalloc(r->pool, 3 * len + 1);
+    if (!to)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)body.ptr[i];
+        if (c >= ' ' && c <= '~' && c != '%')
+            *to++ = c;
+        else
+            to = ngx_sprintf(to, "%%%02Xd", (int)c);
+    }
+    ret->len = (size_t)(to - ret->data);
+    return true;
+}
+
+/* An answer that is headers only, as clients of gRPC expect an error. */
+static ngx_int_t refuse_grpc(ngx_http_request_t *r, const struct weir_refusal *refusal)
+{
+    ngx_str_t message;
+    bool unavailable = refusal->status == NGX_HTTP_SERVICE_UNAVAILABLE;
+    if (!grpc_message(r, refusal->body, &message) ||
+        add_header(r, (ngx_str_t)ngx_string("grpc-status"),
+                   unavailable ? (ngx_str_t)ngx_string("14") : (ngx_str_t)ngx_string("8")) != NGX_OK ||
+        add_header(r, (ngx_str_t)ngx_string("grpc-message"), message) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    r->headers_out.status = NGX_HTTP_OK;
+    ngx_str_set(&r->headers_out.content_type, "application/grpc");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->header_only = 1;
+    return ngx_http_send_header(r);
+}
+
+/* ---- HTTP ---- */
+
+static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *refusal)
+{
+    ngx_str_t body, type;
+    ngx_buf_t *buf = ngx_calloc_buf(r->pool);
+    if (!buf || !copy(r, refusal->body, &body) || !copy(r, refusal->content_type, &type))
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    r->headers_out.status = refusal->status;
+    r->headers_out.content_length_n = (off_t)body.len;
+    r->headers_out.content_type = type;
+    r->headers_out.content_type_len = type.len;
+    buf->pos = body.data;
+    buf->last = body.data + body.len;
+    buf->memory = body.len > 0;
+    buf->last_buf = 1;
+    buf->last_in_chain = 1;
+    ngx_int_t rc = ngx_http_send_header(r);
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
+        return rc;
+    return ngx_http_output_filter(r, &(ngx_chain_t){ .buf = buf });
+}
+
+/* In the words of the rule. */
+static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct place *place, struct zone *zone,
+                                const struct weir_request *request, const struct weir_verdict *verdict)
+{
+    struct weir_refusal refusal;
+    if (weir_refuse_as(zone->weir, request, verdict, style_of((enum header_mode)place->headers), &refusal) < 0)
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+    ngx_int_t rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK)
+        return rc;
+    if (add_headers(r, refusal.headers, refusal.header_count) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return is_grpc(r) ? refuse_grpc(r, &refusal) : send_refusal(r, &refusal);
+}
+
+/* Has nginx been told what to do with this status here? */
+static bool has_error_page(ngx_http_request_t *r, ngx_int_t status)
+{
+    const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    if (!core->error_pages || r->error_page || r->uri_changes == 0)
+        return false;
+    const ngx_http_err_page_t *pages = core->error_pages->elts;
+    for (ngx_uint_t i = 0; i < core->error_pages->nelts; i++)
+        if (pages[i].status == status)
+            return true;
+    return false;
+}
+
+ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *zone, const struct weir_request *request,
+                 const struct weir_verdict *verdict)
+{
+    if (has_error_page(r, verdict->status)) {
+        if (add_rate_headers(r, verdict, (enum header_mode)place->headers) != NGX_OK)
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return verdict->status;
+    }
+    ngx_http_finalize_request(r, refuse_by_rule(r, place, zone, request, verdict));
+    return NGX_DONE;
+}

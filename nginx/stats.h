@@ -1,0 +1,42 @@
+/* Counts of decisions by rule, in shared memory: all workers write them, and none waits for another. */
+#ifndef NGINX_STATS_H
+#define NGINX_STATS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weir/weir.h>
+
+enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_WOULD_REFUSE, OUTCOME_SHADOW, OUTCOMES };
+
+extern const char *const outcome_names[OUTCOMES];
+
+enum {
+    STATS_RULES = 16384, /* what is more is counted under STATS_OTHER; memory that is not used is not taken */
+    STATS_PROBES = 64,
+};
+
+/* As `weir serve` calls them. */
+#define STATS_OTHER "(other)"
+
+struct stats_rule {
+    uint64_t hash; /* 0: free */
+    uint32_t named;
+    char id[WEIR_ID_MAX + 4];
+    uint64_t counts[OUTCOMES];
+};
+
+struct stats {
+    uint64_t no_rule; /* requests that no rule applied to */
+    uint64_t told;    /* which problem of the rules the log has; 0: none */
+    struct stats_rule other;
+    struct stats_rule rules[STATS_RULES];
+};
+
+/* Counts a verdict: for its rule, and for the shadow rules that it names. */
+void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome);
+
+/* True for the first who asks with this text; NULL: all is well again, true if it was not. */
+bool stats_tell(struct stats *stats, const char *problem);
+
+#endif

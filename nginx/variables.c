@@ -1,0 +1,76 @@
+/* $weir_verdict and the others, for logs and conditions. */
+#include "module.h"
+
+enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW };
+
+static ngx_str_t verdict_text(const struct passage *passage)
+{
+    if (!passage->applied)
+        return (ngx_str_t)ngx_string("no_rule");
+    const char *name = outcome_names[passage->outcome];
+    return (ngx_str_t){ strlen(name), (u_char *)name };
+}
+
+static ngx_str_t number(ngx_http_request_t *r, int64_t n)
+{
+    ngx_str_t text = { 0, ngx_pnalloc(r->pool, NGX_INT64_LEN) };
+    if (text.data)
+        text.len = (size_t)(ngx_sprintf(text.data, "%L", n) - text.data);
+    return text;
+}
+
+static ngx_str_t text_of(ngx_http_request_t *r, const struct passage *passage, enum variable variable)
+{
+    switch (variable) {
+    case VAR_VERDICT:
+        return verdict_text(passage);
+    case VAR_RULE:
+        return passage->rule;
+    case VAR_LIMIT:
+        return passage->limit;
+    case VAR_REMAINING:
+        return passage->rule.len ? number(r, passage->remaining) : (ngx_str_t)ngx_null_string;
+    case VAR_RETRY_AFTER:
+        return passage->retry_after_s > 0 ? number(r, passage->retry_after_s) : (ngx_str_t)ngx_null_string;
+    case VAR_SHADOW:
+        return passage->shadow;
+    }
+    return (ngx_str_t)ngx_null_string;
+}
+
+static ngx_int_t get(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
+{
+    const struct passage *passage = passage_of(r->main);
+    ngx_str_t text = passage ? text_of(r, passage, (enum variable)data) : (ngx_str_t)ngx_null_string;
+    value->valid = 1;
+    value->no_cacheable = 0;
+    value->not_found = text.len == 0;
+    value->len = (unsigned)text.len & 0xfffffff;
+    value->data = text.data;
+    return NGX_OK;
+}
+
+ngx_int_t variables_add(ngx_conf_t *cf)
+{
+    static const struct {
+        ngx_str_t name;
+        enum variable variable;
+    } variables[] = {
+        { ngx_string("weir_verdict"), VAR_VERDICT },
+        { ngx_string("weir_rule"), VAR_RULE },
+        { ngx_string("weir_limit"), VAR_LIMIT },
+        { ngx_string("weir_remaining"), VAR_REMAINING },
+        { ngx_string("weir_retry_after"), VAR_RETRY_AFTER },
+        { ngx_string("weir_shadow"), VAR_SHADOW },
+    };
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        ngx_str_t name = variables[i].name;
+        /* There is nothing before the decision, and there is something after it. */
+        ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+        if (!variable)
+            return NGX_ERROR;
+        variable->get_handler = get;
+        variable->data = variables[i].variable;
+    }
+    return NGX_OK;
+}

@@ -1,0 +1,180 @@
+/* Zones: opened by the master, with its rights, when nginx has their shared memory; used by the workers, which inherit
+ * them.
+ *
+ * The counts for the status always lie in nginx's shared memory, the cells there or in a file. */
+#include "module.h"
+
+/* What the pool of a zone's memory points to. */
+struct shared {
+    struct stats *stats;
+    void *cells; /* NULL: in a file */
+};
+
+/* ---- mistakes ---- */
+
+/* One line of the log for each line of the text, each with the place in nginx.conf. */
+static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *text)
+{
+    while (*text) {
+        size_t len = strcspn(text, "\n");
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir_zone \"%V\": %*s in %V:%ui", &zone->name, len, text, &zone->where.file,
+                      zone->where.line);
+        text += len + (text[len] == '\n');
+    }
+    return NGX_ERROR;
+}
+
+/* ---- rules that change ---- */
+
+/* Each worker looks for itself, and one of them tells. It may be called in the watcher's thread: nginx writes a line of its
+ * log in one piece, from what is on the caller's stack. */
+static void on_rules(const struct weir_error *error, void *data)
+{
+    struct zone *zone = data;
+    char line[WEIR_ERROR_MAX];
+    if (!stats_tell(zone->stats, error->code == WEIR_OK ? NULL : error->text))
+        return;
+    if (error->code == WEIR_OK) {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "weir: zone \"%V\": the rules are good again", &zone->name);
+        return;
+    }
+    ngx_cpystrn((u_char *)line, (u_char *)error->text, sizeof line);
+    for (char *c = line; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "weir: zone \"%V\": what is bad stays as it was: %s", &zone->name, line);
+}
+
+/* ---- opening ---- */
+
+/* Like other files that nginx makes: for the user whom the workers run as. */
+static ngx_int_t give_away(const struct zone *zone, ngx_cycle_t *cycle)
+{
+    ngx_core_conf_t *core = (ngx_core_conf_t *)ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    if (geteuid() != 0 || core->user == (ngx_uid_t)NGX_CONF_UNSET_UINT)
+        return NGX_OK;
+    if (chown(zone->cells_file, core->user, core->group) == 0)
+        return NGX_OK;
+    ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno, "weir_zone \"%V\": %s cannot be given to the workers' user",
+                  &zone->name, zone->cells_file);
+    return NGX_ERROR;
+}
+
+/* A file that was there keeps its size: it has to be what is asked for. */
+static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
+{
+    enum { SLACK = 4096 };
+    struct weir_status status;
+    char text[WEIR_ERROR_MAX];
+    weir_status(zone->weir, &status);
+    if (status.bytes <= (uint64_t)zone->bytes && (uint64_t)zone->bytes - status.bytes < SLACK)
+        return NGX_OK;
+    snprintf(text, sizeof text,
+             "%s has room for %llu bytes of cells, not %zd; ask for %llu, or remove the file (which forgets its counts)",
+             zone->cells_file, (unsigned long long)status.bytes, zone->bytes, (unsigned long long)status.bytes);
+    return complain(zone, log, text);
+}
+
+static void close_zone(void *data)
+{
+    struct zone *zone = data;
+    weir_close(zone->weir);
+    zone->weir = NULL;
+}
+
+static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_cycle_t *cycle)
+{
+    struct weir_error error;
+    bool made = zone->cells_file && access(zone->cells_file, F_OK) != 0;
+    struct weir_options options = {
+        .size = sizeof options,
+        .rules_file = zone->rules_file,
+        .cells_file = zone->cells_file,
+        .cells_bytes = zone->cells_file ? (uint64_t)zone->bytes : 0,
+        .cells_memory = shared->cells,
+        .cells_memory_bytes = shared->cells ? (size_t)zone->bytes : 0,
+        .trusted_proxies = zone->trusted_proxies,
+        .on_rules = on_rules,
+        .on_rules_data = zone,
+    };
+    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cycle->pool, 0);
+    if (!cleanup)
+        return NGX_ERROR;
+    if (weir_open(&zone->weir, &options, &error) < 0)
+        return complain(zone, cycle->log, error.text);
+    cleanup->handler = close_zone;
+    cleanup->data = zone;
+    if (made)
+        return give_away(zone, cycle);
+    return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;
+}
+
+/* ---- shared memory ---- */
+
+static struct shared *make_shared(ngx_slab_pool_t *pool, const struct zone *zone)
+{
+    struct shared *shared = ngx_slab_calloc(pool, sizeof *shared);
+    if (!shared)
+        return NULL;
+    /* New pages of shared memory are zero, and those that nobody touches are not taken: they are not cleared here. */
+    shared->stats = ngx_slab_alloc(pool, sizeof *shared->stats);
+    if (!zone->cells_file)
+        shared->cells = ngx_slab_alloc(pool, (size_t)zone->bytes);
+    return shared->stats && (zone->cells_file || shared->cells) ? shared : NULL;
+}
+
+/* Called when the memory is there: new, or that of the configuration before this one. */
+static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *before)
+{
+    (void)before;
+    struct zone *zone = shm->data;
+    ngx_slab_pool_t *pool = (ngx_slab_pool_t *)shm->shm.addr;
+    if (!pool->data)
+        pool->data = make_shared(pool, zone);
+    struct shared *shared = pool->data;
+    if (!shared)
+        return complain(zone, shm->shm.log, "its shared memory is too small");
+    zone->stats = shared->stats;
+    return open_zone(zone, shared, zone->cycle);
+}
+
+/* nginx keeps a record for each page, and some for the whole. */
+static size_t pool_bytes(size_t bytes)
+{
+    size_t pages = bytes / ngx_pagesize + 2;
+    return pages * (ngx_pagesize + sizeof(ngx_slab_page_t)) + 16 * ngx_pagesize;
+}
+
+char *zone_declare(ngx_conf_t *cf, struct zone *zone)
+{
+    /* Other modules may have zones of the same name. */
+    ngx_str_t name = { zone->name.len + strlen("weir:"), ngx_pnalloc(cf->pool, zone->name.len + strlen("weir:")) };
+    if (!name.data)
+        return NGX_CONF_ERROR;
+    ngx_memcpy(ngx_cpymem(name.data, "weir:", strlen("weir:")), zone->name.data, zone->name.len);
+    size_t bytes = sizeof(struct stats) + (zone->cells_file ? 0 : (size_t)zone->bytes);
+    ngx_shm_zone_t *shm = ngx_shared_memory_add(cf, &name, pool_bytes(bytes), &ngx_http_weir_module);
+    if (!shm)
+        return NGX_CONF_ERROR;
+    zone->cycle = cf->cycle;
+    shm->init = init_zone;
+    shm->data = zone;
+    return NGX_CONF_OK;
+}
+
+/* ---- workers ---- */
+
+/* The master has the rules of when it read its configuration; one that is started later has to catch up before it decides.
+ */
+void zone_begin(struct zone *zone, ngx_log_t *log)
+{
+    struct weir_error error;
+    weir_poll(zone->weir, NULL);
+    if (access(zone->rules_file, R_OK) != 0)
+        ngx_log_error(
+            NGX_LOG_WARN, log, ngx_errno,
+            "weir: zone \"%V\": the workers' user may not read %s, so its changes will not be seen before a reload",
+            &zone->name, zone->rules_file);
+    if (weir_watch(zone->weir, WATCH_MS, &error) < 0)
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": %s; changes of the rules will not be seen before a reload",
+                      &zone->name, error.text);
+}
