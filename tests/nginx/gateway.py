@@ -151,9 +151,9 @@ class Gateway:
             self.stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind, *details):
+    def __exit__(self, kind, why, _):
         with self.stack:
-            if kind is None:
+            if kind is None or kind is SystemExit and not why.code:
                 self.stop()
             else:
                 print("".join("# " + line + "\n" for line in self.errors().splitlines()[-100:]), end="", flush=True)
@@ -303,6 +303,29 @@ class Gateway:
     def connection(self, client="127.0.0.1"):
         """For several requests, one after the other; to be closed."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S, source_address=(client, 0))
+
+    @contextlib.contextmanager
+    def connection_to_each(self):
+        """An open connection to each worker. While the others are stopped, there is only one that can accept it."""
+        pids = self.workers()
+        with contextlib.ExitStack() as stack:
+            result = [stack.enter_context(contextlib.closing(self.connection())) for _ in pids]
+            for pid, connection in zip(pids, result):
+                others = [other for other in pids if other != pid]
+                try:
+                    for other in others:
+                        os.kill(other, signal.SIGSTOP)
+                        until(lambda: self.state(other) == "T", "a worker is stopped")
+                    self.ask("/", "OPTIONS", over=connection)
+                finally:
+                    for other in others:
+                        os.kill(other, signal.SIGCONT)
+            yield result
+
+    @staticmethod
+    def state(pid):
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(") ")[2][0]
 
     def ask(self, path="/", method="GET", body=None, headers=None, client="127.0.0.1", over=None):
         """One request, over a connection of its own or an open one. Headers: a mapping, or pairs."""
