@@ -263,8 +263,8 @@ int weir_refuse(struct weir *weir, const struct weir_request *request, const str
     return weir_refuse_as(weir, request, verdict, WEIR_HEADERS_STANDARD, ret);
 }
 
-int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, unsigned style,
-                   struct weir_refusal *ret)
+int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                   unsigned style, struct weir_refusal *ret)
 {
     static const struct rule_reject nothing, unjudged = {
         .has_body = true,

@@ -129,7 +129,7 @@ static int install(struct weir *weir, struct rules *rules, struct weir_error *er
     weir_problems_of(rules, &problems);
     int r = weir_install(weir, rules, error);
     if (r == 0)
-        weir->rules_error = problems;
+        weir_set_rules_error(weir, &problems);
     return r;
 }
 
@@ -154,12 +154,19 @@ int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *e
 
 int weir_rules_error(struct weir *weir, struct weir_error *ret)
 {
-    pthread_mutex_lock(&weir->lock);
+    pthread_mutex_lock(&weir->error_lock);
     int code = weir->rules_error.code;
     if (ret)
         *ret = weir->rules_error;
-    pthread_mutex_unlock(&weir->lock);
+    pthread_mutex_unlock(&weir->error_lock);
     return code;
+}
+
+void weir_set_rules_error(struct weir *weir, const struct weir_error *error)
+{
+    pthread_mutex_lock(&weir->error_lock);
+    weir->rules_error = *error;
+    pthread_mutex_unlock(&weir->error_lock);
 }
 
 /* Tried again at each poll, told once. */
@@ -171,7 +178,7 @@ static int cannot_read(struct weir *weir, struct weir_error *error)
     if (error->code == WEIR_OK)
         err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; the last good rules stay in force", weir->rules_file,
                 strerror(errno));
-    weir->rules_error = *error;
+    weir_set_rules_error(weir, error);
     return told ? 0 : error->code;
 }
 
@@ -198,7 +205,7 @@ static int poll_locked(struct weir *weir, struct weir_error *error)
     /* Not the file's fault: it is read again at the next look. */
     if (r == WEIR_E_NO_MEMORY)
         weir->file = (struct file_version){ 0 };
-    weir->rules_error = *error;
+    weir_set_rules_error(weir, error);
     return r < 0 ? r : 1;
 }
 

@@ -142,7 +142,7 @@ static int open_parts(struct weir *weir, struct weir_error *error)
         rules_free(rules);
         return r;
     }
-    weir_problems_of(rules, &weir->rules_error);
+    weir_problems_of(rules, &weir->rules_error); /* nobody else knows the handle yet */
     r = weir_install(weir, rules, error);
     return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
@@ -157,6 +157,7 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     memcpy(&weir->options, options, options->size);
     pthread_mutex_init(&weir->lock, NULL);
+    pthread_mutex_init(&weir->error_lock, NULL);
     pthread_mutex_init(&weir->watch_lock, NULL);
     r = open_parts(weir, error);
     if (r < 0) {
@@ -176,6 +177,7 @@ void weir_close(struct weir *weir)
     bound_free(weir->current);
     cells_close(weir->cells);
     pthread_mutex_destroy(&weir->lock);
+    pthread_mutex_destroy(&weir->error_lock);
     pthread_mutex_destroy(&weir->watch_lock);
     free(weir->rules_file);
     free(weir->trusted);
@@ -415,10 +417,12 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     *ret = (struct weir_status){
         .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops, .drops_at_limit = stats.drops_at_limit
     };
-    pthread_mutex_lock(&weir->lock);
-    ret->rules = ruleset_rules(weir->current->ruleset)->rule_count;
-    ret->rules_bad = weir->rules_error.code != WEIR_OK;
-    pthread_mutex_unlock(&weir->lock);
+    ret->rules_bad = weir_rules_error(weir, NULL) != WEIR_OK;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return;
+    ret->rules = ruleset_rules(bound->ruleset)->rule_count;
+    hazard_release();
 }
 
 /* ---- the guard ---- */

@@ -20,9 +20,12 @@ struct weir {
     pthread_mutex_t lock;
     struct bound *retired; /* replaced, but perhaps still in use */
     uint64_t version;
-    struct file_version file;      /* last read */
+    struct file_version file; /* last read */
+    bool unreadable;          /* the file could not be read, and this was told */
+
+    /* Held for a moment only, unlike `lock`: who asks must not wait while rules are compiled. */
+    pthread_mutex_t error_lock;
     struct weir_error rules_error; /* of the newest rules; code 0: none */
-    bool unreadable;               /* the file could not be read, and this was told */
 
     pthread_t watcher;
     pid_t watching; /* the process that has the thread; 0: there is none */
@@ -49,6 +52,8 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
 /* The same while others decide and change rules. */
 int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error);
 void weir_free_retired(struct weir *weir);
+/* What weir_rules_error says from now on. */
+void weir_set_rules_error(struct weir *weir, const struct weir_error *error);
 
 /* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under
  * its settings. */
