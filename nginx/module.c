@@ -33,9 +33,8 @@ static ngx_int_t begin_worker(ngx_cycle_t *cycle)
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
         return NGX_OK;
     struct main_conf *main = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_weir_module);
-    struct zone **zones = main ? main->zones.elts : NULL;
-    for (ngx_uint_t i = 0; main && i < main->zones.nelts; i++)
-        zone_begin(zones[i], cycle->log);
+    if (main)
+        zones_begin(main, cycle);
     return NGX_OK;
 }
 

@@ -44,10 +44,12 @@ struct zone {
     struct weir *weir;
     struct sampler refusals;
     ngx_cycle_t *cycle;
+    bool news; /* of its rules, which the log does not have yet */
 };
 
 struct main_conf {
     ngx_array_t zones; /* of struct zone * */
+    ngx_event_t timer; /* of a worker: looks for news of the zones */
     char *trusted_proxies;
 };
 
@@ -87,7 +89,7 @@ char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child);
 /* Asks nginx for the zone's memory; the rest follows when that is there. */
 char *zone_declare(ngx_conf_t *cf, struct zone *zone);
 /* In a worker: goes on with what the master opened. */
-void zone_begin(struct zone *zone, ngx_log_t *log);
+void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 
 /* ---- decisions ---- */
 

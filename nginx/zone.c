@@ -26,22 +26,39 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 
 /* ---- rules that change ---- */
 
-/* Each worker looks for itself, and one of them tells. It may be called in the watcher's thread: nginx writes a line of its
- * log in one piece, from what is on the caller's stack. */
+/* In the watcher's thread, where nginx's log may not be used. */
 static void on_rules(const struct weir_error *error, void *data)
 {
+    (void)error;
     struct zone *zone = data;
-    char line[WEIR_ERROR_MAX];
-    if (!stats_tell(zone->stats, error->code == WEIR_OK ? NULL : error->text))
+    __atomic_store_n(&zone->news, true, __ATOMIC_RELEASE);
+}
+
+/* Each worker looks for itself, and one of them tells. */
+static void tell_news(struct zone *zone, ngx_log_t *log)
+{
+    struct weir_error error;
+    if (!__atomic_exchange_n(&zone->news, false, __ATOMIC_ACQ_REL))
         return;
-    if (error->code == WEIR_OK) {
-        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "weir: zone \"%V\": the rules are good again", &zone->name);
+    bool bad = weir_rules_error(zone->weir, &error) != WEIR_OK;
+    if (!stats_tell(zone->stats, bad ? error.text : NULL))
+        return;
+    if (!bad) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: zone \"%V\": the rules are good again", &zone->name);
         return;
     }
-    ngx_cpystrn((u_char *)line, (u_char *)error->text, sizeof line);
-    for (char *c = line; *c; c++)
+    for (char *c = error.text; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
-    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0, "weir: zone \"%V\": what is bad stays as it was: %s", &zone->name, line);
+    ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": what is bad stays as it was: %s", &zone->name, error.text);
+}
+
+static void on_timer(ngx_event_t *timer)
+{
+    struct main_conf *main = timer->data;
+    struct zone **zones = main->zones.elts;
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++)
+        tell_news(zones[i], timer->log);
+    ngx_add_timer(timer, WATCH_MS);
 }
 
 /* ---- opening ---- */
@@ -165,7 +182,7 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone)
 
 /* The master has the rules of when it read its configuration; one that is started later has to catch up before it decides.
  */
-void zone_begin(struct zone *zone, ngx_log_t *log)
+static void begin_zone(struct zone *zone, ngx_log_t *log)
 {
     struct weir_error error;
     weir_poll(zone->weir, NULL);
@@ -177,4 +194,18 @@ void zone_begin(struct zone *zone, ngx_log_t *log)
     if (weir_watch(zone->weir, WATCH_MS, &error) < 0)
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": %s; changes of the rules will not be seen before a reload",
                       &zone->name, error.text);
+}
+
+void zones_begin(struct main_conf *main, ngx_cycle_t *cycle)
+{
+    struct zone **zones = main->zones.elts;
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++)
+        begin_zone(zones[i], cycle->log);
+    if (main->zones.nelts == 0)
+        return;
+    main->timer.handler = on_timer;
+    main->timer.data = main;
+    main->timer.log = cycle->log;
+    main->timer.cancelable = 1; /* a worker that is to end does not wait for it */
+    ngx_add_timer(&main->timer, WATCH_MS);
 }
