@@ -131,6 +131,7 @@ static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct place *place
     ngx_int_t rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK)
         return rc;
+    r->err_status = 0; /* of an error page that led here: nginx would put it in the place of the refusal's */
     if (add_headers(r, refusal.headers, refusal.header_count) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     return is_grpc(r) ? refuse_grpc(r, &refusal) : send_refusal(r, &refusal);
