@@ -95,13 +95,24 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return result == NGX_CONF_OK ? zone_declare(cf, zone) : result;
 }
 
-/* Are these two names of one file? One that is not there yet has no other names. */
-static bool same_file(const char *a, const char *b)
+static bool same_inode(const char *a, const char *b)
 {
     struct stat x, y;
-    if (strcmp(a, b) == 0)
-        return true;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Are these two names of one file? Those that are not there yet are one if they will have one name in one folder. */
+static bool same_file(const char *a, const char *b)
+{
+    const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
+    char a_folder[PATH_MAX], b_folder[PATH_MAX];
+    if (strcmp(a, b) == 0 || same_inode(a, b))
+        return true;
+    if (!a_name || !b_name || strcmp(a_name, b_name) != 0)
+        return false;
+    snprintf(a_folder, sizeof a_folder, "%.*s/", (int)(a_name - a), a);
+    snprintf(b_folder, sizeof b_folder, "%.*s/", (int)(b_name - b), b);
+    return same_inode(a_folder, b_folder);
 }
 
 static char *check_zone(ngx_conf_t *cf, const struct main_conf *main, ngx_uint_t i)
