@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the folders of src/ keep to their places. Prints TAP.
+# Checks that the folders of code keep to their places. Prints TAP.
 #
 #   tests/layering.sh [BUILD]      BUILD (default: build) is a finished build of the tree
 #
@@ -126,6 +126,19 @@ includes() {
     }'
 }
 
+# The module for nginx sees what any program sees that links libweir.
+nginx_includes() {
+  local file header
+  for file in $(sources nginx); do
+    sed -n 's/^[ \t]*#[ \t]*include[ \t]*[<"]\([^>"]*\)[>"].*/\1/p' "$file" | while read -r header; do
+      case $header in
+        weir/weir.h | ngx_*.h | std*.h | string.h) ;;
+        *) [ -f "nginx/$header" ] || echo "$file: nginx may include only <weir/weir.h> of this tree, not $header" ;;
+      esac
+    done
+  done
+}
+
 limit_is_pure() {
   local archive=$build/src/limit/liblimit.a allow
   [ -f "$archive" ] || { echo "$archive is missing: build first"; return; }
@@ -169,7 +182,7 @@ exports() {
 }
 
 sizes() {
-  sources src include tests bench examples | xargs awk -v lines_max=$file_lines_max -v function_max=$function_lines_max '
+  sources src include nginx tests bench examples | xargs awk -v lines_max=$file_lines_max -v function_max=$function_lines_max '
     FNR == 1 && last_file { finish() }
     { last_file = FILENAME; last_line = FNR }
     /^{/ { start = FNR; name = before }
@@ -186,7 +199,7 @@ sizes() {
 
 readmes() {
   local folder
-  for folder in src/*/; do
+  for folder in src/*/ nginx/; do
     [ -n "$(sources "$folder")" ] || continue
     [ -f "${folder}README.md" ] || echo "${folder}README.md is missing: what the folder does, and what it relies on"
   done
@@ -194,16 +207,17 @@ readmes() {
 
 unfinished() {
   grep -rnE '\b(TODO|FIXME|XXX|HACK)\b' --include='*.[ch]' --include='meson.build' --include='*.md' \
-    src include tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
+    src include nginx tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
 }
 
 check 'a folder includes only what its row allows' includes
+check 'the nginx module includes only the public header' nginx_includes
 check 'limit calls neither memory nor clock nor I/O' limit_is_pure
 check 'every header compiles alone' headers_alone
 check 'weir.h is strict C and C++' public_header
 check 'libweir.so exports what weir.h declares, and nothing else' exports
 check "functions up to $function_lines_max lines, files up to $file_lines_max" sizes
-check 'a README in each folder of src/' readmes
+check 'a README in each folder of code' readmes
 check 'nothing is left to be done' unfinished
 
 echo "1..$count"

@@ -17,10 +17,10 @@
  *
  * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
  * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
- * After a fork the child may decide with the handle and close it. It has no watcher, and may poll, watch or change the rules
- * only if no thread of the parent could have been doing so at that moment; better open a handle after the fork. Functions that
- * can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is not a failure.
- * Link with `pkg-config --cflags --libs weir`. */
+ * After a fork the child may decide with the handle and close it. It has no watcher, and may poll, watch or change the
+ * rules only if no thread of the parent could have been doing so at that moment; better open a handle after the fork.
+ * Functions that can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is
+ * not a failure. Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_H
 #define WEIR_H
 
@@ -177,8 +177,8 @@ struct weir_options {
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
 
-    /* A table in memory that the caller shares with its other processes, instead of cells_file and the sizes. It begins at a
-     * multiple of 64 and stays until the handle is closed. All zero: a table is made in it, by one process before the
+    /* A table in memory that the caller shares with its other processes, instead of cells_file and the sizes. It begins at
+     * a multiple of 64 and stays until the handle is closed. All zero: a table is made in it, by one process before the
      * others open it; else it has to hold one of this size. */
     void *cells_memory;
     size_t cells_memory_bytes;
