@@ -41,6 +41,7 @@ static struct zone *zone_named(ngx_conf_t *cf, const ngx_str_t *name)
         return NULL;
     *slot = zone;
     zone->name = *name;
+    zone->main = main;
     zone->bit = main->zones.nelts - 1;
     zone->where = here(cf);
     return zone;
@@ -95,44 +96,14 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return result == NGX_CONF_OK ? zone_declare(cf, zone) : result;
 }
 
-static bool same_inode(const char *a, const char *b)
+static char *check_zone(ngx_conf_t *cf, const struct zone *zone)
 {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* Are these two names of one file? Those that are not there yet are one if they will have one name in one folder. */
-static bool same_file(const char *a, const char *b)
-{
-    const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
-    char a_folder[PATH_MAX], b_folder[PATH_MAX];
-    if (strcmp(a, b) == 0 || same_inode(a, b))
-        return true;
-    if (!a_name || !b_name || strcmp(a_name, b_name) != 0)
-        return false;
-    snprintf(a_folder, sizeof a_folder, "%.*s/", (int)(a_name - a), a);
-    snprintf(b_folder, sizeof b_folder, "%.*s/", (int)(b_name - b), b);
-    return same_inode(a_folder, b_folder);
-}
-
-static char *check_zone(ngx_conf_t *cf, const struct main_conf *main, ngx_uint_t i)
-{
-    struct zone **zones = main->zones.elts;
-    if (!zones[i]->declared) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "there is no weir_zone \"%V\"; declare it in http {} with: weir_zone %V 64m rules=FILE; in %V:%ui",
-                      &zones[i]->name, &zones[i]->name, &zones[i]->where.file, zones[i]->where.line);
-        return NGX_CONF_ERROR;
-    }
-    for (ngx_uint_t k = 0; k < i; k++) {
-        if (!zones[i]->cells_file || !zones[k]->cells_file || !same_file(zones[i]->cells_file, zones[k]->cells_file))
-            continue;
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "weir_zone \"%V\" and weir_zone \"%V\" have the same cells file %s; give each its own in %V:%ui",
-                      &zones[k]->name, &zones[i]->name, zones[i]->cells_file, &zones[i]->where.file, zones[i]->where.line);
-        return NGX_CONF_ERROR;
-    }
-    return NGX_CONF_OK;
+    if (zone->declared)
+        return NGX_CONF_OK;
+    ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                  "there is no weir_zone \"%V\"; declare it in http {} with: weir_zone %V 64m rules=FILE; in %V:%ui",
+                  &zone->name, &zone->name, &zone->where.file, zone->where.line);
+    return NGX_CONF_ERROR;
 }
 
 /* ---- trusted proxies ---- */
@@ -310,12 +281,9 @@ char *conf_init_main(ngx_conf_t *cf, void *conf)
 {
     struct main_conf *main = conf;
     struct zone **zones = main->zones.elts;
-    for (ngx_uint_t i = 0; i < main->zones.nelts; i++) {
-        char *result = check_zone(cf, main, i);
-        if (result != NGX_CONF_OK)
-            return result;
-        zones[i]->trusted_proxies = main->trusted_proxies;
-    }
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++)
+        if (check_zone(cf, zones[i]) != NGX_CONF_OK)
+            return NGX_CONF_ERROR;
     return NGX_CONF_OK;
 }
 

@@ -31,7 +31,10 @@ struct sampler {
     ngx_uint_t told, left_out;
 };
 
+struct main_conf;
+
 struct zone {
+    struct main_conf *main;
     ngx_str_t name;
     struct where where; /* of its weir_zone, or of who named it first */
     ngx_uint_t bit;
@@ -39,7 +42,6 @@ struct zone {
     ssize_t bytes;
     char *rules_file;
     char *cells_file; /* NULL: in nginx's shared memory */
-    char *trusted_proxies;
     struct stats *stats;
     struct weir *weir;
     struct sampler refusals;

@@ -128,6 +128,8 @@ static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct place *place
     struct weir_refusal refusal;
     if (weir_refuse_as(zone->weir, request, verdict, style_of((enum header_mode)place->headers), &refusal) < 0)
         return NGX_HTTP_SERVICE_UNAVAILABLE;
+    /* Who asks first whether to send its body is told by the refusal. */
+    r->expect_tested = 1;
     ngx_int_t rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK)
         return rc;

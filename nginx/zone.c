@@ -91,6 +91,25 @@ static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
     return complain(zone, log, text);
 }
 
+/* Zones are opened one after another, so that a file that an earlier one has just made is there. */
+static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
+{
+    struct zone **zones = zone->main->zones.elts;
+    struct stat own, other;
+    char text[WEIR_ERROR_MAX];
+    if (!zone->cells_file || stat(zone->cells_file, &own) != 0)
+        return NGX_OK;
+    for (ngx_uint_t i = 0; i < zone->main->zones.nelts; i++) {
+        if (!zones[i]->weir || !zones[i]->cells_file || stat(zones[i]->cells_file, &other) != 0 ||
+            own.st_dev != other.st_dev || own.st_ino != other.st_ino)
+            continue;
+        snprintf(text, sizeof text, "%s is the cells file of zone \"%.*s\" already; give each its own", zone->cells_file,
+                 (int)zones[i]->name.len, zones[i]->name.data);
+        return complain(zone, log, text);
+    }
+    return NGX_OK;
+}
+
 static void close_zone(void *data)
 {
     struct zone *zone = data;
@@ -109,12 +128,12 @@ static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_c
         .cells_bytes = zone->cells_file ? (uint64_t)zone->bytes : 0,
         .cells_memory = shared->cells,
         .cells_memory_bytes = shared->cells ? (size_t)zone->bytes : 0,
-        .trusted_proxies = zone->trusted_proxies,
+        .trusted_proxies = zone->main->trusted_proxies,
         .on_rules = on_rules,
         .on_rules_data = zone,
     };
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cycle->pool, 0);
-    if (!cleanup)
+    if (!cleanup || check_shared(zone, cycle->log) != NGX_OK)
         return NGX_ERROR;
     if (weir_open(&zone->weir, &options, &error) < 0)
         return complain(zone, cycle->log, error.text);
@@ -186,9 +205,9 @@ static void begin_zone(struct zone *zone, ngx_log_t *log)
 {
     struct weir_error error;
     weir_poll(zone->weir, NULL);
-    if (access(zone->rules_file, R_OK) != 0)
+    if (ngx_worker == 0 && access(zone->rules_file, R_OK) != 0)
         ngx_log_error(
-            NGX_LOG_WARN, log, ngx_errno,
+            NGX_LOG_ERR, log, ngx_errno,
             "weir: zone \"%V\": the workers' user may not read %s, so its changes will not be seen before a reload",
             &zone->name, zone->rules_file);
     if (weir_watch(zone->weir, WATCH_MS, &error) < 0)
