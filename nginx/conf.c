@@ -86,6 +86,8 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (zone->declared)
         return COMPLAIN(cf, "weir_zone \"%V\" is there twice; the first is in %V:%ui", &zone->name, &zone->where.file,
                         zone->where.line);
+    if (is(&words[1], "off"))
+        return COMPLAIN(cf, "a zone cannot be named \"off\", since `weir off` means none");
     zone->declared = true;
     zone->where = here(cf);
     zone->bytes = ngx_parse_size(&words[2]);

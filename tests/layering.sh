@@ -181,6 +181,15 @@ exports() {
   readelf -d "$library" | grep -q NODELETE || echo "not linked with -z nodelete: dlclose would leave threads in the air"
 }
 
+# The module links libweir, and nothing that libweir does not hide: no database, no network.
+nginx_links() {
+  local module=$build/nginx/ngx_http_weir_module.so
+  [ -f "$module" ] || { echo "$module is missing: install nginx-dev and build"; return; }
+  readelf -d "$module" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE 'libweir\.so\.1|libc\.so\.6' |
+    sed 's/$/: the nginx module may link only libweir/'
+  nm -D --defined-only "$module" | awk '$3 !~ /^ngx_module(s|_names|_order)$/ { print $3 ": the nginx module exports its name only" }'
+}
+
 sizes() {
   sources src include nginx tests bench examples | xargs awk -v lines_max=$file_lines_max -v function_max=$function_lines_max '
     FNR == 1 && last_file { finish() }
@@ -216,6 +225,7 @@ check 'limit calls neither memory nor clock nor I/O' limit_is_pure
 check 'every header compiles alone' headers_alone
 check 'weir.h is strict C and C++' public_header
 check 'libweir.so exports what weir.h declares, and nothing else' exports
+check 'the nginx module links libweir alone' nginx_links
 check "functions up to $function_lines_max lines, files up to $file_lines_max" sizes
 check 'a README in each folder of code' readmes
 check 'nothing is left to be done' unfinished

@@ -48,6 +48,29 @@ service_unit() {
   [ -x "$root$(sed -n 's/^ExecStart=\([^ ]*\) serve .*/\1/p' "$unit")" ] && ! grep '@' <(grep -v '^SystemCallFilter=' "$unit")
 }
 
+# nginx finds module and library where they were installed.
+nginx_module() {
+  local module
+  module=$(find "$root" -name ngx_http_weir_module.so)
+  [ -n "$module" ] || { echo 'the nginx module was not installed'; return 1; }
+  echo 'rules: []' >"$tmp/rules.yaml"
+  cat >"$tmp/nginx.conf" <<-END
+	load_module $module;
+	pid $tmp/nginx.pid;
+	events { }
+	http {
+	  access_log off;
+	  client_body_temp_path $tmp/body;
+	  proxy_temp_path $tmp/proxy;
+	  fastcgi_temp_path $tmp/fastcgi;
+	  uwsgi_temp_path $tmp/uwsgi;
+	  scgi_temp_path $tmp/scgi;
+	  weir_zone api 1m rules=$tmp/rules.yaml;
+	}
+	END
+  PATH=$PATH:/usr/sbin nginx -t -p "$tmp" -e stderr -c "$tmp/nginx.conf"
+}
+
 tap 'meson install' env DESTDIR="$root" meson install -C "$build" --no-rebuild
 prefix=$(find "$root" -name weir.pc -printf '%h\n' | head -n 1)
 library=${prefix%/pkgconfig}
@@ -62,6 +85,7 @@ tap 'a program that loads it compiles' gcc -Wall -Wextra -Werror -o "$tmp/load" 
 tap 'a program that loads it runs' "$tmp/load"
 tap 'the command runs' "$(find "$root" -path '*/bin/weir')" --version
 tap 'the manual pages are well formed' manual_pages
+tap 'nginx loads the module' nginx_module
 tap 'the unit of the service names the command' service_unit
 
 echo "1..$count"
