@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""What `nginx -t` says about mistakes: one sentence, and where it is.
+
+tests/nginx/config.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
+"""
+
+import os
+import re
+
+from gateway import ZONE, Gateway, expect
+from harness import main
+
+LOCATION = "location / { weir main; }"
+CELLS = "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=@FOLDER@/%s;"
+
+g = Gateway(http=ZONE, server=LOCATION, rules={
+    "rules": "rules: []",
+    "bad": "rules:\n  - { id: good, limits: 1 per 1s }\n  - { id: ocr, limits: 10/60s }\n",
+    "broken": "rules: [ {\n",
+    "empty": "",
+})
+
+
+def refused(wanted, http=ZONE, server=LOCATION, main="", lines=1):
+    """One sentence, which holds `wanted` and ends with file and line of nginx.conf."""
+    status, said = g.test_config(http, server, main)
+    found = re.findall(r"\[emerg\].*", said)
+    expect((status, len(found)), (1, lines), f"{wanted}: {said}")
+    expect(wanted in found[0], True, f"{wanted!r} in {found[0]!r}")
+    expect(bool(re.search(r" in \S*/tried\.conf:\d+$", found[0])), True, f"the place in {found[0]!r}")
+    return found[0]
+
+
+def accepted(http=ZONE, server=LOCATION):
+    expect(g.test_config(http, server), (0, ""), f"{http} {server}")
+
+
+def good_ones():
+    accepted()
+    accepted("weir_zone main 64k rules=@FOLDER@/rules.yaml; weir_zone other 2m rules=@FOLDER@/rules.yaml; weir other;")
+    accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8 127.0.0.1 ::1 fd00::/8; weir_headers legacy; weir_dry_run on;")
+    accepted(server="weir main; location / { weir off; } location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
+             "location /b { weir main ip=$arg_i host=$host method=GET path=$uri cost=2 header:X-A=$arg_a header:X-B=b; }")
+    accepted(server=LOCATION + "location = /status { weir_status main; }")
+    accepted(http="weir main;" + ZONE, server="location / { weir_headers off; weir_dry_run off; }")
+
+
+def zones():
+    refused('"api"', server="location / { weir api; }")
+    refused('"api"', server=LOCATION + "location /s { weir_status api; }")
+    refused("twice", ZONE + ZONE)
+    refused("weir_zone", "weir_zone main;")
+    refused("rules=", "weir_zone main 1m;")
+    refused("cells", "weir_zone main 1m rules=@FOLDER@/rules.yaml keys=7;")
+    refused("`rules=` names no file", "weir_zone main 1m rules=;")
+    refused("`cells=` names no file", "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=;")
+    refused("rules=@FOLDER@/bad.yaml".replace("@FOLDER@", g.folder), "weir_zone main 1m rules=@FOLDER@/rules.yaml rules=@FOLDER@/bad.yaml;")
+    for size in ("0", "1k", "-5m", "lots", "99999999999999999999g"):
+        refused("size", f"weir_zone main {size} rules=@FOLDER@/rules.yaml;")
+
+
+def places():
+    refused("not allowed here", main=ZONE)
+    refused("not allowed here", server=ZONE)
+    refused("not allowed here", server="weir_trusted_proxies none;")
+    refused("not allowed here", server="weir_status main;")
+
+
+def uses():
+    refused("usr=", server="location / { weir main usr=$arg_a; }")
+    refused("after_authentication", server="location / { weir main after_authentication; }")
+    refused("twice", server="location / { weir main user=a user=b; }")
+    refused("header", server="location / { weir main header:=a; }")
+    refused("header", server="location / { weir main header:X-A; }")
+    refused("main", server="location / { weir main; weir main key=a; }")
+    refused("off", server="location / { weir main; weir off; }")
+    refused("off", server="location / { weir off; weir main; }")
+    refused("weir", server="location / { weir; }")
+    refused("sometimes", server="location / { weir_headers sometimes; }")
+    refused("weir_dry_run", server="location / { weir_dry_run maybe; }")
+
+
+def variables():
+    """nginx's own sentence, without a place: it looks for them at the end."""
+    status, said = g.test_config(server="location / { weir main user=$nothing; }")
+    expect((status, 'unknown "nothing" variable' in said), (1, True), said)
+
+
+def networks():
+    for network in ("10.0.0.0/33", "example.com", "300.1.1.1", "::1/129", "10.0.0.0/8,127.0.0.1", "10.0.0.0/8 none"):
+        refused("weir_trusted_proxies", ZONE + f"weir_trusted_proxies {network};")
+    refused("weir_trusted_proxies", ZONE + "weir_trusted_proxies;")
+
+
+def rules():
+    for name, wanted in (
+        ("missing", "missing.yaml"),
+        ("bad", "bad.yaml:3: rule ocr: limits: must look like"),
+        ("broken", "broken.yaml:"),
+        ("empty", "empty.yaml"),
+    ):
+        refused(wanted, f"weir_zone main 1m rules=@FOLDER@/{name}.yaml;")
+    os.mkdir(g.path("folder.yaml"))
+    refused("folder.yaml", "weir_zone main 1m rules=@FOLDER@/folder.yaml;")
+    g.write_rules("rules:\n  - { id: a, limits: 1 }\n  - { id: b, limits: 2 }\n", "two-bad")
+    refused("two-bad.yaml:2: rule a", "weir_zone main 1m rules=@FOLDER@/two-bad.yaml;", lines=2)
+
+
+def cells():
+    accepted(CELLS % "good")
+    accepted(CELLS % "good")
+    refused("good", (CELLS % "good").replace("1m", "2m"))
+    refused("good", (CELLS % "good").replace("1m", "512k"))
+    g.write("foreign", "something else " * 1000)
+    refused("foreign", CELLS % "foreign")
+    refused("no-folder/cells", CELLS % "no-folder/cells")
+    refused("folder.yaml", CELLS % "folder.yaml")
+    with open(g.path("good"), "rb") as whole, open(g.path("torn"), "wb") as torn:
+        torn.write(whole.read()[:10_000])
+    refused("torn", CELLS % "torn")
+
+
+def one_file_twice():
+    """By whatever names."""
+    os.symlink(g.path("good"), g.path("link"))
+    os.link(g.path("good"), g.path("other-name"))
+    for one, other in (("good", "good"), ("good", "link"), ("good", "other-name"), ("good", "./good"), ("new", "new"), ("new", "./new")):
+        refused("same cells file", CELLS % one + (CELLS % other).replace("main", "other"))
+
+
+with g:
+    main([
+        ("what is good", good_ones),
+        ("zones", zones),
+        ("places of directives", places),
+        ("weir and what belongs to it", uses),
+        ("variables", variables),
+        ("networks", networks),
+        ("rules", rules),
+        ("cells", cells),
+        ("two zones on one file", one_file_twice),
+    ])

@@ -1,0 +1,230 @@
+#!/usr/bin/python3
+"""While nginx runs: rules that change, cells that others share, reloads, restarts and workers that are killed.
+
+tests/nginx/running.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
+"""
+
+import json
+import os
+import signal
+
+from gateway import Gateway, expect, until
+from harness import main, weir
+from service import Service
+
+LIMIT = "limits: [ { name: hour, algorithm: fixed_window, max: %d, per: 1h } ]"
+RULES = f"""
+rules:
+  - {{ id: first, match: {{ path: /first }}, by: ip, {LIMIT % 1000} }}
+  - {{ id: second, match: {{ path: /second }}, by: ip, {LIMIT % 1000} }}
+"""
+HTTP = """
+weir_zone memory 1m rules=@FOLDER@/memory.yaml;
+weir_zone file 1m rules=@FOLDER@/file.yaml cells=@FOLDER@/cells;
+"""
+SERVER = """
+add_header X-Weir "$weir_verdict $weir_rule $weir_remaining" always;
+location / { weir memory; proxy_pass http://@BACKEND@; }
+location /file/ { weir file path=/first; proxy_pass http://@BACKEND@; }
+location = /status/memory { weir_status memory; }
+location = /status/file { weir_status file; }
+"""
+
+g = Gateway(http=HTTP, server=SERVER, rules={"memory": RULES, "file": RULES}, workers=2)
+
+
+def remaining(path="/file/", **more):
+    return int(g.ask(path, **more).headers["X-Weir"].split()[2])
+
+
+def status(zone="memory"):
+    return json.loads(g.ask(f"/status/{zone}").body)
+
+
+def in_force(path, wanted):
+    """Until every worker has rules that answer so."""
+    with g.connection_to_each() as connections:
+        for connection in connections:
+            until(lambda: g.ask(path, over=connection).headers["X-Weir"].startswith(wanted), f"{wanted} for {path}")
+
+
+# ---- rules ----
+
+
+def rules_change():
+    workers = g.workers()
+    in_force("/third", "no_rule")
+    g.write_rules(RULES + f"  - {{ id: third, match: {{ path: /third }}, {LIMIT % 0} }}\n", "memory")
+    in_force("/third", "refused third 0")
+    expect(status()["rules"]["count"], 3, "rules")
+    g.write_rules(RULES.replace("/second", "/third"), "memory")
+    in_force("/third", "allowed second")
+    in_force("/second", "no_rule")
+    g.write_rules("rules: []", "memory")
+    in_force("/first", "no_rule")
+    g.write_rules(RULES, "memory")
+    in_force("/first", "allowed first")
+    expect(g.workers(), workers, "nobody was restarted")
+
+
+def counts_stay():
+    """What was used stays used while a rule keeps its id and its limit its name."""
+    left = remaining("/second")
+    g.write_rules(RULES.replace("max: 1000", "max: 500"), "memory")
+    until(lambda: remaining("/second") < 500, "the new limit")
+    expect(remaining("/second") < left - 500, True, "what was used before")
+    g.write_rules(RULES, "memory")
+    in_force("/first", "allowed first 9")
+
+
+def complaints(zone, text):
+    return [line for line in g.errors().splitlines() if "[error]" in line and f'zone "{zone}"' in line and text in line]
+
+
+def bad_rules():
+    """One of them is bad: it stays as it was, the others are taken over. Two workers see it, the log has it once."""
+    bad = RULES.replace("rules:\n", "rules:\n  - { id: new, match: { path: /new }, limits: 1 per 1h }\n")
+    bad = bad.replace(f"path: /first }}, by: ip, {LIMIT % 1000}", "path: /first }, by: ip, limits: [ 10/60s ]")
+    g.write_rules(bad, "memory")
+    in_force("/new", "refused new")
+    in_force("/first", "allowed first")
+    until(lambda: complaints("memory", "memory.yaml:4: rule first: limits[0]"), "in the log")
+    problem = status()["rules"]["problem"]
+    expect("memory.yaml:4: rule first: limits[0]" in problem, True, f"in the status: {problem}")
+    expect(status()["rules"]["count"], 3, "rules in force")
+    expect("weir_rules_bad{zone=\"memory\"} 1" in g.ask("/status/memory?format=prometheus").body.decode(), True, "in the metrics")
+
+    good = RULES + f"  - {{ id: newer, match: {{ path: /newer }}, {LIMIT % 0} }}\n"
+    g.write_rules(good, "memory")
+    in_force("/newer", "refused newer")
+    expect(status()["rules"]["problem"], None, "good again")
+    expect("weir_rules_bad{zone=\"memory\"} 0" in g.ask("/status/memory?format=prometheus").body.decode(), True, "in the metrics")
+    expect(len(complaints("memory", "memory.yaml:4")), 1, "in the log, once")
+
+
+def unreadable_rules():
+    """All of the last good ones stay."""
+    g.write_rules(RULES + f"  - {{ id: newer, match: {{ path: /newer }}, {LIMIT % 0} }}\n", "memory")
+    in_force("/newer", "refused newer")
+    said = len(complaints("memory", "memory.yaml"))
+    g.write_rules("rules: [ {", "memory")
+    until(lambda: status()["rules"]["problem"], "a problem")
+    in_force("/newer", "refused newer")
+    os.remove(g.path("memory.yaml"))
+    until(lambda: len(complaints("memory", "memory.yaml")) == said + 2, "in the log: no file")
+    in_force("/newer", "refused newer")
+    g.write_rules(RULES, "memory")
+    in_force("/newer", "no_rule")
+    expect(status()["rules"]["problem"], None, "good again")
+
+
+def reload_with_bad_rules():
+    """nginx keeps the configuration that it has, and says why."""
+    workers = g.workers()
+    g.write_rules("rules: [ { id: a } ]", "memory")
+    try:
+        g.reload()
+        raise AssertionError("it was reloaded")
+    except AssertionError as why:
+        expect("memory.yaml:1: rule a: needs `limits`" in str(why), True, str(why))
+    expect(g.workers(), workers, "the workers")
+    in_force("/first", "allowed first")
+    g.write_rules(RULES, "memory")
+    until(lambda: status()["rules"]["problem"] is None, "good again")
+
+
+# ---- cells ----
+
+
+def both_workers_share():
+    with g.connection_to_each() as connections:
+        for path in ("/file/", "/second"):
+            left = [remaining(path, over=connection) for connection in connections * 3]
+            expect(left, list(range(left[0], left[0] - 6, -1)), path)
+
+
+def memory_survives_a_reload():
+    left, decided = remaining("/second"), status()["decisions"]
+    g.reload()
+    expect(remaining("/second"), left - 1, "what is left")
+    expect(status()["decisions"]["allowed"], decided["allowed"] + 1, "the status")
+
+
+def memory_survives_a_killed_worker():
+    left = remaining("/second")
+    for pid in g.workers():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: g.is_up() and len(g.workers()) == 2, "new workers")
+    expect(remaining("/second"), left - 1, "what is left")
+
+
+def file_survives_everything():
+    left = remaining()
+    g.reload()
+    expect(remaining(), left - 1, "a reload")
+    g.restart()
+    expect(remaining(), left - 2, "a restart")
+    for pid in g.workers():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: g.is_up() and len(g.workers()) == 2, "new workers")
+    expect(remaining(), left - 3, "killed workers")
+    expect(remaining("/second"), 999, "shared memory begins anew with nginx")
+
+
+def shared_with_the_command():
+    left = remaining(client="127.0.0.3")
+    words = ["check", "--rules", g.path("file.yaml"), "--cells", g.path("cells"), "--path", "/first", "--ip", "127.0.0.3"]
+    done = weir(*words, "--cost", "10")
+    expect(done.returncode, 0, done.stderr)
+    expect(json.loads(done.stdout)["remaining"], left - 10, "the command")
+    expect(remaining(client="127.0.0.3"), left - 11, "nginx")
+
+
+def shared_with_the_service():
+    left = remaining(client="127.0.0.4")
+    with Service("--cells", g.path("cells"), rules=RULES) as s:
+        answer = s.check(path="/first", ip="127.0.0.4", cost=5).json()
+        expect(answer["remaining"], left - 5, "the service")
+        expect(remaining(client="127.0.0.4"), left - 6, "nginx")
+
+
+def shared_with_another_nginx():
+    left = remaining(client="127.0.0.5")
+    http = HTTP.replace("@FOLDER@/cells", "@CELLS@")
+    with Gateway(http=http, server=SERVER, rules={"memory": RULES, "file": RULES}, names={"CELLS": g.path("cells")}) as other:
+        answer = other.ask("/file/", client="127.0.0.5")
+        expect(answer.headers["X-Weir"], f"allowed first {left - 1}", "the other")
+        other.reload()
+    expect(remaining(client="127.0.0.5"), left - 2, "the first")
+
+
+def fewer_rights():
+    """Workers of another user: the master has opened the cells, for whom nobody else may."""
+    with Gateway(http=HTTP, server=SERVER, rules={"memory": RULES, "file": RULES}, workers=2, user="nobody") as other:
+        def ask(path):
+            return other.ask(path).headers["X-Weir"]
+        expect([ask("/file/"), ask("/first")], ["allowed first 999"] * 2, "before")
+        other.write_rules(RULES.replace("1000", "100"), "file")
+        until(lambda: ask("/file/").startswith("allowed first 9"), "changed rules")
+        other.reload()
+        expect(ask("/first"), "allowed first 998", "after a reload")
+        other.restart()
+        expect(ask("/file/").startswith("allowed first 9"), True, "after a restart")
+
+
+with g:
+    main([
+        ("rules change without a reload", rules_change),
+        ("what was used stays used", counts_stay),
+        ("a bad rule among good ones", bad_rules),
+        ("rules that cannot be read", unreadable_rules),
+        ("a reload with bad rules", reload_with_bad_rules),
+        ("workers share their counts", both_workers_share),
+        ("shared memory survives a reload", memory_survives_a_reload),
+        ("shared memory survives killed workers", memory_survives_a_killed_worker),
+        ("a file survives reload, restart and killed workers", file_survives_everything),
+        ("cells shared with `weir check`", shared_with_the_command),
+        ("cells shared with `weir serve`", shared_with_the_service),
+        ("cells shared with another nginx", shared_with_another_nginx),
+        ("workers with fewer rights", fewer_rights),
+    ])
