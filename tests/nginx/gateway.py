@@ -136,6 +136,8 @@ class Gateway:
             place = "/tmp" if self.user else None
             self.folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway", dir=place))
             self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=511)) for _ in range(2)]
+            for s in self.sockets:
+                s.setblocking(False)  # of two workers that see one connection, one would wait for another for ever
             self.port, self.h2_port = (s.getsockname()[1] for s in self.sockets)
             self.names.update(FOLDER=self.folder, PORT=str(self.port), H2=str(self.h2_port))
             if self.backend:
