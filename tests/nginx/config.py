@@ -125,7 +125,7 @@ def one_file_twice():
     os.symlink(g.path("good"), g.path("link"))
     os.link(g.path("good"), g.path("other-name"))
     for one, other in (("good", "good"), ("good", "link"), ("good", "other-name"), ("good", "./good"), ("new", "new"), ("new", "./new")):
-        refused("same cells file", CELLS % one + (CELLS % other).replace("main", "other"))
+        refused("is the cells file of zone \"main\" already", CELLS % one + (CELLS % other).replace("main", "other"))
 
 
 with g:

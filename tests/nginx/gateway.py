@@ -3,6 +3,7 @@ the end. Programs that use it are called with BUILD/weir and BUILD/nginx/ngx_htt
 
 import collections
 import contextlib
+import glob
 import grp
 import http.client
 import http.server
@@ -290,15 +291,25 @@ class Gateway:
         self.start()
 
     def end(self):
-        """In any case, and with all workers."""
+        """In any case. Workers stay when their master dies before them."""
         if self.process and self.process.poll() is None:
             self.process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(DEADLINE_S)
-            except subprocess.TimeoutExpired:
-                for pid in self.workers() + [self.process.pid]:
+        if self.process and self.process.returncode != 0:
+            for pid in self.users():
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                self.process.wait()
+            self.process.wait()
+
+    def users(self):
+        """The processes that have a file of the folder open."""
+        found = set()
+        for number in glob.glob("/proc/[0-9]*/fd/*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(number).startswith(self.folder + "/"):
+                    found.add(int(number.split("/")[2]))
+        return found - {os.getpid()}
 
     # ---- clients ----
 
