@@ -25,8 +25,10 @@ import urllib.request
 
 from common import CLIENT_CPU, Bench, Server, arguments, client, cpu_s, free_port
 
-ROUTES = 1000
-KEYS = ROUTES * ROUTES
+RULES = 1000
+ROUTES = 10  # that are asked for
+PARTS = 1000  # of a key: a number before and one behind the dash
+KEYS = PARTS * PARTS
 MODULES = "/usr/lib/nginx/modules"
 
 # `return` would answer before any limit is asked; empty_gif answers after them, from memory.
@@ -64,19 +66,27 @@ frontend probe
 
 # A linear congruence with the full period: each key once in KEYS requests, in an order that no cache foresees.
 FACTOR, SUMMAND = 48941, 7919
-HEAD = "GET /api/s{0}/items/7 HTTP/1.1\r\nHost: bench\r\nX-Api-Key: key-{0}-"
+HEAD = "GET /api/s%d/items/7 HTTP/1.1\r\nHost: bench\r\nX-Api-Key: key-%d-"
 WRK = """
-local head, heads, tails, n = %s, {}, {}, 0
-for i = 0, %d do
-  heads[i] = head:gsub("{0}", i)
-  tails[i] = i .. "\\r\\n\\r\\n"
+local heads, tails, n = {}, {}, 0
+function init(args)
+  n = tonumber(args[1])
+  for i = 0, {parts} - 1 do
+    heads[i] = string.format({head}, i % tonumber(args[2]), i)
+    tails[i] = i .. "\\r\\n\\r\\n"
+  end
 end
-function init(args) n = tonumber(args[1]) end
 function request()
-  n = (n * %d + %d) %% %d
-  return heads[math.floor(n / %d)] .. tails[n %% %d]
+  n = (n * {factor} + {summand}) % {keys}
+  return heads[math.floor(n / {parts})] .. tails[n % {parts}]
 end
-""" % (json.dumps(HEAD), ROUTES - 1, FACTOR, SUMMAND, KEYS, ROUTES, ROUTES)
+"""
+
+
+def write_wrk_script(path):
+    words = {"parts": PARTS, "head": json.dumps(HEAD), "factor": FACTOR, "summand": SUMMAND, "keys": KEYS}
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(re.sub(r"\{(\w+)\}", lambda word: str(words[word[1]]), WRK))
 
 
 def keys(count):
@@ -88,14 +98,14 @@ def keys(count):
     return numbers
 
 
-def ask(port, numbers):
+def ask(port, routes, numbers):
     """Asks once for each of these keys, many in flight; {status: count}."""
-    heads = [HEAD.replace("{0}", str(i)).encode() for i in range(ROUTES)]
-    tails = [b"%d\r\n\r\n" % i for i in range(ROUTES)]
+    heads = [(HEAD % (i % routes, i)).encode() for i in range(PARTS)]
+    tails = [b"%d\r\n\r\n" % i for i in range(PARTS)]
     statuses = collections.Counter()
     with socket.create_connection(("127.0.0.1", port), 60) as connection:
         for start in range(0, len(numbers), 200):
-            batch = [heads[n // ROUTES] + tails[n % ROUTES] for n in numbers[start : start + 200]]
+            batch = [heads[n // PARTS] + tails[n % PARTS] for n in numbers[start : start + 200]]
             connection.sendall(b"".join(batch))
             missing, rest = len(batch), b""
             while missing:
@@ -126,25 +136,30 @@ class Side:
     load: str = ""
     status: str = ""
     log: str = "/dev/null crit"
+    routes: int = ROUTES
     server: Server = None
     probe_port: int = 0
     rounds: itertools.count = dataclasses.field(default_factory=itertools.count)
 
     def start(self, parent):
-        folder = os.path.join(parent, self.name)
-        os.mkdir(folder)
-        port, self.probe_port = free_port(), free_port()
-        ports = {"port": port, "probe_port": self.probe_port}
+        folder = tempfile.mkdtemp(dir=parent)
+        words = {k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log")}
+        words["user"] = "user root;" if os.geteuid() == 0 else ""
+        words["port"], words["probe_port"] = port, self.probe_port = free_port(), free_port()
         conf = os.path.join(folder, "conf")
-        user = "user root;" if os.geteuid() == 0 else ""
+        if self.name == "HAProxy":
+            text, command = HAPROXY, ("haproxy", "-db", "-f", conf)
+        else:
+            text, command = NGINX, ("nginx", "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", conf)
         with open(conf, "w", encoding="utf-8") as out:
-            if self.name == "HAProxy":
-                out.write(HAPROXY.format(**ports))
-                command = ("haproxy", "-db", "-f", conf)
-            else:
-                out.write(NGINX.format(user=user, **ports, **{k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log")}))
-                command = ("nginx", "-p", folder, "-e", os.path.join(folder, "error.log"), "-c", conf)
+            out.write(text.format(**words))
         self.server = Server(folder, port, *command)
+
+    def ask(self, numbers):
+        return ask(self.server.port, self.routes, numbers)
+
+    def ask_probe(self, numbers):
+        return ask(self.probe_port, self.routes, numbers)
 
 
 def limit_req(key, size, rate, burst):
@@ -165,13 +180,13 @@ def lua(size):
 class NginxBench(Bench):
     parts = ("one", "keys", "refused", "memory")
 
-    def weir(self, folder, size, rules, cost=1000, **more):
-        """The rules' limits are so large that only a request of that cost is refused, once anything was used."""
+    def weir(self, folder, size, rules, name="weir", **more):
+        """A request that costs all that a rule in `routes` lets through is refused once anything was used."""
         file = os.path.join(folder, "rules.yaml")
         with open(file, "w", encoding="utf-8") as out:
             out.write(f"rules:\n{rules}")
         return Side(
-            "weir", f"weir_zone z {size} rules={file};", "weir z;", f"weir z cost={cost};",
+            name, f"weir_zone z {size} rules={file};", "weir z;", "weir z cost=1000;",
             f"load_module {self.options.module};", "location = /weir/status { weir_status z; }", **more,
         )
 
@@ -193,7 +208,7 @@ class NginxBench(Bench):
             words += ("-s", script)
         words += (f"http://127.0.0.1:{side.server.port}/",)
         if script:
-            words += ("--", 314159 * next(side.rounds) % KEYS)
+            words += ("--", 314159 * next(side.rounds) % KEYS, side.routes)
         before = cpu_s(side.server.process.pid)
         text = client("wrk", *words)
         used_s = cpu_s(side.server.process.pid) - before
@@ -217,10 +232,10 @@ class NginxBench(Bench):
             self.say(f"  {what}: {'; '.join(parts)}")
         return result
 
-    def compare(self, what, result, peer, rate_wanted, cpu_wanted):
-        pairs = list(zip(result["weir"], result[peer]))
-        self.ratio(f"{what}: requests a second, weir / {peer}", [w[0] / p[0] for w, p in pairs], rate_wanted)
-        self.ratio(f"{what}: CPU for each, weir / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
+    def compare(self, what, result, peer, rate_wanted=None, cpu_wanted=None, side="weir"):
+        pairs = list(zip(result[side], result[peer]))
+        self.ratio(f"{what}: requests a second, {side} / {peer}", [w[0] / p[0] for w, p in pairs], rate_wanted)
+        self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
 
     # ---- the parts ----
 
@@ -235,22 +250,22 @@ class NginxBench(Bench):
             )
             result = self.measure("one rule", sides)
             self.compare("One rule by address", result, "limit_req", 1, 1)
-            self.compare("One rule by address", result, "bare", None, None)
+            self.compare("One rule by address", result, "bare")
             self.stop(sides)
 
     def fill(self, side, numbers):
         """Makes a side's table know all keys; those that came first would be the first to be forgotten."""
-        if ask(side.server.port, numbers) != {200: len(numbers)}:
+        if side.ask(numbers) != {200: len(numbers)}:
             sys.exit(f"{side.name} refused a key that it had not seen")
         oldest = numbers[:20000]
-        if side.name != "bare" and ask(side.probe_port, oldest) != {429: len(oldest)}:
+        if side.name != "bare" and side.ask_probe(oldest) != {429: len(oldest)}:
             sys.exit(f"{side.name} has not kept {len(numbers):,} keys")
-        if side.name == "weir" and self.drops(side):
-            sys.exit(f"weir dropped {self.drops(side)} of {len(numbers):,} keys")
+        if side.status and self.drops(side):
+            sys.exit(f"{side.name} dropped {self.drops(side)} of {len(numbers):,} keys")
 
     def held(self, side, numbers):
         """How many of these keys a side knows. The newest are asked for first: looking for the others might replace them."""
-        return ask(side.probe_port, numbers[::-1]).get(429, 0)
+        return side.ask_probe(numbers[::-1]).get(429, 0)
 
     def drops(self, side):
         with urllib.request.urlopen(f"http://127.0.0.1:{side.probe_port}/weir/status", timeout=30) as answer:
@@ -259,20 +274,20 @@ class NginxBench(Bench):
     def routes(self):
         return "".join(
             f'  - {{ id: s{i}, match: {{ path: "/api/s{i}/items/#" }}, by: ["header:X-Api-Key"], limits: [ 1000 per 7d ] }}\n'
-            for i in range(ROUTES)
+            for i in range(RULES)
         )
 
     def keys(self):
         what = "1,000 rules, 1M keys"
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "wrk.lua")
-            with open(script, "w", encoding="utf-8") as out:
-                out.write(WRK)
+            write_wrk_script(script)
             sides = self.start(
                 folder,
                 Side("bare"),
                 limit_req("$http_x_api_key", "160m", "1r/m", "burst=1000 nodelay"),
                 self.weir(folder, "64m", self.routes()),
+                self.weir(folder, "64m", self.routes(), "weir, all routes", routes=RULES),
                 lua("256m"),
                 Side("HAProxy"),
             )
@@ -281,7 +296,8 @@ class NginxBench(Bench):
                 self.fill(side, numbers)
                 self.say(f"  {side.name} knows {len(numbers):,} keys" if side.name != "bare" else "  bare is warm")
             result = self.measure(what, sides, script=script)
-            self.compare(what, result, "bare", 0.95, None)
+            self.compare(what, result, "bare", 0.95)
+            self.compare(what, result, "bare", side="weir, all routes")
             for peer in ("limit_req", "Lua", "HAProxy"):
                 self.compare(what, result, peer, 1, 1)
             self.stop(sides)
@@ -311,7 +327,7 @@ class NginxBench(Bench):
             self.ratio(f"{what}: weir", [size / count], 43, at_most=True)
             # Tables that are too small for all, and forget those that came first.
             for side in self.start(folder, limit_req("$http_x_api_key", "16m", "1r/m", "burst=1000 nodelay"), lua("16m")):
-                ask(side.server.port, numbers)
+                side.ask(numbers)
                 self.ratio(f"{what}: {side.name}", [(16 << 20) / self.held(side, numbers)], None)
             # One that takes memory as it needs it; the first tenth brings along what there is besides the keys.
             side = self.start(folder, Side("HAProxy"))[0]
