@@ -110,6 +110,19 @@ static uint32_t cost_of(const ngx_str_t *value)
     return cost == NGX_ERROR ? 1 : cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
 }
 
+/* With what is none, a client would be nobody to rules by ip. */
+static bool is_address(const ngx_str_t *text)
+{
+    char copy[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    if (text->len >= sizeof copy)
+        return false;
+    memcpy(copy, text->data, text->len);
+    copy[text->len] = '\0';
+    return strlen(copy) == text->len &&
+           (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
+}
+
 static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, struct weir_request *ret)
 {
     struct weir_str *const fields[ATTR_COST] = {
@@ -124,7 +137,7 @@ static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, s
             return NGX_ERROR;
         if (i == ATTR_COST)
             ret->cost = cost_of(&value);
-        else
+        else if (i != ATTR_IP || is_address(&value))
             *fields[i] = str_of(&value);
     }
     return NGX_OK;

@@ -170,6 +170,9 @@ def given():
     expect(g.statuses(3, "/given/?path=ip&ip=2001:db8::1&n="), FEW, "an IPv6 address")
     expect(g.ask("/given/?path=ip&ip=2001:db8::2").status, 429, "its neighbour in the same /64")
     expect(g.ask("/given/?path=ip&ip=2001:db8:0:1::1").status, 200, "another network")
+    none = ["", "unknown", "999.1.1.1", "192.0.2.1,192.0.2.9", "192.0.2.1%00", "1" * 100]
+    found = [g.ask(f"/given/?path=ip&ip={text}", client="127.0.1.9").status for text in none]
+    expect(found, [*FEW, *[429] * (len(none) - len(FEW))], "what is no address: whoever is connected")
     expect(g.statuses(3, "/given/?path=hosts&host=c"), FEW, "host")
     expect(g.statuses(3, "/given/?path=methods&method=LINK"), FEW, "method")
     expect(g.statuses(3, "/given/?path=user&user=x"), FEW, "user, of text and a variable")
