@@ -7,8 +7,9 @@ tests/nginx/answers.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
 import contextlib
 import json
 import re
+import socket
 
-from gateway import Gateway, expect, until
+from gateway import DEADLINE_S, Gateway, expect, until
 from harness import main
 
 RULES = """
@@ -225,6 +226,16 @@ def bodies():
     expect(g.backend.paths(), ["/bodies"] * 2 + ["/no/rule"], "what the backend saw")
 
 
+def expectations():
+    """Who waits for leave to send a body gets the refusal at once, and does not send it."""
+    head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", g.port), DEADLINE_S) as s:
+        s.sendall(head % b"/never/a")
+        expect(s.recv(12), b"HTTP/1.1 429", "no 100")
+    said = g.raw(head % b"/no/rule" + b"x" * 1000)
+    expect(re.findall(rb"HTTP/1.1 (\d+)", said), [b"100", b"200"], "what passes may send it")
+
+
 def pipelined():
     request = b"GET /never/a HTTP/1.1\r\nHost: a\r\n\r\n"
     said = g.raw(request * 3 + b"GET /no/rule HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -258,6 +269,7 @@ with g:
         ("HEAD", heads),
         ("connections go on", keep_alive),
         ("bodies of refused requests", bodies),
+        ("Expect: 100-continue", expectations),
         ("pipelined, and older versions of HTTP", pipelined),
         ("weir off, and on again", inheritance),
         ("several zones", several_zones),

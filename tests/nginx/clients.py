@@ -5,8 +5,10 @@ tests/nginx/clients.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
 """
 
 import base64
+import re
+import socket
 
-from gateway import ZONE, Gateway, expect, until
+from gateway import DEADLINE_S, ZONE, Gateway, expect, until
 from harness import main
 
 RULES = """
@@ -18,6 +20,7 @@ rules:
 """
 
 SERVER = """
+listen unix:@FOLDER@/socket;
 location / {
     weir main;
     add_header X-Remaining $weir_remaining always;
@@ -62,6 +65,20 @@ location /all/any {
     weir main after_auth;
     proxy_pass http://@BACKEND@;
 }
+location /local {
+    set_real_ip_from unix:;
+    real_ip_header X-Forwarded-For;
+    weir main path=/ip;
+    add_header X-Remaining $weir_remaining always;
+    proxy_pass http://@BACKEND@;
+}
+location /twice {
+    auth_basic shop;
+    auth_basic_user_file @FOLDER@/users;
+    weir other path=/all/before;
+    weir main after_auth path=/user/twice user=$remote_user;
+    proxy_pass http://@BACKEND@;
+}
 location = /auth {
     internal;
     proxy_pass http://@BACKEND@/auth/$http_x_token;
@@ -75,7 +92,8 @@ def password(user, word="secret"):
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{word}".encode()).decode()}
 
 
-g = Gateway(http=ZONE, server=SERVER, rules=RULES)
+ZONES = ZONE + "weir_zone other 1m rules=@FOLDER@/rules.yaml;"
+g = Gateway(http=ZONES, server=SERVER, rules=RULES)
 
 
 def same(one, other):
@@ -116,7 +134,7 @@ def realip_here():
 
 def by_directive():
     """It wins over the rules."""
-    g.configure(http="weir_trusted_proxies 127.0.0.5 127.0.1.0/24 2001:db8::/32;" + ZONE)
+    g.configure(http="weir_trusted_proxies 127.0.0.5 127.0.1.0/24 2001:db8::/32;" + ZONES)
     g.reload()
     for proxy in ("127.0.0.5", "127.0.1.77"):
         expect(same((proxy, forwarded("192.0.2.1")), (proxy, forwarded("192.0.2.2"))), False, f"{proxy} is trusted")
@@ -133,18 +151,35 @@ def changed_rules_do_not_win():
 
 
 def none():
-    g.configure(http="weir_trusted_proxies none;" + ZONE)
+    g.configure(http="weir_trusted_proxies none;" + ZONES)
     g.reload()
     for proxy in ("127.0.0.2", "127.0.0.5"):
         expect(same((proxy, forwarded("192.0.2.1")), (proxy, forwarded("192.0.2.2"))), True, proxy)
 
 
 def realip_of_the_server():
-    g.configure(http="set_real_ip_from 127.0.0.6; real_ip_header X-Forwarded-For;" + ZONE)
+    g.configure(http="set_real_ip_from 127.0.0.6; real_ip_header X-Forwarded-For;" + ZONES)
     g.reload()
     expect(same(("127.0.0.6", forwarded("192.0.2.1")), ("127.0.0.6", forwarded("192.0.2.2"))), False, "two clients")
     expect(same(("127.0.0.6", forwarded("192.0.2.1")), ("127.0.0.2", forwarded("192.0.2.1"))), True, "and through the rules' proxy")
     expect(same(("127.0.0.7", forwarded("192.0.2.1")), ("127.0.0.7", forwarded("192.0.2.2"))), True, "untrusted")
+
+
+def unix_sockets():
+    """Whoever is behind one has no address, unless realip finds one."""
+    def left(path, address):
+        head = f"GET {path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {address}\r\nConnection: close\r\n\r\n"
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(DEADLINE_S)
+            s.connect(g.path("socket"))
+            s.sendall(head.encode())
+            answer = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+        expect(answer.split()[1], "200", path)
+        return re.findall(r"X-Remaining: (\d+)", answer)
+
+    expect(left("/ip", "192.0.2.60"), [], "no address, no rule")
+    first = int(left("/local", "192.0.2.61")[0])
+    expect([left("/local", "192.0.2.61"), left("/local", "192.0.2.62")], [[str(first - 1)], [str(first)]], "realip")
 
 
 def auth_request():
@@ -174,6 +209,16 @@ def before_access_control():
     expect(g.statuses(3, "/user/early", headers=password("dora", "wrong")), [401, 401, 429], "a wrong password is charged")
 
 
+def before_and_after():
+    """One zone that everybody is charged to, and behind the password another for each user."""
+    erin = password("erin")
+    g.write("users", "erin:{PLAIN}secret\n")
+    expect(g.statuses(1, "/twice", headers=erin), [200], "both have room")
+    expect(g.statuses(1, "/twice", headers=password("erin", "wrong")), [401], "charged to the first")
+    expect(g.statuses(2, "/twice", headers=erin), [429] * 2, "the first has none left, before any password")
+    expect(g.statuses(2, "/user/basic", headers=erin), [200, 429], "erin was charged once")
+
+
 def access():
     expect(g.statuses(3, "/all/deny", client="127.0.0.20"), [403] * 3, "denied")
     expect(g.statuses(1, "/all/deny", client="127.0.0.22"), [200], "allowed")
@@ -189,8 +234,10 @@ with g:
         ("also after the rules have changed", changed_rules_do_not_win),
         ("weir_trusted_proxies none", none),
         ("realip for the whole server", realip_of_the_server),
+        ("unix sockets", unix_sockets),
         ("auth_request", auth_request),
         ("auth_basic", auth_basic),
         ("before access control", before_access_control),
+        ("one zone before access control, one after it", before_and_after),
         ("allow, deny, satisfy", access),
     ])

@@ -4,11 +4,13 @@
 tests/nginx/running.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
 """
 
+import contextlib
 import json
 import os
 import signal
+import socket
 
-from gateway import Gateway, expect, until
+from gateway import DEADLINE_S, Gateway, expect, until
 from harness import main, weir
 from service import Service
 
@@ -150,6 +152,35 @@ def memory_survives_a_reload():
     expect(status()["decisions"]["allowed"], decided["allowed"] + 1, "the status")
 
 
+def old_workers_end_well():
+    """One that is still busy decides with the others, until its last client is gone."""
+    left = remaining("/second")
+    with contextlib.closing(socket.create_connection(("127.0.0.1", g.port), DEADLINE_S)) as s:
+        s.sendall(b"POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc")
+        until(lambda: status()["decisions"]["allowed"] and remaining("/second") < left - 1, "it was charged")
+        before = remaining("/second")
+        g.reload()
+        expect(remaining("/second"), before - 1, "the new ones")
+        s.sendall(b"def")
+        expect(s.recv(12), b"HTTP/1.1 200", "the old one")
+
+
+def zones_come_and_go():
+    """Shared memory of another size, and a zone that is no longer there, begin anew."""
+    try:
+        g.configure(http=HTTP.replace("memory 1m", "memory 2m"))
+        g.reload()
+        expect(remaining("/second"), 999, "another size")
+        g.configure(http=HTTP.replace("weir_zone memory", "weir_zone other"), server=SERVER.replace("memory;", "other;"))
+        g.reload()
+        expect(remaining("/second"), 999, "another name")
+    finally:
+        g.configure(http=HTTP, server=SERVER)
+        g.reload()
+    expect(remaining("/second"), 999, "the first again")
+    expect(g.ask("/file/").status, 200, "the file was there all the time")
+
+
 def memory_survives_a_killed_worker():
     left = remaining("/second")
     for pid in g.workers():
@@ -208,7 +239,11 @@ def fewer_rights():
         until(lambda: ask("/file/").startswith("allowed first 9"), "changed rules")
         other.reload()
         expect(ask("/first"), "allowed first 998", "after a reload")
+        os.chmod(other.path("memory.yaml"), 0o600)
         other.restart()
+        if os.geteuid() == 0:
+            expect("may not read " + other.path("memory.yaml") in other.errors(), True, "rules that only root may read")
+        expect(ask("/first"), "allowed first 999", "they are in force all the same")
         expect(ask("/file/").startswith("allowed first 9"), True, "after a restart")
 
 
@@ -221,6 +256,8 @@ with g:
         ("a reload with bad rules", reload_with_bad_rules),
         ("workers share their counts", both_workers_share),
         ("shared memory survives a reload", memory_survives_a_reload),
+        ("old workers after a reload", old_workers_end_well),
+        ("zones that come and go", zones_come_and_go),
         ("shared memory survives killed workers", memory_survives_a_killed_worker),
         ("a file survives reload, restart and killed workers", file_survives_everything),
         ("cells shared with `weir check`", shared_with_the_command),
