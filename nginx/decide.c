@@ -115,7 +115,7 @@ static bool is_address(const ngx_str_t *text)
 {
     char copy[INET6_ADDRSTRLEN];
     struct in6_addr address;
-    if (text->len >= sizeof copy)
+    if (text->len == 0 || text->len >= sizeof copy)
         return false;
     memcpy(copy, text->data, text->len);
     copy[text->len] = '\0';
