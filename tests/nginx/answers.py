@@ -132,8 +132,7 @@ def variables():
         answer = g.ask(f"/logged/a?{number}")
         entry = logged(f"/logged/a?{number}")
         expect({**entry, "retry": entry["retry"] or "0"}, wanted, "logged")
-        expect(answer.headers["X-Weir"], "|".join(entry[name] for name in ("verdict", "rule", "limit", "remaining", "retry", "shadow")),
-               "in a header")
+        expect(answer.headers["X-Weir"], "|".join(list(entry.values())[2:]), "in a header")
     expect(g.ask("/logged/shadow").headers["X-Weir"].split("|")[-1], "trial", "shadow")
     expect(logged("/logged/shadow")["shadow"], "trial", "shadow, logged")
 
@@ -141,8 +140,7 @@ def variables():
 def variables_where_weir_says_nothing():
     for path, verdict in (("/no/rule", "no_rule"), ("/never/off", "")):
         g.ask(path)
-        wanted = {"uri": path, "status": 200, "verdict": verdict, "rule": "", "limit": "", "remaining": "", "retry": "", "shadow": ""}
-        expect(logged(path), wanted, path)
+        expect(list(logged(path).values()), [path, 200, verdict, "", "", "", "", ""], path)
 
 
 def conditions():
@@ -150,7 +148,8 @@ def conditions():
     g.ask("/never/logged")
     g.ask("/no/rule")
     until(lambda: "/never/logged" in g.read("refusals"), "a refusal in the log of refusals")
-    expect({json.loads(line)["verdict"] for line in g.read("refusals").splitlines()} <= {"refused", "would_refuse"}, True, "only those")
+    verdicts = {json.loads(line)["verdict"] for line in g.read("refusals").splitlines()}
+    expect(verdicts, {"refused"}, "only those")
 
 
 def pages_of_nginx():

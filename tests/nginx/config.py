@@ -39,7 +39,8 @@ def good_ones():
     accepted()
     accepted("weir_zone main 64k rules=@FOLDER@/rules.yaml; weir_zone other 2m rules=@FOLDER@/rules.yaml; weir other;")
     accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8 127.0.0.1 ::1 fd00::/8; weir_headers legacy; weir_dry_run on;")
-    accepted(server="weir main; location / { weir off; } location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
+    accepted(server="weir main; location / { weir off; }"
+             "location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
              "location /b { weir main ip=$arg_i host=$host method=GET path=$uri cost=2 header:X-A=$arg_a header:X-B=b; }")
     accepted(server=LOCATION + "location = /status { weir_status main; }")
     accepted(http="weir main;" + ZONE, server="location / { weir_headers off; weir_dry_run off; }")
@@ -54,7 +55,7 @@ def zones():
     refused("cells", "weir_zone main 1m rules=@FOLDER@/rules.yaml keys=7;")
     refused("`rules=` names no file", "weir_zone main 1m rules=;")
     refused("`cells=` names no file", "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=;")
-    refused("rules=@FOLDER@/bad.yaml".replace("@FOLDER@", g.folder), "weir_zone main 1m rules=@FOLDER@/rules.yaml rules=@FOLDER@/bad.yaml;")
+    refused(f"rules={g.path('bad.yaml')}", "weir_zone main 1m rules=@FOLDER@/rules.yaml rules=@FOLDER@/bad.yaml;")
     for size in ("0", "1k", "-5m", "lots", "99999999999999999999g"):
         refused("size", f"weir_zone main {size} rules=@FOLDER@/rules.yaml;")
 
@@ -124,7 +125,8 @@ def one_file_twice():
     """By whatever names."""
     os.symlink(g.path("good"), g.path("link"))
     os.link(g.path("good"), g.path("other-name"))
-    for one, other in (("good", "good"), ("good", "link"), ("good", "other-name"), ("good", "./good"), ("new", "new"), ("new", "./new")):
+    names = (("good", "good"), ("good", "link"), ("good", "other-name"), ("good", "./good"), ("new", "new"), ("newer", "./newer"))
+    for one, other in names:
         refused("is the cells file of zone \"main\" already", CELLS % one + (CELLS % other).replace("main", "other"))
 
 

@@ -345,7 +345,8 @@ class Gateway:
         connection = over or self.connection(client)
         pairs = list(headers.items()) if isinstance(headers, dict) else list(headers or [])
         try:
-            connection.putrequest(method, path, skip_host=any(name.lower() == "host" for name, _ in pairs), skip_accept_encoding=True)
+            has_host = any(name.lower() == "host" for name, _ in pairs)
+            connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
             if body is not None:
                 body = body.encode() if isinstance(body, str) else body
                 connection.putheader("Content-Length", str(len(body)))

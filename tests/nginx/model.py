@@ -136,8 +136,10 @@ def paths():
     expect(g.ask("/entity/x/bundle").status, 200, "no id")
     expect([g.ask(path).status for path in ("/xy", "/xyz", "/xzzy")], FEW, "a regex")
     expect([g.ask(path).status for path in ("/x", "/axy", "/xya")], [200] * 3, "only the whole path")
-    expect([g.ask(path).status for path in ("/route/1", "/route/2", "/route/3", "/route/a", "/route/b")], FEW + [200] * 2, "routes")
-    expect([g.ask(path).status for path in ("/path/1", "/path/2", "/path/1", "/path/1?q", "/path/2")], [200, 200, 200, 429, 200], "paths")
+    routes = ("/route/1", "/route/2", "/route/3", "/route/a", "/route/b")
+    expect([g.ask(path).status for path in routes], FEW + [200] * 2, "routes")
+    asked = ("/path/1", "/path/2", "/path/1", "/path/1?q", "/path/2")
+    expect([g.ask(path).status for path in asked], [200, 200, 200, 429, 200], "paths")
 
 
 def spellings():
@@ -221,7 +223,7 @@ def own_refusals():
     wanted = {"Content-Type": "application/json", "X-Help": "https://example.com/limits", "X-Code": "7", "Content-Length": "21"}
     expect({name: answer.headers[name] for name in wanted}, wanted, "headers")
     answer = g.ask("/ip", client="127.0.0.4")
-    expect((answer.body, answer.headers["Content-Type"]), (b"Too many requests\n", "text/plain; charset=utf-8"), "where there is none")
+    expect((answer.body, answer.headers["Content-Type"]), (b"Too many requests\n", "text/plain; charset=utf-8"), "no own one")
     answer = g.ask("/long")
     expect((len(answer.body), answer.body.decode() == LONG), (65536, True), "a long one")
     answer = g.ask("/none")

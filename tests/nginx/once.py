@@ -44,7 +44,12 @@ location /never { weir main; proxy_pass http://@BACKEND@; }
 location /never-page { error_page 429 = /fallback; proxy_pass http://@BACKEND@; }
 
 location /after { auth_request /sub/auth; weir main after_auth; try_files /none.html @named; }
-location /after-error { weir main after_auth; error_page 404 = /after-error-2; proxy_intercept_errors on; proxy_pass http://@BACKEND@; }
+location /after-error {
+    weir main after_auth;
+    error_page 404 = /after-error-2;
+    proxy_intercept_errors on;
+    proxy_pass http://@BACKEND@;
+}
 location /after-error-2 { weir main after_auth; proxy_pass http://@BACKEND@; }
 
 location /free/ { weir off; proxy_pass http://@BACKEND@; }

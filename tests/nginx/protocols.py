@@ -22,7 +22,10 @@ rules:
   - { id: host, match: { host: shop.example, path: /host }, limits: [ LIMIT ] }
   - { id: flood, match: { path: /flood }, limits: [ { name: ten, algorithm: fixed_window, max: 10, per: 1h } ] }
   - { id: busy, match: { path: /shop.Orders/Busy }, limits: [ { max: 0, per: 1h } ], reject: { status: 503 } }
-  - { id: own, match: { path: /shop.Orders/Own }, limits: [ { max: 0, per: 1h } ], reject: { body: "100 % f\\u00fcr heute", headers: { X-Own: "1" } } }
+  - id: own
+    match: { path: /shop.Orders/Own }
+    limits: [ { max: 0, per: 1h } ]
+    reject: { body: "100 % f\\u00fcr heute", headers: { X-Own: "1" } }
 """.replace("LIMIT", "{ name: few, algorithm: fixed_window, max: 2, per: 1h }")
 
 SERVER = """

@@ -108,8 +108,8 @@ def metrics_of(path):
 
 def metrics():
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_rules", "weir_rules_bad", "weir_table_cells", "weir_table_bytes", "weir_table_drops_total",
-             "weir_table_drops_at_limit_total"}
+    names = {"weir_decisions_total", "weir_rules", "weir_rules_bad", "weir_table_cells", "weir_table_bytes",
+             "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")
     zone = (("zone", "main"),)
     for name, value in (("weir_rules", 4), ("weir_rules_bad", 0), ("weir_table_cells", document["table"]["cells"]),
