@@ -10,7 +10,7 @@ import json
 import os
 import re
 
-from gateway import Gateway, expect
+from gateway import Gateway, expect, until
 from harness import main
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -60,7 +60,7 @@ def a_sixth_login(g):
         expect(bool(re.fullmatch(pattern, refused.headers[name] or "")), True, f"{name}: {refused.headers[name]}")
     expect((refused.status, refused.body.strip()), (429, b"Too many requests"), "the sixth")
     line = re.escape(re.search(r"^127\.0\.0\.1 .*$", printed, re.MULTILINE)[0]).replace("72", r"\d+")
-    expect(bool(re.fullmatch(line, g.read("access").splitlines()[-1])), True, g.read("access"))
+    until(lambda: re.search(f"^{line}$", g.read("access"), re.MULTILINE), "the sixth in the access log")
     expect(g.backend.paths(), ["/login"] * 5, "what the application saw")
 
 
