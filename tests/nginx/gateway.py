@@ -43,7 +43,8 @@ def sanitizer():
         program = file.read()
     if b"__asan_init" not in program:
         return {}
-    compiler, runtime = ("gcc", "libasan.so") if b"libasan.so" in program else ("clang", "libclang_rt.asan-x86_64.so")
+    clang = f"libclang_rt.asan-{os.uname().machine}.so"
+    compiler, runtime = ("gcc", "libasan.so") if b"libasan.so" in program else ("clang", clang)
     found = subprocess.run([compiler, f"-print-file-name={runtime}"], capture_output=True, text=True, check=True).stdout.strip()
     # nginx leaves to the system what lives as long as it does.
     return {"LD_PRELOAD": os.path.realpath(found), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
