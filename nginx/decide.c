@@ -104,10 +104,16 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, stru
     return NGX_OK;
 }
 
+/* What is no number costs 1; what is too large for one costs all that there is. */
 static uint32_t cost_of(const ngx_str_t *value)
 {
-    ngx_int_t cost = ngx_atoi(value->data, value->len);
-    return cost == NGX_ERROR ? 1 : cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
+    uint64_t cost = 0;
+    for (size_t i = 0; i < value->len; i++) {
+        if (value->data[i] < '0' || value->data[i] > '9')
+            return 1;
+        cost = ngx_min(cost * 10 + (value->data[i] - '0'), UINT32_MAX);
+    }
+    return value->len > 0 ? (uint32_t)cost : 1;
 }
 
 /* With what is none, a client would be nobody to rules by ip. */
