@@ -101,6 +101,8 @@ def headers():
     expect(g.statuses(3, "/tenant", headers={"x-tenant": "a"}), FEW, "by a header")
     expect(g.statuses(3, "/tenant", headers={"X-TENANT": "b"}), FEW, "another value")
     expect(g.statuses(3, "/tenant"), [200] * 3, "none")
+    many = {**{f"X-{number}": "x" for number in range(80)}, "X-Tenant": "c"}
+    expect(g.statuses(3, "/tenant", headers=many), FEW, "among many")
     expect(g.statuses(3, "/plan", headers={"X-Plan": "paid"}), [200] * 3, "another value than the rule's")
     expect(g.statuses(3, "/plan", headers={"X-Plan": "free"}), FEW, "the rule's")
 
@@ -214,7 +216,12 @@ def costs():
     left = [g.ask(f"/cost/?cost={cost}").headers["X-Weir"] for cost in (3, 5)]
     expect(left, ["allowed,costly,units,7", "allowed,costly,units,2"], "3 and 5 of 10")
     expect(g.ask("/cost/?cost=3").headers["X-Weir"], "refused,costly,units,2", "3 of 2")
-    expect([g.ask("/cost/?cost=2").status, g.ask("/cost/?cost=1").status], [200, 429], "2, and no more")
+    for cost in ("4294967295", "4294967296", "18446744073709551617", "9" * 100):
+        expect(g.ask(f"/cost/?cost={cost}").headers["X-Weir"], "refused,costly,units,2", cost)
+    expect(g.ask("/cost/?cost=0").headers["X-Weir"], "allowed,costly,units,2", "0 charges nothing")
+    expect(g.ask("/cost/?cost=-1").headers["X-Weir"], "allowed,costly,units,1", "what is no number costs 1")
+    expect(g.ask("/cost/").headers["X-Weir"], "allowed,costly,units,0", "and so does none")
+    expect(g.statuses(2, "/cost/?cost=1"), [429] * 2, "no more")
 
 
 def own_refusals():

@@ -12,7 +12,7 @@ from harness import main
 RULES = """
 rules:
   - { id: all, by: ip, limits: [ { name: many, algorithm: fixed_window, max: 1000000, per: 1d } ] }
-  - { id: never, match: { path: /never-page }, limits: [ { max: 0, per: 1h } ] }
+  - { id: never, match: { path: [ /never-page, /never-before, /never-after ] }, limits: [ { max: 0, per: 1h } ] }
 """
 
 SERVER = """
@@ -38,6 +38,7 @@ location /folder { index none.html index.html; }
 location = /folder/index.html { weir main; }
 location /accel { proxy_pass http://@BACKEND@; }
 location /kept/ { internal; alias @FOLDER@/folder/; }
+location /if { if ($arg_a) { set $b 1; } if ($arg_a) { add_header X-If 1; } proxy_pass http://@BACKEND@; }
 location /rewrite { rewrite ^ /rewrite-2; }
 location /rewrite-2 { rewrite ^ /fallback last; }
 location /never { weir main; proxy_pass http://@BACKEND@; }
@@ -50,6 +51,8 @@ location /after-error {
     proxy_intercept_errors on;
     proxy_pass http://@BACKEND@;
 }
+location /never-after { auth_request /sub/auth; weir main after_auth; mirror /sub/mirror-1; proxy_pass http://@BACKEND@; }
+location /never-before { auth_request /sub/auth; mirror /sub/mirror-1; proxy_pass http://@BACKEND@; }
 location /after-error-2 { weir main after_auth; proxy_pass http://@BACKEND@; }
 
 location /free/ { weir off; proxy_pass http://@BACKEND@; }
@@ -123,11 +126,21 @@ def accel_redirects():
 
 def rewrites():
     expect_count(1, "/rewrite", ["/fallback"])
+    expect_count(1, "/if?a=1", ["/if?a=1"])
 
 
 def refusals():
     """The page of a refusal is not refused in its turn, and what is refused counts nowhere."""
     expect_count(0, "/never-page", ["/fallback"])
+
+
+def refusals_bother_nobody():
+    """Neither who checks passwords, unless they come first, nor who gets a copy."""
+    g.backend.paths()
+    expect(g.ask("/never-before").status, 429, "before access control")
+    expect(g.backend.paths(), [], "what the backend saw")
+    expect(g.ask("/never-after").status, 429, "after it")
+    expect(g.backend.paths(), ["/sub/auth"], "what the backend saw")
 
 
 def after_access_control():
@@ -146,7 +159,7 @@ def from_places_without_limits():
 
 def refused_on_the_way():
     """By what was asked for, not by where nginx looks for it; the refusal has its own status in any case."""
-    g.write_rules(RULES.replace("path: /never-page", 'path: "/free/*"'))
+    g.write_rules(RULES.replace("/never-page", '"/free/*"'))
     g.reload()
     for path in ("/free/error-never", "/free/try-never"):
         answer = g.ask(path)
@@ -166,6 +179,7 @@ with g:
         ("X-Accel-Redirect", accel_redirects),
         ("rewrites", rewrites),
         ("a refusal with a page", refusals),
+        ("a refusal bothers nobody", refusals_bother_nobody),
         ("after access control", after_access_control),
         ("from places without limits to places with them", from_places_without_limits),
         ("refused on the way to such a place", refused_on_the_way),
