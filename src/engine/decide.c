@@ -275,9 +275,9 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
 /* Allowed: the limit with the least left; the first of equals. */
 static void report_pass(struct weir_verdict *v, const struct bound *bound, const struct plan *plan)
 {
-    const struct plan_entry *named = NULL;
+    const struct plan_entry *named = plan->enforced == 1 ? plan->entries : NULL;
     uint32_t least = 0;
-    for (size_t i = 0; i < plan->enforced; i++) {
+    for (size_t i = 0; i < plan->enforced && plan->enforced > 1; i++) {
         const struct plan_entry *e = &plan->entries[i];
         uint32_t remaining = limit_remaining(e->ask.limit, &e->window, *e->state, plan->now_us);
         if (!named || remaining < least) {

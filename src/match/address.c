@@ -71,21 +71,20 @@ static bool walk_hops(sv value, const struct networks *trusted, int *left, struc
     return true;
 }
 
-bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret)
+bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given)
 {
-    struct ip hop;
-    if (request->ip.len > 0)
-        return ip_parse_hop(request->ip, ret);
-    if (!ip_parse_hop(request->peer, &hop))
+    *ret_given = request->ip.len > 0 ? request->ip : request->peer;
+    if (!ip_parse_hop(*ret_given, ret))
         return false;
+    if (request->ip.len > 0 || !networks_has(trusted, ret))
+        return true;
     int left = HOPS_MAX;
-    if (networks_has(trusted, &hop))
-        for (size_t i = request->header_count; i-- > 0;) {
-            const struct weir_header *header = &request->headers[i];
-            if (sv_eq_nocase(header->name, SV("x-forwarded-for")) && !walk_hops(header->value, trusted, &left, &hop))
-                break;
-        }
-    *ret = hop;
+    *ret_given = sv_of("", 0);
+    for (size_t i = request->header_count; i-- > 0;) {
+        const struct weir_header *header = &request->headers[i];
+        if (sv_eq_nocase(header->name, SV("x-forwarded-for")) && !walk_hops(header->value, trusted, &left, ret))
+            break;
+    }
     return true;
 }
 

@@ -16,8 +16,9 @@ bool networks_init(struct networks *networks, struct arena *arena, const struct 
 bool networks_has(const struct networks *networks, const struct ip *ip);
 
 /* The client's address: `ip` if the caller gave one; else `peer`, or, where that is trusted, the rightmost address of
- * X-Forwarded-For that is not. False: there is none. */
-bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret);
+ * X-Forwarded-For that is not. *ret_given is the text that the caller gave for it, empty if it was found in a header.
+ * False: there is none. */
+bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given);
 
 /* In lower case, without port and final dot; an IPv6 address keeps its brackets. Returns a part of `raw` if that is as it
  * should be, else what it wrote to `out`; more than `cap` bytes are cut. */

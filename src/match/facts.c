@@ -101,7 +101,7 @@ sv facts_host(struct facts *facts)
 const struct ip *facts_ip(struct facts *facts)
 {
     if (make(facts, MADE_IP))
-        facts->has_ip = client_address(facts->request, &facts->ruleset->trusted, &facts->ip);
+        facts->has_ip = client_address(facts->request, &facts->ruleset->trusted, &facts->ip, &facts->ip_given);
     return facts->has_ip ? &facts->ip : NULL;
 }
 
@@ -117,8 +117,8 @@ static sv make_ip_text(struct facts *facts)
     const struct ip *ip = facts_ip(facts);
     if (!ip)
         return sv_of("", 0);
-    if (given_is_text(facts->request->ip))
-        return facts->request->ip;
+    if (given_is_text(facts->ip_given))
+        return facts->ip_given;
     unsigned prefix = facts->ruleset->rules->settings.ipv6_prefix;
     if (ip_is_v4(ip) || prefix >= 128)
         return sv_of(facts->ip_buf, ip_text(ip, facts->ip_buf));

@@ -32,6 +32,7 @@ struct facts {
     sv path;
     sv host;
     sv ip_text;
+    sv ip_given; /* what the caller said it is */
     sv route;
     struct ip ip;
     struct path_segments segments;

@@ -69,7 +69,8 @@ static void check(const char *ip, const char *peer, const char *forwarded, const
     }
     struct weir_request request = { .ip = weir_str(ip), .peer = weir_str(peer), .headers = headers, .header_count = count };
     struct ip got;
-    bool ok = client_address(&request, &trusted, &got);
+    sv given;
+    bool ok = client_address(&request, &trusted, &got, &given);
     char text[IP_TEXT_MAX] = "nothing";
     if (ok)
         ip_text(&got, text);
