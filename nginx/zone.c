@@ -63,19 +63,6 @@ static void on_timer(ngx_event_t *timer)
 
 /* ---- opening ---- */
 
-/* Like other files that nginx makes: for the user whom the workers run as. */
-static ngx_int_t give_away(const struct zone *zone, ngx_cycle_t *cycle)
-{
-    ngx_core_conf_t *core = (ngx_core_conf_t *)ngx_get_conf(cycle->conf_ctx, ngx_core_module);
-    if (geteuid() != 0 || core->user == (ngx_uid_t)NGX_CONF_UNSET_UINT)
-        return NGX_OK;
-    if (chown(zone->cells_file, core->user, core->group) == 0)
-        return NGX_OK;
-    ngx_log_error(NGX_LOG_EMERG, cycle->log, ngx_errno, "weir_zone \"%V\": %s cannot be given to the workers' user",
-                  &zone->name, zone->cells_file);
-    return NGX_ERROR;
-}
-
 /* A file that was there keeps its size: it has to be what is asked for. */
 static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
 {
@@ -120,7 +107,6 @@ static void close_zone(void *data)
 static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_cycle_t *cycle)
 {
     struct weir_error error;
-    bool made = zone->cells_file && access(zone->cells_file, F_OK) != 0;
     struct weir_options options = {
         .size = sizeof options,
         .rules_file = zone->rules_file,
@@ -139,8 +125,6 @@ static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_c
         return complain(zone, cycle->log, error.text);
     cleanup->handler = close_zone;
     cleanup->data = zone;
-    if (made)
-        return give_away(zone, cycle);
     return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;
 }
 
