@@ -47,6 +47,8 @@ location /headers/always { weir_headers always; proxy_pass http://@BACKEND@; }
 location /headers/legacy { weir_headers legacy; proxy_pass http://@BACKEND@; }
 location /always/ { weir_headers always; proxy_pass http://@BACKEND@; }
 location /logged/ {
+    set $early "before: $weir_verdict";
+    add_header X-Early $early;
     add_header X-Weir "$weir_verdict|$weir_rule|$weir_limit|$weir_remaining|$weir_retry_after|$weir_shadow" always;
     proxy_pass http://@BACKEND@;
 }
@@ -56,11 +58,14 @@ location /page/uri { error_page 429 /slow.html; proxy_pass http://@BACKEND@; }
 location /page/away { error_page 429 https://example.com/slow; proxy_pass http://@BACKEND@; }
 location /page/busy { error_page 429 = @slow; proxy_pass http://@BACKEND@; }
 location /page/upstream { error_page 429 = @slow; proxy_pass http://@BACKEND@; }
+location /page/outer { weir off; error_page 404 /page/inner; proxy_intercept_errors on; proxy_pass http://@BACKEND@; }
+location /page/inner { weir main path=/never/x; error_page 429 = @slow; proxy_pass http://@BACKEND@; }
 location = /slow.html { internal; root @FOLDER@; }
 location @slow { default_type text/plain; return 200 "wait $weir_retry_after for $weir_rule\\n"; }
 location /dry/ {
     weir_dry_run on;
     proxy_pass http://@BACKEND@;
+    location /dry/always { weir_headers legacy; proxy_pass http://@BACKEND@; }
     location /dry/not { weir_dry_run off; proxy_pass http://@BACKEND@; }
 }
 location /inherit/ {
@@ -133,6 +138,7 @@ def variables():
         entry = logged(f"/logged/a?{number}")
         expect({**entry, "retry": entry["retry"] or "0"}, wanted, "logged")
         expect(answer.headers["X-Weir"], "|".join(list(entry.values())[2:]), "in a header")
+    expect(g.ask("/logged/b").headers["X-Early"], "before: ", "asked too early, which spoils nothing")
     expect(g.ask("/logged/shadow").headers["X-Weir"].split("|")[-1], "trial", "shadow")
     expect(logged("/logged/shadow")["shadow"], "trial", "shadow, logged")
 
@@ -167,6 +173,9 @@ def pages_of_nginx():
     expect(g.ask("/page/uri").headers["Retry-After"], "3600", "the wait is in the page's headers, too")
     answer = g.ask("/page/busy")
     expect((answer.status, answer.body), (503, b"Too many requests\n"), "a page for 429 is none for 503")
+    g.backend.answers["/page/outer"] = (404, {}, b"no")
+    answer = g.ask("/page/outer")
+    expect((answer.status, answer.body), (429, b"Too many requests\n"), "an error page has none of its own, as nginx has it")
     g.backend.answers["/page/upstream"] = (429, {"Retry-After": "7"}, b"the backend's")
     answer = g.ask("/page/upstream")
     expect((answer.status, answer.headers["Retry-After"], answer.body), (429, "7", b"the backend's"), "a 429 of the backend's own")
@@ -175,7 +184,7 @@ def pages_of_nginx():
 def dry_run():
     expect([g.ask(f"/dry/a?{number}").status for number in range(3)], [200] * 3, "passes")
     expect([logged("/dry/a?2")[name] for name in ("verdict", "rule", "limit")], ["would_refuse", "few", "hour"], "logged")
-    expect(sent(g.ask("/dry/a")), [], "headers")
+    expect([sent(g.ask(path)) for path in ("/dry/a", "/dry/always")], [[], []], "answers are as they would be without weir")
     expect(g.statuses(3, "/dry/not"), [200, 200, 429], "inherited, and off again")
 
 
