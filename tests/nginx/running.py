@@ -40,8 +40,8 @@ def remaining(path="/file/", **more):
     return int(g.ask(path, **more).headers["X-Weir"].split()[2])
 
 
-def status(zone="memory"):
-    return json.loads(g.ask(f"/status/{zone}").body)
+def status(zone="memory", **more):
+    return json.loads(g.ask(f"/status/{zone}", **more).body)
 
 
 def in_force(path, wanted):
@@ -84,6 +84,12 @@ def complaints(zone, text):
     return [line for line in g.errors().splitlines() if "[error]" in line and f'zone "{zone}"' in line and text in line]
 
 
+def problem_everywhere(text):
+    with g.connection_to_each() as connections:
+        for connection in connections:
+            until(lambda: text in (status(over=connection)["rules"]["problem"] or ""), text)
+
+
 def bad_rules():
     """One of them is bad: it stays as it was, the others are taken over. Two workers see it, the log has it once."""
     bad = RULES.replace("rules:\n", "rules:\n  - { id: new, match: { path: /new }, limits: 1 per 1h }\n")
@@ -111,9 +117,11 @@ def unreadable_rules():
     in_force("/newer", "refused newer")
     said = len(complaints("memory", "memory.yaml"))
     g.write_rules("rules: [ {", "memory")
-    until(lambda: status()["rules"]["problem"], "a problem")
+    problem_everywhere("not YAML or JSON")
+    until(lambda: len(complaints("memory", "memory.yaml")) == said + 1, "in the log: no YAML")
     in_force("/newer", "refused newer")
     os.remove(g.path("memory.yaml"))
+    problem_everywhere("cannot be read")
     until(lambda: len(complaints("memory", "memory.yaml")) == said + 2, "in the log: no file")
     in_force("/newer", "refused newer")
     g.write_rules(RULES, "memory")
