@@ -178,7 +178,7 @@ struct weir_options {
     void *on_rules_data;
 
     /* A table in memory that the caller shares with its other processes, instead of cells_file and the sizes. It begins at
-     * a multiple of 64 and stays until the handle is closed. All zero: a table is made in it, by one process before the
+     * a multiple of 128 and stays until the handle is closed. All zero: a table is made in it, by one process before the
      * others open it; else it has to hold one of this size. */
     void *cells_memory;
     size_t cells_memory_bytes;

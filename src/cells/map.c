@@ -17,7 +17,7 @@
 static const char MAGIC[8] = "weircell";
 
 #define CELLS_MAX (UINT64_C(1) << 36)
-enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES, LINE_BYTES = 64 };
+enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES, ALIGNMENT = _Alignof(struct cells_header) };
 
 #if defined(__x86_64__) && !defined(CELLS_TSAN)
 bool cells_cpu_has_avx;
@@ -265,8 +265,8 @@ static bool is_blank(const struct cells_header *header)
 
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error)
 {
-    if ((uintptr_t)memory % LINE_BYTES)
-        return err_set(error, WEIR_E_INVALID, "memory for a table has to begin at a multiple of %d", LINE_BYTES);
+    if ((uintptr_t)memory % ALIGNMENT)
+        return err_set(error, WEIR_E_INVALID, "memory for a table has to begin at a multiple of %d", ALIGNMENT);
     if (bytes < total_bytes(2))
         return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it takes %zu at least", bytes,
                        total_bytes(2));
