@@ -361,6 +361,144 @@ static void test_damaged_cells_open(void **unused)
     cells_close(table);
 }
 
+/* ---- memory of the caller's ---- */
+
+/* As nginx's: whole pages, zero at first, shared with the children of a fork. */
+static char *shared_memory(void)
+{
+    void *memory = mmap(NULL, 2 * SMALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
+}
+
+static struct cells *must_open_at(void *memory, size_t bytes)
+{
+    struct cells *table = NULL;
+    struct weir_error error;
+    if (cells_open_at(&table, memory, bytes, &error) < 0)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+static void test_memory_keeps_counts(void **unused)
+{
+    (void)unused;
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 5, 60 * US_PER_S);
+    char *memory = shared_memory();
+    memset(memory + SMALL_BYTES, 'x', SMALL_BYTES);
+    struct cells *table = must_open_at(memory, SMALL_BYTES);
+    struct hash_key secret = *cells_hash_key(table);
+    assert_int_equal(cells_stats(table).cells, SMALL_CELLS);
+    assert_int_equal(cells_stats(table).bytes, SMALL_CELLS * CELL_BYTES);
+    for (uint64_t i = 0; i < 3 * SMALL_CELLS; i++)
+        take(table, key_of(i), &limit, T0_US, 1);
+    assert_true(take(table, key_of(1000), &limit, T0_US, 3));
+    cells_close(table);
+    /* It is still there, and what is no whole bucket is left alone. */
+    struct cells *again = must_open_at(memory, SMALL_BYTES + 511), *beside = must_open_at(memory, SMALL_BYTES);
+    assert_memory_equal(cells_hash_key(again), &secret, sizeof secret);
+    assert_int_equal(count_of(state_in(again, key_of(1000), &limit, T0_US)), 3);
+    assert_true(take(again, key_of(1000), &limit, T0_US, 1));
+    assert_true(take(beside, key_of(1000), &limit, T0_US, 1));
+    assert_false(take(again, key_of(1000), &limit, T0_US, 1));
+    cells_close(again);
+    cells_close(beside);
+    for (int i = 0; i < SMALL_BYTES; i++)
+        assert_int_equal(memory[SMALL_BYTES + i], 'x');
+    munmap(memory, 2 * SMALL_BYTES);
+}
+
+static void check_memory(void *memory, size_t bytes, int code, const char *why)
+{
+    struct cells *table = NULL;
+    struct weir_error error;
+    assert_int_equal(cells_open_at(&table, memory, bytes, &error), code);
+    assert_null(table);
+    if (!strstr(error.text, why))
+        fail_msg("expected \"%s\", found: %s", why, error.text);
+    assert_int_equal(cells_open_at(&table, memory, bytes, NULL), code);
+}
+
+static void test_memory_that_will_not_do(void **unused)
+{
+    (void)unused;
+    enum { LEAST = CELLS_HEADER_BYTES + 32 * CELL_BYTES };
+    static const char blank[2 * SMALL_BYTES];
+    char *memory = shared_memory();
+    check_memory(memory + 1, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
+    check_memory(memory + 64, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
+    check_memory(memory, 0, WEIR_E_INVALID, "0 bytes are too few for a table; it takes 5120 at least");
+    check_memory(memory, LEAST - 1, WEIR_E_INVALID, "5119 bytes are too few");
+    assert_memory_equal(memory, blank, sizeof blank);
+    cells_close(must_open_at(memory + 128, LEAST));
+    memset(memory, 0, 2 * SMALL_BYTES);
+
+    cells_close(must_open_at(memory, SMALL_BYTES));
+    check_memory(memory, SMALL_BYTES - 1, WEIR_E_CELLS, "has 5632 bytes where its header says 6144");
+    check_memory(memory, SMALL_BYTES + 512, WEIR_E_CELLS, "has 6656 bytes where its header says 6144");
+    cells_close(must_open_at(memory, SMALL_BYTES));
+    memset(memory, 'a', SMALL_BYTES);
+    check_memory(memory, SMALL_BYTES, WEIR_E_CELLS, "cells_memory: not a cells file");
+    munmap(memory, 2 * SMALL_BYTES);
+}
+
+static void test_memory_that_is_damaged(void **unused)
+{
+    (void)unused;
+    struct random random = { random_seed() };
+    struct limit limit = limit_of(LIMIT_SLIDING_WINDOW, 5, 60 * US_PER_S);
+    char *memory = shared_memory();
+    cells_close(must_open_at(memory, SMALL_BYTES));
+    for (size_t i = 0; i < offsetof(struct cells_header, checksum) + 8; i++) {
+        memory[i] ^= 4;
+        check_memory(memory, SMALL_BYTES, WEIR_E_CELLS,
+                     i < 8    ? "not a cells file"
+                     : i < 16 ? "but this weir knows layout 2"
+                              : "its header is damaged");
+        memory[i] ^= 4;
+    }
+    for (size_t i = CELLS_HEADER_BYTES; i < SMALL_BYTES; i++)
+        memory[i] = (char)random_u64(&random);
+    struct cells *table = must_open_at(memory, SMALL_BYTES);
+    for (uint64_t i = 0; i < 1000; i++)
+        take(table, key_of(i), &limit, T0_US, 1);
+    cells_close(table);
+    munmap(memory, 2 * SMALL_BYTES);
+}
+
+/* Some go on with what they inherited, the others open it themselves. */
+static void test_memory_of_several_processes(void **unused)
+{
+    (void)unused;
+    enum { PROCESSES = 8, TRIES = 100 };
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 250, 60 * US_PER_S);
+    char *memory = shared_memory();
+    struct cells *table = must_open_at(memory, SMALL_BYTES);
+    unsigned passed = 0;
+    for (int p = 0; p < PROCESSES; p++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid > 0)
+            continue;
+        if (p & 1 && cells_open_at(&table, memory, SMALL_BYTES, NULL) < 0)
+            _exit(255);
+        for (int i = 0; i < TRIES; i++)
+            passed += take(table, key_of(1), &limit, T0_US, 1);
+        cells_close(table);
+        _exit((int)passed);
+    }
+    for (int p = 0; p < PROCESSES; p++) {
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= TRIES);
+        passed += (unsigned)WEXITSTATUS(status);
+    }
+    assert_int_equal(passed, 250);
+    assert_int_equal(count_of(state_in(table, key_of(1), &limit, T0_US)), 250);
+    cells_close(table);
+    munmap(memory, 2 * SMALL_BYTES);
+}
+
 /* ---- paths ---- */
 
 static void check_error(const char *where, int code, const char *why)
@@ -463,6 +601,10 @@ int main(void)
         CASE(test_other_layout),
         CASE(test_impossible_sizes),
         CASE(test_damaged_cells_open),
+        CASE(test_memory_keeps_counts),
+        CASE(test_memory_that_will_not_do),
+        CASE(test_memory_that_is_damaged),
+        CASE(test_memory_of_several_processes),
         CASE(test_paths),
         CASE(test_unreadable),
         CASE(test_no_room),

@@ -36,7 +36,9 @@ static void headers_of_a_pass_and_a_refusal(void **state)
     expect_headers(&v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
                    "RateLimit-Policy: \"per user\";q=2;w=3\nRateLimit: \"per user\";r=0;t=3\n"
                    "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 3\nRetry-After: 2\n");
-    expect_headers(&v, 0, "Retry-After: 2\n");
+    expect_headers(&v, WEIR_HEADERS_LEGACY,
+                   "X-RateLimit-Limit: 2\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 3\nRetry-After: 2\n");
+    expect_headers(&v, 0, "");
     /* Never: there is nothing to wait for. */
     v = check_at(weir, cost_of("e", "k", 3), NOW);
     assert_int_equal(v.retry_after_ms, WEIR_NEVER);
@@ -88,6 +90,8 @@ static void expect_refusal(struct weir *weir, const char *event, unsigned status
 #define PLAIN "text/plain; charset=utf-8"
 #define TOO_MANY "Too many requests\n"
 #define STANDARD "RateLimit-Policy: \"token_bucket\";q=0;w=9\nRateLimit: \"token_bucket\";r=0;t=0\n"
+#define LEGACY "X-RateLimit-Limit: 0\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 0\n"
+#define OWN "X-A: one\nx-ratelimit-limit: mine\nRateLimit: ours\n"
 #define RULE(id, reject) "  - { id: " id ", match: { event: " id " }, limits: [0 per 9s], reject: {" reject "} }\n"
 
 static void refusals_without_settings(void **state)
@@ -132,6 +136,42 @@ static void a_wait_is_in_the_refusal(void **state)
         weir, "e", 429, PLAIN, TOO_MANY,
         "X-A: 1\nRateLimit-Policy: \"token_bucket\";q=1;w=90\nRateLimit: \"token_bucket\";r=0;t=90\nRetry-After: "
         "90\n");
+    weir_close(weir);
+}
+
+static void expect_refusal_as(struct weir *weir, const char *event, unsigned style, const char *headers)
+{
+    struct weir_request request = one(event, "k");
+    struct weir_verdict v = check_at(weir, request, NOW);
+    struct weir_refusal refusal;
+    char text[LINE_MAX_BYTES];
+    assert_int_equal(weir_refuse_as(weir, &request, &v, style, &refusal), 0);
+    assert_int_equal(refusal.status, 503);
+    assert_int_equal(refusal.body.len, 2);
+    assert_memory_equal(refusal.body.ptr, "no", 2);
+    headers_text(refusal.headers, refusal.header_count, text);
+    assert_string_equal(text, headers);
+}
+
+/* The rule's own headers are there in any style, and not said twice. */
+static void refusals_of_a_style(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("settings: { reject: { status: 503, body: no } }\n"
+                                   "rules:\n" RULE("none", "")
+                                       RULE("own", "headers: { X-A: one, x-ratelimit-limit: mine, RateLimit: ours }"));
+    struct weir_verdict passed = check_at(weir, one("another", "k"), NOW);
+    struct weir_refusal refusal;
+    expect_refusal_as(weir, "none", 0, "");
+    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD, STANDARD);
+    expect_refusal_as(weir, "none", WEIR_HEADERS_LEGACY, LEGACY);
+    expect_refusal_as(weir, "none", WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, STANDARD LEGACY);
+    expect_refusal_as(weir, "own", 0, OWN);
+    expect_refusal_as(weir, "own", WEIR_HEADERS_STANDARD, OWN "RateLimit-Policy: \"token_bucket\";q=0;w=9\n");
+    expect_refusal_as(weir, "own", WEIR_HEADERS_LEGACY, OWN "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 0\n");
+    /* One that was let through has no limit to speak of. */
+    assert_int_equal(weir_refuse_as(weir, NULL, &passed, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &refusal), 0);
+    assert_int_equal(refusal.header_count, 0);
     weir_close(weir);
 }
 
@@ -199,8 +239,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_of_a_pass_and_a_refusal), cmocka_unit_test(headers_of_other_windows),
         cmocka_unit_test(refusals_without_settings),       cmocka_unit_test(settings_stand_behind_each_field),
-        cmocka_unit_test(a_wait_is_in_the_refusal),        cmocka_unit_test(verdicts_of_other_rules),
-        cmocka_unit_test(a_refusal_outlives_its_rules),    cmocka_unit_test(a_request_that_cannot_be_judged),
+        cmocka_unit_test(a_wait_is_in_the_refusal),        cmocka_unit_test(refusals_of_a_style),
+        cmocka_unit_test(verdicts_of_other_rules),         cmocka_unit_test(a_refusal_outlives_its_rules),
+        cmocka_unit_test(a_request_that_cannot_be_judged),
     };
     return cmocka_run_group_tests_name("engine/answer", tests, NULL, NULL);
 }

@@ -73,6 +73,8 @@ static void ask(struct weir *weir)
     expect(weir_refuse(weir, &request, &verdicts[1], &refusal) == 0 && refusal.status == 503, "a refusal");
     expect(refusal.body.len == 5 && memcmp(refusal.body.ptr, "later", 5) == 0, "its body");
     expect(refusal.content_type.len == 3 && refusal.header_count == 3, "its type and headers");
+    expect(weir_refuse_as(weir, &request, &verdicts[1], 0, &refusal) == 0 && refusal.header_count == 0,
+           "one without headers");
     struct weir_headers headers;
     weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
     expect(headers.count == WEIR_HEADERS_MAX, "headers");
@@ -107,6 +109,7 @@ static void change(struct weir *weir, enum weir_code *told)
     expect(status.rules == 2 && status.cells > 0 && !status.rules_bad, "the status");
     expect(weir_rules_error(weir, &error) == 0 && error.code == WEIR_OK, "good rules");
     expect(weir_poll(weir, &error) == 0 && *told == WEIR_E_BLANK, "nothing to poll");
+    expect(weir_watch(weir, 1, &error) == WEIR_E_INVALID, "nothing to watch");
     expect(weir_set_rules(weir, "rules: [x]", 10, &error) == WEIR_E_RULES && strstr(error.text, "rules:1") != NULL,
            "bad rules");
     expect(weir_set_rules(weir, "problems: [x]\nrules: []", 23, &error) == 0, "rules with problems where they come from");

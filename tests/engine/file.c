@@ -95,6 +95,56 @@ static void a_change_is_taken_over(void **state)
     close_fixture(&f);
 }
 
+/* By the address that a rule by ip counts for: who is connected, or who is said to stand behind it. */
+static bool trusts(struct weir *weir, const char *peer)
+{
+    struct weir_header forwarded = { WEIR_STR("X-Forwarded-For"), WEIR_STR("192.0.2.1") };
+    struct weir_request request = { .peer = weir_str(peer), .headers = &forwarded, .header_count = 1, .cost = 1 };
+    return !check_at(weir, request, NOW).applied;
+}
+
+#define TRUSTING(networks, rules)             \
+    "settings: { trusted_proxies: [" networks \
+    "] }\nrules:\n  - { id: ip, by: ip, limits: [0 per 1h], except: { ip: 192.0.2.1 } }\n" rules
+
+/* options.trusted_proxies stand, whatever the rules say now or later, good or bad. */
+static void the_callers_trusted_proxies_win(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_fixture(&f, TRUSTING("10.0.0.0/8", ""), 0);
+    assert_true(trusts(f.weir, "10.0.0.1"));
+    struct weir *some =
+        open_with((struct weir_options){ .rules_file = f.rules, .trusted_proxies = "172.16.0.1, fd00::/8" });
+    struct weir *none = open_with((struct weir_options){ .rules_file = f.rules, .trusted_proxies = "" });
+    static const struct {
+        const char *text;
+        int expected;
+    } versions[] = {
+        { NULL, 0 },
+        { TRUSTING("172.16.0.0/16, 10.1.0.0/16", ""), 1 },
+        { TRUSTING("10.0.0.0/99", ""), WEIR_E_RULES },
+        { TRUSTING("10.0.0.0/8", RULE("a", "nonsense")), WEIR_E_RULES },
+        { "rules: [", WEIR_E_RULES },
+        { TRUSTING("", ""), 1 },
+        { TRUSTING("0.0.0.0/0", ""), 1 },
+    };
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        if (versions[i].text)
+            write_old(&f, versions[i].text);
+        assert_int_equal(weir_poll(some, NULL), versions[i].expected);
+        assert_int_equal(weir_poll(none, NULL), versions[i].expected);
+        assert_true(trusts(some, "172.16.0.1") && trusts(some, "fd00::1"));
+        assert_false(trusts(some, "10.0.0.1") || trusts(some, "172.16.0.2"));
+        assert_false(trusts(none, "10.0.0.1") || trusts(none, "172.16.0.1"));
+    }
+    set_rules(some, "[{ id: ip, by: ip, limits: [0 per 1h], except: { ip: 192.0.2.1 } }]");
+    assert_true(trusts(some, "172.16.0.1") && !trusts(some, "10.0.0.1"));
+    weir_close(some);
+    weir_close(none);
+    close_fixture(&f);
+}
+
 static void without_a_file_there_is_nothing_to_poll(void **state)
 {
     (void)state;
@@ -334,6 +384,34 @@ static void the_watcher_polls_by_itself(void **state)
     close_fixture(&f);
 }
 
+/* Started later, by weir_watch. */
+static void a_watcher_is_started_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct weir_error error;
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
+    assert_int_equal(weir_watch(f.weir, 0, &error), WEIR_E_INVALID);
+    assert_string_equal(error.text, "only a rules_file can be watched, every 1 ms or more");
+    assert_int_equal(weir_watch(f.weir, 1, &error), 0);
+    write_old(&f, "rules:\n" RULE("a", "3 per 1h"));
+    struct timespec soon = { .tv_nsec = 2000000 };
+    for (int i = 0; i < 5000 && check_at(f.weir, cost_of("a", "k", 0), NOW).max != 3; i++)
+        nanosleep(&soon, NULL);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 3);
+    assert_int_equal(weir_watch(f.weir, 1, &error), WEIR_E_INVALID);
+    assert_string_equal(error.text, "the rules file is watched already");
+    assert_int_equal(weir_watch(f.weir, 1, NULL), WEIR_E_INVALID);
+    close_fixture(&f);
+    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), UINT32_MAX);
+    assert_int_equal(weir_watch(f.weir, 1, &error), WEIR_E_INVALID);
+    assert_string_equal(error.text, "the rules file is watched already");
+    close_fixture(&f);
+    struct weir *weir = open_rules("rules:\n" RULE("a", "5 per 1h"));
+    assert_int_equal(weir_watch(weir, 1, &error), WEIR_E_INVALID);
+    weir_close(weir);
+}
+
 static void a_watcher_that_waits_long_stops_at_once(void **state)
 {
     (void)state;
@@ -346,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_change_is_taken_over),
+        cmocka_unit_test(the_callers_trusted_proxies_win),
         cmocka_unit_test(without_a_file_there_is_nothing_to_poll),
         cmocka_unit_test(a_bad_rule_keeps_its_last_good_version),
         cmocka_unit_test(problems_of_the_source_are_told),
@@ -356,6 +435,7 @@ int main(void)
         cmocka_unit_test(rules_that_were_set_stay_until_the_file_changes),
         cmocka_unit_test(the_callback_may_use_weir),
         cmocka_unit_test(the_watcher_polls_by_itself),
+        cmocka_unit_test(a_watcher_is_started_once),
         cmocka_unit_test(a_watcher_that_waits_long_stops_at_once),
     };
     return cmocka_run_group_tests_name("engine/file", tests, NULL, NULL);

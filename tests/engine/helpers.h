@@ -26,7 +26,7 @@ static inline struct weir *open_with(struct weir_options options)
     struct weir *weir = NULL;
     struct weir_error error = { .code = WEIR_OK };
     options.size = sizeof options;
-    if (!options.cells_keys && !options.cells_bytes)
+    if (!options.cells_keys && !options.cells_bytes && !options.cells_memory)
         options.cells_keys = 1000;
     if (weir_open(&weir, &options, &error) < 0)
         fail_msg("%s", error.text);

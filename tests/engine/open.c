@@ -1,5 +1,6 @@
 /* Opening a handle: what is refused and how it is said, what two handles share. */
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -59,7 +60,7 @@ static void options_of_an_older_header(void **state)
     struct weir_error error;
     struct weir *weir;
     static const size_t sizes[] = { offsetof(struct weir_options, cells_file), offsetof(struct weir_options, watch_ms),
-                                    offsetof(struct weir_options, on_rules) };
+                                    offsetof(struct weir_options, on_rules), offsetof(struct weir_options, cells_memory) };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(&old, 0xff, sizeof old);
         memset(&old, 0, sizes[i]);
@@ -212,6 +213,97 @@ static void two_processes_on_a_file_count_together(void **state)
     folder_remove(&folder, (const char *const[]){ "cells", NULL });
 }
 
+/* ---- a table in the caller's memory ---- */
+
+enum { MEMORY_BYTES = 64 << 10 };
+
+static void *shared_memory(void)
+{
+    void *memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static void memory_that_cannot_be_used(void **state)
+{
+    (void)state;
+    char *memory = shared_memory();
+    struct weir_error error;
+    struct weir_options options = {
+        .size = sizeof options, .rules_text = RULES, .cells_memory = memory, .cells_memory_bytes = MEMORY_BYTES
+    };
+    struct weir_options file = options, keys = options, bytes = options, misaligned = options, small = options;
+    file.cells_file = "cells";
+    keys.cells_keys = 1000;
+    bytes.cells_bytes = MEMORY_BYTES;
+    misaligned.cells_memory = memory + 8;
+    small.cells_memory_bytes = 100;
+    const struct weir_options bad[] = { file, keys, bytes, misaligned, small };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(try_open(bad[i], &error), WEIR_E_INVALID);
+    /* None of them has touched it. */
+    for (size_t i = 0; i < MEMORY_BYTES; i++)
+        assert_int_equal(memory[i], 0);
+    assert_int_equal(try_open(options, &error), 0);
+    options.cells_memory_bytes = MEMORY_BYTES / 2;
+    assert_int_equal(try_open(options, &error), WEIR_E_CELLS);
+    /* A mistake in the rules leaves the memory as it was, too. */
+    memset(memory, 0, MEMORY_BYTES);
+    options.rules_text = "rules: [";
+    assert_int_equal(try_open(options, &error), WEIR_E_RULES);
+    assert_int_equal(memory[0], 0);
+    munmap(memory, MEMORY_BYTES);
+}
+
+static void handles_on_one_memory_count_together(void **state)
+{
+    (void)state;
+    struct weir_options options = { .rules_text = RULES,
+                                    .cells_memory = shared_memory(),
+                                    .cells_memory_bytes = MEMORY_BYTES };
+    struct weir *first = open_with(options), *second = open_with(options);
+    struct weir_status status;
+    weir_status(first, &status);
+    assert_in_range(status.bytes, MEMORY_BYTES - 8192, MEMORY_BYTES - 1);
+    assert_int_equal(passes(first, one("e", "k"), NOW, 2), 2);
+    assert_int_equal(passes(second, one("e", "k"), NOW, 1), 1);
+    weir_close(first);
+    /* One that inherits a handle, and one that opens its own. */
+    for (int own = 0; own < 2; own++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit((int)passes(own ? open_with(options) : second, one("e", "k"), NOW, 1));
+        int ended;
+        assert_int_equal(waitpid(pid, &ended, 0), pid);
+        assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 1);
+    }
+    assert_int_equal(passes(second, one("e", "k"), NOW, 9), 0);
+    weir_close(second);
+    /* And the counts outlive all of them. */
+    struct weir *third = open_with(options);
+    assert_int_equal(passes(third, one("e", "k"), NOW, 9), 0);
+    weir_close(third);
+    munmap(options.cells_memory, MEMORY_BYTES);
+}
+
+static void trusted_proxies_that_are_none(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "10.0.0.0/33",  "10.0.0",     "proxy.example",
+                                       "10.0.0.0/8 x", "::1,nobody", "10.0.0.0/8;::1" };
+    struct weir_error error;
+    struct weir_options options = { .size = sizeof options, .rules_text = RULES };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        options.trusted_proxies = bad[i];
+        assert_int_equal(try_open(options, &error), WEIR_E_INVALID);
+        assert_non_null(strstr(error.text, "a trusted proxy must be an address or a network"));
+    }
+    assert_non_null(strstr(error.text, "not `10.0.0.0/8;::1`"));
+    options.trusted_proxies = " ,\n10.0.0.0/8 ,, fd00::/8\t127.0.0.1, ";
+    assert_int_equal(try_open(options, &error), 0);
+}
+
 static void the_size_of_the_table(void **state)
 {
     (void)state;
@@ -247,6 +339,9 @@ int main(void)
         cmocka_unit_test(cells_that_cannot_be_had),
         cmocka_unit_test(two_handles_on_a_file_count_together),
         cmocka_unit_test(two_processes_on_a_file_count_together),
+        cmocka_unit_test(memory_that_cannot_be_used),
+        cmocka_unit_test(handles_on_one_memory_count_together),
+        cmocka_unit_test(trusted_proxies_that_are_none),
         cmocka_unit_test(the_size_of_the_table),
     };
     return cmocka_run_group_tests_name("engine/open", tests, NULL, NULL);

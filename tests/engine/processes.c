@@ -113,6 +113,60 @@ static void a_child_may_close_a_watched_handle(void **state)
     folder_remove(&folder, (const char *const[]){ "rules.yaml", NULL });
 }
 
+/* 0: new rules, of which there are none, have come. */
+static int see_the_change(struct weir *weir)
+{
+    struct weir_error error;
+    if (weir_watch(weir, 1, &error) < 0)
+        return 1;
+    if (weir_watch(weir, 1, &error) != WEIR_E_INVALID)
+        return 2;
+    struct timespec soon = { .tv_nsec = 2000000 };
+    for (int i = 0; i < 5000; i++) {
+        char key[20];
+        struct weir_verdict verdict;
+        struct weir_request request = crowd_request(key, 0, false);
+        request.cost = 0;
+        weir_check(weir, &request, NOW, &verdict);
+        if (!verdict.applied) {
+            weir_close(weir);
+            return 0;
+        }
+        nanosleep(&soon, NULL);
+    }
+    return 3;
+}
+
+/* Children watch for themselves: of a parent that does not, and of one that does. */
+static void children_watch_with_the_parents_handle(void **state)
+{
+    (void)state;
+    struct folder folder;
+    folder_make(&folder);
+    char rules[300], spare[300];
+    snprintf(rules, sizeof rules, "%s", folder_file(&folder, "rules.yaml"));
+    snprintf(spare, sizeof spare, "%s", folder_file(&folder, "spare.yaml"));
+    for (int i = 0; i < 2; i++) {
+        write_file(rules, CROWD_RULES);
+        struct weir *weir = open_with((struct weir_options){ .rules_file = rules, .watch_ms = i ? UINT32_MAX : 0 });
+        pid_t pids[PROCESSES];
+        for (int p = 0; p < PROCESSES; p++) {
+            pids[p] = fork();
+            assert_true(pids[p] >= 0);
+            if (pids[p] == 0)
+                _exit(see_the_change(weir));
+        }
+        write_file(spare, "rules: []");
+        assert_int_equal(rename(spare, rules), 0);
+        wait_for_all(pids, PROCESSES);
+        /* The parent has not looked. */
+        char key[20];
+        assert_true(check_at(weir, crowd_request(key, 0, false), NOW).applied);
+        weir_close(weir);
+    }
+    folder_remove(&folder, (const char *const[]){ "rules.yaml", NULL });
+}
+
 /* ---- being killed ---- */
 
 enum { KILLS = 200 / CROWD_SLOWER + 10, VICTIMS = 4, LIVES_KEYS = 60000 };
@@ -183,6 +237,7 @@ int main(void)
         cmocka_unit_test(every_cell_holds_what_was_admitted),
         cmocka_unit_test(children_count_in_the_parents_table),
         cmocka_unit_test(a_child_may_close_a_watched_handle),
+        cmocka_unit_test(children_watch_with_the_parents_handle),
         cmocka_unit_test(the_killed_leave_at_most_one_charge_each),
     };
     return cmocka_run_group_tests_name("engine/processes", tests, NULL, NULL);
