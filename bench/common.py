@@ -99,8 +99,7 @@ class Bench:
         self.say(f"{name:<78} {is_value:6.2f}  ({'≤' if at_most else '≥'} {wanted}){'' if met else '  NOT REACHED'}")
 
     def rounds(self, *sides):
-        """[[value of the first side, value of the second], …]: alternating, who begins changes."""
-        result = []
+        """One after another: [value of the first side, value of the second, …]; alternating, who begins changes."""
         for number in range(self.options.rounds):
             order = list(range(len(sides)))
             if number % 2:
@@ -108,8 +107,7 @@ class Bench:
             values = [None] * len(sides)
             for i in order:
                 values[i] = sides[i]()
-            result.append(values)
-        return result
+            yield values
 
     def run(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

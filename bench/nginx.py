@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weir's nginx module beside limit_req, a counter in nginx's Lua and HAProxy's stick table, in one run, on loopback: ratios.
+"""weir's nginx module beside limit_req, a counter in nginx's Lua and HAProxy's stick table, in one run: ratios.
 
     bench/nginx.py BUILD/nginx/ngx_http_weir_module.so [--only one|keys|refused|memory] [--rounds N] [--seconds S] [--json]
 
@@ -8,8 +8,9 @@ keys     1,000 rules, 1M keys in a header
 refused  everything is refused
 memory   bytes of table for each live key
 
-Each server has one worker on a CPU of its own, and is asked by wrk on the other one. Each round measures all sides one after
-the other, the next round the other way round; what is shown is the median of the rounds' ratios.
+Each server has one worker on a CPU of its own, and is asked by wrk on the other one, on loopback. Each round measures all
+sides one after the other, the next round the other way round. Requests a second are compared by the median of the rounds'
+ratios, CPU times by the best rounds.
 """
 
 import collections
@@ -31,7 +32,7 @@ PARTS = 1000  # of a key: a number before and one behind the dash
 KEYS = PARTS * PARTS
 MODULES = "/usr/lib/nginx/modules"
 
-# `return` would answer before any limit is asked; empty_gif answers after them, from memory.
+# `return` would answer before any limit is asked. empty_gif answers after them, from memory: nginx has nothing cheaper.
 NGINX = """
 daemon off; worker_processes 1; pid pid; error_log {log}; {user}
 {load}
@@ -41,7 +42,7 @@ http {{
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
   limit_req_status 429;
   {http}
-  server {{ listen 127.0.0.1:{port}; location / {{ {location} empty_gif; }} }}
+  server {{ listen 127.0.0.1:{port}; location / {{ {location} {answer} }} }}
   server {{ listen 127.0.0.1:{probe_port}; location / {{ {probe} empty_gif; }} {status} }}
 }}
 """
@@ -136,6 +137,7 @@ class Side:
     load: str = ""
     status: str = ""
     log: str = "/dev/null crit"
+    answer: str = "empty_gif;"
     routes: int = ROUTES
     server: Server = None
     probe_port: int = 0
@@ -143,7 +145,7 @@ class Side:
 
     def start(self, parent):
         folder = tempfile.mkdtemp(dir=parent)
-        words = {k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log")}
+        words = {k: getattr(self, k) for k in ("http", "location", "probe", "load", "status", "log", "answer")}
         words["user"] = "user root;" if os.geteuid() == 0 else ""
         words["port"], words["probe_port"] = port, self.probe_port = free_port(), free_port()
         conf = os.path.join(folder, "conf")
@@ -175,6 +177,19 @@ def lua(size):
     }"""
     probe = "access_by_lua_block { if ngx.shared.counts:get(ngx.var.http_x_api_key) then return ngx.exit(429) end }"
     return Side("Lua", f"lua_shared_dict counts {size};", access, probe, load)
+
+
+def haproxy():
+    return Side("HAProxy", probe="see HAPROXY")
+
+
+def make_files(folder):
+    """A small file for each route that is asked for."""
+    for i in range(ROUTES):
+        items = os.path.join(folder, "api", f"s{i}", "items")
+        os.makedirs(items)
+        with open(os.path.join(items, "7"), "w", encoding="ascii") as out:
+            out.write("x" * 1000)
 
 
 class NginxBench(Bench):
@@ -235,7 +250,9 @@ class NginxBench(Bench):
     def compare(self, what, result, peer, rate_wanted=None, cpu_wanted=None, side="weir"):
         pairs = list(zip(result[side], result[peer]))
         self.ratio(f"{what}: requests a second, {side} / {peer}", [w[0] / p[0] for w, p in pairs], rate_wanted)
-        self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
+        # Whatever else the machine does only adds to what a request takes.
+        best = min(w[1] for w, _ in pairs) / min(p[1] for _, p in pairs)
+        self.ratio(f"{what}: CPU for each, {side} / {peer}", [best], cpu_wanted, at_most=True)
 
     # ---- the parts ----
 
@@ -258,13 +275,13 @@ class NginxBench(Bench):
         if side.ask(numbers) != {200: len(numbers)}:
             sys.exit(f"{side.name} refused a key that it had not seen")
         oldest = numbers[:20000]
-        if side.name != "bare" and side.ask_probe(oldest) != {429: len(oldest)}:
+        if side.ask_probe(oldest) != {429: len(oldest)}:
             sys.exit(f"{side.name} has not kept {len(numbers):,} keys")
         if side.status and self.drops(side):
             sys.exit(f"{side.name} dropped {self.drops(side)} of {len(numbers):,} keys")
 
     def held(self, side, numbers):
-        """How many of these keys a side knows. The newest are asked for first: looking for the others might replace them."""
+        """How many of these keys a side knows. The newest are asked for first: looking for the others may replace them."""
         return side.ask_probe(numbers[::-1]).get(429, 0)
 
     def drops(self, side):
@@ -273,7 +290,7 @@ class NginxBench(Bench):
 
     def routes(self):
         return "".join(
-            f'  - {{ id: s{i}, match: {{ path: "/api/s{i}/items/#" }}, by: ["header:X-Api-Key"], limits: [ 1000 per 7d ] }}\n'
+            f"  - {{ id: s{i}, match: {{ path: '/api/s{i}/items/#' }}, by: 'header:X-Api-Key', limits: 1000 per 7d }}\n"
             for i in range(RULES)
         )
 
@@ -282,21 +299,27 @@ class NginxBench(Bench):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "wrk.lua")
             write_wrk_script(script)
+            make_files(folder)
+            files = f"root {folder};"
             sides = self.start(
                 folder,
+                Side("bare, files", answer=files),
+                self.weir(folder, "48m", self.routes(), "weir, files", answer=files),
                 Side("bare"),
+                self.weir(folder, "48m", self.routes()),
                 limit_req("$http_x_api_key", "160m", "1r/m", "burst=1000 nodelay"),
-                self.weir(folder, "64m", self.routes()),
-                self.weir(folder, "64m", self.routes(), "weir, all routes", routes=RULES),
+                self.weir(folder, "48m", self.routes(), "weir, all routes", routes=RULES),
                 lua("256m"),
-                Side("HAProxy"),
+                haproxy(),
             )
             numbers = keys(KEYS)
             for side in sides:
-                self.fill(side, numbers)
-                self.say(f"  {side.name} knows {len(numbers):,} keys" if side.name != "bare" else "  bare is warm")
+                if side.probe:
+                    self.fill(side, numbers)
+                    self.say(f"  {side.name} knows {len(numbers):,} keys")
             result = self.measure(what, sides, script=script)
             self.compare(what, result, "bare", 0.95)
+            self.compare(what, result, "bare, files", 0.95, side="weir, files")
             self.compare(what, result, "bare", side="weir, all routes")
             for peer in ("limit_req", "Lua", "HAProxy"):
                 self.compare(what, result, peer, 1, 1)
@@ -320,23 +343,28 @@ class NginxBench(Bench):
             numbers = keys(count)
             # A table that just holds them all.
             size = count * 43
-            side = self.start(folder, self.weir(folder, size, self.routes()))[0]
-            self.fill(side, numbers)
-            if self.held(side, numbers) < count:
+            weir = self.weir(folder, size, self.routes())
+            # Tables that are too small for all, and forget those that came first.
+            small = (limit_req("$http_x_api_key", "16m", "1r/m", "burst=1000 nodelay"), lua("16m"))
+            # One that takes memory as it needs it; the first tenth brings along what there is besides the keys.
+            growing = haproxy()
+            sides = self.start(folder, weir, *small, growing)
+
+            self.fill(weir, numbers)
+            if self.held(weir, numbers) < count:
                 sys.exit(f"weir has not kept {count:,} keys in {size:,} bytes")
             self.ratio(f"{what}: weir", [size / count], 43, at_most=True)
-            # Tables that are too small for all, and forget those that came first.
-            for side in self.start(folder, limit_req("$http_x_api_key", "16m", "1r/m", "burst=1000 nodelay"), lua("16m")):
+            for side in small:
                 side.ask(numbers)
                 self.ratio(f"{what}: {side.name}", [(16 << 20) / self.held(side, numbers)], None)
-            # One that takes memory as it needs it; the first tenth brings along what there is besides the keys.
-            side = self.start(folder, Side("HAProxy"))[0]
-            self.fill(side, numbers[: count // 10])
-            before = resident_bytes(side.server.process.pid)
-            self.fill(side, numbers)
-            self.ratio(f"{what}: HAProxy", [(resident_bytes(side.server.process.pid) - before) / (count - count // 10)], None)
+            self.fill(growing, numbers[: count // 10])
+            before = resident_bytes(growing.server.process.pid)
+            self.fill(growing, numbers)
+            bytes_more = resident_bytes(growing.server.process.pid) - before
+            self.ratio(f"{what}: HAProxy", [bytes_more / (count - count // 10)], None)
+            self.stop(sides)
 
 
 if __name__ == "__main__":
     os.sched_setaffinity(0, {int(CLIENT_CPU)})
-    NginxBench(arguments(__doc__, ("module",), NginxBench.parts, rounds=7, seconds=3)).run()
+    NginxBench(arguments(__doc__, ("module",), NginxBench.parts, rounds=7, seconds=2)).run()

@@ -127,10 +127,10 @@ class ServeBench(Bench):
             lua = ("EVALSHA", sha, "1", "u__rand_int__", "1000", "200")
             check = ("WEIR.CHECK", "event", "ocr", "key", "u__rand_int__")
             for pipeline, wanted in ((1, 1.3), (16, 6), (64, 12)):
-                rounds = self.rounds(
+                rounds = list(self.rounds(
                     lambda p=pipeline: self.redis_benchmark(weir, p, *check),
                     lambda p=pipeline: self.redis_benchmark(redis, p, *lua),
-                )
+                ))
                 for (weir_rate, weir_cpu), (redis_rate, redis_cpu) in rounds:
                     self.say(
                         f"  pipeline {pipeline}: weir {weir_rate:,.0f}/s, {weir_cpu:.2f} µs CPU;"
@@ -170,11 +170,11 @@ class ServeBench(Bench):
             own = f"http://127.0.0.1:{weir.ports['http']}"
             for what, path, script, wanted in (("POST /v1/check", "/v1/check", POST, 0.6), ("forward auth", "/v1/auth", AUTH, 0.8)):
                 # The same client, with the same request: what its script costs, costs both.
-                rounds = self.rounds(
+                rounds = list(self.rounds(
                     lambda p=path, s=script: self.wrk(own + p, folder, s),
                     lambda p=path, s=script: self.wrk(f"http://127.0.0.1:{port}{p}", folder, s),
                     lambda p=path: self.wrk(f"http://127.0.0.1:{port}{p}", folder),
-                )
+                ))
                 for ours, same, plain in rounds:
                     self.say(f"  {what}: weir {ours:,.0f}/s; nginx {same:,.0f}/s, for a plain GET {plain:,.0f}/s")
                 self.ratio(f"HTTP, {what}: requests a second, weir / nginx `return 200`, the same request", [o / s for o, s, _ in rounds], wanted)
@@ -257,7 +257,7 @@ class ServeBench(Bench):
             weir = self.weir(folder, rules=f"sqlite:{database}", pin=False)
             self.paced(weir)
 
-            rounds = self.rounds(lambda: self.paced(weir), lambda: self.disturbed(weir))
+            rounds = list(self.rounds(lambda: self.paced(weir), lambda: self.disturbed(weir)))
             for quiet, busy in rounds:
                 self.say(
                     f"  50,000/s: p99 {quiet['p99_us']} µs quiet, {busy['p99_us']} µs with {busy['changes']} changes of"
