@@ -155,8 +155,8 @@ static bool is_escaped_slash(const ngx_str_t *path, size_t at)
     return c[0] == '%' && path->len - at >= 3 && c[1] == '2' && (c[2] == 'F' || c[2] == 'f');
 }
 
-/* As the client sent it, but with `/` for `%2F`: nginx looks for a location so, and who gets to one is to meet the rules for
- * it. */
+/* As the client sent it, but with `/` for `%2F`: nginx looks for a location so, and who gets to one is to meet the rules
+ * for it. */
 static ngx_int_t copy_path(ngx_http_request_t *r, struct weir_str *ret)
 {
     const ngx_str_t *sent = &r->unparsed_uri;

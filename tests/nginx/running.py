@@ -177,9 +177,10 @@ def old_workers_end_well():
 def zones_come_and_go():
     """Shared memory of another size, and a zone that is no longer there, begin anew."""
     try:
-        g.configure(http=HTTP.replace("memory 1m", "memory 2m"))
-        g.reload()
-        expect(remaining("/second"), 999, "another size")
+        for size in ("2m", "2049k", "2098000", "2m"):
+            g.configure(http=HTTP.replace("memory 1m", f"memory {size}"))
+            g.reload()
+            expect(remaining("/second"), 999, f"another size: {size}")
         g.configure(http=HTTP.replace("weir_zone memory", "weir_zone other"), server=SERVER.replace("memory;", "other;"))
         g.reload()
         expect(remaining("/second"), 999, "another name")
