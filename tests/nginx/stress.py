@@ -345,14 +345,25 @@ def log():
     expect([line for line in found if not EXPECTED.search(line)], [], "in the log")
 
 
+def refused_reload():
+    """Of a configuration whose last zone is bad, when the others are open already."""
+    said = len(g.read("errors"))
+    g.configure(http=HTTP + "weir_zone third 1m rules=@FOLDER@/missing.yaml;")
+    g.process.send_signal(signal.SIGHUP)
+    until(lambda: "[emerg]" in g.read("errors")[said:], "a reload is refused")
+    g.configure(http=HTTP)
+
+
 def growth():
     """A reload leaves nothing of the configuration before it: no mapping, no file, no memory. What stays after each would be there
     so many times."""
     rounds = 20
     for _ in range(3):
+        refused_reload()
         g.reload()
     before, kb_before = footprint(), memory_kb(g.process.pid)
     for _ in range(rounds):
+        refused_reload()
         g.reload()
     after, kb_after = footprint(), memory_kb(g.process.pid)
     print(f"# mappings and files of the master and a worker: {before}, {after}; memory {kb_before}, {kb_after} kB", flush=True)
