@@ -302,7 +302,7 @@ def memory_kb(pid):
 
 # ---- cases ----
 
-EXPECTED = re.compile(r"exited on signal 9|weir_zone .* rule broken: |weir_zone .* rules\.yaml:\d+: ")
+EXPECTED = re.compile(r"exited on signal 9|\[emerg\].* weir_zone .*/rules\.yaml:\d+: (rule broken: |not YAML)")
 g = Gateway(http=HTTP, server=SERVER, rules=rules(random.Random(SEED), 0), workers=2, user="www-data", backend=False)
 
 
