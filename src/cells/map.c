@@ -257,10 +257,10 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
     return path ? open_file(ret, path, buckets, error) : open_memory(ret, buckets, error);
 }
 
-static bool is_blank(const struct cells_header *header)
+static bool is_blank(const void *memory)
 {
-    static const struct cells_header blank;
-    return memcmp(header, &blank, sizeof blank) == 0;
+    static const char blank[sizeof(struct cells_header)];
+    return memcmp(memory, blank, sizeof blank) == 0;
 }
 
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error)
