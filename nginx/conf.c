@@ -63,9 +63,11 @@ static char *read_zone_files(ngx_conf_t *cf, struct zone *zone)
     for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
         bool rules = starts(&words[i], "rules=");
         char **file = rules ? &zone->rules_file : &zone->cells_file;
-        if ((!rules && !starts(&words[i], "cells=")) || *file)
-            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is unknown or twice there; it takes rules=FILE and cells=FILE",
+        if (!rules && !starts(&words[i], "cells="))
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is unknown; behind the size it takes rules=FILE and cells=FILE",
                             &zone->name, &words[i]);
+        if (*file)
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is a second one", &zone->name, &words[i]);
         *file = file_named(cf, &words[i], rules);
         if (!*file)
             return COMPLAIN(cf, "weir_zone \"%V\": `%V` names no file", &zone->name, &words[i]);
@@ -90,10 +92,12 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         return COMPLAIN(cf, "a zone cannot be named \"off\", since `weir off` means none");
     zone->declared = true;
     zone->where = here(cf);
-    zone->bytes = ngx_parse_size(&words[2]);
+    zone->bytes = ngx_parse_offset(&words[2]);
+    if (starts(&words[2], "rules=") || starts(&words[2], "cells="))
+        return COMPLAIN(cf, "weir_zone \"%V\": the size is missing; it stands behind the name, such as 64m", &zone->name);
     if (zone->bytes == NGX_ERROR || zone->bytes < BYTES_MIN)
-        return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, such as 64m, not `%V`", &zone->name,
-                        &words[2]);
+        return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, with k, m or g behind it, not `%V`",
+                        &zone->name, &words[2]);
     char *result = read_zone_files(cf, zone);
     return result == NGX_CONF_OK ? zone_declare(cf, zone) : result;
 }
@@ -154,10 +158,13 @@ static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
     u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
     if (!equals || equals == word->data + prefix)
         return COMPLAIN(cf, "weir: write a header as header:NAME=VALUE, not `%V`", word);
+    ngx_str_t name = { (size_t)(equals - word->data) - prefix, word->data + prefix };
+    if (use_gives(use, &name))
+        return COMPLAIN(cf, "weir: `header:%V=` is there twice", &name);
     struct named_value *header = ngx_array_push(&use->headers);
     if (!header)
         return NGX_CONF_ERROR;
-    header->name = (ngx_str_t){ (size_t)(equals - word->data) - prefix, word->data + prefix };
+    header->name = name;
     ngx_str_t value = { word->len - (size_t)(equals + 1 - word->data), equals + 1 };
     return compile(cf, value, &header->value);
 }
@@ -173,9 +180,13 @@ static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *wo
         if (use->attributes[i])
             return COMPLAIN(cf, "weir: `%s` is there twice", attribute_words[i]);
         use->attributes[i] = ngx_palloc(cf->pool, sizeof *use->attributes[i]);
-        if (!use->attributes[i])
+        ngx_str_t value = { word->len - len, word->data + len };
+        if (!use->attributes[i] || compile(cf, value, use->attributes[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
-        return compile(cf, (ngx_str_t){ word->len - len, word->data + len }, use->attributes[i]);
+        /* Without variables it is known now. */
+        if (i == ATTR_COST && !use->attributes[i]->lengths && ngx_atoi(value.data, value.len) == NGX_ERROR)
+            return COMPLAIN(cf, "weir: a cost is a whole number or an expression that gives one, not `%V`", &value);
+        return NGX_CONF_OK;
     }
     return COMPLAIN(cf,
                     "weir: `%V` is unknown; behind the zone it takes after_auth, user=, key=, event=, ip=, host=, method=, "
@@ -246,15 +257,27 @@ static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return NGX_CONF_OK;
 }
 
-/* ---- all of them ---- */
+/* ---- weir_headers ---- */
 
-static ngx_conf_enum_t header_modes[] = {
-    { ngx_string("off"), HEADERS_OFF },
-    { ngx_string("refused"), HEADERS_REFUSED },
-    { ngx_string("always"), HEADERS_ALWAYS },
-    { ngx_string("legacy"), HEADERS_LEGACY },
-    { ngx_null_string, 0 },
-};
+static char *set_headers(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    static const char *const modes[] = {
+        [HEADERS_OFF] = "off", [HEADERS_REFUSED] = "refused", [HEADERS_ALWAYS] = "always", [HEADERS_LEGACY] = "legacy"
+    };
+    (void)command;
+    struct place *place = conf;
+    ngx_str_t *words = cf->args->elts;
+    if (place->headers != NGX_CONF_UNSET_UINT)
+        return COMPLAIN(cf, "weir_headers is there twice");
+    for (ngx_uint_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (is(&words[1], modes[i]))
+            place->headers = i;
+    if (place->headers == NGX_CONF_UNSET_UINT)
+        return COMPLAIN(cf, "weir_headers takes off, refused, always or legacy, not `%V`", &words[1]);
+    return NGX_CONF_OK;
+}
+
+/* ---- all of them ---- */
 
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 
@@ -263,8 +286,7 @@ ngx_command_t conf_commands[] = {
     { ngx_string("weir_trusted_proxies"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, set_trusted, NGX_HTTP_MAIN_CONF_OFFSET, 0,
       NULL },
     { ngx_string("weir"), ANYWHERE | NGX_CONF_1MORE, set_weir, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
-    { ngx_string("weir_headers"), ANYWHERE | NGX_CONF_TAKE1, ngx_conf_set_enum_slot, NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(struct place, headers), header_modes },
+    { ngx_string("weir_headers"), ANYWHERE | NGX_CONF_TAKE1, set_headers, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     { ngx_string("weir_dry_run"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(struct place, dry_run), NULL },
     { ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1, set_status, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
@@ -304,7 +326,8 @@ char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child)
 {
     (void)cf;
     struct place *outer = parent, *inner = child;
-    ngx_conf_merge_ptr_value(inner->uses, outer->uses, NULL);
+    /* Who watches must see it when everybody is refused: only a limit that stands there itself is for the status. */
+    ngx_conf_merge_ptr_value(inner->uses, (inner->status ? NULL : outer->uses), NULL);
     ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);
     ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
     return NGX_CONF_OK;

@@ -60,12 +60,11 @@ static size_t count_headers(const ngx_http_request_t *r)
     return count;
 }
 
-/* What the configuration says of a header is true, and what a client says of the same is not. */
-static bool is_replaced(const struct use *use, const ngx_str_t *name)
+bool use_gives(const struct use *use, const ngx_str_t *header)
 {
     const struct named_value *given = use->headers.elts;
     for (ngx_uint_t i = 0; i < use->headers.nelts; i++)
-        if (given[i].name.len == name->len && ngx_strncasecmp(given[i].name.data, name->data, name->len) == 0)
+        if (given[i].name.len == header->len && ngx_strncasecmp(given[i].name.data, header->data, header->len) == 0)
             return true;
     return false;
 }
@@ -92,7 +91,8 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, stru
     for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
         const ngx_table_elt_t *header = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
-            if (use->headers.nelts && is_replaced(use, &header[i].key))
+            /* What the configuration says is true, and what a client says of the same is not. */
+            if (use->headers.nelts && use_gives(use, &header[i].key))
                 continue;
             headers[count++] = (struct weir_header){ str_of(&header[i].key), str_of(&header[i].value) };
         }
@@ -241,34 +241,43 @@ static void remember(ngx_http_request_t *r, struct passage *passage, const struc
 
 enum { TOLD_PER_SECOND = 10 };
 
-static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct weir_verdict *v, bool dry_run)
+/* Is it one of those that are told? */
+static bool take_turn(struct sampler *sampler)
 {
-    struct sampler *sampler = &zone->refusals;
-    ngx_log_t *log = r->connection->log;
-    if (log->log_level < NGX_LOG_ERR)
-        return;
     if (sampler->second != ngx_time()) {
         sampler->second = ngx_time();
         sampler->told = 0;
     }
-    if (sampler->told++ >= TOLD_PER_SECOND) {
-        sampler->left_out++;
+    bool told = sampler->told++ < TOLD_PER_SECOND;
+    sampler->left_out += !told;
+    return told;
+}
+
+static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct weir_request *request,
+                        const struct weir_verdict *v, bool dry_run)
+{
+    ngx_log_t *log = r->connection->log;
+    if (log->log_level < NGX_LOG_ERR || !take_turn(&zone->refusals))
         return;
-    }
-    char wait[64] = "", more[64] = "";
+    char whom[512] = "", wait[64] = "", more[64] = "";
+    weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
         snprintf(wait, sizeof wait, ", retry after %lld s", (long long)((v->retry_after_ms + 999) / 1000));
-    if (sampler->left_out)
-        snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)sampler->left_out);
-    sampler->left_out = 0;
+    if (zone->refusals.left_out)
+        snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)zone->refusals.left_out);
+    zone->refusals.left_out = 0;
+    /* What nginx did last may be to have sent a subrequest. */
+    char *action = log->action;
+    log->action = NULL;
     const char *what = dry_run ? "would be refused" : "refused";
     if (v->applied) {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s, zone \"%V\"%s", what, v->rule,
-                      v->limit, wait, &zone->name, more);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s, zone \"%V\"%s", what, v->rule,
+                      v->limit, *whom ? " for " : "", whom, wait, &zone->name, more);
     } else {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, since it could not be judged, zone \"%V\"%s", what, &zone->name,
                       more);
     }
+    log->action = action;
 }
 
 /* ---- the handlers ---- */
@@ -293,7 +302,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
     stats_count(zone->stats, &verdict, outcome);
     remember(r, passage, &verdict, outcome);
     if (!verdict.allowed)
-        log_refusal(r, zone, &verdict, place->dry_run);
+        log_refusal(r, zone, &request, &verdict, place->dry_run);
     if (outcome == OUTCOME_REFUSED)
         return refuse(r, place, zone, &request, &verdict);
     /* A dry run leaves answers as they are. */

@@ -39,14 +39,15 @@ struct zone {
     struct where where; /* of its weir_zone, or of who named it first */
     ngx_uint_t bit;
     bool declared;
-    ssize_t bytes;
+    off_t bytes;
     char *rules_file;
     char *cells_file; /* NULL: in nginx's shared memory */
     struct stats *stats;
     struct weir *weir;
     struct sampler refusals;
     ngx_cycle_t *cycle;
-    bool news; /* of its rules, which the log does not have yet */
+    bool news;    /* of its rules, which the log does not have yet */
+    time_t since; /* when this process took the rules over */
 };
 
 struct main_conf {
@@ -70,6 +71,9 @@ struct use {
     ngx_http_complex_value_t *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
     ngx_array_t headers;                              /* of struct named_value */
 };
+
+/* Does the directive say what this header is? */
+bool use_gives(const struct use *use, const ngx_str_t *header);
 
 enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY };
 

@@ -2,7 +2,7 @@
 
 const char *const outcome_names[OUTCOMES] = { "allowed", "refused", "would_refuse", "shadow" };
 
-static uint64_t hash_of(const char *text)
+uint64_t stats_hash(const char *text)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (; *text; text++)
@@ -29,7 +29,7 @@ static struct stats_rule *name_slot(struct stats_rule *slot, const char *id)
 
 static struct stats_rule *find(struct stats *stats, const char *id)
 {
-    uint64_t hash = hash_of(id);
+    uint64_t hash = stats_hash(id);
     for (size_t i = 0; i < STATS_PROBES; i++) {
         struct stats_rule *slot = &stats->rules[(hash + i) % STATS_RULES];
         uint64_t there = __atomic_load_n(&slot->hash, __ATOMIC_RELAXED);
@@ -53,8 +53,7 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum o
         add(&find(stats, verdict->shadow[i])->counts[OUTCOME_SHADOW]);
 }
 
-bool stats_tell(struct stats *stats, const char *problem)
+bool stats_tell(struct stats *stats, uint64_t mark)
 {
-    uint64_t mark = problem ? hash_of(problem) : 0;
     return __atomic_exchange_n(&stats->told, mark, __ATOMIC_RELAXED) != mark;
 }

@@ -28,7 +28,7 @@ struct stats_rule {
 
 struct stats {
     uint64_t no_rule; /* requests that no rule applied to */
-    uint64_t told;    /* which problem of the rules the log has; 0: none */
+    uint64_t told;    /* the mark of what the log has of the rules */
     struct stats_rule other;
     struct stats_rule rules[STATS_RULES];
 };
@@ -36,7 +36,9 @@ struct stats {
 /* Counts a verdict: for its rule, and for the shadow rules that it names. */
 void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome);
 
-/* True for the first who asks with this text; NULL: all is well again, true if it was not. */
-bool stats_tell(struct stats *stats, const char *problem);
+/* Of a text, never 0. */
+uint64_t stats_hash(const char *text);
+/* True for the first who comes with this mark, until another one comes. */
+bool stats_tell(struct stats *stats, uint64_t mark);
 
 #endif

@@ -71,6 +71,8 @@ static void add_text_or_null(struct text *t, const char *text)
         add(t, "null");
 }
 
+enum { SAMPLE_CELLS = 32768 }; /* 1 MB of the table: the loop waits meanwhile */
+
 /* What is reported, gathered once. */
 struct facts {
     const struct zone *zone;
@@ -78,6 +80,8 @@ struct facts {
     struct weir_status status;
     struct weir_error problem; /* code 0: none */
     uint64_t totals[OUTCOMES];
+    uint64_t used;
+    time_t since;
 };
 
 static uint64_t load(const uint64_t *count)
@@ -97,12 +101,24 @@ static const struct stats_rule *next_rule(const struct stats *stats, size_t *i)
     return other ? &stats->other : NULL;
 }
 
+/* A file that could not be read if it changed is a problem before it does. */
+static void gather_problem(struct facts *facts, const struct zone *zone)
+{
+    if (weir_rules_error(zone->weir, &facts->problem) != WEIR_OK || access(zone->rules_file, R_OK) == 0)
+        return;
+    facts->problem.code = WEIR_E_SYSTEM;
+    snprintf(facts->problem.text, sizeof facts->problem.text, "%s: the workers may not read it: %s", zone->rules_file,
+             strerror(errno));
+}
+
 static void gather(struct facts *facts, const struct zone *zone)
 {
     *facts = (struct facts){ .zone = zone };
     snprintf(facts->name, sizeof facts->name, "%.*s", (int)zone->name.len, zone->name.data);
     weir_status(zone->weir, &facts->status);
-    weir_rules_error(zone->weir, &facts->problem);
+    gather_problem(facts, zone);
+    facts->used = weir_cells_used(zone->weir, weir_now_us(), SAMPLE_CELLS);
+    facts->since = __atomic_load_n(&zone->since, __ATOMIC_RELAXED);
     const struct stats_rule *rule;
     for (size_t i = 0; (rule = next_rule(zone->stats, &i));)
         for (int k = 0; k < OUTCOMES; k++)
@@ -137,12 +153,17 @@ static void write_json(struct text *t, const struct facts *f)
     add_quoted(t, f->name);
     add(t, ", \"version\": \"%s\",\n\"rules\": {\"file\": ", weir_version());
     add_quoted(t, f->zone->rules_file);
-    add(t, ", \"count\": %llu, \"problem\": ", number(f->status.rules));
+    struct tm utc;
+    char since[32] = "";
+    if (gmtime_r(&f->since, &utc))
+        strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    add(t, ", \"count\": %llu, \"since\": \"%s\", \"problem\": ", number(f->status.rules), since);
     add_text_or_null(t, f->problem.code == WEIR_OK ? NULL : f->problem.text);
     add(t, "},\n\"table\": {\"file\": ");
     add_text_or_null(t, f->zone->cells_file);
-    add(t, ", \"cells\": %llu, \"bytes\": %llu, \"drops\": %llu, \"drops_at_limit\": %llu},\n", number(f->status.cells),
-        number(f->status.bytes), number(f->status.drops), number(f->status.drops_at_limit));
+    add(t, ", \"cells\": %llu, \"used\": %llu, \"bytes\": %llu, \"drops\": %llu, \"drops_at_limit\": %llu},\n",
+        number(f->status.cells), number(f->used), number(f->status.bytes), number(f->status.drops),
+        number(f->status.drops_at_limit));
     add(t, "\"decisions\": {\"allowed\": %llu, \"refused\": %llu, \"would_refuse\": %llu, \"no_rule\": %llu},\n",
         number(f->totals[OUTCOME_ALLOWED]), number(f->totals[OUTCOME_REFUSED]), number(f->totals[OUTCOME_WOULD_REFUSE]),
         number(load(&f->zone->stats->no_rule)));
@@ -182,7 +203,10 @@ static void write_prometheus(struct text *t, const struct facts *f)
     metric(t, f, "weir_rules", "Rules in force.", f->status.rules);
     metric(t, f, "weir_rules_bad", "1: the rules file has mistakes, and what is bad stays as it was.",
            f->problem.code != WEIR_OK);
+    metric(t, f, "weir_rules_since_seconds", "When they were taken over by the worker that answers, since 1970.",
+           (uint64_t)f->since);
     metric(t, f, "weir_table_cells", "Cells of the table.", f->status.cells);
+    metric(t, f, "weir_table_used_cells", "Cells in use; in a large table by a sample.", f->used);
     metric(t, f, "weir_table_bytes", "Size of the table.", f->status.bytes);
     metric(t, f, "weir_table_drops_total", "Live cells dropped for a newcomer, since the table was made.", f->status.drops);
     metric(t, f, "weir_table_drops_at_limit_total", "Those of them that were at their limit: the table is too small.",

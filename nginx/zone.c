@@ -29,27 +29,50 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 /* In the watcher's thread, where nginx's log may not be used. */
 static void on_rules(const struct weir_error *error, void *data)
 {
-    (void)error;
     struct zone *zone = data;
+    if (error->code == WEIR_OK)
+        __atomic_store_n(&zone->since, time(NULL), __ATOMIC_RELAXED);
     __atomic_store_n(&zone->news, true, __ATOMIC_RELEASE);
+}
+
+/* The same in every worker for the same state of the file. */
+static uint64_t mark_of(const struct zone *zone, const struct weir_error *error)
+{
+    struct stat st;
+    char text[128] = "";
+    if (error->code != WEIR_OK)
+        return stats_hash(error->text);
+    if (stat(zone->rules_file, &st) == 0)
+        snprintf(text, sizeof text, "%lld %lld %lld.%09ld", (long long)st.st_ino, (long long)st.st_size,
+                 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    return stats_hash(text);
+}
+
+/* Several mistakes stand in one line of the log. */
+static void join_lines(char *text)
+{
+    for (; *text; text++)
+        *text = *text == '\n' ? ';' : *text;
 }
 
 /* Each worker looks for itself, and one of them tells. */
 static void tell_news(struct zone *zone, ngx_log_t *log)
 {
-    struct weir_error error;
+    struct weir_error error = { .code = WEIR_OK };
     if (!__atomic_exchange_n(&zone->news, false, __ATOMIC_ACQ_REL))
         return;
-    bool bad = weir_rules_error(zone->weir, &error) != WEIR_OK;
-    if (!stats_tell(zone->stats, bad ? error.text : NULL))
+    weir_rules_error(zone->weir, &error);
+    if (!stats_tell(zone->stats, mark_of(zone, &error)))
         return;
-    if (!bad) {
-        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: zone \"%V\": the rules are good again", &zone->name);
-        return;
+    struct weir_status status;
+    weir_status(zone->weir, &status);
+    join_lines(error.text);
+    if (error.code == WEIR_OK) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: zone \"%V\": the rules changed: %uL in force", &zone->name,
+                      status.rules);
+    } else {
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": rules not taken over whole: %s", &zone->name, error.text);
     }
-    for (char *c = error.text; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": what is bad stays as it was: %s", &zone->name, error.text);
 }
 
 static void on_timer(ngx_event_t *timer)
@@ -66,15 +89,15 @@ static void on_timer(ngx_event_t *timer)
 /* A file that was there keeps its size: it has to be what is asked for. */
 static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
 {
-    enum { SLACK = 4096 };
+    enum { SLACK = 4096, KB = 1024 };
     struct weir_status status;
     char text[WEIR_ERROR_MAX];
     weir_status(zone->weir, &status);
     if (status.bytes <= (uint64_t)zone->bytes && (uint64_t)zone->bytes - status.bytes < SLACK)
         return NGX_OK;
-    snprintf(text, sizeof text,
-             "%s has room for %llu bytes of cells, not %zd; ask for %llu, or remove the file (which forgets its counts)",
-             zone->cells_file, (unsigned long long)status.bytes, zone->bytes, (unsigned long long)status.bytes);
+    bool in_kb = status.bytes % KB == 0;
+    snprintf(text, sizeof text, "%s is of another size; ask for %llu%s, or remove the file (which forgets its counts)",
+             zone->cells_file, (unsigned long long)(in_kb ? status.bytes / KB : status.bytes), in_kb ? "k" : "");
     return complain(zone, log, text);
 }
 
@@ -123,6 +146,7 @@ static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_c
         return NGX_ERROR;
     if (weir_open(&zone->weir, &options, &error) < 0)
         return complain(zone, cycle->log, error.text);
+    zone->since = time(NULL);
     cleanup->handler = close_zone;
     cleanup->data = zone;
     return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;

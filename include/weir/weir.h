@@ -261,6 +261,14 @@ struct weir_status {
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
 
+/* Cells in use. Looks at about `most` of them, and reckons the rest; exact where there are no more. */
+WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
+
+/* Whom a refusal was for, as the rule counts: `ip="203.0.113.7" user="ann"`, what is not plain escaped as in JSON. Returns
+ * its length, 0 if it was for no rule; writes at most cap - 1 bytes and a NUL. */
+WEIR_API size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                                  char *buf, size_t cap);
+
 /* What is wrong with the newest rules: a file that could not be taken over whole, or bad rows of the database that `weir
  * sync` copied it from. 0 (WEIR_OK): nothing. Else the code, and *ret (may be NULL) says it as on_rules was told. */
 WEIR_API int weir_rules_error(struct weir *weir, struct weir_error *ret);

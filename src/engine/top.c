@@ -60,6 +60,29 @@ static bool fill_subject(struct subject *ret, const struct rule *rule, struct fa
     return true;
 }
 
+size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                         char *buf, size_t cap)
+{
+    char room[6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX];
+    struct subject subject;
+    struct buf text;
+    buf_over(&text, room, sizeof room);
+    size_t count = weir_subject(weir, request, verdict, &subject) ? subject.by_count : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            buf_char(&text, ' ');
+        buf_add(&text, subject_name(&subject, i));
+        buf_char(&text, '=');
+        buf_json(&text, subject_value(&subject, i));
+    }
+    if (cap > 0) {
+        size_t n = text.len < cap ? text.len : cap - 1;
+        memcpy(buf, room, n);
+        buf[n] = '\0';
+    }
+    return text.len;
+}
+
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret)
 {

@@ -425,6 +425,11 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     hazard_release();
 }
 
+uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most)
+{
+    return cells_estimate_live(weir->cells, now_us, most);
+}
+
 /* ---- the guard ---- */
 
 static _Thread_local struct weir_verdict last_verdict;

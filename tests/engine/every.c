@@ -79,6 +79,10 @@ static void ask(struct weir *weir)
     weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
     expect(headers.count == WEIR_HEADERS_MAX, "headers");
 
+    expect(weir_subject_text(weir, &request, &verdicts[1], json, sizeof json) > 0 && strcmp(json, "user=\"u1\"") == 0,
+           "whom it was for");
+    expect(weir_cells_used(weir, weir_now_us(), UINT64_MAX) > 0, "cells in use");
+
     struct weir_str by = WEIR_STR("u1");
     struct weir_error error;
     expect(weir_reset(weir, "upload", &by, 1, &error) == 0, "a reset");

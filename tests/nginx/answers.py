@@ -193,7 +193,8 @@ def error_log():
     end = r', zone "main", client: 127\.0\.0\.9, .*request: "GET '
     for path, line in (
         ("/never/said", r'\[error\].* weir: refused by rule "never", limit "nothing"'),
-        ("/dry/said", r'\[error\].* weir: would be refused by rule "few", limit "hour", retry after 3600 s'),
+        ("/dry/said", r'\[error\].* weir: would be refused by rule "few", limit "hour" for ip="127\.0\.0\.9" path="/dry/said", '
+                      r'retry after 3600 s'),
     ):
         def found():
             g.ask(path, client="127.0.0.9")

@@ -42,6 +42,7 @@ def good_ones():
     accepted(server="weir main; location / { weir off; }"
              "location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
              "location /b { weir main ip=$arg_i host=$host method=GET path=$uri cost=2 header:X-A=$arg_a header:X-B=b; }")
+    accepted("weir_zone main 1g rules=@FOLDER@/rules.yaml;")
     accepted(server=LOCATION + "location = /status { weir_status main; }")
     accepted(http="weir main;" + ZONE, server="location / { weir_headers off; weir_dry_run off; }")
 
@@ -56,6 +57,7 @@ def zones():
     refused("`rules=` names no file", "weir_zone main 1m rules=;")
     refused("`cells=` names no file", "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=;")
     refused(f"rules={g.path('bad.yaml')}", "weir_zone main 1m rules=@FOLDER@/rules.yaml rules=@FOLDER@/bad.yaml;")
+    refused("size is missing", "weir_zone main rules=@FOLDER@/rules.yaml;")
     for size in ("0", "1k", "-5m", "lots", "99999999999999999999g"):
         refused("size", f"weir_zone main {size} rules=@FOLDER@/rules.yaml;")
 
@@ -73,6 +75,8 @@ def uses():
     refused("twice", server="location / { weir main user=a user=b; }")
     refused("header", server="location / { weir main header:=a; }")
     refused("header", server="location / { weir main header:X-A; }")
+    refused("twice", server="location / { weir main header:X-A=a header:x-a=b; }")
+    refused("cost", server="location / { weir main cost=some; }")
     refused("main", server="location / { weir main; weir main key=a; }")
     refused("off", server="location / { weir main; weir off; }")
     refused("off", server="location / { weir off; weir main; }")

@@ -6,6 +6,8 @@ tests/nginx/status.py BUILD/weir BUILD/nginx/ngx_http_weir_module.so
 
 import json
 import re
+import time
+from datetime import datetime
 
 from gateway import Gateway, expect
 from harness import main, weir
@@ -26,7 +28,7 @@ SERVER = """
 weir main;
 location / { proxy_pass http://@BACKEND@; }
 location /dry { weir_dry_run on; proxy_pass http://@BACKEND@; }
-location = /status { weir off; weir_status main; }
+location = /status { weir_status main; }
 location = /status/quiet { weir off; weir_status quiet; }
 location = /status/limited { weir quiet path=/few; weir_status quiet; }
 """
@@ -38,7 +40,9 @@ g = Gateway(http=HTTP, server=SERVER, rules=RULES, workers=2)
 
 
 def status(path="/status", **more):
-    return json.loads(g.ask(path, **more).body)
+    document = json.loads(g.ask(path, **more).body)
+    document["rules"].pop("since")
+    return document
 
 
 def by_rule(document):
@@ -51,11 +55,13 @@ def before_anything():
     document = json.loads(answer.body)
     version = weir("--version").stdout.decode().split()[-1]
     expect((document["zone"], document["version"]), ("quiet", version), "who")
+    since = document["rules"].pop("since")
+    expect(abs(datetime.fromisoformat(since).timestamp() - time.time()) < 3600, True, since)
     expect(document["rules"], {"file": g.path("rules.yaml"), "count": 4, "problem": None}, "rules")
     table = document["table"]
     expect(0 <= 256 * 1024 - table.pop("bytes") < 4096, True, "bytes")
     expect(table.pop("cells") > 1000, True, "cells")
-    expect(table, {"file": g.path("cells"), "drops": 0, "drops_at_limit": 0}, "table")
+    expect(table, {"file": g.path("cells"), "used": 0, "drops": 0, "drops_at_limit": 0}, "table")
     expect(document["decisions"], {"allowed": 0, "refused": 0, "would_refuse": 0, "no_rule": 0}, "decisions")
     expect(document["by_rule"], [], "by rule")
 
@@ -79,6 +85,7 @@ def counts():
     }
     expect(by_rule(documents[0]), rules, "by rule")
     expect(documents[0]["table"]["file"], None, "no file")
+    expect(documents[0]["table"]["used"], 4, "cells: three rules by one address, and one of all together")
 
 
 def metrics_of(path):
@@ -108,7 +115,8 @@ def metrics_of(path):
 
 def metrics():
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_rules", "weir_rules_bad", "weir_table_cells", "weir_table_bytes",
+    names = {"weir_decisions_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
+             "weir_table_used_cells", "weir_table_bytes",
              "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")
     zone = (("zone", "main"),)
@@ -129,7 +137,7 @@ def requests():
     expect(g.ask("/status", "POST", "x").status, 405, "POST")
     for words in ("format=json", "format=", "format=prometheus2"):
         expect(status(f"/status?{words}")["zone"], "main", words)
-    expect(g.statuses(5, "/status/limited"), [200] * 4 + [429], "may be limited, too")
+    expect(g.statuses(5, "/status/limited"), [200] * 4 + [429], "may be limited, too, but only on purpose")
 
 
 def survive():
