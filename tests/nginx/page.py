@@ -9,13 +9,16 @@ import contextlib
 import json
 import os
 import re
+import shlex
+import subprocess
 
 from gateway import Gateway, expect, until
-from harness import main
+from harness import ENVIRONMENT, WEIR, main, weir
+from service import DEADLINE_S, Service
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PLACES = {
-    "/etc/weir/rules.yaml": "@FOLDER@/rules.yaml",
+    "/etc/weir": "@FOLDER@",
     "/var/lib/weir/nginx.cells": "@FOLDER@/nginx.cells",
     "/var/log/nginx/access.log": "@FOLDER@/access",
     "/etc/nginx/users": "@FOLDER@/users",
@@ -28,11 +31,25 @@ def text_of(*path):
         return file.read()
 
 
-PAGE, EXAMPLE = text_of("docs", "nginx.md"), text_of("examples", "gateways", "nginx-module.conf")
+PAGE = text_of("docs", "nginx.md")
+EXAMPLE, RULES = text_of("examples", "gateways", "nginx-module.conf"), text_of("examples", "gateways", "nginx-rules.yaml")
 
 
 def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def block(language, beginning):
+    """The one that begins so."""
+    return next(text for text in blocks(PAGE, language) if text.startswith(beginning))
+
+
+def pattern_of(text, *numbers):
+    """For what the page shows: "…" is for anything, and so are these numbers."""
+    pattern = ".*".join(re.escape(part) for part in text.split("…"))
+    for number in numbers:
+        pattern = pattern.replace(number, r"\d+")
+    return pattern
 
 
 def placed(text):
@@ -44,24 +61,34 @@ def placed(text):
 def gateway():
     """The example with its rules, but for what the harness says itself."""
     http, server = re.search(r"\nhttp \{\n(.*?)\n    server \{\n        listen 8000;\n(.*)\n    \}\n\}\n$", EXAMPLE, re.DOTALL).groups()
-    return Gateway(placed(http), placed(server), next(text for text in blocks(PAGE, "yaml") if text.startswith("rules:")))
+    return Gateway(placed(http), placed(server), RULES)
 
 
 def shown(_):
-    expect(EXAMPLE in blocks(PAGE, "nginx"), True, "docs/nginx.md shows the example")
+    expect((EXAMPLE in blocks(PAGE, "nginx"), RULES in blocks(PAGE, "yaml")), (True, True), "docs/nginx.md shows the example")
 
 
 def a_sixth_login(g):
-    expect(g.statuses(5, "/login", "POST"), [200] * 5, "five")
-    refused = g.ask("/login", "POST")
-    printed = blocks(PAGE, "text")[0]
+    curl = {"User-Agent": "curl/7.88.1"}
+    expect(g.statuses(5, "/login", "POST", headers=curl), [200] * 5, "five")
+    refused = g.ask("/login", "POST", headers=curl)
+    printed = block("text", "$ curl -si -X POST")
     for name in ("RateLimit-Policy", "RateLimit", "Retry-After"):
-        pattern = re.escape(re.search(rf"^{name}: (.*)$", printed, re.MULTILINE)[1]).replace("120", r"\d+").replace("72", r"\d+")
+        pattern = pattern_of(re.search(rf"^{name}: (.*)$", printed, re.MULTILINE)[1], "120", "72")
         expect(bool(re.fullmatch(pattern, refused.headers[name] or "")), True, f"{name}: {refused.headers[name]}")
     expect((refused.status, refused.body.strip()), (429, b"Too many requests"), "the sixth")
-    line = re.escape(re.search(r"^127\.0\.0\.1 .*$", printed, re.MULTILINE)[0]).replace("72", r"\d+")
+    line = pattern_of(re.sub(r"\[.*?\]", "[…]", re.search(r"^127\.0\.0\.1 .*$", printed, re.MULTILINE)[0]), "72")
     until(lambda: re.search(f"^{line}$", g.read("access"), re.MULTILINE), "the sixth in the access log")
+    until(lambda: re.search(pattern_of(block("text", "weir: refused").strip(), "72"), g.read("errors")), "and in the error log")
     expect(g.backend.paths(), ["/login"] * 5, "what the application saw")
+
+
+def simulated(g):
+    """weir simulate reads the example's access log, and finds what was decided."""
+    done = weir("simulate", "--rules", g.path("rules.yaml"), "--format", "combined", "--json", g.path("access"))
+    expect((done.returncode, done.stderr), (0, b""), "weir simulate")
+    found = json.loads(done.stdout)
+    expect([found[name] for name in ("requests", "passed", "refused")], [6, 5, 1], "the logins")
 
 
 def users(g, name):
@@ -88,6 +115,9 @@ def the_status(g):
     fields = re.findall(r"`(\w+)`", " ".join(rows))
     expect([name for name in fields if name not in status], [], "fields of the table")
     expect([name for name in status if name not in fields], [], "fields of the status")
+    printed = json.loads(block("text", "$ curl -s http://127.0.0.1:8000/weir/status").split("\n", 1)[1])
+    for name in ("rules", "table", "decisions"):
+        expect(list(printed[name]), list(status[name]), name)
     metrics = g.ask("/weir/status?format=prometheus").body.decode()
     told = set(re.findall(r"^# TYPE (\w+)", metrics, re.MULTILINE))
     listed = set(re.findall(r"`(weir_\w+)`", PAGE.split("| metric |")[1].split("\n\n")[0]))
@@ -102,6 +132,9 @@ def every_block(g):
         http, server = zones, "location = /auth { return 204; }\n"
         if text.startswith("weir_zone"):
             http = text
+        elif text.startswith("geo"):
+            more, _, text = text.partition("server {\n")
+            http, server = http + more, server + text.rstrip().removesuffix("}")
         elif text.startswith("location"):
             server += text
         elif text.startswith("weir "):
@@ -113,15 +146,69 @@ def every_block(g):
 
 def a_mistake(g):
     """What nginx says of a bad rules file is what the page shows; "…" there is for anything."""
-    shown_line = next(text for text in blocks(PAGE, "text") if text.startswith("$ nginx -t")).splitlines()[1]
-    pattern = ".*".join(re.escape(part) for part in shown_line.split("…"))
-    for old, new in (("/etc/weir", g.folder), ("/etc/nginx/nginx.conf:10", g.path("tried.conf") + r":\d+")):
+    pattern = pattern_of(block("text", "$ nginx -t").splitlines()[1])
+    for old, new in (("/etc/weir", g.folder), ("/etc/nginx/nginx.conf:11", g.path("tried.conf") + r":\d+")):
         pattern = pattern.replace(re.escape(old), new)
     rules = g.read("rules.yaml")
     g.write_rules(rules.replace("20 per 1s burst 100", "20 a second"))
     code, said = g.test_config()
     g.write_rules(rules)
     expect((code, re.search(pattern, said) is not None), (1, True), f"{said}\n{pattern}")
+
+
+def rules_of_the_page(g):
+    for i, text in enumerate(text for text in blocks(PAGE, "yaml") if text.startswith("rules:")):
+        g.write(f"page{i}.yaml", text)
+        done = weir("lint", g.path(f"page{i}.yaml"))
+        expect((done.returncode, done.stderr), (0, b""), text)
+
+
+def shell(g, text):
+    """What a block does in the gateway's folder; the output."""
+    path = os.path.dirname(WEIR) + ":" + os.environ["PATH"]
+    done = subprocess.run(["bash", "-eu"], input=g.fill(placed(text)), cwd=g.folder, env={**ENVIRONMENT, "PATH": path}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False)
+    expect(done.returncode, 0, f"{text}\n{done.stdout}")
+    return done.stdout
+
+
+def a_changed_file(g):
+    g.write("new.yaml", RULES)
+    os.chmod(g.path("new.yaml"), 0o600)
+    shell(g, block("sh", "weir lint new.yaml"))
+    expect(os.stat(g.path("rules.yaml")).st_mode & 0o777, 0o644, "mode of the rules")
+
+
+def throttle_one_call_now(g):
+    """Asked from addresses of their own, which have room for many questions."""
+    shell(g, block("sh", "cd /etc/weir"))
+    until(lambda: g.ask("/export/7", client="127.0.0.5").status == 429, "/export/7 is throttled")
+    told = pattern_of(block("text", "weir: zone").strip())
+    until(lambda: re.search(told, g.read("errors")), "told in the error log")
+    expect(g.ask("/search", client="127.0.0.6").status, 200, "/search")
+    # Line by line, each as a user sees it.
+    export, *steps = block("sh", "export WEIR_FROM").splitlines()
+    for step, wanted in zip(steps, (200, 429, 429, 200), strict=True):
+        shell(g, f"{export}\n{step}")
+        until(lambda wanted=wanted: g.ask("/search", client="127.0.0.6").status == wanted, step)
+
+
+def free_again(g):
+    until(lambda: not asked_as(g, "ann"), "she has used all")
+    flags = shlex.split(g.fill(placed(block("sh", "weir serve"))).replace("\\\n", ""))[2:]
+    for chosen in ("--data", "--admin"):
+        at = flags.index(chosen)
+        del flags[at : at + 2]
+    with Service(*flags, rules=False) as service:
+        call = block("sh", "curl -si -X DELETE")
+        said = shell(g, call.replace("127.0.0.1:8091", "{}:{}".format(*service.admin)).replace("/run/weir-free", service.data))
+        expect("204 No Content" in said, True, said)
+    expect(asked_as(g, "ann"), True, "free")
+
+
+def asked_as(g, name):
+    word = {"Authorization": "Basic " + base64.b64encode(f"{name}:secret".encode()).decode()}
+    return g.ask("/private/reports/7", headers=word, client="127.0.0.7").status == 200
 
 
 def every_directive(_):
@@ -133,7 +220,10 @@ def every_directive(_):
     expect(set(re.findall(r"^\| `\$(weir_\w+)` \|", PAGE, re.MULTILINE)), variables, "variables")
 
 
-CASES = [shown, a_sixth_login, users_once_more_if_need_be, the_status, every_block, a_mistake, every_directive]
+CASES = [
+    shown, a_sixth_login, simulated, users_once_more_if_need_be, free_again, the_status, every_block, a_mistake, rules_of_the_page,
+    a_changed_file, throttle_one_call_now, every_directive,
+]
 
 with contextlib.ExitStack() as stack:
     running = stack.enter_context(gateway())
