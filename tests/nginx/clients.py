@@ -14,7 +14,7 @@ from harness import main
 RULES = """
 settings: { trusted_proxies: [ 127.0.0.2, 198.51.100.0/24 ] }
 rules:
-  - { id: ip, match: { path: [ "/ip", "/here/ip" ] }, by: ip, limits: [ { max: 1000, per: 1h } ] }
+  - { id: ip, match: { path: [ "/ip", "/here/ip" ] }, by: ip, limits: [ { algorithm: fixed_window, max: 1000, per: 1h } ] }
   - { id: user, match: { path: "/user/*" }, by: user, limits: [ { name: few, algorithm: fixed_window, max: 2, per: 1h } ] }
   - { id: all, match: { path: "/all/*" }, limits: [ { name: few, algorithm: fixed_window, max: 2, per: 1h } ] }
 """

@@ -13,7 +13,7 @@ from concurrent import futures
 import grpc
 import websockets
 
-from gateway import DEADLINE_S, ZONE, Gateway, expect
+from gateway import DEADLINE_S, ZONE, Gateway, an_hour, expect
 from harness import main
 
 RULES = """
@@ -64,7 +64,7 @@ def curl(path, *words):
 
 def http2():
     expect(sorted(statuses("/h2/a", "-m", "4")), ["200"] * 2 + ["429"] * 2, "on one connection")
-    said = curl("/h2/a")
+    said = an_hour(curl("/h2/a"))
     expect(re.findall(r"(?m)^(HTTP/2 \d+|retry-after: \d+|ratelimit: .*?|\w.*requests)\s*$", said),
            ["HTTP/2 429", 'ratelimit: "few";r=0;t=3600', "retry-after: 3600", "Too many requests"], "the refusal")
     said = curl("/h2/a", "-I")
@@ -107,7 +107,7 @@ async def talk():
                 async with websockets.connect(url):
                     raise AssertionError("a third connection")
             except websockets.exceptions.InvalidStatusCode as refused:
-                expect((refused.status_code, refused.headers["Retry-After"]), (429, "3600"), "the third")
+                expect((refused.status_code, an_hour(refused.headers["Retry-After"])), (429, "3600"), "the third")
             await one.send("still there")
             expect(await one.recv(), "still there", "the first")
 
@@ -140,7 +140,7 @@ def grpc_calls():
     expect([call("Get"), call("Get")], [b"cba"] * 2, "two pass")
     error = call("Get")
     expect((error.code(), error.details()), (grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many requests"), "refused")
-    expect(dict(error.trailing_metadata() or ()).get("retry-after"), "3600", "the wait")
+    expect(an_hour(dict(error.trailing_metadata() or ())["retry-after"]), "3600", "the wait")
     expect(call("Other"), b"cba", "another method")
 
 
