@@ -88,8 +88,8 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (zone->declared)
         return COMPLAIN(cf, "weir_zone \"%V\" is there twice; the first is in %V:%ui", &zone->name, &zone->where.file,
                         zone->where.line);
-    if (is(&words[1], "off"))
-        return COMPLAIN(cf, "a zone cannot be named \"off\", since `weir off` means none");
+    if (zone->name.len == 0 || is(&zone->name, "off"))
+        return COMPLAIN(cf, "a zone needs a name other than `off`, since `weir off` means none");
     zone->declared = true;
     zone->where = here(cf);
     zone->bytes = ngx_parse_offset(&words[2]);
@@ -120,7 +120,9 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     struct main_conf *main = conf;
     ngx_str_t *words = cf->args->elts;
     size_t len = main->trusted_proxies ? strlen(main->trusted_proxies) : 0, room = len + 1;
-    bool none = cf->args->nelts == 2 && is(&words[1], "none");
+    bool none = cf->args->nelts == 2 && is(&words[1], "none"), had_none = main->trusted_proxies && len == 0;
+    if (main->trusted_proxies && (none || had_none))
+        return COMPLAIN(cf, "weir_trusted_proxies none stands alone");
     for (ngx_uint_t i = 1; i < cf->args->nelts; i++)
         room += words[i].len + 1;
     char *list = ngx_pcalloc(cf->pool, room);
@@ -322,13 +324,21 @@ void *conf_create_place(ngx_conf_t *cf)
     return place;
 }
 
+/* An `if` is a place of its own, but what answers there is that of the location around it. */
+static bool is_if(ngx_conf_t *cf)
+{
+    const ngx_http_core_loc_conf_t *core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    return core->noname;
+}
+
 char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child)
 {
-    (void)cf;
     struct place *outer = parent, *inner = child;
     /* Who watches must see it when everybody is refused: only a limit that stands there itself is for the status. */
     ngx_conf_merge_ptr_value(inner->uses, (inner->status ? NULL : outer->uses), NULL);
     ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);
     ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
+    if (!inner->status && is_if(cf))
+        inner->status = outer->status;
     return NGX_CONF_OK;
 }

@@ -224,12 +224,12 @@ static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_verdict *
     return keep(r, list);
 }
 
-/* Of several zones the last one counts that had something to say. */
+/* Of several zones the last one counts that had something to say, but none that allows after one that would not. */
 static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v, enum outcome outcome)
 {
     if (v->shadow_count)
         passage->shadow = keep_shadows(r, v);
-    if (!v->applied && passage->applied && v->allowed)
+    if (passage->applied && v->allowed && (!v->applied || passage->outcome == OUTCOME_WOULD_REFUSE))
         return;
     passage->outcome = outcome;
     passage->applied = v->applied || !v->allowed;

@@ -43,6 +43,7 @@ struct zone {
     char *rules_file;
     char *cells_file; /* NULL: in nginx's shared memory */
     struct stats *stats;
+    void *cells_memory; /* NULL: in a file */
     struct weir *weir;
     struct sampler refusals;
     ngx_cycle_t *cycle;
@@ -103,7 +104,8 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 struct passage {
     uint64_t zones; /* that have decided */
     enum outcome outcome;
-    bool applied; /* the rest is known */
+    bool applied;      /* the rest is known */
+    bool rate_headers; /* the answer has some */
     ngx_str_t rule, limit, shadow;
     uint32_t remaining;
     int64_t retry_after_s; /* 0: not refused; -1: never */

@@ -1,6 +1,15 @@
 /* Answers: the headers of a limit, and refusals. */
 #include "module.h"
 
+/* nginx has these itself, unless it is shown that they are there. */
+static void tell_nginx(ngx_http_request_t *r, ngx_table_elt_t *header)
+{
+    if (header->key.len == strlen("server") && ngx_strncasecmp(header->key.data, (u_char *)"server", strlen("server")) == 0)
+        r->headers_out.server = header;
+    if (header->key.len == strlen("date") && ngx_strncasecmp(header->key.data, (u_char *)"date", strlen("date")) == 0)
+        r->headers_out.date = header;
+}
+
 static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t value)
 {
     ngx_table_elt_t *header = ngx_list_push(&r->headers_out.headers);
@@ -10,6 +19,7 @@ static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t val
     header->hash = 1;
     header->key = name;
     header->value = value;
+    tell_nginx(r, header);
     return NGX_OK;
 }
 
@@ -22,8 +32,26 @@ static bool copy(ngx_http_request_t *r, struct weir_str from, ngx_str_t *ret)
     return ret->data;
 }
 
+/* Two zones may have something to say of one answer, but these headers are for one. */
+static void drop_rate_headers(ngx_http_request_t *r)
+{
+    static const char *const names[] = { "ratelimit", "x-ratelimit-" };
+    struct passage *passage = passage_of(r);
+    for (ngx_list_part_t *part = &r->headers_out.headers.part; part && passage->rate_headers; part = part->next) {
+        ngx_table_elt_t *header = part->elts;
+        for (ngx_uint_t i = 0; i < part->nelts; i++)
+            for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+                if (header[i].key.len >= strlen(names[k]) &&
+                    ngx_strncasecmp(header[i].key.data, (u_char *)names[k], strlen(names[k])) == 0)
+                    header[i].hash = 0;
+    }
+    passage->rate_headers = true;
+}
+
 static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *headers, size_t count)
 {
+    if (count > 0)
+        drop_rate_headers(r);
     for (size_t i = 0; i < count; i++) {
         ngx_str_t name, value;
         if (!copy(r, headers[i].name, &name) || !copy(r, headers[i].value, &value) || add_header(r, name, value) != NGX_OK)
@@ -107,6 +135,7 @@ static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *
     if (!buf || !copy(r, refusal->body, &body) || !copy(r, refusal->content_type, &type))
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     r->headers_out.status = refusal->status;
+    ngx_str_null(&r->headers_out.status_line);
     r->headers_out.content_length_n = (off_t)body.len;
     r->headers_out.content_type = type;
     r->headers_out.content_type_len = type.len;

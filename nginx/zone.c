@@ -4,12 +4,6 @@
  * The counts for the status always lie in nginx's shared memory, the cells there or in a file. */
 #include "module.h"
 
-/* What the pool of a zone's memory points to. */
-struct shared {
-    struct stats *stats;
-    void *cells; /* NULL: in a file */
-};
-
 /* ---- mistakes ---- */
 
 /* One line of the log for each line of the text, each with the place in nginx.conf. */
@@ -127,7 +121,7 @@ static void close_zone(void *data)
     zone->weir = NULL;
 }
 
-static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_cycle_t *cycle)
+static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
 {
     struct weir_error error;
     struct weir_options options = {
@@ -135,8 +129,8 @@ static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_c
         .rules_file = zone->rules_file,
         .cells_file = zone->cells_file,
         .cells_bytes = zone->cells_file ? (uint64_t)zone->bytes : 0,
-        .cells_memory = shared->cells,
-        .cells_memory_bytes = shared->cells ? (size_t)zone->bytes : 0,
+        .cells_memory = zone->cells_memory,
+        .cells_memory_bytes = zone->cells_memory ? (size_t)zone->bytes : 0,
         .trusted_proxies = zone->main->trusted_proxies,
         .on_rules = on_rules,
         .on_rules_data = zone,
@@ -154,31 +148,32 @@ static ngx_int_t open_zone(struct zone *zone, const struct shared *shared, ngx_c
 
 /* ---- shared memory ---- */
 
-static struct shared *make_shared(ngx_slab_pool_t *pool, const struct zone *zone)
+/* New pages of shared memory are zero, and those that nobody touches are not taken: they are not cleared here. */
+static bool make_shared(struct zone *zone, ngx_slab_pool_t *pool)
 {
-    struct shared *shared = ngx_slab_calloc(pool, sizeof *shared);
-    if (!shared)
-        return NULL;
-    /* New pages of shared memory are zero, and those that nobody touches are not taken: they are not cleared here. */
-    shared->stats = ngx_slab_alloc(pool, sizeof *shared->stats);
+    zone->stats = ngx_slab_alloc(pool, sizeof *zone->stats);
     if (!zone->cells_file)
-        shared->cells = ngx_slab_alloc(pool, (size_t)zone->bytes);
-    return shared->stats && (zone->cells_file || shared->cells) ? shared : NULL;
+        zone->cells_memory = ngx_slab_alloc(pool, (size_t)zone->bytes);
+    return zone->stats && (zone->cells_file || zone->cells_memory);
 }
 
-/* Called when the memory is there: new, or that of the configuration before this one. */
-static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *before)
+/* Called when the memory is there: new, or that of the configuration before this one, which knows what lies where. (Nothing
+ * in the memory does: workers can write to it, and the master is root.) */
+static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *data)
 {
-    (void)before;
     struct zone *zone = shm->data;
-    ngx_slab_pool_t *pool = (ngx_slab_pool_t *)shm->shm.addr;
-    if (!pool->data)
-        pool->data = make_shared(pool, zone);
-    struct shared *shared = pool->data;
-    if (!shared)
+    const struct zone *before = data;
+    if (before) {
+        zone->stats = before->stats;
+        zone->cells_memory = before->cells_memory;
+    } else if (!make_shared(zone, (ngx_slab_pool_t *)shm->shm.addr)) {
         return complain(zone, shm->shm.log, "its shared memory is too small");
-    zone->stats = shared->stats;
-    return open_zone(zone, shared, zone->cycle);
+    }
+    if (open_zone(zone, zone->cycle) != NGX_OK)
+        return NGX_ERROR;
+    /* These rules are good: a mistake that comes later is to be told, also one that was told before. */
+    stats_tell(zone->stats, 0);
+    return NGX_OK;
 }
 
 /* nginx keeps a record for each page, and some for the whole. */
