@@ -736,17 +736,15 @@ static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_u
     return live;
 }
 
-/* Keys are hashes, so one bucket is as good a sample as another. */
+/* Keys are hashes, so one bucket is as good a sample as another: those that lie together are read at once, and leave the
+ * rest of a large file on its disk. */
 uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most)
 {
-    uint64_t live = 0, seen = 0, buckets = cells->bucket_count; /* of which there is at least one */
-    uint64_t step = most < BUCKET_CELLS ? buckets : (buckets + most / BUCKET_CELLS - 1) / (most / BUCKET_CELLS);
-    uint64_t i = 0;
-    do {
+    uint64_t live = 0, buckets = most / BUCKET_CELLS;
+    buckets = buckets < 1 ? 1 : buckets > cells->bucket_count ? cells->bucket_count : buckets;
+    for (uint64_t i = 0; i < buckets; i++)
         live += count_bucket(cells, i, now_us);
-        seen++;
-    } while ((i += step) < buckets);
-    return (uint64_t)((unsigned __int128)live * buckets / seen);
+    return (uint64_t)((unsigned __int128)live * cells->bucket_count / buckets);
 }
 
 uint64_t cells_count_live(struct cells *cells, int64_t now_us)

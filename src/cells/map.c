@@ -271,9 +271,13 @@ int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_er
         return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it takes %zu at least", bytes,
                        total_bytes(2));
     uint64_t buckets = (bytes - CELLS_HEADER_BYTES) / BUCKET_BYTES;
-    int r = is_blank(memory) ? init_header(memory, buckets, error)
-                             : check_header("cells_memory", memory, total_bytes(buckets), error);
-    return r < 0 ? r : use_memory(ret, memory, memory, error);
+    int r = is_blank(memory) ? init_header(memory, buckets, error) : 0;
+    if (r < 0)
+        return r;
+    struct cells_header header;
+    memcpy(&header, memory, sizeof header);
+    r = check_header("cells_memory", &header, total_bytes(buckets), error);
+    return r < 0 ? r : use_memory(ret, memory, &header, error);
 }
 
 void cells_close(struct cells *cells)

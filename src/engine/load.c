@@ -271,10 +271,16 @@ int weir_watch(struct weir *weir, uint32_t watch_ms, struct weir_error *error)
 {
     if (!weir->rules_file || watch_ms == 0)
         return err_set(error, WEIR_E_INVALID, "only a rules_file can be watched, every 1 ms or more");
+    pthread_mutex_lock(&weir->lock);
+    int r = 0;
     if (weir->watching == getpid())
-        return err_set(error, WEIR_E_INVALID, "the rules file is watched already");
-    weir->options.watch_ms = watch_ms;
-    return weir_watch_start(weir, error);
+        r = err_set(error, WEIR_E_INVALID, "the rules file is watched already");
+    if (r == 0) {
+        weir->options.watch_ms = watch_ms;
+        r = weir_watch_start(weir, error);
+    }
+    pthread_mutex_unlock(&weir->lock);
+    return r;
 }
 
 /* A child of a fork has the handle, but not the thread. */

@@ -60,6 +60,25 @@ static bool fill_subject(struct subject *ret, const struct rule *rule, struct fa
     return true;
 }
 
+/* For a log: a header may be a password, so it shows its beginning only; and control characters of two bytes, which JSON
+ * lets pass, would reach somebody's terminal. */
+static void add_value(struct buf *text, sv name, sv value)
+{
+    enum { SECRET_SHOWN = 4 };
+    char plain[SUBJECT_TEXT_MAX + 4];
+    bool hidden = sv_starts(name, SV("header:")) && value.len > 2 * SECRET_SHOWN;
+    size_t len = hidden ? SECRET_SHOWN : value.len;
+    memcpy(plain, value.ptr, len);
+    for (size_t i = 0; i + 1 < len; i++)
+        if ((unsigned char)plain[i] == 0xc2 && ((unsigned char)plain[i + 1] & 0xe0) == 0x80)
+            plain[i] = plain[i + 1] = '?';
+    if (hidden) {
+        memcpy(plain + len, "…", strlen("…"));
+        len += strlen("…");
+    }
+    buf_json(text, sv_of(plain, len));
+}
+
 size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                          char *buf, size_t cap)
 {
@@ -73,7 +92,7 @@ size_t weir_subject_text(struct weir *weir, const struct weir_request *request, 
             buf_char(&text, ' ');
         buf_add(&text, subject_name(&subject, i));
         buf_char(&text, '=');
-        buf_json(&text, subject_value(&subject, i));
+        add_value(&text, subject_name(&subject, i), subject_value(&subject, i));
     }
     if (cap > 0) {
         size_t n = text.len < cap ? text.len : cap - 1;
