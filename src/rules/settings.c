@@ -41,12 +41,14 @@ static void read_content_type(struct reader *r, const struct node *node, struct 
 /* Headers that the answer gets from elsewhere: a second one would break it. */
 static void check_reject_headers(struct reader *r, const struct node *node, const struct rule_reject *reject)
 {
-    static const char *const taken[] = { "content-length", "transfer-encoding", "connection", "content-type" };
+    static const char *const taken[] = { "content-type", "content-length", "transfer-encoding",
+                                         "connection",   "keep-alive",     "proxy-connection",
+                                         "te",           "trailer",        "upgrade" };
     for (size_t i = 0; i < reject->header_count; i++) {
-        for (size_t j = 0; j < 4; j++) {
+        for (size_t j = 0; j < sizeof taken / sizeof *taken; j++) {
             if (!sv_eq_nocase(reject->headers[i].name, weir_str(taken[j])))
                 continue;
-            report_error(r, node->line, j == 3 ? "%.*s is what `content_type` says" : "%.*s is set by the server",
+            report_error(r, node->line, j == 0 ? "%.*s is what `content_type` says" : "%.*s is set by the server",
                          SV_FMT(reject->headers[i].name));
         }
     }
