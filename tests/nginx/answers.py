@@ -15,17 +15,22 @@ from harness import main
 RULES = """
 rules:
   - id: few
-    match: { path: [ "/headers/*", "/logged/*", "/page/*", "/dry/*", "/head", "/bodies", "/inherit/*", "/shared" ] }
+    match: { path: [ "/headers/*", "/logged/*", "/page/*", "/dry/*", "/head", "/bodies", "/inherit/*", "/shared/*" ] }
     by: [ ip, path ]
     limits: [ { name: hour, algorithm: fixed_window, max: 2, per: 1h } ]
     reject: { headers: { X-Own: "1" } }
   - { id: busy, match: { path: /page/busy }, limits: [ { max: 0, per: 1h } ], reject: { status: 503 } }
   - { id: trial, match: { path: /logged/shadow }, limits: [ { max: 0, per: 1h } ], mode: shadow }
   - { id: never, match: { path: "/never/*" }, limits: [ { name: nothing, max: 0, per: 1h } ] }
+  - { id: keyed, match: { path: /keyed }, by: "header:X-Api-Key", limits: [ { max: 0, per: 1h } ] }
 """
 OTHER = """
 rules:
-  - { id: one, match: { path: /shared }, by: ip, limits: [ { name: only, algorithm: fixed_window, max: 1, per: 1h } ] }
+  - id: one
+    match: { path: [ /shared/plain, /shared/legacy, /shared/page ] }
+    by: [ ip, path ]
+    limits: [ { name: only, algorithm: fixed_window, max: 1, per: 1h } ]
+  - { id: much, match: { path: /dry/both }, limits: [ { max: 1000, per: 1h } ] }
 """
 
 HTTP = """
@@ -66,6 +71,8 @@ location /dry/ {
     weir_dry_run on;
     proxy_pass http://@BACKEND@;
     location /dry/always { weir_headers legacy; proxy_pass http://@BACKEND@; }
+    location /dry/both { weir main; weir other; proxy_pass http://@BACKEND@; }
+    location /dry/silent { weir main; weir other; proxy_pass http://@BACKEND@; }
     location /dry/not { weir_dry_run off; proxy_pass http://@BACKEND@; }
 }
 location /inherit/ {
@@ -74,7 +81,14 @@ location /inherit/ {
     location /inherit/still/off { proxy_pass http://@BACKEND@; }
     location /inherit/on { weir main; proxy_pass http://@BACKEND@; }
 }
-location /shared { weir main; weir other; proxy_pass http://@BACKEND@; }
+location /shared/ {
+    weir main;
+    weir other;
+    proxy_pass http://@BACKEND@;
+    location /shared/legacy { weir_headers legacy; proxy_pass http://@BACKEND@; }
+    location /shared/silent { weir_headers legacy; proxy_pass http://@BACKEND@; }
+    location /shared/page { weir_headers legacy; error_page 429 = @slow; proxy_pass http://@BACKEND@; }
+}
 location /never/off { weir off; proxy_pass http://@BACKEND@; }
 """
 
@@ -187,6 +201,9 @@ def dry_run():
     expect([logged("/dry/a?2")[name] for name in ("verdict", "rule", "limit")], ["would_refuse", "few", "hour"], "logged")
     expect([sent(g.ask(path)) for path in ("/dry/a", "/dry/always")], [[], []], "answers are as they would be without weir")
     expect(g.statuses(3, "/dry/not"), [200, 200, 429], "inherited, and off again")
+    for path in ("/dry/both", "/dry/silent"):
+        expect([g.ask(f"{path}?{number}").status for number in range(3)], [200] * 3, path)
+        expect([logged(f"{path}?2")[name] for name in ("verdict", "rule")], ["would_refuse", "few"], f"{path}: two zones")
 
 
 def error_log():
@@ -201,6 +218,18 @@ def error_log():
             g.ask(path, client="127.0.0.9")
             return re.search(line + ".*" + end + path, g.errors())
         until(found, path)
+
+
+def secrets():
+    """A header may be a password: of a long one the log has the beginning. And what a terminal obeys does not get there."""
+    values = (("k123-SECRET", 'k123…"'), ("k12", 'k12"'), ("a\xc2\x9b31m", "a"), ("\xc2\x9b31m-SECRET", ""),
+              ("abc\xc2\x9bSECRET", "abc"))
+    for number, (value, shown) in enumerate(values):
+        def found():
+            g.ask(f"/keyed?{number}", headers={"X-Api-Key": value})
+            return re.search(rf'refused by rule "keyed".* for header:x-api-key="{shown}.*GET /keyed\?{number} ', g.errors())
+        until(found, f"{number} in the log")
+    expect([word for word in ("SECRET", "\x9b") if word in g.errors()], [], "in the log")
 
 
 def heads():
@@ -261,9 +290,26 @@ def inheritance():
 
 
 def several_zones():
-    expect([g.ask(f"/shared?{number}", client="127.0.0.13").status for number in range(4)], [200, 429, 429, 429], "both")
-    expect([logged(f"/shared?{number}")["rule"] for number in (1, 2)], ["one", "few"], "who refused")
-    expect(g.statuses(2, "/shared", client="127.0.0.14"), [200, 429], "another client")
+    asked = [f"/shared/plain?{number}" for number in range(4)]
+    expect([g.ask(path, client="127.0.0.13").status for path in asked], [200, 429, 429, 429], "both")
+    expect([logged(path)["rule"] for path in asked[1:3]], ["one", "few"], "who refused")
+    expect(g.statuses(2, "/shared/plain", client="127.0.0.14"), [200, 429], "another client")
+
+
+def headers_of_several_zones():
+    """Those of the zone that spoke last, each once."""
+    names = (OLD[0], "RateLimit", OLD[1], "Retry-After")
+    one, few = ["1", '"only";r=0;t=3600', "0"], ["2", '"hour";r=0;t=3600', "0"]
+    for path, answers in (
+        ("/shared/legacy", [(200, *one), (429, *one, "3600"), (429, *few, "3600")]),
+        ("/shared/page", [(200, *one), (200, *one, "3600"), (200, *few, "3600")]),
+        ("/shared/silent", [(200, "2", '"hour";r=1;t=3600', "1"), (200, *few), (429, *few, "3600")]),
+    ):
+        for wanted in answers:
+            answer = g.ask(path)
+            values = [an_hour(value) for name in names for value in answer.headers.get_all(name, [])]
+            expect((answer.status, *values), wanted, path)
+            expect([len(answer.headers.get_all(name)) for name in (LIMITS[0], OLD[2])], [1, 1], f"{path}: the others")
 
 
 with g:
@@ -276,6 +322,7 @@ with g:
         ("refusals that nginx builds", pages_of_nginx),
         ("dry runs", dry_run),
         ("the error log", error_log),
+        ("secrets and control characters in the error log", secrets),
         ("HEAD", heads),
         ("connections go on", keep_alive),
         ("bodies of refused requests", bodies),
@@ -283,4 +330,5 @@ with g:
         ("pipelined, and older versions of HTTP", pipelined),
         ("weir off, and on again", inheritance),
         ("several zones", several_zones),
+        ("headers of several zones", headers_of_several_zones),
     ])

@@ -38,6 +38,8 @@ def accepted(http=ZONE, server=LOCATION):
 def good_ones():
     accepted()
     accepted("weir_zone main 64k rules=@FOLDER@/rules.yaml; weir_zone other 2m rules=@FOLDER@/rules.yaml; weir other;")
+    accepted(ZONE + "weir_trusted_proxies none;")
+    accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8; weir_trusted_proxies 127.0.0.1;")
     accepted(ZONE + "weir_trusted_proxies 10.0.0.0/8 127.0.0.1 ::1 fd00::/8; weir_headers legacy; weir_dry_run on;")
     accepted(server="weir main; location / { weir off; }"
              "location /a { weir main after_auth user=$arg_u key=a$arg_k-$arg_l event=b; }"
@@ -51,6 +53,9 @@ def zones():
     refused('"api"', server="location / { weir api; }")
     refused('"api"', server=LOCATION + "location /s { weir_status api; }")
     refused("twice", ZONE + ZONE)
+    for name in ("''", "off"):
+        refused("name", ZONE.replace("main", name), server="")
+    refused('""', server="location / { weir ''; }")
     refused("weir_zone", "weir_zone main;")
     refused("rules=", "weir_zone main 1m;")
     refused("cells", "weir_zone main 1m rules=@FOLDER@/rules.yaml keys=7;")
@@ -92,7 +97,8 @@ def variables():
 
 
 def networks():
-    for network in ("10.0.0.0/33", "example.com", "300.1.1.1", "::1/129", "10.0.0.0/8,127.0.0.1", "10.0.0.0/8 none"):
+    for network in ("10.0.0.0/33", "example.com", "300.1.1.1", "::1/129", "10.0.0.0/8,127.0.0.1", "10.0.0.0/8 none",
+                    "none 10.0.0.0/8", "10.0.0.0/8; weir_trusted_proxies none", "none; weir_trusted_proxies 10.0.0.0/8"):
         refused("weir_trusted_proxies", ZONE + f"weir_trusted_proxies {network};")
     refused("weir_trusted_proxies", ZONE + "weir_trusted_proxies;")
 

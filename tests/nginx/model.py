@@ -47,7 +47,7 @@ rules:
       status: 503
       body: '{"error":"slow down"}'
       content_type: application/json
-      headers: { X-Help: "https://example.com/limits", X-Code: "7" }
+      headers: { X-Help: "https://example.com/limits", X-Code: "7", Server: shop, date: "Sun, 06 Nov 1994 08:49:37 GMT" }
   - { id: long, match: { path: /long }, limits: [ { max: 0, per: 1h } ], reject: { body: "@LONG@" } }
   - { id: none, match: { path: /none }, limits: [ { max: 0, per: 1h } ], reject: { status: 599, body: "" } }
   - { id: costly, match: { path: "/cost/*" }, limits: [ { name: units, algorithm: fixed_window, max: 10, per: 1h } ] }
@@ -229,6 +229,8 @@ def own_refusals():
     expect((answer.status, json.loads(answer.body)), (503, {"error": "slow down"}), "status and body")
     wanted = {"Content-Type": "application/json", "X-Help": "https://example.com/limits", "X-Code": "7", "Content-Length": "21"}
     expect({name: answer.headers[name] for name in wanted}, wanted, "headers")
+    once = [answer.headers.get_all(name) for name in ("Server", "Date")]
+    expect(once, [["shop"], ["Sun, 06 Nov 1994 08:49:37 GMT"]], "those that nginx has itself, too")
     answer = g.ask("/ip", client="127.0.0.4")
     expect((answer.body, answer.headers["Content-Type"]), (b"Too many requests\n", "text/plain; charset=utf-8"), "no own one")
     answer = g.ask("/long")

@@ -144,6 +144,18 @@ def reload_with_bad_rules():
     until(lambda: status()["rules"]["problem"] is None, "good again")
 
 
+def told_again():
+    """A mistake that was mended, and taken over by a reload before a worker saw that, is news when it comes back."""
+    bad = RULES + "  - { id: again }\n"
+    for number in (1, 2):
+        try:
+            g.write_rules(bad, "memory")
+            until(lambda: len(complaints("memory", "rule again: needs `limits`")) >= number, f"in the log: {number}")
+        finally:
+            g.write_rules(RULES, "memory")
+            g.reload()
+
+
 # ---- cells ----
 
 
@@ -265,6 +277,7 @@ with g:
         ("a bad rule among good ones", bad_rules),
         ("rules that cannot be read", unreadable_rules),
         ("a reload with bad rules", reload_with_bad_rules),
+        ("a mistake that comes back after a reload", told_again),
         ("workers share their counts", both_workers_share),
         ("shared memory survives a reload", memory_survives_a_reload),
         ("old workers after a reload", old_workers_end_well),

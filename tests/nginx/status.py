@@ -23,6 +23,7 @@ rules:
 HTTP = """
 weir_zone main 1m rules=@FOLDER@/rules.yaml;
 weir_zone quiet 256k rules=@FOLDER@/rules.yaml cells=@FOLDER@/cells;
+weir_zone large 256m rules=@FOLDER@/rules.yaml cells=@FOLDER@/large;
 """
 SERVER = """
 weir main;
@@ -30,6 +31,8 @@ location / { proxy_pass http://@BACKEND@; }
 location /dry { weir_dry_run on; proxy_pass http://@BACKEND@; }
 location = /status { weir_status main; }
 location = /status/quiet { weir off; weir_status quiet; }
+location = /status/if { weir_status main; if ($arg_q) { set $x 1; } }
+location = /status/large { weir_status large; }
 location = /status/limited { weir quiet path=/few; weir_status quiet; }
 """
 NOTHING = {"allowed": 0, "refused": 0, "would_refuse": 0, "shadow": 0}
@@ -137,7 +140,26 @@ def requests():
     expect(g.ask("/status", "POST", "x").status, 405, "POST")
     for words in ("format=json", "format=", "format=prometheus2"):
         expect(status(f"/status?{words}")["zone"], "main", words)
+    expect(status("/status/if?q=1"), status("/status"), "in an `if`, which is a place of its own")
     expect(g.statuses(5, "/status/limited"), [200] * 4 + [429], "may be limited, too, but only on purpose")
+
+
+def mapped_bytes():
+    """What the workers have of files in their memory."""
+    found = []
+    for pid in g.workers():
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            found += re.findall(r"Rss(?:File|Shmem):\s*(\d+) kB", file.read())
+    return sum(map(int, found)) * 1024
+
+
+def large_tables_stay_on_their_disk():
+    before = mapped_bytes()
+    for words in ("", "?format=prometheus"):
+        expect(g.ask(f"/status/large{words}").status, 200, words)
+    expect(status("/status/large")["table"]["used"], 0, "used")
+    grown = mapped_bytes() - before
+    expect(grown < 16 * 2**20, True, f"{grown} bytes more")
 
 
 def survive():
@@ -156,5 +178,6 @@ with g:
         ("counts of two workers", counts),
         ("Prometheus", metrics),
         ("requests for the status", requests),
+        ("large tables stay on their disk", large_tables_stay_on_their_disk),
         ("after a reload and a restart", survive),
     ])
