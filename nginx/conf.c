@@ -203,7 +203,7 @@ static char *read_use(ngx_conf_t *cf, struct use *use)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
         if (is(&words[i], "after_auth")) {
-            use->after_auth = true;
+            use->after_auth = use->zone->main->after_auth = true;
             continue;
         }
         char *result = read_attribute(cf, use, &words[i]);

@@ -16,7 +16,7 @@ extern ngx_module_t ngx_http_weir_module;
 
 enum {
     ZONES_MAX = 64, /* one bit each in a passage */
-    WATCH_MS = 400, /* a changed rules file is seen within a second */
+    LOOK_MS = 400,  /* a changed rules file is seen within a second */
 };
 
 /* Where a directive stands. */
@@ -47,13 +47,14 @@ struct zone {
     struct weir *weir;
     struct sampler refusals;
     ngx_cycle_t *cycle;
-    bool news;    /* of its rules, which the log does not have yet */
-    time_t since; /* when this process took the rules over */
+    uint64_t news; /* of its rules, which the log may not have yet: their mark; 0: none */
+    time_t since;  /* when this process took the rules over */
 };
 
 struct main_conf {
     ngx_array_t zones; /* of struct zone * */
-    ngx_event_t timer; /* of a worker: looks for news of the zones */
+    ngx_event_t timer; /* of a worker: looks for changed rules */
+    bool after_auth;   /* some place decides after access control */
     char *trusted_proxies;
 };
 

@@ -20,15 +20,6 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 
 /* ---- rules that change ---- */
 
-/* In the watcher's thread, where nginx's log may not be used. */
-static void on_rules(const struct weir_error *error, void *data)
-{
-    struct zone *zone = data;
-    if (error->code == WEIR_OK)
-        __atomic_store_n(&zone->since, time(NULL), __ATOMIC_RELAXED);
-    __atomic_store_n(&zone->news, true, __ATOMIC_RELEASE);
-}
-
 /* The same in every worker for the same state of the file. */
 static uint64_t mark_of(const struct zone *zone, const struct weir_error *error)
 {
@@ -42,6 +33,15 @@ static uint64_t mark_of(const struct zone *zone, const struct weir_error *error)
     return stats_hash(text);
 }
 
+/* In a thread of weir's, where nginx's log may not be used. */
+static void on_rules(const struct weir_error *error, void *data)
+{
+    struct zone *zone = data;
+    if (error->code == WEIR_OK)
+        __atomic_store_n(&zone->since, time(NULL), __ATOMIC_RELAXED);
+    __atomic_store_n(&zone->news, mark_of(zone, error), __ATOMIC_RELEASE);
+}
+
 /* Several mistakes stand in one line of the log. */
 static void join_lines(char *text)
 {
@@ -52,13 +52,12 @@ static void join_lines(char *text)
 /* Each worker looks for itself, and one of them tells. */
 static void tell_news(struct zone *zone, ngx_log_t *log)
 {
+    uint64_t mark = __atomic_exchange_n(&zone->news, 0, __ATOMIC_ACQ_REL);
+    if (mark == 0 || !stats_tell(zone->stats, mark))
+        return;
     struct weir_error error = { .code = WEIR_OK };
-    if (!__atomic_exchange_n(&zone->news, false, __ATOMIC_ACQ_REL))
-        return;
-    weir_rules_error(zone->weir, &error);
-    if (!stats_tell(zone->stats, mark_of(zone, &error)))
-        return;
     struct weir_status status;
+    weir_rules_error(zone->weir, &error);
     weir_status(zone->weir, &status);
     join_lines(error.text);
     if (error.code == WEIR_OK) {
@@ -73,9 +72,11 @@ static void on_timer(ngx_event_t *timer)
 {
     struct main_conf *main = timer->data;
     struct zone **zones = main->zones.elts;
-    for (ngx_uint_t i = 0; i < main->zones.nelts; i++)
+    for (ngx_uint_t i = 0; i < main->zones.nelts; i++) {
+        weir_poll_aside(zones[i]->weir);
         tell_news(zones[i], timer->log);
-    ngx_add_timer(timer, WATCH_MS);
+    }
+    ngx_add_timer(timer, LOOK_MS);
 }
 
 /* ---- opening ---- */
@@ -209,16 +210,12 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone)
  */
 static void begin_zone(struct zone *zone, ngx_log_t *log)
 {
-    struct weir_error error;
     weir_poll(zone->weir, NULL);
     if (ngx_worker == 0 && access(zone->rules_file, R_OK) != 0)
         ngx_log_error(
             NGX_LOG_ERR, log, ngx_errno,
             "weir: zone \"%V\": the workers' user may not read %s, so its changes will not be seen before a reload",
             &zone->name, zone->rules_file);
-    if (weir_watch(zone->weir, WATCH_MS, &error) < 0)
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": %s; changes of the rules will not be seen before a reload",
-                      &zone->name, error.text);
 }
 
 void zones_begin(struct main_conf *main, ngx_cycle_t *cycle)
@@ -232,5 +229,5 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle)
     main->timer.data = main;
     main->timer.log = cycle->log;
     main->timer.cancelable = 1; /* a worker that is to end does not wait for it */
-    ngx_add_timer(&main->timer, WATCH_MS);
+    ngx_add_timer(&main->timer, LOOK_MS);
 }

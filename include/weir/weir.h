@@ -17,7 +17,7 @@
  *
  * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
  * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
- * After a fork the child may decide with the handle and close it. It has no watcher, and may poll, watch or change the
+ * After a fork the child may decide with the handle and close it. It has no watcher, and may poll or change the
  * rules only if no thread of the parent could have been doing so at that moment; better open a handle after the fork.
  * Functions that can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is
  * not a failure. Link with `pkg-config --cflags --libs weir`. */
@@ -173,7 +173,7 @@ struct weir_options {
     void *refuse_data;
 
     /* Told of every change of the rules file that is noticed: taken over whole (error->code 0), or bad, and why; see also
-     * weir_rules_error. Called by weir_poll or from the watcher's thread; must not close the handle. */
+     * weir_rules_error. Called by weir_poll or from weir's threads; must not close the handle. */
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
 
@@ -241,8 +241,9 @@ WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf,
  * were; a file that cannot be read as rules changes nothing. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
 
-/* Starts the thread of options.watch_ms in this process: for a child that goes on with its parent's handle. */
-WEIR_API int weir_watch(struct weir *weir, uint32_t watch_ms, struct weir_error *error);
+/* The same for loops that must not wait: a file that has changed is read by a thread, which ends when it has;
+ * options.on_rules is told there what came of it. 1: it is being read; 0: nothing new. For one thread of a process. */
+WEIR_API int weir_poll_aside(struct weir *weir);
 
 /* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any
  * error, and nothing changes. */

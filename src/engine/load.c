@@ -224,7 +224,70 @@ int weir_poll(struct weir *weir, struct weir_error *error)
     return r;
 }
 
-/* ---- the watcher ---- */
+/* ---- threads ---- */
+
+/* Signals are the host's: none is to arrive in a thread that it does not know of. */
+static int start_thread(pthread_t *ret, void *(*run)(void *), struct weir *weir)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int no = pthread_create(ret, NULL, run, weir);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return no;
+}
+
+/* One that reads the file once, and ends: as long as a process has a thread beside its first, the C library takes locks for
+ * its memory and its system calls. */
+static void *read_aside(void *ptr)
+{
+    struct weir *weir = ptr;
+    weir_poll(weir, NULL);
+    __atomic_store_n(&weir->has_read, true, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Would weir_poll do more than look? */
+static bool has_news(const struct weir *weir)
+{
+    struct file_version now;
+    if (!rules_file_version(weir->rules_file, &now))
+        return !weir->unreadable;
+    /* No thread for every time that it still cannot be read. */
+    if (weir->unreadable && access(weir->rules_file, R_OK) != 0)
+        return false;
+    return !file_version_same(&now, &weir->file) && file_version_settled(&now);
+}
+
+/* A child of a fork has the handle, but not the threads. */
+static void end_reader(struct weir *weir)
+{
+    if (weir->reading == getpid())
+        pthread_join(weir->reader, NULL);
+    weir->reading = 0;
+}
+
+int weir_poll_aside(struct weir *weir)
+{
+    if (!weir->rules_file)
+        return 0;
+    if (weir->reading == getpid() && !__atomic_load_n(&weir->has_read, __ATOMIC_ACQUIRE))
+        return 1;
+    end_reader(weir);
+    /* Somebody else changes the rules: that takes its time, too. */
+    if (pthread_mutex_trylock(&weir->lock) != 0)
+        return 1;
+    weir_free_retired(weir);
+    bool news = has_news(weir);
+    pthread_mutex_unlock(&weir->lock);
+    if (!news)
+        return 0;
+    weir->has_read = false;
+    if (start_thread(&weir->reader, read_aside, weir) != 0)
+        return weir_poll(weir, NULL); /* rather wait than miss it */
+    weir->reading = getpid();
+    return 1;
+}
 
 static void *watch(void *ptr)
 {
@@ -253,12 +316,7 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&weir->watch_stop, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Signals are the host's: none is to arrive in a thread that it does not know of. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int no = pthread_create(&weir->watcher, NULL, watch, weir);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int no = start_thread(&weir->watcher, watch, weir);
     if (no != 0) {
         pthread_cond_destroy(&weir->watch_stop);
         return err_set(error, WEIR_E_SYSTEM, "no thread for watching the rules file: %s", strerror(no));
@@ -267,24 +325,7 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     return 0;
 }
 
-int weir_watch(struct weir *weir, uint32_t watch_ms, struct weir_error *error)
-{
-    if (!weir->rules_file || watch_ms == 0)
-        return err_set(error, WEIR_E_INVALID, "only a rules_file can be watched, every 1 ms or more");
-    pthread_mutex_lock(&weir->lock);
-    int r = 0;
-    if (weir->watching == getpid())
-        r = err_set(error, WEIR_E_INVALID, "the rules file is watched already");
-    if (r == 0) {
-        weir->options.watch_ms = watch_ms;
-        r = weir_watch_start(weir, error);
-    }
-    pthread_mutex_unlock(&weir->lock);
-    return r;
-}
-
-/* A child of a fork has the handle, but not the thread. */
-void weir_watch_stop(struct weir *weir)
+static void end_watcher(struct weir *weir)
 {
     if (weir->watching != getpid())
         return;
@@ -294,4 +335,10 @@ void weir_watch_stop(struct weir *weir)
     pthread_mutex_unlock(&weir->watch_lock);
     pthread_join(weir->watcher, NULL);
     pthread_cond_destroy(&weir->watch_stop);
+}
+
+void weir_end_threads(struct weir *weir)
+{
+    end_watcher(weir);
+    end_reader(weir);
 }

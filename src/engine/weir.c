@@ -172,7 +172,7 @@ void weir_close(struct weir *weir)
 {
     if (!weir)
         return;
-    weir_watch_stop(weir);
+    weir_end_threads(weir);
     weir_free_retired(weir);
     bound_free(weir->current);
     cells_close(weir->cells);

@@ -27,8 +27,9 @@ struct weir {
     pthread_mutex_t error_lock;
     struct weir_error rules_error; /* of the newest rules; code 0: none */
 
-    pthread_t watcher;
-    pid_t watching; /* the process that has the thread; 0: there is none */
+    pthread_t watcher, reader;
+    pid_t watching, reading; /* the process that has the thread; 0: there is none */
+    bool has_read;           /* the reader is at its end */
     pthread_mutex_t watch_lock;
     pthread_cond_t watch_stop;
     bool stopping;
@@ -64,6 +65,6 @@ int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct
 int weir_problems_of(const struct rules *rules, struct weir_error *error);
 
 int weir_watch_start(struct weir *weir, struct weir_error *error);
-void weir_watch_stop(struct weir *weir);
+void weir_end_threads(struct weir *weir);
 
 #endif

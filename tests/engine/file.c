@@ -384,31 +384,48 @@ static void the_watcher_polls_by_itself(void **state)
     close_fixture(&f);
 }
 
-/* Started later, by weir_watch. */
-static void a_watcher_is_started_once(void **state)
+/* Until one more has been heard than before. */
+static void poll_aside_until_heard(struct fixture *f, const unsigned *count)
+{
+    struct timespec soon = { .tv_nsec = 2000000 };
+    pthread_mutex_lock(&f->heard.lock);
+    unsigned before = *count, now = before;
+    pthread_mutex_unlock(&f->heard.lock);
+    for (int i = 0; i < 5000 && now == before; i++) {
+        weir_poll_aside(f->weir);
+        nanosleep(&soon, NULL);
+        pthread_mutex_lock(&f->heard.lock);
+        now = *count;
+        pthread_mutex_unlock(&f->heard.lock);
+    }
+    assert_int_equal(now, before + 1);
+}
+
+/* For loops: a thread reads what has changed, and ends. */
+static void a_change_is_read_aside(void **state)
 {
     (void)state;
     struct fixture f;
-    struct weir_error error;
     open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), 0);
-    assert_int_equal(weir_watch(f.weir, 0, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "only a rules_file can be watched, every 1 ms or more");
-    assert_int_equal(weir_watch(f.weir, 1, &error), 0);
+    assert_int_equal(weir_poll_aside(f.weir), 0);
     write_old(&f, "rules:\n" RULE("a", "3 per 1h"));
-    struct timespec soon = { .tv_nsec = 2000000 };
-    for (int i = 0; i < 5000 && check_at(f.weir, cost_of("a", "k", 0), NOW).max != 3; i++)
-        nanosleep(&soon, NULL);
+    poll_aside_until_heard(&f, &f.heard.good);
     assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 3);
-    assert_int_equal(weir_watch(f.weir, 1, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "the rules file is watched already");
-    assert_int_equal(weir_watch(f.weir, 1, NULL), WEIR_E_INVALID);
-    close_fixture(&f);
-    open_fixture(&f, "rules:\n" RULE("a", "1 per 1h"), UINT32_MAX);
-    assert_int_equal(weir_watch(f.weir, 1, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "the rules file is watched already");
+    write_old(&f, "rules: [x]");
+    poll_aside_until_heard(&f, &f.heard.bad);
+    assert_int_equal(weir_rules_error(f.weir, NULL), WEIR_E_RULES);
+    unlink(f.rules);
+    poll_aside_until_heard(&f, &f.heard.bad);
+    assert_int_equal(weir_rules_error(f.weir, NULL), WEIR_E_SYSTEM);
+    write_old(&f, "rules:\n" RULE("a", "4 per 1h"));
+    poll_aside_until_heard(&f, &f.heard.good);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    /* Closed while it reads. */
+    write_old(&f, "rules:\n" RULE("a", "5 per 1h"));
+    assert_int_equal(weir_poll_aside(f.weir), 1);
     close_fixture(&f);
     struct weir *weir = open_rules("rules:\n" RULE("a", "5 per 1h"));
-    assert_int_equal(weir_watch(weir, 1, &error), WEIR_E_INVALID);
+    assert_int_equal(weir_poll_aside(weir), 0);
     weir_close(weir);
 }
 
@@ -435,7 +452,7 @@ int main(void)
         cmocka_unit_test(rules_that_were_set_stay_until_the_file_changes),
         cmocka_unit_test(the_callback_may_use_weir),
         cmocka_unit_test(the_watcher_polls_by_itself),
-        cmocka_unit_test(a_watcher_is_started_once),
+        cmocka_unit_test(a_change_is_read_aside),
         cmocka_unit_test(a_watcher_that_waits_long_stops_at_once),
     };
     return cmocka_run_group_tests_name("engine/file", tests, NULL, NULL);
