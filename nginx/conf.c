@@ -183,6 +183,7 @@ static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *wo
             return COMPLAIN(cf, "weir: `%s` is there twice", attribute_words[i]);
         use->attributes[i] = ngx_palloc(cf->pool, sizeof *use->attributes[i]);
         ngx_str_t value = { word->len - len, word->data + len };
+        use->has_attributes = true;
         if (!use->attributes[i] || compile(cf, value, use->attributes[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
         /* Without variables it is known now. */

@@ -191,7 +191,7 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
     };
     if (!use->attributes[ATTR_PATH] && copy_path(r, &ret->path) != NGX_OK)
         return NGX_ERROR;
-    if (copy_attributes(r, use, ret) != NGX_OK)
+    if (use->has_attributes && copy_attributes(r, use, ret) != NGX_OK)
         return NGX_ERROR;
     return copy_headers(r, use, headers, ret);
 }
@@ -297,6 +297,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
     if (make_request(r, use, headers, &request) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
+    request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
     weir_check(zone->weir, &request, now_us(), &verdict);
     enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
     stats_count(zone->stats, &verdict, outcome);

@@ -23,9 +23,10 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_han
 /* After access control there is one phase left before the content; who does not use it need not pass there. */
 static ngx_int_t add_handlers(ngx_conf_t *cf)
 {
+    struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    main->remaining = variables_use_remaining(cf);
     if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, decide_preaccess) != NGX_OK)
         return NGX_ERROR;
-    const struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     return main->after_auth ? add_handler(cf, NGX_HTTP_PRECONTENT_PHASE, decide_after_auth) : NGX_OK;
 }
 

@@ -55,6 +55,7 @@ struct main_conf {
     ngx_array_t zones; /* of struct zone * */
     ngx_event_t timer; /* of a worker: looks for changed rules */
     bool after_auth;   /* some place decides after access control */
+    bool remaining;    /* somebody asks for $weir_remaining */
     char *trusted_proxies;
 };
 
@@ -70,6 +71,7 @@ struct named_value {
 struct use {
     struct zone *zone;
     bool after_auth;
+    bool has_attributes;
     ngx_http_complex_value_t *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
     ngx_array_t headers;                              /* of struct named_value */
 };
@@ -127,5 +129,7 @@ ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *
 ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
 ngx_int_t status_handler(ngx_http_request_t *r);
 ngx_int_t variables_add(ngx_conf_t *cf);
+/* Does the configuration ask for $weir_remaining, which is not for nothing? */
+bool variables_use_remaining(ngx_conf_t *cf);
 
 #endif

@@ -23,13 +23,12 @@ static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t val
     return NGX_OK;
 }
 
-/* weir's strings last until its next answer, nginx's until the request's end. */
-static bool copy(ngx_http_request_t *r, struct weir_str from, ngx_str_t *ret)
+/* weir's strings last until its next answer, nginx's until the request's end. *room moves behind the copy. */
+static ngx_str_t copy(u_char **room, struct weir_str from)
 {
-    *ret = (ngx_str_t){ from.len, from.len ? ngx_pnalloc(r->pool, from.len) : (u_char *)"" };
-    if (ret->data && from.len)
-        memcpy(ret->data, from.ptr, from.len);
-    return ret->data;
+    ngx_str_t copied = { from.len, *room };
+    *room = ngx_cpymem(*room, from.len ? from.ptr : "", from.len);
+    return copied;
 }
 
 /* Two zones may have something to say of one answer, but these headers are for one. */
@@ -50,11 +49,16 @@ static void drop_rate_headers(ngx_http_request_t *r)
 
 static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *headers, size_t count)
 {
-    if (count > 0)
-        drop_rate_headers(r);
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += headers[i].name.len + headers[i].value.len;
+    u_char *room = bytes ? ngx_pnalloc(r->pool, bytes) : NULL;
+    if (!room)
+        return bytes ? NGX_ERROR : NGX_OK;
+    drop_rate_headers(r);
     for (size_t i = 0; i < count; i++) {
-        ngx_str_t name, value;
-        if (!copy(r, headers[i].name, &name) || !copy(r, headers[i].value, &value) || add_header(r, name, value) != NGX_OK)
+        ngx_str_t name = copy(&room, headers[i].name), value = copy(&room, headers[i].value);
+        if (add_header(r, name, value) != NGX_OK)
             return NGX_ERROR;
     }
     return NGX_OK;
@@ -130,10 +134,11 @@ static ngx_int_t refuse_grpc(ngx_http_request_t *r, const struct weir_refusal *r
 
 static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *refusal)
 {
-    ngx_str_t body, type;
     ngx_buf_t *buf = ngx_calloc_buf(r->pool);
-    if (!buf || !copy(r, refusal->body, &body) || !copy(r, refusal->content_type, &type))
+    u_char *room = ngx_pnalloc(r->pool, refusal->body.len + refusal->content_type.len + 1);
+    if (!buf || !room)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_str_t body = copy(&room, refusal->body), type = copy(&room, refusal->content_type);
     r->headers_out.status = refusal->status;
     ngx_str_null(&r->headers_out.status_line);
     r->headers_out.content_length_n = (off_t)body.len;

@@ -22,8 +22,8 @@ enum {
 struct stats_rule {
     uint64_t hash; /* 0: free */
     uint32_t named;
+    uint64_t counts[OUTCOMES]; /* before the name: they are what is wanted at each decision */
     char id[WEIR_ID_MAX + 4];
-    uint64_t counts[OUTCOMES];
 };
 
 struct stats {

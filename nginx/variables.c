@@ -65,12 +65,24 @@ ngx_int_t variables_add(ngx_conf_t *cf)
     };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         ngx_str_t name = variables[i].name;
-        /* There is nothing before the decision, and there is something after it. */
-        ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+        /* There is nothing before the decision, and there is something after it. Only by those that the configuration names
+         * is it known which are asked for. */
+        ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE | NGX_HTTP_VAR_NOHASH);
         if (!variable)
             return NGX_ERROR;
         variable->get_handler = get;
         variable->data = variables[i].variable;
     }
     return NGX_OK;
+}
+
+bool variables_use_remaining(ngx_conf_t *cf)
+{
+    static const char name[] = "weir_remaining";
+    const ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+    const ngx_http_variable_t *used = core->variables.elts;
+    for (ngx_uint_t i = 0; i < core->variables.nelts; i++)
+        if (used[i].name.len == strlen(name) && ngx_strncmp(used[i].name.data, name, strlen(name)) == 0)
+            return true;
+    return false;
 }

@@ -7,19 +7,24 @@ static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 /* By hand: inet_pton wants a NUL, and this runs for every decision. No leading zeros: some read "010" as eight. */
 static bool parse_v4(sv text, uint8_t out[4])
 {
-    size_t at = 0;
-    for (int part = 0; part < 4; part++) {
-        if (part > 0 && (at >= text.len || text.ptr[at++] != '.'))
+    unsigned value = 0, digits = 0, part = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        if (ascii_digit(text.ptr[i])) {
+            bool leading_zero = digits++ > 0 && value == 0;
+            value = value * 10 + (unsigned)(text.ptr[i] - '0');
+            if (leading_zero || value > 255)
+                return false;
+        } else if (text.ptr[i] == '.' && digits > 0 && part < 3) {
+            out[part++] = (uint8_t)value;
+            value = digits = 0;
+        } else {
             return false;
-        size_t start = at;
-        unsigned value = 0;
-        while (at < text.len && at - start < 3 && ascii_digit(text.ptr[at]))
-            value = value * 10 + (unsigned)(text.ptr[at++] - '0');
-        if (at == start || value > 255 || (text.ptr[start] == '0' && at - start > 1))
-            return false;
-        out[part] = (uint8_t)value;
+        }
     }
-    return at == text.len;
+    if (part < 3 || digits == 0)
+        return false;
+    out[3] = (uint8_t)value;
+    return true;
 }
 
 static bool parse_v6(sv text, uint8_t out[16])

@@ -740,11 +740,11 @@ static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_u
  * rest of a large file on its disk. */
 uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most)
 {
-    uint64_t live = 0, buckets = most / BUCKET_CELLS;
-    buckets = buckets < 1 ? 1 : buckets > cells->bucket_count ? cells->bucket_count : buckets;
-    for (uint64_t i = 0; i < buckets; i++)
-        live += count_bucket(cells, i, now_us);
-    return (uint64_t)((unsigned __int128)live * cells->bucket_count / buckets);
+    uint64_t live = 0, seen = 0, all = cells->bucket_count; /* of which there is at least one */
+    do
+        live += count_bucket(cells, seen++, now_us);
+    while (seen < all && seen < most / BUCKET_CELLS);
+    return (uint64_t)((unsigned __int128)live * all / seen);
 }
 
 uint64_t cells_count_live(struct cells *cells, int64_t now_us)

@@ -53,25 +53,43 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
 
 /* ---- headers ---- */
 
-/* A further header, whose value is to be written. */
-static struct buf begin_header(struct weir_headers *h, const char *name)
+/* Values are written without asking for room at each step: a name and two numbers are the longest. */
+enum { NUMBER_MAX = 20, PARAMETER_MAX = 3 + NUMBER_MAX };
+_Static_assert(WEIR_NAME_MAX + 2 + 2 * PARAMETER_MAX < WEIR_HEADER_VALUE_MAX, "the longest value fits");
+
+static char *put_number(char *to, int64_t number)
 {
-    struct buf value;
-    buf_over(&value, h->value[h->count], WEIR_HEADER_VALUE_MAX);
-    h->header[h->count].name = weir_str(name);
-    return value;
+    char digits[NUMBER_MAX];
+    size_t at = sizeof digits;
+    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        digits[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    while (at < sizeof digits)
+        *to++ = digits[at++];
+    return to;
 }
 
-static void end_header(struct weir_headers *h, const struct buf *value)
+static void end_header(struct weir_headers *h, sv name, char *end)
 {
-    h->header[h->count++].value = buf_sv(value);
+    char *value = h->value[h->count];
+    *end = '\0';
+    h->header[h->count++] = (struct weir_header){ name, sv_of(value, (size_t)(end - value)) };
 }
 
-static void add_number(struct weir_headers *h, const char *name, int64_t number)
+static void add_number(struct weir_headers *h, sv name, int64_t number)
 {
-    struct buf value = begin_header(h, name);
-    buf_number(&value, number);
-    end_header(h, &value);
+    end_header(h, name, put_number(h->value[h->count], number));
+}
+
+static char *put_parameter(char *to, char name, int64_t number)
+{
+    *to++ = ';';
+    *to++ = name;
+    *to++ = '=';
+    return put_number(to, number);
 }
 
 struct parameter {
@@ -80,17 +98,15 @@ struct parameter {
 };
 
 /* "day";q=100;w=86400 */
-static void add_item(struct weir_headers *h, const char *name, const char *limit, const struct parameter parameters[2])
+static void add_item(struct weir_headers *h, sv name, const char *limit, struct parameter first, struct parameter second)
 {
-    struct buf value = begin_header(h, name);
-    buf_char(&value, '"');
-    buf_add(&value, weir_str(limit));
-    buf_char(&value, '"');
-    for (int i = 0; i < 2; i++) {
-        buf_add(&value, sv_of((const char[]){ ';', parameters[i].name, '=' }, 3));
-        buf_number(&value, parameters[i].number);
-    }
-    end_header(h, &value);
+    char *to = h->value[h->count];
+    *to++ = '"';
+    for (size_t i = 0; i < WEIR_NAME_MAX && limit[i]; i++)
+        *to++ = limit[i];
+    *to++ = '"';
+    to = put_parameter(to, first.name, first.number);
+    end_header(h, name, put_parameter(to, second.name, second.number));
 }
 
 static int64_t seconds_up(int64_t ms)
@@ -105,18 +121,18 @@ void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_head
         return;
     int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
     if (style & WEIR_HEADERS_STANDARD) {
-        const struct parameter policy[] = { { 'q', v->max }, { 'w', window_s } };
-        const struct parameter left[] = { { 'r', v->remaining }, { 't', reset_s } };
-        add_item(ret, "RateLimit-Policy", v->limit, policy);
-        add_item(ret, "RateLimit", v->limit, left);
+        add_item(ret, SV("RateLimit-Policy"), v->limit, (struct parameter){ 'q', v->max },
+                 (struct parameter){ 'w', window_s });
+        add_item(ret, SV("RateLimit"), v->limit, (struct parameter){ 'r', v->remaining },
+                 (struct parameter){ 't', reset_s });
     }
     if (style & WEIR_HEADERS_LEGACY) {
-        add_number(ret, "X-RateLimit-Limit", v->max);
-        add_number(ret, "X-RateLimit-Remaining", v->remaining);
-        add_number(ret, "X-RateLimit-Reset", reset_s);
+        add_number(ret, SV("X-RateLimit-Limit"), v->max);
+        add_number(ret, SV("X-RateLimit-Remaining"), v->remaining);
+        add_number(ret, SV("X-RateLimit-Reset"), reset_s);
     }
     if (!v->allowed && v->retry_after_ms > 0)
-        add_number(ret, "Retry-After", seconds_up(v->retry_after_ms));
+        add_number(ret, SV("Retry-After"), seconds_up(v->retry_after_ms));
 }
 
 /* ---- refusals ---- */

@@ -232,20 +232,25 @@ void verdict_blank(struct weir_verdict *v)
     v->private_rules = 0;
 }
 
-static void name_limit(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e,
-                       const struct limit_report *report)
+static void name_rule(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e)
 {
     v->applied = true;
-    v->status = v->allowed ? 0 : refusal_status(bound, e->rule->rule);
     v->max = e->ask.limit->capacity;
-    v->remaining = report->remaining;
-    v->reset_ms = ms_up(report->reset_us);
-    v->retry_after_ms = v->allowed ? 0 : ms_up(report->retry_after_us);
-    v->window_ms = ms_up(limit_window_us(e->ask.limit, &e->window));
     copy_text(v->rule, sizeof v->rule, e->rule->rule->id);
     copy_text(v->limit, sizeof v->limit, e->limit->spec->name);
     v->private_rules = bound->version;
     v->private_rule = (uint32_t)(e->rule - bound->rules);
+}
+
+static void name_limit(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e,
+                       const struct limit_report *report)
+{
+    name_rule(v, bound, e);
+    v->status = v->allowed ? 0 : refusal_status(bound, e->rule->rule);
+    v->remaining = report->remaining;
+    v->reset_ms = ms_up(report->reset_us);
+    v->retry_after_ms = v->allowed ? 0 : ms_up(report->retry_after_us);
+    v->window_ms = ms_up(limit_window_us(e->ask.limit, &e->window));
 }
 
 static bool longer(int64_t a_us, int64_t b_us)
@@ -275,6 +280,11 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
 /* Allowed: the limit with the least left; the first of equals. */
 static void report_pass(struct weir_verdict *v, const struct bound *bound, const struct plan *plan)
 {
+    if (plan->request->brief) {
+        if (plan->enforced)
+            name_rule(v, bound, plan->entries);
+        return;
+    }
     const struct plan_entry *named = plan->enforced == 1 ? plan->entries : NULL;
     uint32_t least = 0;
     for (size_t i = 0; i < plan->enforced && plan->enforced > 1; i++) {
