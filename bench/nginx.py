@@ -9,8 +9,8 @@ refused  everything is refused
 memory   bytes of table for each live key
 
 Each server has one worker on a CPU of its own, and is asked by wrk on the other one, on loopback. Each round measures all
-sides one after the other, the next round the other way round. Requests a second are compared by the median of the ratios
-of the rounds in which both servers were busy, CPU times by the best rounds.
+sides one after the other, the next round the other way round, and ratios are medians of the rounds'; those of requests a
+second only of rounds in which both servers were busy.
 """
 
 import collections
@@ -257,8 +257,7 @@ class NginxBench(Bench):
         else:
             self.say(f"{what}: requests a second, {side} / {peer}: unknown, busy in {len(full)} of {len(pairs)} rounds")
         # Whatever else the machine does only adds to what a request takes.
-        best = min(w[1] for w, _ in pairs) / min(p[1] for _, p in pairs)
-        self.ratio(f"{what}: CPU for each, {side} / {peer}", [best], cpu_wanted, at_most=True)
+        self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
 
     # ---- the parts ----
 
