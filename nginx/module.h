@@ -129,7 +129,7 @@ ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *
 ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
 ngx_int_t status_handler(ngx_http_request_t *r);
 ngx_int_t variables_add(ngx_conf_t *cf);
-/* Does the configuration ask for $weir_remaining, which is not for nothing? */
+/* Does the configuration ask for $weir_remaining? It costs a little. */
 bool variables_use_remaining(ngx_conf_t *cf);
 
 #endif

@@ -193,7 +193,7 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone)
     ngx_memcpy(ngx_cpymem(name.data, "weir:", strlen("weir:")), zone->name.data, zone->name.len);
     /* Whole pages: nginx keeps memory of the same size at a reload, and then the table in it has to be the same, too. */
     if (!zone->cells_file)
-        zone->bytes = (ssize_t)ngx_align((size_t)zone->bytes, ngx_pagesize);
+        zone->bytes = (off_t)ngx_align((size_t)zone->bytes, ngx_pagesize);
     size_t bytes = sizeof(struct stats) + (zone->cells_file ? 0 : (size_t)zone->bytes);
     ngx_shm_zone_t *shm = ngx_shared_memory_add(cf, &name, pool_bytes(bytes), &ngx_http_weir_module);
     if (!shm)

@@ -115,7 +115,7 @@ struct weir_request {
     size_t header_count;
     uint32_t cost; /* 0 looks without charging */
     bool peek;     /* answer for the cost, charge nothing */
-    bool brief;    /* if it passes, name the first rule that applies, and leave the numbers of the verdict out */
+    bool brief;    /* if it passes, nobody looks at remaining, reset_ms and window_ms */
     void *context; /* handed to the callbacks */
 };
 

@@ -280,9 +280,8 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
 /* Allowed: the limit with the least left; the first of equals. */
 static void report_pass(struct weir_verdict *v, const struct bound *bound, const struct plan *plan)
 {
-    if (plan->request->brief) {
-        if (plan->enforced)
-            name_rule(v, bound, plan->entries);
+    if (plan->request->brief && plan->enforced == 1) {
+        name_rule(v, bound, plan->entries);
         return;
     }
     const struct plan_entry *named = plan->enforced == 1 ? plan->entries : NULL;

@@ -17,6 +17,31 @@ static void names_the_limit_with_the_least_left(void **state)
     weir_close(weir);
 }
 
+/* The same rule and limit, whether the numbers are wanted or not; and a refusal has them always. */
+static void a_brief_verdict_names_the_same(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "{ name: x, max: 9, per: 9s }, { name: y, max: 2, per: 70s }"));
+    struct weir_request request = one("e", "k"), single = one("f", "k");
+    struct weir_verdict v;
+    request.brief = single.brief = true;
+    assert_int_equal(weir_check(weir, &request, NOW, &v), 0);
+    assert_true(v.allowed && v.applied);
+    assert_string_equal(v.limit, "y");
+    assert_int_equal(weir_check(weir, &single, NOW, &v), 0);
+    assert_true(v.allowed && !v.applied);
+    EXPECT(weir, request, NOW, "pass a/y 0 of 2, reset 70000");
+    EXPECT(weir, request, NOW, "refuse 429 a/y 0 of 2, reset 70000, retry 35000");
+    weir_close(weir);
+    weir = open_rules("rules:\n" RULE("b", "{ algorithm: fixed_window, name: z, max: 1, per: 9s }"));
+    assert_int_equal(weir_check(weir, &request, NOW, &v), 0);
+    assert_true(v.allowed && v.applied && v.status == 0 && v.max == 1 && v.retry_after_ms == 0);
+    assert_string_equal(v.rule, "b");
+    assert_string_equal(v.limit, "z");
+    EXPECT(weir, request, NOW, "refuse 429 b/z 0 of 1, reset 9000, retry 9000");
+    weir_close(weir);
+}
+
 static void ties_go_to_file_order(void **state)
 {
     (void)state;
@@ -343,6 +368,7 @@ int main(void)
         cmocka_unit_test(no_rule_applies),
         cmocka_unit_test(rules_that_are_off_or_expired_are_not_there),
         cmocka_unit_test(a_clock_out_of_bounds_is_refused),
+        cmocka_unit_test(a_brief_verdict_names_the_same),
         cmocka_unit_test(json_text),
         cmocka_unit_test(calendar_in_shanghai),
     };
