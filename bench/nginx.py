@@ -256,7 +256,6 @@ class NginxBench(Bench):
             self.ratio(f"{what}: requests a second, {side} / {peer}", full, rate_wanted)
         else:
             self.say(f"{what}: requests a second, {side} / {peer}: unknown, busy in {len(full)} of {len(pairs)} rounds")
-        # Whatever else the machine does only adds to what a request takes.
         self.ratio(f"{what}: CPU for each, {side} / {peer}", [w[1] / p[1] for w, p in pairs], cpu_wanted, at_most=True)
 
     # ---- the parts ----
