@@ -196,13 +196,13 @@ def make_files(folder):
 class NginxBench(Bench):
     parts = ("one", "keys", "refused", "memory")
 
-    def weir(self, folder, size, rules, name="weir", **more):
+    def weir(self, folder, size, rules, name="weir", headers="refused", **more):
         """A request that costs all that a rule in `routes` lets through is refused once anything was used."""
         file = os.path.join(folder, "rules.yaml")
         with open(file, "w", encoding="utf-8") as out:
             out.write(f"rules:\n{rules}")
         return Side(
-            name, f"weir_zone z {size} rules={file};", "weir z;", "weir z cost=1000;",
+            name, f"weir_zone z {size} rules={file}; weir_headers {headers};", "weir z;", "weir z cost=1000;",
             f"load_module {self.options.module};", "location = /weir/status { weir_status z; }", **more,
         )
 
@@ -336,9 +336,11 @@ class NginxBench(Bench):
                 folder,
                 limit_req("$binary_remote_addr", "10m", "1r/m", ""),
                 self.weir(folder, "10m", rule, log="error.log error"),
+                self.weir(folder, "10m", rule, "weir, no headers", log="error.log error", headers="off"),
             )
             result = self.measure("refused", sides, refused=True)
             self.compare("Everything refused", result, "limit_req", 1, 1)
+            self.compare("Everything refused", result, "limit_req", side="weir, no headers")
             self.stop(sides)
 
     def memory(self):
