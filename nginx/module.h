@@ -8,6 +8,8 @@
 #include <ngx_http.h>
 #include <weir/weir.h>
 
+#include <pthread.h>
+
 #include "stats.h"
 
 extern ngx_module_t ngx_http_weir_module;
@@ -47,8 +49,14 @@ struct zone {
     struct weir *weir;
     struct sampler refusals;
     ngx_cycle_t *cycle;
-    uint64_t news; /* of its rules, which the log may not have yet: their mark; 0: none */
-    time_t since;  /* when this process took the rules over */
+    ngx_slab_pool_t *pool; /* the zone's shared memory */
+
+    /* Of its rules, for the log and the status: written by the thread that reads them. */
+    pthread_mutex_t news_lock;
+    bool has_news; /* that the log may not have yet */
+    struct weir_error news;
+    uint64_t news_version_ns;
+    time_t since; /* when this process took the rules over */
 };
 
 struct main_conf {

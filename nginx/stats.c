@@ -2,7 +2,7 @@
 
 const char *const outcome_names[OUTCOMES] = { "allowed", "refused", "would_refuse", "shadow" };
 
-uint64_t stats_hash(const char *text)
+static uint64_t hash_of(const char *text)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (; *text; text++)
@@ -29,7 +29,7 @@ static struct stats_rule *name_slot(struct stats_rule *slot, const char *id)
 
 static struct stats_rule *find(struct stats *stats, const char *id)
 {
-    uint64_t hash = stats_hash(id);
+    uint64_t hash = hash_of(id);
     for (size_t i = 0; i < STATS_PROBES; i++) {
         struct stats_rule *slot = &stats->rules[(hash + i) % STATS_RULES];
         uint64_t there = __atomic_load_n(&slot->hash, __ATOMIC_RELAXED);
@@ -53,7 +53,15 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum o
         add(&find(stats, verdict->shadow[i])->counts[OUTCOME_SHADOW]);
 }
 
-bool stats_tell(struct stats *stats, uint64_t mark)
+bool stats_tell(struct stats *stats, uint64_t version_ns, const char *text)
 {
-    return __atomic_exchange_n(&stats->told, mark, __ATOMIC_RELAXED) != mark;
+    /* Workers look at different times, but not by much: what is older than that is new, by a clock that was set back. */
+    const uint64_t apart_ns = UINT64_C(5000000000);
+    uint64_t hash = hash_of(text), told_ns = stats->told_version_ns;
+    bool stale = version_ns < told_ns && told_ns - version_ns < apart_ns;
+    if (stale || (version_ns == told_ns && hash == stats->told_hash))
+        return false;
+    stats->told_version_ns = version_ns;
+    stats->told_hash = hash;
+    return true;
 }

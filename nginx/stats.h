@@ -27,8 +27,8 @@ struct stats_rule {
 };
 
 struct stats {
-    uint64_t no_rule; /* requests that no rule applied to */
-    uint64_t told;    /* the mark of what the log has of the rules */
+    uint64_t no_rule;                    /* requests that no rule applied to */
+    uint64_t told_version_ns, told_hash; /* what the log has of the rules */
     struct stats_rule other;
     struct stats_rule rules[STATS_RULES];
 };
@@ -36,9 +36,8 @@ struct stats {
 /* Counts a verdict: for its rule, and for the shadow rules that it names. */
 void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome);
 
-/* Of a text, never 0. */
-uint64_t stats_hash(const char *text);
-/* True for the first who comes with this mark, until another one comes. */
-bool stats_tell(struct stats *stats, uint64_t mark);
+/* True for the first who comes with this news of the rules, unless somebody has told of a later version. Not for two at a
+ * time. */
+bool stats_tell(struct stats *stats, uint64_t version_ns, const char *text);
 
 #endif

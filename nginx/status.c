@@ -111,14 +111,16 @@ static void gather_problem(struct facts *facts, const struct zone *zone)
              strerror(errno));
 }
 
-static void gather(struct facts *facts, const struct zone *zone)
+static void gather(struct facts *facts, struct zone *zone)
 {
     *facts = (struct facts){ .zone = zone };
     snprintf(facts->name, sizeof facts->name, "%.*s", (int)zone->name.len, zone->name.data);
     weir_status(zone->weir, &facts->status);
     gather_problem(facts, zone);
     facts->used = weir_cells_used(zone->weir, weir_now_us(), SAMPLE_CELLS);
-    facts->since = __atomic_load_n(&zone->since, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&zone->news_lock);
+    facts->since = zone->since;
+    pthread_mutex_unlock(&zone->news_lock);
     const struct stats_rule *rule;
     for (size_t i = 0; (rule = next_rule(zone->stats, &i));)
         for (int k = 0; k < OUTCOMES; k++)

@@ -20,26 +20,32 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 
 /* ---- rules that change ---- */
 
-/* The same in every worker for the same state of the file. */
-static uint64_t mark_of(const struct zone *zone, const struct weir_error *error)
+/* When the file became what it is, in nanoseconds: the same for every worker. Of one that is gone its folder knows. */
+static uint64_t version_of(const char *path)
 {
     struct stat st;
-    char text[128] = "";
-    if (error->code != WEIR_OK)
-        return stats_hash(error->text);
-    if (stat(zone->rules_file, &st) == 0)
-        snprintf(text, sizeof text, "%lld %lld %lld.%09ld", (long long)st.st_ino, (long long)st.st_size,
-                 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-    return stats_hash(text);
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &st) != 0) {
+        snprintf(folder, sizeof folder, "%.*s/", slash ? (int)(slash - path) : 0, path);
+        if (stat(folder, &st) != 0)
+            return 0;
+    }
+    return (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec;
 }
 
 /* In a thread of weir's, where nginx's log may not be used. */
 static void on_rules(const struct weir_error *error, void *data)
 {
     struct zone *zone = data;
+    uint64_t version_ns = version_of(zone->rules_file);
+    pthread_mutex_lock(&zone->news_lock);
+    zone->has_news = true;
+    zone->news = *error;
+    zone->news_version_ns = version_ns;
     if (error->code == WEIR_OK)
-        __atomic_store_n(&zone->since, time(NULL), __ATOMIC_RELAXED);
-    __atomic_store_n(&zone->news, mark_of(zone, error), __ATOMIC_RELEASE);
+        zone->since = time(NULL);
+    pthread_mutex_unlock(&zone->news_lock);
 }
 
 /* Several mistakes stand in one line of the log. */
@@ -52,19 +58,29 @@ static void join_lines(char *text)
 /* Each worker looks for itself, and one of them tells. */
 static void tell_news(struct zone *zone, ngx_log_t *log)
 {
-    uint64_t mark = __atomic_exchange_n(&zone->news, 0, __ATOMIC_ACQ_REL);
-    if (mark == 0 || !stats_tell(zone->stats, mark))
+    pthread_mutex_lock(&zone->news_lock);
+    bool told = !zone->has_news;
+    struct weir_error news = zone->news;
+    uint64_t version_ns = zone->news_version_ns;
+    zone->has_news = false;
+    pthread_mutex_unlock(&zone->news_lock);
+    if (told)
         return;
-    struct weir_error error = { .code = WEIR_OK };
+    bool good = news.code == WEIR_OK;
+    /* nginx unlocks it for a worker that dies. */
+    ngx_shmtx_lock(&zone->pool->mutex);
+    told = !stats_tell(zone->stats, version_ns, good ? "" : news.text);
+    ngx_shmtx_unlock(&zone->pool->mutex);
+    if (told)
+        return;
     struct weir_status status;
-    weir_rules_error(zone->weir, &error);
     weir_status(zone->weir, &status);
-    join_lines(error.text);
-    if (error.code == WEIR_OK) {
+    join_lines(news.text);
+    if (good) {
         ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: zone \"%V\": the rules changed: %uL in force", &zone->name,
                       status.rules);
     } else {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": rules not taken over whole: %s", &zone->name, error.text);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": rules not taken over whole: %s", &zone->name, news.text);
     }
 }
 
@@ -142,6 +158,7 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
     if (weir_open(&zone->weir, &options, &error) < 0)
         return complain(zone, cycle->log, error.text);
     zone->since = time(NULL);
+    pthread_mutex_init(&zone->news_lock, NULL);
     cleanup->handler = close_zone;
     cleanup->data = zone;
     return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;
@@ -150,11 +167,11 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
 /* ---- shared memory ---- */
 
 /* New pages of shared memory are zero, and those that nobody touches are not taken: they are not cleared here. */
-static bool make_shared(struct zone *zone, ngx_slab_pool_t *pool)
+static bool make_shared(struct zone *zone)
 {
-    zone->stats = ngx_slab_alloc(pool, sizeof *zone->stats);
+    zone->stats = ngx_slab_alloc(zone->pool, sizeof *zone->stats);
     if (!zone->cells_file)
-        zone->cells_memory = ngx_slab_alloc(pool, (size_t)zone->bytes);
+        zone->cells_memory = ngx_slab_alloc(zone->pool, (size_t)zone->bytes);
     return zone->stats && (zone->cells_file || zone->cells_memory);
 }
 
@@ -164,16 +181,17 @@ static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *data)
 {
     struct zone *zone = shm->data;
     const struct zone *before = data;
+    zone->pool = (ngx_slab_pool_t *)shm->shm.addr;
     if (before) {
         zone->stats = before->stats;
         zone->cells_memory = before->cells_memory;
-    } else if (!make_shared(zone, (ngx_slab_pool_t *)shm->shm.addr)) {
+    } else if (!make_shared(zone)) {
         return complain(zone, shm->shm.log, "its shared memory is too small");
     }
     if (open_zone(zone, zone->cycle) != NGX_OK)
         return NGX_ERROR;
     /* These rules are good: a mistake that comes later is to be told, also one that was told before. */
-    stats_tell(zone->stats, 0);
+    zone->stats->told_version_ns = zone->stats->told_hash = 0;
     return NGX_OK;
 }
 
