@@ -67,17 +67,23 @@ void buf_char(struct buf *b, char c)
     buf_add(b, sv_of(&c, 1));
 }
 
+char *number_put(char *to, int64_t number)
+{
+    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    unsigned digits = 1;
+    for (uint64_t power = 10; digits < 19 && rest >= power; power *= 10)
+        digits++;
+    if (number < 0)
+        *to++ = '-';
+    for (unsigned i = digits; i-- > 0; rest /= 10)
+        to[i] = (char)('0' + rest % 10);
+    return to + digits;
+}
+
 void buf_number(struct buf *b, int64_t number)
 {
-    char digits[20];
-    size_t at = sizeof digits;
-    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (number < 0)
-        digits[--at] = '-';
-    buf_add(b, sv_of(digits + at, sizeof digits - at));
+    char digits[NUMBER_MAX];
+    buf_add(b, sv_of(digits, (size_t)(number_put(digits, number) - digits)));
 }
 
 /* Mostly there is room, and it is written once. */

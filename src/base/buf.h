@@ -22,6 +22,11 @@ void buf_clear(struct buf *b);
 void buf_add(struct buf *b, sv s);
 void buf_char(struct buf *b, char c);
 void buf_number(struct buf *b, int64_t number);
+
+enum { NUMBER_MAX = 20 };
+/* In decimal, at most NUMBER_MAX bytes and no NUL, where there is room for sure. Returns the end. */
+char *number_put(char *to, int64_t number);
+
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_json(struct buf *b, sv s); /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
 

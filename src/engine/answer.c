@@ -54,23 +54,8 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
 /* ---- headers ---- */
 
 /* Values are written without asking for room at each step: a name and two numbers are the longest. */
-enum { NUMBER_MAX = 20, PARAMETER_MAX = 3 + NUMBER_MAX };
+enum { PARAMETER_MAX = 3 + NUMBER_MAX };
 _Static_assert(WEIR_NAME_MAX + 2 + 2 * PARAMETER_MAX < WEIR_HEADER_VALUE_MAX, "the longest value fits");
-
-static char *put_number(char *to, int64_t number)
-{
-    char digits[NUMBER_MAX];
-    size_t at = sizeof digits;
-    uint64_t rest = number < 0 ? -(uint64_t)number : (uint64_t)number;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (number < 0)
-        digits[--at] = '-';
-    while (at < sizeof digits)
-        *to++ = digits[at++];
-    return to;
-}
 
 static void end_header(struct weir_headers *h, sv name, char *end)
 {
@@ -81,7 +66,7 @@ static void end_header(struct weir_headers *h, sv name, char *end)
 
 static void add_number(struct weir_headers *h, sv name, int64_t number)
 {
-    end_header(h, name, put_number(h->value[h->count], number));
+    end_header(h, name, number_put(h->value[h->count], number));
 }
 
 static char *put_parameter(char *to, char name, int64_t number)
@@ -89,7 +74,7 @@ static char *put_parameter(char *to, char name, int64_t number)
     *to++ = ';';
     *to++ = name;
     *to++ = '=';
-    return put_number(to, number);
+    return number_put(to, number);
 }
 
 struct parameter {

@@ -277,16 +277,14 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
         name_limit(v, bound, named, &longest);
 }
 
-/* Allowed: the limit with the least left; the first of equals. */
-static void report_pass(struct weir_verdict *v, const struct bound *bound, const struct plan *plan)
+/* The limit with the least left; the first of equals. NULL: there is none. */
+static const struct plan_entry *least_left(const struct plan *plan)
 {
-    if (plan->request->brief && plan->enforced == 1) {
-        name_rule(v, bound, plan->entries);
-        return;
-    }
-    const struct plan_entry *named = plan->enforced == 1 ? plan->entries : NULL;
+    const struct plan_entry *named = NULL;
     uint32_t least = 0;
-    for (size_t i = 0; i < plan->enforced && plan->enforced > 1; i++) {
+    if (plan->enforced == 1)
+        return plan->entries;
+    for (size_t i = 0; i < plan->enforced; i++) {
         const struct plan_entry *e = &plan->entries[i];
         uint32_t remaining = limit_remaining(e->ask.limit, &e->window, *e->state, plan->now_us);
         if (!named || remaining < least) {
@@ -294,8 +292,18 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
             least = remaining;
         }
     }
+    return named;
+}
+
+static void report_pass(struct weir_verdict *v, const struct bound *bound, const struct plan *plan)
+{
+    const struct plan_entry *named = least_left(plan);
     if (!named)
         return;
+    if (plan->request->brief) {
+        name_rule(v, bound, named);
+        return;
+    }
     struct limit_report report = limit_report(named->ask.limit, &named->window, *named->state, plan->now_us, 0);
     name_limit(v, bound, named, &report);
 }

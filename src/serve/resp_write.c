@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "serve/resp.h"
 
 enum { OUT_FIRST = 16 * 1024 };
@@ -40,17 +41,10 @@ void resp_raw(struct resp_out *out, sv bytes)
 
 char *resp_put_number(char *to, char type, int64_t n)
 {
-    uint64_t rest = n < 0 ? -(uint64_t)n : (uint64_t)n;
-    unsigned digits = 1;
-    for (uint64_t power = 10; digits < 20 && rest >= power; power *= 10)
-        digits++;
     *to++ = type;
-    if (n < 0)
-        *to++ = '-';
-    for (unsigned i = digits; i-- > 0; rest /= 10)
-        to[i] = (char)('0' + rest % 10);
-    memcpy(to + digits, "\r\n", 2);
-    return to + digits + 2;
+    to = number_put(to, n);
+    memcpy(to, "\r\n", 2);
+    return to + 2;
 }
 
 static void put_number(struct resp_out *out, char type, int64_t n)

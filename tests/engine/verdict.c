@@ -30,7 +30,7 @@ static void a_brief_verdict_names_the_same(void **state)
     assert_string_equal(v.limit, "y");
     assert_int_equal(weir_check(weir, &single, NOW, &v), 0);
     assert_true(v.allowed && !v.applied);
-    EXPECT(weir, request, NOW, "pass a/y 0 of 2, reset 70000");
+    EXPECT(weir, one("e", "k"), NOW, "pass a/y 0 of 2, reset 70000");
     EXPECT(weir, request, NOW, "refuse 429 a/y 0 of 2, reset 70000, retry 35000");
     weir_close(weir);
     weir = open_rules("rules:\n" RULE("b", "{ algorithm: fixed_window, name: z, max: 1, per: 9s }"));
