@@ -19,7 +19,7 @@ cells: base limit
 rules: base limit
 match: base limit rules
 engine: base limit cells rules match
-redis: base limit engine
+redis: base limit cells engine
 source: base rules
 serve: base limit cells rules match engine redis source
 cli: base limit cells rules match engine redis source serve

@@ -149,6 +149,15 @@ struct weir_refusal {
     size_t header_count;
 };
 
+/* What becomes of the store that `counters` names. */
+enum weir_store_event {
+    WEIR_STORE_UP = 1,   /* it answers (again) */
+    WEIR_STORE_DOWN,     /* it does not: rules go by their on_store_failure */
+    WEIR_STORE_REPLACED, /* another server, or the same one started again, answers now: what it did not save is forgotten */
+    WEIR_STORE_EMPTIED,  /* its counts are gone */
+    WEIR_STORE_ODD       /* it answers, but a key cannot be used: not weir's, or of another layout */
+};
+
 struct weir_options {
     size_t size; /* sizeof(struct weir_options) */
 
@@ -186,6 +195,16 @@ struct weir_options {
 
     /* Networks with blanks or commas between them, instead of the trusted_proxies of the rules; "": nobody is trusted. */
     const char *trusted_proxies;
+
+    /* Counters that many hosts share, in Redis or Valkey: redis://HOST:PORT/DB and the like (docs/redis.md). Rules count
+     * there unless they say `counters: local`. A store that cannot be reached is no error: what rules do then they say
+     * themselves (`on_store_failure`). */
+    const char *counters;
+    uint32_t store_deadline_ms; /* how long a decision waits for it; 0: 20 */
+    uint32_t store_hosts;       /* how many hosts count there, for `on_store_failure: local`; 0: counted through the store */
+    /* Told once of each change, from weir's threads or those of its event loops; must not close the handle. */
+    void (*on_store)(enum weir_store_event event, const char *text, void *data);
+    void *on_store_data;
 };
 
 WEIR_API int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error);
@@ -203,6 +222,37 @@ WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, i
 /* The same for many, faster: their cache misses overlap. Each is decided on its own, in order. */
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
+
+/* ---- decide in an event loop ---- */
+
+/* With `counters` a decision may have to wait for the store, and weir_check waits, for store_deadline_ms at most. An event
+ * loop does not: it has a weir_loop, used by its thread alone.
+ *
+ *     watch weir_loop_fd for reading; call weir_loop_run when it is readable
+ *     weir_loop_check as often as need be, then, once at the end of the turn, weir_loop_flush: all goes in one write */
+struct weir_loop;
+
+/* Called by weir_loop_run (or weir_loop_flush, weir_loop_close). The verdict is gone when it returns. */
+typedef void weir_decided(const struct weir_verdict *verdict, void *data);
+
+WEIR_API int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error *error);
+/* What still waits is decided as if the store were away. */
+WEIR_API void weir_loop_close(struct weir_loop *loop);
+WEIR_API int weir_loop_fd(const struct weir_loop *loop);
+WEIR_API void weir_loop_run(struct weir_loop *loop);
+WEIR_API void weir_loop_flush(struct weir_loop *loop);
+/* 1: decided, *ret_verdict is filled; 0: `decided` will be called, within store_deadline_ms; negative: as weir_check. The
+ * request and what it points to need not stay. */
+WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
+                             struct weir_verdict *ret_verdict, weir_decided *decided, void *data);
+
+/* For loops that wait by a timer and have no connection of their own, such as nginx's workers: slices of leased rules are
+ * fetched by the `weir serve` of this host, through the cells file. 1: not decided and nothing charged, ask again in a
+ * millisecond or so; never once now_us has reached until_us. Else as weir_check. */
+WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
+                             struct weir_verdict *ret_verdict);
+
+/* ---- reset ---- */
 
 /* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`, as requests have
  * them or as `weir explain` shows them. */
@@ -262,6 +312,29 @@ struct weir_status {
 };
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
+
+/* Of the store that `counters` names; all zero where there is none. Counts since the handle was opened. */
+struct weir_store_status {
+    bool configured, up;
+    uint32_t hosts;        /* that count there */
+    int64_t offset_us;     /* its clock less ours */
+    uint64_t calls;        /* scripts that were called: decisions, slices, refunds */
+    uint64_t late;         /* decisions that waited in vain: the answer was not there by the deadline */
+    uint64_t failed;       /* calls that it refused */
+    uint64_t lost;         /* calls of which nobody knows what came: the connection broke */
+    uint64_t unsent;       /* decisions that did not ask: it was away, or too much waited */
+    uint64_t refunded;     /* answers that came too late to be used, and were given back */
+    uint64_t opened;       /* times that the circuit breaker opened */
+    uint64_t replaced;     /* WEIR_STORE_REPLACED */
+    uint64_t emptied;      /* WEIR_STORE_EMPTIED */
+    uint64_t reconciled;   /* tokens charged there that were spent while it was away */
+    uint64_t slices;       /* that were lent to this host */
+    uint64_t lent;         /* tokens of these … */
+    uint64_t returned;     /* … of which so many were given back */
+    uint64_t held;         /* tokens that this host has and has not spent: all hosts together may refuse so many too early */
+    char address[200];     /* of the server, without a password */
+};
+WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret);
 
 /* Cells in use. Looks at about `most` of them, and reckons the rest; exact where there are no more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);

@@ -26,6 +26,29 @@ enum attribute {
 
 enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
+/* Where a rule counts. */
+enum rule_counters {
+    COUNTERS_DEFAULT, /* not said: in the store if there is one */
+    COUNTERS_LOCAL,   /* on this host */
+    COUNTERS_SHARED,  /* in the store */
+};
+
+/* What a rule that counts in the store does while the store is away. */
+enum rule_on_failure {
+    ON_FAILURE_LOCAL, /* counts on this host, to max / hosts */
+    ON_FAILURE_ALLOW,
+    ON_FAILURE_DENY,
+};
+
+#define RULE_SLICE_WHOLE 10000 /* rule_lease.slice is in 1/100 of a percent */
+
+/* This host takes slices of a window's budget ahead of need. */
+struct rule_lease {
+    bool on;
+    uint32_t slice;  /* of max, 1 to RULE_SLICE_WHOLE; default 500, 5% */
+    uint32_t ttl_ms; /* 100 to 3600000; default 2000 */
+};
+
 struct rule_path {
     bool is_regex;
     sv text; /* a regex; or a template, normalised as paths are, but in the case that it was written in
@@ -103,6 +126,9 @@ struct rule {
     size_t limit_count;
     struct rule_except except;
     struct rule_reject reject;
+    enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
+    enum rule_on_failure on_failure;
+    struct rule_lease lease;
 };
 
 struct settings {
@@ -247,6 +273,8 @@ const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADE
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
+const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
+const char *rule_on_failure_name(enum rule_on_failure on_failure);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 

@@ -1,0 +1,91 @@
+/* Slices of a window's budget that this host may spend: each is in a cell of the table, so that every process of the host
+ * spends from the same. They come from a store that many hosts share; whoever has a connection to it is the lender.
+ *
+ * A slice names its window by its end and dies with it. Spending is one compare-and-swap, as charging a limit is.
+ *
+ *   state   time 52: end of the window, its low bits
+ *           data 64: bit 52 of the end · asked 1 · dry marks 30 · tokens left 32
+ *
+ * An absent cell is a host that has nothing: it has to ask. */
+#ifndef CELLS_LEASE_H
+#define CELLS_LEASE_H
+
+#include <weir/weir.h>
+
+#include "cells/cells.h"
+
+/* ---- spending ---- */
+
+enum lease_outcome {
+    LEASE_TAKEN,
+    LEASE_SHORT, /* there is too little: ask the lender, and wait */
+    LEASE_DRY,   /* too little, and the store had no more a moment ago: refused */
+};
+
+struct lease_spent {
+    enum lease_outcome outcome;
+    bool renew;     /* taken; little is left, and nobody has asked for more yet: ask, and do not wait */
+    uint32_t left;  /* tokens of this host, after it */
+    int64_t end_us; /* of the window, by this host's clock; 0: none is known */
+};
+
+/* Takes `cost` out of the slice in the cell of `key`. `slice` is a full one: with less than half of it left, it is time to
+ * renew. `max` is the limit's: what the store said of another one does not count. cost 0, or charge false: looks. */
+struct lease_spent lease_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+                               uint32_t cost, bool charge);
+/* Puts back what was spent from the slice of the window that ends then, if it is still there. */
+void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
+
+/* ---- lending ---- */
+
+/* A slice has come: it is added to what is left of the same window; what was left of another dies. Nobody has asked any
+ * more. Times are this host's. */
+void lease_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
+/* The store has too little for somebody: until then who finds too little here is refused without asking. */
+void lease_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, int64_t until_us, int64_t now_us);
+/* Takes out all that is left of the window that ends then, to be given back. */
+uint32_t lease_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
+/* What is left of the window that ends then. */
+uint32_t lease_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
+
+/* ---- asking ---- */
+
+enum { LEASE_KEY_MAX = 344, LEASE_FIELD_MAX = WEIR_NAME_MAX + 2 };
+
+/* What the lender has to know; he need not have the same rules. */
+struct lease_ask {
+    uint64_t cell;                  /* key of the cell that the slice is put into */
+    struct limit limit;             /* fixed_window or calendar */
+    struct window window, next;     /* calendar: by the store's clock, the current one and the one after it */
+    uint32_t need;                  /* has to fit, or nothing is lent */
+    uint32_t slice;                 /* a full one */
+    uint32_t ttl_ms;                /* given back if nobody spends from it for so long */
+    uint32_t debt;                  /* charged on this host while the store was away */
+    uint16_t key_len, field_len;
+    char key[LEASE_KEY_MAX];        /* in the store, without the prefix */
+    char field[LEASE_FIELD_MAX];
+};
+
+/* Processes without a connection ask through the table's first page: some places, each for one ask. */
+
+/* False: no place is free; try again in a millisecond. The same ask twice takes one place. Wakes the lender. */
+bool lease_post(struct cells *cells, const struct lease_ask *ask, int64_t steady_us);
+
+/* What the lender says of himself to all processes of the host. */
+struct lease_news {
+    bool counters;      /* rules count in the store by default (`weir serve --counters`); stays when the lender has gone */
+    bool up;            /* the lender lives, and the store answers */
+    uint32_t hosts;     /* at least 1 */
+    int64_t offset_us;  /* the store's clock less this host's */
+    int64_t away_us;    /* see store_away_us */
+};
+/* A lender who has said nothing for a second is not there. */
+struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);
+void lease_tell_news(struct cells *cells, const struct lease_news *news, int64_t steady_us);
+
+/* For the lender: takes the next ask out of its place. False: there is none. */
+bool lease_next_ask(struct cells *cells, struct lease_ask *ret, int64_t steady_us);
+/* Waits until somebody has asked since `seen` (at first 0), at most for so long; returns what to give as `seen` next. */
+uint32_t lease_wait_for_asks(struct cells *cells, uint32_t seen, int64_t most_us);
+
+#endif

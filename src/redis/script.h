@@ -1,0 +1,48 @@
+/* The scripts that run in the store, what is sent to them, and what they say. Pure: no I/O.
+ *
+ * Every script is called as EVALSHA sha n KEYS… ARGV… and answers with one bulk string of little-endian doubles (whole
+ * numbers below 2^53), or with an error. */
+#ifndef REDIS_SCRIPT_H
+#define REDIS_SCRIPT_H
+
+#include "base/buf.h"
+#include "engine/store.h"
+
+enum script_name {
+    SCRIPT_DECIDE, /* look at all cells of a plan, then take all */
+    SCRIPT_REFUND, /* give back what a decision has charged */
+    SCRIPT_LEND,   /* take a slice out of a window */
+    SCRIPT_RETURN, /* give back what is left of one */
+    SCRIPTS
+};
+
+struct script {
+    const char *name;
+    sv text;
+    char sha[41]; /* SHA-1 of the text in hexadecimal, worked out when weir is built */
+};
+extern const struct script scripts[SCRIPTS];
+
+/* "weir:1:" unless the address says otherwise: `prefix` is "weir", the number is that of the layout. */
+enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
+
+/* Each writes a whole command in RESP; buf.failed says that it did not fit. */
+void script_write_decide(struct buf *out, sv prefix, const struct store_call *call);
+void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
+void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t hosts, int64_t now_us);
+/* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */
+void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens);
+
+/* Reads the answer of SCRIPT_DECIDE into a call: result, allowed, server_us, and each rule's and cell's. False: it is none. */
+bool script_read_decide(struct store_call *call, sv answer);
+
+struct lent {
+    bool stale;        /* the windows are not those of the store's clock */
+    uint32_t tokens;   /* lent; 0: there is too little */
+    int64_t end_us;    /* of the window, by the store's clock */
+    int64_t server_us; /* the store's clock */
+    uint32_t room;     /* what is left in the store after this */
+};
+bool script_read_lend(sv answer, struct lent *ret);
+
+#endif
