@@ -5,8 +5,6 @@
 
 #define LENGTHS "a length such as 500ms, 60s, 1m, 24h or 1d, from 1ms to 3650d"
 
-enum length { LENGTH_GOOD, LENGTH_NONE, LENGTH_OUT_OF_BOUNDS };
-
 static bool all_digits(sv s)
 {
     for (size_t i = 0; i < s.len; i++)
@@ -22,7 +20,7 @@ static bool whole_number(sv s)
 }
 
 /* One whole number and one unit, blanks between them if you like. */
-static enum length parse_length(sv text, int64_t *ret_us)
+enum length parse_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us)
 {
     static const struct {
         sv name;
@@ -42,8 +40,7 @@ static enum length parse_length(sv text, int64_t *ret_us)
         uint64_t value;
         if (!sv_eq(unit, units[i].name))
             continue;
-        if (!sv_u64(number, (uint64_t)(LIMIT_PER_MAX_US / units[i].us), &value) ||
-            (int64_t)value * units[i].us < LIMIT_PER_MIN_US)
+        if (!sv_u64(number, (uint64_t)(max_us / units[i].us), &value) || (int64_t)value * units[i].us < min_us)
             return LENGTH_OUT_OF_BOUNDS;
         *ret_us = (int64_t)value * units[i].us;
         return LENGTH_GOOD;
@@ -132,7 +129,7 @@ static void read_short(struct reader *r, const struct node *node, struct rule_li
         length = sv_of(length.ptr, (size_t)(words[used].ptr - length.ptr) + words[used].len);
         used++;
     }
-    enum length found = parse_length(length, &ret->per_us);
+    enum length found = parse_length(length, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
     bool burst = count == used + 2 && sv_eq(words[used], SV("burst")) && whole_number(words[used + 1]);
     if (found == LENGTH_NONE || (count > used && !burst)) {
         wrong_form(r, node);
@@ -193,7 +190,7 @@ static void read_per(struct reader *r, const struct node *node, struct rule_limi
 {
     size_t before = path_field(r, SV("per"));
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
-    enum length found = parse_length(text, &ret->per_us);
+    enum length found = parse_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
     int unit = word_find(text, unit_names);
     if (found == LENGTH_OUT_OF_BOUNDS)
         report_error(r, node->line, "must be from 1ms to 3650d, not %s", shown_node(r, node));

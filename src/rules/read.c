@@ -7,6 +7,7 @@
 
 struct rule_nodes {
     const struct node *id, *match, *by, *limits, *mode, *expires, *except, *reject;
+    struct counters_nodes where;
 };
 
 static const struct field rule_fields[] = {
@@ -18,6 +19,9 @@ static const struct field rule_fields[] = {
     { "expires", offsetof(struct rule_nodes, expires) },
     { "except", offsetof(struct rule_nodes, except) },
     { "reject", offsetof(struct rule_nodes, reject) },
+    { "counters", offsetof(struct rule_nodes, where.counters) },
+    { "lease", offsetof(struct rule_nodes, where.lease) },
+    { "on_store_failure", offsetof(struct rule_nodes, where.on_store_failure) },
     { NULL },
 };
 
@@ -74,10 +78,12 @@ static void read_rule_fields(struct reader *r, const struct node *node, struct r
         read_match(r, n.match, &rule->match);
     if (n.by)
         read_by(r, n.by, rule);
+    size_t errors = r->errors;
     if (n.limits)
         read_limits(r, n.limits, rule);
     else
         report_error(r, node->line, "needs `limits`, at least one, such as \"10 per 60s\"");
+    read_counters(r, &n.where, r->errors == errors, rule);
     if (n.mode)
         read_mode(r, n.mode, rule);
     if (n.expires)

@@ -46,8 +46,9 @@ const char *shown_text(struct reader *r, sv text);
 /* ---- words.c ---- */
 
 /* The words that a field may have; `names` ends in NULL. */
-extern const char *const attribute_names[], *const algorithm_names[], *const unit_names[], *const weekday_names[],
-                                                                                               *const mode_names[];
+extern const char *const attribute_names[], *const algorithm_names[], *const unit_names[], *const weekday_names[];
+extern const char *const mode_names[], *const on_failure_names[];
+extern const char *const counters_names[];        /* the first is "", for what is not said */
 int word_find(sv text, const char *const *names); /* -1: none of them */
 /* The one that was probably meant; NULL if none is near. */
 const char *word_nearest(sv text, const char *const *names);
@@ -116,6 +117,17 @@ bool read_regex(struct reader *r, const struct node *node, sv *ret);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 bool read_template(struct reader *r, const struct node *node, bool prefix, sv *ret);
 bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
+
+/* Lengths of time, "90s" */
+enum length { LENGTH_GOOD, LENGTH_NONE, LENGTH_OUT_OF_BOUNDS };
+enum length parse_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
+
+struct counters_nodes {
+    const struct node *counters, *lease, *on_store_failure; /* NULL: not given */
+};
+extern const struct rule_lease lease_default; /* `lease: true` */
+/* After the limits; `good_limits`: they were read without an error. */
+void read_counters(struct reader *r, const struct counters_nodes *n, bool good_limits, struct rule *rule);
 
 /* ---- zones.c ---- */
 

@@ -5,6 +5,8 @@ const char *const algorithm_names[] = { "token_bucket", "fixed_window", "sliding
 const char *const unit_names[] = { "minute", "hour", "day", "week", "month", "year", NULL };
 const char *const weekday_names[] = { "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", NULL };
 const char *const mode_names[] = { "enforce", "shadow", "off", NULL };
+const char *const counters_names[] = { "", "local", "shared", NULL };
+const char *const on_failure_names[] = { "local", "allow", "deny", NULL };
 
 const char *attribute_name(enum attribute attribute)
 {
@@ -24,6 +26,16 @@ const char *calendar_unit_name(enum calendar_unit unit)
 const char *rule_mode_name(enum rule_mode mode)
 {
     return mode_names[mode];
+}
+
+const char *rule_counters_name(enum rule_counters counters)
+{
+    return counters_names[counters];
+}
+
+const char *rule_on_failure_name(enum rule_on_failure on_failure)
+{
+    return on_failure_names[on_failure];
 }
 
 int word_find(sv text, const char *const *names)

@@ -338,6 +338,40 @@ static void write_reject(struct buf *out, const struct rule_reject *j, const cha
     }
 }
 
+static void write_slice(struct buf *out, uint32_t slice)
+{
+    buf_printf(out, "slice: %u", slice / 100);
+    if (slice % 10)
+        buf_printf(out, ".%02u", slice % 100);
+    else if (slice % 100)
+        buf_printf(out, ".%u", slice % 100 / 10);
+    buf_char(out, '%');
+}
+
+/* A lease says that counters are shared. */
+static void write_counters(struct buf *out, const struct rule *rule)
+{
+    const struct rule_lease *lease = &rule->lease;
+    bool slice = lease->slice != lease_default.slice, ttl = lease->ttl_ms != lease_default.ttl_ms;
+    if (lease->on && !slice && !ttl) {
+        buf_add(out, SV("    lease: true\n"));
+    } else if (lease->on) {
+        buf_add(out, SV("    lease: {"));
+        if (slice)
+            write_slice(out, lease->slice);
+        buf_printf(out, "%s", slice && ttl ? ", " : "");
+        if (ttl) {
+            buf_add(out, SV("ttl: "));
+            write_length(out, lease->ttl_ms * US_PER_MS);
+        }
+        buf_add(out, SV("}\n"));
+    } else if (rule->counters != COUNTERS_DEFAULT) {
+        buf_printf(out, "    counters: %s\n", rule_counters_name(rule->counters));
+    }
+    if (rule->on_failure != ON_FAILURE_LOCAL)
+        buf_printf(out, "    on_store_failure: %s\n", rule_on_failure_name(rule->on_failure));
+}
+
 static void write_rule(struct buf *out, const struct rule *rule)
 {
     buf_add(out, SV("  - id: "));
@@ -355,6 +389,7 @@ static void write_rule(struct buf *out, const struct rule *rule)
     }
     write_except(out, &rule->except, "    ");
     write_reject(out, &rule->reject, "    ");
+    write_counters(out, rule);
 }
 
 /* ---- the whole ---- */

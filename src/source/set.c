@@ -10,7 +10,8 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name" };
 static const char *const match_fields[] = { "path", "method", "event", "host", "header" };
-static const char *const rule_fields[] = { "match", "by", "limits", "mode", "expires", "except", "reject" };
+static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "expires",
+                                           "except", "reject", "counters", "lease", "on_store_failure" };
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 

@@ -206,7 +206,8 @@ static bool fits(const struct rule *rule)
            rule->by_count == 1 && rule->by[0].attribute == ATTR_USER && m->method_count <= 1 && m->path_count == 1 &&
            !m->paths[0].is_regex && m->event.len == 0 && m->host.len == 0 && m->header_count == 0 &&
            rule->mode == MODE_ENFORCE && rule->except.ip_count + rule->except.user_count == 0 && !j->status &&
-           !j->has_body && j->content_type.len == 0 && j->header_count == 0;
+           !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
+           rule->on_failure == ON_FAILURE_LOCAL;
 }
 
 static struct sql_value number_value(struct arena *arena, int64_t number)

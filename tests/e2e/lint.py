@@ -98,6 +98,15 @@ BAD_RULES = [
     ("limits: 1 per 1s~    reject: { headers: { Content-Length: 5 } }", "headers"),
     ('limits: 1 per 1s~    reject: { content_type: "text/plain\\nX: y" }', "content_type"),
     ("limits: 1 per 1s~    reject: teapot", "reject"),
+    ("limits: 1 per 1s~    counters: redis", "counters"),
+    ("limits: 1 per day~    lease: sometimes", "lease"),
+    ("limits: 1 per day~    lease: { slice: 5 }", "percent sign"),
+    ("limits: 1 per day~    lease: { slice: 101% }", "slice"),
+    ("limits: 1 per day~    lease: { ttl: 99ms }", "100ms"),
+    ("limits: 1 per day~    lease: { tll: 1s }", "tll"),
+    ("limits: 1 per day~    counters: local~    lease: true", "counters: local"),
+    ("limits: [{ name: rate, max: 1, per: 1s }]~    lease: true", "`rate` is a token_bucket"),
+    ("limits: 1 per 1s~    on_store_failure: refuse", "on_store_failure"),
 ]
 
 BAD_SETTINGS = [
@@ -171,6 +180,8 @@ rules:
     expect(
         (status, any("token_bucket-2" in line for line in found)), (0, True), "advice to name limits: " + "\n".join(found)
     )
+    status, found = lint("rules:\n  - { id: a, limits: 1 per 1s, counters: local, on_store_failure: deny }\n")
+    expect((status, "on_store_failure" in found[0]), (0, True), "advice to leave it out: " + "\n".join(found))
 
 
 def a_file_that_says_nothing():

@@ -58,11 +58,17 @@ static inline bool reject_equal(const struct rule_reject *a, const struct rule_r
            headers_equal(a->headers, a->header_count, b->headers, b->header_count);
 }
 
+static inline bool counters_equal(const struct rule *a, const struct rule *b)
+{
+    return a->counters == b->counters && a->on_failure == b->on_failure && a->lease.on == b->lease.on &&
+           a->lease.slice == b->lease.slice && a->lease.ttl_ms == b->lease.ttl_ms;
+}
+
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
                  match_equal(&a->match, &b->match) && a->by_count == b->by_count && a->limit_count == b->limit_count &&
-                 except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject);
+                 except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
         equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
     for (size_t i = 0; equal && i < a->limit_count; i++)

@@ -278,6 +278,24 @@ static void any_by(struct maker *m, struct rule *rule)
     }
 }
 
+static void any_counters(struct maker *m, struct rule *rule)
+{
+    bool windows = true;
+    for (size_t i = 0; i < rule->limit_count; i++)
+        windows =
+            windows && (rule->limits[i].algorithm == LIMIT_FIXED_WINDOW || rule->limits[i].algorithm == LIMIT_CALENDAR);
+    rule->counters = (enum rule_counters)below(m, 3);
+    rule->on_failure = (enum rule_on_failure)below(m, 3);
+    if (!windows || maybe(m))
+        return;
+    rule->counters = COUNTERS_SHARED;
+    rule->lease = (struct rule_lease){ .on = true, .slice = 500, .ttl_ms = 2000 };
+    if (maybe(m))
+        rule->lease.slice = (uint32_t)random_in(&m->random, 1, RULE_SLICE_WHOLE);
+    if (maybe(m))
+        rule->lease.ttl_ms = (uint32_t)random_in(&m->random, 1, 36000) * 100;
+}
+
 static struct rule any_rule(struct maker *m, size_t index)
 {
     struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
@@ -294,6 +312,7 @@ static struct rule any_rule(struct maker *m, size_t index)
     unname(m, &rule);
     rule.except = any_except(m);
     rule.reject = any_reject(m);
+    any_counters(m, &rule);
     return rule;
 }
 
@@ -461,6 +480,12 @@ static void words_of_the_model(void **state)
     assert_string_equal(calendar_unit_name(CALENDAR_MINUTE), "minute");
     assert_string_equal(calendar_unit_name(CALENDAR_YEAR), "year");
     assert_string_equal(rule_mode_name(MODE_OFF), "off");
+    assert_string_equal(rule_counters_name(COUNTERS_DEFAULT), "");
+    assert_string_equal(rule_counters_name(COUNTERS_LOCAL), "local");
+    assert_string_equal(rule_counters_name(COUNTERS_SHARED), "shared");
+    assert_string_equal(rule_on_failure_name(ON_FAILURE_LOCAL), "local");
+    assert_string_equal(rule_on_failure_name(ON_FAILURE_ALLOW), "allow");
+    assert_string_equal(rule_on_failure_name(ON_FAILURE_DENY), "deny");
 }
 
 static void destructors_take_null(void **state)

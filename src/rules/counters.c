@@ -1,0 +1,148 @@
+/* Where a rule counts: on each host, in a store that hosts share, or in slices that a host takes from it. */
+#include "rules/reader.h"
+
+#define SLICE_DEFAULT 500
+#define TTL_DEFAULT_MS 2000
+#define TTL_MIN_US (100 * US_PER_MS)
+#define TTL_MAX_US (3600 * US_PER_S)
+
+#define SLICES "a part of the window's budget such as 5%% or 0.5%%, from 0.01%% to 100%%" /* in a format */
+#define TTLS "a length such as 500ms, 2s or 1m, from 100ms to 1h"
+
+const struct rule_lease lease_default = { .on = true, .slice = SLICE_DEFAULT, .ttl_ms = TTL_DEFAULT_MS };
+
+/* ---- slice and ttl ---- */
+
+/* "5", "0.5" or "12.25" in hundredths. */
+static bool parse_hundredths(sv text, uint64_t max, uint64_t *ret)
+{
+    sv fraction = text, whole = sv_cut(&fraction, '.');
+    bool point = whole.len < text.len;
+    uint64_t units, hundredths = 0;
+    bool zeros = whole.len > 1 && whole.ptr[0] == '0';
+    if (zeros || !sv_u64(whole, max / 100, &units))
+        return false;
+    if (point && (fraction.len > 2 || !sv_u64(fraction, 99, &hundredths)))
+        return false;
+    if (fraction.len == 1)
+        hundredths *= 10;
+    uint64_t value = 100 * units + hundredths;
+    if (value > max)
+        return false;
+    *ret = value;
+    return true;
+}
+
+static void read_slice(struct reader *r, const struct node *node, struct rule_lease *lease)
+{
+    size_t before = path_field(r, SV("slice"));
+    sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
+    bool percent = text.len > 0 && text.ptr[text.len - 1] == '%';
+    sv number = percent ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;
+    uint64_t slice = 0;
+    bool good = parse_hundredths(number, RULE_SLICE_WHOLE, &slice) && slice > 0;
+    if (good && percent)
+        lease->slice = (uint32_t)slice;
+    else if (good)
+        report_error(r, node->line, "must be " SLICES "; %s has no percent sign", shown_node(r, node));
+    else
+        report_error(r, node->line, "must be " SLICES ", in steps of 0.01%%, not %s", shown_node(r, node));
+    path_end(r, before);
+}
+
+static void read_ttl(struct reader *r, const struct node *node, struct rule_lease *lease)
+{
+    size_t before = path_field(r, SV("ttl"));
+    sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
+    int64_t us;
+    enum length found = parse_length(text, TTL_MIN_US, TTL_MAX_US, &us);
+    if (found == LENGTH_GOOD)
+        lease->ttl_ms = (uint32_t)(us / US_PER_MS);
+    else if (found == LENGTH_OUT_OF_BOUNDS)
+        report_error(r, node->line, "must be from 100ms to 1h, not %s", shown_node(r, node));
+    else
+        report_error(r, node->line, "must be " TTLS ", not %s", shown_node(r, node));
+    path_end(r, before);
+}
+
+/* ---- lease ---- */
+
+struct lease_nodes {
+    const struct node *slice, *ttl;
+};
+
+static const struct field lease_fields[] = {
+    { "slice", offsetof(struct lease_nodes, slice) },
+    { "ttl", offsetof(struct lease_nodes, ttl) },
+    { NULL },
+};
+
+static void read_lease_value(struct reader *r, const struct node *node, struct rule_lease *ret)
+{
+    bool on = true;
+    struct lease_nodes n = { 0 };
+    if (node->kind == NODE_MAP) {
+        read_fields(r, node, lease_fields, &n);
+    } else if (!node_is_bool(node, &on)) {
+        report_error(r, node->line, "must be true, false or { slice: 5%%, ttl: 2s }, not %s", shown_node(r, node));
+        on = false;
+    }
+    if (!on)
+        return;
+    *ret = lease_default;
+    if (n.slice)
+        read_slice(r, n.slice, ret);
+    if (n.ttl)
+        read_ttl(r, n.ttl, ret);
+}
+
+/* A slice is a part of a window's budget, so there must be a window. */
+static void check_leased_limits(struct reader *r, const struct node *node, const struct rule *rule)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        const struct rule_limit *limit = &rule->limits[i];
+        if (limit->algorithm != LIMIT_FIXED_WINDOW && limit->algorithm != LIMIT_CALENDAR)
+            report_error(r, node->line,
+                         "goes with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
+                         "fixed_window`, or leave `lease` out",
+                         SV_FMT(limit->name), algorithm_name(limit->algorithm));
+    }
+}
+
+static void read_lease(struct reader *r, const struct node *node, bool good_limits, struct rule *rule)
+{
+    size_t before = path_field(r, SV("lease"));
+    read_lease_value(r, node, &rule->lease);
+    if (rule->lease.on && rule->counters == COUNTERS_LOCAL)
+        report_error(r, node->line,
+                     "goes with counters that hosts share, not with `counters: local`; leave one of the two out");
+    else if (rule->lease.on)
+        rule->counters = COUNTERS_SHARED;
+    if (rule->lease.on && good_limits)
+        check_leased_limits(r, node, rule);
+    path_end(r, before);
+}
+
+/* ---- counters and on_store_failure ---- */
+
+void read_counters(struct reader *r, const struct counters_nodes *n, bool good_limits, struct rule *rule)
+{
+    int word;
+    if (n->counters) {
+        size_t before = path_field(r, SV("counters"));
+        if (read_word(r, n->counters, counters_names + 1, &word))
+            rule->counters = COUNTERS_LOCAL + (enum rule_counters)word;
+        path_end(r, before);
+    }
+    if (n->lease)
+        read_lease(r, n->lease, good_limits, rule);
+    if (n->on_store_failure) {
+        size_t before = path_field(r, SV("on_store_failure"));
+        if (read_word(r, n->on_store_failure, on_failure_names, &word))
+            rule->on_failure = (enum rule_on_failure)word;
+        if (rule->counters == COUNTERS_LOCAL)
+            report_advice(r, n->on_store_failure->line,
+                          "has no effect, since with `counters: local` the rule needs no store; leave it out");
+        path_end(r, before);
+    }
+}
