@@ -72,6 +72,7 @@ struct store_call {
     void (*done)(struct store_call *call);
 
     /* the link's own */
+    struct store_link *link; /* that it was sent over: store_refund may be asked of it in `done` */
     struct store_call *next;
     char *bytes; /* as it is sent, to send it again where the store has forgotten its scripts */
     size_t byte_count;
@@ -109,6 +110,9 @@ int64_t store_offset_us(const struct store *store);
 /* When the store was last away (this host's clock, 0: never): a later outage moves it. While it is away: now. */
 int64_t store_away_us(const struct store *store, int64_t now_us);
 void store_status(struct store *store, struct weir_store_status *ret);
+/* So many tokens of debts were charged, or answers that came too late were made up for: for the status. */
+void store_count_reconciled(struct store *store, uint64_t tokens);
+void store_count_refunded(struct store *store);
 
 /* From any thread: the store's own thread sends it and calls back there. For callers that block. */
 void store_post(struct store *store, struct store_call *call);
@@ -132,6 +136,8 @@ void store_link_free(struct store_link *link);
 /* Readable when store_link_run has something to do (replies, deadlines, news). It stays the same. */
 int store_link_fd(const struct store_link *link);
 void store_link_run(struct store_link *link);
+/* `nudged` is called at this time (clock_steady_us) at the latest; 0: no more. */
+void store_link_wake_at(struct store_link *link, int64_t steady_us);
 /* Queues a call; late and done may be called before it returns (STORE_UNSENT). */
 void store_send(struct store_link *link, struct store_call *call);
 /* Sends what was queued, in one write. At the end of each turn. */

@@ -27,3 +27,6 @@ void store_link_run(struct store_link *link) { (void)link; }
 void store_send(struct store_link *link, struct store_call *call) { (void)link; call->result = STORE_UNSENT; call->done(call); }
 void store_link_flush(struct store_link *link) { (void)link; }
 void store_refund(struct store_link *link, const struct store_call *call) { (void)link, (void)call; }
+__attribute__((weak)) void store_link_wake_at(struct store_link *link, int64_t steady_us) { (void)link, (void)steady_us; }
+__attribute__((weak)) void store_count_reconciled(struct store *store, uint64_t tokens) { (void)store, (void)tokens; }
+__attribute__((weak)) void store_count_refunded(struct store *store) { (void)store; }
