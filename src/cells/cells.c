@@ -183,11 +183,17 @@ struct reservation {
     word16 state;
 };
 
+/* Gives a cell up. False: it is not as it was read. */
+static bool vacate(struct cell *c, word16 s)
+{
+    struct limit_state none = { 0 };
+    return cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY));
+}
+
 /* Makes a reservation void. False: somebody has acted on it. */
 static bool kill_reservation(const struct reservation *r)
 {
-    struct limit_state none = { 0 };
-    return cas_16(&r->cell->state, r->state, state_make(none, (state_gen(r->state) + 1) & GEN_MASK, CELL_EMPTY));
+    return vacate(r->cell, r->state);
 }
 
 struct scan {
@@ -648,13 +654,12 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
 bool cells_forget(struct cells *cells, uint64_t key)
 {
     struct places p = places_of(cells, key);
-    struct limit_state none = { 0 };
     for (;;) {
         struct cell *c = scan_all(&p, key).live;
         word16 s;
         if (!c)
             return false;
-        if (read_own(c, key, &s) && cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY)))
+        if (read_own(c, key, &s) && vacate(c, s))
             return true;
     }
 }
@@ -681,7 +686,9 @@ static bool update_live(struct cell *c, uint64_t key, cells_judge *judge, void *
     word16 s;
     while (read_own(c, key, &s)) {
         struct cells_change change = judge(state_payload(s), data);
-        if (!change.writes || replace(c, s, change.next, change.outlook))
+        if (!change.writes)
+            return true;
+        if (change.forgets ? vacate(c, s) : replace(c, s, change.next, change.outlook))
             return true;
     }
     return false;
@@ -707,7 +714,7 @@ void cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
         }
         struct cells_change first = judge(unused, data);
         struct newcomer n = { key, now_us, first.next, first.outlook };
-        if (!first.writes || make(cells, &p, &n, &found, &seen, tries))
+        if (!first.writes || first.forgets || make(cells, &p, &n, &found, &seen, tries))
             return;
     }
 }

@@ -72,7 +72,8 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
 
 /* What becomes of a state that is no limit's. */
 struct cells_change {
-    bool writes; /* the rest is put in its place */
+    bool writes;  /* the rest is put in its place … */
+    bool forgets; /* … or the cell is given up */
     struct limit_state next;
     struct limit_outlook outlook;
 };

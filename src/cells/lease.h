@@ -5,6 +5,11 @@
  *
  *   state   time 52: end of the window, its low bits
  *           data 64: bit 52 of the end · asked 1 · dry marks 30 · tokens left 32
+ *   dry     hash of the limit's max 8 · what the store had 8 · until when, in ms 14
+ *
+ * The end is by this host's clock, and was worked out from the answer to a message: two answers about one window differ by
+ * what they were on their way. So ends within LEASE_SAME_US of each other, while the earlier one is not over, are one
+ * window; the earlier one counts.
  *
  * An absent cell is a host that has nothing: it has to ask. */
 #ifndef CELLS_LEASE_H
@@ -13,6 +18,9 @@
 #include <weir/weir.h>
 
 #include "cells/cells.h"
+
+#define LEASE_SAME_US US_PER_S
+#define LEASE_DRY_MAX_US (10 * US_PER_S) /* a mark that lies further ahead says nothing: the clock has stepped back */
 
 /* ---- spending ---- */
 
@@ -41,9 +49,11 @@ void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
 /* A slice has come: it is added to what is left of the same window; what was left of another dies. Nobody has asked any
  * more. Times are this host's. */
 void lease_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
-/* The store has too little for somebody: until then who finds too little here is refused without asking. */
-void lease_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, int64_t until_us, int64_t now_us);
-/* Takes out all that is left of the window that ends then, to be given back. */
+/* The store has too little for somebody, no more than `room`: until then who wants more than that, and finds too little
+ * here, is refused without asking. */
+void lease_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+                   int64_t now_us);
+/* Takes out all that is left of the window that ends then, to be given back; the cell is given up. */
 uint32_t lease_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
 /* What is left of the window that ends then. */
 uint32_t lease_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
