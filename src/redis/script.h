@@ -1,7 +1,7 @@
 /* The scripts that run in the store, what is sent to them, and what they say. Pure: no I/O.
  *
- * Every script is called as EVALSHA sha n KEYS… ARGV… and answers with one bulk string of little-endian doubles (whole
- * numbers below 2^53), or with an error. */
+ * Every script is called as EVALSHA sha n KEYS… ARGV… . SCRIPT_DECIDE and SCRIPT_LEND answer with one bulk string: doubles
+ * (little-endian, whole numbers below 2^53) and flags; the others with an integer. Any of them may answer with an error. */
 #ifndef REDIS_SCRIPT_H
 #define REDIS_SCRIPT_H
 

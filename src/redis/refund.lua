@@ -1,0 +1,63 @@
+-- Gives back what a decision has charged.
+--
+--   KEYS      one for each rule that was charged
+--   ARGV[1]   doubles: now or 0, when it was charged, cost; for each rule: cells; for each of its cells: algorithm, max, per,
+--             and of a window its end, of a sliding one its start, as the charge left it
+--   ARGV[2…]  the field of each cell
+--
+-- Answers how many cells got something back, an integer.
+local now, taken, cost, at = unpack('<ddd', packed)
+now = clock(now)
+
+local function less(count, by)
+  return count > by and count - by or 0
+end
+
+-- Each gives the state after it. Nothing: there is nothing to give back to.
+
+local function refund_window(value, finish)
+  local its_finish, length, count = unpack('<ddd', value)
+  if its_finish == finish then return pack('<ddd', finish, length, less(count, cost)) end
+end
+
+local function refund_slide(value, start, per)
+  local its_start, previous, count = unpack('<ddd', value)
+  if its_start == start then return pack('<ddd', its_start, previous, less(count, cost)) end
+  if its_start == start + per then return pack('<ddd', its_start, less(previous, cost), count) end
+end
+
+-- The cost less what has come back since, which is rounded up.
+local function refund_bucket(value, max, per)
+  local when, used = unpack('<dd', value)
+  local back, more = come_back(now > taken and now - taken or 0, max, per, cost * TOKEN)
+  local left = cost * TOKEN - back - (more and 1 or 0)
+  if left > 0 then return pack('<dd', when, less(used, left)) end
+end
+
+local cell, given = 0, 0
+for rule = 1, #KEYS do
+  local key, cells = KEYS[rule], 0
+  cells, at = unpack('<d', packed, at)
+  local stored = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
+  if stored.err then return refuse(key, nil, stored.err) end
+  for i = 1, cells do
+    local algorithm, max, per, window, state
+    algorithm, max, per, window, at = unpack('<dddd', packed, at)
+    cell = cell + 1
+    local value = stored[i]
+    if value and #value == (algorithm == BUCKET and 16 or 24) then
+      if algorithm == BUCKET then
+        state = refund_bucket(value, max, per)
+      elseif algorithm == SLIDING then
+        state = refund_slide(value, window, per)
+      else
+        state = refund_window(value, window)
+      end
+    end
+    if state then
+      call('HSET', key, ARGV[cell + 1], state)
+      given = given + 1
+    end
+  end
+end
+return given

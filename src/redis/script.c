@@ -1,0 +1,299 @@
+#include "redis/script.h"
+
+#include "limit/take.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "numbers for the store are written as they lie in memory"
+#endif
+
+/* The algorithms as the scripts number them. */
+_Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3,
+               "state.lua has the same numbers");
+
+enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT };
+
+/* Parts of a token in the store: 2^20. In both its own and the store's parts a token is a multiple of 2^11. */
+enum { STORE_TOKEN_BITS = 20 };
+
+/* ---- writing ---- */
+
+static void put_count(struct buf *out, char kind, size_t count)
+{
+    char text[NUMBER_MAX + 3] = { kind }, *end = number_put(text + 1, (int64_t)count);
+    *end++ = '\r';
+    *end++ = '\n';
+    buf_add(out, sv_of(text, (size_t)(end - text)));
+}
+
+static void put_end(struct buf *out)
+{
+    buf_add(out, SV("\r\n"));
+}
+
+static void put_bulk(struct buf *out, sv bytes)
+{
+    put_count(out, '$', bytes.len);
+    buf_add(out, bytes);
+    put_end(out);
+}
+
+static void put_doubles(struct buf *out, const double *numbers, size_t count)
+{
+    buf_add(out, sv_of((const char *)numbers, count * sizeof *numbers));
+}
+
+#define PUT_DOUBLES(out, ...)                                             \
+    do {                                                                  \
+        const double numbers_[] = { __VA_ARGS__ };                        \
+        put_doubles(out, numbers_, sizeof numbers_ / sizeof numbers_[0]); \
+    } while (0)
+
+static void put_command(struct buf *out, enum script_name name, size_t keys, size_t values)
+{
+    put_count(out, '*', 3 + keys + values);
+    buf_add(out, SV("$7\r\nEVALSHA\r\n"));
+    put_bulk(out, sv_of(scripts[name].sha, sizeof scripts[name].sha - 1));
+    char text[NUMBER_MAX];
+    put_bulk(out, sv_of(text, (size_t)(number_put(text, (int64_t)keys) - text)));
+}
+
+/* "weir:1:{u1}:ocr:key" */
+static void put_key(struct buf *out, sv prefix, sv key)
+{
+    char layout[NUMBER_MAX + 2] = ":", *end = number_put(layout + 1, SCRIPT_LAYOUT);
+    *end++ = ':';
+    size_t len = (size_t)(end - layout);
+    put_count(out, '$', prefix.len + len + key.len);
+    buf_add(out, prefix);
+    buf_add(out, sv_of(layout, len));
+    buf_add(out, key);
+    put_end(out);
+}
+
+/* The three numbers of a limit that its algorithm needs beside its max. */
+struct measures {
+    double a, b, c;
+};
+
+static struct measures measures(const struct limit *l, const struct window *window, const struct window *next)
+{
+    switch (l->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return (struct measures){ (double)l->per_us, l->capacity, 0 };
+    case LIMIT_CALENDAR:
+        return (struct measures){ (double)window->start_us, (double)window->end_us, (double)next->end_us };
+    default:
+        return (struct measures){ (double)l->per_us, 0, 0 };
+    }
+}
+
+static void put_cell(struct buf *out, const struct store_cell *cell)
+{
+    struct measures m = measures(cell->limit, &cell->window, &cell->next);
+    PUT_DOUBLES(out, cell->limit->algorithm, cell->limit->max, cell->debt, m.a, m.b, m.c);
+}
+
+static size_t count_cells(const struct store_call *call)
+{
+    size_t cells = 0;
+    for (size_t i = 0; i < call->rule_count; i++)
+        cells += call->rules[i].cell_count;
+    return cells;
+}
+
+static void put_fields(struct buf *out, const struct store_rule *rule)
+{
+    for (size_t i = 0; i < rule->cell_count; i++)
+        put_bulk(out, rule->cells[i].field);
+}
+
+void script_write_decide(struct buf *out, sv prefix, const struct store_call *call)
+{
+    size_t cells = count_cells(call);
+    put_command(out, SCRIPT_DECIDE, call->rule_count, 1 + cells);
+    for (size_t i = 0; i < call->rule_count; i++)
+        put_key(out, prefix, call->rules[i].key);
+    put_count(out, '$', (3 + 2 * call->rule_count + 6 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, call->cost, call->charge);
+    for (size_t i = 0; i < call->rule_count; i++) {
+        const struct store_rule *rule = &call->rules[i];
+        PUT_DOUBLES(out, (double)rule->cell_count, rule->shadow);
+        for (size_t j = 0; j < rule->cell_count; j++)
+            put_cell(out, &rule->cells[j]);
+    }
+    put_end(out);
+    for (size_t i = 0; i < call->rule_count; i++)
+        put_fields(out, &call->rules[i]);
+}
+
+/* Was it charged by a call that was allowed? */
+static bool was_charged(const struct store_rule *rule)
+{
+    return !rule->shadow || rule->fits;
+}
+
+static void put_taken(struct buf *out, const struct store_cell *cell)
+{
+    const struct limit *l = cell->limit;
+    bool window = l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR;
+    double time = window ? (double)limit_state_end(cell->state) : (double)cell->state.time;
+    PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, time);
+}
+
+void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)
+{
+    size_t rules = 0, cells = 0;
+    for (size_t i = 0; i < call->rule_count; i++)
+        if (was_charged(&call->rules[i])) {
+            rules++;
+            cells += call->rules[i].cell_count;
+        }
+    put_command(out, SCRIPT_REFUND, rules, 1 + cells);
+    for (size_t i = 0; i < call->rule_count; i++)
+        if (was_charged(&call->rules[i]))
+            put_key(out, prefix, call->rules[i].key);
+    put_count(out, '$', (3 + rules + 4 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->cost);
+    for (size_t i = 0; i < call->rule_count; i++) {
+        const struct store_rule *rule = &call->rules[i];
+        if (!was_charged(rule))
+            continue;
+        PUT_DOUBLES(out, (double)rule->cell_count);
+        for (size_t j = 0; j < rule->cell_count; j++)
+            put_taken(out, &rule->cells[j]);
+    }
+    put_end(out);
+    for (size_t i = 0; i < call->rule_count; i++)
+        if (was_charged(&call->rules[i]))
+            put_fields(out, &call->rules[i]);
+}
+
+void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t hosts, int64_t now_us)
+{
+    struct measures m = measures(&ask->limit, &ask->window, &ask->next);
+    put_command(out, SCRIPT_LEND, 1, 2);
+    put_key(out, prefix, sv_of(ask->key, ask->key_len));
+    put_count(out, '$', 10 * sizeof(double));
+    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, ask->debt, m.a, m.b, m.c, ask->need, ask->slice,
+                hosts > 0 ? hosts : 1);
+    put_end(out);
+    put_bulk(out, sv_of(ask->field, ask->field_len));
+}
+
+void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens)
+{
+    put_command(out, SCRIPT_RETURN, 1, 2);
+    put_key(out, prefix, sv_of(ask->key, ask->key_len));
+    put_count(out, '$', 2 * sizeof(double));
+    PUT_DOUBLES(out, (double)end_us, tokens);
+    put_end(out);
+    put_bulk(out, sv_of(ask->field, ask->field_len));
+}
+
+/* ---- reading ---- */
+
+/* The next number. False: there is none, or it is more than `most`. */
+static bool take_number(sv *rest, uint64_t most, uint64_t *ret)
+{
+    double number;
+    if (rest->len < sizeof number)
+        return false;
+    memcpy(&number, rest->ptr, sizeof number);
+    *rest = sv_from(*rest, sizeof number);
+    if (!(number >= 0 && number <= (double)most))
+        return false;
+    *ret = (uint64_t)number;
+    return true;
+}
+
+#define NUMBER_END (UINT64_C(1) << 53)
+
+static bool read_bucket(struct store_cell *cell, sv *rest)
+{
+    uint64_t when, used;
+    if (!take_number(rest, CLOCK_END_US - 1, &when) || !take_number(rest, (uint64_t)UINT32_MAX << STORE_TOKEN_BITS, &used))
+        return false;
+    limit_wide units = (limit_wide)used * LIMIT_TOKEN + ((1u << STORE_TOKEN_BITS) - 1);
+    cell->state = (struct limit_state){ when, (uint64_t)(units >> STORE_TOKEN_BITS) };
+    return true;
+}
+
+static bool read_slide(struct store_cell *cell, sv *rest)
+{
+    uint64_t start, previous, count;
+    if (!take_number(rest, CLOCK_END_US - 1, &start) || !take_number(rest, UINT32_MAX, &previous) ||
+        !take_number(rest, UINT32_MAX, &count))
+        return false;
+    cell->state = (struct limit_state){ start, previous << 32 | count };
+    return true;
+}
+
+static bool read_window(struct store_cell *cell, sv *rest)
+{
+    uint64_t end, length, count;
+    if (!take_number(rest, NUMBER_END - 1, &end) || !take_number(rest, NUMBER_END - 1, &length) ||
+        !take_number(rest, UINT32_MAX, &count))
+        return false;
+    struct limit_count window = { (int64_t)end, limit_length_pack((int64_t)length), (uint32_t)count, false };
+    cell->state = limit_count_state(&window);
+    return true;
+}
+
+static bool read_state(struct store_cell *cell, sv *rest)
+{
+    switch (cell->limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return read_bucket(cell, rest);
+    case LIMIT_SLIDING_WINDOW:
+        return read_slide(cell, rest);
+    default:
+        return read_window(cell, rest);
+    }
+}
+
+/* `flags` is empty where all fit. */
+static bool take_flag(sv *flags)
+{
+    bool fits = flags->len == 0 || flags->ptr[0] == '1';
+    *flags = sv_from(*flags, 1);
+    return fits;
+}
+
+static bool read_rules(struct store_call *call, sv flags, sv rest)
+{
+    for (size_t i = 0; i < call->rule_count; i++) {
+        struct store_rule *rule = &call->rules[i];
+        rule->fits = take_flag(&flags);
+        for (size_t j = 0; j < rule->cell_count; j++) {
+            rule->cells[j].fits = take_flag(&flags);
+            if (!read_state(&rule->cells[j], &rest))
+                return false;
+        }
+    }
+    return rest.len == 0;
+}
+
+bool script_read_decide(struct store_call *call, sv answer)
+{
+    uint64_t status, now;
+    if (!take_number(&answer, ANSWER_ALL_FIT, &status) || !take_number(&answer, CLOCK_END_US - 1, &now))
+        return false;
+    size_t flags = status == ANSWER_ALL_FIT ? 0 : call->rule_count + count_cells(call);
+    call->server_us = (int64_t)now;
+    call->result = status == ANSWER_STALE ? STORE_STALE : STORE_DECIDED;
+    call->allowed = status >= ANSWER_ALLOWED;
+    if (status == ANSWER_STALE)
+        return answer.len == 0;
+    return answer.len >= flags && read_rules(call, sv_of(answer.ptr, flags), sv_from(answer, flags));
+}
+
+bool script_read_lend(sv answer, struct lent *ret)
+{
+    uint64_t status, now, tokens, end, room;
+    if (!take_number(&answer, 1, &status) || !take_number(&answer, CLOCK_END_US - 1, &now) ||
+        !take_number(&answer, UINT32_MAX, &tokens) || !take_number(&answer, NUMBER_END - 1, &end) ||
+        !take_number(&answer, UINT32_MAX, &room) || answer.len > 0)
+        return false;
+    *ret = (struct lent){ status == 0, (uint32_t)tokens, (int64_t)end, (int64_t)now, (uint32_t)room };
+    return true;
+}
