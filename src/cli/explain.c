@@ -190,6 +190,9 @@ static void print_rule(const struct explained_rule *e, void *data)
     buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
                e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
     print_subject(p, e);
+    if (e->rule->counters == COUNTERS_SHARED)
+        buf_add(&p->out,
+                SV("      counts in a store that hosts share; what follows is what is in the cells of this host\n"));
     for (size_t i = 0; i < e->rule->limit_count; i++)
         print_limit(p, &e->limits[i]);
 }

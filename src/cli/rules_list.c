@@ -36,6 +36,14 @@ static void put_cell(struct table *table, struct line *line, size_t column, sv t
     buf_done(&plain);
 }
 
+/* Where it counts, if it says so, and the limits; in that order, since a long text is cut. */
+static void add_limits(struct buf *out, const struct rule *rule)
+{
+    if (rule->counters != COUNTERS_DEFAULT)
+        buf_printf(out, "%s: ", rule->lease.on ? "leased" : rule_counters_name(rule->counters));
+    source_show_limits(rule, out);
+}
+
 static void put_rule(struct table *table, struct line *line, const struct rule *rule)
 {
     struct buf text;
@@ -45,7 +53,7 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
         if (!rule)
             buf_char(&text, '-');
         else if (column == 1)
-            source_show_limits(rule, &text);
+            add_limits(&text, rule);
         else if (column == 2)
             source_show_match(&rule->match, &text);
         else

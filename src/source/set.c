@@ -190,7 +190,7 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         err_set(error, WEIR_E_INVALID,
                 sv_eq(first, SV("id")) ? "an id does not change, since counts hang on it; add a rule and remove this one"
                                        : "unknown field; try max, per, limits.NAME.max, mode, expires, path, method, "
-                                         "match.host, by, except.ip or reject.status");
+                                         "match.host, by, except.ip, reject.status, counters or lease");
         return NULL;
     }
     return descend(document, field, error);

@@ -376,6 +376,8 @@ def test_explain():
     has(done.stdout, "counts for ip 192.0.2.1, header user-agent x")
     has(done.stdout, "allowed: no rule that refuses applies")
     os.unlink(cells)
+    shared = write("shared.yaml", "rules: [ { id: a, limits: 1 per day, counters: shared }, { id: b, limits: 1 per day } ]")
+    equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts in a store that hosts share"), 1)
 
 
 def test_explain_reasons():

@@ -200,6 +200,27 @@ def switches_of_a_file(_):
         expect(states(path), {"ocr": "enforce"})
 
 
+def change_where_it_counts(db):
+    done(db, "set", "ocr", "counters=local")
+    has(done(db, "show", "ocr"), "    counters: local\n")
+    has(done(db, "list"), "local: 30 per day")
+    status, _, errors = rules(db, "set", "ocr", "lease=true")
+    expect(status, 2, errors)
+    has(errors, "lease: goes with counters that hosts share")
+    done(db, "set", "ocr", "counters=")
+    done(db, "set", "ocr", "lease=true")
+    has(done(db, "show", "ocr"), "    lease: true\n")
+    done(db, "set", "ocr", "lease.slice=2.5%")
+    done(db, "set", "ocr", "lease.ttl=500ms")
+    done(db, "set", "ocr", "on_store_failure=deny")
+    has(done(db, "show", "ocr"), "    lease: {slice: 2.5%, ttl: 500ms}\n    on_store_failure: deny\n")
+    has(done(db, "list"), "leased: 30 per day")
+    row = json.loads(done(db, "show", "ocr", "--json"))
+    expect((row["limits"], row["rule"]["lease"]), ("30 per day (UTC)", {"slice": "2.5%", "ttl": "500ms"}))
+    done(db, "set", "ocr", "lease=")
+    done(db, "set", "ocr", "on_store_failure=")
+
+
 def add_and_change(db):
     init(db)
     done(db, "add", OCR, "--by", "ann", "--note", "first")
@@ -217,6 +238,7 @@ def add_and_change(db):
     has(done(db, "show", "ocr"), "max: 20")
     done(db, "set", "ocr", "limits.day.max=30")
     has(done(db, "show", "ocr"), "max: 30")
+    change_where_it_counts(db)
     done(db, "set", "ocr", "mode=shadow")
     expect(states(db), {"ocr": "shadow"})
     refused(db, "enable", "ocr is enabled already; nothing was changed")

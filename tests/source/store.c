@@ -317,6 +317,8 @@ static void calls_are_throttled(void **state)
     good(set(source, "throttled-call-2", "path", "/other/#"));
     expect_rules(source, NULL, "throttled-call-1 11 per 30s fixed_window; throttled-call-2 21 per 2m fixed_window");
     bad(set(source, "throttled-call-2", "mode", "shadow"), "remove it and add a whole rule");
+    bad(set(source, "throttled-call-2", "lease", "true"), "remove it and add a whole rule");
+    bad(set(source, "throttled-call-2", "on_store_failure", "deny"), "remove it and add a whole rule");
     bad(set(source, "throttled-call-2", "max", "-1"), "must be");
     /* It would become the call of another row. */
     good(set(source, "throttled-call-2", "method", "GET"));
