@@ -154,37 +154,52 @@ static bool is_plain(const struct commands *c, const struct command *found, size
            c->session->queue.state == QUEUE_CLOSED;
 }
 
-void commands_run(struct commands *c, const struct resp_command *command)
+/* EXEC waits in its own midst; anything else is run again. */
+static bool is_carried_out(const struct session *session)
+{
+    return !session->wait || session->queue.running;
+}
+
+bool commands_run(struct commands *c, const struct resp_command *command)
 {
     const sv *args = command->args;
     size_t count = command->count;
     const struct command *found = find_quickly(args[0]);
     if (__builtin_expect(is_plain(c, found, count), 1)) {
         found->run(c, args, count);
-        return;
+        return is_carried_out(c->session);
     }
-    commands_flush(c);
+    if (!commands_flush(c))
+        return false;
     if (is_refused(c, found, args, count))
-        return;
+        return true;
     if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & COMMAND_NOW))
         queue_add(c, args, count);
     else
         found->run(c, args, count);
+    return is_carried_out(c->session);
+}
+
+bool commands_continue(struct commands *c)
+{
+    if (c->session->queue.running)
+        queue_run(c);
+    return !c->session->wait;
 }
 
 void commands_begin(struct commands *c, struct session *session)
 {
-    if (session->generation != c->loop->tokens.generation)
+    if (session->generation != c->loop->tokens.generation && !session->queue.running)
         session_judge(session, c->loop);
     c->session = session;
     c->out.protocol = session->protocol;
     c->read_ns = uv_hrtime();
 }
 
-int commands_init(struct commands *c, struct loop *loop)
+int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))
 {
     const struct config *config = &loop->server->config;
-    *c = (struct commands){ .loop = loop };
+    *c = (struct commands){ .loop = loop, .decided = decided };
     c->kept.most =
         kept_most(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
     return batch_new(&c->batch);
@@ -193,5 +208,6 @@ int commands_init(struct commands *c, struct loop *loop)
 void commands_done(struct commands *c)
 {
     batch_free(c->batch);
+    wait_free(c->spare);
     resp_out_done(&c->out);
 }

@@ -21,6 +21,8 @@ struct queue {
     enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
     size_t count;
     struct kept commands; /* see commands_multi.c */
+    bool running;         /* EXEC waits for the store, and goes on … */
+    size_t done, at;      /* … behind so many commands, which have so many bytes */
 };
 
 /* What a connection has told about itself. */
@@ -30,6 +32,7 @@ struct session {
     enum access access;
     unsigned generation; /* of the tokens that it was judged by */
     struct queue queue;
+    struct wait *wait; /* for the store: nothing more is carried out until it is over; NULL: it does not wait */
     unsigned protocol; /* 2 or 3 */
     unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
     bool quit;         /* wants to be closed once it has its replies */
@@ -52,15 +55,24 @@ struct commands {
     struct kept_total kept; /* for all connections */
     uint64_t read_ns;       /* when it was read from the network */
     struct batch *batch;
+    struct wait *spare; /* for reuse */
+    /* The wait of this session is over: commands_answer has its replies. */
+    void (*decided)(struct session *session);
 };
 
-int commands_init(struct commands *c, struct loop *loop);
+int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session));
 void commands_done(struct commands *c);
 
 void commands_begin(struct commands *c, struct session *session);
-/* Its reply may come with commands_flush; until then its arguments have to stay. */
-void commands_run(struct commands *c, const struct resp_command *command);
-void commands_flush(struct commands *c);
+/* Goes on with what had to wait in its midst. False: it waits again. */
+bool commands_continue(struct commands *c);
+/* Its reply may come with commands_flush; until then its arguments have to stay. False: it is not carried out, since what
+ * came before it waits for the store. */
+bool commands_run(struct commands *c, const struct resp_command *command);
+/* Decides what was gathered. False: it waits for the store, and so does whatever comes behind it. */
+bool commands_flush(struct commands *c);
+/* The replies that a session has waited for. */
+void commands_answer(struct commands *c, struct session *session);
 
 /* ---- for those who carry them out ---- */
 
@@ -99,13 +111,37 @@ struct subcommand {
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
                     const sv *args, size_t count);
 
+/* What a reply says of a verdict. */
+struct reply {
+    bool allowed, applied;
+    uint32_t max, remaining;
+    int64_t reset_ms, retry_after_ms;
+    const char *rule, *limit;
+};
+
+static inline struct reply reply_of(const struct weir_verdict *v)
+{
+    return (
+        struct reply){ v->allowed, v->applied, v->max, v->remaining, v->reset_ms, v->retry_after_ms, v->rule, v->limit };
+}
+
+/* commands_wait.c */
+/* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
+ * out.failed ends the connection. */
+bool wait_check(struct commands *c, const struct weir_request *requests, struct weir_verdict *verdicts, size_t count);
+void wait_leave(struct session *session); /* it is going: nobody takes its replies any more */
+void wait_free(struct wait *wait);
+
 /* commands_decide.c */
+void put_reply(struct resp_out *out, struct reply reply);
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
 command_run weir_check_command, weir_peek_command, weir_reset_command, throttle_command, del_command;
 /* commands_multi.c */
 command_run multi_command, exec_command, discard_command;
 void queue_add(struct commands *c, const sv *args, size_t count);
+/* Carries out what is queued, from where it stopped. */
+void queue_run(struct commands *c);
 void queue_break(struct session *session); /* if there is one */
 void queue_clear(struct session *session);
 /* commands_session.c */

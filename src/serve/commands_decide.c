@@ -57,44 +57,48 @@ static char *put_literal(char *to, sv text)
 }
 
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
-static void put_verdict(struct resp_out *out, const struct weir_verdict *v)
+void put_reply(struct resp_out *out, struct reply v)
 {
     char *start = resp_room(out, VERDICT_MAX), *to = start;
     if (!start)
         return;
-    to = put_literal(to, v->allowed ? SV("*7\r\n:1\r\n") : SV("*7\r\n:0\r\n"));
-    if (v->applied) {
-        to = put_text(to, v->rule);
-        to = put_text(to, v->limit);
-        to = resp_put_number(to, ':', v->max);
-        to = resp_put_number(to, ':', v->remaining);
-        to = resp_put_number(to, ':', v->reset_ms);
+    to = put_literal(to, v.allowed ? SV("*7\r\n:1\r\n") : SV("*7\r\n:0\r\n"));
+    if (v.applied) {
+        to = put_text(to, v.rule);
+        to = put_text(to, v.limit);
+        to = resp_put_number(to, ':', v.max);
+        to = resp_put_number(to, ':', v.remaining);
+        to = resp_put_number(to, ':', v.reset_ms);
     } else {
         sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
         for (int i = 0; i < 5; i++)
             to = put_literal(to, null);
     }
-    to = resp_put_number(to, ':', v->retry_after_ms);
+    to = resp_put_number(to, ':', v.retry_after_ms);
     out->len += (size_t)(to - start);
 }
 
-void commands_flush(struct commands *c)
+bool commands_flush(struct commands *c)
 {
     struct batch *b = c->batch;
     struct weir *weir = c->loop->server->weir;
     size_t count = b->count;
     if (count == 0)
-        return;
+        return true;
     int64_t now_us = loop_now_us(c->loop);
     b->count = b->header_count = 0;
     /* What cannot be judged is refused, and its verdict names no rule. */
-    weir_check_batch(weir, b->requests, count, now_us, b->verdicts);
+    if (!c->loop->store)
+        weir_check_batch(weir, b->requests, count, now_us, b->verdicts);
+    else if (!wait_check(c, b->requests, b->verdicts, count))
+        return false;
     stats_decided(c->loop->stats, weir, b->requests, b->verdicts, count, now_us, uv_hrtime() - c->read_ns);
     for (size_t i = 0; i < count; i++) {
         if (!b->verdicts[i].allowed && !b->requests[i].peek)
             log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
-        put_verdict(&c->out, &b->verdicts[i]);
+        put_reply(&c->out, reply_of(&b->verdicts[i]));
     }
+    return true;
 }
 
 /* ---- attributes of a request ---- */
@@ -120,8 +124,8 @@ enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS };
 /* Answered behind those that wait. */
 static bool fail(struct commands *c, const char *before, sv word, const char *behind)
 {
-    commands_flush(c);
-    resp_error(&c->out, "ERR %s '%.*s'%s", before, word.len < 100 ? (int)word.len : 100, word.ptr, behind);
+    if (commands_flush(c))
+        resp_error(&c->out, "ERR %s '%.*s'%s", before, word.len < 100 ? (int)word.len : 100, word.ptr, behind);
     return false;
 }
 
@@ -174,8 +178,8 @@ static bool set_attribute(struct commands *c, struct weir_request *request, sv n
 static void gather(struct commands *c, const sv *args, size_t count, bool peek)
 {
     struct batch *b = c->batch;
-    if (b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX)
-        commands_flush(c);
+    if ((b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX) && !commands_flush(c))
+        return;
     if (count % 2 == 0) {
         fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
         return;

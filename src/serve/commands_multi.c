@@ -53,7 +53,8 @@ void queue_clear(struct session *session)
 {
     kept_clear(&session->queue.commands);
     session->queue.state = QUEUE_CLOSED;
-    session->queue.count = 0;
+    session->queue.count = session->queue.done = session->queue.at = 0;
+    session->queue.running = false;
 }
 
 void queue_add(struct commands *c, const sv *args, size_t count)
@@ -75,6 +76,27 @@ void queue_add(struct commands *c, const sv *args, size_t count)
     resp_status(&c->out, "QUEUED");
 }
 
+/* One that finds the session waiting was not carried out, and is the first one then. */
+void queue_run(struct commands *c)
+{
+    struct queue *queue = &c->session->queue;
+    sv words[RESP_ARGS_MAX];
+    while (queue->done < queue->count) {
+        size_t word_count;
+        const char *end = get_command(queue->commands.ptr + queue->at, words, &word_count);
+        const struct command *command = command_find(words[0]);
+        if (!(command->flags & COMMAND_GATHER) && !commands_flush(c))
+            return;
+        command->run(c, words, word_count);
+        if (c->session->wait)
+            return;
+        queue->at = (size_t)(end - queue->commands.ptr);
+        queue->done++;
+    }
+    if (commands_flush(c))
+        queue_clear(c->session);
+}
+
 /* ---- commands ---- */
 
 void multi_command(struct commands *c, const sv *args, size_t count)
@@ -92,24 +114,17 @@ void multi_command(struct commands *c, const sv *args, size_t count)
 void exec_command(struct commands *c, const sv *args, size_t count)
 {
     struct queue *queue = &c->session->queue;
-    const char *at = queue->commands.ptr;
-    sv words[RESP_ARGS_MAX];
     (void)args, (void)count;
+    if (queue->state == QUEUE_OPEN) {
+        resp_array(&c->out, queue->count);
+        queue->running = true;
+        queue_run(c);
+        return;
+    }
     if (queue->state == QUEUE_CLOSED)
         resp_error(&c->out, "ERR EXEC without MULTI");
-    else if (queue->state == QUEUE_BROKEN)
-        resp_error(&c->out, "EXECABORT Transaction discarded because of previous errors.");
     else
-        resp_array(&c->out, queue->count);
-    for (size_t i = 0; queue->state == QUEUE_OPEN && i < queue->count; i++) {
-        size_t word_count;
-        at = get_command(at, words, &word_count);
-        const struct command *command = command_find(words[0]);
-        if (!(command->flags & COMMAND_GATHER))
-            commands_flush(c);
-        command->run(c, words, word_count);
-    }
-    commands_flush(c);
+        resp_error(&c->out, "EXECABORT Transaction discarded because of previous errors.");
     queue_clear(c->session);
 }
 

@@ -24,6 +24,7 @@ void session_init(struct session *session, struct commands *commands, const stru
 
 void session_done(struct session *session)
 {
+    wait_leave(session);
     queue_clear(session);
 }
 

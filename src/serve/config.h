@@ -21,6 +21,10 @@ struct config {
     uint64_t cells_keys;
     unsigned poll_ms; /* how often the source is asked for changes */
 
+    char *counters;             /* address of the store; NULL: rules count on this host alone */
+    unsigned store_deadline_ms; /* of a decision there */
+    unsigned hosts;             /* that count there; 0: counted through it */
+
     char *http, *resp, *admin; /* "host:port", "unix:PATH", "off" */
     unsigned threads;          /* 0: one for each CPU */
 

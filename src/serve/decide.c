@@ -1,6 +1,7 @@
 /* Decisions over HTTP: POST /v1/check for programs, /v1/auth for gateways. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/err.h"
 #include "engine/weir.h"
@@ -24,23 +25,51 @@ struct decision {
     struct server *server;
     int64_t now_us;
     uint64_t start_ns;
+    bool waits; /* for the store: the call is suspended until it is answered */
 };
 
 static struct decision begin(struct http_call *call, struct server *server)
 {
-    return (struct decision){ call, server, loop_now_us(call->loop), uv_hrtime() };
+    return (struct decision){ call, server, loop_now_us(call->loop), uv_hrtime(), false };
 }
 
-static int decide(const struct decision *d, const struct weir_request *requests, size_t count, struct weir_verdict *ret)
+/* Where a call keeps what it needs until its answer: with a store that may be after its handler has returned. */
+static void *place(struct http_call *call, void *here, size_t bytes)
+{
+    return call->loop->store ? http_alloc(call, bytes) : here;
+}
+
+static void note(const struct decision *d, const struct weir_request *requests, const struct weir_verdict *verdicts,
+                 size_t count)
 {
     struct weir *weir = d->server->weir;
-    int r =
-        count == 1 ? weir_check(weir, requests, d->now_us, ret) : weir_check_batch(weir, requests, count, d->now_us, ret);
-    stats_decided(d->call->loop->stats, weir, requests, ret, count, d->now_us, uv_hrtime() - d->start_ns);
+    stats_decided(d->call->loop->stats, weir, requests, verdicts, count, d->now_us, uv_hrtime() - d->start_ns);
     for (size_t i = 0; i < count; i++)
-        if (!ret[i].allowed && !requests[i].peek)
-            log_refusal(weir, &requests[i], &ret[i], d->now_us);
-    return r;
+        if (!verdicts[i].allowed && !requests[i].peek)
+            log_refusal(weir, &requests[i], &verdicts[i], d->now_us);
+}
+
+static void suspend(struct decision *d)
+{
+    if (!d->waits)
+        http_suspend(d->call);
+    d->waits = true;
+}
+
+/* One request. False: `decided` will be called. */
+static bool decide_one(struct decision *d, const struct weir_request *request, struct weir_verdict *ret, int *ret_code,
+                       weir_decided *decided, void *data)
+{
+    struct loop *loop = d->call->loop;
+    int r =
+        loop->store ? loop_check(loop, request, ret, decided, data) : weir_check(d->server->weir, request, d->now_us, ret);
+    if (loop->store && r == 0) {
+        suspend(d);
+        return false;
+    }
+    note(d, request, ret, 1);
+    *ret_code = r;
+    return true;
 }
 
 /* Answers that the request is a mistake. A gateway hides that from people, so the log tells of it too: a line a minute for
@@ -72,48 +101,162 @@ static void unjudged(struct http_call *call, int code)
 
 /* ---- /v1/check ---- */
 
-static void check_one(const struct decision *d, const struct ask *ask)
+/* One of a list that waits for the store. */
+struct check_item {
+    struct check *check;
+    struct weir_request *request;
+    char *line; /* its verdict; NULL: there was no memory */
+    size_t len;
+};
+
+struct check {
+    struct decision decision;
+    struct ask ask;
+    /* of a list */
+    struct buf body;
+    size_t done, left; /* of its requests: answered; of those that are asked together: without a verdict */
+    struct check_item items[BATCH];
+};
+
+static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
 {
-    struct weir_verdict verdict;
+    struct http_call *call = check->decision.call;
     struct weir_headers headers;
     char line[VERDICT_JSON_MAX + 1];
-    int r = decide(d, ask->requests, 1, &verdict);
-    if (r < 0) {
-        unjudged(d->call, r);
+    ask_done(&check->ask);
+    if (code < 0) {
+        unjudged(call, code);
         return;
     }
-    size_t len = weir_verdict_json(&verdict, line, VERDICT_JSON_MAX);
+    size_t len = weir_verdict_json(verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
-    weir_headers(&verdict, WEIR_HEADERS_STANDARD, &headers);
-    http_answer(d->call, &(struct http_answer){ .status = verdict.allowed ? 200 : 429,
-                                                .body = { line, len + 1 },
-                                                .headers = headers.header,
-                                                .header_count = headers.count });
+    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    http_answer(call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
+                                             .body = { line, len + 1 },
+                                             .headers = headers.header,
+                                             .header_count = headers.count });
 }
 
-static void check_many(const struct decision *d, const struct ask *ask)
+static void one_decided(const struct weir_verdict *verdict, void *data)
 {
+    struct check *check = data;
+    note(&check->decision, check->ask.requests, verdict, 1);
+    answer_one(check, WEIR_OK, verdict);
+}
+
+static void check_one(struct check *check)
+{
+    struct weir_verdict verdict;
+    int code;
+    if (decide_one(&check->decision, check->ask.requests, &verdict, &code, one_decided, check))
+        answer_one(check, code, &verdict);
+}
+
+static void add_line(struct check *check, sv line)
+{
+    buf_add(&check->body, check->body.len > 1 ? SV(",\n") : SV(""));
+    buf_add(&check->body, line);
+}
+
+/* What cannot be judged is refused, and its verdict names no rule. */
+static void decide_some(struct check *check, size_t count)
+{
+    const struct decision *d = &check->decision;
+    const struct weir_request *requests = check->ask.requests + check->done;
     struct weir_verdict verdicts[BATCH];
     char line[VERDICT_JSON_MAX];
-    struct buf body;
-    buf_init(&body, (1 + ask->count) * sizeof line);
-    buf_char(&body, '[');
-    for (size_t done = 0, n; done < ask->count; done += n) {
-        n = ask->count - done < BATCH ? ask->count - done : BATCH;
-        /* What cannot be judged is refused, and its verdict names no rule. */
-        decide(d, ask->requests + done, n, verdicts);
-        for (size_t i = 0; i < n; i++) {
-            size_t len = weir_verdict_json(&verdicts[i], line, sizeof line);
-            buf_add(&body, done + i > 0 ? SV(",\n") : SV(""));
-            buf_add(&body, sv_of(line, len));
-        }
+    weir_check_batch(d->server->weir, requests, count, d->now_us, verdicts);
+    note(d, requests, verdicts, count);
+    for (size_t i = 0; i < count; i++)
+        add_line(check, sv_of(line, weir_verdict_json(&verdicts[i], line, sizeof line)));
+}
+
+/* Whole verdicts would take much more room. */
+static void take_line(struct check_item *item, const struct weir_verdict *verdict)
+{
+    char line[VERDICT_JSON_MAX];
+    item->len = weir_verdict_json(verdict, line, sizeof line);
+    item->line = malloc(item->len);
+    if (item->line)
+        memcpy(item->line, line, item->len);
+}
+
+static void add_lines(struct check *check, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct check_item *item = &check->items[i];
+        check->body.failed |= !item->line;
+        if (item->line)
+            add_line(check, sv_of(item->line, item->len));
+        free(item->line);
     }
-    buf_add(&body, SV("]\n"));
-    if (body.failed)
-        unjudged(d->call, WEIR_E_NO_MEMORY);
+}
+
+static void many_decided(const struct weir_verdict *verdict, void *data);
+
+/* The same with the store. False: it waits. */
+static bool ask_some(struct check *check, size_t count)
+{
+    check->left = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct check_item *item = &check->items[i];
+        struct weir_verdict verdict;
+        int code;
+        *item = (struct check_item){ .check = check, .request = &check->ask.requests[check->done + i] };
+        if (decide_one(&check->decision, item->request, &verdict, &code, many_decided, item))
+            take_line(item, &verdict);
+        else
+            check->left++;
+    }
+    if (check->left == 0)
+        add_lines(check, count);
+    return check->left == 0;
+}
+
+static size_t next_count(const struct check *check)
+{
+    size_t rest = check->ask.count - check->done;
+    return rest < BATCH ? rest : BATCH;
+}
+
+static void answer_many(struct check *check)
+{
+    struct http_call *call = check->decision.call;
+    buf_add(&check->body, SV("]\n"));
+    ask_done(&check->ask);
+    if (check->body.failed)
+        unjudged(call, WEIR_E_NO_MEMORY);
     else
-        http_answer(d->call, &(struct http_answer){ .status = 200, .body = buf_sv(&body) });
-    buf_done(&body);
+        http_answer(call, &(struct http_answer){ .status = 200, .body = buf_sv(&check->body) });
+    buf_done(&check->body);
+}
+
+static void check_many(struct check *check)
+{
+    bool store = check->decision.call->loop->store;
+    for (size_t n; (n = next_count(check)) > 0; check->done += n) {
+        if (!store && check->decision.waits)
+            check->body.failed = true; /* the loop is at its end, and nobody is there to hear of it */
+        else if (!store)
+            decide_some(check, n);
+        else if (!ask_some(check, n))
+            return;
+    }
+    answer_many(check);
+}
+
+static void many_decided(const struct weir_verdict *verdict, void *data)
+{
+    struct check_item *item = data;
+    struct check *check = item->check;
+    note(&check->decision, item->request, verdict, 1);
+    take_line(item, verdict);
+    if (--check->left > 0)
+        return;
+    size_t count = next_count(check);
+    add_lines(check, count);
+    check->done += count;
+    check_many(check);
 }
 
 /* A page of another origin can send any text, but not this type without asking first, and nobody tells it yes. */
@@ -125,24 +268,31 @@ static bool is_json(const struct http_call *call)
 
 static void check(struct http_call *call, struct server *server)
 {
-    struct decision d = begin(call, server);
-    struct ask ask;
+    struct check here, *check = place(call, &here, sizeof here);
     char why[ASK_WHY_MAX];
+    if (!check) {
+        unjudged(call, WEIR_E_NO_MEMORY);
+        return;
+    }
+    check->decision = begin(call, server);
     if (call->query.len > 0) {
         mistake(call, 400, "send it in the body: {\"event\": \"ocr\", \"key\": \"u1\"}",
                 "what is asked about belongs into the body, and not behind a `?`; nothing was charged");
         return;
     }
-    unsigned status = ask_read(&ask, call->body, why);
+    unsigned status = ask_read(&check->ask, call->body, why);
     if (status) {
         mistake(call, status, NULL, "%s; nothing was charged", why);
         return;
     }
-    if (ask.many)
-        check_many(&d, &ask);
-    else
-        check_one(&d, &ask);
-    ask_done(&ask);
+    if (!check->ask.many) {
+        check_one(check);
+        return;
+    }
+    check->done = 0;
+    buf_init(&check->body, (1 + check->ask.count) * VERDICT_JSON_MAX);
+    buf_char(&check->body, '[');
+    check_many(check);
 }
 
 /* ---- /v1/auth ---- */
@@ -166,59 +316,88 @@ static void pass(struct http_call *call, const struct weir_verdict *verdict)
     http_answer(call, &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
 }
 
-static void refuse(const struct decision *d, const struct weir_request *request, const struct weir_verdict *verdict,
-                   unsigned deny)
+struct auth_check {
+    struct decision decision;
+    struct auth auth;
+    unsigned deny;
+};
+
+static void refuse(const struct auth_check *check, const struct weir_verdict *verdict)
 {
+    struct http_call *call = check->decision.call;
     struct weir_refusal refusal;
-    int r = weir_refuse(d->server->weir, request, verdict, &refusal);
-    char *type = r < 0 ? NULL : http_alloc(d->call, refusal.content_type.len + 1);
+    int r = weir_refuse(check->decision.server->weir, &check->auth.request, verdict, &refusal);
+    char *type = r < 0 ? NULL : http_alloc(call, refusal.content_type.len + 1);
     if (!type) {
-        unjudged(d->call, WEIR_E_NO_MEMORY);
+        unjudged(call, WEIR_E_NO_MEMORY);
         return;
     }
     memcpy(type, refusal.content_type.ptr, refusal.content_type.len);
     type[refusal.content_type.len] = '\0';
-    http_answer(d->call, &(struct http_answer){ .status = deny ? deny : refusal.status,
-                                                .content_type = type,
-                                                .body = refusal.body,
-                                                .headers = refusal.headers,
-                                                .header_count = refusal.header_count });
+    http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
+                                             .content_type = type,
+                                             .body = refusal.body,
+                                             .headers = refusal.headers,
+                                             .header_count = refusal.header_count });
+}
+
+static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
+{
+    if (verdict->allowed)
+        pass(check->decision.call, verdict);
+    else
+        refuse(check, verdict);
+}
+
+static void auth_decided(const struct weir_verdict *verdict, void *data)
+{
+    struct auth_check *check = data;
+    note(&check->decision, &check->auth.request, verdict, 1);
+    answer_auth(check, verdict);
+}
+
+/* What the gateway says. False: it is a mistake, and so it was told. */
+static bool read_auth(struct http_call *call, struct server *server, struct auth_check *ret)
+{
+    sv peer = call->conn->local ? sv_of("", 0) : weir_str(call->conn->address);
+    struct auth_gateway gateway = { peer, weir_str(server->config.user_header), call->loop->tokens.decide[0] != '\0' };
+    char why[AUTH_WHY_MAX];
+    if (!call->conn->local && !weir_trusts(server->weir, peer)) {
+        mistake(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
+                "%s is not a trusted proxy, so nobody knows whose request this is", call->conn->address);
+        return false;
+    }
+    if (!read_deny(call, &ret->deny)) {
+        mistake(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
+        return false;
+    }
+    /* A client's doing, so it is refused as clients are: what a gateway takes for an error may let requests pass. */
+    if (call->too_large && ret->deny)
+        http_error(call, ret->deny, NULL, "the headers of the request are too large");
+    else if (call->too_large)
+        http_too_large(call);
+    if (call->too_large)
+        return false;
+    if (!auth_read(&ret->auth, &gateway, call->headers, call->header_count, why)) {
+        mistake(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
+        return false;
+    }
+    return true;
 }
 
 static void auth(struct http_call *call, struct server *server)
 {
-    struct decision d = begin(call, server);
-    sv peer = call->conn->local ? sv_of("", 0) : weir_str(call->conn->address);
-    struct auth_gateway gateway = { peer, weir_str(server->config.user_header), call->loop->tokens.decide[0] != '\0' };
-    struct auth auth;
+    struct auth_check here, *check = place(call, &here, sizeof here);
     struct weir_verdict verdict;
-    char why[AUTH_WHY_MAX];
-    unsigned deny;
-    if (!call->conn->local && !weir_trusts(server->weir, peer)) {
-        mistake(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
-                "%s is not a trusted proxy, so nobody knows whose request this is", call->conn->address);
+    int code;
+    if (!check) {
+        unjudged(call, WEIR_E_NO_MEMORY);
         return;
     }
-    if (!read_deny(call, &deny)) {
-        mistake(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
-        return;
-    }
-    /* A client's doing, so it is refused as clients are: what a gateway takes for an error may let requests pass. */
-    if (call->too_large && deny)
-        http_error(call, deny, NULL, "the headers of the request are too large");
-    else if (call->too_large)
-        http_too_large(call);
-    if (call->too_large)
-        return;
-    if (!auth_read(&auth, &gateway, call->headers, call->header_count, why)) {
-        mistake(call, 400, "docs/forward-auth.md has a configuration for each gateway", "%s", why);
-        return;
-    }
-    decide(&d, &auth.request, 1, &verdict);
-    if (verdict.allowed)
-        pass(call, &verdict);
-    else
-        refuse(&d, &auth.request, &verdict, deny);
+    check->decision = begin(call, server);
+    if (read_auth(call, server, check) &&
+        decide_one(&check->decision, &check->auth.request, &verdict, &code, auth_decided, check))
+        answer_auth(check, &verdict);
 }
 
 /* ---- routes ---- */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "serve/http.h"
 #include "serve/log.h"
 #include "serve/server.h"
@@ -37,9 +38,68 @@ int64_t loop_now_ms(struct loop *loop)
     return (int64_t)uv_now(&loop->uv);
 }
 
+static void flush_store(struct loop *loop);
+
+/* Just before the loop waits for what comes next. */
 static void on_turn(uv_prepare_t *turn)
 {
-    ((struct loop *)turn->data)->now_us = 0;
+    struct loop *loop = turn->data;
+    flush_store(loop);
+    loop->now_us = 0;
+}
+
+/* ---- the store ---- */
+
+/* What a flush decides lets connections go on, and these may ask again. */
+static void flush_store(struct loop *loop)
+{
+    while (loop->store_asked) {
+        loop->store_asked = false;
+        weir_loop_flush(loop->store);
+    }
+}
+
+static void on_store(uv_poll_t *poll, int status, int events)
+{
+    struct loop *loop = poll->data;
+    (void)status, (void)events;
+    loop->store_asked = true; /* it may have something of its own to send */
+    weir_loop_run(loop->store);
+}
+
+int loop_check(struct loop *loop, const struct weir_request *request, struct weir_verdict *ret_verdict,
+               weir_decided *decided, void *data)
+{
+    int r = weir_loop_check(loop->store, request, loop_now_us(loop), ret_verdict, decided, data);
+    if (r == 0)
+        loop->store_asked = true;
+    return r;
+}
+
+int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error)
+{
+    int r = weir_loop_open(&loop->store, weir, error);
+    if (r < 0)
+        return r;
+    r = uv_poll_init(&loop->uv, &loop->store_poll, weir_loop_fd(loop->store));
+    if (r < 0) {
+        weir_loop_close(loop->store);
+        loop->store = NULL;
+        return err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r));
+    }
+    loop->store_poll.data = loop;
+    r = uv_poll_start(&loop->store_poll, UV_READABLE, on_store);
+    return r < 0 ? err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r)) : 0;
+}
+
+void loop_close_store(struct loop *loop)
+{
+    if (!loop->store)
+        return;
+    struct weir_loop *store = loop->store;
+    uv_close((uv_handle_t *)&loop->store_poll, NULL);
+    loop->store = NULL; /* nobody asks any more */
+    weir_loop_close(store);
 }
 
 /* ---- newcomers ---- */

@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <uv.h>
 
+#include <weir/weir.h>
+
 #include "serve/conns.h"
 
 struct server;
@@ -51,6 +53,10 @@ struct loop {
     bool draining;        /* no newcomers, and whoever has his answer is closed */
     int64_t drain_end_ms, drain_idle_ms;
 
+    struct weir_loop *store; /* NULL: everything is decided at once */
+    uv_poll_t store_poll;
+    bool store_asked; /* something may have to be sent before this turn ends */
+
     uv_prepare_t turn;
     uv_timer_t sweep;
     uv_async_t wake;
@@ -67,6 +73,10 @@ int64_t loop_now_ms(struct loop *loop);
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
+/* As weir_loop_check, for loops that have a store. What is asked in one turn goes in one write. */
+int loop_check(struct loop *loop, const struct weir_request *request, struct weir_verdict *ret_verdict,
+               weir_decided *decided, void *data);
+
 enum { ADMIN_CONNECTIONS = 256 }; /* of the admin listener, beside those that ask for decisions */
 
 /* A loop's share of what is allowed. */
@@ -75,10 +85,14 @@ struct conns_limits loop_limits(const struct server *server, bool admin);
 int loop_init(struct loop *loop, struct server *server, unsigned number);
 /* Takes over fd, a listening socket. */
 int loop_listen(struct loop *loop, enum front front, int fd);
+/* Before it starts: decisions of this loop may wait for the store. */
+int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error);
 int loop_start(struct loop *loop);
 /* Answers what has been accepted, then ends, after server->config.drain_ms at the latest. From any thread; once. */
 void loop_drain(struct loop *loop);
 void loop_join(struct loop *loop);
+/* After its end, while the engine is still there: what waits is decided now. */
+void loop_close_store(struct loop *loop);
 void loop_done(struct loop *loop);
 
 #endif

@@ -84,10 +84,12 @@ static bool wait_for(struct resp_conn *c, int events)
     return uv_poll_start(&c->poll, events, on_event) == 0;
 }
 
+static void on_decided(struct session *session);
+
 static int resp_new(struct resp **ret, struct loop *loop)
 {
     struct resp *resp = malloc(sizeof *resp);
-    int r = resp ? commands_init(&resp->commands, loop) : UV_ENOMEM;
+    int r = resp ? commands_init(&resp->commands, loop, on_decided) : UV_ENOMEM;
     if (r < 0)
         free(resp);
     else
@@ -158,17 +160,21 @@ static size_t bound(const struct resp_conn *c, size_t most)
 
 static bool may_answer(const struct resp_conn *c)
 {
-    return c->out.len + c->loop->resp->commands.out.len < bound(c, c->loop->server->config.pipeline_bytes);
+    return !c->session.wait &&
+           c->out.len + c->loop->resp->commands.out.len < bound(c, c->loop->server->config.pipeline_bytes);
 }
 
-/* Carries out one command. False: it is not whole yet, or the last one. */
+/* Carries out one command. False: it is not whole yet, has to wait, or is the last one. */
 static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret_used)
 {
     struct resp *resp = c->loop->resp;
+    /* Reading an inline command changes it where it stands: it is read once only. */
+    if (bytes[0] != '*' && !commands_flush(&resp->commands))
+        return false;
     switch (resp_parse(bytes, len, bound(c, c->loop->server->config.request_bytes), &resp->command)) {
     case RESP_WHOLE:
-        if (resp->command.count > 0)
-            commands_run(&resp->commands, &resp->command);
+        if (resp->command.count > 0 && !commands_run(&resp->commands, &resp->command))
+            return false;
         *ret_used = resp->command.bytes;
         if (c->session.quit)
             c->ending = ENDING_WELL;
@@ -176,7 +182,8 @@ static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret
     case RESP_PARTIAL:
         return false;
     case RESP_WRONG:
-        commands_flush(&resp->commands);
+        if (!commands_flush(&resp->commands))
+            return false;
         resp_error(&resp->commands.out, "ERR Protocol error: %s", resp->command.wrong);
         c->ending = ENDING_WRONG;
         return false;
@@ -191,8 +198,8 @@ static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 {
     struct commands *commands = &c->loop->resp->commands;
     size_t at = 0, used = 0;
-    bool more = true;
     commands_begin(commands, &c->session);
+    bool more = commands_continue(commands);
     for (; more && at < len && may_answer(c); at += used) {
         used = 0;
         more = answer_one(c, bytes + at, len - at, &used);
@@ -208,17 +215,18 @@ static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 static void keep_time(struct resp_conn *c, bool answered)
 {
     int64_t now_ms = loop_now_ms(c->loop);
-    if (answered && c->due == UINT64_MAX)
+    bool asked = c->in.len > 0 || c->session.wait;
+    if (answered && !c->session.wait && c->due == UINT64_MAX)
         c->due = c->answered;
     bool over = c->conn.state == CONN_IDLE || c->sent >= c->due;
-    if (c->in.len == 0 && c->out.len == 0) {
+    if (!asked && c->out.len == 0) {
         conn_idle(&c->conn, now_ms);
     } else if (over) {
         conn_idle(&c->conn, now_ms);
         conn_busy(&c->conn, now_ms);
-        c->due = c->in.len > 0 ? UINT64_MAX : c->answered;
+        c->due = asked ? UINT64_MAX : c->answered;
     }
-    if (c->in.len == 0)
+    if (c->in.len == 0 || c->session.wait)
         conn_whole(&c->conn);
 }
 
@@ -241,7 +249,8 @@ static bool wind_up(struct resp_conn *c)
 static bool is_done(const struct resp_conn *c)
 {
     int unread = 0;
-    return c->in.len == 0 && c->out.len == 0 && (ioctl(c->conn.fd, FIONREAD, &unread) < 0 || unread == 0);
+    return c->in.len == 0 && c->out.len == 0 && !c->session.wait &&
+           (ioctl(c->conn.fd, FIONREAD, &unread) < 0 || unread == 0);
 }
 
 static bool go_on(struct resp_conn *c, bool answered)
@@ -253,7 +262,9 @@ static bool go_on(struct resp_conn *c, bool answered)
     keep_time(c, answered);
     if (c->loop->draining && is_done(c))
         return false;
-    return wait_for(c, (may_answer(c) ? UV_READABLE : 0) | (c->out.len > 0 ? UV_WRITABLE : 0));
+    /* Whoever waits for the store has mostly nothing more to say: on_event sees to the others. */
+    int reading = c->session.wait ? c->events & UV_READABLE : may_answer(c) ? UV_READABLE : 0;
+    return wait_for(c, reading | (c->out.len > 0 ? UV_WRITABLE : 0));
 }
 
 /* There is no room for what he has sent. */
@@ -281,7 +292,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     if (own)
         kept_drop(&c->in, len - rest);
     else if (!kept_add(&c->in, sv_of(bytes + at, rest)))
-        return refuse_more(c);
+        return c->session.wait ? false : refuse_more(c);
     return go_on(c, at > 0);
 }
 
@@ -348,6 +359,30 @@ static bool send_some(struct resp_conn *c)
     return go_on(c, false);
 }
 
+/* The verdicts that it waited for are there. */
+static bool resume(struct resp_conn *c)
+{
+    struct commands *commands = &c->loop->resp->commands;
+    commands_answer(commands, &c->session);
+    if (!send_answers(c, &commands->out))
+        return false;
+    if (c->session.queue.running && c->in.len == 0)
+        return answer(c, c->loop->resp->input, 0);
+    if (!c->session.queue.running) {
+        if (c->in.len == 0 || !may_answer(c))
+            return go_on(c, true);
+        keep_time(c, true);
+    }
+    return answer(c, c->in.ptr + c->in.start, c->in.len);
+}
+
+static void on_decided(struct session *session)
+{
+    struct resp_conn *c = (struct resp_conn *)((char *)session - offsetof(struct resp_conn, session));
+    if (!resume(c))
+        end_conn(c);
+}
+
 static void on_event(uv_poll_t *poll, int status, int events)
 {
     struct resp_conn *c = poll->data;
@@ -355,7 +390,7 @@ static void on_event(uv_poll_t *poll, int status, int events)
     if (open && events & UV_WRITABLE)
         open = send_some(c);
     if (open && events & UV_READABLE && c->events & UV_READABLE)
-        open = read_some(c);
+        open = c->session.wait ? wait_for(c, c->events & ~UV_READABLE) : read_some(c);
     if (!open)
         end_conn(c);
 }

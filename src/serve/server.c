@@ -132,6 +132,8 @@ static int start(struct server *server, struct weir_error *error)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
         r = keeper_start(&server->keeper, config, &server->weir, error);
+    for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
+        r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
         server->loops[i].tokens = server->tokens;
         int no = loop_start(&server->loops[i]);
@@ -225,7 +227,8 @@ static void begin_end(struct server *server)
     log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
 }
 
-/* The keeper ends what the admin listener had begun, hence before the loops are gone. */
+/* The keeper ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence after
+ * they have left the store. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -237,6 +240,8 @@ static void server_done(struct server *server)
             loop_drain(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_join(&server->loops[i]);
+    for (unsigned i = 0; i < loops; i++)
+        loop_close_store(&server->loops[i]);
     keeper_stop(server->keeper);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
