@@ -201,10 +201,13 @@ struct weir_options {
      * themselves (`on_store_failure`). */
     const char *counters;
     uint32_t store_deadline_ms; /* how long a decision waits for it; 0: 20 */
-    uint32_t store_hosts;       /* how many hosts count there, for `on_store_failure: local`; 0: counted through the store */
+    uint32_t store_hosts; /* how many hosts count there, for `on_store_failure: local`; 0: counted through the store */
     /* Told once of each change, from weir's threads or those of its event loops; must not close the handle. */
     void (*on_store)(enum weir_store_event event, const char *text, void *data);
     void *on_store_data;
+
+    /* Nothing here may wait: a rule that counts in the store, and not in slices of it (`lease`), is an error. */
+    bool never_wait;
 };
 
 WEIR_API int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error);
@@ -316,23 +319,23 @@ WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
 /* Of the store that `counters` names; all zero where there is none. Counts since the handle was opened. */
 struct weir_store_status {
     bool configured, up;
-    uint32_t hosts;        /* that count there */
-    int64_t offset_us;     /* its clock less ours */
-    uint64_t calls;        /* scripts that were called: decisions, slices, refunds */
-    uint64_t late;         /* decisions that waited in vain: the answer was not there by the deadline */
-    uint64_t failed;       /* calls that it refused */
-    uint64_t lost;         /* calls of which nobody knows what came: the connection broke */
-    uint64_t unsent;       /* decisions that did not ask: it was away, or too much waited */
-    uint64_t refunded;     /* answers that came too late to be used, and were given back */
-    uint64_t opened;       /* times that the circuit breaker opened */
-    uint64_t replaced;     /* WEIR_STORE_REPLACED */
-    uint64_t emptied;      /* WEIR_STORE_EMPTIED */
-    uint64_t reconciled;   /* tokens charged there that were spent while it was away */
-    uint64_t slices;       /* that were lent to this host */
-    uint64_t lent;         /* tokens of these … */
-    uint64_t returned;     /* … of which so many were given back */
-    uint64_t held;         /* tokens that this host has and has not spent: all hosts together may refuse so many too early */
-    char address[200];     /* of the server, without a password */
+    uint32_t hosts;      /* that count there */
+    int64_t offset_us;   /* its clock less ours */
+    uint64_t calls;      /* scripts that were called: decisions, slices, refunds */
+    uint64_t late;       /* decisions that waited in vain: the answer was not there by the deadline */
+    uint64_t failed;     /* calls that it refused */
+    uint64_t lost;       /* calls of which nobody knows what came: the connection broke */
+    uint64_t unsent;     /* decisions that did not ask: it was away, or too much waited */
+    uint64_t refunded;   /* answers that came too late to be used, and were given back */
+    uint64_t opened;     /* times that the circuit breaker opened */
+    uint64_t replaced;   /* WEIR_STORE_REPLACED */
+    uint64_t emptied;    /* WEIR_STORE_EMPTIED */
+    uint64_t reconciled; /* tokens charged there that were spent while it was away */
+    uint64_t slices;     /* that were lent to this host */
+    uint64_t lent;       /* tokens of these … */
+    uint64_t returned;   /* … of which so many were given back */
+    uint64_t held;       /* tokens that this host has and has not spent: all hosts together may refuse so many too early */
+    char address[200];   /* of the server, without a password */
 };
 WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret);
 

@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
+#include "engine/keys.h"
 
 static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
 {
@@ -48,7 +49,37 @@ static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *fi
     return i;
 }
 
-int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct weir_error *error)
+static enum counting counting_of(const struct rule *rule, bool shared)
+{
+    if (rule->lease.on)
+        return COUNT_LEASED;
+    return rule->counters == COUNTERS_SHARED || (rule->counters == COUNTERS_DEFAULT && shared) ? COUNT_EXACT : COUNT_LOCAL;
+}
+
+static bool bind_keys(struct bound *bound)
+{
+    size_t count = ruleset_rules(bound->ruleset)->rule_count;
+    for (size_t i = 0; i < count; i++) {
+        struct bound_rule *rule = &bound->rules[i];
+        char end[KEY_END_MAX];
+        if (rule->counting == COUNT_LOCAL)
+            continue;
+        bound->shared = true;
+        rule->key_end = arena_copy(&bound->keys, sv_of(end, key_write_end(end, rule->rule)));
+        if (!rule->key_end.ptr)
+            return false;
+        for (size_t k = 0; k < rule->limit_count; k++) {
+            char field[LEASE_FIELD_MAX];
+            sv copy = arena_copy(&bound->keys, sv_of(field, field_write(field, rule->limits[k].spec)));
+            if (!copy.ptr)
+                return false;
+            rule->limits[k].field = copy;
+        }
+    }
+    return true;
+}
+
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, bool shared, struct weir_error *error)
 {
     const struct rules *rules = ruleset_rules(ruleset);
     const struct hash_key *key = cells_hash_key(cells);
@@ -78,9 +109,18 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
         uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
-        bound_rules[i] = (struct bound_rule){ rule, limits, rule->mode, (uint32_t)rule->limit_count, class };
+        bound_rules[i] = (struct bound_rule){ .rule = rule,
+                                              .limits = limits,
+                                              .mode = rule->mode,
+                                              .limit_count = (uint32_t)rule->limit_count,
+                                              .by_class = class,
+                                              .counting = counting_of(rule, shared) };
         for (size_t k = 0; k < rule->limit_count; k++)
             bind_limit(limits++, key, rule, &rule->limits[k]);
+    }
+    if (!bind_keys(bound)) {
+        bound_free(bound);
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
     }
     *ret = bound;
     return 0;
@@ -91,6 +131,7 @@ void bound_free(struct bound *bound)
     if (!bound)
         return;
     ruleset_free(bound->ruleset);
+    arena_done(&bound->keys);
     free(bound->rules);
     free(bound->limits);
     free(bound);

@@ -18,6 +18,7 @@ static struct plan_entry *plan_rule(struct plan_entry *entry, const struct bound
         const struct bound_limit *limit = &rule->limits[i];
         entry->rule = rule;
         entry->limit = limit;
+        entry->subject = subject;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             entry->window = limit_current_window(limit, now_us);
         entry->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &entry->window, now_us, request->cost };
@@ -35,7 +36,7 @@ static size_t count_limits(const struct bound *bound, const uint32_t *matches, s
 }
 
 /* The rules of one mode among those that match. */
-static struct plan_entry *plan_mode(const struct plan *plan, struct plan_entry *next, enum rule_mode mode,
+static struct plan_entry *plan_mode(struct plan *plan, struct plan_entry *next, enum rule_mode mode,
                                     const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts)
 {
     uint32_t class = UINT32_MAX;
@@ -47,6 +48,7 @@ static struct plan_entry *plan_mode(const struct plan *plan, struct plan_entry *
         if (rule->by_class != class)
             subject = subject_hash(bound, rule, facts);
         class = rule->by_class;
+        plan->shared = plan->shared || rule->counting != COUNT_LOCAL;
         next = plan_rule(next, bound, rule, subject, plan->request, plan->now_us);
     }
     return next;
@@ -92,16 +94,8 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
 
 /* ---- decide ---- */
 
-/* A part of a plan that passes or fails as one. */
-struct group {
-    struct plan_entry *entries;
-    struct plan_entry **order; /* room for `count` */
-    size_t count;
-};
-
-/* A cell that refuses has to know it, or its subject would be locked out by a clock that was wrong, or dropped and be free
- * after its limit was lowered. Taking sees to both, and writes nothing where there is nothing to be mended. */
-static void tell_refusal(struct cells *cells, const struct plan_entry *e)
+/* Taking sees to both, and writes nothing where there is nothing to be mended. */
+void entry_tell_refusal(struct cells *cells, const struct plan_entry *e)
 {
     struct cells_taken taken;
     if (cells_take(cells, &e->ask, &taken))
@@ -118,7 +112,7 @@ static bool look_at_all(const struct group *g, struct cells *cells, bool write)
         e->fits = e->look.fits;
         all = all && e->fits;
         if (write && !e->fits && e->look.cell)
-            tell_refusal(cells, e);
+            entry_tell_refusal(cells, e);
     }
     return all;
 }
@@ -174,7 +168,7 @@ static bool take_in_order(struct cells *cells, struct plan_entry **order, size_t
     return true;
 }
 
-static bool decide_group(const struct group *g, struct cells *cells, bool charge)
+bool decide_group(const struct group *g, struct cells *cells, bool charge)
 {
     if (g->count == 1 && charge) {
         struct plan_entry *e = g->entries;
@@ -267,7 +261,7 @@ static void report_refusal(struct weir_verdict *v, const struct bound *bound, co
         const struct plan_entry *e = &plan->entries[i];
         if (e->fits)
             continue;
-        struct limit_report report = limit_report(e->ask.limit, &e->window, *e->state, plan->now_us, e->ask.cost);
+        struct limit_report report = limit_report(e->ask.limit, &e->window, *e->state, e->ask.now_us, e->ask.cost);
         if (!named || longer(report.retry_after_us, longest.retry_after_us)) {
             named = e;
             longest = report;
@@ -286,7 +280,7 @@ static const struct plan_entry *least_left(const struct plan *plan)
         return plan->entries;
     for (size_t i = 0; i < plan->enforced; i++) {
         const struct plan_entry *e = &plan->entries[i];
-        uint32_t remaining = limit_remaining(e->ask.limit, &e->window, *e->state, plan->now_us);
+        uint32_t remaining = limit_remaining(e->ask.limit, &e->window, *e->state, e->ask.now_us);
         if (!named || remaining < least) {
             named = e;
             least = remaining;
@@ -304,8 +298,15 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
         name_rule(v, bound, named);
         return;
     }
-    struct limit_report report = limit_report(named->ask.limit, &named->window, *named->state, plan->now_us, 0);
+    struct limit_report report = limit_report(named->ask.limit, &named->window, *named->state, named->ask.now_us, 0);
     name_limit(v, bound, named, &report);
+}
+
+void verdict_add_shadow(struct weir_verdict *v, const struct bound_rule *rule)
+{
+    if (v->shadow_count < WEIR_SHADOW_MAX)
+        copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
+    v->shadow_count++;
 }
 
 static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, struct weir_verdict *v)
@@ -314,20 +315,17 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
         const struct bound_rule *rule = plan->entries[i].rule;
         struct group g = { plan->entries + i, plan->order, rule->limit_count };
         i += rule->limit_count;
-        if (decide_group(&g, cells, charge))
-            continue;
-        if (v->shadow_count < WEIR_SHADOW_MAX)
-            copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
-        v->shadow_count++;
+        if (!decide_group(&g, cells, charge))
+            verdict_add_shadow(v, rule);
     }
 }
 
-static bool plan_charges(const struct plan *plan)
+bool plan_charges(const struct plan *plan)
 {
     return !plan->request->peek && plan->request->cost > 0;
 }
 
-static void report(struct weir_verdict *v, const struct bound *bound, const struct plan *plan, bool allowed)
+void plan_report(const struct plan *plan, const struct bound *bound, bool allowed, struct weir_verdict *v)
 {
     verdict_blank(v);
     v->allowed = allowed;
@@ -342,7 +340,7 @@ void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdi
     struct cells *cells = bound->cells;
     struct group enforced = { plan->entries, plan->order, plan->enforced };
     bool charge = plan_charges(plan), allowed = decide_group(&enforced, cells, charge);
-    report(ret, bound, plan, allowed);
+    plan_report(plan, bound, allowed, ret);
     decide_shadows(plan, cells, charge && allowed, ret);
 }
 
@@ -366,7 +364,7 @@ static void decide_singles(struct plan *plans, unsigned count, const struct boun
         struct plan_entry *e = plans[i].entries;
         e->fits = fits[i];
         e->state = &taken[i].state;
-        report(&ret[i], bound, &plans[i], fits[i]);
+        plan_report(&plans[i], bound, fits[i], &ret[i]);
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/arena.h"
 #include "cells/cells.h"
 #include "match/match.h"
 
@@ -17,7 +18,15 @@ struct bound_limit {
     struct limit limit;
     uint64_t id; /* hash of the cell's identity but for the subject's values */
     const struct rule_limit *spec;
+    sv field; /* in the store; of rules that count there */
     struct kept_window kept;
+};
+
+/* Where a rule counts. */
+enum counting {
+    COUNT_LOCAL,  /* in the cells */
+    COUNT_LEASED, /* in slices of the store's counts, which lie in the cells */
+    COUNT_EXACT,  /* in the store */
 };
 
 struct bound_rule {
@@ -26,6 +35,8 @@ struct bound_rule {
     enum rule_mode mode;  /* of rule, as is … */
     uint32_t limit_count; /* … this: a decision need not go there */
     uint32_t by_class;    /* equal for rules with the same `by`: their subjects are hashed once */
+    enum counting counting;
+    sv key_end; /* of its keys in the store: see keys.h */
 };
 
 struct bound {
@@ -35,10 +46,14 @@ struct bound {
     struct bound_limit *limits;
     uint64_t version; /* of the rules of this engine; rises */
     bool wants_user;  /* some rule looks at the user */
+    bool shared;      /* some rule does not count in the cells alone */
+    unsigned waiting; /* decisions that wait for a store and need it; atomic */
+    struct arena keys;
     struct bound *next_retired;
 };
 
-int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct weir_error *error);
+/* `shared`: rules that do not say where they count do so in the store. */
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, bool shared, struct weir_error *error);
 void bound_free(struct bound *bound);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
@@ -68,12 +83,13 @@ enum { PLAN_INLINE = 32 }; /* limits of one request beyond which its plan takes 
 struct plan_entry {
     const struct bound_rule *rule;
     const struct bound_limit *limit;
+    uint64_t subject;
     struct window window;
     struct cells_ask ask;
     struct cells_look look;
     struct cells_taken taken;
     bool fits;
-    const struct limit_state *state; /* after the decision: what is reported */
+    const struct limit_state *state; /* after the decision: what is reported, at ask.now_us */
 };
 
 /* Where plans are made: `cap` of each. */
@@ -90,6 +106,7 @@ struct plan {
     size_t enforced, count;
     const struct weir_request *request;
     int64_t now_us;
+    bool shared; /* some of them are not counted in the cells alone: plan_decide is not for it, see shared.h */
 };
 
 /* Works out the plan. false: there is no room; *ret_needed is how much there has to be, or 0 if there is no memory. */
@@ -99,6 +116,23 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
 void verdict_blank(struct weir_verdict *verdict);
 /* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
+/* What a verdict says of a plan whose entries are decided: `fits` and `state` of each enforced one. */
+void plan_report(const struct plan *plan, const struct bound *bound, bool allowed, struct weir_verdict *ret);
+/* Adds a shadow rule that would have refused. */
+void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
+bool plan_charges(const struct plan *plan);
+
+/* A part of a plan that passes or fails as one. */
+struct group {
+    struct plan_entry *entries;
+    struct plan_entry **order; /* room for `count` */
+    size_t count;
+};
+bool decide_group(const struct group *g, struct cells *cells, bool charge);
+/* A cell that refuses has to know it, or its subject would be locked out by a clock that was wrong, or dropped and be free
+ * after its limit was lowered. */
+void entry_tell_refusal(struct cells *cells, const struct plan_entry *entry);
+
 /* Decides on it, charging if the request passes and is no peek. */
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret);
 /* The same for several, in order; those of one limit that come one after another are loaded from memory at the same time.

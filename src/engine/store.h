@@ -1,8 +1,9 @@
-/* Counters in a store that many hosts share, as the engine sees them. src/redis is the store that there is: it defines these
- * functions, and knows nothing of rules or plans.
+/* Counters in a store that many hosts share, as the engine sees them. src/redis is the store that there is: it defines
+ * these functions, and knows nothing of rules or plans.
  *
  *   exact    a call decides on all cells of a plan in the store, atomically, by the store's clock
- *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells (cells/lease.h)
+ *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells
+ * (cells/lease.h)
  *
  * Nothing here waits for the network: a call is sent, and its callback comes later, in the thread of the link that it was
  * sent over. */
@@ -24,11 +25,11 @@ enum { STORE_CALL_CELLS = 256 }; /* limits of one decision in the store, at most
 /* One limit of one subject. */
 struct store_cell {
     const struct limit *limit;
-    struct weir_str field;       /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
-    struct window window, next;  /* of a calendar limit, by the store's clock: the current one, and the one after it */
-    uint32_t debt;               /* was charged on this host while the store was away: added before anything is judged */
-    struct limit_state state;    /* ret: after the decision, as limit_report takes it */
-    bool fits;                   /* ret: had room for the cost */
+    struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
+    struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
+    uint32_t debt;              /* was charged on this host while the store was away: added before anything is judged */
+    struct limit_state state;   /* ret: after the decision, as limit_report takes it */
+    bool fits;                  /* ret: had room for the cost */
 };
 
 /* A rule for a subject: one key. Rules that are not shadow pass or fail together, and each shadow rule by itself: it is
@@ -56,7 +57,7 @@ struct store_call {
     size_t rule_count;
     uint32_t cost;
     bool charge;
-    int64_t now_us; /* 0: the store's clock counts, as it always should but in tests */
+    int64_t now_us;      /* 0: the store's clock counts, as it always should but in tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */
@@ -65,8 +66,8 @@ struct store_call {
     int64_t server_us; /* the store's clock then (STORE_DECIDED, STORE_STALE) */
     char why[160];
 
-    /* The deadline has passed, or it is certain that no answer will come before it. `done` still comes. At most once, before
-     * `done`; not for calls whose answer is in time. */
+    /* The deadline has passed, or it is certain that no answer will come before it. `done` still comes. At most once,
+     * before `done`; not for calls whose answer is in time. */
     void (*late)(struct store_call *call);
     /* Exactly once. The call is the caller's again. */
     void (*done)(struct store_call *call);
@@ -87,9 +88,9 @@ void store_refund(struct store_link *link, const struct store_call *call);
 /* ---- the store ---- */
 
 struct store_options {
-    const char *address;   /* see docs/redis.md */
-    uint32_t deadline_ms;  /* for each decision; the engine sets the deadlines of calls, the store those of its own */
-    uint32_t hosts;        /* 0: counted through the store */
+    const char *address;  /* see docs/redis.md */
+    uint32_t deadline_ms; /* for each decision; the engine sets the deadlines of calls, the store those of its own */
+    uint32_t hosts;       /* 0: counted through the store */
     /* Told once of each change (store_event), from the store's thread or a link's. */
     void (*on_event)(enum weir_store_event event, const char *text, void *data);
     void *on_event_data;

@@ -5,6 +5,8 @@
 
 #include "base/err.h"
 #include "engine/hazard.h"
+#include "engine/keys.h"
+#include "engine/shared.h"
 #include "version.h"
 
 int weir_abi_version(void)
@@ -29,13 +31,36 @@ void weir_free_retired(struct weir *weir)
     struct bound **link = &weir->retired;
     while (*link) {
         struct bound *bound = *link;
-        if (hazard_held(bound)) {
+        if (hazard_held(bound) || __atomic_load_n(&bound->waiting, __ATOMIC_SEQ_CST) > 0) {
             link = &bound->next_retired;
             continue;
         }
         *link = bound->next_retired;
         bound_free(bound);
     }
+}
+
+/* Rules that do not say where they count do so in the store, if this process has one, or whoever lends to it. */
+static bool shares(const struct weir *weir)
+{
+    return weir->store || lease_read_news(weir->cells, clock_steady_us()).counters;
+}
+
+/* A process that must not wait for a network can count in slices, and not in the store itself. */
+static int check_shared(const struct bound *bound, struct weir_error *error)
+{
+    size_t count = ruleset_rules(bound->ruleset)->rule_count;
+    for (size_t i = 0; i < count; i++) {
+        const struct rule *rule = bound->rules[i].rule;
+        if (bound->rules[i].counting == COUNT_EXACT && rule->mode != MODE_OFF)
+            return err_set(
+                error, WEIR_E_RULES,
+                "line %d: rule %.*s counts in the store that many hosts share (`counters: shared`%s), and nothing "
+                "here may wait for that; give it `lease: true`, or `counters: local`",
+                rule->line, SV_FMT(rule->id),
+                rule->counters == COUNTERS_SHARED ? "" : ", the default where `weir serve` has --counters");
+    }
+    return 0;
 }
 
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error)
@@ -49,9 +74,13 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     int r = ruleset_new(&ruleset, rules, error);
     if (r < 0)
         return r;
-    r = bound_new(&fresh, ruleset, weir->cells, error);
+    r = bound_new(&fresh, ruleset, weir->cells, shares(weir), error);
     if (r < 0)
         return r;
+    if (weir->options.never_wait && (r = check_shared(fresh, error)) < 0) {
+        bound_free(fresh);
+        return r;
+    }
     fresh->version = ++weir->version;
     struct bound *old = __atomic_exchange_n(&weir->current, fresh, __ATOMIC_SEQ_CST);
     if (old) {
@@ -59,6 +88,8 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
         weir->retired = old;
     }
     weir_free_retired(weir);
+    if (weir->store && old)
+        store_recall(weir->store);
     return 0;
 }
 
@@ -125,6 +156,17 @@ static int open_cells(struct weir *weir, struct weir_error *error)
     return cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
 }
 
+static int open_store(struct weir *weir, struct weir_error *error)
+{
+    const struct weir_options *o = &weir->options;
+    struct store_options options = { .address = o->counters,
+                                     .deadline_ms = (uint32_t)weir_deadline_ms(weir),
+                                     .hosts = o->store_hosts,
+                                     .on_event = o->on_store,
+                                     .on_event_data = o->on_store_data };
+    return o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
+}
+
 /* Rules first: a mistake there should not leave a new cells file behind. */
 static int open_parts(struct weir *weir, struct weir_error *error)
 {
@@ -138,6 +180,11 @@ static int open_parts(struct weir *weir, struct weir_error *error)
     if (r < 0)
         return r;
     r = open_cells(weir, error);
+    if (r < 0) {
+        rules_free(rules);
+        return r;
+    }
+    r = open_store(weir, error);
     if (r < 0) {
         rules_free(rules);
         return r;
@@ -173,6 +220,7 @@ void weir_close(struct weir *weir)
     if (!weir)
         return;
     weir_end_threads(weir);
+    store_close(weir->store);
     weir_free_retired(weir);
     bound_free(weir->current);
     cells_close(weir->cells);
@@ -186,7 +234,7 @@ void weir_close(struct weir *weir)
 
 /* ---- decide ---- */
 
-static void refuse_unjudged(struct weir_verdict *v)
+void verdict_unjudged(struct weir_verdict *v)
 {
     verdict_blank(v);
     v->status = 503;
@@ -223,7 +271,7 @@ static __attribute__((noinline)) int decide_large(const struct bound *bound, con
         struct plan_room room = { .cap = needed };
         void *memory = needed ? malloc(needed * (sizeof *room.entries + sizeof *room.order)) : NULL;
         if (!memory) {
-            refuse_unjudged(ret);
+            verdict_unjudged(ret);
             return WEIR_E_NO_MEMORY;
         }
         room.entries = memory;
@@ -250,22 +298,35 @@ static inline int decide_one(const struct bound *bound, const struct weir_reques
     return 0;
 }
 
-int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
+static inline int weir_check_until(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
+                                   struct weir_verdict *ret_verdict)
 {
     char user_buf[WEIR_USER_MAX];
     sv user;
     if (!clock_valid(now_us)) {
-        refuse_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict);
         return WEIR_E_INVALID;
     }
     const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
     if (!bound) {
-        refuse_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict);
         return WEIR_E_NO_MEMORY;
     }
-    int r = decide_one(bound, request, user, now_us, ret_verdict);
+    int r = bound->shared ? weir_check_shared(weir, bound, request, user, now_us, until_us, ret_verdict)
+                          : decide_one(bound, request, user, now_us, ret_verdict);
     hazard_release();
     return r;
+}
+
+int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
+{
+    return weir_check_until(weir, request, now_us, -1, ret_verdict);
+}
+
+int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
+                    struct weir_verdict *ret_verdict)
+{
+    return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
 }
 
 bool weir_trusts(struct weir *weir, sv address)
@@ -316,6 +377,10 @@ int weir_check_batch(struct weir *weir, const struct weir_request *requests, siz
     const struct bound *bound = NULL;
     if (!clock_valid(now_us) || weir->options.user_id || !(bound = hazard_acquire((void *const *)&weir->current)))
         return check_each(weir, requests, count, now_us, ret_verdicts);
+    if (bound->shared) {
+        hazard_release();
+        return check_each(weir, requests, count, now_us, ret_verdicts);
+    }
     int result = 0;
     for (size_t done = 0; done < count;) {
         size_t n = decide_some(bound, requests + done, count - done, now_us, ret_verdicts + done);
@@ -376,39 +441,69 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
     return r;
 }
 
-static int reset_in(const struct bound *bound, const char *rule_id, const struct weir_str *by, size_t by_count,
-                    struct weir_error *error)
+static void forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
 {
-    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
-    if (!rule)
-        return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
-    if (by_count != rule->rule->by_count)
-        return wrong_count(rule->rule, by_count, error);
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        cells_forget(bound->cells, cell_key(&rule->limits[i], subject));
+        if (rule->counting == COUNT_LOCAL)
+            continue;
+        cells_forget(bound->cells, instead_cell(&rule->limits[i], subject));
+        cells_forget(bound->cells, slice_cell(&rule->limits[i], subject));
+    }
+}
+
+/* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
+static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by,
+                    struct arena *arena, char key[LEASE_KEY_MAX], size_t *ret_key_len, struct weir_error *error)
+{
+    sv values[RULE_BY_MAX];
     struct hash subject;
     hash_init(&subject, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < by_count; i++) {
+    for (size_t i = 0; i < rule->rule->by_count; i++) {
         struct facts facts;
         const struct rule_by *attribute = &rule->rule->by[i];
         sv value = counted_value(&facts, bound, attribute, by[i]);
         if (value.len == 0)
-            return err_set(error, WEIR_E_INVALID, "rule %s counts by %s, and `%.*s` is none", rule_id,
+            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is none", SV_FMT(rule->rule->id),
                            attribute_name(attribute->attribute), SV_FMT(by[i]));
         subject_add(&subject, value);
+        values[i] = arena_copy(arena, value);
+        if (!values[i].ptr)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
-    uint64_t hash = hash_final(&subject);
-    for (size_t i = 0; i < rule->rule->limit_count; i++)
-        cells_forget(bound->cells, cell_key(&rule->limits[i], hash));
+    forget_subject(bound, rule, hash_final(&subject));
+    *ret_key_len = rule->counting == COUNT_LOCAL ? 0 : key_write(key, rule, values);
     return 0;
 }
 
 int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
 {
+    char key[LEASE_KEY_MAX];
+    size_t key_len = 0;
+    struct arena arena = { 0 };
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    int r = reset_in(bound, rule_id, by, by_count, error);
+    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+    int r;
+    if (!rule)
+        r = err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
+    else if (by_count != rule->rule->by_count)
+        r = wrong_count(rule->rule, by_count, error);
+    else
+        r = reset_in(bound, rule, by, &arena, key, &key_len, error);
     hazard_release();
+    arena_done(&arena);
+    if (r == 0 && key_len > 0 && weir->store)
+        r = store_forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
     return r;
+}
+
+void weir_store_status(struct weir *weir, struct weir_store_status *ret)
+{
+    *ret = (struct weir_store_status){ 0 };
+    if (weir->store)
+        store_status(weir->store, ret);
 }
 
 void weir_status(struct weir *weir, struct weir_status *ret)
@@ -439,7 +534,7 @@ static int detect(struct weir *weir, const char *event, const char *key)
 {
     struct weir_request request = { .event = weir_str(event), .key = weir_str(key), .cost = 1 };
     if (sv_blank(request.event) || sv_blank(request.key)) {
-        refuse_unjudged(&last_verdict);
+        verdict_unjudged(&last_verdict);
         return WEIR_E_BLANK;
     }
     int r = weir_check(weir, &request, clock_now_us(), &last_verdict);

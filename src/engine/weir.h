@@ -8,9 +8,12 @@
 #include "engine/engine.h"
 #include "rules/file.h"
 
+struct store;
+
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
+    struct store *store;         /* NULL: there is none */
     struct weir_options options; /* its strings are not kept, but for … */
     char *rules_file;            /* … this one */
     struct cidr *trusted;        /* options.trusted_proxies, if they were given */
@@ -41,6 +44,17 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
  * out. user_buf is where the answer is kept. NULL: out of memory. */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
+
+/* From wait.c: decides by rules some of which count in a store, and waits for it. until_us < 0: for slices, too, as long as
+ * the deadline allows; else only while now_us is before it, without waiting for slices: 1 then says that they are asked
+ * for.
+ */
+int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                      int64_t now_us, int64_t until_us, struct weir_verdict *ret);
+/* Without a store: decides as far as this host goes (loop.c, too). */
+int weir_deadline_ms(const struct weir *weir);
+/* Refused, of no rule: it could not be judged. */
+void verdict_unjudged(struct weir_verdict *verdict);
 
 /* Room for any verdict as JSON: its ids, each byte escaped. */
 enum { VERDICT_JSON_MAX = 16384 };

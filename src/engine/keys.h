@@ -1,0 +1,25 @@
+/* Names in the store: the key of a rule and a subject, and the field of a limit in it. The same on every host, so nothing
+ * secret goes into them, and nothing of this host.
+ *
+ *     {VALUES}:RULE:BY      {u1}:ocr:key      {203.0.113.7,ann}:login:ip,user      {*}:all:
+ *
+ * What stands in the braces decides in which part of a cluster a key lies: everything of one subject in the same. Bytes
+ * that could be mistaken are written as %XX. What is long, and every header's value, which may be a password, is there as #
+ * and the first half of its SHA-256. */
+#ifndef ENGINE_KEYS_H
+#define ENGINE_KEYS_H
+
+#include "engine/engine.h"
+#include "engine/store.h"
+
+/* The end of a rule's keys, "}:ocr:key", made once for a rule. At most KEY_END_MAX bytes are written; returns how many. */
+enum { KEY_END_MAX = 212 };
+size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule);
+/* A whole key for these values of the rule's `by`. At most LEASE_KEY_MAX bytes; returns how many. */
+size_t key_write(char to[LEASE_KEY_MAX], const struct bound_rule *rule, const sv *values);
+size_t key_write_facts(char to[LEASE_KEY_MAX], const struct bound_rule *rule, struct facts *facts);
+
+/* "day.c". Returns its length. */
+size_t field_write(char to[LEASE_FIELD_MAX], const struct rule_limit *limit);
+
+#endif

@@ -1,0 +1,295 @@
+/* Decisions of event loops: what has to wait is kept until the store's link or the lender brings news. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "engine/hazard.h"
+#include "engine/shared.h"
+#include "engine/weir.h"
+
+enum {
+    ROOM = 8,         /* entries of most plans */
+    SPARE_MOST = 1024 /* decisions that wait no more and whose memory is kept */
+};
+
+struct pending {
+    _Alignas(16) struct shared *s; /* behind it, where 16-byte words lie */
+    struct weir_loop *loop;
+    weir_decided *decided;
+    void *data;
+    struct weir_verdict *at_once; /* while weir_loop_check runs: where its caller wants the verdict */
+    bool told;                    /* the verdict was given */
+    bool over;                    /* and the store has done with it */
+    int64_t until_us;             /* clock_steady_us */
+    int64_t now_us, since_us;     /* the request's clock, and clock_steady_us then */
+    struct pending *next, **link; /* in loop->waiting, or loop->spare */
+};
+
+struct weir_loop {
+    struct weir *weir;
+    struct store_link *link;
+    struct pending *waiting; /* for slices, the latest first */
+    struct pending *spare;
+    unsigned spare_count;
+    bool closing;
+};
+
+/* ---- memory ---- */
+
+static struct pending *pending_new(struct weir_loop *loop, size_t cap)
+{
+    struct pending *p = cap == ROOM ? loop->spare : NULL;
+    if (p) {
+        loop->spare = p->next;
+        loop->spare_count--;
+    } else if (!(p = malloc(sizeof *p + shared_bytes(cap)))) {
+        return NULL;
+    }
+    *p = (struct pending){ .loop = loop, .s = shared_init(p + 1, cap, loop->weir) };
+    return p;
+}
+
+static void pending_free(struct pending *p)
+{
+    struct weir_loop *loop = p->loop;
+    shared_release(p->s);
+    if (p->s->cap != ROOM || loop->spare_count == SPARE_MOST || loop->closing) {
+        free(p);
+        return;
+    }
+    p->next = loop->spare;
+    loop->spare = p;
+    loop->spare_count++;
+}
+
+/* ---- waiting ---- */
+
+static void wait_for_slices(struct pending *p)
+{
+    struct weir_loop *loop = p->loop;
+    p->next = loop->waiting;
+    p->link = &loop->waiting;
+    if (p->next)
+        p->next->link = &p->next;
+    loop->waiting = p;
+}
+
+static void unwait(struct pending *p)
+{
+    *p->link = p->next;
+    if (p->next)
+        p->next->link = p->link;
+}
+
+/* The verdict goes where it is waited for. */
+static void tell(struct pending *p, const struct weir_verdict *verdict)
+{
+    p->told = true;
+    if (!p->at_once)
+        p->decided(verdict, p->data);
+}
+
+static struct pending *pending_of(struct store_call *call)
+{
+    struct shared *s = (struct shared *)((char *)call - offsetof(struct shared, call));
+    return s->waiting;
+}
+
+static void on_late(struct store_call *call)
+{
+    struct pending *p = pending_of(call);
+    struct weir_verdict verdict, *ret = p->at_once ? p->at_once : &verdict;
+    shared_late(p->s, ret);
+    tell(p, ret);
+}
+
+static void send_call(struct pending *p);
+
+static void on_done(struct store_call *call)
+{
+    struct pending *p = pending_of(call);
+    struct weir_verdict verdict, *ret = p->at_once ? p->at_once : &verdict;
+    if (p->told) {
+        shared_aftermath(p->s);
+    } else if (shared_answered(p->s, ret) == STEP_STORE) {
+        send_call(p);
+        return;
+    } else {
+        tell(p, ret);
+    }
+    p->over = true;
+    if (!p->at_once)
+        pending_free(p);
+}
+
+static void send_call(struct pending *p)
+{
+    struct store_call *call = &p->s->call;
+    p->s->waiting = p;
+    call->deadline_us = p->until_us;
+    call->late = on_late;
+    call->done = on_done;
+    store_send(p->loop->link, call);
+}
+
+/* Slices may have come, or their time is over. */
+static void look_again(struct pending *p, bool may_wait)
+{
+    struct weir_verdict verdict;
+    int64_t steady_us = clock_steady_us();
+    unwait(p);
+    switch (shared_again(p->s, p->now_us + steady_us - p->since_us, may_wait && steady_us < p->until_us, &verdict)) {
+    case STEP_SLICES:
+        wait_for_slices(p);
+        return;
+    case STEP_STORE:
+        send_call(p);
+        return;
+    case STEP_DECIDED:
+        tell(p, &verdict);
+        pending_free(p);
+    }
+}
+
+/* The one that waits longest has to be looked at in time. */
+static void set_timer(struct weir_loop *loop)
+{
+    int64_t first_us = 0;
+    for (const struct pending *p = loop->waiting; p; p = p->next)
+        if (first_us == 0 || p->until_us < first_us)
+            first_us = p->until_us;
+    store_link_wake_at(loop->link, first_us);
+}
+
+/* Those that go on waiting are put to the front again, where this does not come any more. */
+static void on_nudge(void *data)
+{
+    struct weir_loop *loop = data;
+    for (struct pending *p = loop->waiting, *next; p; p = next) {
+        next = p->next;
+        look_again(p, true);
+    }
+    set_timer(loop);
+}
+
+/* ---- the interface ---- */
+
+int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error *error)
+{
+    if (!weir->store)
+        return err_set(error, WEIR_E_INVALID, "a weir_loop is for handles that were opened with options.counters");
+    struct weir_loop *loop = calloc(1, sizeof *loop);
+    if (!loop)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    loop->weir = weir;
+    int r = store_link_new(&loop->link, weir->store, on_nudge, loop);
+    if (r < 0) {
+        free(loop);
+        return err_set(error, (enum weir_code)r, "no link to the store: %s", err_text((enum weir_code)r));
+    }
+    *ret = loop;
+    return 0;
+}
+
+void weir_loop_close(struct weir_loop *loop)
+{
+    if (!loop)
+        return;
+    loop->closing = true;
+    while (loop->waiting)
+        look_again(loop->waiting, false);
+    store_link_free(loop->link);
+    for (struct pending *p; (p = loop->spare);) {
+        loop->spare = p->next;
+        free(p);
+    }
+    free(loop);
+}
+
+int weir_loop_fd(const struct weir_loop *loop)
+{
+    return store_link_fd(loop->link);
+}
+
+void weir_loop_run(struct weir_loop *loop)
+{
+    store_link_run(loop->link);
+}
+
+void weir_loop_flush(struct weir_loop *loop)
+{
+    store_link_flush(loop->link);
+}
+
+/* Planned. NULL: there is no memory. */
+static struct pending *plan_pending(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request,
+                                    sv user, int64_t now_us)
+{
+    for (size_t cap = ROOM;;) {
+        struct pending *p = cap ? pending_new(loop, cap) : NULL;
+        if (!p || shared_plan(p->s, bound, request, user, now_us, &cap))
+            return p;
+        pending_free(p);
+    }
+}
+
+/* It has to wait. 1: it need not after all, and the verdict is there. */
+static int begin_to_wait(struct pending *p, enum step step, struct weir_verdict *ret)
+{
+    shared_hold(p->s);
+    p->since_us = clock_steady_us();
+    p->until_us = p->since_us + weir_deadline_ms(p->loop->weir) * US_PER_MS;
+    if (step == STEP_SLICES) {
+        wait_for_slices(p);
+        if (!p->next)
+            store_link_wake_at(p->loop->link, p->until_us);
+        return 0;
+    }
+    p->at_once = ret;
+    send_call(p);
+    p->at_once = NULL;
+    int told = p->told;
+    if (p->over)
+        pending_free(p);
+    return told;
+}
+
+static int check_in(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request, sv user,
+                    int64_t now_us, struct weir_verdict *ret, weir_decided *decided, void *data)
+{
+    struct pending *p = plan_pending(loop, bound, request, user, now_us);
+    if (!p) {
+        verdict_unjudged(ret);
+        return WEIR_E_NO_MEMORY;
+    }
+    enum step step = STEP_DECIDED;
+    p->decided = decided;
+    p->data = data;
+    p->now_us = now_us;
+    if (p->s->plan.shared)
+        step = shared_begin(p->s, user, true, ret);
+    else
+        plan_decide(&p->s->plan, bound, ret);
+    if (step != STEP_DECIDED)
+        return begin_to_wait(p, step, ret);
+    pending_free(p);
+    return 1;
+}
+
+int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
+                    struct weir_verdict *ret_verdict, weir_decided *decided, void *data)
+{
+    char user_buf[WEIR_USER_MAX];
+    sv user;
+    if (!clock_valid(now_us)) {
+        verdict_unjudged(ret_verdict);
+        return WEIR_E_INVALID;
+    }
+    const struct bound *bound = weir_acquire(loop->weir, request, user_buf, &user);
+    if (!bound) {
+        verdict_unjudged(ret_verdict);
+        return WEIR_E_NO_MEMORY;
+    }
+    int r = check_in(loop, bound, request, user, now_us, ret_verdict, decided, data);
+    hazard_release();
+    return r;
+}

@@ -1,0 +1,652 @@
+#include "engine/shared.h"
+
+#include "base/err.h"
+#include "engine/keys.h"
+#include "engine/weir.h"
+#include "limit/take.h"
+
+/* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
+#define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
+#define INSTEAD_MARK UINT64_C(0x696e73746561642d)
+
+enum {
+    STALE_TRIES = 3,               /* windows that are still not those of the store's clock: it runs wild */
+    DENIED_RETRY_MS = 1000,        /* what a refusal says whose store is away */
+    NEAR_END_US = 10 * 1000 * 1000 /* the next window is passed along from then on: clocks differ by less */
+};
+
+uint64_t slice_cell(const struct bound_limit *limit, uint64_t subject)
+{
+    return cell_key(limit, subject ^ SLICE_MARK);
+}
+
+uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject)
+{
+    return cell_key(limit, subject ^ INSTEAD_MARK);
+}
+
+/* ---- memory ---- */
+
+size_t shared_bytes(size_t cap)
+{
+    return sizeof(struct shared) +
+           cap * (sizeof(struct plan_entry) + sizeof(struct plan_entry *) + sizeof(struct shared_entry) +
+                  sizeof(struct store_rule) + sizeof(struct store_cell));
+}
+
+/* Those that are made of 16-byte words come first. */
+struct shared *shared_init(void *memory, size_t cap, struct weir *weir)
+{
+    struct plan_entry *entries = memory;
+    struct shared *s = (struct shared *)(entries + cap);
+    *s = (struct shared){ .weir = weir, .cap = cap };
+    s->plan.entries = entries;
+    s->more = (struct shared_entry *)(s + 1);
+    s->cells = (struct store_cell *)(s->more + cap);
+    s->rules = (struct store_rule *)(s->cells + cap);
+    s->plan.order = (struct plan_entry **)(s->rules + cap);
+    return s;
+}
+
+void shared_hold(struct shared *s)
+{
+    s->holds = true;
+    __atomic_add_fetch(&((struct bound *)s->bound)->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+void shared_release(struct shared *s)
+{
+    if (s->holds)
+        __atomic_sub_fetch(&((struct bound *)s->bound)->waiting, 1, __ATOMIC_SEQ_CST);
+    s->holds = false;
+}
+
+/* ---- the plan ---- */
+
+static struct store *store_of(const struct shared *s)
+{
+    return s->weir->store;
+}
+
+static struct shared_entry *more_of(const struct shared *s, const struct plan_entry *e)
+{
+    return &s->more[e - s->plan.entries];
+}
+
+static void choose_way(struct shared *s, struct plan_entry *e)
+{
+    struct shared_entry *m = more_of(s, e);
+    static const enum way ways[] = { [COUNT_LOCAL] = WAY_CELLS, [COUNT_LEASED] = WAY_SLICE, [COUNT_EXACT] = WAY_STORE };
+    m->way = ways[e->rule->counting];
+    m->taken = m->instead = m->too_little = m->renew = false;
+    m->end_us = 0;
+    m->cell = NULL;
+    m->key_len = 0;
+    e->look.state = (struct limit_state){ 0 };
+    e->state = &e->look.state;
+    e->fits = true;
+    if (m->way == WAY_SLICE) {
+        e->ask.key = slice_cell(e->limit, e->subject);
+        cells_prefetch(s->bound->cells, e->ask.key);
+    }
+}
+
+static bool is_first(const struct shared *s, size_t i)
+{
+    return i == 0 || s->plan.entries[i].rule != s->plan.entries[i - 1].rule;
+}
+
+static void make_keys(struct shared *s, const struct weir_request *request, sv user, enum way way)
+{
+    struct facts facts;
+    facts_init(&facts, s->bound->ruleset, request, user);
+    for (size_t i = 0; i < s->plan.count; i++)
+        if (s->more[i].way == way && is_first(s, i) && s->more[i].key_len == 0)
+            s->more[i].key_len = key_write_facts(s->more[i].key, s->plan.entries[i].rule, &facts);
+}
+
+static sv key_of(const struct shared *s, size_t i)
+{
+    while (!is_first(s, i))
+        i--;
+    return sv_of(s->more[i].key, s->more[i].key_len);
+}
+
+bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
+                 size_t *ret_needed)
+{
+    struct plan_room room = { s->plan.entries, s->plan.order, s->cap };
+    bool store = false, shadow_slices = false;
+    s->bound = bound;
+    s->request = *request;
+    if (!plan_make(&s->plan, bound, request, user, now_us, &room, ret_needed))
+        return false;
+    if (!s->plan.shared)
+        return true;
+    s->plan.request = &s->request;
+    for (size_t i = 0; i < s->plan.count; i++) {
+        choose_way(s, &s->plan.entries[i]);
+        store = store || s->more[i].way == WAY_STORE;
+        shadow_slices = shadow_slices || (i >= s->plan.enforced && s->more[i].way == WAY_SLICE);
+    }
+    if (store && store_of(s))
+        make_keys(s, request, user, WAY_STORE);
+    if (shadow_slices)
+        make_keys(s, request, user, WAY_SLICE);
+    return true;
+}
+
+/* ---- what is known of the store ---- */
+
+static struct lease_news news_of(const struct shared *s)
+{
+    struct store *store = store_of(s);
+    if (!store)
+        return lease_read_news(s->bound->cells, clock_steady_us());
+    return (struct lease_news){
+        .counters = true,
+        .up = store_up(store),
+        .hosts = store_hosts(store),
+        .offset_us = store_offset_us(store),
+        .away_us = store_away_us(store, s->plan.now_us),
+    };
+}
+
+/* The calendar windows of the store's clock: the current one, and, near its end, the one after it. */
+static void store_windows(const struct bound_limit *limit, int64_t store_us, struct window *ret, struct window *ret_next)
+{
+    *ret = *ret_next = (struct window){ 0, 0 };
+    if (limit->limit.algorithm != LIMIT_CALENDAR)
+        return;
+    *ret = limit_current_window(limit, store_us);
+    *ret_next = (struct window){ ret->end_us, ret->end_us };
+    if (ret->end_us - store_us < NEAR_END_US && clock_valid(ret->end_us))
+        *ret_next = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, ret->end_us);
+}
+
+static int64_t clock_within(int64_t us)
+{
+    return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
+}
+
+/* What was charged in place of the store while it was away is owed to it. Whoever forgets the cell owes it. */
+static uint32_t take_debt(const struct shared *s, const struct plan_entry *e, const struct lease_news *news)
+{
+    struct cells *cells = s->bound->cells;
+    uint64_t key = instead_cell(e->limit, e->subject);
+    struct cells_ask ask = { key, &e->limit->limit, &e->window, e->ask.now_us, 0 };
+    struct cells_look look;
+    int64_t window_us = limit_window_us(&e->limit->limit, &e->window);
+    if (news->away_us == 0 || e->ask.now_us - news->away_us > 2 * window_us)
+        return 0;
+    cells_look(cells, &ask, &look);
+    uint32_t left = limit_remaining(&e->limit->limit, &e->window, look.state, e->ask.now_us);
+    uint32_t capacity = e->limit->limit.capacity;
+    return look.cell && left < capacity && cells_forget(cells, key) ? capacity - left : 0;
+}
+
+/* It was not charged after all: it is owed still. */
+static void owe_again(const struct shared *s, const struct plan_entry *e, uint32_t debt)
+{
+    struct cells_taken taken;
+    struct cells_ask ask = { instead_cell(e->limit, e->subject), &e->limit->limit, &e->window, s->plan.now_us, debt };
+    if (debt > 0)
+        cells_take(s->bound->cells, &ask, &taken);
+}
+
+/* ---- asking for slices ---- */
+
+static uint32_t slice_of(const struct plan_entry *e)
+{
+    uint64_t slice = (uint64_t)e->limit->limit.max * e->rule->rule->lease.slice / RULE_SLICE_WHOLE;
+    return slice > 0 ? (uint32_t)slice : 1;
+}
+
+static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
+{
+    const struct plan_entry *e = &s->plan.entries[i];
+    sv key = key_of(s, i);
+    struct lease_ask ask = {
+        .cell = e->ask.key,
+        .limit = e->limit->limit,
+        .need = e->ask.cost,
+        .slice = slice_of(e),
+        .ttl_ms = e->rule->rule->lease.ttl_ms,
+        .debt = take_debt(s, e, news),
+        .key_len = (uint16_t)key.len,
+        .field_len = (uint16_t)e->limit->field.len,
+    };
+    store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &ask.window, &ask.next);
+    memcpy(ask.key, key.ptr, key.len);
+    memcpy(ask.field, e->limit->field.ptr, e->limit->field.len);
+    bool asked = store_of(s) ? store_want(store_of(s), &ask) : lease_post(s->bound->cells, &ask, clock_steady_us());
+    if (!asked)
+        owe_again(s, e, ask.debt);
+}
+
+/* ---- taking on this host ---- */
+
+enum here { HERE_FITS, HERE_REFUSED, HERE_SHORT };
+
+/* What limit_report makes of a slice: this host's part of the window. */
+static void tell_slice(struct plan_entry *e, const struct lease_spent *spent)
+{
+    const struct limit *l = &e->limit->limit;
+    struct limit_count count = { .end_us = spent->end_us, .length = limit_length_pack(l->per_us) };
+    if (l->algorithm == LIMIT_CALENDAR)
+        count.length = limit_length_pack(e->window.end_us - e->window.start_us);
+    count.count = spent->left < l->max ? l->max - spent->left : 0;
+    e->look.state = spent->end_us > e->ask.now_us ? limit_count_state(&count) : (struct limit_state){ 0 };
+    e->state = &e->look.state;
+}
+
+static enum here use_slice(struct shared *s, struct plan_entry *e, bool charge)
+{
+    struct shared_entry *m = more_of(s, e);
+    const struct limit *l = &e->limit->limit;
+    if (l->max == 0 || e->ask.cost > l->max) {
+        e->fits = false;
+        return HERE_REFUSED;
+    }
+    struct lease_spent spent =
+        lease_spend(s->bound->cells, e->ask.key, slice_of(e), l->max, e->ask.now_us, e->ask.cost, charge);
+    tell_slice(e, &spent);
+    e->fits = spent.outcome == LEASE_TAKEN;
+    m->too_little = spent.outcome == LEASE_SHORT;
+    if (e->fits && charge) {
+        m->taken = true;
+        m->end_us = spent.end_us;
+        m->renew = spent.renew;
+    }
+    return e->fits ? HERE_FITS : m->too_little ? HERE_SHORT : HERE_REFUSED;
+}
+
+static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
+{
+    struct shared_entry *m = more_of(s, e);
+    if (charge) {
+        e->fits = m->taken = cells_take(s->bound->cells, &e->ask, &e->taken);
+        e->state = &e->taken.state;
+    } else {
+        cells_look(s->bound->cells, &e->ask, &e->look);
+        e->fits = e->look.fits;
+        e->state = &e->look.state;
+    }
+    return e->fits ? HERE_FITS : HERE_REFUSED;
+}
+
+static enum here use(struct shared *s, struct plan_entry *e, bool charge)
+{
+    struct shared_entry *m = more_of(s, e);
+    if (m->taken)
+        return HERE_FITS;
+    switch (m->way) {
+    case WAY_CELLS:
+        return use_cell(s, e, charge);
+    case WAY_SLICE:
+        return use_slice(s, e, charge);
+    case WAY_DENIED:
+        e->fits = false;
+        return HERE_REFUSED;
+    default:
+        e->fits = true;
+        return HERE_FITS;
+    }
+}
+
+/* Gives back what was charged here among `count` entries from `from` on. */
+static void give_back(struct shared *s, size_t from, size_t count)
+{
+    for (size_t i = from; i < from + count; i++) {
+        struct plan_entry *e = &s->plan.entries[i];
+        struct shared_entry *m = &s->more[i];
+        if (!m->taken)
+            continue;
+        m->taken = false;
+        if (m->way == WAY_SLICE)
+            lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
+        else
+            cells_refund(e->ask.limit, &e->taken, e->ask.now_us);
+    }
+}
+
+/* A part of the plan that passes or fails as one: all of it is looked at, then all of it that counts on this host is taken.
+ * Refused or short: nothing is. */
+static enum here take_here(struct shared *s, size_t from, size_t count, bool charge)
+{
+    enum here worst = HERE_FITS;
+    for (size_t i = from; i < from + count; i++) {
+        enum here here = use(s, &s->plan.entries[i], false);
+        if (here == HERE_REFUSED || (here == HERE_SHORT && worst == HERE_FITS))
+            worst = here;
+        if (here == HERE_REFUSED && charge && s->more[i].way == WAY_CELLS && s->plan.entries[i].look.cell)
+            entry_tell_refusal(s->bound->cells, &s->plan.entries[i]);
+    }
+    for (size_t i = from; charge && worst == HERE_FITS && i < from + count; i++)
+        worst = use(s, &s->plan.entries[i], true);
+    if (worst != HERE_FITS)
+        give_back(s, from, count);
+    return worst;
+}
+
+/* ---- when the store is away ---- */
+
+static void count_instead(struct shared *s, struct plan_entry *e, uint32_t hosts)
+{
+    struct shared_entry *m = more_of(s, e);
+    const struct rule_limit *spec = e->limit->spec;
+    limit_init(&m->limit, spec->algorithm, spec->max / hosts, spec->burst / hosts, spec->per_us);
+    m->way = WAY_CELLS;
+    m->instead = true;
+    e->ask.limit = &m->limit;
+    e->ask.key = instead_cell(e->limit, e->subject);
+}
+
+/* The rule of entry i goes by its on_store_failure. */
+static void fail_rule(struct shared *s, size_t i, uint32_t hosts)
+{
+    const struct bound_rule *rule = s->plan.entries[i].rule;
+    for (; i < s->plan.count && s->plan.entries[i].rule == rule; i++) {
+        if (s->more[i].way != WAY_SLICE && s->more[i].way != WAY_STORE)
+            continue;
+        if (rule->rule->on_failure == ON_FAILURE_LOCAL)
+            count_instead(s, &s->plan.entries[i], hosts);
+        else
+            s->more[i].way = rule->rule->on_failure == ON_FAILURE_ALLOW ? WAY_PASS : WAY_DENIED;
+        s->more[i].too_little = false;
+    }
+}
+
+static bool fails_with(const struct shared *s, size_t i, enum way way)
+{
+    if (s->more[i].way != way)
+        return false;
+    for (size_t k = i; way == WAY_SLICE && k < s->plan.count && s->plan.entries[k].rule == s->plan.entries[i].rule; k++)
+        if (s->more[k].too_little)
+            return true;
+    return way == WAY_STORE;
+}
+
+/* Rules that count that way (of slices: those that have too little) do without. Shadow rules are left alone: they say
+ * nothing when nothing is known. */
+static void fail_rules(struct shared *s, enum way way)
+{
+    uint32_t hosts = news_of(s).hosts;
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        if (is_first(s, i) && fails_with(s, i, way))
+            fail_rule(s, i, hosts > 0 ? hosts : 1);
+    for (size_t i = s->plan.enforced; way == WAY_STORE && i < s->plan.count; i++)
+        if (s->more[i].way == WAY_STORE)
+            s->more[i].way = WAY_PASS;
+}
+
+/* ---- the end ---- */
+
+static bool shadow_fits(struct shared *s, size_t from, size_t count, bool charge)
+{
+    bool fits = true;
+    if (s->more[from].way == WAY_CELLS)
+        return decide_group(&(struct group){ s->plan.entries + from, s->plan.order, count }, s->bound->cells, charge);
+    if (s->more[from].way == WAY_SLICE)
+        return take_here(s, from, count, charge) != HERE_REFUSED;
+    for (size_t i = from; s->more[from].way == WAY_STORE && i < from + count; i++)
+        fits = fits && (!s->more[i].cell || s->more[i].cell->fits);
+    return fits;
+}
+
+static void decide_shadows(struct shared *s, struct weir_verdict *v)
+{
+    bool charge = plan_charges(&s->plan) && s->allowed;
+    for (size_t i = s->plan.enforced; i < s->plan.count;) {
+        const struct bound_rule *rule = s->plan.entries[i].rule;
+        if (!shadow_fits(s, i, rule->limit_count, charge))
+            verdict_add_shadow(v, rule);
+        i += rule->limit_count;
+    }
+}
+
+static bool is_denied(const struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        if (s->more[i].way == WAY_DENIED)
+            return true;
+    return false;
+}
+
+/* One that was denied because the store is away: the others are not to blame. */
+static void tell_denied(struct shared *s, struct weir_verdict *v)
+{
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        s->plan.entries[i].fits = s->more[i].way != WAY_DENIED;
+    plan_report(&s->plan, s->bound, false, v);
+    v->status = 503;
+    v->remaining = 0;
+    v->retry_after_ms = DENIED_RETRY_MS;
+}
+
+/* Slices that are nearly spent are asked for before they are missed, and nobody waits for them; nor for those of shadow
+ * rules. */
+static void renew(struct shared *s)
+{
+    struct lease_news news = { 0 };
+    for (size_t i = 0; i < s->plan.count; i++) {
+        struct shared_entry *m = &s->more[i];
+        if (!m->renew && !(m->too_little && i >= s->plan.enforced))
+            continue;
+        if (!news.counters)
+            news = news_of(s);
+        if (!news.up)
+            return;
+        ask_for(s, i, &news);
+        m->renew = m->too_little = false;
+    }
+}
+
+static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
+{
+    s->allowed = allowed;
+    if (!allowed)
+        give_back(s, 0, s->plan.enforced);
+    if (!allowed && is_denied(s))
+        tell_denied(s, v);
+    else
+        plan_report(&s->plan, s->bound, allowed, v);
+    if (s->plan.count > s->plan.enforced) {
+        decide_shadows(s, v);
+        renew(s);
+    }
+}
+
+/* ---- the call ---- */
+
+static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
+{
+    struct plan_entry *e = &s->plan.entries[i];
+    *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = take_debt(s, e, news) };
+    store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &cell->window, &cell->next);
+    s->more[i].cell = cell;
+}
+
+/* Everything of the plan that counts in the store. */
+static void make_call(struct shared *s)
+{
+    struct lease_news news = news_of(s);
+    size_t rules = 0, cells = 0;
+    for (size_t i = 0; i < s->plan.count; i++) {
+        if (s->more[i].way != WAY_STORE)
+            continue;
+        if (is_first(s, i))
+            s->rules[rules++] =
+                (struct store_rule){ .key = key_of(s, i), .cells = &s->cells[cells], .shadow = i >= s->plan.enforced };
+        s->rules[rules - 1].cell_count++;
+        add_cell(s, i, &news, &s->cells[cells++]);
+    }
+    s->call.rules = s->rules;
+    s->call.rule_count = rules;
+    s->call.cost = s->request.cost;
+    s->call.charge = plan_charges(&s->plan);
+}
+
+static bool wants_store(const struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.count; i++)
+        if (s->more[i].way == WAY_STORE)
+            return true;
+    return false;
+}
+
+static void take_answer(struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.count; i++) {
+        struct plan_entry *e = &s->plan.entries[i];
+        const struct store_cell *cell = s->more[i].cell;
+        if (s->more[i].way != WAY_STORE)
+            continue;
+        e->look.state = cell->state;
+        e->state = &e->look.state;
+        e->fits = cell->fits;
+        e->ask.now_us = s->call.server_us;
+        e->window = s->call.server_us < cell->window.end_us ? cell->window : cell->next;
+    }
+}
+
+/* What the store was owed it has now, or is owed still. (Of a call that was lost nobody knows.) */
+static void settle_debts(struct shared *s)
+{
+    uint64_t paid = 0;
+    for (size_t i = 0; i < s->plan.count; i++) {
+        uint32_t debt = s->more[i].cell ? s->more[i].cell->debt : 0;
+        if (s->call.result == STORE_DECIDED)
+            paid += debt;
+        else if (s->call.result != STORE_LOST)
+            owe_again(s, &s->plan.entries[i], debt);
+    }
+    if (paid > 0)
+        store_count_reconciled(store_of(s), paid);
+}
+
+/* ---- the steps ---- */
+
+static void ask_for_missing(struct shared *s, const struct lease_news *news)
+{
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        if (s->more[i].too_little)
+            ask_for(s, i, news);
+}
+
+/* Takes what counts on this host. `request` is there at the first step only: then keys are made if slices have to be asked
+ * for, now or later. */
+static enum here take_or_ask(struct shared *s, const struct weir_request *request, sv user, bool may_wait)
+{
+    bool charge = plan_charges(&s->plan);
+    enum here here = take_here(s, 0, s->plan.enforced, charge);
+    bool renews = false;
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        renews = renews || s->more[i].renew;
+    if (request && (here == HERE_SHORT || renews))
+        make_keys(s, request, user, WAY_SLICE);
+    if (renews)
+        renew(s);
+    while (here == HERE_SHORT) {
+        struct lease_news news = news_of(s);
+        if (may_wait && news.up) {
+            ask_for_missing(s, &news);
+            return HERE_SHORT;
+        }
+        fail_rules(s, WAY_SLICE);
+        here = take_here(s, 0, s->plan.enforced, charge);
+    }
+    return here;
+}
+
+/* What the store would have decided is decided by on_store_failure. */
+static void decide_without(struct shared *s, struct weir_verdict *v)
+{
+    fail_rules(s, WAY_STORE);
+    finish(s, take_here(s, 0, s->plan.enforced, plan_charges(&s->plan)) == HERE_FITS, v);
+}
+
+static enum step go_on(struct shared *s, const struct weir_request *request, sv user, bool may_wait, struct weir_verdict *v)
+{
+    enum here here = take_or_ask(s, request, user, may_wait);
+    if (here == HERE_SHORT)
+        return STEP_SLICES;
+    if (here == HERE_FITS && wants_store(s)) {
+        if (store_of(s) && store_up(store_of(s))) {
+            make_call(s);
+            return STEP_STORE;
+        }
+        decide_without(s, v);
+        return STEP_DECIDED;
+    }
+    finish(s, here == HERE_FITS, v);
+    return STEP_DECIDED;
+}
+
+enum step shared_begin(struct shared *s, sv user, bool may_wait, struct weir_verdict *ret_verdict)
+{
+    struct weir_request request = s->request;
+    return go_on(s, &request, user, may_wait, ret_verdict);
+}
+
+enum step shared_again(struct shared *s, int64_t now_us, bool may_wait, struct weir_verdict *ret_verdict)
+{
+    s->plan.now_us = now_us;
+    for (size_t i = 0; i < s->plan.count; i++) {
+        struct plan_entry *e = &s->plan.entries[i];
+        e->ask.now_us = now_us;
+        if (e->limit->limit.algorithm == LIMIT_CALENDAR)
+            e->window = limit_current_window(e->limit, now_us);
+    }
+    return go_on(s, NULL, (sv){ 0 }, may_wait, ret_verdict);
+}
+
+static void renew_windows(struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.count; i++) {
+        struct store_cell *cell = s->more[i].cell;
+        if (s->more[i].way == WAY_STORE)
+            store_windows(s->plan.entries[i].limit, clock_within(s->call.server_us), &cell->window, &cell->next);
+    }
+}
+
+enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
+{
+    if (s->call.result == STORE_STALE && ++s->stale < STALE_TRIES) {
+        renew_windows(s);
+        return STEP_STORE;
+    }
+    settle_debts(s);
+    if (s->call.result == STORE_DECIDED) {
+        take_answer(s);
+        finish(s, s->call.allowed, ret_verdict);
+    } else {
+        decide_without(s, ret_verdict);
+    }
+    return STEP_DECIDED;
+}
+
+void shared_late(struct shared *s, struct weir_verdict *ret_verdict)
+{
+    decide_without(s, ret_verdict);
+}
+
+void shared_aftermath(struct shared *s)
+{
+    bool made_up = false;
+    settle_debts(s);
+    if (s->call.result != STORE_DECIDED || !s->call.allowed || !s->call.charge)
+        return;
+    /* It passed, and was counted here in place of the store: there it is counted now. */
+    for (size_t i = 0; s->allowed && i < s->plan.enforced; i++)
+        if (s->more[i].taken && s->more[i].instead) {
+            give_back(s, i, 1);
+            made_up = true;
+        }
+    if (!s->allowed) {
+        store_refund(s->call.link, &s->call);
+        made_up = true;
+    }
+    if (made_up)
+        store_count_refunded(store_of(s));
+}

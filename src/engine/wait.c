@@ -1,0 +1,164 @@
+/* Decisions of threads that block: they wait for slices by a timer, and for the store's answer until the deadline. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "engine/shared.h"
+#include "engine/weir.h"
+
+enum {
+    ROOM = 8,           /* entries of most plans */
+    LOOK_AGAIN_US = 500 /* whether slices have come */
+};
+
+int weir_deadline_ms(const struct weir *weir)
+{
+    enum { DEFAULT_MS = 20 };
+    return weir->options.store_deadline_ms ? (int)weir->options.store_deadline_ms : DEFAULT_MS;
+}
+
+/* ---- the store's answer ---- */
+
+/* It outlives its caller where the answer is late. */
+struct waiting {
+    struct shared *s;
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool done;
+    bool given_up; /* the caller has gone: the answer is dealt with by whoever brings it */
+};
+
+static void waiting_free(struct waiting *w)
+{
+    void *memory = w->s->plan.entries;
+    shared_release(w->s);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->told);
+    free(memory);
+    free(w);
+}
+
+static void on_late(struct store_call *call)
+{
+    (void)call; /* the caller looks at the clock himself */
+}
+
+static void on_done(struct store_call *call)
+{
+    struct shared *s = (struct shared *)((char *)call - offsetof(struct shared, call));
+    struct waiting *w = s->waiting;
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    bool given_up = w->given_up;
+    pthread_cond_signal(&w->told);
+    pthread_mutex_unlock(&w->lock);
+    if (!given_up)
+        return;
+    shared_aftermath(s);
+    waiting_free(w);
+}
+
+static bool wait_until(struct waiting *w, int64_t until_us)
+{
+    struct timespec at = { until_us / US_PER_S, until_us % US_PER_S * 1000 };
+    while (!w->done)
+        if (pthread_cond_timedwait(&w->told, &w->lock, &at) == ETIMEDOUT)
+            return w->done;
+    return true;
+}
+
+/* s->call again and again (its windows may not have been the store's), until it is decided or too late. */
+static void ask_store(struct waiting *w, int64_t until_us, struct weir_verdict *ret)
+{
+    struct shared *s = w->s;
+    enum step step = STEP_STORE;
+    while (step == STEP_STORE) {
+        w->done = false;
+        s->call.deadline_us = until_us;
+        s->call.late = on_late;
+        s->call.done = on_done;
+        store_post(s->weir->store, &s->call);
+        pthread_mutex_lock(&w->lock);
+        if (!wait_until(w, until_us)) {
+            shared_late(s, ret);
+            w->given_up = true;
+            pthread_mutex_unlock(&w->lock);
+            return;
+        }
+        pthread_mutex_unlock(&w->lock);
+        step = shared_answered(s, ret);
+    }
+    waiting_free(w);
+}
+
+static struct waiting *waiting_new(struct shared *s)
+{
+    struct waiting *w = calloc(1, sizeof *w);
+    pthread_condattr_t steady;
+    if (!w)
+        return NULL;
+    w->s = s;
+    s->waiting = w;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->told, &steady);
+    pthread_condattr_destroy(&steady);
+    shared_hold(s);
+    return w;
+}
+
+/* ---- one decision ---- */
+
+/* Planned, in memory of the heap. NULL: there is none. */
+static struct shared *plan_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                               int64_t now_us)
+{
+    for (size_t cap = ROOM;;) {
+        void *memory = cap ? malloc(shared_bytes(cap)) : NULL;
+        if (!memory)
+            return NULL;
+        struct shared *s = shared_init(memory, cap, weir);
+        if (shared_plan(s, bound, request, user, now_us, &cap))
+            return s;
+        free(memory);
+    }
+}
+
+static void rest(void)
+{
+    nanosleep(&(struct timespec){ 0, LOOK_AGAIN_US * 1000 }, NULL);
+}
+
+int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                      int64_t now_us, int64_t until_us, struct weir_verdict *ret)
+{
+    struct shared *s = plan_new(weir, bound, request, user, now_us);
+    struct waiting *w = NULL;
+    if (!s) {
+        verdict_unjudged(ret);
+        return WEIR_E_NO_MEMORY;
+    }
+    void *memory = s->plan.entries;
+    if (!s->plan.shared) {
+        plan_decide(&s->plan, bound, ret);
+        free(memory);
+        return 0;
+    }
+    bool blocks = until_us < 0;
+    int64_t start_us = clock_steady_us(), deadline_us = start_us + weir_deadline_ms(weir) * US_PER_MS;
+    enum step step = shared_begin(s, user, blocks || now_us < until_us, ret);
+    while (step == STEP_SLICES && blocks) {
+        rest();
+        int64_t steady_us = clock_steady_us();
+        step = shared_again(s, now_us + steady_us - start_us, steady_us < deadline_us, ret);
+    }
+    if (step == STEP_STORE && (w = waiting_new(s))) {
+        ask_store(w, deadline_us, ret);
+        return 0;
+    }
+    if (step == STEP_STORE)
+        shared_late(s, ret);
+    free(memory);
+    return step == STEP_SLICES;
+}
