@@ -25,7 +25,7 @@ static struct cells_change judge(struct limit_state state, void *data)
 {
     struct question *q = data;
     q->take = gcra_take(q->gcra, state, q->now_us);
-    return (struct cells_change){ q->take.writes, q->take.next, q->take.outlook };
+    return (struct cells_change){ .writes = q->take.writes, .next = q->take.next, .outlook = q->take.outlook };
 }
 
 enum gcra_code weir_throttle(struct weir *weir, unsigned space, sv key, const struct gcra *gcra, int64_t now_us,
