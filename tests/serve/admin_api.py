@@ -175,6 +175,10 @@ def a_dry_run_changes_nothing():
         expect(s.steer("PUT", "/v1/settings?dry_run=1", {}).json(), {"dry_run": True})
         expect(s.steer("PUT", "/v1/settings?dry_run=1", {"ipv6_prefix": 48}).json(), {"dry_run": True, "ipv6_prefix": 48})
         refused(s.steer("PUT", "/v1/rules/e?dry_run=1", {"limits": []}), 422, "limits")
+        for more in ({"counters": "local"}, {"lease": True}, {"lease": {"slice": "2.5%", "ttl": "5s"}, "on_store_failure": "deny"}):
+            expect(s.steer("PUT", "/v1/rules/e?dry_run=1", {**LIMITED, **more}).status, 200, more)
+        bucket = {"limits": ["1 per 1s"], "lease": True}
+        refused(s.steer("PUT", "/v1/rules/e?dry_run=1", bucket), 422, "lease", "`token_bucket` is a token_bucket")
         refused(s.steer("PUT", "/v1/settings?dry_run=true", {"ipv6_prefix": 0}), 422, "ipv6_prefix")
         refused(s.steer("DELETE", "/v1/rules/none?dry_run=1"), 404, "none")
         expect(s.steer("GET", "/v1/rules").body, before)
