@@ -154,6 +154,25 @@ static void draw_table(const struct drawing *d)
     buf_char(d->out, '\n');
 }
 
+static bool has_store(const struct drawing *d)
+{
+    return json_is_object(json_object_get(d->news->status, "store"));
+}
+
+static void draw_store(const struct drawing *d)
+{
+    char hosts[NUMBER_TEXT_MAX], late[NUMBER_TEXT_MAX];
+    json_t *status = d->news->status;
+    double count = number(status, "store", "hosts");
+    add_label(d, "store");
+    add_text(d, json_string_value(at(status, "store", "address")), 60);
+    if (!json_is_true(at(status, "store", "up")))
+        buf_printf(d->out, ", %sout of reach: rules go by their on_store_failure%s", term_red(d->term),
+                   term_plain(d->term));
+    buf_printf(d->out, ", %s host%s, %s decisions waited in vain\n", grouped(count, hosts), count == 1 ? "" : "s",
+               grouped(number(status, "store", "late"), late));
+}
+
 static void draw_connections(const struct drawing *d)
 {
     char text[NUMBER_TEXT_MAX];
@@ -280,6 +299,10 @@ void top_draw(const struct top_news *news, const struct top_options *options, co
     draw_decisions(&d);
     draw_rules(&d);
     draw_table(&d);
+    if (has_store(&d)) {
+        draw_store(&d);
+        rows -= d.live && rows > 0;
+    }
     draw_connections(&d);
     draw_subjects(&d, top_room(rows));
 }

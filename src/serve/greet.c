@@ -55,6 +55,11 @@ void server_greet(const struct server *server)
     snprintf(token_file, sizeof token_file, "%s/admin-token", config->data);
     printf("weir %s\n  http   %s\n  resp   %s\n  admin  %s\n  rules  %zu from %s\n", weir_version(), http, resp, admin,
            state.rules, state.source);
+    if (config->counters) {
+        struct weir_store_status store;
+        weir_store_status(server->weir, &store);
+        printf("  counts %s\n", store.address);
+    }
     if (watched)
         printf("  token  %s (of the admin listener; kept in %s)\n", server->tokens.admin, token_file);
     if (is_on(http) || is_on(resp))

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "engine/weir.h"
 #include "serve/keeper_parts.h"
 #include "serve/log.h"
@@ -97,6 +98,39 @@ void keeper_problems(struct keeper *keeper, keeper_problem *each, void *data)
     pthread_mutex_unlock(&keeper->lock);
 }
 
+/* ---- rules that are to be shared, and no store ---- */
+
+enum { ALONE_NAMED_MAX = 10 };
+
+/* Said once for the same rules. */
+static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
+{
+    static const struct hash_key key = { 0, 0 };
+    size_t count = 0;
+    struct hash hash;
+    struct buf names;
+    hash_init(&hash, &key);
+    buf_init(&names, 2 * ALONE_NAMED_MAX * WEIR_ID_MAX);
+    for (size_t i = 0; !keeper->has_store && i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        if (rule->counters != COUNTERS_SHARED)
+            continue;
+        hash_text(&hash, rule->id.ptr, rule->id.len);
+        if (count++ >= ALONE_NAMED_MAX)
+            continue;
+        buf_add(&names, count > 1 ? SV(", ") : SV(""));
+        buf_add(&names, rule->id);
+    }
+    uint64_t which = count > 0 ? hash_final(&hash) | 1 : 0;
+    if (count > 0 && which != keeper->alone)
+        log_say(LEVEL_WARNING, "rules",
+                "%zu %s to be shared by many hosts, but without --counters %s on this host alone: %.*s%s", count,
+                count == 1 ? "rule is" : "rules are", count == 1 ? "it counts" : "they count", SV_FMT(buf_sv(&names)),
+                count > ALONE_NAMED_MAX ? ", …" : "");
+    keeper->alone = which;
+    buf_done(&names);
+}
+
 /* ---- putting rules in force ---- */
 
 int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error)
@@ -106,6 +140,8 @@ int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error
     buf_init(&text, RULES_BYTES_MAX);
     rules_write(rules, &text);
     bool same = !text.failed && keeper->text.len > 0 && sv_eq(buf_sv(&keeper->text), buf_sv(&text));
+    if (!same)
+        tell_of_alone(keeper, rules);
     int r = same ? 0 : weir_take_rules(keeper->weir, rules, error);
     if (same)
         rules_free(rules);

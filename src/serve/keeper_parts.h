@@ -25,6 +25,8 @@ struct keeper {
     struct buf text; /* of the rules in force; empty: unknown */
     bool said_reachable;
     bool copy_failed; /* and this was said */
+    bool has_store;   /* options.counters */
+    uint64_t alone;   /* which rules were said to count on this host alone, though they are to be shared; 0: none */
 
     pthread_mutex_t lock; /* of what follows */
     struct problems problems;

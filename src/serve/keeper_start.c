@@ -239,13 +239,24 @@ static int read_rules(struct keeper *keeper, struct source *source, struct rules
     return err_set(error, why.code, "%.*s%s", WEIR_ERROR_MAX - 100, why.text, more);
 }
 
+static void on_store(enum weir_store_event event, const char *text, void *data)
+{
+    (void)data;
+    log_say(event == WEIR_STORE_UP ? LEVEL_INFO : LEVEL_WARNING, "store", "%s", text);
+}
+
 static int open_engine(struct keeper *keeper, const struct config *config, struct weir_error *error)
 {
     char *own = config->cells ? NULL : path_in(config->data, "cells");
     struct weir_options options = { .size = sizeof options,
                                     .rules_text = "rules: []",
                                     .cells_file = config->cells ? config->cells : own,
-                                    .cells_keys = config->cells_keys };
+                                    .cells_keys = config->cells_keys,
+                                    .counters = config->counters,
+                                    .store_deadline_ms = config->store_deadline_ms,
+                                    .store_hosts = config->hosts,
+                                    .on_store = on_store };
+    keeper->has_store = config->counters;
     int r = options.cells_file ? weir_open(&keeper->weir, &options, error) : no_memory(error);
     free(own);
     return r;

@@ -58,6 +58,7 @@ bool report_gather(struct server *server, struct report_facts *ret)
     if (ret->age_known && ret->now_us > ret->source.good_us)
         ret->age_s = (double)(ret->now_us - ret->source.good_us) / (double)US_PER_S;
     weir_status(server->weir, &ret->engine);
+    weir_store_status(server->weir, &ret->store);
     measure_fill(server, ret);
     for (unsigned i = 0; i <= server->loop_count; i++) {
         gather_conns(&server->loops[i].conns, ret);
@@ -143,6 +144,39 @@ static void add_table(const struct report_facts *facts, struct buf *out)
                (unsigned long long)e->drops_at_limit);
 }
 
+static void add_store(const struct weir_store_status *store, struct buf *out)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        { "calls", store->calls },
+        { "late", store->late },
+        { "failed", store->failed },
+        { "lost", store->lost },
+        { "unsent", store->unsent },
+        { "refunded", store->refunded },
+        { "breaker_opened", store->opened },
+        { "replaced", store->replaced },
+        { "emptied", store->emptied },
+        { "reconciled_tokens", store->reconciled },
+        { "lease_slices", store->slices },
+        { "lease_tokens_lent", store->lent },
+        { "lease_tokens_returned", store->returned },
+        { "lease_tokens_held", store->held },
+    };
+    if (!store->configured) {
+        buf_add(out, SV("\"store\": null,\n"));
+        return;
+    }
+    add_text(out, "\"store\": {\"address\": ", weir_str(store->address));
+    buf_printf(out, ", \"up\": %s, \"hosts\": %u, \"clock_offset_s\": %.6f", truth(store->up), store->hosts,
+               (double)store->offset_us / (double)US_PER_S);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        buf_printf(out, ", \"%s\": %llu", counts[i].name, (unsigned long long)counts[i].value);
+    buf_add(out, SV("},\n"));
+}
+
 static void add_connections(const struct report_facts *facts, struct buf *out)
 {
     uint64_t all = 0;
@@ -187,6 +221,7 @@ void report_status(struct server *server, struct buf *out)
     add_source(&facts.source, out);
     add_rules(server, &facts, out);
     add_table(&facts, out);
+    add_store(&facts.store, out);
     add_connections(&facts, out);
     add_decisions(facts.stats, out);
     report_facts_done(&facts);

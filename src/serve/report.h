@@ -9,10 +9,10 @@
  *     "rules": { "count": 4, "age_s": 0.3 or null, "problem_count": 1,
  *                "problems": [ { "table": "WEIR_RULES", "row": "ocr", "rule": "ocr" or null, "text": "max: must be …" } ]
  * }, "table": { "cells": 1048576, "bytes": 33554432, "used": 5, "fill": 0.000005, "measured_s": 2.5, "drops": 0,
- * "drops_at_limit": 0 }, "connections": { "open": 3, "http": 1, "resp": 1, "admin": 1, "accepted": 10, "turned_away": 0,
- * "gave_way": 0, "overdue": 0 }, "decisions": { "allowed": 10, "refused": 2, "shadow": 1 } } `measured_s`: so long ago the
- * table was counted. `shadow`: refusals that shadow rules would have made. Peeks are no
- * decisions.
+ * "drops_at_limit": 0 }, "store": null or { "address": "redis://10.0.0.5:6379/0", "up": true, "hosts": 3, "clock_offset_s":
+ * 0.000012, "calls": 10, … }, "connections": { "open": 3, "http": 1, "resp": 1, "admin": 1, "accepted": 10, "turned_away":
+ * 0, "gave_way": 0, "overdue": 0 }, "decisions": { "allowed": 10, "refused": 2, "shadow": 1 } } `measured_s`: so long ago
+ * the table was counted. `shadow`: refusals that shadow rules would have made. Peeks are no decisions.
  *
  * GET /v1/top?most=20&rule=ID
  *   { "window_s": 47.1, "refused": 12345, "unlisted_at_most": 0,

@@ -12,6 +12,7 @@ struct report_facts {
     bool age_known;
     double age_s; /* of the rules */
     struct weir_status engine;
+    struct weir_store_status store;
     uint64_t used_cells;
     double used_age_s;
     uint64_t open[FRONTS], accepted, turned_away, gave_way, overdue; /* connections */

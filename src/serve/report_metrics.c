@@ -103,6 +103,38 @@ static void add_table(const struct report_facts *facts, struct buf *out)
             e->drops_at_limit);
 }
 
+static void add_store(const struct weir_store_status *store, struct buf *out)
+{
+    if (!store->configured)
+        return;
+    gauge(out, "weir_store_up", "1: the store of the counters answers.", store->up);
+    gauge(out, "weir_store_hosts", "Hosts that count there.", store->hosts);
+    gauge(out, "weir_store_clock_offset_seconds", "Its clock less that of this host.",
+          (double)store->offset_us / (double)US_PER_S);
+    counter(out, "weir_store_calls_total", "Scripts that were called: decisions, slices, refunds.", store->calls);
+    counter(out, "weir_store_late_total", "Decisions whose answer was not there by the deadline.", store->late);
+    counter(out, "weir_store_failed_total", "Calls that the store refused.", store->failed);
+    counter(out, "weir_store_lost_total", "Calls of which nobody knows what came: the connection broke.", store->lost);
+    counter(out, "weir_store_unsent_total", "Decisions that did not ask: the store was away, or too much waited.",
+            store->unsent);
+    counter(out, "weir_store_refunded_total", "Answers that came too late to be used, and were given back.",
+            store->refunded);
+    counter(out, "weir_store_breaker_opened_total", "Times that the store was given up after repeated failures.",
+            store->opened);
+    counter(out, "weir_store_replaced_total", "Times that another server answered, or the same one started again.",
+            store->replaced);
+    counter(out, "weir_store_emptied_total", "Times that its counts were gone.", store->emptied);
+    counter(out, "weir_store_reconciled_tokens_total", "Tokens charged there that were spent while it was away.",
+            store->reconciled);
+    counter(out, "weir_lease_slices_total", "Slices of leased rules that were lent to this host.", store->slices);
+    counter(out, "weir_lease_tokens_lent_total", "Tokens of these slices.", store->lent);
+    counter(out, "weir_lease_tokens_returned_total", "Tokens that were given back, unspent.", store->returned);
+    gauge(out, "weir_lease_tokens_held",
+          "Tokens that this host has and has not spent. What all hosts hold together is the most that may be refused too "
+          "early.",
+          (double)store->held);
+}
+
 static void add_connections(const struct report_facts *facts, struct buf *out)
 {
     family(out, "weir_connections", "gauge", "Open connections by front.");
@@ -131,6 +163,7 @@ void report_metrics(struct server *server, struct buf *out)
     add_latency(facts.stats, out);
     add_rules(&facts, out);
     add_table(&facts, out);
+    add_store(&facts.store, out);
     add_connections(&facts, out);
     report_facts_done(&facts);
 }
