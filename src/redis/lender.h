@@ -40,6 +40,7 @@ enum lend_result {
 };
 
 int lender_new(struct lender **ret, struct cells *cells);
+/* No message may be on its way. Slices stay in their cells. */
 void lender_free(struct lender *lender);
 
 /* Somebody wants a slice; one ask for a cell waits or is on its way at a time. False: too many wait. */

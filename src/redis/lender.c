@@ -1,0 +1,441 @@
+#include "redis/lender.h"
+
+#include <stdlib.h>
+
+enum {
+    SLICE_CHAINS = 16384,
+    ASK_CHAINS = 1024,
+    SWEEP_MOST = 4096, /* slices that one sweep looks at; if there are more, the next one goes on */
+};
+#define DRY_MAX_US (250 * US_PER_MS)
+#define DEBT_KEPT_US (10 * US_PER_S)
+
+/* A message that waits, or is on its way. */
+struct message {
+    struct lend_call call; /* first: who has the one has the other */
+    struct message *peer;  /* LEND_TAKE: others of its chain */
+    bool flying;
+    int64_t dies_us; /* by this host's clock: not to be sent any more */
+};
+
+/* A slice that is looked after. */
+struct held {
+    struct held *next;
+    uint64_t cell;
+    int64_t store_end_us; /* of its window, by the store's clock: that is what the window is called there */
+    int64_t end_us;       /* by this host's, never later */
+    int64_t active_us;    /* when somebody was last seen to spend from it, or to ask */
+    int64_t per_us;
+    enum limit_algorithm algorithm;
+    uint32_t max, ttl_ms;
+    uint32_t last; /* lent the last time */
+    uint32_t seen; /* what was left when it was last looked at */
+    bool recalled;
+    uint16_t key_len, field_len;
+    char text[]; /* key, field */
+};
+
+struct messages {
+    struct lend_call *first, **last;
+    size_t count;
+};
+
+struct lender {
+    struct cells *cells;
+    struct messages queue;
+    struct messages kept; /* could not be sent; the next sweep tries again */
+    size_t flying;
+    struct message *asks[ASK_CHAINS];
+    struct held *slices[SLICE_CHAINS];
+    size_t slice_count, cursor;
+    bool recalling; /* there may be more to give back than the queue had room for */
+    struct lender_counts counts;
+};
+
+/* ---- messages ---- */
+
+static void messages_add(struct messages *m, struct lend_call *call)
+{
+    call->next = NULL;
+    *m->last = call;
+    m->last = &call->next;
+    m->count++;
+}
+
+static struct lend_call *messages_pop(struct messages *m)
+{
+    struct lend_call *call = m->first;
+    if (!call)
+        return NULL;
+    m->first = call->next;
+    if (!m->first)
+        m->last = &m->first;
+    m->count--;
+    return call;
+}
+
+static struct message *message_of(struct lend_call *call)
+{
+    return (struct message *)call;
+}
+
+static struct message *find_ask(const struct lender *l, uint64_t cell, bool flying)
+{
+    struct message *m = l->asks[cell % ASK_CHAINS];
+    while (m && (m->call.ask.cell != cell || m->flying != flying))
+        m = m->peer;
+    return m;
+}
+
+/* Frees it, too. */
+static void message_done(struct lender *l, struct message *m)
+{
+    if (m->call.kind == LEND_TAKE) {
+        struct message **at = &l->asks[m->call.ask.cell % ASK_CHAINS];
+        while (*at != m)
+            at = &(*at)->peer;
+        *at = m->peer;
+    }
+    free(m);
+}
+
+/* ---- slices that are looked after ---- */
+
+static struct held **held_at(struct lender *l, uint64_t cell)
+{
+    struct held **at = &l->slices[cell % SLICE_CHAINS];
+    while (*at && (*at)->cell != cell)
+        at = &(*at)->next;
+    return at;
+}
+
+static void held_see(struct lender *l, struct held *h, uint32_t left)
+{
+    l->counts.held += left;
+    l->counts.held -= h->seen;
+    h->seen = left;
+}
+
+static void held_forget(struct lender *l, struct held **at)
+{
+    struct held *h = *at;
+    held_see(l, h, 0);
+    *at = h->next;
+    l->slice_count--;
+    free(h);
+}
+
+/* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
+static struct held *held_new(struct lender *l, const struct lease_ask *ask, struct held **at)
+{
+    if (l->slice_count >= LENDER_SLICES_MAX)
+        return NULL;
+    struct held *h = calloc(1, sizeof *h + ask->key_len + ask->field_len);
+    if (!h)
+        return NULL;
+    h->cell = ask->cell;
+    h->key_len = ask->key_len;
+    h->field_len = ask->field_len;
+    memcpy(h->text, ask->key, ask->key_len);
+    memcpy(h->text + ask->key_len, ask->field, ask->field_len);
+    *at = h;
+    l->slice_count++;
+    return h;
+}
+
+/* ---- asking ---- */
+
+int lender_new(struct lender **ret, struct cells *cells)
+{
+    struct lender *l = calloc(1, sizeof *l);
+    if (!l)
+        return WEIR_E_NO_MEMORY;
+    l->cells = cells;
+    l->queue.last = &l->queue.first;
+    l->kept.last = &l->kept.first;
+    *ret = l;
+    return 0;
+}
+
+void lender_free(struct lender *lender)
+{
+    if (!lender)
+        return;
+    for (struct lend_call *call; (call = messages_pop(&lender->queue));)
+        free(message_of(call));
+    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+        free(message_of(call));
+    for (size_t i = 0; i < SLICE_CHAINS; i++)
+        while (lender->slices[i])
+            held_forget(lender, &lender->slices[i]);
+    free(lender);
+}
+
+static uint32_t sum_of(uint32_t a, uint32_t b)
+{
+    return b > UINT32_MAX - a ? UINT32_MAX : a + b;
+}
+
+/* Two who want the same are one; what each owes is owed. */
+static void merge(struct lease_ask *into, const struct lease_ask *ask)
+{
+    uint32_t need = into->need > ask->need ? into->need : ask->need, debt = sum_of(into->debt, ask->debt);
+    *into = *ask;
+    into->need = need;
+    into->debt = debt;
+}
+
+bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us)
+{
+    struct held *h = *held_at(lender, ask->cell);
+    if (h)
+        h->active_us = now_us;
+    struct message *m = find_ask(lender, ask->cell, false);
+    if (m) {
+        merge(&m->call.ask, ask);
+        return true;
+    }
+    if (ask->debt == 0 && find_ask(lender, ask->cell, true))
+        return true;
+    if (lender->queue.count + lender->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+        return false;
+    m->call.kind = LEND_TAKE;
+    m->call.ask = *ask;
+    m->dies_us = now_us + DEBT_KEPT_US;
+    m->peer = lender->asks[ask->cell % ASK_CHAINS];
+    lender->asks[ask->cell % ASK_CHAINS] = m;
+    messages_add(&lender->queue, &m->call);
+    return true;
+}
+
+/* ---- sending ---- */
+
+/* There is enough meanwhile, or the store has said that there is no more. Near the end of a budget slices are small: then
+ * half of the last one is enough, or a host would gather what others need. */
+static bool is_needless(const struct lease_ask *ask, const struct lease_spent *look, const struct held *h)
+{
+    if (ask->debt > 0 || look->outcome == LEASE_SHORT)
+        return false;
+    uint32_t full = h && h->end_us >= look->end_us && h->last < ask->slice ? h->last : ask->slice;
+    return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
+}
+
+/* What this host has and what it is lent is together no more than a full slice, or what somebody needs. */
+static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
+{
+    struct lease_ask *ask = &m->call.ask;
+    struct held *h = *held_at(l, ask->cell);
+    struct lease_spent look = lease_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
+    if (is_needless(ask, &look, h))
+        return false;
+    bool second = find_ask(l, ask->cell, true) != NULL;
+    ask->slice = second || look.left >= ask->slice ? 1 : ask->slice - look.left;
+    return true;
+}
+
+static bool is_worth_sending(struct lender *l, struct message *m, int64_t now_us)
+{
+    return m->call.kind == LEND_TAKE ? prepare_take(l, m, now_us) : m->dies_us > now_us;
+}
+
+static void sweep(struct lender *l, int64_t now_us, size_t most);
+
+struct lend_call *lender_next(struct lender *lender, int64_t now_us)
+{
+    if (lender->flying >= LENDER_FLIGHT_MAX)
+        return NULL;
+    if (!lender->queue.first && lender->recalling)
+        sweep(lender, now_us, SIZE_MAX);
+    for (struct lend_call *call; (call = messages_pop(&lender->queue));) {
+        struct message *m = message_of(call);
+        if (!is_worth_sending(lender, m, now_us)) {
+            message_done(lender, m);
+            continue;
+        }
+        m->flying = true;
+        lender->flying++;
+        call->sent_us = now_us;
+        return call;
+    }
+    return NULL;
+}
+
+/* ---- answers ---- */
+
+/* By this host's clock. The store read its own after the message was handed out: so this is never later than it should be.
+ */
+static int64_t end_here_us(const struct lend_call *call, const struct lent *lent)
+{
+    return lent->end_us - (lent->server_us - call->sent_us);
+}
+
+static bool is_sane(const struct lent *lent)
+{
+    return clock_valid(lent->server_us) && lent->end_us > lent->server_us && lent->end_us < 2 * CLOCK_END_US;
+}
+
+/* The slice that is looked after in this cell, if it is of this window; what is left of another is over, whatever this
+ * host's clock says. */
+static struct held *held_in(struct lender *l, uint64_t cell, int64_t store_end_us, int64_t now_us)
+{
+    struct held **at = held_at(l, cell);
+    if (*at && (*at)->store_end_us != store_end_us) {
+        lease_collect(l->cells, cell, (*at)->end_us, now_us);
+        held_forget(l, at);
+        return NULL;
+    }
+    return *at;
+}
+
+static void put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    const struct lease_ask *ask = &call->ask;
+    int64_t end_us = end_here_us(call, lent);
+    struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
+    if (h && h->end_us < end_us)
+        end_us = h->end_us;
+    l->counts.slices++;
+    l->counts.lent += lent->tokens;
+    lease_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
+    if (end_us <= now_us || (!h && !(h = held_new(l, ask, held_at(l, ask->cell)))))
+        return;
+    h->store_end_us = lent->end_us;
+    h->end_us = end_us;
+    h->active_us = now_us;
+    h->per_us = ask->limit.per_us;
+    h->algorithm = ask->limit.algorithm;
+    h->max = ask->limit.max;
+    h->ttl_ms = ask->ttl_ms;
+    h->last = lent->tokens;
+    held_see(l, h, lease_left(l->cells, h->cell, end_us, now_us));
+}
+
+/* Soon somebody may give something back: so not for long. */
+static void set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    const struct lease_ask *ask = &call->ask;
+    int64_t dry_us = ask->ttl_ms * US_PER_MS / 4, end_us = end_here_us(call, lent);
+    int64_t until_us = now_us + (dry_us < DRY_MAX_US ? dry_us : DRY_MAX_US);
+    const struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
+    if (h && h->end_us < end_us)
+        end_us = h->end_us;
+    lease_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
+}
+
+/* Windows that were stale leave no mark: who waits looks again, and asks anew by what is known of the store's clock now. */
+static void take_in(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    if (lent->stale || !is_sane(lent))
+        return;
+    if (lent->tokens > 0)
+        put(l, call, lent, now_us);
+    else
+        set_dry(l, call, lent, now_us);
+}
+
+/* What never reached the store may be sent again: tokens that are given back, and what is owed. */
+static bool is_kept(const struct lender *l, const struct message *m, int64_t now_us)
+{
+    return m->dies_us > now_us && (m->call.kind == LEND_RETURN || m->call.ask.debt > 0) &&
+           l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
+}
+
+bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
+                   int64_t now_us)
+{
+    struct message *m = message_of(call);
+    bool answered = result == LEND_ANSWERED, took = call->kind == LEND_TAKE;
+    lender->flying--;
+    m->flying = false;
+    if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {
+        messages_add(&lender->kept, call);
+        return false;
+    }
+    if (answered && took)
+        take_in(lender, call, lent, now_us);
+    else if (answered)
+        lender->counts.returned += call->tokens;
+    message_done(lender, m);
+    return answered && took;
+}
+
+/* ---- giving back ---- */
+
+static void read_held(struct lease_ask *ret, const struct held *h)
+{
+    *ret = (struct lease_ask){ .cell = h->cell, .ttl_ms = h->ttl_ms, .key_len = h->key_len, .field_len = h->field_len };
+    limit_init(&ret->limit, h->algorithm, h->max, 0, h->per_us);
+    memcpy(ret->key, h->text, h->key_len);
+    memcpy(ret->field, h->text + h->key_len, h->field_len);
+}
+
+/* False: there is no room for the message, and nothing was done. */
+static bool give_back(struct lender *l, struct held **at, int64_t now_us)
+{
+    struct held *h = *at;
+    struct message *m;
+    if (l->queue.count + l->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+        return false;
+    m->call.kind = LEND_RETURN;
+    m->call.end_us = h->store_end_us;
+    m->call.tokens = lease_collect(l->cells, h->cell, h->end_us, now_us);
+    m->dies_us = h->end_us;
+    read_held(&m->call.ask, h);
+    held_forget(l, at);
+    if (m->call.tokens > 0)
+        messages_add(&l->queue, &m->call);
+    else
+        free(m);
+    return true;
+}
+
+/* False: nothing more can be given back now. */
+static bool look_after(struct lender *l, struct held **at, int64_t now_us)
+{
+    struct held *h = *at;
+    if (h->end_us <= now_us) {
+        held_forget(l, at);
+        return true;
+    }
+    uint32_t left = lease_left(l->cells, h->cell, h->end_us, now_us);
+    if (left != h->seen || h->active_us > now_us)
+        h->active_us = now_us;
+    held_see(l, h, left);
+    return (!h->recalled && now_us - h->active_us < h->ttl_ms * US_PER_MS) || give_back(l, at, now_us);
+}
+
+static void sweep(struct lender *l, int64_t now_us, size_t most)
+{
+    size_t seen = 0;
+    for (size_t i = 0; i < SLICE_CHAINS && seen < most; i++, l->cursor = (l->cursor + 1) % SLICE_CHAINS) {
+        for (struct held **at = &l->slices[l->cursor], *h; (h = *at); seen++) {
+            if (!look_after(l, at, now_us))
+                return;
+            if (*at == h)
+                at = &h->next;
+        }
+    }
+    if (most == SIZE_MAX)
+        l->recalling = false;
+}
+
+void lender_sweep(struct lender *lender, int64_t now_us)
+{
+    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+        messages_add(&lender->queue, call);
+    sweep(lender, now_us, SWEEP_MOST);
+}
+
+void lender_recall(struct lender *lender, int64_t now_us)
+{
+    for (size_t i = 0; i < SLICE_CHAINS; i++)
+        for (struct held *h = lender->slices[i]; h; h = h->next)
+            h->recalled = true;
+    lender->recalling = true;
+    sweep(lender, now_us, SIZE_MAX);
+}
+
+struct lender_counts lender_counts(const struct lender *lender)
+{
+    return lender->counts;
+}
