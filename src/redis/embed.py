@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the scripts of the store as C: embed.py OUT COMMON NAME=FILE... COMMON stands in front of each."""
+"""Writes the scripts of the store as C: embed.py OUT FILE... Each is named after its file. A line "--@ OTHER" stands for the
+text of that file beside it: a function would have to be made anew by every call, and costs more than what it does."""
 
 import hashlib
+import os
+import re
 import sys
 
 
@@ -12,11 +15,12 @@ def literal(line):
 
 def read(path):
     with open(path, "rb") as file:
-        return file.read()
+        text = file.read()
+    return re.sub(rb"(?m)^ *--@ (\S+)\n", lambda line: read(os.path.join(os.path.dirname(path), line[1].decode())), text)
 
 
-out, common = sys.argv[1], read(sys.argv[2])
-scripts = {name: common + read(path) for name, path in (word.split("=", 1) for word in sys.argv[3:])}
+out = sys.argv[1]
+scripts = {os.path.splitext(os.path.basename(path))[0]: read(path) for path in sys.argv[2:]}
 with open(out, "w", encoding="ascii") as c:
     c.write('#include "redis/script.h"\n')
     for name, text in scripts.items():

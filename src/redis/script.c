@@ -259,7 +259,7 @@ static bool take_flag(sv *flags)
     return fits;
 }
 
-static bool read_rules(struct store_call *call, sv flags, sv rest)
+static bool read_rules(struct store_call *call, sv rest, sv flags)
 {
     for (size_t i = 0; i < call->rule_count; i++) {
         struct store_rule *rule = &call->rules[i];
@@ -278,22 +278,31 @@ bool script_read_decide(struct store_call *call, sv answer)
     uint64_t status, now;
     if (!take_number(&answer, ANSWER_ALL_FIT, &status) || !take_number(&answer, CLOCK_END_US - 1, &now))
         return false;
-    size_t flags = status == ANSWER_ALL_FIT ? 0 : call->rule_count + count_cells(call);
     call->server_us = (int64_t)now;
     call->result = status == ANSWER_STALE ? STORE_STALE : STORE_DECIDED;
     call->allowed = status >= ANSWER_ALLOWED;
     if (status == ANSWER_STALE)
         return answer.len == 0;
-    return answer.len >= flags && read_rules(call, sv_of(answer.ptr, flags), sv_from(answer, flags));
+    size_t flags = status == ANSWER_ALL_FIT ? 0 : call->rule_count + count_cells(call);
+    if (answer.len < flags)
+        return false;
+    sv states = sv_of(answer.ptr, answer.len - flags);
+    return read_rules(call, states, sv_from(answer, states.len));
 }
 
 bool script_read_lend(sv answer, struct lent *ret)
 {
     uint64_t status, now, tokens, end, room;
-    if (!take_number(&answer, 1, &status) || !take_number(&answer, CLOCK_END_US - 1, &now) ||
-        !take_number(&answer, UINT32_MAX, &tokens) || !take_number(&answer, NUMBER_END - 1, &end) ||
+    if (!take_number(&answer, 1, &status) || !take_number(&answer, CLOCK_END_US - 1, &now))
+        return false;
+    *ret = (struct lent){ .stale = status == ANSWER_STALE, .server_us = (int64_t)now };
+    if (ret->stale)
+        return answer.len == 0;
+    if (!take_number(&answer, UINT32_MAX, &tokens) || !take_number(&answer, NUMBER_END - 1, &end) ||
         !take_number(&answer, UINT32_MAX, &room) || answer.len > 0)
         return false;
-    *ret = (struct lent){ status == 0, (uint32_t)tokens, (int64_t)end, (int64_t)now, (uint32_t)room };
+    ret->tokens = (uint32_t)tokens;
+    ret->end_us = (int64_t)end;
+    ret->room = (uint32_t)room;
     return true;
 }

@@ -5,12 +5,15 @@
 --   ARGV[2]   the field
 --
 -- Answers how many tokens the window got back, an integer.
+--@ names.lua
 local key, field = KEYS[1], ARGV[2]
 local finish, tokens = unpack('<dd', packed)
 local value = pcall('HGET', key, field)
 if not value then return 0 end
-if type(value) == 'table' then return refuse(key, field, value.err) end
-if #value ~= 24 then return refuse(key, field, 'this is no state of a limit') end
+if type(value) == 'table' or #value ~= 24 then
+  local why = value.err or 'this is no state of a window'
+  --@ refuse.lua
+end
 local its_finish, length, count = unpack('<ddd', value)
 if its_finish ~= finish then return 0 end
 if tokens > count then tokens = count end

@@ -6,8 +6,9 @@
 --   ARGV[2…]  the field of each cell
 --
 -- Answers how many cells got something back, an integer.
+--@ names.lua
 local now, taken, cost, at = unpack('<ddd', packed)
-now = clock(now)
+--@ clock.lua
 
 local function less(count, by)
   return count > by and count - by or 0
@@ -29,8 +30,9 @@ end
 -- The cost less what has come back since, which is rounded up.
 local function refund_bucket(value, max, per)
   local when, used = unpack('<dd', value)
-  local back, more = come_back(now > taken and now - taken or 0, max, per, cost * TOKEN)
-  local left = cost * TOKEN - back - (more and 1 or 0)
+  local elapsed, most = now > taken and now - taken or 0, cost * 2 ^ 20
+  --@ come_back.lua
+  local left = most - back - (rest > 0 and 1 or 0)
   if left > 0 then return pack('<dd', when, less(used, left)) end
 end
 
@@ -39,16 +41,19 @@ for rule = 1, #KEYS do
   local key, cells = KEYS[rule], 0
   cells, at = unpack('<d', packed, at)
   local stored = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
-  if stored.err then return refuse(key, nil, stored.err) end
+  if stored.err then
+    local field, why = ARGV[cell + 2], stored.err
+    --@ refuse.lua
+  end
   for i = 1, cells do
     local algorithm, max, per, window, state
     algorithm, max, per, window, at = unpack('<dddd', packed, at)
     cell = cell + 1
     local value = stored[i]
-    if value and #value == (algorithm == BUCKET and 16 or 24) then
-      if algorithm == BUCKET then
+    if value and #value == (algorithm == 0 and 16 or 24) then
+      if algorithm == 0 then
         state = refund_bucket(value, max, per)
-      elseif algorithm == SLIDING then
+      elseif algorithm == 2 then
         state = refund_slide(value, window, per)
       else
         state = refund_window(value, window)

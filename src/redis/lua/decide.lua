@@ -1,0 +1,111 @@
+-- Decides on all cells of a plan: look at all, then take all.
+--
+--   KEYS      one for each rule
+--   ARGV[1]   doubles: now or 0, cost, 1 to charge; for each rule: cells, 1 if it is a shadow; for each of its cells:
+--             algorithm, max, debt, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 · calendar start, end, end
+--             of the next window
+--   ARGV[2…]  the field of each cell
+--
+-- Answers: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and each of its
+-- cells, '1' if it has room. Only a status of 0 and the clock: this is in neither of the two windows that were passed.
+--@ names.lua
+local now, cost, charge, at = unpack('<ddd', packed)
+--@ clock.lua
+charge = charge == 1 and cost > 0
+
+-- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
+local plan = { false, false, false, false, false } -- of each rule: cells, states, fits, need (0: its expiry need not be looked at), spare
+local charged = { false, false, false, false } -- of each cell: its state with the cost
+local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
+local cell, passed = 0, true
+for rule = 1, #KEYS do
+  local key, cells, shadow, fits, need, spare, look = KEYS[rule], 0, 0, true, 0, 0, now % 16 == 0
+  cells, shadow, at = unpack('<dd', packed, at)
+  local states = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
+  if states.err then
+    local field, why = ARGV[cell + 2], states.err
+    --@ refuse.lua
+  end
+  for i = 1, cells do
+    local value, algorithm, max, debt, a, b, c, room, moved, why = states[i]
+    algorithm, max, debt, a, b, c, at = unpack('<dddddd', packed, at)
+    cell = cell + 1
+    if algorithm == 0 then
+      local when, used
+      --@ bucket.lua
+      local wait = when - now + (used + cost * 2 ^ 20) / (max * 2 ^ 20) * a
+      if wait > need then need, spare = wait, wait / 8 end
+      look = true
+      if moved or not value then states[i] = pack('<dd', when, used) end
+      if charge and room then charged[cell] = pack('<dd', when, used + cost * 2 ^ 20) end
+    else
+      local first, second, count, begun, wait
+      if algorithm == 2 then
+        local start, previous
+        --@ slide.lua
+        first, second, wait = start, previous, start + 2 * a - now
+      else
+        local finish, length
+        --@ window.lua
+        first, second, wait, room = finish, length, finish - now, count + cost <= max
+      end
+      if wait > need then need, spare = wait, 0 end
+      look = look or begun or moved
+      if moved or not value then states[i] = pack('<ddd', first, second, count) end
+      if charge and room then charged[cell] = pack('<ddd', first, second, count + cost) end
+    end
+    if why then
+      local field = ARGV[cell + 1]
+      --@ refuse.lua
+    end
+    if moved then
+      changed = changed or {}
+      changed[cell] = true
+    end
+    if max == 0 or not room and cost > 0 then
+      fits, lacking = false, lacking or {}
+      lacking[cell] = true
+    end
+  end
+  if not fits and shadow == 0 then passed = false end
+  if not look then need = 0 end
+  local to = 5 * rule
+  plan[to - 4], plan[to - 3], plan[to - 2], plan[to - 1], plan[to] = cells, states, fits, need, spare
+end
+
+-- Take all.
+local answer, flags = pack('<dd', not lacking and 3 or passed and 2 or 1, now), ''
+charge, cell = charge and passed, 0
+for rule = 1, #KEYS do
+  local key, to = KEYS[rule], 5 * rule
+  local cells, states, fits, need, spare = plan[to - 4], plan[to - 3], plan[to - 2], plan[to - 1], plan[to]
+  local first, second = charged[cell + 1], charged[cell + 2]
+  if charge and fits then
+    if cells == 1 then
+      call('HSET', key, ARGV[cell + 2], first)
+      answer = answer .. first
+    elseif cells == 2 then
+      call('HSET', key, ARGV[cell + 2], first, ARGV[cell + 3], second)
+      answer = answer .. first .. second
+    else
+      local pairs = {}
+      for i = 1, cells do pairs[2 * i - 1], pairs[2 * i] = ARGV[cell + 1 + i], charged[cell + i] end
+      call('HSET', key, spread(pairs))
+      answer = answer .. table.concat(charged, '', cell + 1, cell + cells)
+    end
+  else
+    for i = 1, changed and cells or 0 do
+      if changed[cell + i] then call('HSET', key, ARGV[cell + 1 + i], states[i]) end
+    end
+    answer = answer .. table.concat(states)
+  end
+  if need > 0 and (charge and fits or changed) then
+    --@ keep.lua
+  end
+  if lacking then
+    flags = flags .. (fits and '1' or '0')
+    for i = cell + 1, cell + cells do flags = flags .. (lacking[i] and '0' or '1') end
+  end
+  cell = cell + cells
+end
+return lacking and answer .. flags or answer
