@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "engine/hazard.h"
+#include "engine/shared.h"
 #include "engine/weir.h"
 
 static void explain_limit(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us,
@@ -21,34 +22,85 @@ static void explain_limit(const struct bound *bound, const struct bound_limit *l
     };
 }
 
-static void explain_rule(const struct bound *bound, size_t index, struct facts *facts, int64_t now_us, uint32_t cost,
-                         struct explained_rule *ret)
+/* What all rules are explained with. */
+struct page {
+    const struct bound *bound;
+    struct facts *facts;
+    const struct shared *shared; /* NULL: all rules count in the cells */
+    bool known;                  /* the store has answered */
+    int64_t now_us;
+    uint32_t cost;
+    const struct explain_sink *sink;
+    void *data;
+};
+
+/* As the store, or the slice, has it. */
+static void explain_shared(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
 {
+    const struct plan *plan = &page->shared->plan;
+    size_t i = 0;
+    while (i < plan->count && plan->entries[i].rule != rule)
+        i++;
+    for (size_t k = 0; k < rule->limit_count && i < plan->count; k++, i++) {
+        const struct plan_entry *e = &plan->entries[i];
+        const struct limit *limit = &e->limit->limit;
+        limits[k] = (struct explained_limit){
+            .spec = e->limit->spec,
+            .limit = *limit,
+            .state = *e->state,
+            .window = e->window,
+            .report = limit_report(limit, &e->window, *e->state, e->ask.now_us, page->cost),
+            .fits = e->fits || page->shared->more[i].too_little,
+            .unknown = rule->counting == COUNT_EXACT && !page->known,
+        };
+    }
+}
+
+static void explain_rule(const struct page *page, size_t index, struct explained_rule *ret)
+{
+    const struct bound *bound = page->bound;
     const struct bound_rule *rule = &bound->rules[index];
     ret->rule = rule->rule;
+    ret->counting = rule->counting;
     ret->detail = (sv){ 0 };
-    ret->reason = ruleset_explain(bound->ruleset, index, facts, now_us, &ret->detail);
+    ret->reason = ruleset_explain(bound->ruleset, index, page->facts, page->now_us, &ret->detail);
     if (ret->reason != MATCH_YES)
         return;
     for (size_t i = 0; i < rule->rule->by_count; i++)
-        ret->by[i] = facts_attribute(facts, &rule->rule->by[i]);
-    uint64_t subject = subject_hash(bound, rule, facts);
+        ret->by[i] = facts_attribute(page->facts, &rule->rule->by[i]);
+    if (rule->counting != COUNT_LOCAL) {
+        explain_shared(page, rule, ret->limits);
+        return;
+    }
+    uint64_t subject = subject_hash(bound, rule, page->facts);
     for (size_t i = 0; i < rule->rule->limit_count; i++)
-        explain_limit(bound, &rule->limits[i], subject, now_us, cost, &ret->limits[i]);
+        explain_limit(bound, &rule->limits[i], subject, page->now_us, page->cost, &ret->limits[i]);
 }
 
-static void explain_in(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
-                       const struct explain_sink *sink, void *data)
+static void explain_rules(const struct shared *shared, bool known, void *data)
+{
+    struct page *page = data;
+    struct explained_rule rule;
+    size_t count = ruleset_rules(page->bound->ruleset)->rule_count;
+    page->shared = shared;
+    page->known = known;
+    for (size_t i = 0; i < count; i++) {
+        explain_rule(page, i, &rule);
+        page->sink->rule(&rule, page->data);
+    }
+}
+
+static int explain_in(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                      int64_t now_us, const struct explain_sink *sink, void *data)
 {
     struct facts facts;
-    struct explained_rule rule;
+    struct page page = { bound, &facts, NULL, false, now_us, request->cost, sink, data };
     facts_init(&facts, bound->ruleset, request, user);
     sink->request(&facts, data);
-    size_t count = ruleset_rules(bound->ruleset)->rule_count;
-    for (size_t i = 0; i < count; i++) {
-        explain_rule(bound, i, &facts, now_us, request->cost, &rule);
-        sink->rule(&rule, data);
-    }
+    if (bound->shared)
+        return weir_look_shared(weir, bound, request, user, now_us, explain_rules, &page);
+    explain_rules(NULL, true, &page);
+    return 0;
 }
 
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
@@ -61,11 +113,13 @@ int weir_explain(struct weir *weir, const struct weir_request *request, int64_t 
     const struct bound *bound = weir_acquire(weir, request, user_buf, &peek.user);
     if (!bound)
         return WEIR_E_NO_MEMORY;
-    explain_in(bound, request, peek.user, now_us, sink, data);
+    peek.peek = true;
+    int r = explain_in(weir, bound, &peek, peek.user, now_us, sink, data);
     hazard_release();
     struct weir_verdict verdict;
-    peek.peek = true;
-    int r = weir_check(weir, &peek, now_us, &verdict);
+    if (r < 0)
+        return r;
+    r = weir_check(weir, &peek, now_us, &verdict);
     if (r == 0)
         sink->verdict(&verdict, data);
     return r;

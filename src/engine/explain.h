@@ -13,6 +13,7 @@ struct explained_limit {
     struct window window;       /* calendar: the current one */
     struct limit_report report; /* for the request's cost */
     bool fits;
+    bool unknown; /* counted in the store, which did not answer */
 };
 
 struct explained_rule {
@@ -21,6 +22,7 @@ struct explained_rule {
     sv detail;                                      /* see enum match_reason */
     sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
     struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise */
+    enum counting counting;                         /* COUNT_LEASED: what is left is what this host has of it */
 };
 
 struct explain_sink {

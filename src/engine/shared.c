@@ -650,3 +650,23 @@ void shared_aftermath(struct shared *s)
     if (made_up)
         store_count_refunded(store_of(s));
 }
+
+/* ---- looking ---- */
+
+enum step shared_look(struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.count; i++)
+        use(s, &s->plan.entries[i], false);
+    if (!wants_store(s) || !store_of(s) || !store_up(store_of(s)))
+        return STEP_DECIDED;
+    make_call(s);
+    s->call.charge = false;
+    return STEP_STORE;
+}
+
+void shared_looked(struct shared *s)
+{
+    settle_debts(s);
+    if (s->call.result == STORE_DECIDED)
+        take_answer(s);
+}

@@ -79,6 +79,11 @@ void shared_late(struct shared *s, struct weir_verdict *ret_verdict);
 /* After shared_late: the call is done at last. What was charged twice, or for nothing, is given back. */
 void shared_aftermath(struct shared *s);
 
+/* Instead of shared_begin, for weir_explain: looks at every entry and charges nothing. STEP_STORE: s->call is to be sent;
+ * shared_looked when it is done. */
+enum step shared_look(struct shared *s);
+void shared_looked(struct shared *s);
+
 /* Keeps the rules that it was planned with from being freed while it waits. */
 void shared_hold(struct shared *s);
 void shared_release(struct shared *s);

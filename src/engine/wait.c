@@ -67,27 +67,38 @@ static bool wait_until(struct waiting *w, int64_t until_us)
     return true;
 }
 
-/* s->call again and again (its windows may not have been the store's), until it is decided or too late. */
-static void ask_store(struct waiting *w, int64_t until_us, struct weir_verdict *ret)
+/* Sends s->call. False: there is no answer in time, and the caller leaves with the lock. */
+static bool ask_store(struct waiting *w, int64_t until_us)
 {
     struct shared *s = w->s;
-    enum step step = STEP_STORE;
-    while (step == STEP_STORE) {
-        w->done = false;
-        s->call.deadline_us = until_us;
-        s->call.late = on_late;
-        s->call.done = on_done;
-        store_post(s->weir->store, &s->call);
-        pthread_mutex_lock(&w->lock);
-        if (!wait_until(w, until_us)) {
-            shared_late(s, ret);
-            w->given_up = true;
-            pthread_mutex_unlock(&w->lock);
+    w->done = false;
+    s->call.deadline_us = until_us;
+    s->call.late = on_late;
+    s->call.done = on_done;
+    store_post(s->weir->store, &s->call);
+    pthread_mutex_lock(&w->lock);
+    if (!wait_until(w, until_us))
+        return false;
+    pthread_mutex_unlock(&w->lock);
+    return true;
+}
+
+static void give_up(struct waiting *w)
+{
+    w->given_up = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Again and again (its windows may not have been the store's), until it is decided or too late. */
+static void decide_in_store(struct waiting *w, int64_t until_us, struct weir_verdict *ret)
+{
+    do
+        if (!ask_store(w, until_us)) {
+            shared_late(w->s, ret);
+            give_up(w);
             return;
         }
-        pthread_mutex_unlock(&w->lock);
-        step = shared_answered(s, ret);
-    }
+    while (shared_answered(w->s, ret) == STEP_STORE);
     waiting_free(w);
 }
 
@@ -154,11 +165,35 @@ int weir_check_shared(struct weir *weir, const struct bound *bound, const struct
         step = shared_again(s, now_us + steady_us - start_us, steady_us < deadline_us, ret);
     }
     if (step == STEP_STORE && (w = waiting_new(s))) {
-        ask_store(w, deadline_us, ret);
+        decide_in_store(w, deadline_us, ret);
         return 0;
     }
     if (step == STEP_STORE)
         shared_late(s, ret);
     free(memory);
     return step == STEP_SLICES;
+}
+
+int weir_look_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                     int64_t now_us, void (*look)(const struct shared *s, bool known, void *data), void *data)
+{
+    struct shared *s = plan_new(weir, bound, request, user, now_us);
+    struct waiting *w = NULL;
+    if (!s)
+        return WEIR_E_NO_MEMORY;
+    enum step step = s->plan.shared ? shared_look(s) : STEP_DECIDED;
+    if (step == STEP_STORE && (w = waiting_new(s))) {
+        if (!ask_store(w, clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS)) {
+            look(s, false, data);
+            give_up(w);
+            return 0;
+        }
+        shared_looked(s);
+        look(s, s->call.result == STORE_DECIDED, data);
+        waiting_free(w);
+        return 0;
+    }
+    look(s, false, data);
+    free(s->plan.entries);
+    return 0;
 }

@@ -51,7 +51,13 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
  */
 int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                       int64_t now_us, int64_t until_us, struct weir_verdict *ret);
-/* Without a store: decides as far as this host goes (loop.c, too). */
+/* Looks at all that a request would be charged for, in the store too, and charges nothing. `look` is given the plan with
+ * the state of each entry; of entries that count in the store, and did not get an answer in time, it is as if nothing were
+ * used, and `known` is false. */
+struct shared;
+int weir_look_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                     int64_t now_us, void (*look)(const struct shared *s, bool known, void *data), void *data);
+/* How long a decision waits for the store. */
 int weir_deadline_ms(const struct weir *weir);
 /* Refused, of no rule: it could not be judged. */
 void verdict_unjudged(struct weir_verdict *verdict);

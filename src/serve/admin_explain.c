@@ -157,7 +157,7 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     add_ms(out, "reset_ms", l->report.reset_us);
     add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);
     add_or_null(out, "window_ends", weir_str(end));
-    buf_char(out, '}');
+    buf_printf(out, ",\"known\":%s}", l->unknown ? "false" : "true");
     buf_done(&text);
 }
 
@@ -172,11 +172,13 @@ static void add_text(const struct explained_rule *e, struct page *p)
 
 static void add_rule(const struct explained_rule *e, void *data)
 {
+    static const char *const counters[] = { [COUNT_LOCAL] = "local", [COUNT_LEASED] = "leased", [COUNT_EXACT] = "shared" };
     struct page *p = data;
     bool applies = e->reason == MATCH_YES;
     buf_add(&p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
     buf_json(&p->out, e->rule->id);
     admin_add_field(&p->out, "mode", weir_str(rule_mode_name(e->rule->mode)));
+    admin_add_field(&p->out, "counters", weir_str(counters[e->counting]));
     buf_printf(&p->out, ",\"applies\":%s", applies ? "true" : "false");
     admin_add_field(&p->out, "reason", weir_str(reason_name(e->reason)));
     add_or_null(&p->out, "detail", e->detail);
