@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Limits for many hosts: `weir serve --counters` beside the same limit as a Lua script in Redis, in one run: ratios.
+
+    bench/redis.py BUILD/weir BUILD/bench/shared [--only exact|leased] [--rounds N] [--seconds S] [--json]
+
+Each round measures the sides one after the other, the next round the other way round; what is shown is the median of the
+rounds' ratios. Redis, weir and the client share the CPUs that there are, and nobody has one of his own.
+"""
+
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from common import Bench, Server, arguments, cpu_s, free_port
+from serve import SCRIPT
+
+RULES = """
+rules:
+  - id: exact
+    match: { event: exact }
+    by: [key]
+    limits:
+      - { name: day, calendar: day, max: 1000, tz: Asia/Shanghai }
+      - { name: hour, calendar: hour, max: 200, tz: Asia/Shanghai }
+  - id: leased
+    match: { event: leased }
+    by: [key]
+    lease: true
+    limits:
+      - { name: day, calendar: day, max: 4000000000, tz: Asia/Shanghai }
+      - { name: hour, calendar: hour, max: 1000000000, tz: Asia/Shanghai }
+"""
+
+
+def run(*command):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class RedisBench(Bench):
+    parts = ("exact", "leased")
+
+    def servers(self, folder):
+        os.mkdir(os.path.join(folder, "redis"))
+        port = free_port()
+        redis = Server(
+            os.path.join(folder, "redis"), port, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+            "--appendonly", "no", pin=False,
+        )
+        rules = os.path.join(folder, "rules.yaml")
+        with open(rules, "w", encoding="utf-8") as out:
+            out.write(RULES)
+        resp = free_port()
+        weir = Server(
+            folder, resp, self.options.weir, "serve", "--data", os.path.join(folder, "data"), "--rules", rules, "--counters",
+            f"redis://127.0.0.1:{port}/0", "--resp", f"127.0.0.1:{resp}", "--http", "off", "--admin", "off", "--threads", "1",
+            "--log-refusals", "0", pin=False,
+        )
+        return redis, weir
+
+    def redis_benchmark(self, server, redis, keys, pipeline, *command):
+        """(requests a second, microseconds of Redis's CPU for each, calls of scripts for each)"""
+        count = 50000 if pipeline == 1 else 1000000
+        before, calls, total, rates = cpu_s(redis.process.pid), self.calls(redis), 0, []
+        end = time.monotonic() + self.options.seconds
+        while time.monotonic() < end:
+            words = ("-h", "127.0.0.1", "-p", server.port, "-c", 50, "-P", pipeline, "-n", count, "-r", keys, "--csv")
+            rows = list(csv.reader(run("redis-benchmark", *words, *command).splitlines()))
+            rates.append(float(rows[-1][1]))
+            total += count
+        cpu_us = (cpu_s(redis.process.pid) - before) / total * 1e6
+        return statistics.median(rates), cpu_us, (self.calls(redis) - calls) / total
+
+    def calls(self, redis):
+        """Of scripts, since it started."""
+        text = run("redis-cli", "-p", redis.port, "INFO", "commandstats")
+        lines = [line for line in text.splitlines() if line.startswith(("cmdstat_evalsha:", "cmdstat_eval:"))]
+        return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines)
+
+    def exact(self):
+        with tempfile.TemporaryDirectory() as folder:
+            redis, weir = self.servers(folder)
+            sha = run("redis-cli", "-p", redis.port, "SCRIPT", "LOAD", SCRIPT).strip()
+            lua = ("EVALSHA", sha, "1", "u__rand_int__", "1000", "200")
+            check = ("WEIR.CHECK", "event", "exact", "key", "u__rand_int__")
+            rounds = list(self.rounds(
+                lambda: self.redis_benchmark(weir, redis, 1000000, 1, *check),
+                lambda: self.redis_benchmark(redis, redis, 1000000, 1, *lua),
+            ))
+            for (weir_rate, weir_cpu, _), (redis_rate, redis_cpu, _) in rounds:
+                self.say(
+                    f"  weir {weir_rate:,.0f}/s, {weir_cpu:.2f} µs of Redis's CPU;"
+                    f" the script alone {redis_rate:,.0f}/s, {redis_cpu:.2f} µs"
+                )
+            self.ratio("exact: decisions a second, weir before Redis / a script in Redis", [w[0] / r[0] for w, r in rounds], 0.9)
+            name = "exact: CPU of Redis for a decision, weir / the script"
+            self.ratio(name, [w[1] / r[1] for w, r in rounds], 1.1, at_most=True)
+            weir.stop()
+            redis.stop()
+
+    def leased(self):
+        with tempfile.TemporaryDirectory() as folder:
+            redis, weir = self.servers(folder)
+            words = ("WEIR.CHECK", "event")
+            exact, leased = (*words, "exact", "key", "u__rand_int__"), (*words, "leased", "key", "u__rand_int__")
+            rounds = list(self.rounds(
+                lambda: self.redis_benchmark(weir, redis, 1000000, 1, *exact),
+                lambda: self.redis_benchmark(weir, redis, 16, 1, *leased),
+                lambda: self.redis_benchmark(weir, redis, 16, 64, *leased),
+                lambda: json.loads(run(self.options.shared, f"redis://127.0.0.1:{redis.port}/1", str(self.options.seconds))),
+            ))
+            for one, single, many, inside in rounds:
+                self.say(
+                    f"  service: exact {one[0]:,.0f}/s; leased {single[0]:,.0f}/s, pipelined {many[0]:,.0f}/s,"
+                    f" {many[2]:.6f} calls each; in process: exact {inside['exact']:,.0f}/s, leased {inside['leased']:,.0f}/s"
+                )
+            name = "leased, 16 hot keys: decisions a second, in a process, leased / exact"
+            self.ratio(name, [i["leased"] / i["exact"] for *_, i in rounds], 20)
+            name = "leased, 16 hot keys: the same through the service, pipelined by 64 / exact"
+            self.ratio(name, [m[0] / e[0] for e, _, m, _ in rounds], 20)
+            calls = [max(s[2], m[2], i["calls"]) for _, s, m, i in rounds]
+            self.ratio("leased, 16 hot keys: calls of Redis for a decision", calls, 1 / 50, at_most=True)
+            weir.stop()
+            redis.stop()
+
+
+if __name__ == "__main__":
+    RedisBench(arguments(__doc__, ("weir", "shared"), RedisBench.parts, rounds=3, seconds=5)).run()
