@@ -1,0 +1,374 @@
+#!/usr/bin/python3
+"""`weir serve --counters`: limits that hosts share, in a real redis-server, over everything that one can ask with.
+
+tests/serve/counters.py BUILD/weir
+"""
+
+import contextlib
+import json
+import re
+import threading
+import time
+
+from contract import Checked
+from harness import main
+from resp_wire import Error, Gone, Wire, words
+from service import DEADLINE_S, Service, expect, until
+from store import Store
+
+MAX = 100
+SHARED = f"""
+settings: {{ trusted_proxies: [127.0.0.0/8] }}
+rules:
+  - {{ id: exact, match: {{ event: exact }}, by: [key], limits: [ {{ name: day, algorithm: fixed_window, max: {MAX}, per: 24h }} ] }}
+  - {{ id: web, match: {{ path: "/web" }}, by: [user], limits: [ {{ name: day, algorithm: fixed_window, max: {MAX}, per: 24h }} ] }}
+  - {{ id: here, match: {{ event: both }}, by: [key], counters: local,
+      limits: [ {{ name: day, algorithm: fixed_window, max: 3, per: 24h }} ] }}
+  - {{ id: all, match: {{ event: both }}, by: [key], limits: [ {{ name: day, algorithm: fixed_window, max: 5, per: 24h }} ] }}
+  - {{ id: tried, match: {{ event: tried }}, by: [key], mode: shadow,
+      limits: [ {{ name: day, algorithm: fixed_window, max: 2, per: 24h }} ] }}
+  - {{ id: alone, match: {{ event: alone }}, by: [key], counters: local,
+      limits: [ {{ name: day, algorithm: fixed_window, max: 1000000, per: 24h }} ] }}
+  - {{ id: local, match: {{ event: local }}, by: [key], limits: [ {{ name: day, algorithm: fixed_window, max: 10, per: 24h }} ] }}
+  - {{ id: allow, match: {{ event: allow }}, by: [key], on_store_failure: allow,
+      limits: [ {{ name: day, algorithm: fixed_window, max: 5, per: 24h }} ] }}
+  - {{ id: deny, match: {{ event: deny }}, by: [key], on_store_failure: deny,
+      limits: [ {{ name: day, algorithm: fixed_window, max: 1000, per: 24h }} ] }}
+"""
+# Longer than the default, so that a slow machine does not miss it.
+PATIENT = ["--store-deadline", "2s", "--threads", "2"]
+
+
+@contextlib.contextmanager
+def node(store, *flags, kind=Service, **more):
+    """A service that counts there."""
+    with kind("--counters", store.address, *flags, rules=SHARED, **more) as service:
+        until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
+        yield service
+
+
+def check(event, key, *more):
+    return words("WEIR.CHECK", "event", event, "key", key, *more)
+
+
+# ---- ways to ask: each sends `count` requests and returns how many passed ----
+
+
+def resp_single(service, key, count):
+    with Wire(service) as wire:
+        return sum(wire.ask("WEIR.CHECK", "event", "exact", "key", key)[0] for _ in range(count))
+
+
+def resp_pipeline(service, key, count):
+    with Wire(service) as wire:
+        wire.send(check("exact", key) * count)
+        return sum(wire.reply()[0] for _ in range(count))
+
+
+def resp_multi(service, key, count):
+    with Wire(service) as wire:
+        wire.send(words("MULTI") + check("exact", key) * count + words("EXEC"))
+        for _ in range(count + 1):
+            wire.reply()
+        return sum(reply[0] for reply in wire.reply())
+
+
+def http_single(service, key, count):
+    return sum(service.check(event="exact", key=key).json()["allowed"] for _ in range(count))
+
+
+def http_many(service, key, count):
+    body = json.dumps([{"event": "exact", "key": key}] * count)
+    answer = service.ask(service.http, "POST", "/v1/check", body, {"Content-Type": "application/json"})
+    expect(len(answer.json()), count, "verdicts")
+    return sum(verdict["allowed"] for verdict in answer.json())
+
+
+def http_auth(service, key, count):
+    headers = {"X-Forwarded-Uri": "/web", "X-Forwarded-Method": "GET", "X-Forwarded-For": "203.0.113.9", "X-User": key}
+    statuses = [service.ask(service.http, "GET", "/v1/auth", None, headers).status for _ in range(count)]
+    expect(set(statuses) <= {200, 429}, True, f"statuses {set(statuses)}")
+    return statuses.count(200)
+
+
+def together(nodes, way, key, connections, count):
+    """From tens of connections to all nodes at once. Returns how many passed."""
+    passed, failed = [], []
+
+    def work(service):
+        try:
+            passed.append(way(service, key, count))
+        except BaseException as why:  # told by whoever waits
+            failed.append(why)
+
+    threads = [threading.Thread(target=work, args=(service,)) for service in nodes for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return sum(passed)
+
+
+def test_exact():
+    flags = [*PATIENT, "--user-header", "X-User"]
+    with Store() as store, node(store, *flags) as a, node(store, *flags) as b:
+        for way, connections, count in (
+            (resp_single, 20, 5),
+            (resp_pipeline, 20, 70),
+            (resp_multi, 10, 70),
+            (http_single, 10, 8),
+            (http_many, 8, 70),
+            (http_auth, 10, 8),
+        ):
+            expect(together([a, b], way, way.__name__, connections, count), MAX, way.__name__)
+        status = a.steer("GET", "/v1/status").json()["store"]
+        expect((status["late"], status["failed"], status["lost"], status["unsent"]), (0, 0, 0, 0), "nothing went wrong")
+
+
+def order_of_replies(wire):
+    """What is decided at once, what is not, and mistakes, in one pipeline."""
+    sent, wanted = b"", []
+    for i in range(150):
+        sent += check("exact", "order") + check("alone", "order")
+        wanted += [("exact", MAX - 1 - i if i < MAX else 0), ("alone", 999999 - i)]
+        if i % 10 == 0:
+            sent += words("ECHO", f"e{i}") + words("WEIR.CHECK", "event") + words("WEIR.CHECK", "evnt", "x")
+            sent += b'WEIR.PEEK event exact key "or""der"\r\n' if i % 20 == 0 else b'ECHO "a b"\r\n'
+            wanted += [f"e{i}", Error, Error, Error if i % 20 == 0 else "a b"]
+    wire.send(sent)
+    for want in wanted:
+        reply = wire.reply()
+        if want is Error:
+            expect(isinstance(reply, Error), True, f"an error: {reply}")
+        else:
+            expect(reply if isinstance(want, str) else (reply[1], reply[4]), want)
+
+
+def test_order():
+    with Store() as store, node(store, *PATIENT) as service:
+        with Wire(service) as wire:
+            order_of_replies(wire)
+            # An inline command in quotes is read once, whatever it waits for.
+            wire.send(check("exact", "quoted") + b'WEIR.CHECK event "exact" key "quoted"\r\n' + b"WEIR.CHECK event exact key 'quoted'\r\n")
+            expect([wire.reply()[4] for _ in range(3)], [MAX - 1, MAX - 2, MAX - 3])
+            # EXEC goes on where it stopped.
+            wire.send(words("MULTI") + (check("exact", "multi") + words("PING") + words("WEIR.CHECK", "x")) * 40)
+            wire.send(b'E"XE"C\r\n' + words("PING", "behind"))
+            for _ in range(121):
+                wire.reply()
+            replies = wire.reply()
+            expect([reply[4] for reply in replies[::3]], list(range(MAX - 1, MAX - 41, -1)))
+            expect(set(replies[1::3]), {"PONG"})
+            expect({type(reply) for reply in replies[2::3]}, {Error})
+            expect(wire.reply(), "behind")
+            # A connection that ends with a question still gets its answer.
+            wire.send(check("exact", "last") + words("QUIT"))
+            expect(wire.reply()[4], MAX - 1)
+            expect(wire.reply(), "OK")
+            expect(wire.rest(), b"")
+        with Wire(service) as wire:
+            wire.ask("HELLO", "3")
+            wire.send(check("none", "x") + check("exact", "three") + check("none", "x"))
+            expect([wire.reply()[1] for _ in range(3)], [None, "exact", None])
+
+
+def test_all_or_nothing():
+    with Store() as store, node(store, *PATIENT) as a, node(store, *PATIENT) as b:
+        with Wire(a) as at_a, Wire(b) as at_b:
+            replies = [at_a.ask("WEIR.CHECK", "event", "both", "key", "k") for _ in range(5)]
+            expect([reply[0] for reply in replies], [1, 1, 1, 0, 0], "this host's own limit")
+            expect(replies[4][1], "here")
+            # What the first node refused was not charged there: two are left of five, and three here.
+            replies = [at_b.ask("WEIR.CHECK", "event", "both", "key", "k") for _ in range(4)]
+            expect([reply[0] for reply in replies], [1, 1, 0, 0], "the limit of all")
+            expect(replies[3][1], "all")
+            # What the store refused is given back here.
+            expect(at_b.ask("WEIR.PEEK", "event", "both", "key", "new")[0], 1)
+            verdicts = [a.check(event="tried", key="k").json() for _ in range(2)] + [b.check(event="tried", key="k").json()]
+            expect([verdict["shadow"] for verdict in verdicts], [[], [], ["tried"]])
+        # Peeks charge nothing.
+        with Wire(a) as wire:
+            expect([wire.ask("WEIR.PEEK", "event", "exact", "key", "p")[4] for _ in range(2)], [MAX - 1, MAX - 1])
+
+
+# ---- a store that says nothing ----
+
+
+def timed(what, most_s, call):
+    start = time.monotonic()
+    result = call()
+    took = time.monotonic() - start
+    expect(took < most_s, True, f"{what} took {took:.3f} s")
+    return result
+
+
+def store_lines(service, level):
+    return [entry["message"] for entry in service.events("store") if entry["level"] == level]
+
+
+def test_pause():
+    """Every answer comes in time; rules do as they say; each change is told once."""
+    with Store() as store, node(store, "--store-deadline", "100ms", "--hosts", "2") as service, Wire(service) as wire:
+        for event in ("local", "allow", "deny"):
+            expect(wire.ask("WEIR.CHECK", "event", event, "key", "k")[0], 1, event)
+        begun = len(store_lines(service, "info"))
+        store.pause()
+
+        def ask(event, count):
+            return [
+                timed(event, 20, lambda: wire.ask("WEIR.CHECK", "event", event, "key", "away"))[0] for _ in range(count)
+            ]
+
+        # max / hosts, 5 / 1, and nothing.
+        expect(ask("local", 7), [1, 1, 1, 1, 1, 0, 0])
+        expect(ask("allow", 7), [1] * 7)
+        expect(ask("deny", 3), [0] * 3)
+        expect(timed("http", 20, lambda: service.check(event="deny", key="away")).status, 429)
+        until(lambda: not service.steer("GET", "/v1/status").json()["store"]["up"], "it is noticed")
+        # Hundreds at once do not queue up behind it.
+        wire.send(check("allow", "many") * 500)
+        expect(timed("500", 20, lambda: {wire.reply()[0] for _ in range(500)}), {1})
+        store.go_on()
+        until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "it is back")
+        until(lambda: wire.ask("WEIR.CHECK", "event", "deny", "key", "back")[0] == 1, "it is asked")
+        expect(len(store_lines(service, "warning")), 1, "\n".join(store_lines(service, "warning")))
+        expect(len(store_lines(service, "info")), begun + 1, "\n".join(store_lines(service, "info")))
+        status = service.steer("GET", "/v1/status").json()["store"]
+        expect(status["late"] > 0 and status["unsent"] > 0 and status["breaker_opened"] >= 1, True, f"{status}")
+
+
+def test_lost_data():
+    with Store() as store, node(store, "--store-deadline", "200ms") as service, Wire(service) as wire:
+        for _ in range(3):
+            expect(wire.ask("WEIR.CHECK", "event", "deny", "key", "k")[0], 1)
+        store.restart()
+        until(lambda: wire.ask("WEIR.CHECK", "event", "deny", "key", "k")[0] == 1, "it goes on without a restart")
+        status = until(
+            lambda: (found := service.steer("GET", "/v1/status").json()["store"])["replaced"] and found, "it is noticed"
+        )
+        expect(status["replaced"], 1)
+        expect(len([line for line in store_lines(service, "warning") if "away" in line or "reach" in line]) <= 1, True)
+
+
+def test_closed_while_waiting():
+    """Nobody touches a connection that is gone; what was asked is decided all the same."""
+    with Store() as store, node(store, *PATIENT) as service:
+        store.pause()
+        for i in range(40):
+            wire = Wire(service)
+            body = json.dumps([{"event": "allow", "key": "gone"}] * 40)
+            if i % 4 == 0:
+                wire.send(check("allow", "gone", "header:X-A", "b" * 100) * (i + 1))
+            elif i % 4 == 1:
+                wire.send(words("MULTI") + check("allow", "gone") * 100 + words("EXEC"))
+            else:
+                wire.socket.close()
+                wire.socket = service.socket(service.http)
+                wire.send(b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+                wire.send(b"Content-Length: %d\r\n\r\n%s" % (len(body), body.encode()))
+            if i % 3 == 0:
+                time.sleep(0.005)
+            wire.socket.close()
+        time.sleep(0.1)
+        store.go_on()
+        with Wire(service) as wire:
+            until(lambda: wire.ask("WEIR.CHECK", "event", "deny", "key", "x")[0] == 1, "it goes on")
+            # One that says more while it waits is heard afterwards.
+            store.pause()
+            for i in range(10):
+                wire.send(check("allow", "more"))
+                time.sleep(0.002)
+            store.go_on()
+            expect([wire.reply()[1] for _ in range(10)], ["allow"] * 10)
+
+
+def test_drain():
+    """What waits when the end begins is answered."""
+    with Store() as store, node(store, "--store-deadline", "1s", "--threads", "1") as service:
+        store.pause()
+        with Wire(service) as wire, Wire(service) as cut:
+            wire.send(check("allow", "drain") * 3)
+            cut.send(words("MULTI") + check("deny", "drain") + words("EXEC"))
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(service.check(event="deny", key="drain").status))
+            asking.start()
+            time.sleep(0.2)
+            service.process.terminate()
+            expect([wire.reply()[0] for _ in range(3)], [1, 1, 1])
+            expect([cut.reply() for _ in range(2)], ["OK", "QUEUED"])
+            expect(cut.reply()[0][0], 0)
+            asking.join(DEADLINE_S)
+            expect(answers, [429])
+            for left in (wire, cut):
+                expect(left.rest(), b"")
+            expect(service.process.wait(DEADLINE_S), 0, "exit status")
+        store.go_on()
+    # Cut off in the midst of it.
+    with Store() as store, node(store, "--store-deadline", "10s", "--threads", "1", "--drain", "0ms") as service:
+        store.pause()
+        with Wire(service) as wire, contextlib.closing(service.socket(service.http)) as asking:
+            wire.send(check("deny", "drain"))
+            body = json.dumps([{"event": "deny", "key": "drain"}] * 100).encode()
+            asking.sendall(b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+            asking.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            time.sleep(0.2)
+            timed("the end", 9, service.stop)
+            try:
+                wire.reply()
+                raise AssertionError("a reply")
+            except Gone:
+                pass
+        store.go_on()
+
+
+# ---- what is said of it ----
+
+METRICS = {
+    *("weir_store_up", "weir_store_hosts", "weir_store_clock_offset_seconds", "weir_lease_tokens_held"),
+    *(f"weir_store_{name}_total" for name in ("calls", "late", "failed", "lost", "unsent", "refunded", "breaker_opened")),
+    *(f"weir_store_{name}_total" for name in ("replaced", "emptied", "reconciled_tokens")),
+    *(f"weir_lease_{name}_total" for name in ("slices", "tokens_lent", "tokens_returned")),
+}
+
+
+def metrics_of(service):
+    found = {}
+    for line in service.steer("GET", "/metrics").body.decode().splitlines():
+        if match := re.fullmatch(r"(weir_(?:store|lease)_\w+) (\S+)", line):
+            found[match[1]] = float(match[2])
+    return found
+
+
+def test_reports():
+    secret = "swordfish-of-a-test"
+    with Store(password=secret) as store:
+        environment = {"WEIR_REDIS_PASSWORD": secret}
+        with node(store, *PATIENT, kind=Checked, environment=environment) as service:
+            for _ in range(3):
+                expect(service.check(event="exact", key="k").status, 200)
+            status = service.steer("GET", "/v1/status").json()["store"]
+            expect(status["up"], True)
+            expect(status["address"], store.address)
+            expect((status["calls"] >= 3, status["hosts"] >= 1, abs(status["clock_offset_s"]) < 5), (True, True, True))
+            found = metrics_of(service)
+            expect(set(found), METRICS)
+            expect((found["weir_store_up"], found["weir_store_calls_total"] >= 3), (1, True))
+            # A refusal that had to wait is in the log and among the most refused.
+            with Wire(service) as wire:
+                wire.ask("WEIR.CHECK", "event", "exact", "key", "hot", "cost", "101")
+            top = service.steer("GET", "/v1/top").json()
+            expect([(one["rule"], one["by"][0]["value"]) for one in top["subjects"]], [("exact", "hot")])
+            expect([entry["subject"] for entry in service.events("refused")], ['key="hot"'])
+            expect(secret in "".join(service.lines()), False, "no password in the log")
+    with Checked(rules=SHARED.replace("by: [key], on", "counters: shared, by: [key], on")) as service:
+        expect(service.steer("GET", "/v1/status").json()["store"], None)
+        expect(metrics_of(service), {})
+        told = [entry["message"] for entry in service.events("rules") if entry["level"] == "warning"]
+        expect(len(told), 1, "told once")
+        expect(told[0].endswith(": allow, deny"), True, told[0])
+        expect(service.check(event="exact", key="k").status, 200)
+
+
+main([(name[5:].replace("_", " "), case) for name, case in list(globals().items()) if name.startswith("test_")])
