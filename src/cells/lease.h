@@ -20,7 +20,7 @@
 #include "cells/cells.h"
 
 #define LEASE_SAME_US US_PER_S
-#define LEASE_DRY_MAX_US (10 * US_PER_S) /* a mark that lies further ahead says nothing: the clock has stepped back */
+#define LEASE_DRY_MAX_US US_PER_S /* a mark that lies further ahead says nothing: the clock has stepped back */
 
 /* ---- spending ---- */
 

@@ -20,7 +20,8 @@ struct message {
 
 /* A slice that is looked after. */
 struct held {
-    struct held *next;
+    struct held *next; /* of its chain */
+    size_t place;      /* in lender.all */
     uint64_t cell;
     int64_t store_end_us; /* of its window, by the store's clock: that is what the window is called there */
     int64_t end_us;       /* by this host's, never later */
@@ -46,8 +47,9 @@ struct lender {
     struct messages kept; /* could not be sent; the next sweep tries again */
     size_t flying;
     struct message *asks[ASK_CHAINS];
-    struct held *slices[SLICE_CHAINS];
-    size_t slice_count, cursor;
+    struct held *slices[SLICE_CHAINS]; /* by cell */
+    struct held **all;                 /* the same, for the sweep */
+    size_t slice_count, slice_room, cursor;
     bool recalling; /* there may be more to give back than the queue had room for */
     struct lender_counts counts;
 };
@@ -116,21 +118,32 @@ static void held_see(struct lender *l, struct held *h, uint32_t left)
     h->seen = left;
 }
 
-static void held_forget(struct lender *l, struct held **at)
+static void held_forget(struct lender *l, struct held *h)
 {
-    struct held *h = *at;
     held_see(l, h, 0);
-    *at = h->next;
-    l->slice_count--;
+    *held_at(l, h->cell) = h->next;
+    l->all[h->place] = l->all[--l->slice_count];
+    l->all[h->place]->place = h->place;
     free(h);
 }
 
-/* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
-static struct held *held_new(struct lender *l, const struct lease_ask *ask, struct held **at)
+static bool make_room(struct lender *l)
 {
-    if (l->slice_count >= LENDER_SLICES_MAX)
-        return NULL;
-    struct held *h = calloc(1, sizeof *h + ask->key_len + ask->field_len);
+    if (l->slice_count < l->slice_room)
+        return true;
+    size_t room = l->slice_room ? 2 * l->slice_room : 64;
+    struct held **all = room <= LENDER_SLICES_MAX ? realloc(l->all, room * sizeof(struct held *)) : NULL;
+    if (!all)
+        return false;
+    l->all = all;
+    l->slice_room = room;
+    return true;
+}
+
+/* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
+static struct held *held_new(struct lender *l, const struct lease_ask *ask)
+{
+    struct held *h = make_room(l) ? calloc(1, sizeof *h + ask->key_len + ask->field_len) : NULL;
     if (!h)
         return NULL;
     h->cell = ask->cell;
@@ -138,8 +151,9 @@ static struct held *held_new(struct lender *l, const struct lease_ask *ask, stru
     h->field_len = ask->field_len;
     memcpy(h->text, ask->key, ask->key_len);
     memcpy(h->text + ask->key_len, ask->field, ask->field_len);
-    *at = h;
-    l->slice_count++;
+    *held_at(l, ask->cell) = h;
+    h->place = l->slice_count++;
+    l->all[h->place] = h;
     return h;
 }
 
@@ -165,9 +179,9 @@ void lender_free(struct lender *lender)
         free(message_of(call));
     for (struct lend_call *call; (call = messages_pop(&lender->kept));)
         free(message_of(call));
-    for (size_t i = 0; i < SLICE_CHAINS; i++)
-        while (lender->slices[i])
-            held_forget(lender, &lender->slices[i]);
+    while (lender->slice_count > 0)
+        held_forget(lender, lender->all[0]);
+    free(lender->all);
     free(lender);
 }
 
@@ -238,14 +252,14 @@ static bool is_worth_sending(struct lender *l, struct message *m, int64_t now_us
     return m->call.kind == LEND_TAKE ? prepare_take(l, m, now_us) : m->dies_us > now_us;
 }
 
-static void sweep(struct lender *l, int64_t now_us, size_t most);
+static bool sweep(struct lender *l, int64_t now_us, size_t most);
 
 struct lend_call *lender_next(struct lender *lender, int64_t now_us)
 {
     if (lender->flying >= LENDER_FLIGHT_MAX)
         return NULL;
     if (!lender->queue.first && lender->recalling)
-        sweep(lender, now_us, SIZE_MAX);
+        lender->recalling = !sweep(lender, now_us, SIZE_MAX);
     for (struct lend_call *call; (call = messages_pop(&lender->queue));) {
         struct message *m = message_of(call);
         if (!is_worth_sending(lender, m, now_us)) {
@@ -278,13 +292,12 @@ static bool is_sane(const struct lent *lent)
  * host's clock says. */
 static struct held *held_in(struct lender *l, uint64_t cell, int64_t store_end_us, int64_t now_us)
 {
-    struct held **at = held_at(l, cell);
-    if (*at && (*at)->store_end_us != store_end_us) {
-        lease_collect(l->cells, cell, (*at)->end_us, now_us);
-        held_forget(l, at);
-        return NULL;
-    }
-    return *at;
+    struct held *h = *held_at(l, cell);
+    if (!h || h->store_end_us == store_end_us)
+        return h;
+    lease_collect(l->cells, cell, h->end_us, now_us);
+    held_forget(l, h);
+    return NULL;
 }
 
 static void put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
@@ -297,7 +310,7 @@ static void put(struct lender *l, const struct lend_call *call, const struct len
     l->counts.slices++;
     l->counts.lent += lent->tokens;
     lease_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
-    if (end_us <= now_us || (!h && !(h = held_new(l, ask, held_at(l, ask->cell)))))
+    if (end_us <= now_us || (!h && !(h = held_new(l, ask))))
         return;
     h->store_end_us = lent->end_us;
     h->end_us = end_us;
@@ -370,9 +383,8 @@ static void read_held(struct lease_ask *ret, const struct held *h)
 }
 
 /* False: there is no room for the message, and nothing was done. */
-static bool give_back(struct lender *l, struct held **at, int64_t now_us)
+static bool give_back(struct lender *l, struct held *h, int64_t now_us)
 {
-    struct held *h = *at;
     struct message *m;
     if (l->queue.count + l->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
         return false;
@@ -381,7 +393,7 @@ static bool give_back(struct lender *l, struct held **at, int64_t now_us)
     m->call.tokens = lease_collect(l->cells, h->cell, h->end_us, now_us);
     m->dies_us = h->end_us;
     read_held(&m->call.ask, h);
-    held_forget(l, at);
+    held_forget(l, h);
     if (m->call.tokens > 0)
         messages_add(&l->queue, &m->call);
     else
@@ -389,34 +401,34 @@ static bool give_back(struct lender *l, struct held **at, int64_t now_us)
     return true;
 }
 
-/* False: nothing more can be given back now. */
-static bool look_after(struct lender *l, struct held **at, int64_t now_us)
+enum looked { KEPT, GONE, NO_ROOM /* to give it back now */ };
+
+static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
 {
-    struct held *h = *at;
     if (h->end_us <= now_us) {
-        held_forget(l, at);
-        return true;
+        held_forget(l, h);
+        return GONE;
     }
     uint32_t left = lease_left(l->cells, h->cell, h->end_us, now_us);
     if (left != h->seen || h->active_us > now_us)
         h->active_us = now_us;
     held_see(l, h, left);
-    return (!h->recalled && now_us - h->active_us < h->ttl_ms * US_PER_MS) || give_back(l, at, now_us);
+    if (!h->recalled && now_us - h->active_us < h->ttl_ms * US_PER_MS)
+        return KEPT;
+    return give_back(l, h, now_us) ? GONE : NO_ROOM;
 }
 
-static void sweep(struct lender *l, int64_t now_us, size_t most)
+/* True: all that can be given back has been. Whoever goes leaves its place to the last one. */
+static bool sweep(struct lender *l, int64_t now_us, size_t most)
 {
-    size_t seen = 0;
-    for (size_t i = 0; i < SLICE_CHAINS && seen < most; i++, l->cursor = (l->cursor + 1) % SLICE_CHAINS) {
-        for (struct held **at = &l->slices[l->cursor], *h; (h = *at); seen++) {
-            if (!look_after(l, at, now_us))
-                return;
-            if (*at == h)
-                at = &h->next;
-        }
+    for (size_t n = l->slice_count < most ? l->slice_count : most; n > 0; n--) {
+        l->cursor = l->cursor < l->slice_count ? l->cursor : 0;
+        enum looked looked = look_after(l, l->all[l->cursor], now_us);
+        if (looked == NO_ROOM)
+            return false;
+        l->cursor += looked == KEPT;
     }
-    if (most == SIZE_MAX)
-        l->recalling = false;
+    return true;
 }
 
 void lender_sweep(struct lender *lender, int64_t now_us)
@@ -428,11 +440,9 @@ void lender_sweep(struct lender *lender, int64_t now_us)
 
 void lender_recall(struct lender *lender, int64_t now_us)
 {
-    for (size_t i = 0; i < SLICE_CHAINS; i++)
-        for (struct held *h = lender->slices[i]; h; h = h->next)
-            h->recalled = true;
-    lender->recalling = true;
-    sweep(lender, now_us, SIZE_MAX);
+    for (size_t i = 0; i < lender->slice_count; i++)
+        lender->all[i]->recalled = true;
+    lender->recalling = !sweep(lender, now_us, SIZE_MAX);
 }
 
 struct lender_counts lender_counts(const struct lender *lender)
