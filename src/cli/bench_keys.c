@@ -33,7 +33,8 @@ static bool several_init(struct several *s, struct bench_table *t)
              minutes(&t->limit, 1), minutes(&t->limit, 60), minutes(&t->limit, 1440));
     struct rules *rules = rules_read(weir_str(text), &report);
     rules_report_done(&report);
-    if (!rules || ruleset_new(&ruleset, rules, &error) < 0 || bound_new(&s->bound, ruleset, t->cells, false, &error) < 0)
+    if (!rules || ruleset_new(&ruleset, rules, &error) < 0 ||
+        bound_new(&s->bound, ruleset, t->cells, (struct bound_sharing){ 0 }, &error) < 0)
         return false;
     struct plan_room room = { s->entries, s->order, BENCH_LIMITS };
     return plan_make(&s->plan, s->bound, &s->request, s->request.user, t->now_us, &room, &needed) &&

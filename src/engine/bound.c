@@ -49,11 +49,14 @@ static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *fi
     return i;
 }
 
-static enum counting counting_of(const struct rule *rule, bool shared)
+static enum counting counting_of(const struct rule *rule, struct bound_sharing sharing)
 {
     if (rule->lease.on)
-        return COUNT_LEASED;
-    return rule->counters == COUNTERS_SHARED || (rule->counters == COUNTERS_DEFAULT && shared) ? COUNT_EXACT : COUNT_LOCAL;
+        return sharing.store || sharing.leases ? COUNT_LEASED : COUNT_LOCAL;
+    /* Where nothing may wait, a rule that is said to be shared is a mistake, whether there is a store or not. */
+    if (rule->counters == COUNTERS_SHARED)
+        return sharing.store || sharing.leases ? COUNT_EXACT : COUNT_LOCAL;
+    return sharing.store && rule->counters == COUNTERS_DEFAULT ? COUNT_EXACT : COUNT_LOCAL;
 }
 
 static bool bind_keys(struct bound *bound)
@@ -79,7 +82,8 @@ static bool bind_keys(struct bound *bound)
     return true;
 }
 
-int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, bool shared, struct weir_error *error)
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
+              struct weir_error *error)
 {
     const struct rules *rules = ruleset_rules(ruleset);
     const struct hash_key *key = cells_hash_key(cells);
@@ -114,7 +118,7 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
                                               .mode = rule->mode,
                                               .limit_count = (uint32_t)rule->limit_count,
                                               .by_class = class,
-                                              .counting = counting_of(rule, shared) };
+                                              .counting = counting_of(rule, sharing) };
         for (size_t k = 0; k < rule->limit_count; k++)
             bind_limit(limits++, key, rule, &rule->limits[k]);
     }

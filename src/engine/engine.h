@@ -52,8 +52,13 @@ struct bound {
     struct bound *next_retired;
 };
 
-/* `shared`: rules that do not say where they count do so in the store. */
-int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, bool shared, struct weir_error *error);
+/* Without a store all rules count in the cells, whatever they say. */
+struct bound_sharing {
+    bool store;  /* there is one: rules count there unless they say otherwise */
+    bool leases; /* rules that say so count in slices in any case: one may come */
+};
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
+              struct weir_error *error);
 void bound_free(struct bound *bound);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);

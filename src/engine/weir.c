@@ -40,25 +40,39 @@ void weir_free_retired(struct weir *weir)
     }
 }
 
-/* Rules that do not say where they count do so in the store, if this process has one, or whoever lends to it. */
+/* Is there a store: this process's own, or one whose slices are put into its cells? */
 static bool shares(const struct weir *weir)
 {
     return weir->store || lease_read_news(weir->cells, clock_steady_us()).counters;
 }
 
-/* A process that must not wait for a network can count in slices, and not in the store itself. */
-static int check_shared(const struct bound *bound, struct weir_error *error)
+/* A process that must not wait for a network can count in slices, and not in the store itself; in slices only where
+ * whoever fetches them reaches its cells. NULL: this rule can be counted. */
+static const char *why_not(const struct weir *weir, const struct bound_rule *rule)
+{
+    if (rule->mode == MODE_OFF || rule->counting == COUNT_LOCAL)
+        return NULL;
+    if (rule->counting == COUNT_LEASED)
+        return weir->store || weir->options.cells_file
+                   ? NULL
+                   : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
+                     "host's `weir serve --counters` (in nginx cells=FILE), or leave `lease` out";
+    if (rule->rule->counters == COUNTERS_SHARED)
+        return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
+               "that; give it `lease: true`, or `counters: local`";
+    return "counts in the store that many hosts share (the default on the cells of a `weir serve --counters`), and nothing "
+           "here may wait for that; give it `lease: true`, or `counters: local`";
+}
+
+static int check_shared(const struct weir *weir, const struct bound *bound, struct weir_error *error)
 {
     size_t count = ruleset_rules(bound->ruleset)->rule_count;
     for (size_t i = 0; i < count; i++) {
         const struct rule *rule = bound->rules[i].rule;
-        if (bound->rules[i].counting == COUNT_EXACT && rule->mode != MODE_OFF)
-            return err_set(
-                error, WEIR_E_RULES,
-                "line %d: rule %.*s counts in the store that many hosts share (`counters: shared`%s), and nothing "
-                "here may wait for that; give it `lease: true`, or `counters: local`",
-                rule->line, SV_FMT(rule->id),
-                rule->counters == COUNTERS_SHARED ? "" : ", the default where `weir serve` has --counters");
+        const char *why = why_not(weir, &bound->rules[i]);
+        if (why)
+            return err_set(error, WEIR_E_RULES, "%s:%d: rule %.*s %s", weir->rules_file ? weir->rules_file : "rules",
+                           rule->line, SV_FMT(rule->id), why);
     }
     return 0;
 }
@@ -74,10 +88,11 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     int r = ruleset_new(&ruleset, rules, error);
     if (r < 0)
         return r;
-    r = bound_new(&fresh, ruleset, weir->cells, shares(weir), error);
+    struct bound_sharing sharing = { .store = shares(weir), .leases = weir->options.never_wait };
+    r = bound_new(&fresh, ruleset, weir->cells, sharing, error);
     if (r < 0)
         return r;
-    if (weir->options.never_wait && (r = check_shared(fresh, error)) < 0) {
+    if (weir->options.never_wait && (r = check_shared(weir, fresh, error)) < 0) {
         bound_free(fresh);
         return r;
     }
