@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "cells/lease.h"
 #include "engine/weir.h"
 #include "rules/file.h"
 #include "serve/embedded.h"
@@ -258,6 +259,9 @@ static int open_engine(struct keeper *keeper, const struct config *config, struc
                                     .on_store = on_store };
     keeper->has_store = config->counters;
     int r = options.cells_file ? weir_open(&keeper->weir, &options, error) : no_memory(error);
+    /* An earlier start may have had a store: nobody is to wait for its slices any more. */
+    if (r == 0 && !config->counters)
+        lease_tell_news(keeper->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
     free(own);
     return r;
 }
