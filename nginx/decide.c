@@ -280,6 +280,54 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     log->action = action;
 }
 
+/* ---- waiting ---- */
+
+/* A leased rule finds no slice at times. Whoever fetches them was asked, through the cells file; he tells nobody when one
+ * has come, so that the request looks again until then, or until this has passed. */
+enum { SLICE_WAIT_MS = 20, LOOK_AGAIN_MS = 1 };
+
+/* By the clock that is never set: the other one may be, while a request waits. */
+static int64_t until_us(const struct passage *passage, int64_t now_us)
+{
+    ngx_msec_int_t left_ms = SLICE_WAIT_MS;
+    if (passage->waits)
+        left_ms = (ngx_msec_int_t)(passage->wait_end_ms - ngx_current_msec);
+    return now_us + ngx_max(left_ms, 0) * 1000;
+}
+
+/* Called for each event of the connection: that the timer is not over yet shows in `delayed`. */
+static void look_again(ngx_http_request_t *r)
+{
+    ngx_event_t *read = r->connection->read, *write = r->connection->write;
+    bool early = write->delayed;
+    if ((early ? ngx_handle_write_event(write, 0) : ngx_handle_read_event(read, 0)) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    } else if (!early) {
+        r->read_event_handler = ngx_http_block_reading;
+        r->write_event_handler = ngx_http_core_run_phases;
+        ngx_http_core_run_phases(r);
+    }
+}
+
+/* Until then nothing is to be written, so that the timer can be that of the connection's writing, which ends with the
+ * connection or the stream. A client that goes away meanwhile is noticed, and not charged. */
+static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct passage *passage, struct zone *zone)
+{
+    if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    if (!passage->waits) {
+        passage->waits = true;
+        passage->wait_end_ms = ngx_current_msec + SLICE_WAIT_MS;
+        stats_count_wait(zone->stats);
+    }
+    passage->zones &= ~(UINT64_C(1) << zone->bit);
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = look_again;
+    r->connection->write->delayed = 1;
+    ngx_add_timer(r->connection->write, LOOK_AGAIN_MS);
+    return NGX_AGAIN;
+}
+
 /* ---- the handlers ---- */
 
 static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const struct use *use)
@@ -298,7 +346,10 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
-    weir_check(zone->weir, &request, now_us(), &verdict);
+    int64_t now = now_us();
+    if (weir_check_soon(zone->weir, &request, now, until_us(passage, now), &verdict) == 1)
+        return wait_for_slice(r, passage, zone);
+    passage->waits = false;
     enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
     stats_count(zone->stats, &verdict, outcome);
     remember(r, passage, &verdict, outcome);

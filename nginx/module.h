@@ -113,7 +113,9 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 
 /* What came of a client's request; kept from its first decision to its end, through internal redirects. */
 struct passage {
-    uint64_t zones; /* that have decided */
+    uint64_t zones;         /* that have decided */
+    bool waits;             /* for a slice of the zone that comes next, … */
+    ngx_msec_t wait_end_ms; /* … until this time of ngx_current_msec */
     enum outcome outcome;
     bool applied;      /* the rest is known */
     bool rate_headers; /* the answer has some */

@@ -53,6 +53,11 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum o
         add(&find(stats, verdict->shadow[i])->counts[OUTCOME_SHADOW]);
 }
 
+void stats_count_wait(struct stats *stats)
+{
+    add(&stats->waited);
+}
+
 bool stats_tell(struct stats *stats, uint64_t version_ns, const char *text)
 {
     /* Workers look at different times, but not by much: what is older than that is new, by a clock that was set back. */

@@ -28,6 +28,7 @@ struct stats_rule {
 
 struct stats {
     uint64_t no_rule;                    /* requests that no rule applied to */
+    uint64_t waited;                     /* for a slice of a leased rule */
     uint64_t told_version_ns, told_hash; /* what the log has of the rules */
     struct stats_rule other;
     struct stats_rule rules[STATS_RULES];
@@ -35,6 +36,8 @@ struct stats {
 
 /* Counts a verdict: for its rule, and for the shadow rules that it names. */
 void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome);
+
+void stats_count_wait(struct stats *stats);
 
 /* True for the first who comes with this news of the rules, unless somebody has told of a later version. Not for two at a
  * time. */

@@ -166,9 +166,11 @@ static void write_json(struct text *t, const struct facts *f)
     add(t, ", \"cells\": %llu, \"used\": %llu, \"bytes\": %llu, \"drops\": %llu, \"drops_at_limit\": %llu},\n",
         number(f->status.cells), number(f->used), number(f->status.bytes), number(f->status.drops),
         number(f->status.drops_at_limit));
-    add(t, "\"decisions\": {\"allowed\": %llu, \"refused\": %llu, \"would_refuse\": %llu, \"no_rule\": %llu},\n",
+    add(t,
+        "\"decisions\": {\"allowed\": %llu, \"refused\": %llu, \"would_refuse\": %llu, \"no_rule\": %llu, "
+        "\"waited\": %llu},\n",
         number(f->totals[OUTCOME_ALLOWED]), number(f->totals[OUTCOME_REFUSED]), number(f->totals[OUTCOME_WOULD_REFUSE]),
-        number(load(&f->zone->stats->no_rule)));
+        number(load(&f->zone->stats->no_rule)), number(load(&f->zone->stats->waited)));
     add_rules_json(t, f->zone->stats);
 }
 
@@ -202,6 +204,7 @@ static void write_prometheus(struct text *t, const struct facts *f)
     for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));)
         for (int k = 0; k < OUTCOMES; k++)
             add_decision(t, f, rule->id, k, load(&rule->counts[k]));
+    metric(t, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.", load(&f->zone->stats->waited));
     metric(t, f, "weir_rules", "Rules in force.", f->status.rules);
     metric(t, f, "weir_rules_bad", "1: the rules file has mistakes, and what is bad stays as it was.",
            f->problem.code != WEIR_OK);

@@ -41,7 +41,7 @@ static ngx_str_t text_of(ngx_http_request_t *r, const struct passage *passage, e
 static ngx_int_t get(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
 {
     const struct passage *passage = passage_of(r->main);
-    ngx_str_t text = passage ? text_of(r, passage, (enum variable)data) : (ngx_str_t)ngx_null_string;
+    ngx_str_t text = passage && passage->zones ? text_of(r, passage, (enum variable)data) : (ngx_str_t)ngx_null_string;
     value->valid = 1;
     value->no_cacheable = 0;
     value->not_found = text.len == 0;

@@ -151,6 +151,7 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
         .trusted_proxies = zone->main->trusted_proxies,
         .on_rules = on_rules,
         .on_rules_data = zone,
+        .never_wait = true,
     };
     ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cycle->pool, 0);
     if (!cleanup || check_shared(zone, cycle->log) != NGX_OK)

@@ -18,6 +18,9 @@ g = Gateway(http=ZONE, server=LOCATION, rules={
     "bad": "rules:\n  - { id: good, limits: 1 per 1s }\n  - { id: ocr, limits: 10/60s }\n",
     "broken": "rules: [ {\n",
     "empty": "",
+    "shared": "rules:\n  - { id: all, counters: shared, limits: 1 per 1s }\n",
+    "leased": "rules:\n  - { id: all, lease: true, limits: 5 per day }\n"
+              "  - { id: none, mode: \"off\", counters: shared, limits: 1 per 1s }\n",
 })
 
 
@@ -90,6 +93,16 @@ def uses():
     refused("weir_dry_run", server="location / { weir_dry_run maybe; }")
 
 
+def rules_of_many_hosts():
+    """An nginx does not ask a store. Who does has to reach its cells."""
+    cells = CELLS % "leased"
+    refused("shared.yaml:2: rule all counts in the store that many hosts share (`counters: shared`), and nothing here may wait "
+            "for that; give it `lease: true`, or `counters: local`", ZONE.replace("rules.yaml", "shared.yaml"))
+    refused("leased.yaml:2: rule all is leased, and the cells here are in memory, where nobody can put slices; give the cells "
+            "file of the host's `weir serve --counters` (in nginx cells=FILE)", ZONE.replace("rules.yaml", "leased.yaml"))
+    accepted(cells.replace("rules.yaml", "leased.yaml"))
+
+
 def variables():
     """nginx's own sentence, without a place: it looks for them at the end."""
     status, said = g.test_config(server="location / { weir main user=$nothing; }")
@@ -149,6 +162,7 @@ with g:
         ("variables", variables),
         ("networks", networks),
         ("rules", rules),
+        ("rules of many hosts", rules_of_many_hosts),
         ("cells", cells),
         ("two zones on one file", one_file_twice),
     ])

@@ -65,7 +65,7 @@ def before_anything():
     expect(0 <= 256 * 1024 - table.pop("bytes") < 4096, True, "bytes")
     expect(table.pop("cells") > 1000, True, "cells")
     expect(table, {"file": g.path("cells"), "used": 0, "drops": 0, "drops_at_limit": 0}, "table")
-    expect(document["decisions"], {"allowed": 0, "refused": 0, "would_refuse": 0, "no_rule": 0}, "decisions")
+    expect(document["decisions"], {"allowed": 0, "refused": 0, "would_refuse": 0, "no_rule": 0, "waited": 0}, "decisions")
     expect(document["by_rule"], [], "by rule")
 
 
@@ -78,7 +78,7 @@ def counts():
                     g.ask(path, over=connection)
         documents = [status(over=connection) for connection in connections]
     expect(documents[0], documents[1], "both workers")
-    wanted = {"allowed": 4 + 4 + 4, "refused": 6 + 2, "would_refuse": 2, "no_rule": before + 14 + 4}
+    wanted = {"allowed": 4 + 4 + 4, "refused": 6 + 2, "would_refuse": 2, "no_rule": before + 14 + 4, "waited": 0}
     expect(documents[0]["decisions"], wanted, "decisions")
     rules = {
         "few": {**NOTHING, "allowed": 4, "refused": 6},
@@ -118,7 +118,7 @@ def metrics_of(path):
 
 def metrics():
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
+    names = {"weir_decisions_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
              "weir_table_used_cells", "weir_table_bytes",
              "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")
