@@ -206,7 +206,8 @@ struct weir_options {
     void (*on_store)(enum weir_store_event event, const char *text, void *data);
     void *on_store_data;
 
-    /* Nothing here may wait: a rule that counts in the store, and not in slices of it (`lease`), is an error. */
+    /* Nothing here may wait: a rule that counts in the store, and not in slices of it (`lease`), is an error. So is a
+     * leased one without cells_file (or counters), since nobody could put slices into its cells. */
     bool never_wait;
 };
 
