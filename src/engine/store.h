@@ -72,13 +72,9 @@ struct store_call {
     /* Exactly once. The call is the caller's again. */
     void (*done)(struct store_call *call);
 
-    /* the link's own */
+    /* the store's own */
     struct store_link *link; /* that it was sent over: store_refund may be asked of it in `done` */
     struct store_call *next;
-    char *bytes; /* as it is sent, to send it again where the store has forgotten its scripts */
-    size_t byte_count;
-    bool told_late;
-    unsigned tries;
 };
 
 /* Gives back what a call has charged, as limit_refund would: windows only if they are still the same. `call` is one that

@@ -1,0 +1,249 @@
+#include "redis/address.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* What is wrong is said without quoting it: what looks like a port may be half of a password. */
+static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB or "
+                              "unix:PATH";
+
+static int hex_digit(char c)
+{
+    c = ascii_lower(c);
+    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Copies s with %41 read as A; `what` names it in an error. */
+static int decode(char *ret, size_t max, sv s, const char *what, struct weir_error *error)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.ptr[i];
+        if (c == '%') {
+            int high = i + 2 < s.len ? hex_digit(s.ptr[i + 1]) : -1;
+            int low = i + 2 < s.len ? hex_digit(s.ptr[i + 2]) : -1;
+            c = (char)(high * 16 + low);
+            if (high < 0 || low < 0 || c == '\0')
+                return err_set(error, WEIR_E_INVALID,
+                               "the %s in the store's address has a %% that is not followed by two hexadecimal digits "
+                               "(other than 00); write %%25 for a percent sign",
+                               what);
+            i += 2;
+        }
+        if (len == max)
+            return err_set(error, WEIR_E_INVALID, "the %s in the store's address is longer than %zu bytes", what, max);
+        ret[len++] = c;
+    }
+    ret[len] = '\0';
+    return 0;
+}
+
+static int read_db(struct redis_address *a, sv text, struct weir_error *error)
+{
+    uint64_t db;
+    if (!sv_u64(text, REDIS_DB_MAX, &db))
+        return err_set(error, WEIR_E_INVALID, "the database in the store's address is not a number from 0 to %d",
+                       REDIS_DB_MAX);
+    a->db = (unsigned)db;
+    return 0;
+}
+
+static bool prefix_valid(sv s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = ascii_lower(s.ptr[i]);
+        if (!(c >= 'a' && c <= 'z') && !ascii_digit(c) && !memchr("-_.:", c, 4))
+            return false;
+    }
+    return s.len > 0 && s.len <= SCRIPT_PREFIX_MAX;
+}
+
+static int read_option(struct redis_address *a, sv name, sv value, struct weir_error *error)
+{
+    if (sv_eq(name, SV("prefix"))) {
+        if (!prefix_valid(value))
+            return err_set(
+                error, WEIR_E_INVALID,
+                "the prefix in the store's address has to be 1 to %d letters, digits and -_.:", SCRIPT_PREFIX_MAX);
+        return decode(a->prefix, SCRIPT_PREFIX_MAX, value, "prefix", error);
+    }
+    if (a->kind == REDIS_UNIX && sv_eq(name, SV("db")))
+        return read_db(a, value, error);
+    if (a->kind == REDIS_UNIX && sv_eq(name, SV("user")))
+        return decode(a->user, REDIS_HOST_MAX, value, "user", error);
+    return err_set(error, WEIR_E_INVALID, "the store's address has something behind ? that is not known; there is %s",
+                   a->kind == REDIS_UNIX ? "db, user and prefix" : "prefix");
+}
+
+static int read_options(struct redis_address *a, sv query, struct weir_error *error)
+{
+    int r = 0;
+    while (r == 0 && query.len > 0) {
+        sv value = sv_cut(&query, '&');
+        sv name = sv_cut(&value, '=');
+        r = read_option(a, name, value, error);
+    }
+    return r;
+}
+
+static int read_port(sv text, uint16_t *port, struct weir_error *error)
+{
+    uint64_t number;
+    if (!sv_u64(text, UINT16_MAX, &number) || number == 0)
+        return err_set(
+            error, WEIR_E_INVALID,
+            "the port in the store's address is not a number from 1 to 65535; in a user or password write %%3A for "
+            ": and %%2F for / and %%40 for @");
+    *port = (uint16_t)number;
+    return 0;
+}
+
+/* HOST, HOST:PORT, [::1]:PORT */
+static int read_place(sv text, uint16_t port, struct redis_place *ret, struct weir_error *error)
+{
+    bool brackets = text.len > 0 && text.ptr[0] == '[';
+    sv rest = brackets ? sv_from(text, 1) : text;
+    if (brackets && !memchr(rest.ptr, ']', rest.len))
+        return err_set(error, WEIR_E_INVALID, "the store's address has a [ without a ]; %s", allowed);
+    sv host = sv_cut(&rest, brackets ? ']' : ':');
+    if (host.len == 0)
+        return err_set(error, WEIR_E_INVALID, "the store's address names no host; %s", allowed);
+    ret->port = port;
+    bool has_port = brackets ? rest.len > 0 : host.len < text.len;
+    if (brackets && has_port && rest.ptr[0] != ':')
+        return err_set(error, WEIR_E_INVALID, "in the store's address ] is followed by :PORT");
+    int r = has_port ? read_port(brackets ? sv_from(rest, 1) : rest, &ret->port, error) : 0;
+    return r < 0 ? r : decode(ret->host, REDIS_HOST_MAX, host, "host", error);
+}
+
+static int read_places(struct redis_address *a, sv list, struct weir_error *error)
+{
+    if (a->kind == REDIS_TCP) {
+        a->place_count = 1;
+        return read_place(list, REDIS_PORT, &a->places[0], error);
+    }
+    do {
+        sv text = sv_cut(&list, ',');
+        if (a->place_count == REDIS_PLACES_MAX)
+            return err_set(error, WEIR_E_INVALID, "the store's address names more than %d sentinels", REDIS_PLACES_MAX);
+        int r = read_place(text, REDIS_SENTINEL_PORT, &a->places[a->place_count++], error);
+        if (r < 0)
+            return r;
+    } while (list.len > 0);
+    return 0;
+}
+
+static int read_user(struct redis_address *a, sv *place, struct weir_error *error)
+{
+    const char *at = memrchr(place->ptr, '@', place->len);
+    if (!at)
+        return 0;
+    sv password = sv_of(place->ptr, (size_t)(at - place->ptr));
+    sv user = sv_cut(&password, ':');
+    *place = sv_from(*place, (size_t)(at - place->ptr) + 1);
+    int r = decode(a->user, REDIS_HOST_MAX, user, "user", error);
+    return r < 0 ? r : decode(a->password, REDIS_SECRET_MAX, password, "password", error);
+}
+
+/* [USER[:PASSWORD]@]PLACES[/MASTER][/DB] */
+static int read_url(struct redis_address *a, sv rest, struct weir_error *error)
+{
+    sv query = rest;
+    rest = sv_cut(&query, '?');
+    sv place = sv_cut(&rest, '/');
+    int r = place.len > 0 ? read_user(a, &place, error) : 0;
+    if (r == 0)
+        r = read_places(a, place, error);
+    if (r == 0 && a->kind == REDIS_SENTINEL) {
+        sv master = sv_cut(&rest, '/');
+        if (master.len == 0)
+            return err_set(error, WEIR_E_INVALID,
+                           "the address of sentinels has to name the master, as in redis+sentinel://HOST:PORT/MASTER");
+        r = decode(a->master, REDIS_HOST_MAX, master, "master's name", error);
+    }
+    if (r == 0 && rest.len > 0)
+        r = read_db(a, rest, error);
+    return r < 0 ? r : read_options(a, query, error);
+}
+
+static int read_unix(struct redis_address *a, sv rest, struct weir_error *error)
+{
+    sv query = rest, path = sv_cut(&query, '?');
+    if (sv_starts(path, SV("///")))
+        path = sv_from(path, 2);
+    if (path.len == 0 || sv_starts(path, SV("//")))
+        return err_set(error, WEIR_E_INVALID,
+                       "unix: is followed by the path of a socket, as in unix:/run/redis/redis.sock");
+    int r = decode(a->path, sizeof a->path - 1, path, "path", error);
+    return r < 0 ? r : read_options(a, query, error);
+}
+
+static void show(struct redis_address *a)
+{
+    struct buf out;
+    char room[sizeof a->places + 2 * REDIS_HOST_MAX];
+    buf_over(&out, room, sizeof room);
+    if (a->kind == REDIS_UNIX)
+        buf_printf(&out, "unix:%s", a->path);
+    else
+        buf_printf(&out, "%s://%s%s", a->kind == REDIS_TCP ? "redis" : "redis+sentinel", a->user, a->user[0] ? "@" : "");
+    for (size_t i = 0; i < a->place_count; i++) {
+        bool brackets = strchr(a->places[i].host, ':') != NULL;
+        buf_printf(&out, brackets ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", a->places[i].host, a->places[i].port);
+    }
+    if (a->kind == REDIS_SENTINEL)
+        buf_printf(&out, "/%s", a->master);
+    if (a->db > 0)
+        buf_printf(&out, a->kind == REDIS_UNIX ? "?db=%u" : "/%u", a->db);
+    snprintf(a->shown, sizeof a->shown, "%.*s", REDIS_SHOWN_MAX, room);
+}
+
+static int take_secret(char *ret, const char *variable, struct weir_error *error)
+{
+    const char *secret = getenv(variable);
+    if (!secret || ret[0] != '\0')
+        return 0;
+    if (strlen(secret) > REDIS_SECRET_MAX)
+        return err_set(error, WEIR_E_INVALID, "%s is longer than %d bytes", variable, REDIS_SECRET_MAX);
+    strcpy(ret, secret);
+    return 0;
+}
+
+static int read_kind(struct redis_address *a, sv text, struct weir_error *error)
+{
+    static const struct {
+        sv start;
+        enum redis_kind kind;
+    } kinds[] = {
+        { SV("redis://"), REDIS_TCP },     { SV("valkey://"), REDIS_TCP }, { SV("redis+sentinel://"), REDIS_SENTINEL },
+        { SV("redis+unix:"), REDIS_UNIX }, { SV("unix:"), REDIS_UNIX },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!sv_starts(text, kinds[i].start))
+            continue;
+        a->kind = kinds[i].kind;
+        sv rest = sv_from(text, kinds[i].start.len);
+        return a->kind == REDIS_UNIX ? read_unix(a, rest, error) : read_url(a, rest, error);
+    }
+    if (sv_starts(text, SV("rediss:")) || sv_starts(text, SV("valkeys:")))
+        return err_set(error, WEIR_E_INVALID,
+                       "weir speaks no TLS to the store: put stunnel before it and name its end on this host, as in "
+                       "redis://127.0.0.1:6379 or unix:PATH");
+    return err_set(error, WEIR_E_INVALID, "that is no address of a store; %s", allowed);
+}
+
+int redis_address_read(struct redis_address *ret, const char *text, struct weir_error *error)
+{
+    *ret = (struct redis_address){ .prefix = "weir" };
+    int r = read_kind(ret, weir_str(text), error);
+    if (r == 0)
+        r = take_secret(ret->password, "WEIR_REDIS_PASSWORD", error);
+    if (r == 0 && ret->kind == REDIS_SENTINEL)
+        r = take_secret(ret->sentinel_password, "WEIR_SENTINEL_PASSWORD", error);
+    if (r == 0)
+        show(ret);
+    return r;
+}

@@ -1,0 +1,49 @@
+/* Where the store is, as it is written:
+ *
+ *   redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]
+ *   redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]
+ *   unix:PATH[?db=N&user=USER]
+ *
+ * and for all ?prefix=NAME. A password that is not in it comes from WEIR_REDIS_PASSWORD, that of the sentinels from
+ * WEIR_SENTINEL_PASSWORD. */
+#ifndef REDIS_ADDRESS_H
+#define REDIS_ADDRESS_H
+
+#include <sys/un.h>
+
+#include "base/sv.h"
+#include "redis/script.h"
+
+enum redis_kind { REDIS_TCP, REDIS_UNIX, REDIS_SENTINEL };
+
+enum {
+    REDIS_PLACES_MAX = 16, /* sentinels */
+    REDIS_HOST_MAX = 255,
+    REDIS_SECRET_MAX = 511,
+    REDIS_SHOWN_MAX = 199,
+    REDIS_PORT = 6379,
+    REDIS_SENTINEL_PORT = 26379,
+    REDIS_DB_MAX = 65535,
+};
+
+struct redis_place {
+    char host[REDIS_HOST_MAX + 1];
+    uint16_t port;
+};
+
+struct redis_address {
+    enum redis_kind kind;
+    struct redis_place places[REDIS_PLACES_MAX]; /* the server, or the sentinels */
+    size_t place_count;
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
+    char user[REDIS_HOST_MAX + 1], password[REDIS_SECRET_MAX + 1]; /* "": none */
+    char sentinel_password[REDIS_SECRET_MAX + 1];
+    char master[REDIS_HOST_MAX + 1];
+    unsigned db;
+    char prefix[SCRIPT_PREFIX_MAX + 1];
+    char shown[REDIS_SHOWN_MAX + 1]; /* for people: without the password */
+};
+
+int redis_address_read(struct redis_address *ret, const char *text, struct weir_error *error);
+
+#endif

@@ -1,0 +1,97 @@
+#include "redis/breaker.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define ODD_EVERY_US (60 * US_PER_S)
+
+enum { TEXT_MAX = 512 };
+
+static void tell_nobody(enum weir_store_event event, const char *text, void *data)
+{
+    (void)event, (void)text, (void)data;
+}
+
+void breaker_init(struct breaker *b, const struct store_options *options, const char *address)
+{
+    atomic_init(&b->open, true);
+    b->address = address;
+    b->tell = options->on_event ? options->on_event : tell_nobody;
+    b->tell_data = options->on_event_data;
+    pthread_mutex_init(&b->lock, NULL);
+}
+
+void breaker_done(struct breaker *b)
+{
+    pthread_mutex_destroy(&b->lock);
+}
+
+/* Each failure is a moment at which the store was away: what a host counted by itself then is found by this time. */
+static void note_away(struct breaker *b)
+{
+    atomic_store_explicit(&b->away_us, clock_now_us(), memory_order_relaxed);
+}
+
+bool breaker_open(struct breaker *b, const char *why)
+{
+    char text[TEXT_MAX];
+    note_away(b);
+    pthread_mutex_lock(&b->lock);
+    bool first = !b->told_down;
+    atomic_store_explicit(&b->open, true, memory_order_release);
+    if (first) {
+        b->told_down = true;
+        atomic_fetch_add(&b->opened, 1);
+        snprintf(text, sizeof text, "the store %s does not answer: %s; rules go by their on_store_failure", b->address,
+                 why);
+        b->tell(WEIR_STORE_DOWN, text, b->tell_data);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return first;
+}
+
+bool breaker_failed(struct breaker *b, const char *why)
+{
+    note_away(b);
+    if (atomic_fetch_add_explicit(&b->failures, 1, memory_order_relaxed) + 1 < BREAKER_FAILURES)
+        return false;
+    return !breaker_is_open(b) && breaker_open(b, why);
+}
+
+bool breaker_close(struct breaker *b, const char *where)
+{
+    char text[TEXT_MAX];
+    atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
+    if (!breaker_is_open(b))
+        return false;
+    pthread_mutex_lock(&b->lock);
+    bool was_open = breaker_is_open(b);
+    if (was_open) {
+        b->told_down = false;
+        note_away(b);
+        atomic_store_explicit(&b->open, false, memory_order_release);
+        snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
+        b->tell(WEIR_STORE_UP, text, b->tell_data);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return was_open;
+}
+
+void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format, ...)
+{
+    char text[TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    pthread_mutex_lock(&b->lock);
+    b->tell(event, text, b->tell_data);
+    pthread_mutex_unlock(&b->lock);
+}
+
+void breaker_odd(struct breaker *b, sv what)
+{
+    int64_t now_us = clock_steady_us(), last_us = atomic_load(&b->odd_us);
+    if ((last_us == 0 || now_us - last_us >= ODD_EVERY_US) && atomic_compare_exchange_strong(&b->odd_us, &last_us, now_us))
+        breaker_tell(b, WEIR_STORE_ODD, "the store refuses a call: %.*s", SV_FMT(what));
+}

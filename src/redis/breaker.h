@@ -1,0 +1,54 @@
+/* The circuit breaker: is there any use in asking the store? One for all links of a store.
+ *
+ * It opens after BREAKER_FAILURES failures in a row, or at once when there is no connection, and is closed by an answer
+ * that was in time: the store's thread probes. A new one is open, since nothing has answered yet. */
+#ifndef REDIS_BREAKER_H
+#define REDIS_BREAKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/sv.h"
+#include "engine/store.h"
+
+enum { BREAKER_FAILURES = 5 };
+
+struct breaker {
+    atomic_bool open;
+    atomic_uint failures; /* since the last success */
+    _Atomic int64_t away_us, odd_us;
+    atomic_uint_fast64_t opened;
+    pthread_mutex_t lock; /* of changes, so that they are told in their order */
+    bool told_down;
+    const char *address; /* of the store, for people */
+    void (*tell)(enum weir_store_event event, const char *text, void *data);
+    void *tell_data;
+};
+
+void breaker_init(struct breaker *b, const struct store_options *options, const char *address);
+void breaker_done(struct breaker *b);
+
+static inline bool breaker_is_open(const struct breaker *b)
+{
+    return atomic_load_explicit(&b->open, memory_order_acquire);
+}
+
+/* A call was answered in time. Costs nothing while all goes well. */
+static inline void breaker_worked(struct breaker *b)
+{
+    if (atomic_load_explicit(&b->failures, memory_order_relaxed) != 0)
+        atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
+}
+
+/* True: it has opened just now. `why` is a part of a sentence. */
+bool breaker_failed(struct breaker *b, const char *why);
+bool breaker_open(struct breaker *b, const char *why);
+/* The store answers: true if it did not before. */
+bool breaker_close(struct breaker *b, const char *where);
+/* Other things to be told. */
+__attribute__((format(printf, 3, 4))) void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format,
+                                                        ...);
+/* The same of a key that cannot be used, at most once a minute. */
+void breaker_odd(struct breaker *b, sv what);
+
+#endif

@@ -1,0 +1,386 @@
+#include "redis/connect.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "redis/reply.h"
+
+#define CONNECT_US US_PER_S /* for a server: from the first packet to the last answer */
+
+enum { ANSWER_MAX = 64 << 10, COMMAND_MAX = 1 << 20, KEEPALIVE_S = 15 };
+
+/* A connection that is being made. */
+struct talk {
+    int fd, stop_fd;
+    int64_t until_us;
+    struct buf out;
+    size_t len, taken; /* of what was read, and of what was parsed of it */
+    char *why;
+    char in[ANSWER_MAX];
+};
+
+__attribute__((format(printf, 2, 3))) static int fail(struct talk *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->why, CONNECT_WHY_MAX, format, args);
+    va_end(args);
+    return -1;
+}
+
+static int wait_for(struct talk *t, short events)
+{
+    struct pollfd fds[] = { { .fd = t->fd, .events = events }, { .fd = t->stop_fd, .events = POLLIN } };
+    for (;;) {
+        int64_t left_us = t->until_us - clock_steady_us();
+        if (left_us <= 0)
+            return fail(t, "no answer within %d ms", (int)(CONNECT_US / US_PER_MS));
+        int n = poll(fds, 2, (int)(left_us / US_PER_MS) + 1);
+        if (n < 0 && errno != EINTR)
+            return fail(t, "%s", strerror(errno));
+        if (n > 0 && fds[1].revents)
+            return fail(t, "closing");
+        if (n > 0 && fds[0].revents)
+            return 0;
+    }
+}
+
+/* ---- questions and answers ---- */
+
+static void add_words(struct talk *t, size_t count, const sv *words)
+{
+    buf_printf(&t->out, "*%zu\r\n", count);
+    for (size_t i = 0; i < count; i++) {
+        buf_printf(&t->out, "$%zu\r\n", words[i].len);
+        buf_add(&t->out, words[i]);
+        buf_add(&t->out, SV("\r\n"));
+    }
+}
+
+#define ADD(t, ...) add_words(t, sizeof((const sv[]){ __VA_ARGS__ }) / sizeof(sv), (const sv[]){ __VA_ARGS__ })
+
+static int send_all(struct talk *t)
+{
+    sv rest = buf_sv(&t->out);
+    if (t->out.failed)
+        return fail(t, "out of memory");
+    while (rest.len > 0) {
+        ssize_t n = send(t->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
+        if (n > 0)
+            rest = sv_from(rest, (size_t)n);
+        else if (errno != EAGAIN && errno != EINTR)
+            return fail(t, "%s", strerror(errno));
+        else if (errno == EAGAIN && wait_for(t, POLLOUT) < 0)
+            return -1;
+    }
+    buf_clear(&t->out);
+    return 0;
+}
+
+static int read_more(struct talk *t)
+{
+    memmove(t->in, t->in + t->taken, t->len - t->taken);
+    t->len -= t->taken;
+    t->taken = 0;
+    if (t->len == sizeof t->in)
+        return fail(t, "an answer is too long: this is no Redis");
+    ssize_t n = recv(t->fd, t->in + t->len, sizeof t->in - t->len, 0);
+    if (n > 0)
+        t->len += (size_t)n;
+    else if (n == 0)
+        return fail(t, "the server closed the connection");
+    else if (errno == EAGAIN)
+        return wait_for(t, POLLIN);
+    else if (errno != EINTR)
+        return fail(t, "%s", strerror(errno));
+    return 0;
+}
+
+/* The next answer; it lies in t->in. */
+static int hear(struct talk *t, struct reply *ret)
+{
+    for (;;) {
+        ssize_t n = reply_parse(sv_of(t->in + t->taken, t->len - t->taken), ret);
+        if (n < 0)
+            return fail(t, "the answer is not in the protocol of Redis");
+        t->taken += (size_t)n;
+        if (n > 0)
+            return 0;
+        if (read_more(t) < 0)
+            return -1;
+    }
+}
+
+static int hear_good(struct talk *t, const char *what, struct reply *ret)
+{
+    if (hear(t, ret) < 0)
+        return -1;
+    if (ret->kind == REPLY_ERROR)
+        return fail(t, "%s: %.*s", what, SV_FMT(ret->text));
+    return 0;
+}
+
+static bool next_bulk(struct reply *array, sv *ret)
+{
+    struct reply element;
+    bool there = reply_next(array, &element) && (element.kind == REPLY_BULK || element.kind == REPLY_STATUS);
+    if (there)
+        *ret = element.text;
+    return there;
+}
+
+/* ---- sockets ---- */
+
+static void talk_end(struct talk *t)
+{
+    if (t->fd >= 0)
+        close(t->fd);
+    t->fd = -1;
+    buf_done(&t->out);
+}
+
+static void talk_init(struct talk *t, int stop_fd, char *why)
+{
+    t->fd = -1;
+    t->stop_fd = stop_fd;
+    t->why = why;
+    t->len = t->taken = 0;
+    t->until_us = clock_steady_us() + CONNECT_US;
+    buf_init(&t->out, COMMAND_MAX);
+}
+
+static int open_socket(struct talk *t, int family, const struct sockaddr *to, socklen_t len)
+{
+    int error = 0, one = 1, idle_s = KEEPALIVE_S;
+    socklen_t error_len = sizeof error;
+    t->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->fd < 0)
+        return fail(t, "%s", strerror(errno));
+    if (family != AF_UNIX) {
+        setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(t->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+        setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+        setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+    }
+    if (connect(t->fd, to, len) < 0) {
+        if (errno != EINPROGRESS)
+            error = errno;
+        else if (wait_for(t, POLLOUT) < 0)
+            return -1;
+        else if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &error, &error_len) < 0)
+            error = errno;
+    }
+    return error ? fail(t, "%s", strerror(error)) : 0;
+}
+
+static int open_unix(struct talk *t, const char *path)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    memcpy(to.sun_path, path, strlen(path) + 1);
+    return open_socket(t, AF_UNIX, (struct sockaddr *)&to, sizeof to);
+}
+
+/* Each address of the host in turn, within the same time. */
+static int open_tcp(struct talk *t, const struct redis_place *place)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list;
+    char port[8];
+    snprintf(port, sizeof port, "%u", place->port);
+    int no = getaddrinfo(place->host, port, &hints, &list);
+    if (no != 0)
+        return fail(t, "the name cannot be resolved: %s", gai_strerror(no));
+    t->until_us = clock_steady_us() + CONNECT_US;
+    int r = -1;
+    for (struct addrinfo *a = list; a && r < 0 && clock_steady_us() < t->until_us; a = a->ai_next) {
+        if (t->fd >= 0)
+            close(t->fd);
+        r = open_socket(t, a->ai_family, a->ai_addr, a->ai_addrlen);
+    }
+    freeaddrinfo(list);
+    return r;
+}
+
+static void show_place(const struct redis_place *place, char shown[REDIS_SHOWN_MAX + 1])
+{
+    bool brackets = strchr(place->host, ':') != NULL;
+    snprintf(shown, REDIS_SHOWN_MAX + 1, brackets ? "[%.180s]:%u" : "%.180s:%u", place->host, place->port);
+}
+
+/* ---- sentinels ---- */
+
+static int login(struct talk *t, const char *user, const char *password)
+{
+    struct reply reply;
+    if (password[0] == '\0')
+        return 0;
+    if (user[0] != '\0')
+        ADD(t, SV("AUTH"), weir_str(user), weir_str(password));
+    else
+        ADD(t, SV("AUTH"), weir_str(password));
+    return send_all(t) < 0 ? -1 : hear_good(t, "it does not let us in", &reply);
+}
+
+static int read_master(struct talk *t, const char *master, struct redis_place *ret)
+{
+    struct reply reply;
+    sv host, port;
+    uint64_t number;
+    ADD(t, SV("SENTINEL"), SV("get-master-addr-by-name"), weir_str(master));
+    if (send_all(t) < 0 || hear_good(t, "it does not tell the master", &reply) < 0)
+        return -1;
+    if (reply.kind == REPLY_NULL)
+        return fail(t, "it knows no master of the name %s", master);
+    if (!next_bulk(&reply, &host) || !next_bulk(&reply, &port) || host.len > REDIS_HOST_MAX ||
+        !sv_u64(port, UINT16_MAX, &number))
+        return fail(t, "its answer about the master is not understood");
+    memcpy(ret->host, host.ptr, host.len);
+    ret->host[host.len] = '\0';
+    ret->port = (uint16_t)number;
+    return 0;
+}
+
+static void to_front(struct redis_address *address, size_t i)
+{
+    struct redis_place first = address->places[i];
+    memmove(&address->places[1], &address->places[0], i * sizeof first);
+    address->places[0] = first;
+}
+
+/* A name that one sentinel does not know another may: each is asked. */
+static int ask_sentinels(struct talk *t, struct redis_address *address, struct redis_place *ret)
+{
+    int stop_fd = t->stop_fd;
+    char *why = t->why, said[CONNECT_WHY_MAX], shown[REDIS_SHOWN_MAX + 1];
+    for (size_t i = 0; i < address->place_count; i++) {
+        talk_init(t, stop_fd, why);
+        int r = open_tcp(t, &address->places[i]);
+        if (r == 0)
+            r = login(t, "", address->sentinel_password);
+        if (r == 0)
+            r = read_master(t, address->master, ret);
+        talk_end(t);
+        if (r == 0) {
+            to_front(address, i);
+            return 0;
+        }
+        memcpy(said, why, sizeof said);
+        show_place(&address->places[i], shown);
+        snprintf(why, CONNECT_WHY_MAX, "no sentinel tells where %.40s is; the last one, %.60s: %.100s", address->master,
+                 shown, said);
+    }
+    return -1;
+}
+
+/* ---- greetings ---- */
+
+/* A replica refuses to write; a master that was just replaced may not know it yet, but its sentinels do. */
+static int check_role(struct talk *t)
+{
+    struct reply reply;
+    sv role;
+    if (hear(t, &reply) < 0)
+        return -1;
+    if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
+        return 0;
+    if (reply.kind == REPLY_ERROR)
+        return fail(t, "%.*s", SV_FMT(reply.text));
+    if (next_bulk(&reply, &role) && !sv_eq(role, SV("master")))
+        return fail(t, "it is not a master but a %.*s", SV_FMT(role));
+    return 0;
+}
+
+static int read_run_id(struct talk *t, struct connected *c)
+{
+    static const char name[] = "run_id:";
+    struct reply reply;
+    if (hear(t, &reply) < 0)
+        return -1;
+    c->run_id[0] = '\0';
+    sv rest = reply.kind == REPLY_BULK ? reply.text : (sv){ 0 };
+    while (rest.len > 0) {
+        sv line = sv_trim(sv_cut(&rest, '\n'));
+        if (sv_starts(line, SV(name)))
+            snprintf(c->run_id, sizeof c->run_id, "%.*s", SV_FMT(sv_from(line, sizeof name - 1)));
+    }
+    return 0;
+}
+
+static int read_clock(struct talk *t, int64_t sent_us, struct connected *c)
+{
+    struct reply reply;
+    sv seconds, micros;
+    uint64_t s, us;
+    if (hear_good(t, "TIME", &reply) < 0)
+        return -1;
+    if (!next_bulk(&reply, &seconds) || !next_bulk(&reply, &micros) || !sv_u64(seconds, CLOCK_END_US / US_PER_S, &s) ||
+        !sv_u64(micros, US_PER_S - 1, &us))
+        return fail(t, "it does not tell the time");
+    int64_t got_us = clock_now_us();
+    c->offset_us = (int64_t)(s * (uint64_t)US_PER_S + us) - (sent_us + (got_us - sent_us) / 2);
+    return 0;
+}
+
+/* Two round trips: the second only to know the clock well. */
+static int greet(struct talk *t, const struct redis_address *address, struct connected *c)
+{
+    struct reply reply;
+    char db[8];
+    snprintf(db, sizeof db, "%u", address->db);
+    if (login(t, address->user, address->password) < 0)
+        return -1;
+    ADD(t, SV("SELECT"), weir_str(db));
+    ADD(t, SV("CLIENT"), SV("SETNAME"), SV("weir"));
+    ADD(t, SV("ROLE"));
+    ADD(t, SV("INFO"), SV("server"));
+    for (size_t i = 0; i < SCRIPTS; i++)
+        ADD(t, SV("SCRIPT"), SV("LOAD"), scripts[i].text);
+    if (send_all(t) < 0 || hear_good(t, "the database cannot be selected", &reply) < 0 || hear(t, &reply) < 0 ||
+        check_role(t) < 0 || read_run_id(t, c) < 0)
+        return -1;
+    for (size_t i = 0; i < SCRIPTS; i++) {
+        if (hear_good(t, "a script is refused", &reply) < 0)
+            return -1;
+        if (!sv_eq(reply.text, weir_str(scripts[i].sha)))
+            return fail(t, "script %s got another name than weir expects: a fault of this build", scripts[i].name);
+    }
+    int64_t sent_us = clock_now_us();
+    ADD(t, SV("TIME"));
+    return send_all(t) < 0 ? -1 : read_clock(t, sent_us, c);
+}
+
+int redis_connect(struct redis_address *address, int stop_fd, struct connected *ret, char why[CONNECT_WHY_MAX])
+{
+    struct talk talk;
+    struct redis_place master;
+    char said[CONNECT_WHY_MAX];
+    talk_init(&talk, stop_fd, why);
+    if (address->kind == REDIS_SENTINEL && ask_sentinels(&talk, address, &master) < 0)
+        return -1;
+    talk_init(&talk, stop_fd, why);
+    const struct redis_place *place = address->kind == REDIS_SENTINEL ? &master : &address->places[0];
+    if (address->kind == REDIS_UNIX)
+        snprintf(ret->shown, sizeof ret->shown, "%s", address->path);
+    else
+        show_place(place, ret->shown);
+    int r = address->kind == REDIS_UNIX ? open_unix(&talk, address->path) : open_tcp(&talk, place);
+    if (r == 0)
+        r = greet(&talk, address, ret);
+    if (r < 0) {
+        memcpy(said, why, sizeof said);
+        snprintf(why, CONNECT_WHY_MAX, "%.100s: %.150s", ret->shown, said);
+    }
+    ret->fd = r == 0 ? talk.fd : -1;
+    if (r == 0)
+        talk.fd = -1;
+    talk_end(&talk);
+    return r;
+}

@@ -1,0 +1,102 @@
+/* The thread that makes connections: names are looked up, sentinels asked and scripts loaded here, and nobody else waits.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "redis/link.h"
+
+#define BACKOFF_MIN_US (50 * US_PER_MS)
+#define BACKOFF_MAX_US US_PER_S
+
+static struct store_link *who_wants(struct store *store)
+{
+    struct store_link *link = store->links;
+    while (link && !link_wants(link))
+        link = link_next(link);
+    return link;
+}
+
+/* False: all is over. */
+static bool wait_for_wish(struct store *store, int64_t not_before_us)
+{
+    struct timespec at = { not_before_us / US_PER_S, not_before_us % US_PER_S * 1000 };
+    pthread_mutex_lock(&store->lock);
+    while (!atomic_load(&store->stopping)) {
+        if (!who_wants(store))
+            pthread_cond_wait(&store->connect, &store->lock);
+        else if (clock_steady_us() < not_before_us)
+            pthread_cond_timedwait(&store->connect, &store->lock, &at);
+        else
+            break;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return !atomic_load(&store->stopping);
+}
+
+/* Another server, or the same one started again, has another run id. */
+static bool note_server(struct store *store, const struct connected *c)
+{
+    bool first = store->run_id[0] == '\0', same = c->run_id[0] == '\0' || strcmp(store->run_id, c->run_id) == 0;
+    if (!same)
+        memcpy(store->run_id, c->run_id, sizeof store->run_id);
+    store->server += !same;
+    memcpy(store->shown, c->shown, sizeof store->shown);
+    return !first && !same;
+}
+
+/* Whoever wants a connection now gets it: the one it was made for may have gone. */
+static void hand_over(struct store *store, const struct connected *c)
+{
+    pthread_mutex_lock(&store->lock);
+    bool replaced = note_server(store, c);
+    struct store_link *link = who_wants(store);
+    if (link) {
+        atomic_fetch_add(&store->connected, 1);
+        link_hand(link, c->fd, store->server);
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (!link)
+        close(c->fd);
+    atomic_store(&store->offset_us, c->offset_us);
+    store_works(store);
+    if (!replaced)
+        return;
+    store_count(&store->counts.replaced, 1);
+    breaker_tell(&store->breaker, WEIR_STORE_REPLACED,
+                 "another server answers for the store %s now, or the same one started again (%s): what it did not save is "
+                 "forgotten",
+                 store->address.shown, c->shown);
+    store_poke_all(store, LINK_REPLACED);
+}
+
+/* Where others still have a connection, that there is no further one is a failure like any other. */
+static void not_connected(struct store *store, const char *why)
+{
+    if (atomic_load(&store->connected) == 0)
+        store_gone(store, why);
+    else
+        store_failed(store, why);
+    store_poke_all(store, LINK_AWAY);
+}
+
+void *connector_run(void *ptr)
+{
+    struct store *store = ptr;
+    struct connected connected;
+    char why[CONNECT_WHY_MAX] = "";
+    int64_t not_before_us = 0, backoff_us = 0;
+    while (wait_for_wish(store, not_before_us)) {
+        if (redis_connect(&store->address, store->stop_fd, &connected, why) == 0) {
+            backoff_us = 0;
+            hand_over(store, &connected);
+        } else if (!atomic_load(&store->stopping)) {
+            backoff_us = backoff_us ? backoff_us * 2 : BACKOFF_MIN_US;
+            if (backoff_us > BACKOFF_MAX_US)
+                backoff_us = BACKOFF_MAX_US;
+            not_connected(store, why);
+        }
+        not_before_us = clock_steady_us() + backoff_us;
+    }
+    return NULL;
+}

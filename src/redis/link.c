@@ -1,0 +1,660 @@
+#include "redis/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+enum { READ_BYTES = 16 << 10, SLOTS_FIRST = 64, COMPACT_BYTES = 4 << 10 };
+
+#define TIMER_STEP_US US_PER_MS /* deadlines are looked at no more often than this */
+#define LOAD_US US_PER_S        /* in which scripts should be loaded */
+
+/* A command that was queued or sent, and has no answer yet. */
+struct slot {
+    const struct link_kind *kind;
+    void *data;
+    int64_t deadline_us;
+    uint64_t at; /* where its bytes begin, see struct store_link */
+    uint32_t bytes;
+    bool told_late, again;
+};
+
+struct store_link {
+    struct store *store;
+    void (*nudged)(void *data);
+    void *nudged_data;
+    int epoll, event, timer;
+    int64_t overdue_us;
+    int64_t timer_us; /* what it is set to; 0: it is not */
+    int64_t wake_us;  /* store_link_wake_at */
+
+    /* Bytes are counted from when the link was made. `out` holds those from `base` on: of commands without an answer, which
+     * may have to be sent again, and of those that were not sent yet, from `sent` on. */
+    struct buf out;
+    uint64_t base, sent;
+    size_t mark; /* of out, at link_begin */
+    /* A ring. Slots are numbered, too: the first is that of the oldest command. */
+    struct slot *slots;
+    size_t slot_max; /* a power of two */
+    uint64_t first, end;
+    uint64_t untold; /* those before were told late */
+
+    int socket;      /* -1: none */
+    uint64_t server; /* see struct store */
+    bool blocked;    /* the system takes no more: epoll tells when it does */
+    bool broken;     /* to be given up when nobody is in the middle of something */
+    bool dropping, loading;
+    bool hopeless; /* without a connection, and the last try has failed */
+    char why[128]; /* it is broken */
+    char *in;
+    size_t in_len, in_max;
+
+    atomic_uint news;
+    /* of the store's lock */
+    struct store_link *next;
+    bool wants;
+    int fresh;
+    uint64_t fresh_server;
+};
+
+/* ---- slots ---- */
+
+static struct slot *slot_at(struct store_link *link, uint64_t number)
+{
+    return &link->slots[number & (link->slot_max - 1)];
+}
+
+static bool grow_slots(struct store_link *link)
+{
+    size_t max = link->slot_max ? link->slot_max * 2 : SLOTS_FIRST;
+    struct slot *slots = calloc(max, sizeof *slots);
+    if (!slots)
+        return false;
+    for (uint64_t i = link->first; i < link->end; i++)
+        slots[i & (max - 1)] = *slot_at(link, i);
+    free(link->slots);
+    link->slots = slots;
+    link->slot_max = max;
+    return true;
+}
+
+/* Bytes before the first slot are needed no more. They are cut off when there are as many as are left, so that each byte is
+ * moved once at most. */
+static void compact(struct store_link *link)
+{
+    size_t gone = link->first == link->end ? link->out.len : (size_t)(slot_at(link, link->first)->at - link->base);
+    if (gone < link->out.len && (gone < COMPACT_BYTES || gone < link->out.len / 2))
+        return;
+    if (gone < link->out.len)
+        memmove(link->out.ptr, link->out.ptr + gone, link->out.len - gone);
+    link->out.len -= gone;
+    link->base += gone;
+}
+
+static struct slot pop(struct store_link *link)
+{
+    struct slot slot = *slot_at(link, link->first++);
+    if (link->untold < link->first)
+        link->untold = link->first;
+    compact(link);
+    return slot;
+}
+
+/* ---- the timer ---- */
+
+/* Setting it also takes back that it went off. */
+static void set_timer(struct store_link *link, int64_t at_us)
+{
+    struct itimerspec at = { .it_value = { at_us / US_PER_S, at_us % US_PER_S * 1000 } };
+    timerfd_settime(link->timer, TFD_TIMER_ABSTIME, &at, NULL);
+    link->timer_us = at_us;
+}
+
+/* It is left alone if it goes off earlier: then it is looked at what comes next. */
+static void wake_by(struct store_link *link, int64_t at_us)
+{
+    if (link->timer_us == 0 || at_us < link->timer_us)
+        set_timer(link, at_us);
+}
+
+void store_link_wake_at(struct store_link *link, int64_t steady_us)
+{
+    link->wake_us = steady_us;
+    if (steady_us > 0)
+        wake_by(link, steady_us);
+}
+
+/* ---- commands ---- */
+
+void link_write_words(struct buf *out, size_t count, const sv *words)
+{
+    buf_char(out, '*');
+    buf_number(out, (int64_t)count);
+    for (size_t i = 0; i < count; i++) {
+        buf_add(out, SV("\r\n$"));
+        buf_number(out, (int64_t)words[i].len);
+        buf_add(out, SV("\r\n"));
+        buf_add(out, words[i]);
+    }
+    buf_add(out, SV("\r\n"));
+}
+
+bool link_connected(const struct store_link *link)
+{
+    return link->socket >= 0 && !link->broken;
+}
+
+bool link_usable(const struct store_link *link)
+{
+    return !link->dropping && !link->hopeless && !breaker_is_open(&link->store->breaker);
+}
+
+struct store *link_store(const struct store_link *link)
+{
+    return link->store;
+}
+
+size_t link_in_flight(const struct store_link *link)
+{
+    return (size_t)(link->end - link->first);
+}
+
+struct buf *link_begin(struct store_link *link)
+{
+    link->mark = link->out.len;
+    return &link->out;
+}
+
+/* Puts what was written since link_begin into a slot. */
+static bool add_slot(struct store_link *link, struct slot slot)
+{
+    bool room = link->end - link->first < STORE_FLIGHT_MAX;
+    if (room && link->end - link->first == link->slot_max)
+        room = grow_slots(link);
+    if (!room || link->out.failed) {
+        link->out.len = link->mark;
+        link->out.failed = false;
+        return false;
+    }
+    slot.at = link->base + link->mark;
+    slot.bytes = (uint32_t)(link->out.len - link->mark);
+    *slot_at(link, link->end++) = slot;
+    return true;
+}
+
+bool link_end(struct store_link *link, const struct link_kind *kind, void *data, int64_t deadline_us)
+{
+    if (!add_slot(link, (struct slot){ .kind = kind, .data = data, .deadline_us = deadline_us }))
+        return false;
+    wake_by(link, deadline_us);
+    return true;
+}
+
+/* ---- scripts that the store has forgotten ---- */
+
+static void load_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
+{
+    (void)data, (void)how, (void)reply;
+    link->loading = false;
+}
+
+static const struct link_kind load = { .done = load_done };
+
+static bool load_scripts(struct store_link *link)
+{
+    int64_t deadline_us = clock_steady_us() + LOAD_US;
+    for (size_t i = 0; i < SCRIPTS; i++) {
+        LINK_WRITE(link_begin(link), SV("SCRIPT"), SV("LOAD"), scripts[i].text);
+        if (!link_end(link, &load, NULL, deadline_us))
+            return false;
+    }
+    link->loading = true;
+    return true;
+}
+
+/* At the end of the queue, behind the scripts. */
+static bool send_again(struct store_link *link, struct slot slot, sv bytes)
+{
+    char *copy = malloc(bytes.len);
+    if (!copy)
+        return false;
+    memcpy(copy, bytes.ptr, bytes.len);
+    bool sent = link->loading || load_scripts(link);
+    if (sent) {
+        buf_add(link_begin(link), sv_of(copy, bytes.len));
+        slot.again = true;
+        sent = add_slot(link, slot);
+    }
+    free(copy);
+    return sent;
+}
+
+/* ---- answers ---- */
+
+static void break_off(struct store_link *link, const char *why)
+{
+    link->broken = true;
+    snprintf(link->why, sizeof link->why, "%s", why);
+}
+
+/* Errors that are about the store and not about this call. */
+static const struct {
+    sv code;
+    bool leave; /* another server, or another connection, may do better */
+} failures[] = {
+    { SV("READONLY"), true },    { SV("MASTERDOWN"), true },   { SV("NOAUTH"), true },    { SV("LOADING"), false },
+    { SV("NOPERM"), false },     { SV("BUSY"), false },        { SV("OOM"), false },      { SV("MISCONF"), false },
+    { SV("NOREPLICAS"), false }, { SV("CLUSTERDOWN"), false }, { SV("TRYAGAIN"), false }, { SV("NOSCRIPT"), false },
+    { SV("MOVED"), false },
+};
+
+/* Redis 6 wraps what a command in a script says: "ERR Error running script (…): @user_script:1: -OOM …". */
+static sv unwrap(sv text)
+{
+    if (!sv_starts(text, SV("ERR Error running script")))
+        return text;
+    for (size_t i = 0; i + 3 < text.len; i++)
+        if (memcmp(text.ptr + i, ": -", 3) == 0)
+            return sv_from(text, i + 3);
+    return text;
+}
+
+static void judge_error(struct store_link *link, const struct slot *slot, sv text)
+{
+    char why[128];
+    sv rest = unwrap(text), code = sv_cut(&rest, ' ');
+    store_count(&link->store->counts.failed, 1);
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        if (!sv_eq(code, failures[i].code))
+            continue;
+        snprintf(why, sizeof why, "%.*s", SV_FMT(text));
+        if (failures[i].leave)
+            break_off(link, why);
+        store_failed(link->store, why);
+        return;
+    }
+    if (!slot->told_late)
+        breaker_worked(&link->store->breaker);
+    breaker_odd(&link->store->breaker, text);
+}
+
+static void answer(struct store_link *link, const struct reply *reply)
+{
+    const struct slot *oldest = slot_at(link, link->first);
+    sv bytes = sv_of(link->out.ptr + (oldest->at - link->base), oldest->bytes);
+    bool error = reply->kind == REPLY_ERROR;
+    if (error && oldest->kind->script && !oldest->again && sv_starts(reply->text, SV("NOSCRIPT"))) {
+        struct slot slot = *oldest;
+        if (send_again(link, slot, bytes)) {
+            pop(link);
+            return;
+        }
+    }
+    struct slot slot = pop(link);
+    if (error)
+        judge_error(link, &slot, reply->text);
+    else if (!slot.told_late)
+        breaker_worked(&link->store->breaker);
+    slot.kind->done(link, slot.data, error ? STORE_FAILED : STORE_DECIDED, reply);
+}
+
+static void take_answers(struct store_link *link)
+{
+    sv rest = sv_of(link->in, link->in_len);
+    struct reply reply;
+    while (rest.len > 0) {
+        ssize_t n = reply_parse(rest, &reply);
+        if (n == 0)
+            break;
+        if (n < 0 || link->first == link->end || slot_at(link, link->first)->at >= link->sent)
+            return break_off(link, "an answer is not in the protocol of Redis, or to no question");
+        rest = sv_from(rest, (size_t)n);
+        answer(link, &reply);
+    }
+    memmove(link->in, rest.ptr, rest.len);
+    link->in_len = rest.len;
+}
+
+static bool make_room(struct store_link *link)
+{
+    if (link->in_len < link->in_max)
+        return true;
+    size_t max = link->in_max ? link->in_max * 2 : READ_BYTES;
+    char *in = max <= STORE_ANSWER_MAX ? realloc(link->in, max) : NULL;
+    if (!in)
+        return false;
+    link->in = in;
+    link->in_max = max;
+    return true;
+}
+
+/* A read that does not fill the buffer has got all that there is. */
+static void read_answers(struct store_link *link)
+{
+    bool more = true;
+    while (more && !link->broken) {
+        if (!make_room(link))
+            return break_off(link, "an answer is too long");
+        size_t room = link->in_max - link->in_len;
+        ssize_t n = recv(link->socket, link->in + link->in_len, room, 0);
+        if (n == 0)
+            return break_off(link, "the server closed the connection");
+        if (n < 0) {
+            if (errno != EAGAIN && errno != EINTR)
+                break_off(link, strerror(errno));
+            return;
+        }
+        link->in_len += (size_t)n;
+        more = (size_t)n == room;
+        take_answers(link);
+    }
+}
+
+/* ---- connections ---- */
+
+static void watch_socket(struct store_link *link, int how)
+{
+    struct epoll_event event = { .events = EPOLLIN | (link->blocked ? EPOLLOUT : 0) };
+    epoll_ctl(link->epoll, how, link->socket, &event);
+}
+
+void store_link_flush(struct store_link *link)
+{
+    sv rest = sv_from(buf_sv(&link->out), (size_t)(link->sent - link->base));
+    if (rest.len == 0 || !link_connected(link))
+        return;
+    ssize_t n = send(link->socket, rest.ptr, rest.len, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        /* Calls are answered in store_link_run only. */
+        break_off(link, strerror(errno));
+        link_poke(link, LINK_AWAY);
+        return;
+    }
+    link->sent += n > 0 ? (uint64_t)n : 0;
+    bool blocked = n < (ssize_t)rest.len;
+    if (blocked != link->blocked) {
+        link->blocked = blocked;
+        watch_socket(link, EPOLL_CTL_MOD);
+    }
+}
+
+/* Tells everybody who waits. What has not left as a whole cannot have been carried out. */
+static void refuse_all(struct store_link *link)
+{
+    link->dropping = true;
+    while (link->first < link->end) {
+        uint64_t end = slot_at(link, link->first)->at + slot_at(link, link->first)->bytes;
+        struct slot slot = pop(link);
+        bool lost = end <= link->sent;
+        if (lost)
+            store_failed(link->store, "connections break");
+        if (lost && !slot.told_late && slot.kind->late)
+            slot.kind->late(slot.data);
+        slot.kind->done(link, slot.data, lost ? STORE_LOST : STORE_UNSENT, NULL);
+    }
+    link->sent = link->base;
+    link->dropping = false;
+}
+
+static void ask_for_connection(struct store_link *link)
+{
+    struct store *store = link->store;
+    pthread_mutex_lock(&store->lock);
+    link->wants = true;
+    pthread_cond_signal(&store->connect);
+    pthread_mutex_unlock(&store->lock);
+}
+
+static void drop(struct store_link *link)
+{
+    struct store *store = link->store;
+    if (link->socket >= 0) {
+        epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->socket, NULL);
+        close(link->socket);
+        link->socket = -1;
+        if (atomic_fetch_sub(&store->connected, 1) == 1)
+            store_gone(store, link->why);
+    }
+    link->in_len = 0;
+    link->broken = link->blocked = link->loading = false;
+    refuse_all(link);
+}
+
+static void take_connection(struct store_link *link)
+{
+    struct store *store = link->store;
+    pthread_mutex_lock(&store->lock);
+    int fd = link->fresh;
+    uint64_t server = link->fresh_server;
+    link->fresh = -1;
+    pthread_mutex_unlock(&store->lock);
+    if (fd < 0)
+        return;
+    link->socket = fd;
+    link->server = server;
+    link->sent = link->base;
+    link->hopeless = false;
+    watch_socket(link, EPOLL_CTL_ADD);
+}
+
+/* ---- news from other threads ---- */
+
+void link_poke(struct store_link *link, unsigned news)
+{
+    uint64_t one = 1;
+    if (atomic_fetch_or(&link->news, news) == 0 && write(link->event, &one, sizeof one) < 0)
+        return; /* it is readable already */
+}
+
+bool link_wants(const struct store_link *link)
+{
+    return link->wants;
+}
+
+struct store_link *link_next(const struct store_link *link)
+{
+    return link->next;
+}
+
+void link_hand(struct store_link *link, int fd, uint64_t server)
+{
+    link->wants = false;
+    link->fresh = fd;
+    link->fresh_server = server;
+    link_poke(link, LINK_CONNECTION);
+}
+
+/* The count is read before the news, so that what comes in between is told again. */
+static unsigned take_news(struct store_link *link)
+{
+    uint64_t count;
+    if (atomic_load(&link->news) == 0 || read(link->event, &count, sizeof count) < 0)
+        return 0;
+    return atomic_exchange(&link->news, 0);
+}
+
+static void hear_news(struct store_link *link)
+{
+    struct store *store = link->store;
+    unsigned news = take_news(link);
+    if (news & LINK_CONNECTION)
+        take_connection(link);
+    if ((news & LINK_REPLACED) && link_connected(link)) {
+        pthread_mutex_lock(&store->lock);
+        bool old = link->server != store->server;
+        pthread_mutex_unlock(&store->lock);
+        if (old)
+            break_off(link, "another server has taken its place");
+    }
+    if ((news & LINK_AWAY) && link->socket < 0) {
+        link->hopeless = true;
+        refuse_all(link);
+    }
+    if ((news & LINK_NUDGE) && link->nudged)
+        link->nudged(link->nudged_data);
+}
+
+/* ---- deadlines ---- */
+
+static void tell_late(struct store_link *link, uint64_t number)
+{
+    struct slot *slot = slot_at(link, number);
+    const struct link_kind *kind = slot->kind;
+    void *data = slot->data;
+    slot->told_late = true;
+    store_failed(link->store, "answers do not come in time");
+    if (kind->late)
+        kind->late(data);
+}
+
+/* Callbacks may add slots, and take none away. Returns when to look again. */
+static int64_t check_deadlines(struct store_link *link, int64_t now_us)
+{
+    int64_t next_us = INT64_MAX;
+    for (uint64_t i = link->untold; i < link->end; i++) {
+        struct slot *slot = slot_at(link, i);
+        if (slot->told_late)
+            continue;
+        if (slot->deadline_us <= now_us)
+            tell_late(link, i);
+        else if (slot->deadline_us < next_us)
+            next_us = slot->deadline_us;
+    }
+    while (link->untold < link->end && slot_at(link, link->untold)->told_late)
+        link->untold++;
+    if (link->first == link->end)
+        return next_us;
+    int64_t overdue_us = slot_at(link, link->first)->deadline_us + link->overdue_us;
+    if (overdue_us <= now_us)
+        break_off(link, "an answer did not come for long");
+    return overdue_us < next_us ? overdue_us : next_us;
+}
+
+/* Without a connection for so long that the oldest has waited in vain. */
+static int64_t check_queue(struct store_link *link, int64_t now_us)
+{
+    if (link->first == link->end)
+        return INT64_MAX;
+    int64_t deadline_us = slot_at(link, link->first)->deadline_us;
+    if (deadline_us > now_us)
+        return deadline_us;
+    refuse_all(link);
+    return INT64_MAX;
+}
+
+/* It counts as not set meanwhile, so that callbacks set it for what they add. */
+static void run_timer(struct store_link *link, int64_t now_us)
+{
+    link->timer_us = 0;
+    int64_t next_us = link->socket < 0 ? check_queue(link, now_us) : check_deadlines(link, now_us);
+    if (link->wake_us > 0 && link->wake_us <= now_us) {
+        link->wake_us = 0;
+        if (link->nudged)
+            link->nudged(link->nudged_data);
+    }
+    if (link->wake_us > 0 && link->wake_us < next_us)
+        next_us = link->wake_us;
+    if (next_us < now_us + TIMER_STEP_US)
+        next_us = now_us + TIMER_STEP_US;
+    if (next_us < INT64_MAX)
+        wake_by(link, next_us);
+    else if (link->timer_us == 0)
+        set_timer(link, 0);
+}
+
+void store_link_run(struct store_link *link)
+{
+    hear_news(link);
+    if (link_connected(link))
+        read_answers(link);
+    int64_t now_us = link->timer_us ? clock_steady_us() : 0;
+    if (!link->broken && link->timer_us && link->timer_us <= now_us)
+        run_timer(link, now_us);
+    if (link->broken) {
+        drop(link);
+        ask_for_connection(link);
+    }
+    store_link_flush(link);
+}
+
+/* ---- links ---- */
+
+static int open_parts(struct store_link *link)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    link->epoll = epoll_create1(EPOLL_CLOEXEC);
+    link->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (link->epoll < 0 || link->event < 0 || link->timer < 0 ||
+        epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->event, &event) < 0 ||
+        epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->timer, &event) < 0)
+        return WEIR_E_SYSTEM;
+    return 0;
+}
+
+static void close_parts(struct store_link *link)
+{
+    int fds[] = { link->epoll, link->event, link->timer };
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    buf_done(&link->out);
+    free(link->slots);
+    free(link->in);
+    free(link);
+}
+
+int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data)
+{
+    struct store_link *link = calloc(1, sizeof *link);
+    if (!link)
+        return WEIR_E_NO_MEMORY;
+    link->store = store;
+    link->nudged = nudged;
+    link->nudged_data = data;
+    link->socket = link->fresh = -1;
+    link->overdue_us = store->address.kind == REDIS_SENTINEL ? STORE_OVERDUE_SENTINEL_US : STORE_OVERDUE_US;
+    buf_init(&link->out, STORE_QUEUE_MAX);
+    int r = open_parts(link);
+    if (r < 0) {
+        close_parts(link);
+        return r;
+    }
+    pthread_mutex_lock(&store->lock);
+    link->next = store->links;
+    store->links = link;
+    link->wants = true;
+    pthread_cond_signal(&store->connect);
+    pthread_mutex_unlock(&store->lock);
+    *ret = link;
+    return 0;
+}
+
+void store_link_free(struct store_link *link)
+{
+    if (!link)
+        return;
+    struct store *store = link->store;
+    pthread_mutex_lock(&store->lock);
+    struct store_link **at = &store->links;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+    pthread_mutex_unlock(&store->lock);
+    take_connection(link);
+    break_off(link, "the link is closed");
+    drop(link);
+    close_parts(link);
+}
+
+int store_link_fd(const struct store_link *link)
+{
+    return link->epoll;
+}
