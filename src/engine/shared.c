@@ -275,6 +275,15 @@ static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
     return e->fits ? HERE_FITS : HERE_REFUSED;
 }
 
+/* It is let through, and owed to the store. */
+static bool note_passed(struct shared *s, struct plan_entry *e)
+{
+    struct cells_ask ask = e->ask;
+    ask.limit = &more_of(s, e)->limit;
+    ask.key = instead_cell(e->limit, e->subject);
+    return cells_take(s->bound->cells, &ask, &e->taken);
+}
+
 static enum here use(struct shared *s, struct plan_entry *e, bool charge)
 {
     struct shared_entry *m = more_of(s, e);
@@ -288,6 +297,11 @@ static enum here use(struct shared *s, struct plan_entry *e, bool charge)
     case WAY_DENIED:
         e->fits = false;
         return HERE_REFUSED;
+    case WAY_PASS:
+        if (charge && m->instead)
+            m->taken = note_passed(s, e);
+        e->fits = true;
+        return HERE_FITS;
     default:
         e->fits = true;
         return HERE_FITS;
@@ -306,7 +320,7 @@ static void give_back(struct shared *s, size_t from, size_t count)
         if (m->way == WAY_SLICE)
             lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
         else
-            cells_refund(e->ask.limit, &e->taken, e->ask.now_us);
+            cells_refund(m->instead ? &m->limit : e->ask.limit, &e->taken, e->ask.now_us);
     }
 }
 
@@ -342,6 +356,17 @@ static void count_instead(struct shared *s, struct plan_entry *e, uint32_t hosts
     e->ask.key = instead_cell(e->limit, e->subject);
 }
 
+/* No limit, but what is let through is counted: as the rule counts, since it is owed by that. */
+static void let_pass(struct shared *s, const struct plan_entry *e)
+{
+    struct shared_entry *m = more_of(s, e);
+    const struct rule_limit *spec = e->limit->spec;
+    bool bucket = spec->algorithm == LIMIT_TOKEN_BUCKET;
+    limit_init(&m->limit, spec->algorithm, bucket ? spec->max : LIMIT_MAX_MAX, LIMIT_MAX_MAX, spec->per_us);
+    m->way = WAY_PASS;
+    m->instead = true;
+}
+
 /* The rule of entry i goes by its on_store_failure. */
 static void fail_rule(struct shared *s, size_t i, uint32_t hosts)
 {
@@ -349,11 +374,13 @@ static void fail_rule(struct shared *s, size_t i, uint32_t hosts)
     for (; i < s->plan.count && s->plan.entries[i].rule == rule; i++) {
         if (s->more[i].way != WAY_SLICE && s->more[i].way != WAY_STORE)
             continue;
+        s->more[i].too_little = false;
         if (rule->rule->on_failure == ON_FAILURE_LOCAL)
             count_instead(s, &s->plan.entries[i], hosts);
+        else if (rule->rule->on_failure == ON_FAILURE_ALLOW)
+            let_pass(s, &s->plan.entries[i]);
         else
-            s->more[i].way = rule->rule->on_failure == ON_FAILURE_ALLOW ? WAY_PASS : WAY_DENIED;
-        s->more[i].too_little = false;
+            s->more[i].way = WAY_DENIED;
     }
 }
 
