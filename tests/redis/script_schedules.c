@@ -1,0 +1,469 @@
+/* The script that decides, on random limits, costs and clocks: windows against the engine's own arithmetic, which they have
+ * to follow exactly; buckets against the model's fractions, within the rounding that src/redis/README.md states.
+ *
+ * All runs of a test go on step by step together, so that a step of all of them is one pipeline. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "limit/take.h"
+#include "model.h"
+#include "random.h"
+#include "redis/script.h"
+#include "servers.h"
+#include "zonefile.h"
+
+enum { RUNS = 150, STEPS = 50, RECEIPTS = 4, KEEP_LOOK = 16 };
+
+struct receipt {
+    struct limit_state theirs, ours; /* as the charge left it: in the store, and here */
+    struct model_receipt model;
+    int64_t taken_us;
+    uint32_t cost;
+};
+
+struct run {
+    uint64_t seed;
+    struct random rnd;
+    struct model_limit model;
+    struct limit limit;
+    struct limit_state state; /* of a window: what the engine would have */
+    struct model_cell cell;   /* of a bucket: what the model has */
+    struct limit_report last;
+    enum calendar_unit unit;
+    int64_t now_us;
+    /* Of a bucket a refund may leave a part of a token, which has a time, where the model has none: so a clock that steps
+     * back and refunds are not for the same run. */
+    bool forward;
+    uint64_t roundings;
+    struct receipt receipts[RECEIPTS];
+    int receipt_count;
+    /* the step */
+    bool refunding;
+    struct receipt refunded;
+    char key[32], whole_key[48];
+    struct store_cell cells[1];
+    struct store_rule rule;
+    struct store_call call;
+};
+
+static struct redis_server server;
+static struct talk talk;
+static struct tz tz;
+static struct run runs[RUNS];
+
+#define CHECK(run, condition)           \
+    do {                                \
+        if (!(condition)) {             \
+            describe(run);              \
+            fail_msg("%s", #condition); \
+        }                               \
+    } while (0)
+
+static void describe(const struct run *r)
+{
+    print_error("run seed %llu: algorithm %d, max %u, burst %u, per %lld, now %lld, cost %u, debt %u\n",
+                (unsigned long long)r->seed, r->model.algorithm, r->model.max, r->model.burst, (long long)r->model.per_us,
+                (long long)r->now_us, r->call.cost, r->cells[0].debt);
+    print_error("state %llu %llu, theirs %llu %llu, fits %d; model: used %.3f of a period at %lld\n",
+                (unsigned long long)r->state.time, (unsigned long long)r->state.data,
+                (unsigned long long)r->cells[0].state.time, (unsigned long long)r->cells[0].state.data, r->cells[0].fits,
+                (double)r->cell.used, (long long)r->cell.when_us);
+}
+
+static bool is_bucket(const struct run *r)
+{
+    return r->model.algorithm == LIMIT_TOKEN_BUCKET;
+}
+
+/* ---- a random limit ---- */
+
+static uint32_t pick_number(struct random *rnd)
+{
+    if (random_one_in(rnd, 15))
+        return UINT32_MAX - (uint32_t)random_in(rnd, 0, 2);
+    return (uint32_t)random_scaled(rnd, random_one_in(rnd, 2) ? 20 : UINT32_MAX);
+}
+
+static int64_t pick_per(struct random *rnd)
+{
+    static const int64_t usual_us[] = { LIMIT_PER_MIN_US, US_PER_S, 60 * US_PER_S, 86400 * US_PER_S, LIMIT_PER_MAX_US };
+    if (random_one_in(rnd, 3))
+        return usual_us[random_in(rnd, 0, sizeof usual_us / sizeof usual_us[0] - 1)];
+    return LIMIT_PER_MIN_US + random_scaled(rnd, LIMIT_PER_MAX_US - LIMIT_PER_MIN_US);
+}
+
+static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
+{
+    *r = (struct run){ .seed = seed, .rnd = { seed } };
+    r->model.algorithm = algorithm;
+    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(&r->rnd);
+    r->model.per_us = algorithm == LIMIT_CALENDAR ? 0 : pick_per(&r->rnd);
+    if (is_bucket(r))
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+    r->forward = is_bucket(r) && random_one_in(&r->rnd, 2);
+    r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
+    r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
+    limit_init(&r->limit, algorithm, r->model.max, r->model.burst, r->model.per_us);
+    snprintf(r->key, sizeof r->key, "{%llu}:schedule:%d", (unsigned long long)seed, algorithm);
+    snprintf(r->whole_key, sizeof r->whole_key, "weir:%d:%s", SCRIPT_LAYOUT, r->key);
+    r->cells[0] = (struct store_cell){ .limit = &r->limit, .field = SV("limit.x") };
+    r->rule = (struct store_rule){ .key = { r->key, strlen(r->key) }, .cells = r->cells, .cell_count = 1 };
+    r->call = (struct store_call){ .rules = &r->rule, .rule_count = 1 };
+}
+
+static struct window window_at(const struct run *r, int64_t now_us)
+{
+    if (r->model.algorithm != LIMIT_CALENDAR)
+        return (struct window){ 0 };
+    return calendar_window(&tz, r->unit, MONDAY, now_us);
+}
+
+static int64_t length_at(const struct run *r)
+{
+    struct window w = window_at(r, r->now_us);
+    return r->model.algorithm == LIMIT_CALENDAR ? w.end_us - w.start_us : r->model.per_us;
+}
+
+/* ---- a random next step ---- */
+
+/* Back to before the cell's own time; not close to where a cell is rebased, since the engine knows a window's length only
+ * roughly. */
+static int64_t pick_back(struct run *r)
+{
+    int64_t length = length_at(r), time;
+    if (is_bucket(r))
+        time = r->cell.when_us;
+    else if (r->model.algorithm == LIMIT_SLIDING_WINDOW)
+        time = (int64_t)r->state.time;
+    else {
+        length = limit_length_unpack((uint32_t)(r->state.data >> 32) & INT32_MAX);
+        time = limit_state_end(r->state) - length;
+    }
+    if (random_one_in(&r->rnd, 2))
+        return time - random_in(&r->rnd, 0, length / 2);
+    return time - 2 * length - random_scaled(&r->rnd, CLOCK_END_US / 16);
+}
+
+static int64_t pick_now(struct run *r)
+{
+    int64_t now = r->now_us;
+    switch (random_in(&r->rnd, 0, r->forward ? 6 : 7)) {
+    case 0:
+        return now;
+    case 1:
+        return now + 1;
+    case 2:
+        return now + random_scaled(&r->rnd, 3 * length_at(r));
+    case 3:
+        return now + random_scaled(&r->rnd, length_at(r) / 16 + 1);
+    case 4:
+        return now + (r->last.retry_after_us > 0 ? r->last.retry_after_us - random_in(&r->rnd, 0, 1) : 0);
+    case 5:
+        return now + (r->last.reset_us > 0 ? r->last.reset_us - random_in(&r->rnd, 0, 1) : 0);
+    case 6:
+        return now / KEEP_LOOK * KEEP_LOOK + KEEP_LOOK;
+    default:
+        return pick_back(r);
+    }
+}
+
+static void move_clock(struct run *r)
+{
+    int64_t next = pick_now(r);
+    if (next > 0 && next < CLOCK_END_US - 3 * LIMIT_PER_MAX_US)
+        r->now_us = next;
+}
+
+static uint32_t pick_cost(struct run *r)
+{
+    uint64_t capacity = r->limit.capacity;
+    switch (random_in(&r->rnd, 0, 7)) {
+    case 0:
+        return 0;
+    case 1:
+        return (uint32_t)capacity;
+    case 2:
+        return (uint32_t)(capacity < UINT32_MAX ? capacity + 1 : capacity);
+    case 3:
+        return r->last.remaining;
+    case 4:
+        return r->last.remaining < UINT32_MAX ? r->last.remaining + 1 : UINT32_MAX;
+    case 5:
+        return (uint32_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
+    default:
+        return 1;
+    }
+}
+
+/* An administrator changes the numbers. */
+static void change_limit(struct run *r)
+{
+    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(&r->rnd);
+    if (is_bucket(r) && random_one_in(&r->rnd, 2))
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+    if (r->model.algorithm == LIMIT_FIXED_WINDOW && random_one_in(&r->rnd, 2))
+        r->model.per_us = pick_per(&r->rnd);
+    limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
+}
+
+/* ---- what should come of it ---- */
+
+struct expected {
+    bool fits;
+    bool stored; /* something was written */
+    struct limit_report report;
+};
+
+static uint32_t low(struct limit_state s)
+{
+    return (uint32_t)s.data;
+}
+
+/* A window: the engine's arithmetic. */
+static struct expected expect_window(struct run *r)
+{
+    uint32_t cost = r->call.cost, debt = r->cells[0].debt;
+    struct window w = window_at(r, r->now_us);
+    struct expected expected = { .stored = debt > 0 };
+    if (debt > 0) {
+        r->state = limit_take(&r->limit, &w, r->state, r->now_us, 0).next;
+        r->state.data += debt < UINT32_MAX - low(r->state) ? debt : UINT32_MAX - low(r->state);
+    }
+    struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
+    bool charged = take.fits && cost > 0 && r->call.charge;
+    if (charged) {
+        r->state = take.next;
+    } else if (take.rebased) {
+        r->state = limit_take(&r->limit, &w, r->state, r->now_us, 0).next;
+    }
+    expected.stored |= charged || take.rebased;
+    expected.fits = take.fits;
+    expected.report = limit_report(&r->limit, &w, r->state, r->now_us, cost);
+    return expected;
+}
+
+static void check_window(struct run *r)
+{
+    struct window w = window_at(r, r->now_us);
+    struct limit_state before = r->state, theirs = r->cells[0].state;
+    struct expected expected = expect_window(r);
+    struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, r->call.cost);
+    CHECK(r, r->cells[0].fits == expected.fits);
+    CHECK(r, report.remaining == expected.report.remaining);
+    CHECK(r, report.reset_us == expected.report.reset_us);
+    CHECK(r, report.retry_after_us == expected.report.retry_after_us);
+    CHECK(r, !expected.stored || (theirs.time == r->state.time && theirs.data == r->state.data));
+    CHECK(r, expected.stored || low(before) == 0 || low(theirs) == low(before));
+    r->last = report;
+}
+
+/* A bucket: the model is charged what the store has charged. What the store may have lost is 1/2^20 token for each time
+ * that it rounded, in 1/per of a token; and 1/LIMIT_TOKEN where the state is read. */
+static void check_bucket(struct run *r)
+{
+    uint32_t cost = r->call.cost, debt = r->cells[0].debt;
+    bool fits = r->cells[0].fits;
+    if (debt > 0) {
+        struct model_limit wide = { LIMIT_TOKEN_BUCKET, r->model.max, UINT32_MAX, r->model.per_us };
+        CHECK(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
+        r->roundings++;
+    }
+    bool charged = fits && cost > 0 && r->call.charge;
+    struct model_cell before = r->cell;
+    struct model_answer answer = charged ? model_take(&r->model, NULL, &r->cell, r->now_us, cost, NULL)
+                                         : model_look(&r->model, NULL, &r->cell, r->now_us, cost);
+    r->roundings += charged;
+    model_int per = r->model.per_us, lost = ((model_int)(r->roundings + 1) * per >> 20) + 1;
+    struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, cost);
+    CHECK(r, answer.fits || !fits);
+    if (answer.fits && !fits) {
+        before.used += lost;
+        CHECK(r, !model_look(&r->model, NULL, &before, r->now_us, cost).fits);
+    } else {
+        CHECK(r, report.remaining <= answer.remaining);
+        CHECK(r, report.remaining + (lost + per - 1) / per >= answer.remaining);
+    }
+    if (r->model.max > 0 && answer.reset_us < MODEL_LATE_US) {
+        int64_t lost_us = (int64_t)(lost / r->model.max) + 2;
+        CHECK(r, report.reset_us >= answer.reset_us && report.reset_us <= answer.reset_us + lost_us);
+    }
+    r->last = report;
+}
+
+/* ---- one step ---- */
+
+static void note_charge(struct run *r)
+{
+    int i = r->receipt_count < RECEIPTS ? r->receipt_count++ : (int)random_in(&r->rnd, 0, RECEIPTS - 1);
+    r->receipts[i] =
+        (struct receipt){ r->cells[0].state, r->state, { r->cell, r->now_us, r->call.cost }, r->now_us, r->call.cost };
+}
+
+/* The caller's idea of the time lags behind now and then: then the current window is its next one. */
+static void pick_windows(struct run *r)
+{
+    struct window now = window_at(r, r->now_us);
+    bool lags = now.end_us > 0 && random_one_in(&r->rnd, 3);
+    r->cells[0].window = lags ? window_at(r, now.start_us - 1) : now;
+    r->cells[0].next = lags ? now : window_at(r, now.end_us);
+}
+
+static void ask(struct run *r)
+{
+    bool may_refund = r->receipt_count > 0 && (r->forward || !is_bucket(r));
+    r->refunding = may_refund && random_one_in(&r->rnd, 8);
+    r->call.now_us = r->now_us;
+    pick_windows(r);
+    if (r->refunding) {
+        int i = (int)random_in(&r->rnd, 0, r->receipt_count - 1);
+        r->refunded = r->receipts[i];
+        r->receipts[i] = r->receipts[--r->receipt_count];
+        r->call.server_us = r->refunded.taken_us;
+        r->call.cost = r->refunded.cost;
+        r->cells[0].state = r->refunded.theirs;
+        script_write_refund(&talk.out, SV("weir"), &r->call);
+    } else {
+        r->call.cost = pick_cost(r);
+        r->call.charge = !random_one_in(&r->rnd, 10);
+        bool debt = r->model.max > 0 && r->cell.used / LIMIT_PER_MIN_US < INT32_MAX && random_one_in(&r->rnd, 20);
+        r->cells[0].debt = debt ? (uint32_t)random_in(&r->rnd, 1, 1000) : 0;
+        script_write_decide(&talk.out, SV("weir"), &r->call);
+    }
+    /* The store's own clock goes on while the virtual one stands: nothing may expire by it. */
+    talk_write(&talk, "PTTL", r->whole_key, NULL);
+    talk_write(&talk, "PERSIST", r->whole_key, NULL);
+}
+
+static void check_refund(struct run *r, const struct reply *reply)
+{
+    const struct receipt *receipt = &r->refunded;
+    CHECK(r, reply->kind == REPLY_INTEGER);
+    if (!is_bucket(r)) {
+        bool done = limit_refund(&r->limit, receipt->ours, receipt->taken_us, receipt->cost, r->now_us, &r->state);
+        CHECK(r, done == (reply->integer == 1));
+        return;
+    }
+    bool done = model_refund(&r->model, &receipt->model, &r->cell, r->now_us);
+    CHECK(r, done || reply->integer == 0);
+    r->roundings++;
+}
+
+/* Never too short; and told anew by every charge of a bucket, where a window opens, and now and then. */
+static void check_expiry(struct run *r, int64_t pttl_ms, struct limit_state before)
+{
+    if (r->refunding)
+        return;
+    bool charged = r->cells[0].fits && r->call.cost > 0 && r->call.charge;
+    struct limit_state theirs = r->cells[0].state;
+    bool slides = r->model.algorithm == LIMIT_SLIDING_WINDOW;
+    bool opened = (slides ? before.data : low(before)) == 0 || before.time != theirs.time;
+    if (charged && (is_bucket(r) || opened || r->now_us % KEEP_LOOK == 0))
+        CHECK(r, pttl_ms > 0);
+    struct window w = window_at(r, r->now_us);
+    int64_t reset_us = limit_report(&r->limit, &w, theirs, r->now_us, 0).reset_us;
+    if (pttl_ms > 0 && reset_us < MODEL_LATE_US)
+        CHECK(r, pttl_ms >= reset_us / US_PER_MS);
+}
+
+static void check(struct run *r)
+{
+    struct reply reply;
+    struct limit_state before = r->state;
+    CHECK(r, talk_read(&talk, &reply));
+    if (reply.kind == REPLY_ERROR)
+        print_error("%.*s\n", SV_FMT(reply.text));
+    if (r->refunding) {
+        check_refund(r, &reply);
+    } else {
+        CHECK(r, reply.kind == REPLY_BULK && script_read_decide(&r->call, reply.text));
+        CHECK(r, r->call.result == STORE_DECIDED && r->call.server_us == r->now_us);
+        CHECK(r, r->call.allowed == r->cells[0].fits && r->rule.fits == r->cells[0].fits);
+        if (is_bucket(r))
+            check_bucket(r);
+        else
+            check_window(r);
+        if (r->call.allowed && r->call.cost > 0 && r->call.charge)
+            note_charge(r);
+    }
+    CHECK(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);
+    check_expiry(r, reply.integer, before);
+    CHECK(r, talk_read(&talk, &reply));
+}
+
+static void run_all(enum limit_algorithm algorithm)
+{
+    uint64_t seed = random_seed();
+    talk_close(&talk);
+    assert_true(talk_open(&talk, &server));
+    for (int i = 0; i < RUNS; i++)
+        begin(&runs[i], seed + (uint64_t)i, algorithm);
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < RUNS; i++)
+            ask(&runs[i]);
+        for (int i = 0; i < RUNS; i++) {
+            check(&runs[i]);
+            move_clock(&runs[i]);
+            if (random_one_in(&runs[i].rnd, 10))
+                change_limit(&runs[i]);
+        }
+    }
+}
+
+static void fixed_windows_are_the_engines(void **state)
+{
+    (void)state;
+    run_all(LIMIT_FIXED_WINDOW);
+}
+
+static void calendar_windows_are_the_engines(void **state)
+{
+    (void)state;
+    run_all(LIMIT_CALENDAR);
+}
+
+static void sliding_windows_are_the_engines(void **state)
+{
+    (void)state;
+    run_all(LIMIT_SLIDING_WINDOW);
+}
+
+static void buckets_are_as_strict_as_the_model(void **state)
+{
+    (void)state;
+    run_all(LIMIT_TOKEN_BUCKET);
+}
+
+static int set_up(void **state)
+{
+    static struct zonefile zone;
+    const char *why;
+    (void)state;
+    zonefile_make("EST5EDT,M3.2.0,M11.1.0", &zone);
+    if (tz_parse(zone.bytes, zone.len, &tz, &why) != 0 || !redis_server_start(&server) || !talk_open(&talk, &server))
+        return -1;
+    return talk_load_scripts(&talk) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    talk_close(&talk);
+    redis_server_stop(&server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_windows_are_the_engines),
+        cmocka_unit_test(calendar_windows_are_the_engines),
+        cmocka_unit_test(sliding_windows_are_the_engines),
+        cmocka_unit_test(buckets_are_as_strict_as_the_model),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
