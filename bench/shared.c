@@ -11,7 +11,8 @@
 
 #include <weir/weir.h>
 
-static const char RULES[] = "- { id: exact, match: { event: exact }, by: [key], limits: [\n"
+static const char RULES[] = "rules:\n"
+                            "- { id: exact, match: { event: exact }, by: [key], limits: [\n"
                             "    { name: day, calendar: day, max: 1000 }, { name: hour, calendar: hour, max: 200 } ] }\n"
                             "- { id: leased, match: { event: leased }, by: [key], lease: true, limits: [\n"
                             "    { name: day, calendar: day, max: 4000000000 },\n"
