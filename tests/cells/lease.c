@@ -1,0 +1,384 @@
+/* Slices in cells, and the places in the first page. */
+#include "cells/lease.h"
+
+#include "support.h"
+
+enum { CELLS = 64, SLICE = 10, MAX = 100 };
+#define END_US (T0_US + 60 * US_PER_S)
+#define KEY UINT64_C(0x123456789abcdef1)
+
+static int open_table(void **state)
+{
+    *state = table_of_cells(CELLS);
+    return 0;
+}
+
+static int close_table(void **state)
+{
+    cells_close(*state);
+    return 0;
+}
+
+static struct lease_spent spend_at(struct cells *t, int64_t now_us, uint32_t cost)
+{
+    return lease_spend(t, KEY, SLICE, MAX, now_us, cost, true);
+}
+
+static void assert_spent(struct lease_spent spent, enum lease_outcome outcome, uint32_t left, bool renew)
+{
+    assert_int_equal(spent.outcome, outcome);
+    assert_int_equal(spent.left, left);
+    assert_int_equal(spent.renew, renew);
+}
+
+/* ---- spending ---- */
+
+static void test_absent_is_short(void **state)
+{
+    struct lease_spent spent = spend_at(*state, T0_US, 1);
+    assert_spent(spent, LEASE_SHORT, 0, false);
+    assert_int_equal(spent.end_us, 0);
+    assert_int_equal(cells_count_live(*state, T0_US), 0);
+    assert_spent(spend_at(*state, T0_US, 0), LEASE_TAKEN, 0, false);
+}
+
+static void test_spend_all(void **state)
+{
+    lease_put(*state, KEY, END_US, SLICE, T0_US);
+    for (uint32_t left = SLICE; left-- > 0;) {
+        struct lease_spent spent = spend_at(*state, T0_US, 1);
+        /* Below half it is asked for, once. */
+        assert_spent(spent, LEASE_TAKEN, left, left == SLICE / 2 - 1);
+        assert_int_equal(spent.end_us, END_US);
+    }
+    assert_spent(spend_at(*state, T0_US, 1), LEASE_SHORT, 0, false);
+    lease_put(*state, KEY, END_US, 3, T0_US);
+    assert_spent(spend_at(*state, T0_US, 4), LEASE_SHORT, 3, false);
+    assert_spent(spend_at(*state, T0_US, 3), LEASE_TAKEN, 0, true);
+}
+
+static void test_looking_changes_nothing(void **state)
+{
+    lease_put(*state, KEY, END_US, 2, T0_US);
+    for (int i = 0; i < 3; i++)
+        assert_spent(lease_spend(*state, KEY, SLICE, MAX, T0_US, 2, false), LEASE_TAKEN, 2, false);
+    assert_spent(lease_spend(*state, KEY, SLICE, MAX, T0_US, 3, false), LEASE_SHORT, 2, false);
+    assert_spent(spend_at(*state, T0_US, 0), LEASE_TAKEN, 2, false);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 2);
+}
+
+/* ---- windows ---- */
+
+static void test_dies_with_its_window(void **state)
+{
+    lease_put(*state, KEY, END_US, SLICE, T0_US);
+    assert_spent(spend_at(*state, END_US - 1, 1), LEASE_TAKEN, SLICE - 1, false);
+    assert_spent(spend_at(*state, END_US, 1), LEASE_SHORT, 0, false);
+    assert_int_equal(lease_left(*state, KEY, END_US, END_US), 0);
+    assert_int_equal(lease_collect(*state, KEY, END_US, END_US), 0);
+    lease_put(*state, KEY, END_US, SLICE, END_US); /* comes too late */
+    assert_int_equal(spend_at(*state, END_US, 1).outcome, LEASE_SHORT);
+    lease_put(*state, KEY, END_US + 100, 1, END_US); /* nothing of the one before */
+    assert_int_equal(lease_left(*state, KEY, END_US + 100, END_US), 1);
+}
+
+static void test_ends_far_ahead(void **state)
+{
+    int64_t end = CLOCK_END_US + 3650 * 86400 * US_PER_S; /* does not fit 52 bits */
+    lease_put(*state, KEY, end, 7, CLOCK_END_US - 1);
+    struct lease_spent spent = spend_at(*state, CLOCK_END_US - 1, 1);
+    assert_spent(spent, LEASE_TAKEN, 6, false);
+    assert_int_equal(spent.end_us, end);
+}
+
+/* Two answers about one window: the earlier end counts. */
+static void test_same_window(void **state)
+{
+    lease_put(*state, KEY, END_US, 5, T0_US);
+    lease_put(*state, KEY, END_US - LEASE_SAME_US, 5, T0_US);
+    assert_int_equal(spend_at(*state, T0_US, 1).end_us, END_US - LEASE_SAME_US);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 9);
+    lease_put(*state, KEY, END_US, 1, T0_US);
+    assert_int_equal(spend_at(*state, T0_US, 0).end_us, END_US - LEASE_SAME_US);
+    assert_int_equal(lease_left(*state, KEY, END_US - LEASE_SAME_US, T0_US), 10);
+    lease_put(*state, KEY, END_US + 1, 3, T0_US); /* another one: what was left dies */
+    assert_int_equal(spend_at(*state, T0_US, 0).left, 3);
+}
+
+static void test_unspend(void **state)
+{
+    lease_unspend(*state, KEY, END_US, 3); /* makes no cell */
+    assert_int_equal(cells_count_live(*state, T0_US), 0);
+    lease_put(*state, KEY, END_US, 5, T0_US);
+    struct lease_spent spent = spend_at(*state, T0_US, 5);
+    lease_unspend(*state, KEY, spent.end_us, 5);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 5);
+    /* The window after it is not the same, however short they are. */
+    lease_put(*state, KEY, END_US + 1000, 1, END_US);
+    lease_unspend(*state, KEY, spent.end_us, 5);
+    assert_int_equal(lease_left(*state, KEY, END_US + 1000, END_US), 1);
+}
+
+static void test_collect(void **state)
+{
+    lease_put(*state, KEY, END_US, 5, T0_US);
+    assert_int_equal(lease_collect(*state, KEY, END_US - 2 * LEASE_SAME_US, T0_US), 0);
+    assert_int_equal(lease_collect(*state, KEY, END_US, T0_US), 5);
+    assert_int_equal(lease_collect(*state, KEY, END_US, T0_US), 0);
+    assert_spent(spend_at(*state, T0_US, 1), LEASE_SHORT, 0, false);
+    assert_int_equal(cells_count_live(*state, T0_US), 0);
+}
+
+static void test_too_many_tokens(void **state)
+{
+    lease_put(*state, KEY, END_US, UINT32_MAX - 1, T0_US);
+    lease_put(*state, KEY, END_US, 5, T0_US);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), UINT32_MAX);
+}
+
+/* ---- dry ---- */
+
+static void test_dry(void **state)
+{
+    int64_t until = T0_US + 250 * US_PER_MS;
+    lease_set_dry(*state, KEY, END_US, MAX, 0, until, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), LEASE_DRY, 0, false);
+    assert_spent(spend_at(*state, until - US_PER_MS, 1), LEASE_DRY, 0, false);
+    assert_spent(spend_at(*state, until, 1), LEASE_SHORT, 0, false);
+    assert_spent(spend_at(*state, T0_US - 2 * US_PER_S, 1), LEASE_SHORT, 0, false); /* the clock went back */
+    /* What was said of another max does not count. */
+    assert_int_equal(lease_spend(*state, KEY, SLICE, MAX + 1, T0_US, 1, true).outcome, LEASE_SHORT);
+    lease_put(*state, KEY, END_US, 1, T0_US);
+    assert_spent(spend_at(*state, T0_US, 2), LEASE_SHORT, 1, false);
+}
+
+/* Tokens stay, and are spent; while it is known that there are no more, nobody asks. */
+static void test_dry_with_tokens(void **state)
+{
+    lease_put(*state, KEY, END_US, 3, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), LEASE_TAKEN, 2, true);
+    lease_set_dry(*state, KEY, END_US, MAX, 0, T0_US + 250 * US_PER_MS, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), LEASE_TAKEN, 1, false);
+    assert_spent(spend_at(*state, T0_US, 2), LEASE_DRY, 1, false);
+    assert_spent(spend_at(*state, T0_US + US_PER_S, 1), LEASE_TAKEN, 0, true);
+}
+
+/* Who wanted more than there is refused; who wants less asks. */
+static void test_dry_room(void **state)
+{
+    for (uint64_t room = 1; room < UINT32_MAX; room = room * 3 / 2 + 1) {
+        lease_set_dry(*state, KEY, END_US, MAX, (uint32_t)room, T0_US + 250 * US_PER_MS, T0_US);
+        assert_int_equal(spend_at(*state, T0_US, (uint32_t)room + 1).outcome, LEASE_DRY);
+        assert_int_equal(spend_at(*state, T0_US, (uint32_t)(room - room / 8)).outcome, LEASE_SHORT);
+        if (room < 16)
+            assert_int_equal(spend_at(*state, T0_US, (uint32_t)room).outcome, LEASE_SHORT);
+    }
+}
+
+/* A flood of newcomers does not push out tokens; those push out nobody who has used much of a limit. */
+static void test_kept_before_newcomers(void **state)
+{
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 100, 3600 * US_PER_S);
+    lease_put(*state, KEY, END_US, SLICE, T0_US);
+    for (uint64_t n = 0; n < 20 * CELLS; n++)
+        take(*state, key_of(n), &limit, T0_US, 1);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), SLICE);
+    for (uint64_t n = 0; n < 20 * CELLS; n++)
+        take(*state, key_of(n), &limit, T0_US, 50);
+    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 0);
+}
+
+/* ---- asks ---- */
+
+#define STEADY_US (1000 * US_PER_S)
+
+static struct lease_ask ask_of(unsigned number)
+{
+    struct lease_ask ask = { .cell = number + 1, .need = 1, .slice = 5, .ttl_ms = 2000 };
+    limit_init(&ask.limit, LIMIT_FIXED_WINDOW, MAX, 0, 60 * US_PER_S);
+    ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{u%u}:rule:key", number);
+    ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "minute.f");
+    return ask;
+}
+
+static void assert_same_ask(const struct lease_ask *a, const struct lease_ask *b)
+{
+    assert_int_equal(a->cell, b->cell);
+    assert_int_equal(a->limit.algorithm, b->limit.algorithm);
+    assert_int_equal(a->limit.max, b->limit.max);
+    assert_int_equal(a->limit.per_us, b->limit.per_us);
+    assert_int_equal(a->limit.length, b->limit.length);
+    assert_memory_equal(&a->window, &b->window, sizeof a->window);
+    assert_memory_equal(&a->next, &b->next, sizeof a->next);
+    assert_true(a->need == b->need && a->slice == b->slice && a->ttl_ms == b->ttl_ms && a->debt == b->debt);
+    assert_int_equal(a->key_len, b->key_len);
+    assert_memory_equal(a->key, b->key, a->key_len);
+    assert_int_equal(a->field_len, b->field_len);
+    assert_memory_equal(a->field, b->field, a->field_len);
+}
+
+static void test_ask(void **state)
+{
+    struct lease_ask ask = ask_of(7), got;
+    ask.debt = 3;
+    assert_false(lease_next_ask(*state, &got, STEADY_US));
+    assert_true(lease_post(*state, &ask, STEADY_US));
+    assert_true(lease_next_ask(*state, &got, STEADY_US));
+    assert_same_ask(&got, &ask);
+    assert_false(lease_next_ask(*state, &got, STEADY_US));
+    ask.limit = limit_of(LIMIT_CALENDAR, MAX, 0);
+    ask.window = (struct window){ T0_US, END_US };
+    ask.next = (struct window){ END_US, END_US + 60 * US_PER_S };
+    strcpy(ask.field, "minute.c");
+    assert_true(lease_post(*state, &ask, STEADY_US));
+    assert_true(lease_next_ask(*state, &got, STEADY_US));
+    assert_same_ask(&got, &ask);
+}
+
+static void test_places(void **state)
+{
+    struct lease_ask ask = ask_of(0), got;
+    unsigned places = 0;
+    while (ask = ask_of(places), lease_post(*state, &ask, STEADY_US))
+        places++;
+    assert_in_range(places, 4, 16);
+    ask = ask_of(0); /* waits already */
+    assert_true(lease_post(*state, &ask, STEADY_US));
+    ask.debt = 1; /* and this one owes */
+    assert_false(lease_post(*state, &ask, STEADY_US));
+    for (unsigned i = 0; i < places; i++)
+        assert_true(lease_next_ask(*state, &got, STEADY_US));
+    assert_false(lease_next_ask(*state, &got, STEADY_US));
+}
+
+/* Nobody came for them: they make room, and are not sent any more. */
+static void test_old_asks(void **state)
+{
+    struct lease_ask ask = ask_of(0), got;
+    for (unsigned i = 0; ask = ask_of(i), lease_post(*state, &ask, STEADY_US); i++)
+        ;
+    assert_false(lease_next_ask(*state, &got, STEADY_US + US_PER_S));
+    assert_false(lease_next_ask(*state, &got, STEADY_US - 1)); /* the machine was started anew */
+    assert_true(lease_post(*state, &ask, STEADY_US + US_PER_S));
+    assert_true(lease_next_ask(*state, &got, STEADY_US + US_PER_S));
+    assert_int_equal(got.cell, ask.cell);
+}
+
+static void test_bad_asks(void **state)
+{
+    struct lease_ask ask, got;
+#define REFUSED(change)                                        \
+    do {                                                       \
+        ask = ask_of(1);                                       \
+        change;                                                \
+        assert_false(lease_post(*state, &ask, STEADY_US));     \
+        assert_false(lease_next_ask(*state, &got, STEADY_US)); \
+    } while (0)
+    REFUSED(ask.key[0] = '(');
+    REFUSED(ask.key_len = 3);
+    REFUSED(ask.key_len = LEASE_KEY_MAX + 1);
+    REFUSED(memset(ask.key + 1, 'x', LEASE_KEY_MAX - 1));
+    REFUSED(ask.field_len = LEASE_FIELD_MAX + 1);
+    REFUSED(ask.field_len = 2);
+    REFUSED(ask.field[ask.field_len - 1] = 'c');
+    REFUSED(ask.field[ask.field_len - 2] = ':');
+    REFUSED(ask.need = 0);
+    REFUSED(ask.slice = 0);
+    REFUSED(ask.ttl_ms = 0);
+    REFUSED(ask.limit.algorithm = LIMIT_TOKEN_BUCKET);
+    REFUSED(ask.limit.per_us = 0);
+    REFUSED(ask.limit.per_us = LIMIT_PER_MAX_US + 1);
+    REFUSED((ask.limit.algorithm = LIMIT_CALENDAR, strcpy(ask.field, "minute.c"))); /* without windows */
+#undef REFUSED
+}
+
+/* Any bytes may be there. */
+static void test_damaged_page(void **state)
+{
+    struct random random = { random_seed() };
+    struct cells *t = *state;
+    unsigned char *page = (unsigned char *)t->header;
+    unsigned found = 0;
+    for (unsigned n = 0; n < 20000 / SLOWER; n++) {
+        struct lease_ask ask = ask_of(n), got;
+        bool posted = lease_post(t, &ask, STEADY_US);
+        unsigned damage = (unsigned)random_in(&random, 0, 3) * (unsigned)random_in(&random, 1, 400);
+        for (unsigned i = 0; i < damage; i++)
+            page[random_in(&random, 512, CELLS_HEADER_BYTES - 1)] = (unsigned char)random_u64(&random);
+        while (lease_next_ask(t, &got, STEADY_US)) {
+            found++;
+            assert_int_equal(got.need, 1); /* whole, or not at all */
+            assert_int_equal(got.key[0], '{');
+            assert_int_equal(got.limit.max, MAX);
+        }
+        struct lease_news news = lease_read_news(t, STEADY_US);
+        assert_true(news.hosts >= 1);
+        assert_true(clock_valid(news.away_us));
+        assert_true(posted || damage || n > 0);
+        memset(page + 512, 0, CELLS_HEADER_BYTES - 512);
+    }
+    assert_true(found > 0);
+}
+
+static void test_waiting(void **state)
+{
+    struct lease_ask ask = ask_of(0);
+    uint32_t seen = lease_wait_for_asks(*state, 0, 1000); /* nobody asks */
+    assert_int_equal(seen, 0);
+    assert_true(lease_post(*state, &ask, STEADY_US));
+    seen = lease_wait_for_asks(*state, seen, 3600 * US_PER_S); /* does not wait: somebody has asked since */
+    assert_int_equal(seen, 1);
+}
+
+static void test_news(void **state)
+{
+    struct lease_news news = lease_read_news(*state, STEADY_US);
+    assert_false(news.counters || news.up);
+    assert_int_equal(news.hosts, 1);
+    lease_tell_news(*state, &(struct lease_news){ true, true, 3, -5, T0_US }, STEADY_US);
+    news = lease_read_news(*state, STEADY_US + US_PER_S - 1);
+    assert_true(news.counters && news.up && news.hosts == 3 && news.offset_us == -5 && news.away_us == T0_US);
+    news = lease_read_news(*state, STEADY_US + US_PER_S);
+    assert_true(news.counters && !news.up);
+    news = lease_read_news(*state, STEADY_US - 1); /* the machine was started anew */
+    assert_true(news.counters && !news.up);
+}
+
+/* The page was zero until now, in files and in nginx's zones. */
+static void test_blank_page(void **state)
+{
+    struct cells *t = *state;
+    const char *page = (const char *)t->header;
+    for (unsigned i = 512; i < CELLS_HEADER_BYTES; i++)
+        assert_int_equal(page[i], 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_table, close_table)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_absent_is_short),
+        TEST(test_spend_all),
+        TEST(test_looking_changes_nothing),
+        TEST(test_dies_with_its_window),
+        TEST(test_ends_far_ahead),
+        TEST(test_same_window),
+        TEST(test_unspend),
+        TEST(test_collect),
+        TEST(test_too_many_tokens),
+        TEST(test_dry),
+        TEST(test_dry_with_tokens),
+        TEST(test_dry_room),
+        TEST(test_kept_before_newcomers),
+        TEST(test_ask),
+        TEST(test_places),
+        TEST(test_old_asks),
+        TEST(test_bad_asks),
+        TEST(test_damaged_page),
+        TEST(test_waiting),
+        TEST(test_news),
+        TEST(test_blank_page),
+    };
+    return cmocka_run_group_tests_name("cells/lease", tests, NULL, NULL);
+}
