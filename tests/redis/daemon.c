@@ -1,0 +1,126 @@
+#include "daemon.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { START_MS = 30000, STEP_MS = 2 };
+
+static void require(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+static unsigned free_port(void)
+{
+    struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof place;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    require(bind(fd, (struct sockaddr *)&place, size) == 0 && getsockname(fd, (struct sockaddr *)&place, &size) == 0,
+            "no port is free");
+    close(fd);
+    return ntohs(place.sin_port);
+}
+
+void daemon_again(struct daemon *d)
+{
+    fflush(NULL);
+    d->pid = fork();
+    if (d->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        unsetenv("LD_PRELOAD");
+        execvp(d->args[0], (char *const *)d->args);
+        _exit(127);
+    }
+    for (int waited_ms = 0; waited_ms < START_MS; waited_ms += STEP_MS) {
+        int fd = redis_server_connect(&d->server);
+        if (fd >= 0) {
+            close(fd);
+            return;
+        }
+        usleep(STEP_MS * 1000);
+    }
+    require(false, "redis-server does not start");
+}
+
+void daemon_start(struct daemon *d, const char *const *more)
+{
+    static const char *const usual[] = { "--bind", "127.0.0.1",   "--dir", "/tmp",      "--save",    "",  "--appendonly",
+                                         "no",     "--daemonize", "no",    "--logfile", "/dev/null", NULL };
+    size_t n = 0;
+    *d = (struct daemon){ .server = { .link = -1, .port = free_port() } };
+    snprintf(d->port, sizeof d->port, "%u", d->server.port);
+    d->args[n++] = "redis-server";
+    d->args[n++] = "--port";
+    d->args[n++] = d->port;
+    for (size_t i = 0; usual[i]; i++)
+        d->args[n++] = usual[i];
+    for (size_t i = 0; more && more[i]; i++)
+        d->args[n++] = more[i];
+    daemon_again(d);
+}
+
+void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port)
+{
+    static char path[200];
+    *d = (struct daemon){ .server = { .link = -1, .port = free_port() } };
+    snprintf(path, sizeof path, "%s/sentinel.conf", folder);
+    FILE *file = fopen(path, "we");
+    require(file != NULL, "no file for the sentinel");
+    fprintf(file,
+            "port %u\nbind 127.0.0.1\ndir %s\nlogfile /dev/null\nsentinel monitor main 127.0.0.1 %u 1\n"
+            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n",
+            d->server.port, folder, master_port);
+    require(fclose(file) == 0, "the sentinel's file cannot be written");
+    d->args[0] = "redis-sentinel";
+    d->args[1] = path;
+    daemon_again(d);
+}
+
+void daemon_kill(struct daemon *d)
+{
+    if (d->pid > 0) {
+        kill(d->pid, SIGKILL);
+        waitpid(d->pid, NULL, 0);
+    }
+    d->pid = 0;
+}
+
+void daemon_freeze(struct daemon *d, bool frozen)
+{
+    int status;
+    kill(d->pid, frozen ? SIGSTOP : SIGCONT);
+    waitpid(d->pid, &status, frozen ? WUNTRACED : WCONTINUED);
+}
+
+const char *daemon_ask(const struct daemon *d, ...)
+{
+    static char text[4096];
+    struct talk talk;
+    struct reply reply = { 0 };
+    const char *words[8] = { NULL };
+    size_t n = 0;
+    va_list args;
+    va_start(args, d);
+    while (n < 8 && (words[n] = va_arg(args, const char *)))
+        n++;
+    va_end(args);
+    require(talk_open(&talk, &d->server), "the server takes no connection");
+    talk_write(&talk, words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], NULL);
+    require(talk_read(&talk, &reply), "the server does not answer");
+    if (reply.kind == REPLY_INTEGER)
+        snprintf(text, sizeof text, ":%lld", (long long)reply.integer);
+    else
+        snprintf(text, sizeof text, "%s%.*s", reply.kind == REPLY_ERROR ? "-" : "", SV_FMT(reply.text));
+    talk_close(&talk);
+    return text;
+}
