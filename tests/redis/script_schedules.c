@@ -17,7 +17,7 @@
 #include "servers.h"
 #include "zonefile.h"
 
-enum { RUNS = 150, STEPS = 50, RECEIPTS = 4, KEEP_LOOK = 16 };
+enum { RUNS = 300, STEPS = 60, RECEIPTS = 4, KEEP_LOOK = 16 };
 
 struct receipt {
     struct limit_state theirs, ours; /* as the charge left it: in the store, and here */

@@ -14,14 +14,16 @@ local now, cost, charge, at = unpack('<ddd', packed)
 charge = charge == 1 and cost > 0
 
 -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
-local plan = { false, false, false, false, false } -- of each rule: cells, states, fits, need (0: its expiry need not be looked at), spare
+local cells, shadow, states, fits, need, spare -- of the rule at hand
+local plan = #KEYS > 1 and {} -- of each, if there are many
 local charged = { false, false, false, false } -- of each cell: its state with the cost
 local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
 local cell, passed = 0, true
 for rule = 1, #KEYS do
-  local key, cells, shadow, fits, need, spare, look = KEYS[rule], 0, 0, true, 0, 0, now % 16 == 0
+  local key, look = KEYS[rule], now % 16 == 0
+  fits, need, spare = true, 0, 0
   cells, shadow, at = unpack('<dd', packed, at)
-  local states = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
+  states = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
   if states.err then
     local field, why = ARGV[cell + 2], states.err
     --@ refuse.lua
@@ -69,17 +71,15 @@ for rule = 1, #KEYS do
   end
   if not fits and shadow == 0 then passed = false end
   if not look then need = 0 end
-  local to = 5 * rule
-  plan[to - 4], plan[to - 3], plan[to - 2], plan[to - 1], plan[to] = cells, states, fits, need, spare
+  if plan then plan[rule] = { cells, states, fits, need, spare } end
 end
 
 -- Take all.
 local answer, flags = pack('<dd', not lacking and 3 or passed and 2 or 1, now), ''
 charge, cell = charge and passed, 0
 for rule = 1, #KEYS do
-  local key, to = KEYS[rule], 5 * rule
-  local cells, states, fits, need, spare = plan[to - 4], plan[to - 3], plan[to - 2], plan[to - 1], plan[to]
-  local first, second = charged[cell + 1], charged[cell + 2]
+  local key, first, second = KEYS[rule], charged[cell + 1], charged[cell + 2]
+  if plan then cells, states, fits, need, spare = spread(plan[rule]) end
   if charge and fits then
     if cells == 1 then
       call('HSET', key, ARGV[cell + 2], first)
