@@ -14,7 +14,7 @@ enum {
 struct message {
     struct lend_call call; /* first: who has the one has the other */
     struct message *peer;  /* LEND_TAKE: others of its chain */
-    bool flying;
+    bool flying, kept;
     int64_t dies_us; /* by this host's clock: not to be sent any more */
 };
 
@@ -74,6 +74,17 @@ static struct lend_call *messages_pop(struct messages *m)
         m->last = &m->first;
     m->count--;
     return call;
+}
+
+static void messages_remove(struct messages *m, const struct lend_call *call)
+{
+    struct lend_call **at = &m->first;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    if (!*at)
+        m->last = at;
+    m->count--;
 }
 
 static struct message *message_of(struct lend_call *call)
@@ -199,6 +210,14 @@ static void merge(struct lease_ask *into, const struct lease_ask *ask)
     into->debt = debt;
 }
 
+/* What was kept waits in the queue again. */
+static void retry(struct lender *l, struct message *m)
+{
+    messages_remove(&l->kept, &m->call);
+    m->kept = false;
+    messages_add(&l->queue, &m->call);
+}
+
 bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us)
 {
     struct held *h = *held_at(lender, ask->cell);
@@ -207,6 +226,8 @@ bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_
     struct message *m = find_ask(lender, ask->cell, false);
     if (m) {
         merge(&m->call.ask, ask);
+        if (m->kept)
+            retry(lender, m);
         return true;
     }
     if (ask->debt == 0 && find_ask(lender, ask->cell, true))
@@ -225,7 +246,8 @@ bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_
 /* ---- sending ---- */
 
 /* There is enough meanwhile, or the store has said that there is no more. Near the end of a budget slices are small: then
- * half of the last one is enough, or a host would gather what others need. */
+ * half of the last one is enough, or a host would gather what others need. (The cell stays marked as asked for. Who finds
+ * too little asks in any case.) */
 static bool is_needless(const struct lease_ask *ask, const struct lease_spent *look, const struct held *h)
 {
     if (ask->debt > 0 || look->outcome == LEASE_SHORT)
@@ -346,7 +368,7 @@ static void take_in(struct lender *l, const struct lend_call *call, const struct
         set_dry(l, call, lent, now_us);
 }
 
-/* What never reached the store may be sent again: tokens that are given back, and what is owed. */
+/* What never reached the store, or did nothing there, may be sent again: tokens that are given back, and what is owed. */
 static bool is_kept(const struct lender *l, const struct message *m, int64_t now_us)
 {
     return m->dies_us > now_us && (m->call.kind == LEND_RETURN || m->call.ask.debt > 0) &&
@@ -358,11 +380,13 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
 {
     struct message *m = message_of(call);
     bool answered = result == LEND_ANSWERED, took = call->kind == LEND_TAKE;
+    bool undone = result == LEND_UNSENT || (answered && took && lent->stale);
     lender->flying--;
     m->flying = false;
-    if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {
+    if (undone && is_kept(lender, m, now_us)) {
+        m->kept = true;
         messages_add(&lender->kept, call);
-        return false;
+        return answered;
     }
     if (answered && took)
         take_in(lender, call, lent, now_us);
@@ -433,8 +457,8 @@ static bool sweep(struct lender *l, int64_t now_us, size_t most)
 
 void lender_sweep(struct lender *lender, int64_t now_us)
 {
-    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
-        messages_add(&lender->queue, call);
+    while (lender->kept.first)
+        retry(lender, message_of(lender->kept.first));
     sweep(lender, now_us, SWEEP_MOST);
 }
 

@@ -1,0 +1,339 @@
+/* The lender by itself: what it sends, and what it makes of the answers. tests/sim/lease.c runs it against a network. */
+#include "redis/lender.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../limit/random.h"
+
+enum { MAX = 1000, SLICE = 50, TTL_MS = 2000 };
+#define T0_US INT64_C(1700000000000000)
+#define AHEAD_US (5 * US_PER_S) /* the store's clock */
+#define CELL UINT64_C(0x123456789abcdef1)
+#define STORE_END_US (T0_US + AHEAD_US + 60 * US_PER_S)
+
+static struct cells *cells;
+static struct lender *lender;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct weir_error error;
+    if (cells_open(&cells, NULL, (struct cells_size){ .keys = 100000 }, &error) < 0)
+        return -1;
+    return lender_new(&lender, cells);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    lender_free(lender);
+    cells_close(cells);
+    return 0;
+}
+
+static struct lease_ask ask_for(uint64_t cell, uint32_t need)
+{
+    struct lease_ask ask = { .cell = cell, .need = need, .slice = SLICE, .ttl_ms = TTL_MS };
+    limit_init(&ask.limit, LIMIT_FIXED_WINDOW, MAX, 0, 60 * US_PER_S);
+    ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{%llu}:rule:key", (unsigned long long)cell);
+    ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "minute.f");
+    return ask;
+}
+
+static bool wants(uint64_t cell, uint32_t need, int64_t now_us)
+{
+    struct lease_ask ask = ask_for(cell, need);
+    return lender_ask(lender, &ask, now_us);
+}
+
+static struct lent lent_at(int64_t now_us, uint32_t tokens, uint32_t room)
+{
+    return (struct lent){ .tokens = tokens, .end_us = STORE_END_US, .server_us = now_us + AHEAD_US, .room = room };
+}
+
+static struct lease_spent look(int64_t now_us, uint32_t cost)
+{
+    return lease_spend(cells, CELL, SLICE, MAX, now_us, cost, false);
+}
+
+/* Asks, and is lent so many at once. */
+static void lend(int64_t now_us, uint32_t tokens)
+{
+    assert_true(wants(CELL, 1, now_us));
+    struct lend_call *call = lender_next(lender, now_us);
+    assert_non_null(call);
+    struct lent lent = lent_at(now_us, tokens, 500);
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, now_us));
+}
+
+static void test_slice_comes(void **state)
+{
+    (void)state;
+    assert_null(lender_next(lender, T0_US));
+    assert_true(wants(CELL, 3, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->kind, LEND_TAKE);
+    assert_int_equal(call->ask.need, 3);
+    assert_int_equal(call->ask.slice, SLICE);
+    /* 10 ms on its way there, 20 ms back: the window is over here when it is over there, or 10 ms before. */
+    struct lent lent = lent_at(T0_US + 10 * US_PER_MS, 40, 500);
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US + 30 * US_PER_MS));
+    struct lease_spent spent = look(T0_US + 30 * US_PER_MS, 1);
+    assert_int_equal(spent.left, 40);
+    assert_int_equal(spent.end_us, T0_US + 60 * US_PER_S - 10 * US_PER_MS);
+    struct lender_counts counts = lender_counts(lender);
+    assert_true(counts.slices == 1 && counts.lent == 40 && counts.held == 40 && counts.returned == 0);
+}
+
+static void test_one_ask_at_a_time(void **state)
+{
+    (void)state;
+    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 7, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.need, 7);
+    assert_true(wants(CELL, 2, T0_US)); /* is on its way */
+    assert_null(lender_next(lender, T0_US));
+    assert_false(lender_answer(lender, call, LEND_FAILED, NULL, T0_US));
+    assert_null(lender_next(lender, T0_US));
+}
+
+/* What is owed is told in any case, and once. */
+static void test_debts(void **state)
+{
+    (void)state;
+    struct lease_ask ask = ask_for(CELL, 1);
+    ask.debt = 3;
+    assert_true(lender_ask(lender, &ask, T0_US));
+    ask.debt = 4;
+    assert_true(lender_ask(lender, &ask, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.debt, 7);
+    ask.debt = 5;
+    assert_true(lender_ask(lender, &ask, T0_US));
+    struct lend_call *second = lender_next(lender, T0_US);
+    assert_int_equal(second->ask.debt, 5);
+    assert_int_equal(second->ask.slice, 1);
+    /* Stale windows: nothing was charged. The next ask brings new ones. */
+    struct lent stale = { .stale = true, .server_us = T0_US };
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &stale, T0_US));
+    assert_null(lender_next(lender, T0_US));
+    assert_true(wants(CELL, 1, T0_US));
+    call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.debt, 7);
+    assert_false(lender_answer(lender, call, LEND_LOST, NULL, T0_US));
+    assert_false(lender_answer(lender, second, LEND_UNSENT, NULL, T0_US));
+    lender_sweep(lender, T0_US);
+    call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.debt, 5);
+    assert_false(lender_answer(lender, call, LEND_LOST, NULL, T0_US));
+    lender_sweep(lender, T0_US);
+    assert_null(lender_next(lender, T0_US));
+}
+
+static void test_enough_meanwhile(void **state)
+{
+    (void)state;
+    lend(T0_US, SLICE);
+    assert_true(wants(CELL, 1, T0_US));
+    assert_null(lender_next(lender, T0_US));
+    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 40, true).outcome, LEASE_TAKEN);
+    assert_true(wants(CELL, 1, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.slice, SLICE - 10); /* so that it holds no more than a slice */
+    lender_answer(lender, call, LEND_LOST, NULL, T0_US);
+}
+
+/* Near the end of the budget a host does not gather small slices until it has a large one. */
+static void test_small_slices(void **state)
+{
+    (void)state;
+    lend(T0_US, 6);
+    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 1, true).renew, true);
+    assert_true(wants(CELL, 1, T0_US));
+    assert_null(lender_next(lender, T0_US));
+    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 3, true).outcome, LEASE_TAKEN);
+    assert_true(wants(CELL, 1, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_non_null(call);
+    lender_answer(lender, call, LEND_LOST, NULL, T0_US);
+}
+
+static void test_dry(void **state)
+{
+    (void)state;
+    assert_true(wants(CELL, 5, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    struct lent lent = lent_at(T0_US, 0, 4);
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
+    assert_int_equal(look(T0_US, 5).outcome, LEASE_DRY);
+    assert_int_equal(look(T0_US, 4).outcome, LEASE_SHORT);
+    assert_int_equal(look(T0_US + 250 * US_PER_MS, 5).outcome, LEASE_SHORT);
+    assert_true(wants(CELL, 5, T0_US));
+    assert_null(lender_next(lender, T0_US)); /* the store has just said so */
+    assert_int_equal(lender_counts(lender).slices, 0);
+}
+
+static void test_no_answer(void **state)
+{
+    (void)state;
+    static const enum lend_result results[] = { LEND_UNSENT, LEND_LOST, LEND_FAILED };
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(wants(CELL, 1, T0_US));
+        assert_false(lender_answer(lender, lender_next(lender, T0_US), results[i], NULL, T0_US));
+        assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
+    }
+    /* An answer that cannot be. */
+    assert_true(wants(CELL, 1, T0_US));
+    struct lent lent = { .tokens = 5, .end_us = T0_US, .server_us = T0_US };
+    lender_answer(lender, lender_next(lender, T0_US), LEND_ANSWERED, &lent, T0_US);
+    assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
+}
+
+/* ---- giving back ---- */
+
+static void test_idle_slice_goes_back(void **state)
+{
+    (void)state;
+    lend(T0_US, 10);
+    lender_sweep(lender, T0_US + US_PER_S);
+    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US + US_PER_S, 4, true).outcome, LEASE_TAKEN);
+    lender_sweep(lender, T0_US + 2 * US_PER_S);
+    assert_int_equal(lender_counts(lender).held, 6);
+    lender_sweep(lender, T0_US + 4 * US_PER_S - 1);
+    assert_null(lender_next(lender, T0_US + 4 * US_PER_S - 1));
+    lender_sweep(lender, T0_US + 4 * US_PER_S);
+    struct lend_call *call = lender_next(lender, T0_US + 4 * US_PER_S);
+    assert_int_equal(call->kind, LEND_RETURN);
+    assert_int_equal(call->tokens, 6);
+    assert_int_equal(call->end_us, STORE_END_US);
+    struct lease_ask ask = ask_for(CELL, 1);
+    assert_int_equal(call->ask.key_len, ask.key_len);
+    assert_memory_equal(call->ask.key, ask.key, ask.key_len);
+    assert_int_equal(call->ask.field_len, ask.field_len);
+    assert_memory_equal(call->ask.field, ask.field, ask.field_len);
+    assert_int_equal(look(T0_US + 4 * US_PER_S, 1).outcome, LEASE_SHORT);
+    assert_false(lender_answer(lender, call, LEND_ANSWERED, NULL, T0_US + 4 * US_PER_S));
+    struct lender_counts counts = lender_counts(lender);
+    assert_true(counts.returned == 6 && counts.held == 0);
+}
+
+/* Once only, unless it is certain that it never got there, and only while its window lasts. */
+static void test_return_that_fails(void **state)
+{
+    (void)state;
+    lend(T0_US, 10);
+    lender_recall(lender, T0_US);
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->tokens, 10);
+    lender_answer(lender, call, LEND_UNSENT, NULL, T0_US);
+    assert_null(lender_next(lender, T0_US));
+    lender_sweep(lender, T0_US);
+    call = lender_next(lender, T0_US);
+    assert_int_equal(call->tokens, 10);
+    lender_answer(lender, call, LEND_LOST, NULL, T0_US);
+    lender_sweep(lender, T0_US);
+    assert_null(lender_next(lender, T0_US));
+    lend(T0_US, 10);
+    lender_recall(lender, T0_US);
+    lender_answer(lender, lender_next(lender, T0_US), LEND_UNSENT, NULL, T0_US);
+    lender_sweep(lender, T0_US + 60 * US_PER_S);
+    assert_null(lender_next(lender, T0_US + 60 * US_PER_S));
+}
+
+static void test_next_window(void **state)
+{
+    (void)state;
+    lend(T0_US, 10);
+    /* The store is in the next window, though this host's clock, which was set back, is not. */
+    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 8, true).outcome, LEASE_TAKEN);
+    assert_true(wants(CELL, 1, T0_US));
+    struct lend_call *call = lender_next(lender, T0_US);
+    struct lent lent = lent_at(T0_US, 7, 500);
+    lent.end_us += 500 * US_PER_MS;
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
+    assert_int_equal(look(T0_US, 1).left, 7);
+    assert_int_equal(lender_counts(lender).held, 7);
+    lender_sweep(lender, T0_US + 61 * US_PER_S); /* over: nothing to give back */
+    assert_null(lender_next(lender, T0_US + 61 * US_PER_S));
+    assert_int_equal(lender_counts(lender).held, 0);
+}
+
+/* ---- bounds ---- */
+
+static uint64_t cell_of(uint64_t number)
+{
+    return random_u64(&(struct random){ number });
+}
+
+static uint64_t drain(int64_t now_us)
+{
+    uint64_t tokens = 0;
+    for (struct lend_call *call; (call = lender_next(lender, now_us));) {
+        struct lent lent = lent_at(now_us, 2, 500);
+        tokens += call->kind == LEND_RETURN ? call->tokens : 0;
+        lender_answer(lender, call, LEND_ANSWERED, &lent, now_us);
+    }
+    return tokens;
+}
+
+static void test_bounds(void **state)
+{
+    (void)state;
+    uint64_t cell = 1, slices = 0;
+    while (slices < LENDER_SLICES_MAX + 1000) {
+        uint64_t waiting = 0;
+        for (; wants(cell_of(cell), 1, T0_US); cell++)
+            waiting++;
+        assert_int_equal(waiting, LENDER_QUEUE_MAX);
+        slices += waiting;
+        drain(T0_US);
+    }
+    assert_int_equal(lender_counts(lender).held, 2 * LENDER_SLICES_MAX);
+    /* More than fit into the queue at once. */
+    lender_recall(lender, T0_US);
+    assert_int_equal(drain(T0_US), 2 * LENDER_SLICES_MAX);
+    assert_int_equal(lender_counts(lender).held, 0);
+    assert_int_equal(lender_counts(lender).returned, 2 * LENDER_SLICES_MAX);
+}
+
+static void test_flight(void **state)
+{
+    (void)state;
+    static struct lend_call *calls[LENDER_FLIGHT_MAX];
+    for (uint64_t i = 0; i <= LENDER_FLIGHT_MAX; i++)
+        assert_true(wants(cell_of(i), 1, T0_US));
+    for (unsigned i = 0; i < LENDER_FLIGHT_MAX; i++)
+        assert_non_null(calls[i] = lender_next(lender, T0_US));
+    assert_null(lender_next(lender, T0_US));
+    for (unsigned i = 0; i < LENDER_FLIGHT_MAX; i++)
+        lender_answer(lender, calls[i], LEND_LOST, NULL, T0_US);
+    assert_int_equal(drain(T0_US), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_slice_comes),
+        TEST(test_one_ask_at_a_time),
+        TEST(test_debts),
+        TEST(test_enough_meanwhile),
+        TEST(test_small_slices),
+        TEST(test_dry),
+        TEST(test_no_answer),
+        TEST(test_idle_slice_goes_back),
+        TEST(test_return_that_fails),
+        TEST(test_next_window),
+        TEST(test_bounds),
+        TEST(test_flight),
+    };
+    return cmocka_run_group_tests_name("redis/lender", tests, NULL, NULL);
+}
