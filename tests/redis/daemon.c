@@ -54,14 +54,18 @@ void daemon_again(struct daemon *d)
 
 void daemon_start(struct daemon *d, const char *const *more)
 {
-    static const char *const usual[] = { "--bind", "127.0.0.1",   "--dir", "/tmp",      "--save",    "",  "--appendonly",
-                                         "no",     "--daemonize", "no",    "--logfile", "/dev/null", NULL };
+    static const char *const usual[] = { "--bind", "127.0.0.1", "--save",    "",  "--appendonly", "no", "--daemonize",
+                                         "no",     "--logfile", "/dev/null", NULL };
     size_t n = 0;
     *d = (struct daemon){ .server = { .link = -1, .port = free_port() } };
     snprintf(d->port, sizeof d->port, "%u", d->server.port);
     d->args[n++] = "redis-server";
     d->args[n++] = "--port";
     d->args[n++] = d->port;
+    strcpy(d->folder, "/tmp/weir-redis-XXXXXX");
+    require(mkdtemp(d->folder) != NULL, "no folder for redis-server");
+    d->args[n++] = "--dir";
+    d->args[n++] = d->folder;
     for (size_t i = 0; usual[i]; i++)
         d->args[n++] = usual[i];
     for (size_t i = 0; more && more[i]; i++)
@@ -93,6 +97,17 @@ void daemon_kill(struct daemon *d)
         waitpid(d->pid, NULL, 0);
     }
     d->pid = 0;
+}
+
+void daemon_end(struct daemon *d)
+{
+    char path[100];
+    daemon_kill(d);
+    if (d->folder[0] == '\0')
+        return;
+    snprintf(path, sizeof path, "%s/dump.rdb", d->folder); /* a replica keeps what it was sent */
+    unlink(path);
+    rmdir(d->folder);
 }
 
 void daemon_freeze(struct daemon *d, bool frozen)

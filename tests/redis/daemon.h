@@ -12,6 +12,7 @@ struct daemon {
     pid_t pid;
     const char *args[DAEMON_ARGS_MAX + 1];
     char port[16];
+    char folder[32];
 };
 
 /* `more` are further arguments, up to NULL; or NULL. Waits until it accepts connections. */
@@ -19,7 +20,9 @@ void daemon_start(struct daemon *d, const char *const *more);
 /* A sentinel for the master of the name "main", with its file in `folder`. */
 void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port);
 void daemon_again(struct daemon *d);
+/* kill -9; it may be started again. */
 void daemon_kill(struct daemon *d);
+void daemon_end(struct daemon *d);
 void daemon_freeze(struct daemon *d, bool frozen);
 
 /* One command and its answer as text: "OK", ":1", "-ERR …". Words up to NULL. */

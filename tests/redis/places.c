@@ -26,7 +26,7 @@ static int stop(void **state)
 {
     char path[100];
     (void)state;
-    daemon_kill(&server);
+    daemon_end(&server);
     unlink(socket_path);
     snprintf(path, sizeof path, "%s/sentinel.conf", folder);
     unlink(path);
@@ -121,7 +121,7 @@ static void no_redis_at_all(void **state)
     is_down(format_address("redis://127.0.0.1:%u", sentinel.server.port), "unknown command");
     is_down(format_address("redis+sentinel://127.0.0.1:1,127.0.0.1:%u/other", sentinel.server.port),
             "knows no master of the name other");
-    daemon_kill(&sentinel);
+    daemon_end(&sentinel);
 }
 
 static void wait_for_replica(const struct daemon *replica)
@@ -173,8 +173,8 @@ static void sentinels_fail_over(void **state)
     assert_int_equal(a.events[WEIR_STORE_EMPTIED], 0);
     asker_close(&a);
     daemon_freeze(&server, false);
-    daemon_kill(&sentinel);
-    daemon_kill(&replica);
+    daemon_end(&sentinel);
+    daemon_end(&replica);
 }
 
 int main(void)

@@ -27,7 +27,7 @@ static int start(void **state)
 static int stop(void **state)
 {
     (void)state;
-    daemon_kill(&server);
+    daemon_end(&server);
     return 0;
 }
 
