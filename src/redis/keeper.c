@@ -365,7 +365,7 @@ static void take_leave(struct keeper *k)
     } while (clock_steady_us() < until_us);
 }
 
-void *keeper_run(void *ptr)
+void *store_keeper_run(void *ptr)
 {
     struct store *store = ptr;
     struct keeper k = { .store = store, .link = store->own };

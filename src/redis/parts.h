@@ -89,7 +89,7 @@ struct store {
 /* Makes connections for links that want one, until store->stopping. */
 void *connector_run(void *store);
 /* The store's own thread. */
-void *keeper_run(void *store);
+void *store_keeper_run(void *store);
 
 /* Says that a call was not sent. */
 void store_refuse(struct store *store, struct store_call *call);

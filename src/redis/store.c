@@ -352,7 +352,7 @@ static void stop(struct store *store)
 
 static int start_threads(struct store *store)
 {
-    static void *(*const runs[])(void *) = { connector_run, keeper_run, wait_for_asks };
+    static void *(*const runs[])(void *) = { connector_run, store_keeper_run, wait_for_asks };
     pthread_t *threads[] = { &store->connector, &store->thread, &store->waiter };
     sigset_t all, before;
     int no = 0;
