@@ -169,7 +169,8 @@ static int64_t clock_within(int64_t us)
     return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
 }
 
-/* What was charged in place of the store while it was away is owed to it. Whoever forgets the cell owes it. */
+/* What was charged in place of the store while it was away is owed to it. Whoever forgets the cell owes it. As long as an
+ * answer may still come that makes up for some of it, it is left there. */
 static uint32_t take_debt(const struct shared *s, const struct plan_entry *e, const struct lease_news *news)
 {
     struct cells *cells = s->bound->cells;
@@ -177,7 +178,8 @@ static uint32_t take_debt(const struct shared *s, const struct plan_entry *e, co
     struct cells_ask ask = { key, &e->limit->limit, &e->window, e->ask.now_us, 0 };
     struct cells_look look;
     int64_t window_us = limit_window_us(&e->limit->limit, &e->window);
-    if (news->away_us == 0 || e->ask.now_us - news->away_us > 2 * window_us)
+    if (news->away_us == 0 || e->ask.now_us - news->away_us > 2 * window_us ||
+        __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
         return 0;
     cells_look(cells, &ask, &look);
     uint32_t left = limit_remaining(&e->limit->limit, &e->window, look.state, e->ask.now_us);
@@ -653,15 +655,21 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
     return STEP_DECIDED;
 }
 
+void shared_leave(struct shared *s)
+{
+    __atomic_add_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
+}
+
 void shared_late(struct shared *s, struct weir_verdict *ret_verdict)
 {
+    shared_leave(s);
     decide_without(s, ret_verdict);
 }
 
-void shared_aftermath(struct shared *s)
+/* An answer that came after the verdict. */
+static void make_up(struct shared *s)
 {
     bool made_up = false;
-    settle_debts(s);
     if (s->call.result != STORE_DECIDED || !s->call.allowed || !s->call.charge)
         return;
     /* It passed, and was counted here in place of the store: there it is counted now. */
@@ -676,6 +684,13 @@ void shared_aftermath(struct shared *s)
     }
     if (made_up)
         store_count_refunded(store_of(s));
+}
+
+void shared_aftermath(struct shared *s)
+{
+    settle_debts(s);
+    make_up(s);
+    __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- looking ---- */

@@ -83,6 +83,8 @@ void shared_aftermath(struct shared *s);
  * shared_looked when it is done. */
 enum step shared_look(struct shared *s);
 void shared_looked(struct shared *s);
+/* Instead of shared_looked: nobody waits for the answer any more. shared_aftermath when it comes. */
+void shared_leave(struct shared *s);
 
 /* Keeps the rules that it was planned with from being freed while it waits. */
 void shared_hold(struct shared *s);

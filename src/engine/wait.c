@@ -168,8 +168,11 @@ int weir_check_shared(struct weir *weir, const struct bound *bound, const struct
         decide_in_store(w, deadline_us, ret);
         return 0;
     }
-    if (step == STEP_STORE)
+    if (step == STEP_STORE) { /* no memory to wait with: nothing was sent */
         shared_late(s, ret);
+        s->call.result = STORE_UNSENT;
+        shared_aftermath(s);
+    }
     free(memory);
     return step == STEP_SLICES;
 }
@@ -185,6 +188,7 @@ int weir_look_shared(struct weir *weir, const struct bound *bound, const struct 
     if (step == STEP_STORE && (w = waiting_new(s))) {
         if (!ask_store(w, clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS)) {
             look(s, false, data);
+            shared_leave(s);
             give_up(w);
             return 0;
         }

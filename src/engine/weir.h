@@ -14,6 +14,7 @@ struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
     struct store *store;         /* NULL: there is none */
+    unsigned late;               /* calls to it whose answers nobody waits for any more; atomic */
     struct weir_options options; /* its strings are not kept, but for … */
     char *rules_file;            /* … this one */
     struct cidr *trusted;        /* options.trusted_proxies, if they were given */

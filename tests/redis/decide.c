@@ -1,0 +1,555 @@
+/* Decisions of the C library whose rules count in a real redis-server: of threads that block, of event loops, in slices,
+ * and while the store does not answer. Every test has keys of its own by its prefix. */
+#include "../engine/helpers.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "engine/explain.h"
+#include "servers.h"
+
+static struct redis_server server;
+
+/* ---- handles ---- */
+
+enum { PATIENT_MS = 5000 }; /* no test fails because the machine is slow */
+
+/* A list of rules as the text of a rules file. */
+static const char *file_of(const char *rules)
+{
+    static char text[4000];
+    snprintf(text, sizeof text, "rules:\n%s", rules);
+    return text;
+}
+
+static struct weir *open_host(const char *prefix, const char *rules, struct weir_options options)
+{
+    char address[100];
+    struct weir_store_status status = { 0 };
+    snprintf(address, sizeof address, "redis://127.0.0.1:%u/0?prefix=%s", server.port, prefix);
+    options.rules_text = file_of(rules);
+    options.counters = address;
+    if (!options.store_deadline_ms)
+        options.store_deadline_ms = PATIENT_MS;
+    struct weir *weir = open_with(options);
+    for (int i = 0; i < 1000 && !status.up; i++) {
+        usleep(5000);
+        weir_store_status(weir, &status);
+    }
+    assert_true(status.up);
+    return weir;
+}
+
+static struct weir_verdict check_now(struct weir *weir, struct weir_request request)
+{
+    return check_at(weir, request, weir_now_us());
+}
+
+static unsigned passes_now(struct weir *weir, struct weir_request request, unsigned count)
+{
+    unsigned passed = 0;
+    while (count-- > 0)
+        passed += check_now(weir, request).allowed;
+    return passed;
+}
+
+/* What one command answers, as text. */
+static void ask_server(char *ret, size_t cap, const char *a, const char *b, const char *c)
+{
+    struct talk talk;
+    struct reply reply;
+    assert_true(talk_open(&talk, &server));
+    talk_write(&talk, a, b, c, NULL);
+    assert_true(talk_read(&talk, &reply));
+    snprintf(ret, cap, "%.*s", SV_FMT(reply.text));
+    talk_close(&talk);
+}
+
+static int64_t server_counts(const char *what)
+{
+    char text[8000], *at;
+    ask_server(text, sizeof text, "INFO", "commandstats", NULL);
+    at = strstr(text, what);
+    return at ? strtoll(strstr(at, "calls=") + 6, NULL, 10) : 0;
+}
+
+/* ---- exact ---- */
+
+static void test_two_hosts(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {
+        "- { id: r, match: { event: e }, by: [key], limits: [{ max: 7, per: 1h, algorithm: fixed_window }] }",
+        "- { id: r, match: { event: e }, by: [key], limits: [{ max: 7, per: 1h, algorithm: sliding_window }] }",
+        "- { id: r, match: { event: e }, by: [key], limits: [{ max: 7, per: 100d }] }",
+        "- { id: r, match: { event: e }, by: [key], limits: [{ max: 7, calendar: year, tz: Asia/Shanghai }] }",
+        "- { id: r, match: { event: e }, by: [key], limits: [{ max: 7, calendar: year }, { max: 9, per: 100d }] }",
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct weir *a = open_host("two", rules[i], (struct weir_options){ 0 });
+        struct weir *b = open_host("two", rules[i], (struct weir_options){ 0 });
+        char key[8];
+        snprintf(key, sizeof key, "u%zu", i);
+        struct weir_request request = one("e", key);
+        struct weir_verdict verdict = check_now(a, request);
+        assert_true(verdict.allowed);
+        assert_int_equal(verdict.max, 7);
+        assert_int_equal(verdict.remaining, 6);
+        assert_int_equal(passes_now(b, request, 3) + passes_now(a, request, 10) + passes_now(b, request, 3), 6);
+        verdict = check_now(b, request);
+        assert_string_equal(verdict.rule, "r");
+        assert_int_equal(verdict.status, 429);
+        assert_int_equal(verdict.remaining, 0);
+        assert_true(verdict.retry_after_ms > 0);
+        assert_true(verdict.reset_ms > 0);
+        assert_int_equal(passes_now(a, one("e", "another"), 1), 1);
+        weir_close(a);
+        weir_close(b);
+    }
+}
+
+static void test_looks(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host(
+        "looks", "- { id: r, match: { event: e }, by: [key], limits: [{ max: 3, per: 1h, algorithm: fixed_window }] }",
+        (struct weir_options){ 0 });
+    assert_true(check_now(weir, peek_of("e", "u", 3)).allowed);
+    assert_false(check_now(weir, peek_of("e", "u", 4)).allowed);
+    assert_int_equal(check_now(weir, cost_of("e", "u", 4)).retry_after_ms, WEIR_NEVER);
+    assert_int_equal(check_now(weir, cost_of("e", "u", 2)).remaining, 1);
+    assert_false(check_now(weir, peek_of("e", "u", 2)).allowed);
+    assert_true(check_now(weir, cost_of("e", "u", 0)).allowed);
+    assert_int_equal(check_now(weir, one("e", "u")).remaining, 0);
+    weir_close(weir);
+}
+
+/* Local and shared rules are all or nothing together. */
+static void test_mixed(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host(
+        "mixed",
+        "- { id: here, match: { event: e }, by: [key], counters: local, limits: [{ max: 5, per: 1h, algorithm: "
+        "fixed_window }] }\n"
+        "- { id: there, match: { event: e }, by: [key], limits: [{ max: 3, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: small, match: { event: e, header: { x: y } }, counters: local, by: [key],\n"
+        "    limits: [{ max: 1, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: only-here, match: { event: l }, by: [key], counters: local, limits: [{ max: 5, per: 1h }] }\n",
+        (struct weir_options){ 0 });
+    struct weir_header header = { WEIR_STR("X"), WEIR_STR("y") };
+    struct weir_request marked = one("e", "u");
+    marked.headers = &header;
+    marked.header_count = 1;
+    assert_int_equal(check_now(weir, marked).remaining, 0);
+    /* Refused here: the store is not asked. */
+    int64_t before = server_counts("cmdstat_evalsha:");
+    assert_string_equal(check_now(weir, marked).rule, "small");
+    assert_int_equal(server_counts("cmdstat_evalsha:"), before);
+    assert_int_equal(passes_now(weir, one("l", "u"), 2), 2);
+    /* Refused there: what was taken here is given back. */
+    assert_int_equal(passes_now(weir, one("e", "u"), 9), 2);
+    struct weir_verdict verdict = check_now(weir, peek_of("e", "u", 0));
+    assert_string_equal(verdict.rule, "there");
+    set_rules(weir, "- { id: here, match: { event: e }, by: [key], counters: local,\n"
+                    "    limits: [{ max: 5, per: 1h, algorithm: fixed_window }] }\n");
+    assert_int_equal(check_now(weir, peek_of("e", "u", 0)).remaining, 2);
+    weir_close(weir);
+}
+
+static void test_shadow(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host(
+        "shadow",
+        "- { id: dark, mode: shadow, match: { event: e }, by: [key], limits: [{ max: 2, per: 1h, algorithm: fixed_window "
+        "}] }\n"
+        "- { id: slice, mode: shadow, lease: true, match: { event: e }, by: [key],\n"
+        "    limits: [{ max: 3, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: real, match: { event: e }, by: [key], limits: [{ max: 9, per: 1h, algorithm: fixed_window }] }\n",
+        (struct weir_options){ 0 });
+    struct weir_verdict verdict = { 0 };
+    for (int i = 0; i < 4; i++) {
+        verdict = check_now(weir, one("e", "u"));
+        assert_true(verdict.allowed);
+        assert_string_equal(verdict.rule, "real");
+        usleep(20000); /* slices of shadow rules come without anybody waiting for them */
+    }
+    assert_true(verdict.shadow_count >= 1);
+    assert_string_equal(verdict.shadow[0], "dark");
+    weir_close(weir);
+}
+
+/* What was used is kept when max changes, and other numbers count at once. */
+static void test_change(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_host("change", "- { id: r, match: { event: e }, by: [key], limits: [{ max: 4, calendar: year }] }",
+                  (struct weir_options){ 0 });
+    assert_int_equal(passes_now(weir, one("e", "u"), 9), 4);
+    set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 6, calendar: year }] }");
+    assert_int_equal(passes_now(weir, one("e", "u"), 9), 2);
+    set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 2, calendar: year }] }");
+    assert_int_equal(passes_now(weir, one("e", "u"), 9), 0);
+    set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 0, calendar: year }] }");
+    assert_int_equal(check_now(weir, one("e", "new")).retry_after_ms, WEIR_NEVER);
+    struct weir_error error;
+    set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 2, calendar: year }] }");
+    assert_int_equal(weir_reset(weir, "r", &(struct weir_str)WEIR_STR("u"), 1, &error), 0);
+    assert_int_equal(passes_now(weir, one("e", "u"), 9), 2);
+    weir_close(weir);
+}
+
+/* ---- many at once ---- */
+
+enum { THREADS = 4, EACH = 100, MOST = 150 };
+
+struct crowd {
+    struct weir *weir;
+    unsigned passed;
+};
+
+static void *run_thread(void *data)
+{
+    struct crowd *crowd = data;
+    struct weir_verdict verdict;
+    for (int i = 0; i < EACH; i++) {
+        struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("u"), .cost = 1 };
+        if (weir_check(crowd->weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed)
+            __atomic_add_fetch(&crowd->passed, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    struct crowd crowd = { open_host("threads",
+                                     "- { id: r, match: { event: e }, by: [key],\n"
+                                     "    limits: [{ max: 150, per: 1h, algorithm: fixed_window }] }",
+                                     (struct weir_options){ 0 }),
+                           0 };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, run_thread, &crowd);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(crowd.passed, MOST);
+    weir_close(crowd.weir);
+}
+
+/* ---- event loops ---- */
+
+struct tally {
+    unsigned passed, refused, waiting;
+};
+
+static void on_decided(const struct weir_verdict *verdict, void *data)
+{
+    struct tally *tally = data;
+    tally->passed += verdict->allowed;
+    tally->refused += !verdict->allowed;
+    tally->waiting--;
+}
+
+static void ask_loop(struct weir_loop *loop, struct weir_request request, struct tally *tally)
+{
+    struct weir_verdict verdict;
+    int r = weir_loop_check(loop, &request, weir_now_us(), &verdict, on_decided, tally);
+    assert_true(r >= 0);
+    tally->waiting++;
+    if (r == 1)
+        on_decided(&verdict, tally);
+}
+
+static void run_loops(struct weir_loop *const loops[2], struct tally *tally)
+{
+    for (int i = 0; i < 2; i++)
+        weir_loop_flush(loops[i]);
+    while (tally->waiting > 0)
+        for (int i = 0; i < 2; i++) {
+            poll(&(struct pollfd){ weir_loop_fd(loops[i]), POLLIN, 0 }, 1, 10);
+            weir_loop_run(loops[i]);
+            weir_loop_flush(loops[i]);
+        }
+}
+
+static void test_loops(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host(
+        "loops", "- { id: r, match: { event: e }, by: [key], limits: [{ max: 700, per: 1h, algorithm: fixed_window }] }",
+        (struct weir_options){ 0 });
+    struct weir_loop *loops[2];
+    struct tally tally = { 0 };
+    struct weir_error error;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(weir_loop_open(&loops[i], weir, &error), 0);
+    while (tally.passed == 0) { /* links get their connections in the background */
+        for (int i = 0; i < 500; i++)
+            ask_loop(loops[i % 2], one("e", "first"), &tally);
+        run_loops(loops, &tally);
+    }
+    tally = (struct tally){ 0 };
+    for (int i = 0; i < 1000; i++)
+        ask_loop(loops[i % 2], one("e", "u"), &tally);
+    run_loops(loops, &tally);
+    assert_int_equal(tally.passed, 700);
+    assert_int_equal(tally.refused, 300);
+    /* What still waits when a loop is closed is decided. */
+    for (int i = 0; i < 10; i++)
+        ask_loop(loops[0], one("e", "late"), &tally);
+    weir_loop_close(loops[0]);
+    weir_loop_close(loops[1]);
+    assert_int_equal(tally.waiting, 0);
+    weir_close(weir);
+}
+
+/* ---- slices ---- */
+
+static const char LEASED[] = "- { id: r, match: { event: e }, by: [key], lease: { slice: 10%, ttl: 100ms },\n"
+                             "    limits: [{ name: h, max: 500, per: 1h, algorithm: fixed_window },\n"
+                             "             { name: y, max: 400, calendar: year }] }";
+
+static void test_slices(void **state)
+{
+    (void)state;
+    struct weir *a = open_host("slices", LEASED, (struct weir_options){ 0 });
+    struct weir *b = open_host("slices", LEASED, (struct weir_options){ 0 });
+    int64_t before = server_counts("cmdstat_evalsha:");
+    unsigned passed = 0;
+    for (int i = 0; i < 150; i++)
+        passed += passes_now(a, one("e", "u"), 1) + passes_now(b, one("e", "u"), 1);
+    assert_int_equal(passed, 300);
+    assert_true(server_counts("cmdstat_evalsha:") - before < 100);
+    /* All of it is found in the end, by whoever asks; slices that nobody spends come back. */
+    for (int i = 0; i < 500 && passed < 400; i++) {
+        passed += passes_now(a, one("e", "u"), 1);
+        usleep(10000);
+    }
+    assert_int_equal(passed, 400);
+    assert_int_equal(passes_now(a, one("e", "u"), 20) + passes_now(b, one("e", "u"), 20), 0);
+    struct weir_verdict verdict = check_now(b, one("e", "u"));
+    assert_string_equal(verdict.limit, "y");
+    assert_true(verdict.retry_after_ms > 0);
+    weir_close(a);
+    weir_close(b);
+}
+
+/* A process without a store, on the same cells: it waits by its own timer. */
+static void test_without_store(void **state)
+{
+    (void)state;
+    struct folder folder;
+    folder_make(&folder);
+    struct weir *lender =
+        open_host("without", LEASED, (struct weir_options){ .cells_file = folder_file(&folder, "cells") });
+    struct weir *other = open_with((struct weir_options){
+        .cells_file = folder_file(&folder, "cells"), .rules_text = file_of(LEASED), .never_wait = true });
+    struct weir_verdict verdict;
+    struct weir_request request = one("e", "w");
+    int64_t until_us = weir_now_us() + PATIENT_MS * MS;
+    int waited = 0, r;
+    while ((r = weir_check_soon(other, &request, weir_now_us(), until_us, &verdict)) == 1) {
+        waited++;
+        usleep(1000);
+    }
+    assert_int_equal(r, 0);
+    assert_true(waited > 0);
+    assert_true(verdict.allowed);
+    assert_int_equal(verdict.max, 400);
+    assert_true(verdict.remaining < 50);
+    /* Both spend from one slice. */
+    assert_int_equal(passes_now(lender, request, 450) + passes_now(other, request, 50), 399);
+    struct weir_error error;
+    assert_true(weir_set_rules(other, "- { id: r, limits: [\"5 per 1h\"] }", 35, &error) < 0);
+    assert_non_null(strstr(error.text, "lease: true"));
+    weir_close(other);
+    weir_close(lender);
+    static const char *const files[] = { "cells", NULL };
+    folder_remove(&folder, files);
+}
+
+/* ---- when the store is away ---- */
+
+static const char AWAY[] =
+    "- { id: l, match: { event: l }, by: [key], limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: a, match: { event: a }, by: [key], on_store_failure: allow,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: d, match: { event: d }, by: [key], on_store_failure: deny,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+    "- { id: s, match: { event: s }, by: [key], lease: true,\n"
+    "    limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n";
+
+static void test_never_there(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with(
+        (struct weir_options){ .rules_text = file_of(AWAY), .counters = "redis://127.0.0.1:1/0", .store_hosts = 3 });
+    assert_int_equal(passes_now(weir, one("l", "u"), 9), 3);
+    assert_int_equal(check_now(weir, one("l", "u")).max, 3);
+    assert_int_equal(passes_now(weir, one("a", "u"), 50), 50);
+    struct weir_verdict verdict = check_now(weir, one("d", "u"));
+    assert_false(verdict.allowed);
+    assert_int_equal(verdict.status, 503);
+    assert_string_equal(verdict.rule, "d");
+    assert_int_equal(verdict.retry_after_ms, 1000);
+    assert_int_equal(passes_now(weir, one("s", "u"), 9), 3);
+    weir_close(weir);
+}
+
+/* Stops the server, or lets it go on. It has to be asked for its process before. */
+static pid_t server_process(void)
+{
+    char text[4000];
+    ask_server(text, sizeof text, "INFO", "server", NULL);
+    const char *at = strstr(text, "process_id:");
+    assert_non_null(at);
+    return (pid_t)strtol(at + strlen("process_id:"), NULL, 10);
+}
+
+static void wait_until_up(struct weir *weir, uint64_t refunded)
+{
+    struct weir_store_status status = { 0 };
+    for (int i = 0; i < 2000 && !(status.up && status.refunded >= refunded); i++) {
+        usleep(5000);
+        weir_store_status(weir, &status);
+    }
+    assert_true(status.up);
+    assert_true(status.refunded >= refunded);
+}
+
+/* The server does what it was asked, but too late. */
+static void test_late(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("late", AWAY, (struct weir_options){ .store_deadline_ms = 30, .store_hosts = 2 });
+    pid_t process = server_process();
+    /* Refused for want of an answer, and charged there: it is given back. */
+    kill(process, SIGSTOP);
+    struct weir_verdict verdict = check_now(weir, one("d", "u"));
+    assert_false(verdict.allowed);
+    assert_int_equal(verdict.status, 503);
+    /* Let through and counted here, and charged there, too: here it is given back. */
+    assert_true(check_now(weir, one("l", "u")).allowed);
+    kill(process, SIGCONT);
+    wait_until_up(weir, 2);
+    usleep(20000); /* the refund was sent, and nobody hears of it */
+    assert_int_equal(check_now(weir, peek_of("d", "u", 0)).remaining, 10);
+    assert_int_equal(check_now(weir, peek_of("l", "u", 0)).remaining, 9);
+    weir_close(weir);
+}
+
+/* What was spent here while the store was away is charged there when it is back. */
+static void test_debt(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("debt", AWAY, (struct weir_options){ .store_deadline_ms = 20, .store_hosts = 2 });
+    struct weir_store_status status;
+    pid_t process = server_process();
+    assert_int_equal(check_now(weir, one("l", "u")).remaining, 9);
+    kill(process, SIGSTOP);
+    /* Those that are sent are charged there when it goes on; once the breaker is open none is sent. */
+    weir_store_status(weir, &status);
+    for (int i = 0; i < 100 && status.up; i++) {
+        check_now(weir, one("a", "other"));
+        weir_store_status(weir, &status);
+    }
+    assert_false(status.up);
+    assert_int_equal(passes_now(weir, one("l", "u"), 9), 5);
+    kill(process, SIGCONT);
+    wait_until_up(weir, 0);
+    struct weir_verdict verdict;
+    do
+        verdict = check_now(weir, peek_of("l", "u", 0)); /* which may still be too late */
+    while (verdict.max != 10);
+    assert_int_equal(verdict.remaining, 4);
+    weir_store_status(weir, &status);
+    assert_int_equal(status.reconciled, 5);
+    assert_true(status.opened >= 1);
+    weir_close(weir);
+}
+
+/* A key that is not weir's. */
+static void test_odd_key(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("odd", AWAY, (struct weir_options){ .store_hosts = 1 });
+    char text[100];
+    ask_server(text, sizeof text, "SET", "odd:1:{u}:d:key", "mine");
+    struct weir_verdict verdict = check_now(weir, one("d", "u"));
+    assert_false(verdict.allowed);
+    assert_int_equal(verdict.status, 503);
+    assert_int_equal(check_now(weir, one("d", "v")).remaining, 9);
+    struct weir_store_status status;
+    weir_store_status(weir, &status);
+    assert_true(status.up);
+    assert_int_equal(status.failed, 1);
+    weir_close(weir);
+}
+
+/* ---- explain ---- */
+
+static void note_nothing(struct facts *facts, void *data)
+{
+    (void)facts, (void)data;
+}
+
+static void note_rule(const struct explained_rule *rule, void *data)
+{
+    uint32_t *remaining = data;
+    if (rule->reason == MATCH_YES) {
+        assert_int_equal(rule->counting, COUNT_EXACT);
+        assert_false(rule->limits[0].unknown);
+        *remaining = rule->limits[0].report.remaining;
+    }
+}
+
+static void note_verdict(const struct weir_verdict *verdict, void *data)
+{
+    (void)data;
+    assert_true(verdict->allowed);
+}
+
+static void test_explain(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("explain", AWAY, (struct weir_options){ 0 });
+    struct explain_sink sink = { note_nothing, note_rule, note_verdict };
+    struct weir_request request = one("l", "u");
+    uint32_t remaining = 0;
+    passes_now(weir, request, 3);
+    assert_int_equal(weir_explain(weir, &request, weir_now_us(), &sink, &remaining), 0);
+    assert_int_equal(remaining, 7);
+    assert_int_equal(check_now(weir, request).remaining, 6);
+    weir_close(weir);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return redis_server_start(&server) ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    redis_server_stop(&server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_hosts),   cmocka_unit_test(test_looks),   cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_shadow),      cmocka_unit_test(test_change),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_loops),       cmocka_unit_test(test_slices),  cmocka_unit_test(test_without_store),
+        cmocka_unit_test(test_never_there), cmocka_unit_test(test_late),    cmocka_unit_test(test_debt),
+        cmocka_unit_test(test_odd_key),     cmocka_unit_test(test_explain),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
