@@ -12,17 +12,32 @@ _Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDI
 
 enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT };
 
-/* Parts of a token in the store: 2^20. In both its own and the store's parts a token is a multiple of 2^11. */
+/* A token has 2^20 parts in the store. */
 enum { STORE_TOKEN_BITS = 20 };
 
 /* ---- writing ---- */
 
-static void put_count(struct buf *out, char kind, size_t count)
+/* A command is written for each decision: its many small parts are put together here first. Longer ones go the long way. */
+enum { SHORT_MAX = 256, HEAD_MAX = 1 + NUMBER_MAX + 2 };
+
+static char *copy(char *to, sv bytes)
 {
-    char text[NUMBER_MAX + 3] = { kind }, *end = number_put(text + 1, (int64_t)count);
-    *end++ = '\r';
-    *end++ = '\n';
-    buf_add(out, sv_of(text, (size_t)(end - text)));
+    if (bytes.len > 0)
+        memcpy(to, bytes.ptr, bytes.len);
+    return to + bytes.len;
+}
+
+/* "$12\r\n" */
+static char *copy_head(char *to, char kind, size_t count)
+{
+    *to = kind;
+    return copy(number_put(to + 1, (int64_t)count), SV("\r\n"));
+}
+
+static void put_head(struct buf *out, char kind, size_t count)
+{
+    char text[HEAD_MAX];
+    buf_add(out, sv_of(text, (size_t)(copy_head(text, kind, count) - text)));
 }
 
 static void put_end(struct buf *out)
@@ -30,10 +45,19 @@ static void put_end(struct buf *out)
     buf_add(out, SV("\r\n"));
 }
 
-static void put_bulk(struct buf *out, sv bytes)
+/* One string of two parts. */
+static void put_string(struct buf *out, sv first, sv second)
 {
-    put_count(out, '$', bytes.len);
-    buf_add(out, bytes);
+    char text[HEAD_MAX + SHORT_MAX + 2];
+    size_t len = first.len + second.len;
+    if (len <= SHORT_MAX) {
+        char *end = copy(copy(copy(copy_head(text, '$', len), first), second), SV("\r\n"));
+        buf_add(out, sv_of(text, (size_t)(end - text)));
+        return;
+    }
+    put_head(out, '$', len);
+    buf_add(out, first);
+    buf_add(out, second);
     put_end(out);
 }
 
@@ -50,24 +74,33 @@ static void put_doubles(struct buf *out, const double *numbers, size_t count)
 
 static void put_command(struct buf *out, enum script_name name, size_t keys, size_t values)
 {
-    put_count(out, '*', 3 + keys + values);
-    buf_add(out, SV("$7\r\nEVALSHA\r\n"));
-    put_bulk(out, sv_of(scripts[name].sha, sizeof scripts[name].sha - 1));
-    char text[NUMBER_MAX];
-    put_bulk(out, sv_of(text, (size_t)(number_put(text, (int64_t)keys) - text)));
+    char text[4 * HEAD_MAX + sizeof scripts[name].sha + 32], number[NUMBER_MAX];
+    sv count = { number, (size_t)(number_put(number, (int64_t)keys) - number) };
+    char *end = copy(copy_head(text, '*', 3 + keys + values), SV("$7\r\nEVALSHA\r\n$40\r\n"));
+    end = copy(end, sv_of(scripts[name].sha, sizeof scripts[name].sha - 1));
+    end = copy(copy_head(copy(end, SV("\r\n")), '$', count.len), count);
+    buf_add(out, sv_of(text, (size_t)(copy(end, SV("\r\n")) - text)));
 }
 
-/* "weir:1:{u1}:ocr:key" */
-static void put_key(struct buf *out, sv prefix, sv key)
+/* What stands before each key: "weir:1:". */
+struct start {
+    char text[SCRIPT_PREFIX_MAX + NUMBER_MAX + 2];
+    size_t len;
+};
+
+static struct start key_start(sv prefix)
 {
-    char layout[NUMBER_MAX + 2] = ":", *end = number_put(layout + 1, SCRIPT_LAYOUT);
-    *end++ = ':';
-    size_t len = (size_t)(end - layout);
-    put_count(out, '$', prefix.len + len + key.len);
-    buf_add(out, prefix);
-    buf_add(out, sv_of(layout, len));
-    buf_add(out, key);
-    put_end(out);
+    struct start start;
+    if (prefix.len > SCRIPT_PREFIX_MAX)
+        prefix.len = SCRIPT_PREFIX_MAX;
+    char *end = number_put(copy(copy(start.text, prefix), SV(":")), SCRIPT_LAYOUT);
+    start.len = (size_t)(copy(end, SV(":")) - start.text);
+    return start;
+}
+
+static void put_key(struct buf *out, const struct start *start, sv key)
+{
+    put_string(out, sv_of(start->text, start->len), key);
 }
 
 /* The three numbers of a limit that its algorithm needs beside its max. */
@@ -104,16 +137,17 @@ static size_t count_cells(const struct store_call *call)
 static void put_fields(struct buf *out, const struct store_rule *rule)
 {
     for (size_t i = 0; i < rule->cell_count; i++)
-        put_bulk(out, rule->cells[i].field);
+        put_string(out, rule->cells[i].field, SV(""));
 }
 
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *call)
 {
+    const struct start start = key_start(prefix);
     size_t cells = count_cells(call);
     put_command(out, SCRIPT_DECIDE, call->rule_count, 1 + cells);
     for (size_t i = 0; i < call->rule_count; i++)
-        put_key(out, prefix, call->rules[i].key);
-    put_count(out, '$', (3 + 2 * call->rule_count + 6 * cells) * sizeof(double));
+        put_key(out, &start, call->rules[i].key);
+    put_head(out, '$', (3 + 2 * call->rule_count + 6 * cells) * sizeof(double));
     PUT_DOUBLES(out, (double)call->now_us, call->cost, call->charge);
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
@@ -142,6 +176,7 @@ static void put_taken(struct buf *out, const struct store_cell *cell)
 
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)
 {
+    const struct start start = key_start(prefix);
     size_t rules = 0, cells = 0;
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i])) {
@@ -151,8 +186,8 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
     put_command(out, SCRIPT_REFUND, rules, 1 + cells);
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
-            put_key(out, prefix, call->rules[i].key);
-    put_count(out, '$', (3 + rules + 4 * cells) * sizeof(double));
+            put_key(out, &start, call->rules[i].key);
+    put_head(out, '$', (3 + rules + 4 * cells) * sizeof(double));
     PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->cost);
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
@@ -170,24 +205,26 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
 
 void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t hosts, int64_t now_us)
 {
+    const struct start start = key_start(prefix);
     struct measures m = measures(&ask->limit, &ask->window, &ask->next);
     put_command(out, SCRIPT_LEND, 1, 2);
-    put_key(out, prefix, sv_of(ask->key, ask->key_len));
-    put_count(out, '$', 10 * sizeof(double));
+    put_key(out, &start, sv_of(ask->key, ask->key_len));
+    put_head(out, '$', 10 * sizeof(double));
     PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, ask->debt, m.a, m.b, m.c, ask->need, ask->slice,
                 hosts > 0 ? hosts : 1);
     put_end(out);
-    put_bulk(out, sv_of(ask->field, ask->field_len));
+    put_string(out, sv_of(ask->field, ask->field_len), SV(""));
 }
 
 void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens)
 {
+    const struct start start = key_start(prefix);
     put_command(out, SCRIPT_RETURN, 1, 2);
-    put_key(out, prefix, sv_of(ask->key, ask->key_len));
-    put_count(out, '$', 2 * sizeof(double));
+    put_key(out, &start, sv_of(ask->key, ask->key_len));
+    put_head(out, '$', 2 * sizeof(double));
     PUT_DOUBLES(out, (double)end_us, tokens);
     put_end(out);
-    put_bulk(out, sv_of(ask->field, ask->field_len));
+    put_string(out, sv_of(ask->field, ask->field_len), SV(""));
 }
 
 /* ---- reading ---- */

@@ -12,6 +12,7 @@
 local now, cost, charge, at = unpack('<ddd', packed)
 --@ clock.lua
 charge = charge == 1 and cost > 0
+local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
 local cells, shadow, states, fits, need, spare -- of the rule at hand
@@ -38,7 +39,7 @@ for rule = 1, #KEYS do
       local wait = when - now + (used + cost * 2 ^ 20) / (max * 2 ^ 20) * a
       if wait > need then need, spare = wait, wait / 8 end
       look = true
-      if moved or not value then states[i] = pack('<dd', when, used) end
+      if moved then states[i] = pack('<dd', when, used) elseif not value then states[i] = ZEROS:sub(9) end
       if charge and room then charged[cell] = pack('<dd', when, used + cost * 2 ^ 20) end
     else
       local first, second, count, begun, wait
@@ -53,7 +54,7 @@ for rule = 1, #KEYS do
       end
       if wait > need then need, spare = wait, 0 end
       look = look or begun or moved
-      if moved or not value then states[i] = pack('<ddd', first, second, count) end
+      if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
       if charge and room then charged[cell] = pack('<ddd', first, second, count + cost) end
     end
     if why then
