@@ -671,7 +671,7 @@ static void find_all(struct world *w)
     s->algorithm = LIMIT_FIXED_WINDOW;
     s->per_us = 3600 * US_PER_S;
     unsigned busy = (unsigned)pick(w, 1, w->hosts); /* the others stop soon */
-    for (unsigned turn = 0; turn < 5000; turn++) {
+    for (unsigned turn = 0; turn < 50000; turn++) {
         if (s->win_count && current_win(s)->spent == s->max)
             return;
         w->now_us += 20 * US_PER_MS;
