@@ -45,7 +45,7 @@ struct run {
     /* the step */
     bool refunding;
     struct receipt refunded;
-    char key[32], whole_key[48];
+    char key[48]; /* with its prefix */
     struct store_cell cells[1];
     struct store_rule rule;
     struct store_call call;
@@ -109,10 +109,10 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
     r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
     r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
     limit_init(&r->limit, algorithm, r->model.max, r->model.burst, r->model.per_us);
-    snprintf(r->key, sizeof r->key, "{%llu}:schedule:%d", (unsigned long long)seed, algorithm);
-    snprintf(r->whole_key, sizeof r->whole_key, "weir:%d:%s", SCRIPT_LAYOUT, r->key);
+    snprintf(r->key, sizeof r->key, "weir:%d:{%llu}:schedule:%d", SCRIPT_LAYOUT, (unsigned long long)seed, algorithm);
+    const char *tail = strchr(r->key, '{');
     r->cells[0] = (struct store_cell){ .limit = &r->limit, .field = SV("limit.x") };
-    r->rule = (struct store_rule){ .key = { r->key, strlen(r->key) }, .cells = r->cells, .cell_count = 1 };
+    r->rule = (struct store_rule){ .key = { tail, strlen(tail) }, .cells = r->cells, .cell_count = 1 };
     r->call = (struct store_call){ .rules = &r->rule, .rule_count = 1 };
 }
 
@@ -335,8 +335,8 @@ static void ask(struct run *r)
         script_write_decide(&talk.out, SV("weir"), &r->call);
     }
     /* The store's own clock goes on while the virtual one stands: nothing may expire by it. */
-    talk_write(&talk, "PTTL", r->whole_key, NULL);
-    talk_write(&talk, "PERSIST", r->whole_key, NULL);
+    talk_write(&talk, "PTTL", r->key, NULL);
+    talk_write(&talk, "PERSIST", r->key, NULL);
 }
 
 static void check_refund(struct run *r, const struct reply *reply)
