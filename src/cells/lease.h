@@ -64,15 +64,15 @@ enum { LEASE_KEY_MAX = 344, LEASE_FIELD_MAX = WEIR_NAME_MAX + 2 };
 
 /* What the lender has to know; he need not have the same rules. */
 struct lease_ask {
-    uint64_t cell;                  /* key of the cell that the slice is put into */
-    struct limit limit;             /* fixed_window or calendar */
-    struct window window, next;     /* calendar: by the store's clock, the current one and the one after it */
-    uint32_t need;                  /* has to fit, or nothing is lent */
-    uint32_t slice;                 /* a full one */
-    uint32_t ttl_ms;                /* given back if nobody spends from it for so long */
-    uint32_t debt;                  /* charged on this host while the store was away */
+    uint64_t cell;              /* key of the cell that the slice is put into */
+    struct limit limit;         /* fixed_window or calendar */
+    struct window window, next; /* calendar: by the store's clock, the current one and the one after it */
+    uint32_t need;              /* has to fit, or nothing is lent */
+    uint32_t slice;             /* a full one */
+    uint32_t ttl_ms;            /* given back if nobody spends from it for so long */
+    uint32_t debt;              /* charged on this host while the store was away */
     uint16_t key_len, field_len;
-    char key[LEASE_KEY_MAX];        /* in the store, without the prefix */
+    char key[LEASE_KEY_MAX]; /* in the store, without the prefix */
     char field[LEASE_FIELD_MAX];
 };
 
@@ -83,11 +83,11 @@ bool lease_post(struct cells *cells, const struct lease_ask *ask, int64_t steady
 
 /* What the lender says of himself to all processes of the host. */
 struct lease_news {
-    bool counters;      /* rules count in the store by default (`weir serve --counters`); stays when the lender has gone */
-    bool up;            /* the lender lives, and the store answers */
-    uint32_t hosts;     /* at least 1 */
-    int64_t offset_us;  /* the store's clock less this host's */
-    int64_t away_us;    /* see store_away_us */
+    bool counters;     /* rules count in the store by default (`weir serve --counters`); stays when the lender has gone */
+    bool up;           /* the lender lives, and the store answers */
+    uint32_t hosts;    /* at least 1 */
+    int64_t offset_us; /* the store's clock less this host's */
+    int64_t away_us;   /* see store_away_us */
 };
 /* A lender who has said nothing for a second is not there. */
 struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);

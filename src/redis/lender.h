@@ -1,5 +1,5 @@
-/* Who fetches slices for this host, and gives back what is not needed. Pure but for the cells: time is passed in, and what is
- * to be sent is handed out, so that tests/sim can run it against any network.
+/* Who fetches slices for this host, and gives back what is not needed. Pure but for the cells: time is passed in, and what
+ * is to be sent is handed out, so that tests/sim can run it against any network.
  *
  *   lender_ask ──► queue ──► lender_next ──► (sent to the store) ──► lender_answer ──► lease_put, lease_set_dry
  *   lender_sweep, lender_recall ──► lease_collect ──► queue ──► lender_next ──► (sent once, no answer needed)
@@ -26,15 +26,15 @@ enum lend_kind { LEND_TAKE, LEND_RETURN };
 struct lend_call {
     enum lend_kind kind;
     struct lease_ask ask;
-    int64_t end_us;   /* LEND_RETURN: of the window, by the store's clock … */
-    uint32_t tokens;  /* … and how many */
-    int64_t sent_us;  /* this host's clock when it was handed out */
+    int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
+    uint32_t tokens;        /* … and how many */
+    int64_t sent_us;        /* this host's clock when it was handed out */
     struct lend_call *next; /* the lender's own */
 };
 
 enum lend_result {
     LEND_ANSWERED,
-    LEND_UNSENT, /* it certainly never reached the store: what is to be given back may be given back later */
+    LEND_UNSENT, /* it certainly never reached the store: what is given back or owed is sent again after the next sweep */
     LEND_LOST,   /* nobody knows */
     LEND_FAILED, /* the store refused, and changed nothing */
 };
@@ -43,7 +43,8 @@ int lender_new(struct lender **ret, struct cells *cells);
 /* No message may be on its way. Slices stay in their cells. */
 void lender_free(struct lender *lender);
 
-/* Somebody wants a slice; one ask for a cell waits or is on its way at a time. False: too many wait. */
+/* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
+ * or ignored: they look again when it is answered. What is owed (ask->debt) is always sent. False: too many wait. */
 bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
