@@ -366,7 +366,8 @@ static void test_without_store(void **state)
     /* Both spend from one slice. */
     assert_int_equal(passes_now(lender, request, 450) + passes_now(other, request, 50), 399);
     struct weir_error error;
-    assert_true(weir_set_rules(other, "- { id: r, limits: [\"5 per 1h\"] }", 35, &error) < 0);
+    static const char shared[] = "- { id: r, limits: [\"5 per 1h\"] }";
+    assert_true(weir_set_rules(other, shared, strlen(shared), &error) < 0);
     assert_non_null(strstr(error.text, "lease: true"));
     weir_close(other);
     weir_close(lender);
