@@ -26,8 +26,7 @@ void breaker_done(struct breaker *b)
     pthread_mutex_destroy(&b->lock);
 }
 
-/* Each failure is a moment at which the store was away: what a host counted by itself then is found by this time. */
-static void note_away(struct breaker *b)
+void breaker_note_away(struct breaker *b)
 {
     atomic_store_explicit(&b->away_us, clock_now_us(), memory_order_relaxed);
 }
@@ -35,7 +34,7 @@ static void note_away(struct breaker *b)
 bool breaker_open(struct breaker *b, const char *why)
 {
     char text[TEXT_MAX];
-    note_away(b);
+    breaker_note_away(b);
     pthread_mutex_lock(&b->lock);
     bool first = !b->told_down;
     atomic_store_explicit(&b->open, true, memory_order_release);
@@ -52,7 +51,7 @@ bool breaker_open(struct breaker *b, const char *why)
 
 bool breaker_failed(struct breaker *b, const char *why)
 {
-    note_away(b);
+    breaker_note_away(b);
     if (atomic_fetch_add_explicit(&b->failures, 1, memory_order_relaxed) + 1 < BREAKER_FAILURES)
         return false;
     return !breaker_is_open(b) && breaker_open(b, why);
@@ -68,7 +67,7 @@ bool breaker_close(struct breaker *b, const char *where)
     bool was_open = breaker_is_open(b);
     if (was_open) {
         b->told_down = false;
-        note_away(b);
+        breaker_note_away(b);
         atomic_store_explicit(&b->open, false, memory_order_release);
         snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
         b->tell(WEIR_STORE_UP, text, b->tell_data);

@@ -40,6 +40,8 @@ static inline void breaker_worked(struct breaker *b)
         atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
 }
 
+/* A decision was left to this host, for whatever reason: what hosts counted by themselves is found by this time. */
+void breaker_note_away(struct breaker *b);
 /* True: it has opened just now. `why` is a part of a sentence. */
 bool breaker_failed(struct breaker *b, const char *why);
 bool breaker_open(struct breaker *b, const char *why);

@@ -8,6 +8,8 @@
 void store_refuse(struct store *store, struct store_call *call)
 {
     store_count(&store->counts.unsent, 1);
+    if (!breaker_is_open(&store->breaker))
+        breaker_note_away(&store->breaker);
     call->result = STORE_UNSENT;
     call->why[0] = '\0';
     call->done(call);
@@ -27,6 +29,7 @@ static void read_answer(struct store_link *link, struct store_call *call, const 
     store_count(&link_store(link)->counts.failed, 1);
     call->result = STORE_FAILED;
     snprintf(call->why, sizeof call->why, "the answer is not one of weir's script");
+    breaker_note_away(&link_store(link)->breaker);
     breaker_odd(&link_store(link)->breaker, weir_str(call->why));
 }
 

@@ -48,6 +48,7 @@ static bool note_server(struct store *store, const struct connected *c)
 /* Whoever wants a connection now gets it: the one it was made for may have gone. */
 static void hand_over(struct store *store, const struct connected *c)
 {
+    atomic_store(&store->offset_us, c->offset_us);
     pthread_mutex_lock(&store->lock);
     bool replaced = note_server(store, c);
     struct store_link *link = who_wants(store);
@@ -58,7 +59,6 @@ static void hand_over(struct store *store, const struct connected *c)
     pthread_mutex_unlock(&store->lock);
     if (!link)
         close(c->fd);
-    atomic_store(&store->offset_us, c->offset_us);
     store_works(store);
     if (!replaced)
         return;

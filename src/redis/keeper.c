@@ -229,7 +229,7 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
         (reply->kind != REPLY_BULK || !script_read_lend(reply->text, &lent)))
         result = LEND_LOST;
     if (lender_answer(store->lender, call, result, &lent, clock_now_us()))
-        store_poke_all(store, LINK_NUDGE);
+        store->nudge = true;
 }
 
 static const struct link_kind lend_kind = { .script = true, .done = lend_done };
@@ -334,9 +334,13 @@ static void wait_for_work(struct keeper *k, int64_t most_us)
     struct pollfd fds[] = { { .fd = k->store->wake_fd, .events = POLLIN },
                             { .fd = store_link_fd(k->link), .events = POLLIN } };
     int n = poll(fds, 2, most_us > 0 ? (int)((most_us + US_PER_MS - 1) / US_PER_MS) : 0);
-    if (n > 0 && fds[0].revents && read(k->store->wake_fd, &count, sizeof count) < 0)
+    if (n > 0 && fds[0].revents && read(k->store->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
         return;
-    store_link_run(k->link);
+    if (n > 0 && fds[1].revents)
+        store_link_run(k->link);
+    if (k->store->nudge)
+        store_poke_all(k->store, LINK_NUDGE);
+    k->store->nudge = false;
 }
 
 static int64_t until_due(const struct keeper *k)

@@ -282,6 +282,7 @@ static void judge_error(struct store_link *link, const struct slot *slot, sv tex
     }
     if (!slot->told_late)
         breaker_worked(&link->store->breaker);
+    breaker_note_away(&link->store->breaker);
     breaker_odd(&link->store->breaker, text);
 }
 

@@ -83,6 +83,7 @@ struct store {
     pthread_t thread, waiter;
     int wake_fd;
     struct store_link *own;
+    bool nudge; /* slices have come in this turn */
     struct lender *lender;
 };
 
@@ -102,7 +103,7 @@ struct forget *store_take_forgets(struct store *store);
 bool store_take_recall(struct store *store);
 
 void store_wake(struct store *store);
-/* All links, and the store's thread. */
+/* All links. */
 void store_poke_all(struct store *store, unsigned news);
 /* A failure of the store, for the breaker; and one that leaves no doubt. */
 void store_failed(struct store *store, const char *why);

@@ -26,27 +26,37 @@ void store_poke_all(struct store *store, unsigned news)
     for (struct store_link *link = store->links; link; link = link_next(link))
         link_poke(link, news);
     pthread_mutex_unlock(&store->lock);
+}
+
+static void tell_away(struct store *store)
+{
+    store_poke_all(store, LINK_AWAY);
     store_wake(store);
 }
 
 void store_failed(struct store *store, const char *why)
 {
     if (!atomic_load(&store->stopping) && breaker_failed(&store->breaker, why))
-        store_poke_all(store, LINK_AWAY);
+        tell_away(store);
 }
 
 void store_gone(struct store *store, const char *why)
 {
     if (!atomic_load(&store->stopping) && breaker_open(&store->breaker, why))
-        store_poke_all(store, LINK_AWAY);
+        tell_away(store);
+}
+
+static void read_shown(struct store *store, char shown[REDIS_SHOWN_MAX + 1])
+{
+    pthread_mutex_lock(&store->lock);
+    memcpy(shown, store->shown, sizeof store->shown);
+    pthread_mutex_unlock(&store->lock);
 }
 
 void store_works(struct store *store)
 {
-    char shown[sizeof store->shown];
-    pthread_mutex_lock(&store->lock);
-    memcpy(shown, store->shown, sizeof shown);
-    pthread_mutex_unlock(&store->lock);
+    char shown[REDIS_SHOWN_MAX + 1];
+    read_shown(store, shown);
     if (breaker_close(&store->breaker, shown))
         store_wake(store);
 }
@@ -106,8 +116,10 @@ void store_status(struct store *store, struct weir_store_status *ret)
         .returned = atomic_load(&c->returned),
         .held = atomic_load(&c->held),
     };
-    _Static_assert(sizeof ret->address == sizeof store->shown, "an address is cut");
-    memcpy(ret->address, store->address.shown, sizeof ret->address);
+    char shown[REDIS_SHOWN_MAX + 1] = "";
+    if (store->address.kind == REDIS_SENTINEL)
+        read_shown(store, shown);
+    snprintf(ret->address, sizeof ret->address, shown[0] ? "%.120s (%.70s)" : "%.199s", store->address.shown, shown);
 }
 
 /* ---- for the store's thread ---- */
