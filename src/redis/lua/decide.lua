@@ -89,9 +89,9 @@ for rule = 1, #KEYS do
       call('HSET', key, ARGV[cell + 2], first, ARGV[cell + 3], second)
       answer = answer .. first .. second
     else
-      local pairs = {}
-      for i = 1, cells do pairs[2 * i - 1], pairs[2 * i] = ARGV[cell + 1 + i], charged[cell + i] end
-      call('HSET', key, spread(pairs))
+      local words = {}
+      for i = 1, cells do words[2 * i - 1], words[2 * i] = ARGV[cell + 1 + i], charged[cell + i] end
+      call('HSET', key, spread(words))
       answer = answer .. table.concat(charged, '', cell + 1, cell + cells)
     end
   else
