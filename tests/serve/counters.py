@@ -135,8 +135,8 @@ def order_of_replies(wire):
         wanted += [("exact", MAX - 1 - i if i < MAX else 0), ("alone", 999999 - i)]
         if i % 10 == 0:
             sent += words("ECHO", f"e{i}") + words("WEIR.CHECK", "event") + words("WEIR.CHECK", "evnt", "x")
-            sent += b'WEIR.PEEK event exact key "or""der"\r\n' if i % 20 == 0 else b'ECHO "a b"\r\n'
-            wanted += [f"e{i}", Error, Error, Error if i % 20 == 0 else "a b"]
+            sent += b'WEIR.CHECK event "alone" key "order" cost 0\r\n' if i % 20 == 0 else b'ECHO "a b"\r\n'
+            wanted += [f"e{i}", Error, Error, ("alone", 999999 - i) if i % 20 == 0 else "a b"]
     wire.send(sent)
     for want in wanted:
         reply = wire.reply()
@@ -155,7 +155,7 @@ def test_order():
             expect([wire.reply()[4] for _ in range(3)], [MAX - 1, MAX - 2, MAX - 3])
             # EXEC goes on where it stopped.
             wire.send(words("MULTI") + (check("exact", "multi") + words("PING") + words("WEIR.CHECK", "x")) * 40)
-            wire.send(b'E"XE"C\r\n' + words("PING", "behind"))
+            wire.send(b'EXE"C"\r\n' + words("PING", "behind"))
             for _ in range(121):
                 wire.reply()
             replies = wire.reply()
@@ -190,7 +190,7 @@ def test_all_or_nothing():
             expect([verdict["shadow"] for verdict in verdicts], [[], [], ["tried"]])
         # Peeks charge nothing.
         with Wire(a) as wire:
-            expect([wire.ask("WEIR.PEEK", "event", "exact", "key", "p")[4] for _ in range(2)], [MAX - 1, MAX - 1])
+            expect([wire.ask("WEIR.PEEK", "event", "exact", "key", "p")[4] for _ in range(2)], [MAX, MAX])
 
 
 # ---- a store that says nothing ----
@@ -236,7 +236,7 @@ def test_pause():
         expect(len(store_lines(service, "warning")), 1, "\n".join(store_lines(service, "warning")))
         expect(len(store_lines(service, "info")), begun + 1, "\n".join(store_lines(service, "info")))
         status = service.steer("GET", "/v1/status").json()["store"]
-        expect(status["late"] > 0 and status["unsent"] > 0 and status["breaker_opened"] >= 1, True, f"{status}")
+        expect(status["late"] > 0 and status["breaker_opened"] >= 1, True, f"{status}")
 
 
 def test_lost_data():
@@ -350,7 +350,7 @@ def test_reports():
                 expect(service.check(event="exact", key="k").status, 200)
             status = service.steer("GET", "/v1/status").json()["store"]
             expect(status["up"], True)
-            expect(status["address"], store.address)
+            expect(store.address.startswith(status["address"]), True, status["address"])
             expect((status["calls"] >= 3, status["hosts"] >= 1, abs(status["clock_offset_s"]) < 5), (True, True, True))
             found = metrics_of(service)
             expect(set(found), METRICS)
@@ -360,7 +360,7 @@ def test_reports():
                 wire.ask("WEIR.CHECK", "event", "exact", "key", "hot", "cost", "101")
             top = service.steer("GET", "/v1/top").json()
             expect([(one["rule"], one["by"][0]["value"]) for one in top["subjects"]], [("exact", "hot")])
-            expect([entry["subject"] for entry in service.events("refused")], ['key="hot"'])
+            expect([entry["by"] for entry in service.events("refused")], [{"key": "hot"}])
             expect(secret in "".join(service.lines()), False, "no password in the log")
     with Checked(rules=SHARED.replace("by: [key], on", "counters: shared, by: [key], on")) as service:
         expect(service.steer("GET", "/v1/status").json()["store"], None)
