@@ -125,7 +125,8 @@ static bool is_ask(const struct written_ask *a)
         a->ttl_ms == 0)
         return false;
     if (a->algorithm == LIMIT_CALENDAR)
-        return is_window(&a->window) && is_window(&a->next) && a->next.start_us >= a->window.end_us;
+        return is_window(&a->window) && is_window(&a->next) && a->window.start_us < a->window.end_us &&
+               a->next.start_us >= a->window.end_us;
     return a->algorithm == LIMIT_FIXED_WINDOW && a->per_us >= LIMIT_PER_MIN_US && a->per_us <= LIMIT_PER_MAX_US;
 }
 

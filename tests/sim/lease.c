@@ -49,6 +49,7 @@ struct subject {
 struct shadow {
     struct win *win;
     uint32_t tokens;
+    int64_t end_us;  /* by the host's clock */
     uint32_t asleep; /* are there, and over by this host's clock: a clock that is set back wakes them */
     struct win *dry_win;
     uint32_t dry_max, dry_room;
@@ -231,9 +232,10 @@ static void lose_held(struct shadow *o)
 static void tokens_come(struct world *w, unsigned h, unsigned i, struct win *win, uint32_t tokens)
 {
     struct shadow *o = &w->host[h].of[i];
-    uint32_t left = look(w, h, i).left;
+    struct lease_spent seen = look(w, h, i);
+    uint32_t left = seen.left;
     win->on_its_way -= tokens;
-    if (left == o->tokens) { /* came too late */
+    if (left == o->tokens && (left == 0 || o->win == win || seen.end_us == o->end_us)) { /* came too late */
         win->lost += tokens;
         return;
     }
@@ -242,6 +244,7 @@ static void tokens_come(struct world *w, unsigned h, unsigned i, struct win *win
     CHECK(w, left == o->tokens + tokens); /* and so nothing of another window */
     o->win = win;
     o->tokens = left;
+    o->end_us = seen.end_us;
 }
 
 /* ---- the network ---- */
@@ -524,11 +527,15 @@ static void step_clock(struct world *w, unsigned h)
 {
     w->host[h].offset_us = h * US_PER_S + pick(w, 0, 2 * US_PER_S);
     settle(w, h, DIED);
+    if (one_in(w, 2)) {
+        lender_dies(w, h);
+        lender_begins(w, h);
+    }
 }
 
 static void go_wrong(struct world *w, unsigned h, unsigned i)
 {
-    switch (pick(w, 0, 5)) {
+    switch (pick(w, 0, 4)) {
     case 0:
         lender_dies(w, h);
         lender_begins(w, h);
@@ -543,12 +550,8 @@ static void go_wrong(struct world *w, unsigned h, unsigned i)
     case 3:
         w->host[h].cut_us = w->now_us + pick(w, 0, 3 * US_PER_S);
         break;
-    case 4:
-        w->host[h].guess_us += pick(w, -5 * US_PER_S, 5 * US_PER_S);
-        break;
     default:
-        if (w->steps)
-            step_clock(w, h);
+        w->host[h].guess_us += pick(w, -5 * US_PER_S, 5 * US_PER_S);
     }
 }
 
@@ -577,7 +580,7 @@ static void check_share(struct world *w)
     for (const struct flight *f = w->flights; f < w->flights_end; f++)
         if (f->on && f->call && f->copy.kind == LEND_TAKE)
             has[f->host][f->subject] += f->lent.tokens;
-    for (unsigned h = 0; h < w->hosts && !w->unspends; h++)
+    for (unsigned h = 0; h < w->hosts && !w->unspends && !w->steps; h++)
         for (unsigned i = 0; i < SUBJECTS; i++) {
             const struct shadow *o = &w->host[h].of[i];
             int64_t most = o->slice_max > 2 * o->need_max ? o->slice_max : 2 * o->need_max;
@@ -601,7 +604,7 @@ static void begin(struct world *w, uint64_t seed)
     for (unsigned i = 0; i < SUBJECTS; i++) {
         struct subject *s = &w->subjects[i];
         s->algorithm = one_in(w, 2) ? LIMIT_CALENDAR : LIMIT_FIXED_WINDOW;
-        s->per_us = w->steps ? pick(w, 8, 60) * US_PER_S : random_scaled(&w->rnd, 60000) * US_PER_MS + 200 * US_PER_MS;
+        s->per_us = w->steps ? pick(w, 5, 10) * US_PER_S : random_scaled(&w->rnd, 60000) * US_PER_MS + 200 * US_PER_MS;
         pick_max(w, s);
     }
     for (unsigned h = 0; h < w->hosts; h++) {
@@ -632,6 +635,8 @@ static void step(struct world *w)
         sweep_host(w, h, one_in(w, 20));
     if (w->losses && one_in(w, 15))
         go_wrong(w, h, i);
+    if (w->steps && one_in(w, 15))
+        step_clock(w, h);
     if (one_in(w, 60)) {
         pick_max(w, s);
         if (one_in(w, 2))
