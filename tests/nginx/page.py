@@ -11,10 +11,12 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 
 from gateway import Gateway, expect, until
 from harness import ENVIRONMENT, WEIR, main, weir
 from service import DEADLINE_S, Service
+from store import Store
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PLACES = {
@@ -196,14 +198,34 @@ def throttle_one_call_now(g):
 def free_again(g):
     until(lambda: not asked_as(g, "ann"), "she has used all")
     flags = shlex.split(g.fill(placed(block("sh", "weir serve"))).replace("\\\n", ""))[2:]
-    for chosen in ("--data", "--admin"):
-        at = flags.index(chosen)
-        del flags[at : at + 2]
-    with Service(*flags, rules=False) as service:
+    with Service(*without("--data", without("--admin", flags)), rules=False) as service:
         call = block("sh", "curl -si -X DELETE")
         said = shell(g, call.replace("127.0.0.1:8091", "{}:{}".format(*service.admin)).replace("/run/weir-free", service.data))
         expect("204 No Content" in said, True, said)
     expect(asked_as(g, "ann"), True, "free")
+
+
+def many_hosts(_):
+    """The page's service and zone, with a store, on the same cells."""
+    rules = next(text for text in blocks(PAGE, "yaml") if "lease: true" in text)
+    server = "location / { weir api; proxy_pass http://@BACKEND@; }"
+    with Store() as store, tempfile.TemporaryDirectory() as folder:
+        places = {"/etc/weir": folder, "/var/lib/weir": folder, "redis://127.0.0.1:6379/0": store.address}
+
+        def at(text):
+            return re.sub("|".join(places), lambda found: places[found[0]], text)
+
+        with open(os.path.join(folder, "rules.yaml"), "w", encoding="utf-8") as out:
+            out.write(rules)
+        command = at(block("sh", "# before nginx").partition("\nweir serve ")[2].replace("\\\n", ""))
+        with Service(*without("--data", shlex.split(command)), rules=False), Gateway(at(block("nginx", "weir_zone")), server) as g:
+            expect(g.ask("/v1/a", headers={"X-Api-Key": "k"}).status, 200, "a request")
+            until(lambda: store.ask("KEYS", "weir:*:keys:*"), "a slice")
+
+
+def without(name, flags):
+    at = flags.index(name)
+    return flags[:at] + flags[at + 2 :]
 
 
 def asked_as(g, name):
@@ -222,7 +244,7 @@ def every_directive(_):
 
 CASES = [
     shown, a_sixth_login, simulated, users_once_more_if_need_be, free_again, the_status, every_block, a_mistake, rules_of_the_page,
-    a_changed_file, throttle_one_call_now, every_directive,
+    a_changed_file, throttle_one_call_now, many_hosts, every_directive,
 ]
 
 with contextlib.ExitStack() as stack:
