@@ -85,8 +85,9 @@ void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master
             "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n",
             d->server.port, folder, master_port);
     require(fclose(file) == 0, "the sentinel's file cannot be written");
-    d->args[0] = "redis-sentinel";
+    d->args[0] = "redis-server";
     d->args[1] = path;
+    d->args[2] = "--sentinel";
     daemon_again(d);
 }
 

@@ -1,4 +1,4 @@
-/* A redis-server or redis-sentinel that is a child of the test, which may stop it, kill it and start it again. It ends with
+/* A redis-server or a sentinel that is a child of the test, which may stop it, kill it and start it again. It ends with
  * the test, however that ends. */
 #ifndef TESTS_REDIS_DAEMON_H
 #define TESTS_REDIS_DAEMON_H
