@@ -1,7 +1,6 @@
 /* Decisions over HTTP: POST /v1/check for programs, /v1/auth for gateways. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/err.h"
 #include "engine/weir.h"
@@ -105,7 +104,7 @@ static void unjudged(struct http_call *call, int code)
 struct check_item {
     struct check *check;
     struct weir_request *request;
-    char *line; /* its verdict; NULL: there was no memory */
+    char *line; /* its verdict, in the call's memory; NULL: there was none left */
     size_t len;
 };
 
@@ -176,7 +175,7 @@ static void take_line(struct check_item *item, const struct weir_verdict *verdic
 {
     char line[VERDICT_JSON_MAX];
     item->len = weir_verdict_json(verdict, line, sizeof line);
-    item->line = malloc(item->len);
+    item->line = http_alloc(item->check->decision.call, item->len);
     if (item->line)
         memcpy(item->line, line, item->len);
 }
@@ -188,7 +187,6 @@ static void add_lines(struct check *check, size_t count)
         check->body.failed |= !item->line;
         if (item->line)
             add_line(check, sv_of(item->line, item->len));
-        free(item->line);
     }
 }
 
