@@ -93,6 +93,11 @@ struct lease_news {
 struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);
 void lease_tell_news(struct cells *cells, const struct lease_news *news, int64_t steady_us);
 
+/* Something was counted on this host in place of the store, and is owed to it. */
+void lease_note_owed(struct cells *cells, int64_t now_us);
+/* When that was last, to a tenth of a second; 0: never. */
+int64_t lease_owed_us(const struct cells *cells);
+
 /* For the lender: takes the next ask out of its place. False: there is none. */
 bool lease_next_ask(struct cells *cells, struct lease_ask *ret, int64_t steady_us);
 /* Waits until somebody has asked since `seen` (at first 0), at most for so long; returns what to give as `seen` next. */

@@ -18,6 +18,7 @@
 
 enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
 #define LEASE_OLD_US US_PER_S
+#define LEASE_OWED_STEP_US (100 * US_PER_MS) /* so that not everybody writes to one word */
 
 /* What of an ask is in a place. */
 struct written_ask {
@@ -47,6 +48,7 @@ struct asks_page {
     uint64_t flags;   /* hosts 32 · NEWS_… 32 */
     int64_t offset_us;
     int64_t away_us;
+    int64_t owed_us; /* see lease_note_owed */
     uint32_t posted; /* asks so far; a futex */
     struct ask_place place[LEASE_PLACES];
 };
@@ -299,4 +301,19 @@ struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us)
                                                                    : hosts,
                                 .offset_us = offset_us > -CLOCK_END_US && offset_us < CLOCK_END_US ? offset_us : 0,
                                 .away_us = clock_valid(away_us) ? away_us : 0 };
+}
+
+/* ---- what is owed ---- */
+
+void lease_note_owed(struct cells *cells, int64_t now_us)
+{
+    int64_t *owed_us = &page_of(cells)->owed_us;
+    int64_t before_us = __atomic_load_n(owed_us, __ATOMIC_RELAXED);
+    if (before_us > now_us || now_us - before_us > LEASE_OWED_STEP_US)
+        __atomic_store_n(owed_us, now_us, __ATOMIC_RELAXED);
+}
+
+int64_t lease_owed_us(const struct cells *cells)
+{
+    return __atomic_load_n(&page_of(cells)->owed_us, __ATOMIC_RELAXED);
 }

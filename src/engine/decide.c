@@ -22,7 +22,8 @@ static struct plan_entry *plan_rule(struct plan_entry *entry, const struct bound
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             entry->window = limit_current_window(limit, now_us);
         entry->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &entry->window, now_us, request->cost };
-        cells_prefetch(bound->cells, entry->ask.key);
+        if (rule->counting == COUNT_LOCAL)
+            cells_prefetch(bound->cells, entry->ask.key);
     }
     return entry;
 }

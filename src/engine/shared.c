@@ -148,7 +148,6 @@ static struct lease_news news_of(const struct shared *s)
         .up = store_up(store),
         .hosts = store_hosts(store),
         .offset_us = store_offset_us(store),
-        .away_us = store_away_us(store, s->plan.now_us),
     };
 }
 
@@ -171,20 +170,20 @@ static int64_t clock_within(int64_t us)
 
 /* What was charged in place of the store while it was away is owed to it. Whoever forgets the cell owes it. As long as an
  * answer may still come that makes up for some of it, it is left there. */
-static uint32_t take_debt(const struct shared *s, const struct plan_entry *e, const struct lease_news *news)
+static uint32_t take_debt(const struct shared *s, const struct plan_entry *e)
 {
     struct cells *cells = s->bound->cells;
-    uint64_t key = instead_cell(e->limit, e->subject);
-    struct cells_ask ask = { key, &e->limit->limit, &e->window, e->ask.now_us, 0 };
-    struct cells_look look;
-    int64_t window_us = limit_window_us(&e->limit->limit, &e->window);
-    if (news->away_us == 0 || e->ask.now_us - news->away_us > 2 * window_us ||
+    const struct limit *limit = &e->limit->limit;
+    int64_t owed_us = lease_owed_us(cells);
+    if (owed_us == 0 || e->ask.now_us - owed_us > 2 * limit_window_us(limit, &e->window) ||
         __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
         return 0;
+    uint64_t key = instead_cell(e->limit, e->subject);
+    struct cells_ask ask = { key, limit, &e->window, e->ask.now_us, 0 };
+    struct cells_look look;
     cells_look(cells, &ask, &look);
-    uint32_t left = limit_remaining(&e->limit->limit, &e->window, look.state, e->ask.now_us);
-    uint32_t capacity = e->limit->limit.capacity;
-    return look.cell && left < capacity && cells_forget(cells, key) ? capacity - left : 0;
+    uint32_t left = limit_remaining(limit, &e->window, look.state, e->ask.now_us);
+    return look.cell && left < limit->capacity && cells_forget(cells, key) ? limit->capacity - left : 0;
 }
 
 /* It was not charged after all: it is owed still. */
@@ -192,8 +191,10 @@ static void owe_again(const struct shared *s, const struct plan_entry *e, uint32
 {
     struct cells_taken taken;
     struct cells_ask ask = { instead_cell(e->limit, e->subject), &e->limit->limit, &e->window, s->plan.now_us, debt };
-    if (debt > 0)
-        cells_take(s->bound->cells, &ask, &taken);
+    if (debt == 0)
+        return;
+    cells_take(s->bound->cells, &ask, &taken);
+    lease_note_owed(s->bound->cells, s->plan.now_us);
 }
 
 /* ---- asking for slices ---- */
@@ -214,7 +215,7 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
         .need = e->ask.cost,
         .slice = slice_of(e),
         .ttl_ms = e->rule->rule->lease.ttl_ms,
-        .debt = take_debt(s, e, news),
+        .debt = take_debt(s, e),
         .key_len = (uint16_t)key.len,
         .field_len = (uint16_t)e->limit->field.len,
     };
@@ -269,6 +270,8 @@ static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
     if (charge) {
         e->fits = m->taken = cells_take(s->bound->cells, &e->ask, &e->taken);
         e->state = &e->taken.state;
+        if (m->instead)
+            lease_note_owed(s->bound->cells, e->ask.now_us);
     } else {
         cells_look(s->bound->cells, &e->ask, &e->look);
         e->fits = e->look.fits;
@@ -283,6 +286,7 @@ static bool note_passed(struct shared *s, struct plan_entry *e)
     struct cells_ask ask = e->ask;
     ask.limit = &more_of(s, e)->limit;
     ask.key = instead_cell(e->limit, e->subject);
+    lease_note_owed(s->bound->cells, ask.now_us);
     return cells_take(s->bound->cells, &ask, &e->taken);
 }
 
@@ -491,7 +495,7 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
 {
     struct plan_entry *e = &s->plan.entries[i];
-    *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = take_debt(s, e, news) };
+    *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = take_debt(s, e) };
     store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &cell->window, &cell->next);
     s->more[i].cell = cell;
 }
