@@ -43,6 +43,7 @@ access_log @FOLDER@/access verdict;
 USE = "weir main key=$arg_k event=$arg_e"
 SERVER = f"""
 location / {{ {USE}; empty_gif; }}
+location /post/ {{ {USE}; proxy_pass http://@BACKEND@; }}
 location /after/ {{ {USE} after_auth; empty_gif; }}
 location /both/ {{ weir once; {USE}; weir_headers always; empty_gif; }}
 location /status {{ weir_status main; }}
@@ -61,7 +62,7 @@ class Host:
             until(self.is_up, "the store is reached")
             rules = {"rules": RULES, "once": ONCE}
             self.nginx = stack.enter_context(
-                Gateway(http=HTTP, server=SERVER, rules=rules, workers=2, backend=False, names={"CELLS": self.cells}))
+                Gateway(http=HTTP, server=SERVER, rules=rules, workers=2, names={"CELLS": self.cells}))
             self.stack = stack.pop_all()
         return self
 
@@ -185,6 +186,18 @@ def http2():
     expect((len(statuses), set(statuses) <= {"200", "503"}, "200" in statuses), (30, True, True), f"{statuses}")
 
 
+def bodies():
+    """They come while their request waits; and so does the next request on the connection."""
+    body = bytes(range(256)) * 1024
+    with contextlib.closing(a.nginx.connection()) as connection:
+        statuses = [a.nginx.ask(f"/post/?e=window&k=p{i}", "POST", body, over=connection).status for i in range(5)]
+    expect(set(statuses) <= {200, 503}, True, statuses)
+    expect([request.body == body for request in a.nginx.backend.seen], [True] * statuses.count(200), "what came through")
+    ask = "GET /?e=window&k=pipe%d HTTP/1.1\r\nHost: a\r\n%s\r\n"
+    said = a.nginx.raw("".join(ask % (i, "" if i < 4 else "Connection: close\r\n") for i in range(5)).encode())
+    expect(len(re.findall(rb"HTTP/1.1 (?:200|503) ", said)), 5, "in a pipeline")
+
+
 def clients_go_away():
     """While the service is stopped nobody answers, and requests wait: of those that go away meanwhile no decision is made."""
     numbers = itertools.count()
@@ -278,6 +291,7 @@ with contextlib.ExitStack() as stack:
         ("what is given back", given_back),
         ("each zone is asked once", waits_once),
         ("waiting on HTTP/2", http2),
+        ("bodies, and what follows", bodies),
         ("clients that go away meanwhile", clients_go_away),
         ("rules that nginx does not take", rules_are_refused),
         ("the store stops", store_stops),
