@@ -180,20 +180,28 @@ bool commands_run(struct commands *c, const struct resp_command *command)
     return is_carried_out(c->session);
 }
 
-bool commands_continue(struct commands *c)
+/* What has begun ends as it began. */
+static void judge(struct commands *c)
 {
-    if (c->session->queue.running)
-        queue_run(c);
-    return !c->session->wait;
+    if (c->session->generation != c->loop->tokens.generation && !c->session->queue.running)
+        session_judge(c->session, c->loop);
 }
 
 void commands_begin(struct commands *c, struct session *session)
 {
-    if (session->generation != c->loop->tokens.generation && !session->queue.running)
-        session_judge(session, c->loop);
     c->session = session;
     c->out.protocol = session->protocol;
     c->read_ns = uv_hrtime();
+    judge(c);
+}
+
+bool commands_continue(struct commands *c)
+{
+    if (c->session->queue.running) {
+        queue_run(c);
+        judge(c);
+    }
+    return !c->session->wait;
 }
 
 int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))

@@ -6,12 +6,15 @@ tests/serve/counters.py BUILD/weir
 
 import contextlib
 import json
+import os
 import re
+import signal
+import tempfile
 import threading
 import time
 
 from contract import Checked
-from harness import main
+from harness import main, weir
 from resp_wire import Error, Gone, Wire, words
 from service import DEADLINE_S, Service, expect, until
 from store import Store
@@ -29,6 +32,8 @@ rules:
       limits: [ {{ name: day, algorithm: fixed_window, max: 2, per: 24h }} ] }}
   - {{ id: alone, match: {{ event: alone }}, by: [key], counters: local,
       limits: [ {{ name: day, algorithm: fixed_window, max: 1000000, per: 24h }} ] }}
+  - {{ id: leased, match: {{ event: leased }}, by: [key], lease: true,
+      limits: [ {{ name: day, algorithm: fixed_window, max: {MAX}, per: 24h }} ] }}
   - {{ id: local, match: {{ event: local }}, by: [key], limits: [ {{ name: day, algorithm: fixed_window, max: 10, per: 24h }} ] }}
   - {{ id: allow, match: {{ event: allow }}, by: [key], on_store_failure: allow,
       limits: [ {{ name: day, algorithm: fixed_window, max: 5, per: 24h }} ] }}
@@ -193,6 +198,25 @@ def test_all_or_nothing():
             expect([wire.ask("WEIR.PEEK", "event", "exact", "key", "p")[4] for _ in range(2)], [MAX, MAX])
 
 
+def test_leased():
+    """Slices are waited for, and spent here."""
+    with Store() as store, node(store, *PATIENT) as a, node(store, *PATIENT) as b:
+
+        def resp_leased(service, key, count):
+            with Wire(service) as wire:
+                wire.send(check("leased", key) * count)
+                return sum(wire.reply()[0] for _ in range(count))
+
+        def http_leased(service, key, count):
+            return sum(service.check(event="leased", key=key).json()["allowed"] for _ in range(count))
+
+        for way, count in ((resp_leased, 20), (http_leased, 20)):
+            passed = together([a, b], way, way.__name__, 5, count)
+            expect(MAX // 2 <= passed <= MAX, True, f"{way.__name__}: {passed} passed")
+        found = metrics_of(a)
+        expect(found["weir_lease_slices_total"] > 0 and found["weir_lease_tokens_lent_total"] > 0, True, f"{found}")
+
+
 # ---- a store that says nothing ----
 
 
@@ -210,10 +234,10 @@ def store_lines(service, level):
 
 def test_pause():
     """Every answer comes in time; rules do as they say; each change is told once."""
-    with Store() as store, node(store, "--store-deadline", "100ms", "--hosts", "2") as service, Wire(service) as wire:
+    with Store() as store, node(store, "--store-deadline", "300ms", "--hosts", "2") as service, Wire(service) as wire:
         for event in ("local", "allow", "deny"):
-            expect(wire.ask("WEIR.CHECK", "event", event, "key", "k")[0], 1, event)
-        begun = len(store_lines(service, "info"))
+            until(lambda event=event: wire.ask("WEIR.CHECK", "event", event, "key", "k")[0], f"{event} passes")
+        warned, informed = (len(store_lines(service, level)) for level in ("warning", "info"))
         store.pause()
 
         def ask(event, count):
@@ -233,14 +257,14 @@ def test_pause():
         store.go_on()
         until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "it is back")
         until(lambda: wire.ask("WEIR.CHECK", "event", "deny", "key", "back")[0] == 1, "it is asked")
-        expect(len(store_lines(service, "warning")), 1, "\n".join(store_lines(service, "warning")))
-        expect(len(store_lines(service, "info")), begun + 1, "\n".join(store_lines(service, "info")))
+        expect(len(store_lines(service, "warning")), warned + 1, "\n".join(store_lines(service, "warning")))
+        expect(len(store_lines(service, "info")), informed + 1, "\n".join(store_lines(service, "info")))
         status = service.steer("GET", "/v1/status").json()["store"]
         expect(status["late"] > 0 and status["breaker_opened"] >= 1, True, f"{status}")
 
 
 def test_lost_data():
-    with Store() as store, node(store, "--store-deadline", "200ms") as service, Wire(service) as wire:
+    with Store() as store, node(store, *PATIENT) as service, Wire(service) as wire:
         for _ in range(3):
             expect(wire.ask("WEIR.CHECK", "event", "deny", "key", "k")[0], 1)
         store.restart()
@@ -250,6 +274,64 @@ def test_lost_data():
         )
         expect(status["replaced"], 1)
         expect(len([line for line in store_lines(service, "warning") if "away" in line or "reach" in line]) <= 1, True)
+
+
+def top_of(service):
+    found = weir("top", "--data", service.data, "--admin", "%s:%d" % service.admin, "--once")
+    return next(line for line in found.stdout.decode().splitlines() if line.startswith("store"))
+
+
+def test_away_at_the_start():
+    with Store() as store:
+        store.kill()
+        with Service("--counters", store.address, rules=SHARED) as service, Wire(service) as wire:
+            until(lambda: store_lines(service, "warning"), "that it is away is said")
+            expect([wire.ask("WEIR.CHECK", "event", "local", "key", "k")[0] for _ in range(2)], [1, 1])
+            expect("out of reach" in top_of(service), True, top_of(service))
+            store.start()
+            until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "it is reached")
+            expect(store.address.rsplit("/", 1)[0] in top_of(service), True, top_of(service))
+            expect("out of reach" in top_of(service), False, top_of(service))
+            expect((len(store_lines(service, "warning")), len(store_lines(service, "info"))), (1, 1))
+            # Subjects are set free there, too.
+            wire.ask("AUTH", service.token)
+            ask = ("WEIR.CHECK", "event", "exact", "key", "k", "cost", MAX)
+            expect(until(lambda: wire.ask(*ask), "an answer")[0], 1)
+            expect(wire.ask(*ask)[0], 0)
+            expect(wire.ask("WEIR.RESET", "exact", "k"), "OK")
+            expect([wire.ask(*ask)[0] for _ in range(2)], [1, 0])
+            expect(service.steer("DELETE", "/v1/subjects?rule=exact&by=k").status, 204)
+            expect([wire.ask(*ask)[0] for _ in range(2)], [1, 0])
+    done = weir("serve", "--data", store.log + "/none", "--counters", "http://me:swordfish@127.0.0.1/")
+    expect((done.returncode, b"swordfish" in done.stderr), (2, False), "a wrong address")
+
+
+def test_changes_while_waiting():
+    """Of the rules and of the tokens: what has begun ends as it began."""
+    with tempfile.TemporaryDirectory() as folder, Store() as store:
+        token_file = os.path.join(folder, "token")
+
+        def write_token(token):
+            with open(token_file, "w", encoding="ascii") as file:
+                file.write(token)
+
+        write_token("the-first-token-of-all")
+        flags = ["--token-file", token_file, "--poll", "100ms", "--store-deadline", "10s"]
+        with node(store, *flags) as service, Wire(service) as wire:
+            expect(wire.ask("AUTH", "the-first-token-of-all"), "OK")
+            store.pause()
+            wire.send(words("MULTI") + (check("allow", "k") + words("PING")) * 2 + words("EXEC") + words("PING"))
+            expect([wire.reply() for _ in range(5)], ["OK"] + ["QUEUED"] * 4)
+            write_token("another-token-than-that")
+            service.process.send_signal(signal.SIGHUP)
+            until(lambda: service.events("reload"), "the token is another")
+            service.write_rules("rules: []")
+            until(lambda: service.steer("GET", "/v1/status").json()["rules"]["count"] == 0, "the rules are others")
+            store.go_on()
+            replies = wire.reply()
+            expect([replies[0][1], *replies[1:]][:2], ["allow", "PONG"])
+            expect((replies[2][0], replies[3]), (1, "PONG"))
+            expect(wire.reply().split()[0], "NOAUTH")
 
 
 def test_closed_while_waiting():
@@ -367,7 +449,7 @@ def test_reports():
         expect(metrics_of(service), {})
         told = [entry["message"] for entry in service.events("rules") if entry["level"] == "warning"]
         expect(len(told), 1, "told once")
-        expect(told[0].endswith(": allow, deny"), True, told[0])
+        expect(told[0].endswith(": leased, allow, deny"), True, told[0])
         expect(service.check(event="exact", key="k").status, 200)
 
 
