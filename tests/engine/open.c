@@ -304,6 +304,28 @@ static void trusted_proxies_that_are_none(void **state)
     assert_int_equal(try_open(options, &error), 0);
 }
 
+/* never_wait: nobody asks a store for them; and slices have to be put where somebody else can. */
+static void rules_that_would_wait(void **state)
+{
+    (void)state;
+    struct weir_error error;
+    struct folder folder;
+    folder_make(&folder);
+    struct weir_options options = { .size = sizeof options, .rules_text = RULES, .never_wait = true };
+    assert_int_equal(try_open(options, &error), 0);
+    options.rules_text = "rules:\n- { id: a, counters: shared, limits: [\"5 per 1h\"] }";
+    assert_int_equal(try_open(options, &error), WEIR_E_RULES);
+    assert_non_null(strstr(error.text, "rules:2: rule a counts in the store"));
+    options.rules_text = "rules:\n- { id: b, lease: true, limits: [5 per day] }";
+    assert_int_equal(try_open(options, &error), WEIR_E_RULES);
+    assert_non_null(strstr(error.text, "rules:2: rule b is leased, and the cells here are in memory"));
+    options.cells_file = folder_file(&folder, "cells");
+    assert_int_equal(try_open(options, &error), 0);
+    options = (struct weir_options){ .size = sizeof options, .rules_text = options.rules_text };
+    assert_int_equal(try_open(options, &error), 0);
+    folder_remove(&folder, (const char *const[]){ "cells", NULL });
+}
+
 static void the_size_of_the_table(void **state)
 {
     (void)state;
@@ -342,6 +364,7 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_used),
         cmocka_unit_test(handles_on_one_memory_count_together),
         cmocka_unit_test(trusted_proxies_that_are_none),
+        cmocka_unit_test(rules_that_would_wait),
         cmocka_unit_test(the_size_of_the_table),
     };
     return cmocka_run_group_tests_name("engine/open", tests, NULL, NULL);
