@@ -518,6 +518,7 @@ static void make_call(struct shared *s)
     s->call.rule_count = rules;
     s->call.cost = s->request.cost;
     s->call.charge = plan_charges(&s->plan);
+    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
 }
 
 static bool wants_store(const struct shared *s)

@@ -14,6 +14,7 @@ struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
     struct store *store;         /* NULL: there is none */
+    bool store_by_now;           /* for tests: the store takes the request's clock for its own */
     unsigned late;               /* calls to it whose answers nobody waits for any more; atomic */
     struct weir_options options; /* its strings are not kept, but for … */
     char *rules_file;            /* … this one */

@@ -131,8 +131,17 @@ static int64_t length_at(const struct run *r)
 
 /* ---- a random next step ---- */
 
-/* Back to before the cell's own time; not close to where a cell is rebased, since the engine knows a window's length only
- * roughly. */
+/* Close to where a window is rebased: the engine knows its length only roughly. */
+static bool is_doubtful(const struct run *r, int64_t now_us)
+{
+    if (is_bucket(r) || r->model.algorithm == LIMIT_SLIDING_WINDOW)
+        return false;
+    int64_t length = limit_length_unpack((uint32_t)(r->state.data >> 32) & INT32_MAX);
+    int64_t off = limit_state_end(r->state) - now_us - 2 * length;
+    return off <= length >> 20 && -off <= (length >> 20) + 1;
+}
+
+/* Back to before the cell's own time. */
 static int64_t pick_back(struct run *r)
 {
     int64_t length = length_at(r), time;
@@ -175,7 +184,7 @@ static int64_t pick_now(struct run *r)
 static void move_clock(struct run *r)
 {
     int64_t next = pick_now(r);
-    if (next > 0 && next < CLOCK_END_US - 3 * LIMIT_PER_MAX_US)
+    if (next > 0 && next < CLOCK_END_US - 3 * LIMIT_PER_MAX_US && !is_doubtful(r, next))
         r->now_us = next;
 }
 
@@ -238,10 +247,11 @@ static struct expected expect_window(struct run *r)
     bool charged = take.fits && cost > 0 && r->call.charge;
     if (charged) {
         r->state = take.next;
-    } else if (take.rebased) {
-        r->state = limit_take(&r->limit, &w, r->state, r->now_us, 0).next;
+    } else if (take.rebased && !take.fits && cost > 0 && r->call.charge) {
+        r->state = take.next;
+        expected.stored = true;
     }
-    expected.stored |= charged || take.rebased;
+    expected.stored |= charged;
     expected.fits = take.fits;
     expected.report = limit_report(&r->limit, &w, r->state, r->now_us, cost);
     return expected;
@@ -273,10 +283,11 @@ static void check_bucket(struct run *r)
         CHECK(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
         r->roundings++;
     }
-    bool charged = fits && cost > 0 && r->call.charge;
-    struct model_cell before = r->cell;
+    bool charges = cost > 0 && r->call.charge, charged = fits && charges;
+    struct model_cell before = r->cell, looked = r->cell;
+    /* A clock that was wrong is put right by a charge, and by one that is refused. */
     struct model_answer answer = charged ? model_take(&r->model, NULL, &r->cell, r->now_us, cost, NULL)
-                                         : model_look(&r->model, NULL, &r->cell, r->now_us, cost);
+                                         : model_look(&r->model, NULL, charges ? &r->cell : &looked, r->now_us, cost);
     r->roundings += charged;
     model_int per = r->model.per_us, lost = ((model_int)(r->roundings + 1) * per >> 20) + 1;
     struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, cost);

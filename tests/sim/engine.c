@@ -1,7 +1,10 @@
 /* The engine against the slow model of it, on random schedules of a virtual clock: requests, batches, peeks, costs of all
  * kinds, clocks that step, rules that change, resets. After each step the whole verdict has to be the model's.
  *
- * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are; TEST_LOUD=1 prints each step. */
+ * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are; TEST_LOUD=1 prints each step.
+ *
+ * With SIM_STORE all rules count in a real redis-server, whose clock is the virtual one. There are no buckets then: those
+ * the store rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +17,9 @@
 #include "cells/layout.h"
 #include "engine/weir.h"
 #include "model.h"
+#ifdef SIM_STORE
+#include "servers.h"
+#endif
 
 #define MS INT64_C(1000)
 #define S INT64_C(1000000)
@@ -21,7 +27,12 @@
 #define EARLIEST (INT64_C(946684800) * S) /* 2000 */
 #define LATEST (INT64_C(3786912000) * S)  /* 2090 */
 
-enum { SCHEDULES = 6000, STEPS = 60, BATCH_MAX = 5 };
+enum { STEPS = 60, BATCH_MAX = 5 };
+#ifdef SIM_STORE
+enum { SCHEDULES = 150 };
+#else
+enum { SCHEDULES = 6000 };
+#endif
 
 /* A bucket is exact at every whole millisecond if its period divides a week, whatever the clock and the administrator do;
  * and at every microsecond if neither of them goes back. */
@@ -388,7 +399,11 @@ static void move_clock(struct schedule *s)
 static void begin(struct schedule *s, struct weir *weir, uint64_t seed, bool loud)
 {
     *s = (struct schedule){ .seed = seed, .rnd = { seed * UINT64_C(0x9e3779b97f4a7c15) }, .weir = weir, .loud = loud };
+#ifdef SIM_STORE
+    s->style = WINDOWS;
+#else
     s->style = (enum style)(seed % STYLES);
+#endif
     s->quantum_us = s->style == MILLISECONDS ? MS : 1;
     /* No wait gets longer than 2^50 µs, of which the engine would only say "long". */
     s->longest_us = s->style == MILLISECONDS ? WEEK : random_scaled(&s->rnd, 3650 * 86400 * S / MS) * MS;
@@ -416,6 +431,47 @@ static void run(struct schedule *s)
     }
 }
 
+#ifdef SIM_STORE
+static struct redis_server server;
+
+static void use_store(struct weir_options *options)
+{
+    static char address[60];
+    assert_true(redis_server_start(&server));
+    snprintf(address, sizeof address, "redis://127.0.0.1:%u", server.port);
+    options->counters = address;
+    options->store_deadline_ms = 60000;
+    options->store_hosts = 1;
+}
+
+static void begin_store(struct weir *weir)
+{
+    struct weir_store_status status = { 0 };
+    weir->store_by_now = true;
+    while (!status.up)
+        weir_store_status(weir, &status);
+}
+
+static void end_store(void)
+{
+    redis_server_stop(&server);
+}
+#else
+static void use_store(struct weir_options *options)
+{
+    (void)options;
+}
+
+static void begin_store(struct weir *weir)
+{
+    (void)weir;
+}
+
+static void end_store(void)
+{
+}
+#endif
+
 /* A table of its own kind: large, so that its few cells do not meet, and with a secret that is none, so that a schedule
  * does the same in every run. */
 static struct weir *open_table(void)
@@ -423,9 +479,11 @@ static struct weir *open_table(void)
     struct weir_options options = { .size = sizeof options, .rules_text = "rules: []", .cells_bytes = INT64_C(1) << 29 };
     struct weir_error error = { .code = WEIR_OK };
     struct weir *weir;
+    use_store(&options);
     if (weir_open(&weir, &options, &error) < 0)
         fail_msg("%s", error.text);
     weir->cells->secret = (struct hash_key){ 1, 2 };
+    begin_store(weir);
     return weir;
 }
 
@@ -441,6 +499,7 @@ static void every_verdict_is_the_models(void **state)
         run(&s);
     }
     weir_close(weir);
+    end_store();
 }
 
 int main(void)

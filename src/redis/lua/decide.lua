@@ -1,6 +1,6 @@
 -- Decides on all cells of a plan: look at all, then take all.
 --
---   KEYS      one for each rule
+--   KEYS      one for each rule, shadows last
 --   ARGV[1]   doubles: now or 0, cost, 1 to charge; for each rule: cells, 1 if it is a shadow; for each of its cells:
 --             algorithm, max, debt, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 · calendar start, end, end
 --             of the next window
@@ -61,7 +61,8 @@ for rule = 1, #KEYS do
       local field = ARGV[cell + 1]
       --@ refuse.lua
     end
-    if moved then
+    -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
+    if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
       changed = changed or {}
       changed[cell] = true
     end
