@@ -228,6 +228,8 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
     if (result == LEND_ANSWERED && call->kind == LEND_TAKE &&
         (reply->kind != REPLY_BULK || !script_read_lend(reply->text, &lent)))
         result = LEND_LOST;
+    if (result == LEND_ANSWERED && lent.stale) /* whoever asks again is to ask for the right window */
+        atomic_store(&store->offset_us, lent.server_us - clock_now_us());
     if (lender_answer(store->lender, call, result, &lent, clock_now_us()))
         store->nudge = true;
 }
@@ -262,7 +264,7 @@ static void run_lender(struct keeper *k)
     while (lease_next_ask(store->cells, &ask, clock_steady_us()))
         lender_ask(lender, &ask, now_us);
     for (struct lend_call *call; (call = lender_next(lender, now_us));)
-        if (store_up(store) && link_connected(k->link))
+        if (link_usable(k->link))
             send_lend(k, call);
         else
             lender_answer(lender, call, LEND_UNSENT, NULL, now_us);
