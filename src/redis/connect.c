@@ -298,19 +298,33 @@ static int check_role(struct talk *t)
     return 0;
 }
 
-static int read_run_id(struct talk *t, struct connected *c)
+/* The line of INFO that begins with `name`, which ends in a colon. */
+static sv info_line(sv info, sv name)
 {
-    static const char name[] = "run_id:";
+    while (info.len > 0) {
+        sv line = sv_trim(sv_cut(&info, '\n'));
+        if (sv_starts(line, name))
+            return sv_from(line, name.len);
+    }
+    return (sv){ 0 };
+}
+
+static int read_info(struct talk *t, struct connected *c)
+{
     struct reply reply;
+    c->run_id[0] = '\0';
     if (hear(t, &reply) < 0)
         return -1;
-    c->run_id[0] = '\0';
-    sv rest = reply.kind == REPLY_BULK ? reply.text : (sv){ 0 };
-    while (rest.len > 0) {
-        sv line = sv_trim(sv_cut(&rest, '\n'));
-        if (sv_starts(line, SV(name)))
-            snprintf(c->run_id, sizeof c->run_id, "%.*s", SV_FMT(sv_from(line, sizeof name - 1)));
-    }
+    if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
+        return 0;
+    if (reply.kind == REPLY_ERROR)
+        return fail(t, "%.*s", SV_FMT(reply.text));
+    sv mode = info_line(reply.text, SV("redis_mode:"));
+    if (sv_eq(mode, SV("cluster")))
+        return fail(t, "it is a node of a Redis Cluster, and counters cannot be in one");
+    if (sv_eq(mode, SV("sentinel")))
+        return fail(t, "it is a sentinel: write redis+sentinel://HOST:PORT/MASTER");
+    snprintf(c->run_id, sizeof c->run_id, "%.*s", SV_FMT(info_line(reply.text, SV("run_id:"))));
     return 0;
 }
 
@@ -337,14 +351,14 @@ static int greet(struct talk *t, const struct redis_address *address, struct con
     snprintf(db, sizeof db, "%u", address->db);
     if (login(t, address->user, address->password) < 0)
         return -1;
+    ADD(t, SV("INFO"), SV("server"));
     ADD(t, SV("SELECT"), weir_str(db));
     ADD(t, SV("CLIENT"), SV("SETNAME"), SV("weir"));
     ADD(t, SV("ROLE"));
-    ADD(t, SV("INFO"), SV("server"));
     for (size_t i = 0; i < SCRIPTS; i++)
         ADD(t, SV("SCRIPT"), SV("LOAD"), scripts[i].text);
-    if (send_all(t) < 0 || hear_good(t, "the database cannot be selected", &reply) < 0 || hear(t, &reply) < 0 ||
-        check_role(t) < 0 || read_run_id(t, c) < 0)
+    if (send_all(t) < 0 || read_info(t, c) < 0 || hear_good(t, "the database cannot be selected", &reply) < 0 ||
+        hear(t, &reply) < 0 || check_role(t) < 0)
         return -1;
     for (size_t i = 0; i < SCRIPTS; i++) {
         if (hear_good(t, "a script is refused", &reply) < 0)

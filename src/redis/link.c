@@ -366,6 +366,11 @@ static void watch_socket(struct store_link *link, int how)
     epoll_ctl(link->epoll, how, link->socket, &event);
 }
 
+size_t link_unsent(const struct store_link *link)
+{
+    return link->out.len - (size_t)(link->sent - link->base);
+}
+
 void store_link_flush(struct store_link *link)
 {
     sv rest = sv_from(buf_sv(&link->out), (size_t)(link->sent - link->base));
@@ -629,8 +634,10 @@ int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(
         return r;
     }
     pthread_mutex_lock(&store->lock);
-    link->next = store->links;
-    store->links = link;
+    struct store_link **at = &store->links; /* at the end: who came first is connected first */
+    while (*at)
+        at = &(*at)->next;
+    *at = link;
     link->wants = true;
     pthread_cond_signal(&store->connect);
     pthread_mutex_unlock(&store->lock);

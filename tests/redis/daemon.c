@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { START_MS = 30000, STEP_MS = 2 };
+enum { START_MS = 30000, STEP_MS = 2, TRIES = 10 };
 
 static void require(bool holds, const char *what)
 {
@@ -31,7 +31,7 @@ static unsigned free_port(void)
     return ntohs(place.sin_port);
 }
 
-void daemon_again(struct daemon *d)
+static void spawn(struct daemon *d)
 {
     fflush(NULL);
     d->pid = fork();
@@ -41,43 +41,80 @@ void daemon_again(struct daemon *d)
         execvp(d->args[0], (char *const *)d->args);
         _exit(127);
     }
+}
+
+/* Somebody else may have been quicker to take the port: then it is he who answers. */
+static bool is_ready(const struct daemon *d)
+{
+    char mine[32];
+    int fd = redis_server_connect(&d->server);
+    if (fd < 0)
+        return false;
+    close(fd);
+    snprintf(mine, sizeof mine, "process_id:%d\r", (int)d->pid);
+    return strstr(daemon_ask(d, "INFO", "server", NULL), mine) != NULL;
+}
+
+/* False: it has ended. */
+static bool start(struct daemon *d)
+{
+    spawn(d);
     for (int waited_ms = 0; waited_ms < START_MS; waited_ms += STEP_MS) {
-        int fd = redis_server_connect(&d->server);
-        if (fd >= 0) {
-            close(fd);
-            return;
-        }
+        if (is_ready(d))
+            return true;
+        if (waitpid(d->pid, NULL, WNOHANG) == d->pid)
+            return false;
         usleep(STEP_MS * 1000);
     }
     require(false, "redis-server does not start");
+    return false;
 }
 
-void daemon_start(struct daemon *d, const char *const *more)
+void daemon_again(struct daemon *d)
+{
+    for (int i = 0; i < TRIES; i++)
+        if (start(d))
+            return;
+    require(false, "redis-server does not start again");
+}
+
+static void make_args(struct daemon *d, const char *const *more)
 {
     static const char *const usual[] = { "--bind", "127.0.0.1", "--save",    "",  "--appendonly", "no", "--daemonize",
                                          "no",     "--logfile", "/dev/null", NULL };
     size_t n = 0;
-    *d = (struct daemon){ .server = { .link = -1, .port = free_port() } };
-    snprintf(d->port, sizeof d->port, "%u", d->server.port);
     d->args[n++] = "redis-server";
     d->args[n++] = "--port";
     d->args[n++] = d->port;
-    strcpy(d->folder, "/tmp/weir-redis-XXXXXX");
-    require(mkdtemp(d->folder) != NULL, "no folder for redis-server");
     d->args[n++] = "--dir";
     d->args[n++] = d->folder;
     for (size_t i = 0; usual[i]; i++)
         d->args[n++] = usual[i];
     for (size_t i = 0; more && more[i]; i++)
         d->args[n++] = more[i];
-    daemon_again(d);
 }
 
-void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port)
+static void take_port(struct daemon *d)
 {
-    static char path[200];
-    *d = (struct daemon){ .server = { .link = -1, .port = free_port() } };
-    snprintf(path, sizeof path, "%s/sentinel.conf", folder);
+    d->server = (struct redis_server){ .link = -1, .port = free_port() };
+    snprintf(d->port, sizeof d->port, "%u", d->server.port);
+}
+
+void daemon_start(struct daemon *d, const char *const *more)
+{
+    *d = (struct daemon){ .folder = "/tmp/weir-redis-XXXXXX" };
+    require(mkdtemp(d->folder) != NULL, "no folder for redis-server");
+    make_args(d, more);
+    for (int i = 0; i < TRIES; i++) {
+        take_port(d);
+        if (start(d))
+            return;
+    }
+    require(false, "redis-server finds no port");
+}
+
+static void write_config(const struct daemon *d, const char *path, const char *folder, unsigned master_port)
+{
     FILE *file = fopen(path, "we");
     require(file != NULL, "no file for the sentinel");
     fprintf(file,
@@ -85,10 +122,20 @@ void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master
             "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n",
             d->server.port, folder, master_port);
     require(fclose(file) == 0, "the sentinel's file cannot be written");
-    d->args[0] = "redis-server";
-    d->args[1] = path;
-    d->args[2] = "--sentinel";
-    daemon_again(d);
+}
+
+void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port)
+{
+    static char path[200];
+    *d = (struct daemon){ .args = { "redis-sentinel", path } };
+    snprintf(path, sizeof path, "%s/sentinel.conf", folder);
+    for (int i = 0; i < TRIES; i++) {
+        take_port(d);
+        write_config(d, path, folder, master_port);
+        if (start(d))
+            return;
+    }
+    require(false, "redis-sentinel finds no port");
 }
 
 void daemon_kill(struct daemon *d)
@@ -102,12 +149,15 @@ void daemon_kill(struct daemon *d)
 
 void daemon_end(struct daemon *d)
 {
+    static const char *const names[] = { "dump.rdb", "nodes.conf" }; /* of replicas, and of nodes of a cluster */
     char path[100];
     daemon_kill(d);
     if (d->folder[0] == '\0')
         return;
-    snprintf(path, sizeof path, "%s/dump.rdb", d->folder); /* a replica keeps what it was sent */
-    unlink(path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", d->folder, names[i]);
+        unlink(path);
+    }
     rmdir(d->folder);
 }
 

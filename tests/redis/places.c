@@ -115,13 +115,17 @@ static void users_and_passwords(void **state)
 static void no_redis_at_all(void **state)
 {
     (void)state;
-    struct daemon sentinel;
+    struct daemon sentinel, cluster;
     is_down("redis://127.0.0.1:1", "Connection refused");
     daemon_start_sentinel(&sentinel, folder, server.server.port);
-    is_down(format_address("redis://127.0.0.1:%u", sentinel.server.port), "unknown command");
+    is_down(format_address("redis://127.0.0.1:%u", sentinel.server.port), "it is a sentinel");
     is_down(format_address("redis+sentinel://127.0.0.1:1,127.0.0.1:%u/other", sentinel.server.port),
             "knows no master of the name other");
     daemon_end(&sentinel);
+    const char *more[] = { "--cluster-enabled", "yes", NULL };
+    daemon_start(&cluster, more);
+    is_down(address_of(&cluster), "a node of a Redis Cluster");
+    daemon_end(&cluster);
 }
 
 static void wait_for_replica(const struct daemon *replica)

@@ -330,6 +330,29 @@ static void what_waits_is_bounded(void **state)
     free(calls);
 }
 
+static void bytes_that_wait_are_bounded(void **state)
+{
+    (void)state;
+    enum { CALLS = 100, KEY = 100000 };
+    struct asker a;
+    static struct asked calls[CALLS];
+    static char key[KEY];
+    open_ready(&a, 15000);
+    unsigned done = a.done, decided = a.results[STORE_DECIDED], unsent = a.results[STORE_UNSENT];
+    memset(key, 'k', sizeof key);
+    for (int i = 0; i < CALLS; i++) {
+        asked_init(&calls[i], &a, "long", 1000);
+        calls[i].rule.key = (struct weir_str){ key, KEY };
+        asked_send(&calls[i], 15000);
+    }
+    unsigned most = STORE_QUEUE_MAX / KEY;
+    assert_in_range(a.results[STORE_UNSENT] - unsent, CALLS - most, CALLS - most + 2);
+    store_link_flush(a.link);
+    run_until(&a, &a.done, done + CALLS);
+    assert_in_range(a.results[STORE_DECIDED] - decided, most - 2, most);
+    asker_close(&a);
+}
+
 static void a_killed_server_is_noticed_and_found_again(void **state)
 {
     (void)state;
@@ -493,6 +516,7 @@ int main(void)
         cmocka_unit_test(hosts_are_counted),
         cmocka_unit_test(a_stopped_server_is_told_in_time_and_answers_later),
         cmocka_unit_test(what_waits_is_bounded),
+        cmocka_unit_test(bytes_that_wait_are_bounded),
         cmocka_unit_test(a_killed_server_is_noticed_and_found_again),
         cmocka_unit_test(an_emptied_store_is_noticed),
         cmocka_unit_test(a_connection_that_is_cut_is_made_again),
