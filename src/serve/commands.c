@@ -154,10 +154,10 @@ static bool is_plain(const struct commands *c, const struct command *found, size
            c->session->queue.state == QUEUE_CLOSED;
 }
 
-/* EXEC waits in its own midst; anything else is run again. */
+/* What waits for others before it is run again. EXEC waits in its own midst. */
 static bool is_carried_out(const struct session *session)
 {
-    return !session->wait || session->queue.running;
+    return !session->wait || session->queue.running || wait_is_own(session);
 }
 
 bool commands_run(struct commands *c, const struct resp_command *command)

@@ -129,6 +129,11 @@ static inline struct reply reply_of(const struct weir_verdict *v)
 /* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
  * out.failed ends the connection. */
 bool wait_check(struct commands *c, const struct weir_request *requests, struct weir_verdict *verdicts, size_t count);
+/* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
+struct wait *wait_begin(struct commands *c);
+void wait_over(struct wait *wait, const char *error); /* NULL: it is OK */
+/* It is the newest command itself that the session waits for. */
+bool wait_is_own(const struct session *session);
 void wait_leave(struct session *session); /* it is going: nobody takes its replies any more */
 void wait_free(struct wait *wait);
 
@@ -136,7 +141,9 @@ void wait_free(struct wait *wait);
 void put_reply(struct resp_out *out, struct reply reply);
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
-command_run weir_check_command, weir_peek_command, weir_reset_command, throttle_command, del_command;
+command_run weir_check_command, weir_peek_command, throttle_command, del_command;
+/* commands_reset.c */
+command_run weir_reset_command;
 /* commands_multi.c */
 command_run multi_command, exec_command, discard_command;
 void queue_add(struct commands *c, const sv *args, size_t count);

@@ -1,4 +1,4 @@
-/* WEIR.CHECK, WEIR.PEEK, WEIR.RESET, CL.THROTTLE, and DEL for its keys. */
+/* WEIR.CHECK, WEIR.PEEK, CL.THROTTLE, and DEL for its keys. */
 #include <stdlib.h>
 
 #include "base/ip.h"
@@ -202,43 +202,6 @@ void weir_check_command(struct commands *c, const sv *args, size_t count)
 void weir_peek_command(struct commands *c, const sv *args, size_t count)
 {
     gather(c, args, count, true);
-}
-
-/* ---- WEIR.RESET rule [value ...]: as many values as the rule counts by ---- */
-
-enum { RESET_VALUE_MAX = 100, RESET_TEXT_MAX = 4096 };
-
-static void log_reset(const struct session *session, const char *rule, const sv *values, size_t count)
-{
-    struct buf subject;
-    buf_init(&subject, RESET_TEXT_MAX);
-    if (count == 0)
-        buf_add(&subject, SV("everybody"));
-    for (size_t i = 0; i < count; i++) {
-        buf_add(&subject, i ? SV(", ") : SV(""));
-        buf_add(&subject, values[i].len < RESET_VALUE_MAX ? values[i] : sv_of(values[i].ptr, RESET_VALUE_MAX));
-    }
-    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP from %s", rule, SV_FMT(buf_sv(&subject)),
-            session->conn->local ? "a unix socket" : session->conn->address);
-    buf_done(&subject);
-}
-
-void weir_reset_command(struct commands *c, const sv *args, size_t count)
-{
-    char rule[WEIR_ID_MAX + 1];
-    struct weir_error error;
-    if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
-        resp_error(&c->out, "ERR there is no rule of this name: at most %d bytes, none of them NUL", WEIR_ID_MAX);
-        return;
-    }
-    memcpy(rule, args[1].ptr, args[1].len);
-    rule[args[1].len] = '\0';
-    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0) {
-        resp_error(&c->out, "ERR %s", error.text);
-        return;
-    }
-    log_reset(c->session, rule, args + 2, count - 2);
-    resp_status(&c->out, "OK");
 }
 
 /* ---- CL.THROTTLE key max_burst count period [quantity] ---- */

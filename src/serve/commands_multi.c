@@ -76,7 +76,7 @@ void queue_add(struct commands *c, const sv *args, size_t count)
     resp_status(&c->out, "QUEUED");
 }
 
-/* One that finds the session waiting was not carried out, and is the first one then. */
+/* One that finds the session waiting for others was not carried out, and is the first one then. */
 void queue_run(struct commands *c)
 {
     struct queue *queue = &c->session->queue;
@@ -88,10 +88,12 @@ void queue_run(struct commands *c)
         if (!(command->flags & COMMAND_GATHER) && !commands_flush(c))
             return;
         command->run(c, words, word_count);
-        if (c->session->wait)
+        if (c->session->wait && !wait_is_own(c->session))
             return;
         queue->at = (size_t)(end - queue->commands.ptr);
         queue->done++;
+        if (c->session->wait)
+            return;
     }
     if (commands_flush(c))
         queue_clear(c->session);

@@ -25,7 +25,8 @@ struct wait {
     size_t count, cap;       /* items */
     size_t left;             /* of them, without a verdict */
     uint64_t read_ns;
-    char *text; /* of the requests */
+    bool own, failed; /* see wait_begin; it was in vain */
+    char *text;       /* of the requests; of wait_begin: what was wrong */
     size_t text_bytes;
     struct wait_item items[];
 };
@@ -73,6 +74,7 @@ static struct wait *wait_new(struct commands *c, size_t count)
     w->session = c->session;
     w->count = count;
     w->left = w->text_bytes = 0;
+    w->own = w->failed = false;
     w->read_ns = c->read_ns;
     w->text = NULL;
     return w;
@@ -194,17 +196,21 @@ static void take_verdict(struct wait_item *item, const struct weir_request *requ
     item->reply.limit = memcpy(item->limit, v->limit, sizeof item->limit);
 }
 
+static void tell(struct wait *w)
+{
+    if (w->session)
+        w->commands->decided(w->session);
+    else
+        wait_end(w);
+}
+
 static void on_decided(const struct weir_verdict *v, void *data)
 {
     struct wait_item *item = data;
     struct wait *w = item->wait;
     take_verdict(item, &item->request, v);
-    if (--w->left > 0)
-        return;
-    if (w->session)
-        w->commands->decided(w->session);
-    else
-        wait_end(w);
+    if (--w->left == 0)
+        tell(w);
 }
 
 bool wait_check(struct commands *c, const struct weir_request *requests, struct weir_verdict *verdicts, size_t count)
@@ -235,6 +241,31 @@ bool wait_check(struct commands *c, const struct weir_request *requests, struct 
     return false;
 }
 
+/* ---- something else than decisions ---- */
+
+struct wait *wait_begin(struct commands *c)
+{
+    struct wait *w = wait_new(c, 0);
+    if (w)
+        w->own = true;
+    c->session->wait = w;
+    return w;
+}
+
+void wait_over(struct wait *w, const char *error)
+{
+    w->failed = error;
+    w->text = error ? strdup(error) : NULL;
+    tell(w);
+}
+
+bool wait_is_own(const struct session *session)
+{
+    return session->wait && session->wait->own;
+}
+
+/* ---- replies ---- */
+
 void commands_answer(struct commands *c, struct session *session)
 {
     struct wait *w = session->wait;
@@ -242,5 +273,9 @@ void commands_answer(struct commands *c, struct session *session)
     c->out.protocol = session->protocol;
     for (size_t i = 0; i < w->count; i++)
         put_reply(&c->out, w->items[i].reply);
+    if (w->failed)
+        resp_error(&c->out, "ERR %s", w->text ? w->text : "out of memory");
+    else if (w->own)
+        resp_status(&c->out, "OK");
     wait_end(w);
 }

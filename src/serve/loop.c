@@ -96,6 +96,8 @@ void loop_close_store(struct loop *loop)
 {
     if (!loop->store)
         return;
+    while (loop->working > 0)
+        uv_run(&loop->uv, UV_RUN_ONCE);
     struct weir_loop *store = loop->store;
     uv_close((uv_handle_t *)&loop->store_poll, NULL);
     loop->store = NULL; /* nobody asks any more */

@@ -56,6 +56,7 @@ struct loop {
     struct weir_loop *store; /* NULL: everything is decided at once */
     uv_poll_t store_poll;
     bool store_asked; /* something may have to be sent before this turn ends */
+    unsigned working; /* commands of connections that other threads carry out, with the engine */
 
     uv_prepare_t turn;
     uv_timer_t sweep;

@@ -299,7 +299,14 @@ def test_away_at_the_start():
             expect(until(lambda: wire.ask(*ask), "an answer")[0], 1)
             expect(wire.ask(*ask)[0], 0)
             expect(wire.ask("WEIR.RESET", "exact", "k"), "OK")
-            expect([wire.ask(*ask)[0] for _ in range(2)], [1, 0])
+            wire.send(words(*ask) * 2 + b'WEIR.RESET "exact" "k"\r\n' + words(*ask) + words("WEIR.RESET", "none", "k"))
+            wire.send(words("MULTI") + (words("WEIR.RESET", "exact", "k") + words(*ask)) * 2 + words("EXEC"))
+            expect([wire.reply()[0] for _ in range(2)], [1, 0])
+            expect((wire.reply(), wire.reply()[0], type(wire.reply())), ("OK", 1, Error))
+            expect([wire.reply() for _ in range(5)], ["OK"] + ["QUEUED"] * 4)
+            replies = wire.reply()
+            expect((replies[0], replies[1][0], replies[2], replies[3][0]), ("OK", 1, "OK", 1))
+            expect(len(service.events("change")), 4)
             expect(service.steer("DELETE", "/v1/subjects?rule=exact&by=k").status, 204)
             expect([wire.ask(*ask)[0] for _ in range(2)], [1, 0])
     done = weir("serve", "--data", store.log + "/none", "--counters", "http://me:swordfish@127.0.0.1/")
@@ -345,6 +352,8 @@ def test_closed_while_waiting():
                 wire.send(check("allow", "gone", "header:X-A", "b" * 100) * (i + 1))
             elif i % 4 == 1:
                 wire.send(words("MULTI") + check("allow", "gone") * 100 + words("EXEC"))
+            elif i % 8 == 2:
+                wire.send(words("AUTH", service.token) + words("WEIR.RESET", "exact", "gone"))
             else:
                 wire.socket.close()
                 wire.socket = service.socket(service.http)

@@ -1,0 +1,116 @@
+/* WEIR.RESET rule [value ...]: as many values as the rule counts by.
+ *
+ * A store has to be asked, and that may take as long as a decision may. So another thread does it, and the session waits.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "serve/commands.h"
+#include "serve/log.h"
+#include "serve/server.h"
+
+enum { VALUE_MAX = 100, VALUES_MAX = 4096, FROM_MAX = 100 };
+
+static void log_reset(const char *from, const char *rule, const sv *values, size_t count)
+{
+    struct buf subject;
+    buf_init(&subject, VALUES_MAX);
+    if (count == 0)
+        buf_add(&subject, SV("everybody"));
+    for (size_t i = 0; i < count; i++) {
+        buf_add(&subject, i ? SV(", ") : SV(""));
+        buf_add(&subject, values[i].len < VALUE_MAX ? values[i] : sv_of(values[i].ptr, VALUE_MAX));
+    }
+    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP from %s", rule, SV_FMT(buf_sv(&subject)), from);
+    buf_done(&subject);
+}
+
+struct reset {
+    uv_work_t work;
+    struct loop *loop;
+    struct wait *wait;
+    char rule[WEIR_ID_MAX + 1];
+    char from[FROM_MAX];
+    int result;
+    struct weir_error error;
+    size_t count;
+    sv values[]; /* their text behind them */
+};
+
+/* In another thread. */
+static void reset_in_store(uv_work_t *work)
+{
+    struct reset *reset = work->data;
+    reset->result = weir_reset(reset->loop->server->weir, reset->rule, reset->values, reset->count, &reset->error);
+}
+
+static void on_reset(uv_work_t *work, int status)
+{
+    struct reset *reset = work->data;
+    bool good = status == 0 && reset->result == 0;
+    reset->loop->working--;
+    if (good)
+        log_reset(reset->from, reset->rule, reset->values, reset->count);
+    wait_over(reset->wait, good ? NULL : reset->error.text);
+    free(reset);
+}
+
+static struct reset *reset_new(struct loop *loop, const char *rule, const char *from, const sv *values, size_t count)
+{
+    size_t bytes = sizeof(struct reset) + count * sizeof *values;
+    for (size_t i = 0; i < count; i++)
+        bytes += values[i].len;
+    struct reset *reset = calloc(1, bytes);
+    if (!reset)
+        return NULL;
+    reset->work.data = reset;
+    reset->loop = loop;
+    reset->count = count;
+    snprintf(reset->rule, sizeof reset->rule, "%s", rule);
+    snprintf(reset->from, sizeof reset->from, "%s", from);
+    char *at = (char *)&reset->values[count];
+    for (size_t i = 0; i < count; i++) {
+        memcpy(at, values[i].ptr, values[i].len);
+        reset->values[i] = sv_of(at, values[i].len);
+        at += values[i].len;
+    }
+    return reset;
+}
+
+static void reset_aside(struct commands *c, const char *rule, const char *from, const sv *values, size_t count)
+{
+    struct reset *reset = reset_new(c->loop, rule, from, values, count);
+    struct wait *wait = reset ? wait_begin(c) : NULL;
+    if (!wait) {
+        free(reset);
+        resp_error(&c->out, "ERR out of memory");
+        return;
+    }
+    reset->wait = wait;
+    c->loop->working++;
+    uv_queue_work(&c->loop->uv, &reset->work, reset_in_store, on_reset); /* fails only without a function */
+}
+
+void weir_reset_command(struct commands *c, const sv *args, size_t count)
+{
+    const char *from = c->session->conn->local ? "a unix socket" : c->session->conn->address;
+    char rule[WEIR_ID_MAX + 1];
+    struct weir_error error;
+    if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
+        resp_error(&c->out, "ERR there is no rule of this name: at most %d bytes, none of them NUL", WEIR_ID_MAX);
+        return;
+    }
+    memcpy(rule, args[1].ptr, args[1].len);
+    rule[args[1].len] = '\0';
+    if (c->loop->store) {
+        reset_aside(c, rule, from, args + 2, count - 2);
+        return;
+    }
+    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0) {
+        resp_error(&c->out, "ERR %s", error.text);
+        return;
+    }
+    log_reset(from, rule, args + 2, count - 2);
+    resp_status(&c->out, "OK");
+}
