@@ -127,7 +127,7 @@ static void write_config(const struct daemon *d, const char *path, const char *f
 void daemon_start_sentinel(struct daemon *d, const char *folder, unsigned master_port)
 {
     static char path[200];
-    *d = (struct daemon){ .args = { "redis-sentinel", path } };
+    *d = (struct daemon){ .args = { "redis-server", path, "--sentinel" } };
     snprintf(path, sizeof path, "%s/sentinel.conf", folder);
     for (int i = 0; i < TRIES; i++) {
         take_port(d);
