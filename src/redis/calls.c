@@ -51,6 +51,10 @@ static void decision_done(struct store_link *link, void *data, enum store_result
 
 static const struct link_kind decision = { .script = true, .late = decision_late, .done = decision_done };
 
+/* Bytes that are sent without waiting for the end of the turn: the store then works on the first calls of a turn while the
+ * others are still being written. */
+enum { ENOUGH = 2048 };
+
 void store_send(struct store_link *link, struct store_call *call)
 {
     struct store *store = link_store(link);
@@ -59,6 +63,8 @@ void store_send(struct store_link *link, struct store_call *call)
         script_write_decide(link_begin(link), store->prefix, call);
         if (link_end(link, &decision, call, call->deadline_us)) {
             store_count(&store->counts.calls, 1);
+            if (link_unsent(link) >= ENOUGH)
+                store_link_flush(link);
             return;
         }
     }
