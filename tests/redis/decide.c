@@ -198,8 +198,9 @@ static void test_change(void **state)
     set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 0, calendar: year }] }");
     assert_int_equal(check_now(weir, one("e", "new")).retry_after_ms, WEIR_NEVER);
     struct weir_error error;
+    struct weir_str by = WEIR_STR("u");
     set_rules(weir, "- { id: r, match: { event: e }, by: [key], limits: [{ max: 2, calendar: year }] }");
-    assert_int_equal(weir_reset(weir, "r", &(struct weir_str)WEIR_STR("u"), 1, &error), 0);
+    assert_int_equal(weir_reset(weir, "r", &by, 1, &error), 0);
     assert_int_equal(passes_now(weir, one("e", "u"), 9), 2);
     weir_close(weir);
 }
