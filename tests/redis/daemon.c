@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { START_MS = 30000, STEP_MS = 2, TRIES = 10 };
+enum { START_MS = 30000, STEP_MS = 2, TRIES = 10, WORDS_MAX = 8 };
 
 static void require(bool holds, const char *what)
 {
@@ -43,16 +43,30 @@ static void spawn(struct daemon *d)
     }
 }
 
+static bool ask(const struct daemon *d, const char *const words[WORDS_MAX], char *text, size_t size)
+{
+    struct talk talk;
+    struct reply reply = { 0 };
+    bool answered = talk_open(&talk, &d->server);
+    if (answered) {
+        talk_write(&talk, words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], NULL);
+        answered = talk_read(&talk, &reply);
+    }
+    if (reply.kind == REPLY_INTEGER)
+        snprintf(text, size, ":%lld", (long long)reply.integer);
+    else
+        snprintf(text, size, "%s%.*s", reply.kind == REPLY_ERROR ? "-" : "", SV_FMT(reply.text));
+    talk_close(&talk);
+    return answered;
+}
+
 /* Somebody else may have been quicker to take the port: then it is he who answers. */
 static bool is_ready(const struct daemon *d)
 {
-    char mine[32];
-    int fd = redis_server_connect(&d->server);
-    if (fd < 0)
-        return false;
-    close(fd);
+    static const char *const words[WORDS_MAX] = { "INFO", "server" };
+    char mine[32], text[4096];
     snprintf(mine, sizeof mine, "process_id:%d\r", (int)d->pid);
-    return strstr(daemon_ask(d, "INFO", "server", NULL), mine) != NULL;
+    return ask(d, words, text, sizeof text) && strstr(text, mine);
 }
 
 /* False: it has ended. */
@@ -171,22 +185,13 @@ void daemon_freeze(struct daemon *d, bool frozen)
 const char *daemon_ask(const struct daemon *d, ...)
 {
     static char text[4096];
-    struct talk talk;
-    struct reply reply = { 0 };
-    const char *words[8] = { NULL };
+    const char *words[WORDS_MAX] = { NULL };
     size_t n = 0;
     va_list args;
     va_start(args, d);
-    while (n < 8 && (words[n] = va_arg(args, const char *)))
+    while (n < WORDS_MAX && (words[n] = va_arg(args, const char *)))
         n++;
     va_end(args);
-    require(talk_open(&talk, &d->server), "the server takes no connection");
-    talk_write(&talk, words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], NULL);
-    require(talk_read(&talk, &reply), "the server does not answer");
-    if (reply.kind == REPLY_INTEGER)
-        snprintf(text, sizeof text, ":%lld", (long long)reply.integer);
-    else
-        snprintf(text, sizeof text, "%s%.*s", reply.kind == REPLY_ERROR ? "-" : "", SV_FMT(reply.text));
-    talk_close(&talk);
+    require(ask(d, words, text, sizeof text), "the server does not answer");
     return text;
 }
