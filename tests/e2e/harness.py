@@ -9,7 +9,7 @@ import tempfile
 import traceback
 
 WEIR = os.path.abspath(sys.argv[1])
-UNWANTED = ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD")
+UNWANTED = ("COLUMNS", "TZDIR", "WEIR_FROM", "WEIR_DB_PASSWORD", "WEIR_REDIS_PASSWORD")
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name not in UNWANTED},
     "LC_ALL": "C.UTF-8",
