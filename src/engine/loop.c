@@ -7,7 +7,7 @@
 #include "engine/weir.h"
 
 enum {
-    ROOM = 8,         /* entries of most plans */
+    ROOM = 4,         /* entries of most plans: thousands may wait */
     SPARE_MOST = 1024 /* decisions that wait no more and whose memory is kept */
 };
 

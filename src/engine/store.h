@@ -20,8 +20,6 @@ struct store_link;
 
 /* ---- a call ---- */
 
-enum { STORE_CALL_CELLS = 256 }; /* limits of one decision in the store, at most */
-
 /* One limit of one subject. */
 struct store_cell {
     const struct limit *limit;
