@@ -27,8 +27,7 @@ struct keeper {
     struct store_link *link;
     char hosts_key[KEY_MAX], born_key[KEY_MAX], probe_key[KEY_MAX];
     char id[ID_MAX];                              /* of this host, among those that count */
-    char mine[BORN_MAX + 1];                      /* what this process writes where a store has no mark … */
-    char born[BORN_MAX + 1];                      /* … and the mark that it has seen last; "": none */
+    char born[BORN_MAX + 1];                      /* the mark of its data that was seen last; "": none */
     bool up;                                      /* as it was when last looked at */
     int64_t up_us;                                /* since when */
     int64_t beat_us, sweep_us, news_us, probe_us; /* when each is due */
@@ -50,15 +49,11 @@ static void make_names(struct keeper *k)
 {
     struct store *store = k->store;
     char name[64] = "";
-    uint64_t random[2] = { 0 };
     struct hash hash;
     gethostname(name, sizeof name - 1);
     hash_init(&hash, cells_hash_key(store->cells));
     hash_text(&hash, name, strlen(name));
     snprintf(k->id, sizeof k->id, "%.60s-%016llx", name, (unsigned long long)hash_final(&hash));
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
-        random[0] = (uint64_t)clock_now_us();
-    snprintf(k->mine, sizeof k->mine, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
     snprintf(k->hosts_key, KEY_MAX, "%.*s:%d:hosts", SV_FMT(store->prefix), SCRIPT_LAYOUT);
     snprintf(k->born_key, KEY_MAX, "%.*s:%d:born", SV_FMT(store->prefix), SCRIPT_LAYOUT);
     snprintf(k->probe_key, KEY_MAX, "%.*s:%d:probe", SV_FMT(store->prefix), SCRIPT_LAYOUT);
@@ -92,7 +87,16 @@ static void time_done(struct store_link *link, void *data, enum store_result how
 
 static const struct link_kind time_kind = { .done = time_done };
 
-/* The mark of the store's data: another one, and they are others. */
+/* The mark of the store's data: another one, and they are others. It is made anew for each beat: one who wrote it twice
+ * would not notice that it was gone in between. */
+static void make_mark(char ret[BORN_MAX + 1])
+{
+    uint64_t random[2] = { 0 };
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
+        random[0] = (uint64_t)clock_now_us();
+    snprintf(ret, BORN_MAX + 1, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+}
+
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct keeper *k = data;
@@ -125,7 +129,8 @@ static void beat(struct keeper *k)
 {
     struct store_link *link = k->link;
     int64_t until_us = clock_steady_us() + BEAT_ANSWER_US;
-    char now[24], gone[24];
+    char now[24], gone[24], mark[BORN_MAX + 1];
+    make_mark(mark);
     k->asked_us = clock_steady_us();
     k->asked_now_us = clock_now_us();
     int64_t server_s = (k->asked_now_us + store_offset_us(k->store)) / US_PER_S;
@@ -134,7 +139,7 @@ static void beat(struct keeper *k)
     sv hosts = weir_str(k->hosts_key), born = weir_str(k->born_key);
     LINK_WRITE(link_begin(link), SV("TIME"));
     link_end(link, &time_kind, k, until_us);
-    LINK_WRITE(link_begin(link), SV("SET"), born, weir_str(k->mine), SV("NX"));
+    LINK_WRITE(link_begin(link), SV("SET"), born, weir_str(mark), SV("NX"));
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("GET"), born);
     link_end(link, &born_kind, k, until_us);
