@@ -12,7 +12,7 @@
 #define BEAT_US US_PER_S
 #define BEAT_ANSWER_US US_PER_S /* no decision waits for it */
 #define HOST_GONE_S 10
-#define HOSTS_TTL "60"
+#define HOSTS_TTL_MS "60000"
 #define SWEEP_US (50 * US_PER_MS)
 #define NEWS_US (200 * US_PER_MS)
 #define CLOSE_US (200 * US_PER_MS)
@@ -25,7 +25,7 @@ enum { ID_MAX = 96, BORN_MAX = 64, KEY_MAX = SCRIPT_PREFIX_MAX + 16 };
 struct keeper {
     struct store *store;
     struct store_link *link;
-    char hosts_key[KEY_MAX], born_key[KEY_MAX], probe_key[KEY_MAX];
+    char hosts_key[KEY_MAX], born_key[KEY_MAX];
     char id[ID_MAX];                              /* of this host, among those that count */
     char born[BORN_MAX + 1];                      /* the mark of its data that was seen last; "": none */
     bool up;                                      /* as it was when last looked at */
@@ -56,7 +56,6 @@ static void make_names(struct keeper *k)
     snprintf(k->id, sizeof k->id, "%.60s-%016llx", name, (unsigned long long)hash_final(&hash));
     snprintf(k->hosts_key, KEY_MAX, "%.*s:%d:hosts", SV_FMT(store->prefix), SCRIPT_LAYOUT);
     snprintf(k->born_key, KEY_MAX, "%.*s:%d:born", SV_FMT(store->prefix), SCRIPT_LAYOUT);
-    snprintf(k->probe_key, KEY_MAX, "%.*s:%d:probe", SV_FMT(store->prefix), SCRIPT_LAYOUT);
 }
 
 /* ---- the beat ---- */
@@ -87,14 +86,16 @@ static void time_done(struct store_link *link, void *data, enum store_result how
 
 static const struct link_kind time_kind = { .done = time_done };
 
-/* The mark of the store's data: another one, and they are others. It is made anew for each beat: one who wrote it twice
- * would not notice that it was gone in between. */
-static void make_mark(char ret[BORN_MAX + 1])
+/* The mark of the store's data: another one, and they are others. It is made anew each time: one who wrote it twice would
+ * not notice that it was gone in between. */
+static void write_mark(struct keeper *k)
 {
+    char mark[BORN_MAX + 1];
     uint64_t random[2] = { 0 };
     if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
         random[0] = (uint64_t)clock_now_us();
-    snprintf(ret, BORN_MAX + 1, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+    snprintf(mark, sizeof mark, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+    LINK_WRITE(link_begin(k->link), SV("SET"), weir_str(k->born_key), weir_str(mark), SV("NX"));
 }
 
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
@@ -129,25 +130,24 @@ static void beat(struct keeper *k)
 {
     struct store_link *link = k->link;
     int64_t until_us = clock_steady_us() + BEAT_ANSWER_US;
-    char now[24], gone[24], mark[BORN_MAX + 1];
-    make_mark(mark);
+    char now[24], gone[24];
     k->asked_us = clock_steady_us();
     k->asked_now_us = clock_now_us();
     int64_t server_s = (k->asked_now_us + store_offset_us(k->store)) / US_PER_S;
     snprintf(now, sizeof now, "%lld", (long long)server_s);
     snprintf(gone, sizeof gone, "(%lld", (long long)server_s - HOST_GONE_S);
-    sv hosts = weir_str(k->hosts_key), born = weir_str(k->born_key);
+    sv hosts = weir_str(k->hosts_key);
     LINK_WRITE(link_begin(link), SV("TIME"));
     link_end(link, &time_kind, k, until_us);
-    LINK_WRITE(link_begin(link), SV("SET"), born, weir_str(mark), SV("NX"));
+    write_mark(k);
     link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("GET"), born);
+    LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
     link_end(link, &born_kind, k, until_us);
     LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
     link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("EXPIRE"), hosts, SV(HOSTS_TTL));
+    LINK_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("ZCARD"), hosts);
     link_end(link, &hosts_kind, k, until_us);
@@ -177,7 +177,7 @@ static const struct link_kind probe_kind = { .done = probe_done };
 /* A write, since a server that is full, or that cannot save, still answers to reads. */
 static void probe(struct keeper *k, int64_t now_us)
 {
-    LINK_WRITE(link_begin(k->link), SV("SET"), weir_str(k->probe_key), SV("1"), SV("PX"), SV("1000"));
+    write_mark(k);
     k->probing = link_end(k->link, &probe_kind, k, deadline_us(k));
     k->probed_us = now_us;
 }
