@@ -1,6 +1,8 @@
 """A redis-server of a test's own: on a free port of loopback, in a folder of its own, gone at the end."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,9 +15,12 @@ DEADLINE_S = 60
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Not one that a connection may get while the server is down: those are from 32768 on."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 class Store:
