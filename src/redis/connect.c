@@ -145,6 +145,8 @@ static void talk_end(struct talk *t)
     if (t->fd >= 0)
         close(t->fd);
     t->fd = -1;
+    if (t->out.ptr)
+        explicit_bzero(t->out.ptr, t->out.cap); /* there was a password in it */
     buf_done(&t->out);
 }
 
@@ -220,7 +222,7 @@ static void show_place(const struct redis_place *place, char shown[REDIS_SHOWN_M
 static int login(struct talk *t, const char *user, const char *password)
 {
     struct reply reply;
-    if (password[0] == '\0')
+    if (user[0] == '\0' && password[0] == '\0')
         return 0;
     if (user[0] != '\0')
         ADD(t, SV("AUTH"), weir_str(user), weir_str(password));

@@ -368,7 +368,7 @@ static void watch_socket(struct store_link *link, int how)
 
 size_t link_unsent(const struct store_link *link)
 {
-    return link->out.len - (size_t)(link->sent - link->base);
+    return link->blocked ? 0 : link->out.len - (size_t)(link->sent - link->base);
 }
 
 void store_link_flush(struct store_link *link)

@@ -20,7 +20,7 @@ bool link_connected(const struct store_link *link);
 struct store *link_store(const struct store_link *link);
 /* Commands that wait for their answers. */
 size_t link_in_flight(const struct store_link *link);
-/* Bytes that wait to be sent. */
+/* Bytes that wait to be sent, and could be: none while the system takes no more. */
 size_t link_unsent(const struct store_link *link);
 
 /* A command is written into what link_begin returns, and counts with link_end. False: too much waits already, and nothing

@@ -92,12 +92,16 @@ static void users_and_passwords(void **state)
     assert_true(talk_open(&talk, &server.server));
     talk_write(&talk, "ACL", "SETUSER", "weir", "on", ">s:e/c@ret", "~weir:*", "-@all", "+select", "+client|setname",
                "+time", "+script|load", "+evalsha", "+hmget", "+hget", "+hset", "+pexpire", "+pttl", "+get", "+set", "+del",
-               "+expire", "+zadd", "+zrem", "+zremrangebyscore", "+zcard", NULL);
+               "+zadd", "+zrem", "+zremrangebyscore", "+zcard", NULL);
     assert_true(talk_read(&talk, &reply));
     assert_int_equal(reply.kind, REPLY_STATUS);
     talk_close(&talk);
     decides_at(format_address("redis://weir:s%%3Ae%%2Fc%%40ret@127.0.0.1:%u", server.server.port));
     is_down(format_address("redis://weir:hunter2@127.0.0.1:%u", server.server.port), "WRONGPASS");
+    assert_string_equal(daemon_ask(&server, "ACL", "SETUSER", "weir", "resetpass", "nopass", NULL), "OK");
+    assert_string_equal(daemon_ask(&server, "ACL", "SETUSER", "default", "-evalsha", NULL), "OK");
+    decides_at(format_address("redis://weir@127.0.0.1:%u", server.server.port));
+    assert_string_equal(daemon_ask(&server, "ACL", "SETUSER", "default", "+evalsha", NULL), "OK");
     assert_string_equal(daemon_ask(&server, "ACL", "DELUSER", "weir", NULL), ":1");
     assert_string_equal(daemon_ask(&server, "CONFIG", "SET", "requirepass", "pass word", NULL), "OK");
     is_down(format_address("redis://127.0.0.1:%u", server.server.port), "NOAUTH");
