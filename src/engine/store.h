@@ -93,7 +93,8 @@ struct store_options {
 /* Checks the address, makes the store's thread and returns at once: a store that is away is no error, since it may come
  * back. Slices go into `cells`, which have to stay. */
 int store_open(struct store **ret, const struct store_options *options, struct cells *cells, struct weir_error *error);
-/* Gives slices back, as far as the store answers within a fifth of a second. No link may be left. */
+/* Gives slices back, as far as the store answers within a fifth of a second. No link may be left.
+ * A child of fork must not use the store or its links; this leaves all alone there. */
 void store_close(struct store *store);
 
 /* Is there any use in asking? False while the circuit breaker is open or there is no connection. From any thread, cheap. */
@@ -109,7 +110,8 @@ void store_status(struct store *store, struct weir_store_status *ret);
 void store_count_reconciled(struct store *store, uint64_t tokens);
 void store_count_refunded(struct store *store);
 
-/* From any thread: the store's own thread sends it and calls back there. For callers that block. */
+/* From any thread: the store's own thread sends it and calls back there; done may be called before it returns, too
+ * (STORE_UNSENT). For callers that block. */
 void store_post(struct store *store, struct store_call *call);
 
 /* Forgets keys in the store; from any thread, waits until it is done, at most for the deadline. */
@@ -124,7 +126,8 @@ void store_recall(struct store *store);
 
 /* ---- links: one for each event loop ---- */
 
-/* To be used by one thread only. `nudged` is called in store_link_run when slices have come since it was last called. */
+/* To be used by one thread only. Callbacks may use it, but neither run nor free it. `nudged` is called in store_link_run
+ * when slices have come since it was last called. */
 int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data);
 /* What still waits is told late and done (STORE_LOST). */
 void store_link_free(struct store_link *link);
