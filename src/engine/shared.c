@@ -610,6 +610,8 @@ static enum step go_on(struct shared *s, const struct weir_request *request, sv 
             make_call(s);
             return STEP_STORE;
         }
+        if (store_of(s))
+            store_count_unsent(store_of(s));
         decide_without(s, v);
         return STEP_DECIDED;
     }

@@ -106,9 +106,11 @@ int64_t store_offset_us(const struct store *store);
 /* When the store was last away (this host's clock, 0: never): a later outage moves it. While it is away: now. */
 int64_t store_away_us(const struct store *store, int64_t now_us);
 void store_status(struct store *store, struct weir_store_status *ret);
-/* So many tokens of debts were charged, or answers that came too late were made up for: for the status. */
+/* For the status: so many tokens of debts were charged; an answer that came too late was made up for; the store was not
+ * asked, since it is away. */
 void store_count_reconciled(struct store *store, uint64_t tokens);
 void store_count_refunded(struct store *store);
+void store_count_unsent(struct store *store);
 
 /* From any thread: the store's own thread sends it and calls back there; done may be called before it returns, too
  * (STORE_UNSENT). For callers that block. */

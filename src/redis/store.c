@@ -88,6 +88,11 @@ void store_count_reconciled(struct store *store, uint64_t tokens)
     store_count(&store->counts.reconciled, tokens);
 }
 
+void store_count_unsent(struct store *store)
+{
+    store_count(&store->counts.unsent, 1);
+}
+
 void store_count_refunded(struct store *store)
 {
     store_count(&store->counts.refunded, 1);

@@ -124,10 +124,9 @@ static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
     uint64_t which = count > 0 ? hash_final(&hash) | 1 : 0;
     if (count > 0 && which != keeper->alone)
         log_say(LEVEL_WARNING, "rules",
-                "%zu %s to be shared by many hosts, but without --counters %s on this host alone, or as on_store_failure "
-                "says: %.*s%s",
-                count, count == 1 ? "rule is" : "rules are", count == 1 ? "it counts" : "they count",
-                SV_FMT(buf_sv(&names)), count > ALONE_NAMED_MAX ? ", …" : "");
+                "%zu %s to be shared by many hosts, but without --counters %s on this host alone: %.*s%s", count,
+                count == 1 ? "rule is" : "rules are", count == 1 ? "it counts" : "they count", SV_FMT(buf_sv(&names)),
+                count > ALONE_NAMED_MAX ? ", …" : "");
     keeper->alone = which;
     buf_done(&names);
 }

@@ -260,7 +260,7 @@ def test_pause():
         expect(len(store_lines(service, "warning")), warned + 1, "\n".join(store_lines(service, "warning")))
         expect(len(store_lines(service, "info")), informed + 1, "\n".join(store_lines(service, "info")))
         status = service.steer("GET", "/v1/status").json()["store"]
-        expect(status["late"] > 0 and status["breaker_opened"] >= 1, True, f"{status}")
+        expect(status["late"] > 0 and status["unsent"] >= 500 and status["breaker_opened"] >= 1, True, f"{status}")
 
 
 def test_lost_data():
