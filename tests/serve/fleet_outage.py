@@ -23,6 +23,7 @@ DEADLINE_S = 0.5
 SLACK_S = 2
 FLAGS = ("--hosts", HOSTS, "--store-deadline", "500ms")
 REST_S = 0.02
+HELD_S = 0.2  # what is held is looked up several times meanwhile
 GROWTH_KB = 8 << 10
 LARGE, SMALL = 1000000, 30
 RULES = f"""
@@ -95,6 +96,7 @@ def settled_leases(store, nodes, passed, subjects):
     def same():
         nonlocal passed, found
         passed += sum(ask(node, subject)[0] == "allowed" for node in nodes for subject in subjects)
+        time.sleep(HELD_S)
         held = total(nodes, "lease_tokens_held")
         count = sum(charged(store, subject, field(subject)) for subject in subjects)
         found = f"{passed} have passed, {held} are held, {count} are charged"

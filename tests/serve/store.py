@@ -58,15 +58,13 @@ class Store:
 
     # ---- life ----
 
+    def command(self):
+        return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder.name, *self.options]
+
     def start(self, may_fail=False):
         """Until it answers, on the same port as before. False: it has ended, for somebody else may have the port."""
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder.name, *self.options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             if self.process.poll() is not None:
