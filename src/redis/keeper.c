@@ -10,7 +10,7 @@
 #include "redis/link.h"
 
 #define BEAT_US US_PER_S
-#define BEAT_ANSWER_US US_PER_S /* no decision waits for it */
+#define BEAT_ANSWER_US US_PER_S /* at least: no decision waits for it */
 #define HOST_GONE_S 10
 #define HOSTS_TTL_MS "60000"
 #define SWEEP_US (50 * US_PER_MS)
@@ -129,7 +129,9 @@ static const struct link_kind hosts_kind = { .done = hosts_done };
 static void beat(struct keeper *k)
 {
     struct store_link *link = k->link;
-    int64_t until_us = clock_steady_us() + BEAT_ANSWER_US;
+    int64_t until_us = deadline_us(k), least_us = clock_steady_us() + BEAT_ANSWER_US;
+    if (until_us < least_us)
+        until_us = least_us;
     char now[24], gone[24];
     k->asked_us = clock_steady_us();
     k->asked_now_us = clock_now_us();
