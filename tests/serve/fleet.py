@@ -150,6 +150,12 @@ def killed_leased():
     expect(charged(store, subject, "n.f"), MANY)
 
 
+def reports():
+    """Nothing happened to the store: nobody said that it did."""
+    for node in nodes[1:]:
+        expect(agree(node), {"up": 1})
+
+
 def left_behind():
     """A node that is killed leaves its slice to the next one on its cells, which spends all of it, also without the store."""
     node, subject = nodes[0], ("slices", "left")
@@ -167,13 +173,7 @@ def left_behind():
     expect(spend(node, subject, 1), 1, "it goes on")
 
 
-def reports():
-    """Nothing happened to the store: nobody said that it did."""
-    for node in nodes[1:]:
-        expect(agree(node), {"up": 1})
-
-
-CASES = (exact, leased, idle_holder, killed_exact, killed_leased, left_behind, reports)
+CASES = (exact, leased, idle_holder, killed_exact, killed_leased, reports, left_behind)
 with contextlib.ExitStack() as stack:
     store = stack.enter_context(Store())
     nodes = stack.enter_context(fleet(store))
