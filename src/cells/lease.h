@@ -87,7 +87,6 @@ struct lease_news {
     bool up;           /* the lender lives, and the store answers */
     uint32_t hosts;    /* at least 1 */
     int64_t offset_us; /* the store's clock less this host's */
-    int64_t away_us;   /* see store_away_us */
 };
 /* A lender who has said nothing for a second is not there. */
 struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);

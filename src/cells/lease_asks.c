@@ -47,7 +47,6 @@ struct asks_page {
     uint64_t beat_us; /* when the lender last spoke, by the clock that all processes of a host share */
     uint64_t flags;   /* hosts 32 · NEWS_… 32 */
     int64_t offset_us;
-    int64_t away_us;
     int64_t owed_us; /* see lease_note_owed */
     uint32_t posted; /* asks so far; a futex */
     struct ask_place place[LEASE_PLACES];
@@ -281,7 +280,6 @@ void lease_tell_news(struct cells *cells, const struct lease_news *news, int64_t
     struct asks_page *page = page_of(cells);
     uint64_t flags = (news->counters ? NEWS_COUNTERS : 0) | (news->up ? NEWS_UP : 0);
     __atomic_store_n(&page->offset_us, news->offset_us, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&page->away_us, news->away_us, __ATOMIC_SEQ_CST);
     __atomic_store_n(&page->flags, (uint64_t)news->hosts << 32 | flags, __ATOMIC_SEQ_CST);
     __atomic_store_n(&page->beat_us, (uint64_t)steady_us, __ATOMIC_SEQ_CST);
 }
@@ -291,7 +289,6 @@ struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us)
     const struct asks_page *page = page_of(cells);
     uint64_t flags = __atomic_load_n(&page->flags, __ATOMIC_SEQ_CST);
     int64_t offset_us = __atomic_load_n(&page->offset_us, __ATOMIC_SEQ_CST);
-    int64_t away_us = __atomic_load_n(&page->away_us, __ATOMIC_SEQ_CST);
     int64_t beat_us = (int64_t)__atomic_load_n(&page->beat_us, __ATOMIC_SEQ_CST);
     uint32_t hosts = (uint32_t)(flags >> 32);
     return (struct lease_news){ .counters = flags & NEWS_COUNTERS,
@@ -299,8 +296,7 @@ struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us)
                                 .hosts = hosts < 1                 ? 1
                                          : hosts > LEASE_HOSTS_MAX ? LEASE_HOSTS_MAX
                                                                    : hosts,
-                                .offset_us = offset_us > -CLOCK_END_US && offset_us < CLOCK_END_US ? offset_us : 0,
-                                .away_us = clock_valid(away_us) ? away_us : 0 };
+                                .offset_us = offset_us > -CLOCK_END_US && offset_us < CLOCK_END_US ? offset_us : 0 };
 }
 
 /* ---- what is owed ---- */

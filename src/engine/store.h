@@ -62,7 +62,7 @@ struct store_call {
     enum store_result result;
     bool allowed;      /* STORE_DECIDED: those that are not shadow have room, and were charged if `charge` */
     int64_t server_us; /* the store's clock then (STORE_DECIDED, STORE_STALE) */
-    char why[160];
+    char why[300];
 
     /* The deadline has passed, or it is certain that no answer will come before it. `done` still comes. At most once,
      * before `done`; not for calls whose answer is in time. */
@@ -103,8 +103,6 @@ bool store_up(const struct store *store);
 uint32_t store_hosts(const struct store *store);
 /* The store's clock less this host's; 0 until it is known. */
 int64_t store_offset_us(const struct store *store);
-/* When the store was last away (this host's clock, 0: never): a later outage moves it. While it is away: now. */
-int64_t store_away_us(const struct store *store, int64_t now_us);
 void store_status(struct store *store, struct weir_store_status *ret);
 /* For the status: so many tokens of debts were charged; an answer that came too late was made up for; the store was not
  * asked, since it is away. */

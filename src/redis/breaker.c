@@ -26,15 +26,9 @@ void breaker_done(struct breaker *b)
     pthread_mutex_destroy(&b->lock);
 }
 
-void breaker_note_away(struct breaker *b)
-{
-    atomic_store_explicit(&b->away_us, clock_now_us(), memory_order_relaxed);
-}
-
 bool breaker_open(struct breaker *b, const char *why)
 {
     char text[TEXT_MAX];
-    breaker_note_away(b);
     pthread_mutex_lock(&b->lock);
     bool first = !b->told_down;
     atomic_store_explicit(&b->open, true, memory_order_release);
@@ -49,10 +43,9 @@ bool breaker_open(struct breaker *b, const char *why)
     return first;
 }
 
-bool breaker_failed(struct breaker *b, const char *why)
+bool breaker_failed(struct breaker *b, const char *why, unsigned times)
 {
-    breaker_note_away(b);
-    if (atomic_fetch_add_explicit(&b->failures, 1, memory_order_relaxed) + 1 < BREAKER_FAILURES)
+    if (atomic_fetch_add_explicit(&b->failures, times, memory_order_relaxed) + times < BREAKER_FAILURES)
         return false;
     return !breaker_is_open(b) && breaker_open(b, why);
 }
@@ -67,7 +60,6 @@ bool breaker_close(struct breaker *b, const char *where)
     bool was_open = breaker_is_open(b);
     if (was_open) {
         b->told_down = false;
-        breaker_note_away(b);
         atomic_store_explicit(&b->open, false, memory_order_release);
         snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
         b->tell(WEIR_STORE_UP, text, b->tell_data);

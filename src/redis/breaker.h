@@ -16,7 +16,7 @@ enum { BREAKER_FAILURES = 5 };
 struct breaker {
     atomic_bool open;
     atomic_uint failures; /* since the last success */
-    _Atomic int64_t away_us, odd_us;
+    _Atomic int64_t odd_us;
     atomic_uint_fast64_t opened;
     pthread_mutex_t lock; /* of changes, so that they are told in their order */
     bool told_down;
@@ -41,9 +41,8 @@ static inline void breaker_worked(struct breaker *b)
 }
 
 /* A decision was left to this host, for whatever reason: what hosts counted by themselves is found by this time. */
-void breaker_note_away(struct breaker *b);
 /* True: it has opened just now. `why` is a part of a sentence. */
-bool breaker_failed(struct breaker *b, const char *why);
+bool breaker_failed(struct breaker *b, const char *why, unsigned times);
 bool breaker_open(struct breaker *b, const char *why);
 /* The store answers: true if it did not before. */
 bool breaker_close(struct breaker *b, const char *where);

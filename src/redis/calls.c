@@ -8,67 +8,128 @@
 void store_refuse(struct store *store, struct store_call *call)
 {
     store_count(&store->counts.unsent, 1);
-    if (!breaker_is_open(&store->breaker))
-        breaker_note_away(&store->breaker);
     call->result = STORE_UNSENT;
     call->why[0] = '\0';
     call->done(call);
 }
 
-static void decision_late(void *data)
+/* Calls that travel together, in one call of the script: the first, and those behind it. */
+
+static void bunch_late(void *data)
 {
-    struct store_call *call = data;
-    store_count(&link_store(call->link)->counts.late, 1);
-    call->late(call);
+    struct store_call *first = data;
+    struct store *store = link_store(first->link);
+    for (struct store_call *call = first, *next; call; call = next) {
+        next = call->next;
+        store_count(&store->counts.late, 1);
+        call->late(call);
+    }
 }
 
-static void read_answer(struct store_link *link, struct store_call *call, const struct reply *reply)
-{
-    if (reply->kind == REPLY_BULK && script_read_decide(call, reply->text))
-        return;
-    store_count(&link_store(link)->counts.failed, 1);
-    call->result = STORE_FAILED;
-    snprintf(call->why, sizeof call->why, "the answer is not one of weir's script");
-    breaker_note_away(&link_store(link)->breaker);
-    breaker_odd(&link_store(link)->breaker, weir_str(call->why));
-}
-
-static void decision_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
-{
-    struct store_call *call = data;
-    if (how == STORE_UNSENT)
-        return store_refuse(link_store(link), call);
-    call->result = how;
-    call->why[0] = '\0';
-    if (how == STORE_DECIDED)
-        read_answer(link, call, reply);
-    else if (how == STORE_FAILED)
-        snprintf(call->why, sizeof call->why, "%.*s", SV_FMT(reply->text));
-    else
-        store_count(&link_store(link)->counts.lost, 1);
-    call->done(call);
-}
-
-static const struct link_kind decision = { .script = true, .late = decision_late, .done = decision_done };
-
-/* Bytes that are sent without waiting for the end of the turn: the store then works on the first calls of a turn while the
- * others are still being written. */
-enum { ENOUGH = 2048 };
-
-void store_send(struct store_link *link, struct store_call *call)
+static void note_failed(struct store_link *link, const struct store_call *call)
 {
     struct store *store = link_store(link);
-    call->link = link;
+    store_count(&store->counts.failed, 1);
+    breaker_odd(&store->breaker, weir_str(call->why));
+}
+
+static void fail_bunch(struct store_call *first, sv why)
+{
+    for (struct store_call *call = first; call; call = call->next) {
+        call->result = STORE_FAILED;
+        snprintf(call->why, sizeof call->why, "%.*s", SV_FMT(why));
+    }
+}
+
+static void read_answer(struct store_link *link, struct store_call *first, const struct reply *reply)
+{
+    if (reply->kind != REPLY_BULK || !script_read_decide(first, reply->text))
+        fail_bunch(first, SV("the answer is not one of weir's script"));
+    for (const struct store_call *call = first; call; call = call->next)
+        if (call->result == STORE_FAILED)
+            note_failed(link, call);
+}
+
+static void bunch_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
+{
+    struct store_call *first = data;
+    if (how == STORE_DECIDED)
+        read_answer(link, first, reply);
+    else if (how == STORE_FAILED)
+        fail_bunch(first, reply->text);
+    for (struct store_call *call = first, *next; call; call = next) {
+        next = call->next;
+        link_count_calls(link, -1);
+        if (how == STORE_UNSENT) {
+            store_refuse(link_store(link), call);
+            continue;
+        }
+        if (how == STORE_LOST) {
+            store_count(&link_store(link)->counts.lost, 1);
+            call->result = how;
+        }
+        call->done(call);
+    }
+}
+
+static const struct link_kind bunch_kind = { .script = true, .late = bunch_late, .done = bunch_done };
+
+/* Writes what was gathered. */
+static void close_bunch(struct store_link *link)
+{
+    struct bunch bunch = *link_bunch(link);
+    *link_bunch(link) = (struct bunch){ 0 };
+    if (!bunch.first)
+        return;
     if (link_usable(link)) {
-        script_write_decide(link_begin(link), store->prefix, call);
-        if (link_end(link, &decision, call, call->deadline_us)) {
-            store_count(&store->counts.calls, 1);
-            if (link_unsent(link) >= ENOUGH)
-                store_link_flush(link);
+        script_write_decide(link_begin(link), link_store(link)->prefix, bunch.first);
+        if (link_end(link, &bunch_kind, bunch.first, bunch.deadline_us)) {
+            link_weigh(link, (unsigned)bunch.count);
+            store_count(&link_store(link)->counts.calls, 1);
             return;
         }
     }
-    store_refuse(store, call);
+    bunch_done(link, bunch.first, STORE_UNSENT, NULL);
+}
+
+/* In one call of the script the store reads its clock once, and does once what every call costs. More would let others
+ * wait. */
+enum { BUNCH_MOST = 16, BUNCH_CELLS = 64 };
+#define BUNCH_APART_US US_PER_MS /* deadlines: those of one bunch are told late together */
+
+static bool fits_bunch(const struct bunch *bunch, const struct store_call *call, size_t cells)
+{
+    return bunch->count < BUNCH_MOST && bunch->cells + cells <= BUNCH_CELLS && call->now_us == bunch->first->now_us &&
+           call->deadline_us - bunch->deadline_us < BUNCH_APART_US && bunch->deadline_us <= call->deadline_us;
+}
+
+void store_send(struct store_link *link, struct store_call *call)
+{
+    struct bunch *bunch = link_bunch(link);
+    size_t cells = 0;
+    call->link = link;
+    call->next = NULL;
+    if (!link_usable(link) || link_calls(link) >= STORE_FLIGHT_MAX) {
+        store_refuse(link_store(link), call);
+        return;
+    }
+    for (size_t i = 0; i < call->rule_count; i++)
+        cells += call->rules[i].cell_count;
+    if (bunch->first && !fits_bunch(bunch, call, cells))
+        close_bunch(link);
+    link_count_calls(link, 1);
+    if (!bunch->first)
+        *bunch = (struct bunch){ .first = call, .end = &bunch->first, .deadline_us = call->deadline_us };
+    *bunch->end = call;
+    bunch->end = &call->next;
+    bunch->count++;
+    bunch->cells += cells;
+}
+
+void store_link_flush(struct store_link *link)
+{
+    close_bunch(link);
+    link_flush(link);
 }
 
 /* ---- refunds ---- */

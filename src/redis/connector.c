@@ -76,7 +76,7 @@ static void not_connected(struct store *store, const char *why)
     if (atomic_load(&store->connected) == 0)
         store_gone(store, why);
     else
-        store_failed(store, why);
+        store_failed(store, why, 1);
     store_poke_all(store, LINK_AWAY);
 }
 

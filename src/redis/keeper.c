@@ -187,11 +187,9 @@ static void probe(struct keeper *k, int64_t now_us)
 static void tell_news(struct keeper *k, int64_t now_us)
 {
     struct store *store = k->store;
-    struct lease_news news = { .counters = true,
-                               .up = store_up(store),
-                               .hosts = store_hosts(store),
-                               .offset_us = store_offset_us(store),
-                               .away_us = store_away_us(store, clock_now_us()) };
+    struct lease_news news = {
+        .counters = true, .up = store_up(store), .hosts = store_hosts(store), .offset_us = store_offset_us(store)
+    };
     lease_tell_news(store->cells, &news, now_us);
     k->news_us = now_us + NEWS_US;
 }

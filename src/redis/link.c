@@ -23,6 +23,7 @@ struct slot {
     int64_t deadline_us;
     uint64_t at; /* where its bytes begin, see struct store_link */
     uint32_t bytes;
+    unsigned decisions; /* that it is for, at least 1 */
     bool told_late, again;
 };
 
@@ -40,6 +41,8 @@ struct store_link {
     struct buf out;
     uint64_t base, sent;
     size_t mark; /* of out, at link_begin */
+    struct bunch bunch;
+    size_t calls;
     /* A ring. Slots are numbered, too: the first is that of the oldest command. */
     struct slot *slots;
     size_t slot_max; /* a power of two */
@@ -166,6 +169,21 @@ size_t link_in_flight(const struct store_link *link)
     return (size_t)(link->end - link->first);
 }
 
+struct bunch *link_bunch(struct store_link *link)
+{
+    return &link->bunch;
+}
+
+size_t link_calls(const struct store_link *link)
+{
+    return link->calls;
+}
+
+void link_count_calls(struct store_link *link, int more)
+{
+    link->calls += (size_t)more;
+}
+
 struct buf *link_begin(struct store_link *link)
 {
     link->mark = link->out.len;
@@ -191,10 +209,15 @@ static bool add_slot(struct store_link *link, struct slot slot)
 
 bool link_end(struct store_link *link, const struct link_kind *kind, void *data, int64_t deadline_us)
 {
-    if (!add_slot(link, (struct slot){ .kind = kind, .data = data, .deadline_us = deadline_us }))
+    if (!add_slot(link, (struct slot){ .kind = kind, .data = data, .deadline_us = deadline_us, .decisions = 1 }))
         return false;
     wake_by(link, deadline_us);
     return true;
+}
+
+void link_weigh(struct store_link *link, unsigned decisions)
+{
+    slot_at(link, link->end - 1)->decisions = decisions;
 }
 
 /* ---- scripts that the store has forgotten ---- */
@@ -270,19 +293,18 @@ static void judge_error(struct store_link *link, const struct slot *slot, sv tex
 {
     char why[128];
     sv rest = unwrap(text), code = sv_cut(&rest, ' ');
-    store_count(&link->store->counts.failed, 1);
+    store_count(&link->store->counts.failed, slot->decisions);
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
         if (!sv_eq(code, failures[i].code))
             continue;
         snprintf(why, sizeof why, "%.*s", SV_FMT(text));
         if (failures[i].leave)
             break_off(link, why);
-        store_failed(link->store, why);
+        store_failed(link->store, why, slot->decisions);
         return;
     }
     if (!slot->told_late)
         breaker_worked(&link->store->breaker);
-    breaker_note_away(&link->store->breaker);
     breaker_odd(&link->store->breaker, text);
 }
 
@@ -366,12 +388,7 @@ static void watch_socket(struct store_link *link, int how)
     epoll_ctl(link->epoll, how, link->socket, &event);
 }
 
-size_t link_unsent(const struct store_link *link)
-{
-    return link->blocked ? 0 : link->out.len - (size_t)(link->sent - link->base);
-}
-
-void store_link_flush(struct store_link *link)
+void link_flush(struct store_link *link)
 {
     sv rest = sv_from(buf_sv(&link->out), (size_t)(link->sent - link->base));
     if (rest.len == 0 || !link_connected(link))
@@ -391,17 +408,32 @@ void store_link_flush(struct store_link *link)
     }
 }
 
-/* Tells everybody who waits. What has not left as a whole cannot have been carried out. */
+/* Is it connected to the server that answers now? */
+static bool is_current(const struct store_link *link)
+{
+    struct store *store = link->store;
+    pthread_mutex_lock(&store->lock);
+    bool current = link->server == store->server;
+    pthread_mutex_unlock(&store->lock);
+    return current;
+}
+
+/* Tells everybody who waits. What has not left as a whole cannot have been carried out. What was lost is a failure of the
+ * store, unless it was counted as one when it was late, or another server has taken its place meanwhile. */
 static void refuse_all(struct store_link *link)
 {
+    bool current = is_current(link);
     link->dropping = true;
     while (link->first < link->end) {
         uint64_t end = slot_at(link, link->first)->at + slot_at(link, link->first)->bytes;
         struct slot slot = pop(link);
         bool lost = end <= link->sent;
-        if (lost)
-            store_failed(link->store, "connections break");
-        if (lost && !slot.told_late && slot.kind->late)
+        bool news = lost && !slot.told_late;
+        if (news && current)
+            store_failed(link->store, "connections break", slot.decisions);
+        else if (news)
+            breaker_note_away(&link->store->breaker);
+        if (news && slot.kind->late)
             slot.kind->late(slot.data);
         slot.kind->done(link, slot.data, lost ? STORE_LOST : STORE_UNSENT, NULL);
     }
@@ -488,17 +520,11 @@ static unsigned take_news(struct store_link *link)
 
 static void hear_news(struct store_link *link)
 {
-    struct store *store = link->store;
     unsigned news = take_news(link);
     if (news & LINK_CONNECTION)
         take_connection(link);
-    if ((news & LINK_REPLACED) && link_connected(link)) {
-        pthread_mutex_lock(&store->lock);
-        bool old = link->server != store->server;
-        pthread_mutex_unlock(&store->lock);
-        if (old)
-            break_off(link, "another server has taken its place");
-    }
+    if ((news & LINK_REPLACED) && link_connected(link) && !is_current(link))
+        break_off(link, "another server has taken its place");
     if ((news & LINK_AWAY) && link->socket < 0) {
         link->hopeless = true;
         refuse_all(link);
@@ -515,7 +541,7 @@ static void tell_late(struct store_link *link, uint64_t number)
     const struct link_kind *kind = slot->kind;
     void *data = slot->data;
     slot->told_late = true;
-    store_failed(link->store, "answers do not come in time");
+    store_failed(link->store, "answers do not come in time", slot->decisions);
     if (kind->late)
         kind->late(data);
 }
@@ -650,6 +676,7 @@ void store_link_free(struct store_link *link)
     if (!link)
         return;
     struct store *store = link->store;
+    store_link_flush(link);
     pthread_mutex_lock(&store->lock);
     struct store_link **at = &store->links;
     while (*at != link)

@@ -20,13 +20,26 @@ bool link_connected(const struct store_link *link);
 struct store *link_store(const struct store_link *link);
 /* Commands that wait for their answers. */
 size_t link_in_flight(const struct store_link *link);
-/* Bytes that wait to be sent, and could be: none while the system takes no more. */
-size_t link_unsent(const struct store_link *link);
+/* Sends what was written. */
+void link_flush(struct store_link *link);
+
+/* Decisions that were asked for in this turn, and will go together (calls.c). */
+struct bunch {
+    struct store_call *first, **end;
+    size_t count, cells;
+    int64_t deadline_us; /* of the first */
+};
+struct bunch *link_bunch(struct store_link *link);
+/* Decisions that wait: gathered, written or sent. */
+size_t link_calls(const struct store_link *link);
+void link_count_calls(struct store_link *link, int more);
 
 /* A command is written into what link_begin returns, and counts with link_end. False: too much waits already, and nothing
  * will be called. */
 struct buf *link_begin(struct store_link *link);
 bool link_end(struct store_link *link, const struct link_kind *kind, void *data, int64_t deadline_us);
+/* The last command is for so many decisions: its failure is that of each. */
+void link_weigh(struct store_link *link, unsigned decisions);
 
 void link_write_words(struct buf *out, size_t count, const sv *words);
 #define LINK_WRITE(out, ...) \

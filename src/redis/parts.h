@@ -106,7 +106,7 @@ void store_wake(struct store *store);
 /* All links. */
 void store_poke_all(struct store *store, unsigned news);
 /* A failure of the store, for the breaker; and one that leaves no doubt. */
-void store_failed(struct store *store, const char *why);
+void store_failed(struct store *store, const char *why, unsigned times);
 void store_gone(struct store *store, const char *why);
 /* The store answers. */
 void store_works(struct store *store);

@@ -1,5 +1,7 @@
 #include "redis/script.h"
 
+#include <stdio.h>
+
 #include "limit/take.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -10,7 +12,7 @@
 _Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3,
                "state.lua has the same numbers");
 
-enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT };
+enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRONG };
 
 /* A token has 2^20 parts in the store. */
 enum { STORE_TOKEN_BITS = 20 };
@@ -140,24 +142,39 @@ static void put_fields(struct buf *out, const struct store_rule *rule)
         put_string(out, rule->cells[i].field, SV(""));
 }
 
-void script_write_decide(struct buf *out, sv prefix, const struct store_call *call)
+/* What a plan is, in numbers. */
+static void put_plan(struct buf *out, const struct store_call *call)
 {
-    const struct start start = key_start(prefix);
-    size_t cells = count_cells(call);
-    put_command(out, SCRIPT_DECIDE, call->rule_count, 1 + cells);
-    for (size_t i = 0; i < call->rule_count; i++)
-        put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (3 + 2 * call->rule_count + 6 * cells) * sizeof(double));
-    PUT_DOUBLES(out, (double)call->now_us, call->cost, call->charge);
+    PUT_DOUBLES(out, call->cost, call->charge, (double)call->rule_count, (double)count_cells(call));
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         PUT_DOUBLES(out, (double)rule->cell_count, rule->shadow);
         for (size_t j = 0; j < rule->cell_count; j++)
             put_cell(out, &rule->cells[j]);
     }
+}
+
+void script_write_decide(struct buf *out, sv prefix, const struct store_call *first)
+{
+    const struct start start = key_start(prefix);
+    size_t plans = 0, rules = 0, cells = 0;
+    for (const struct store_call *call = first; call; call = call->next) {
+        plans++;
+        rules += call->rule_count;
+        cells += count_cells(call);
+    }
+    put_command(out, SCRIPT_DECIDE, rules, 1 + cells);
+    for (const struct store_call *call = first; call; call = call->next)
+        for (size_t i = 0; i < call->rule_count; i++)
+            put_key(out, &start, call->rules[i].key);
+    put_head(out, '$', (1 + 4 * plans + 2 * rules + 6 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)first->now_us);
+    for (const struct store_call *call = first; call; call = call->next)
+        put_plan(out, call);
     put_end(out);
-    for (size_t i = 0; i < call->rule_count; i++)
-        put_fields(out, &call->rules[i]);
+    for (const struct store_call *call = first; call; call = call->next)
+        for (size_t i = 0; i < call->rule_count; i++)
+            put_fields(out, &call->rules[i]);
 }
 
 /* Was it charged by a call that was allowed? */
@@ -288,43 +305,65 @@ static bool read_state(struct store_cell *cell, sv *rest)
     }
 }
 
-/* `flags` is empty where all fit. */
-static bool take_flag(sv *flags)
+static bool read_states(struct store_call *call, sv *rest)
 {
-    bool fits = flags->len == 0 || flags->ptr[0] == '1';
-    *flags = sv_from(*flags, 1);
-    return fits;
+    for (size_t i = 0; i < call->rule_count; i++)
+        for (size_t j = 0; j < call->rules[i].cell_count; j++)
+            if (!read_state(&call->rules[i].cells[j], rest))
+                return false;
+    return true;
 }
 
-static bool read_rules(struct store_call *call, sv rest, sv flags)
+static void read_flags(struct store_call *call, const char *flag)
 {
     for (size_t i = 0; i < call->rule_count; i++) {
         struct store_rule *rule = &call->rules[i];
-        rule->fits = take_flag(&flags);
-        for (size_t j = 0; j < rule->cell_count; j++) {
-            rule->cells[j].fits = take_flag(&flags);
-            if (!read_state(&rule->cells[j], &rest))
-                return false;
-        }
+        rule->fits = !flag || *flag++ == '1';
+        for (size_t j = 0; j < rule->cell_count; j++)
+            rule->cells[j].fits = !flag || *flag++ == '1';
     }
-    return rest.len == 0;
 }
 
-bool script_read_decide(struct store_call *call, sv answer)
+static bool read_why(struct store_call *call, sv *rest)
+{
+    uint64_t len;
+    call->result = STORE_FAILED;
+    if (!take_number(rest, rest->len, &len) || rest->len < len)
+        return false;
+    snprintf(call->why, sizeof call->why, "%.*s", (int)len, rest->ptr);
+    *rest = sv_from(*rest, len);
+    return true;
+}
+
+static bool read_plan(struct store_call *call, sv *rest)
 {
     uint64_t status, now;
-    if (!take_number(&answer, ANSWER_ALL_FIT, &status) || !take_number(&answer, CLOCK_END_US - 1, &now))
+    if (!take_number(rest, ANSWER_WRONG, &status) || !take_number(rest, CLOCK_END_US - 1, &now))
         return false;
     call->server_us = (int64_t)now;
     call->result = status == ANSWER_STALE ? STORE_STALE : STORE_DECIDED;
-    call->allowed = status >= ANSWER_ALLOWED;
+    call->allowed = status == ANSWER_ALLOWED || status == ANSWER_ALL_FIT;
+    call->why[0] = '\0';
+    if (status == ANSWER_WRONG)
+        return read_why(call, rest);
     if (status == ANSWER_STALE)
-        return answer.len == 0;
-    size_t flags = status == ANSWER_ALL_FIT ? 0 : call->rule_count + count_cells(call);
-    if (answer.len < flags)
+        return true;
+    if (!read_states(call, rest))
         return false;
-    sv states = sv_of(answer.ptr, answer.len - flags);
-    return read_rules(call, states, sv_from(answer, states.len));
+    size_t flags = status == ANSWER_ALL_FIT ? 0 : call->rule_count + count_cells(call);
+    if (rest->len < flags)
+        return false;
+    read_flags(call, flags ? rest->ptr : NULL);
+    *rest = sv_from(*rest, flags);
+    return true;
+}
+
+bool script_read_decide(struct store_call *first, sv answer)
+{
+    for (struct store_call *call = first; call; call = call->next)
+        if (!read_plan(call, &answer))
+            return false;
+    return answer.len == 0;
 }
 
 bool script_read_lend(sv answer, struct lent *ret)

@@ -27,14 +27,16 @@ extern const struct script scripts[SCRIPTS];
 enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 
 /* Each writes a whole command in RESP; buf.failed says that it did not fit. */
-void script_write_decide(struct buf *out, sv prefix, const struct store_call *call);
+/* For this call and those behind it (`next`), which are decided one after another by the clock of the first. */
+void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
 void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t hosts, int64_t now_us);
 /* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */
 void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens);
 
-/* Reads the answer of SCRIPT_DECIDE into a call: result, allowed, server_us, and each rule's and cell's. False: it is none. */
-bool script_read_decide(struct store_call *call, sv answer);
+/* Reads the answer of SCRIPT_DECIDE into the calls: result (STORE_FAILED with `why` for those that the script cannot decide
+ * on), allowed, server_us, and each rule's and cell's. False: it is none. */
+bool script_read_decide(struct store_call *first, sv answer);
 
 struct lent {
     bool stale;        /* the windows are not those of the store's clock */

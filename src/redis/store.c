@@ -34,9 +34,9 @@ static void tell_away(struct store *store)
     store_wake(store);
 }
 
-void store_failed(struct store *store, const char *why)
+void store_failed(struct store *store, const char *why, unsigned times)
 {
-    if (!atomic_load(&store->stopping) && breaker_failed(&store->breaker, why))
+    if (!atomic_load(&store->stopping) && breaker_failed(&store->breaker, why, times))
         tell_away(store);
 }
 
@@ -76,11 +76,6 @@ uint32_t store_hosts(const struct store *store)
 int64_t store_offset_us(const struct store *store)
 {
     return atomic_load_explicit(&store->offset_us, memory_order_relaxed);
-}
-
-int64_t store_away_us(const struct store *store, int64_t now_us)
-{
-    return store_up(store) ? atomic_load_explicit(&store->breaker.away_us, memory_order_relaxed) : now_us;
 }
 
 void store_count_reconciled(struct store *store, uint64_t tokens)

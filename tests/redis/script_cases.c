@@ -85,6 +85,8 @@ static void ask_with(struct question *q, sv prefix)
         snprintf(q->error, sizeof q->error, "%.*s", SV_FMT(reply.text));
     else
         assert_true(reply.kind == REPLY_BULK && script_read_decide(&q->call, reply.text));
+    if (reply.kind != REPLY_ERROR && q->call.result == STORE_FAILED)
+        snprintf(q->error, sizeof q->error, "%.150s", q->call.why);
     for (int i = 0; i < 2 && !q->expires; i++)
         assert_true(talk_read(&talk, &reply));
 }

@@ -59,7 +59,7 @@ static void many_calls_travel_in_one_pipeline(void **state)
         assert_int_equal(calls[i].call.allowed, i < MAX); /* in the order in which they were sent */
     store_status(a.store, &status);
     assert_true(status.up && status.configured);
-    assert_true(status.calls >= MANY);
+    assert_true(status.calls >= MANY / 20 && status.calls < MANY); /* several for each call of the script */
     assert_int_equal(status.late + status.failed + status.lost, 0);
     assert_string_equal(status.address, address_of(&server));
     asker_close(&a);
@@ -282,7 +282,6 @@ static void a_stopped_server_is_told_in_time_and_answers_later(void **state)
     assert_int_equal(a.done, done);
     run_until_event(&a, WEIR_STORE_DOWN, 1);
     assert_false(store_up(a.store));
-    assert_true(store_away_us(a.store, 42) == 42);
     asked_init(&more, &a, "stopped", 1000);
     asked_send(&more, 20);
     assert_true(more.done);
@@ -298,7 +297,6 @@ static void a_stopped_server_is_told_in_time_and_answers_later(void **state)
         assert_true(calls[i].late_first && calls[i].call.allowed);
     run_until_event(&a, WEIR_STORE_UP, 2);
     run_until_decided(&a);
-    assert_true(store_away_us(a.store, 42) > 42);
     struct weir_store_status status;
     store_status(a.store, &status);
     assert_int_equal(status.opened, 1);
@@ -345,11 +343,11 @@ static void bytes_that_wait_are_bounded(void **state)
         calls[i].rule.key = (struct weir_str){ key, KEY };
         asked_send(&calls[i], 15000);
     }
-    unsigned most = STORE_QUEUE_MAX / KEY;
-    assert_in_range(a.results[STORE_UNSENT] - unsent, CALLS - most, CALLS - most + 2);
+    unsigned most = STORE_QUEUE_MAX / KEY, together = 16;
     store_link_flush(a.link);
+    assert_in_range(a.results[STORE_UNSENT] - unsent, CALLS - most, CALLS - most + together);
     run_until(&a, &a.done, done + CALLS);
-    assert_in_range(a.results[STORE_DECIDED] - decided, most - 2, most);
+    assert_in_range(a.results[STORE_DECIDED] - decided, most - together, most);
     asker_close(&a);
 }
 

@@ -1,113 +1,130 @@
--- Decides on all cells of a plan: look at all, then take all.
+-- Decides on the cells of some plans, one plan after another: look at all cells of a plan, then take all.
 --
---   KEYS      one for each rule, shadows last
---   ARGV[1]   doubles: now or 0, cost, 1 to charge; for each rule: cells, 1 if it is a shadow; for each of its cells:
---             algorithm, max, debt, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 · calendar start, end, end
---             of the next window
+--   KEYS      of each plan one for each rule, shadows last
+--   ARGV[1]   doubles: now or 0; for each plan: cost, 1 to charge, rules, cells in all; for each rule: cells, 1 if it is a
+--             shadow; for each of its cells: algorithm, max, debt, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 ·
+--             calendar start, end, end of the next window
 --   ARGV[2…]  the field of each cell
 --
--- Answers: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and each of its
--- cells, '1' if it has room. Only a status of 0 and the clock: this is in neither of the two windows that were passed.
+-- Answers for each plan: a status and the clock as doubles; the state of each cell; unless all fit, a byte for each rule and
+-- each of its cells, '1' if it has room. Only a status of 0 and the clock: this is in neither of the two windows that were
+-- passed. A status of 4, the clock, a length and so many bytes: why it cannot be decided on; nothing is changed by it then.
 --@ names.lua
-local now, cost, charge, at = unpack('<ddd', packed)
+local now, at = unpack('<d', packed)
 --@ clock.lua
-charge = charge == 1 and cost > 0
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
--- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
-local cells, shadow, states, fits, need, spare -- of the rule at hand
-local plan = #KEYS > 1 and {} -- of each, if there are many
-local charged = { false, false, false, false } -- of each cell: its state with the cost
-local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
-local cell, passed = 0, true
-for rule = 1, #KEYS do
-  local key, look = KEYS[rule], now % 16 == 0
-  fits, need, spare = true, 0, 0
-  cells, shadow, at = unpack('<dd', packed, at)
-  states = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
-  if states.err then
-    local field, why = ARGV[cell + 2], states.err
-    --@ refuse.lua
-  end
-  for i = 1, cells do
-    local value, algorithm, max, debt, a, b, c, room, moved, why = states[i]
-    algorithm, max, debt, a, b, c, at = unpack('<dddddd', packed, at)
-    cell = cell + 1
-    if algorithm == 0 then
-      local when, used
-      --@ bucket.lua
-      local wait = when - now + (used + cost * 2 ^ 20) / (max * 2 ^ 20) * a
-      if wait > need then need, spare = wait, wait / 8 end
-      look = true
-      if moved then states[i] = pack('<dd', when, used) elseif not value then states[i] = ZEROS:sub(9) end
-      if charge and room then charged[cell] = pack('<dd', when, used + cost * 2 ^ 20) end
-    else
-      local first, second, count, begun, wait
-      if algorithm == 2 then
-        local start, previous
-        --@ slide.lua
-        first, second, wait = start, previous, start + 2 * a - now
+-- The keys of the plan stand behind so many others, and its fields from there on; `at` is where its rules are.
+local function decide(keys, fields, at, cost, charge, rules)
+  charge = charge == 1 and cost > 0
+
+  -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
+  local cells, shadow, states, fits, need, spare -- of the rule at hand
+  local plan = rules > 1 and {} -- of each, if there are many
+  local charged = { false, false, false, false } -- of each cell, counted from 1: its state with the cost
+  local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
+  local cell, passed = fields, true
+  for rule = 1, rules do
+    local key, look = KEYS[keys + rule], now % 16 == 0
+    fits, need, spare = true, 0, 0
+    cells, shadow, at = unpack('<dd', packed, at)
+    states = pcall('HMGET', key, spread(ARGV, cell + 1, cell + cells))
+    if states.err then
+      local field, why = ARGV[cell + 1], states.err
+      --@ refuse_plan.lua
+    end
+    for i = 1, cells do
+      local value, algorithm, max, debt, a, b, c, room, moved, why = states[i]
+      algorithm, max, debt, a, b, c, at = unpack('<dddddd', packed, at)
+      cell = cell + 1
+      if algorithm == 0 then
+        local when, used
+        --@ bucket.lua
+        local wait = when - now + (used + cost * 2 ^ 20) / (max * 2 ^ 20) * a
+        if wait > need then need, spare = wait, wait / 8 end
+        look = true
+        if moved then states[i] = pack('<dd', when, used) elseif not value then states[i] = ZEROS:sub(9) end
+        if charge and room then charged[cell - fields] = pack('<dd', when, used + cost * 2 ^ 20) end
       else
-        local finish, length
-        --@ window.lua
-        first, second, wait, room = finish, length, finish - now, count + cost <= max
+        local first, second, count, begun, wait
+        if algorithm == 2 then
+          local start, previous
+          --@ slide.lua
+          first, second, wait = start, previous, start + 2 * a - now
+        else
+          local finish, length
+          --@ window.lua
+          first, second, wait, room = finish, length, finish - now, count + cost <= max
+        end
+        if wait > need then need, spare = wait, 0 end
+        look = look or begun or moved
+        if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
+        if charge and room then charged[cell - fields] = pack('<ddd', first, second, count + cost) end
       end
-      if wait > need then need, spare = wait, 0 end
-      look = look or begun or moved
-      if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
-      if charge and room then charged[cell] = pack('<ddd', first, second, count + cost) end
+      if why then
+        local field = ARGV[cell]
+        --@ refuse_plan.lua
+      end
+      -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
+      if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
+        changed = changed or {}
+        changed[cell] = true
+      end
+      if max == 0 or not room and cost > 0 then
+        fits, lacking = false, lacking or {}
+        lacking[cell] = true
+      end
     end
-    if why then
-      local field = ARGV[cell + 1]
-      --@ refuse.lua
-    end
-    -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
-    if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
-      changed = changed or {}
-      changed[cell] = true
-    end
-    if max == 0 or not room and cost > 0 then
-      fits, lacking = false, lacking or {}
-      lacking[cell] = true
-    end
+    if not fits and shadow == 0 then passed = false end
+    if not look then need = 0 end
+    if plan then plan[rule] = { cells, states, fits, need, spare } end
   end
-  if not fits and shadow == 0 then passed = false end
-  if not look then need = 0 end
-  if plan then plan[rule] = { cells, states, fits, need, spare } end
+
+  -- Take all.
+  local answer, flags = pack('<dd', not lacking and 3 or passed and 2 or 1, now), ''
+  charge, cell = charge and passed, fields
+  for rule = 1, rules do
+    local key, own = KEYS[keys + rule], cell - fields
+    local first, second = charged[own + 1], charged[own + 2]
+    if plan then cells, states, fits, need, spare = spread(plan[rule]) end
+    if charge and fits then
+      if cells == 1 then
+        call('HSET', key, ARGV[cell + 1], first)
+        answer = answer .. first
+      elseif cells == 2 then
+        call('HSET', key, ARGV[cell + 1], first, ARGV[cell + 2], second)
+        answer = answer .. first .. second
+      else
+        local words = {}
+        for i = 1, cells do words[2 * i - 1], words[2 * i] = ARGV[cell + i], charged[own + i] end
+        call('HSET', key, spread(words))
+        answer = answer .. table.concat(charged, '', own + 1, own + cells)
+      end
+    else
+      for i = 1, changed and cells or 0 do
+        if changed[cell + i] then call('HSET', key, ARGV[cell + i], states[i]) end
+      end
+      answer = answer .. table.concat(states)
+    end
+    if need > 0 and (charge and fits or changed) then
+      --@ keep.lua
+    end
+    if lacking then
+      flags = flags .. (fits and '1' or '0')
+      for i = cell + 1, cell + cells do flags = flags .. (lacking[i] and '0' or '1') end
+    end
+    cell = cell + cells
+  end
+  return lacking and answer .. flags or answer
 end
 
--- Take all.
-local answer, flags = pack('<dd', not lacking and 3 or passed and 2 or 1, now), ''
-charge, cell = charge and passed, 0
-for rule = 1, #KEYS do
-  local key, first, second = KEYS[rule], charged[cell + 1], charged[cell + 2]
-  if plan then cells, states, fits, need, spare = spread(plan[rule]) end
-  if charge and fits then
-    if cells == 1 then
-      call('HSET', key, ARGV[cell + 2], first)
-      answer = answer .. first
-    elseif cells == 2 then
-      call('HSET', key, ARGV[cell + 2], first, ARGV[cell + 3], second)
-      answer = answer .. first .. second
-    else
-      local words = {}
-      for i = 1, cells do words[2 * i - 1], words[2 * i] = ARGV[cell + 1 + i], charged[cell + i] end
-      call('HSET', key, spread(words))
-      answer = answer .. table.concat(charged, '', cell + 1, cell + cells)
-    end
-  else
-    for i = 1, changed and cells or 0 do
-      if changed[cell + i] then call('HSET', key, ARGV[cell + 1 + i], states[i]) end
-    end
-    answer = answer .. table.concat(states)
-  end
-  if need > 0 and (charge and fits or changed) then
-    --@ keep.lua
-  end
-  if lacking then
-    flags = flags .. (fits and '1' or '0')
-    for i = cell + 1, cell + cells do flags = flags .. (lacking[i] and '0' or '1') end
-  end
-  cell = cell + cells
+local answers, count, keys, fields = {}, 0, 0, 1
+local size = #packed
+while at <= size do
+  local cost, charge, rules, cells
+  cost, charge, rules, cells, at = unpack('<dddd', packed, at)
+  count = count + 1
+  answers[count] = decide(keys, fields, at, cost, charge, rules)
+  keys, fields, at = keys + rules, fields + cells, at + 16 * rules + 48 * cells
 end
-return lacking and answer .. flags or answer
+return count == 1 and answers[1] or table.concat(answers)
