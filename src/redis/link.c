@@ -431,8 +431,6 @@ static void refuse_all(struct store_link *link)
         bool news = lost && !slot.told_late;
         if (news && current)
             store_failed(link->store, "connections break", slot.decisions);
-        else if (news)
-            breaker_note_away(&link->store->breaker);
         if (news && slot.kind->late)
             slot.kind->late(slot.data);
         slot.kind->done(link, slot.data, lost ? STORE_LOST : STORE_UNSENT, NULL);
