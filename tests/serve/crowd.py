@@ -58,28 +58,27 @@ class Node(Service):
             return int(re.search(r"^RssAnon:\s+(\d+) kB", file.read(), re.M)[1])
 
     def told(self):
-        """What the log says of the store since the start, in its order."""
-        result = []
-        for entry in self.events("store", self.begun):
-            kinds = [kind for text, kind in EVENTS.items() if text in entry["message"]]
-            expect(len(kinds), 1, entry["message"])
-            result += kinds
-        return result
+        """What the log says of the store since the start, in its order, and in its words."""
+        kinds, words_said = [], [entry["message"] for entry in self.events("store", self.begun)]
+        for said in words_said:
+            kinds += [kind for text, kind in EVENTS.items() if text in said]
+        expect(len(kinds), len(words_said), f"{words_said}")
+        return kinds, "\n".join(words_said)
 
 
-def agree(node):
-    """Log, status and metrics say the same; each change is told once. Call it when nothing goes on. Returns how often what
-    was told."""
-    status, metrics, told = node.status(), node.metrics(), node.told()
-    found = collections.Counter(told)
+def agree(node, **wanted):
+    """So often it was told that the store is up, down, replaced, emptied: log, status and metrics say the same. To be called
+    when nothing goes on."""
+    status, metrics, (told, words_said) = node.status(), node.metrics(), node.told()
+    expect(dict(collections.Counter(told)), wanted, words_said)
     changes = [kind for kind in told if kind in ("down", "up")]
-    expect([pair for pair in zip(changes, changes[1:]) if pair[0] == pair[1]], [], f"each change once: {told}")
-    expect(changes[-1] == "up", status["up"], f"up: {told}")
-    expect((status["breaker_opened"], status["replaced"], status["emptied"]), tuple(found[k] for k in ("down", "replaced", "emptied")))
+    expect([pair for pair in zip(changes, changes[1:]) if pair[0] == pair[1]], [], f"each change once: {words_said}")
+    expect(changes[-1] == "up", status["up"], f"up: {words_said}")
+    counted = (status["breaker_opened"], status["replaced"], status["emptied"])
+    expect(counted, tuple(told.count(kind) for kind in ("down", "replaced", "emptied")), words_said)
     expect({name: metrics[f"weir_store_{name}_total"] for name in COUNTS}, {name: status[name] for name in COUNTS})
     expect({name: metrics[f"weir_{name}_total"] for name in LEASES}, {name: status[name] for name in LEASES})
     expect((metrics["weir_store_up"], metrics["weir_lease_tokens_held"]), (status["up"], status["lease_tokens_held"]))
-    return found
 
 
 # ---- clients ----

@@ -153,7 +153,7 @@ def killed_leased():
 def reports():
     """Nothing happened to the store: nobody said that it did."""
     for node in nodes[1:]:
-        expect(agree(node), {"up": 1})
+        agree(node, up=1)
 
 
 def left_behind():

@@ -95,7 +95,7 @@ def fail_over(nodes, sentinel, master, replica, key, go_away):
 def killed():
     fail_over(nodes, sentinel, first, second, "killed", Store.kill)
     for node in nodes:
-        expect(agree(node), {"up": 2, "down": 1, "replaced": 1})
+        agree(node, up=2, down=1, replaced=1)
 
 
 def stopped():
@@ -113,7 +113,7 @@ def stopped():
         expect(spend(node, ("some", "later"), 50), 50)
     expect(charged(first, ("some", "later"), "n.f"), 50 * len(nodes))
     for node in nodes:
-        expect(agree(node), {"up": 3, "down": 2, "replaced": 2})
+        agree(node, up=3, down=2, replaced=2)
 
 
 with contextlib.ExitStack() as stack:
