@@ -37,6 +37,8 @@ struct page {
 /* As the store, or the slice, has it. */
 static void explain_shared(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
 {
+    if (!page->shared)
+        return;
     const struct plan *plan = &page->shared->plan;
     size_t i = 0;
     while (i < plan->count && plan->entries[i].rule != rule)

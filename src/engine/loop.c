@@ -21,7 +21,7 @@ struct pending {
     bool over;                    /* and the store has done with it */
     int64_t until_us;             /* clock_steady_us */
     int64_t now_us, since_us;     /* the request's clock, and clock_steady_us then */
-    struct pending *next, **link; /* in loop->waiting, or loop->spare */
+    struct pending *next;         /* in loop->waiting, or loop->spare */
 };
 
 struct weir_loop {
@@ -65,19 +65,8 @@ static void pending_free(struct pending *p)
 
 static void wait_for_slices(struct pending *p)
 {
-    struct weir_loop *loop = p->loop;
-    p->next = loop->waiting;
-    p->link = &loop->waiting;
-    if (p->next)
-        p->next->link = &p->next;
-    loop->waiting = p;
-}
-
-static void unwait(struct pending *p)
-{
-    *p->link = p->next;
-    if (p->next)
-        p->next->link = p->link;
+    p->next = p->loop->waiting;
+    p->loop->waiting = p;
 }
 
 /* The verdict goes where it is waited for. */
@@ -136,7 +125,6 @@ static void look_again(struct pending *p, bool may_wait)
 {
     struct weir_verdict verdict;
     int64_t steady_us = clock_steady_us();
-    unwait(p);
     switch (shared_again(p->s, p->now_us + steady_us - p->since_us, may_wait && steady_us < p->until_us, &verdict)) {
     case STEP_SLICES:
         wait_for_slices(p);
@@ -160,14 +148,21 @@ static void set_timer(struct weir_loop *loop)
     store_link_wake_at(loop->link, first_us);
 }
 
-/* Those that go on waiting are put to the front again, where this does not come any more. */
+/* Those that go on waiting come back to the list, as do others that callbacks ask for. */
+static void look_at_all(struct weir_loop *loop, bool may_wait)
+{
+    struct pending *list = loop->waiting;
+    loop->waiting = NULL;
+    for (struct pending *p = list, *next; p; p = next) {
+        next = p->next;
+        look_again(p, may_wait);
+    }
+}
+
 static void on_nudge(void *data)
 {
     struct weir_loop *loop = data;
-    for (struct pending *p = loop->waiting, *next; p; p = next) {
-        next = p->next;
-        look_again(p, true);
-    }
+    look_at_all(loop, true);
     set_timer(loop);
 }
 
@@ -196,7 +191,7 @@ void weir_loop_close(struct weir_loop *loop)
         return;
     loop->closing = true;
     while (loop->waiting)
-        look_again(loop->waiting, false);
+        look_at_all(loop, false);
     store_link_free(loop->link);
     for (struct pending *p; (p = loop->spare);) {
         loop->spare = p->next;

@@ -206,9 +206,10 @@ static int take_secret(char *ret, const char *variable, struct weir_error *error
     const char *secret = getenv(variable);
     if (!secret || ret[0] != '\0')
         return 0;
-    if (strlen(secret) > REDIS_SECRET_MAX)
+    size_t len = strlen(secret);
+    if (len > REDIS_SECRET_MAX)
         return err_set(error, WEIR_E_INVALID, "%s is longer than %d bytes", variable, REDIS_SECRET_MAX);
-    strcpy(ret, secret);
+    memcpy(ret, secret, len + 1);
     return 0;
 }
 

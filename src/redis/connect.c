@@ -173,14 +173,14 @@ static int open_socket(struct talk *t, int family, const struct sockaddr *to, so
         setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
         setsockopt(t->fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
     }
-    if (connect(t->fd, to, len) < 0) {
-        if (errno != EINPROGRESS)
-            error = errno;
-        else if (wait_for(t, POLLOUT) < 0)
-            return -1;
-        else if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &error, &error_len) < 0)
-            error = errno;
-    }
+    if (connect(t->fd, to, len) == 0)
+        return 0;
+    if (errno != EINPROGRESS)
+        return fail(t, "%s", strerror(errno));
+    if (wait_for(t, POLLOUT) < 0)
+        return -1;
+    if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &error, &error_len) < 0)
+        error = errno;
     return error ? fail(t, "%s", strerror(error)) : 0;
 }
 
