@@ -67,10 +67,10 @@ class Node(Service):
 
 
 def agree(node, **wanted):
-    """So often it was told that the store is up, down, replaced, emptied: log, status and metrics say the same. To be called
-    when nothing goes on."""
+    """So often it was told that the store is up, down, replaced, emptied, if that is given; log, status and metrics say the
+    same. To be called when nothing goes on."""
     status, metrics, (told, words_said) = node.status(), node.metrics(), node.told()
-    expect(dict(collections.Counter(told)), wanted, words_said)
+    expect(dict(collections.Counter(told)), wanted or dict(collections.Counter(told)), words_said)
     changes = [kind for kind in told if kind in ("down", "up")]
     expect([pair for pair in zip(changes, changes[1:]) if pair[0] == pair[1]], [], f"each change once: {words_said}")
     expect(changes[-1] == "up", status["up"], f"up: {words_said}")
