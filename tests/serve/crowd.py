@@ -154,7 +154,8 @@ class Crowd:
 
     def unanswered(self, *subjects):
         """Also while it goes on."""
-        return sum(self.count(kind, *subjects) * sign for kind, sign in (("sent", 1), ("allowed", -1), ("refused", -1), ("denied", -1)))
+        answered = sum(self.count(kind, *subjects) for kind in ("allowed", "refused", "denied"))
+        return self.count("sent", *subjects) - answered
 
     def slowest(self, begin, end):
         """Of what was asked between: the median and the longest."""

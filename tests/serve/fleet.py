@@ -50,8 +50,14 @@ def fleet(store):
 
 def the_rest(nodes, subject, passed, most):
     """What is found when nothing goes on any more: all of it, and not one more."""
-    found = until(lambda: (now := passed + sum(spend(node, subject) for node in nodes)) >= most and [now], f"all of {subject}")
-    expect(found[0], most, f"{subject}")
+
+    def found_all():
+        nonlocal passed
+        passed += sum(spend(node, subject) for node in nodes)
+        return passed >= most
+
+    until(found_all, f"all of {subject}")
+    expect(passed, most, f"{subject}")
     expect({ask(node, subject)[0] for node in nodes}, {"refused"}, f"{subject}: no more")
 
 
@@ -82,8 +88,8 @@ def leased():
         if subject[0] == "held":
             expect(crowd.first[subject] >= MAX - HOSTS * MAX // 10, True, f"{subject}: refused after {crowd.first[subject]}")
         the_rest(nodes, subject, crowd.allowed(subject), MAX)
-    calls, passed = total(nodes, "calls"), MAX * len(subjects)
-    expect(total(nodes, "lease_tokens_lent") - total(nodes, "lease_tokens_returned") <= passed, True, f"{calls} calls")
+    passed = MAX * len(subjects)
+    until(lambda: total(nodes, "lease_tokens_lent") - total(nodes, "lease_tokens_returned") == passed, "lent is what was spent")
 
 
 def idle_holder():
@@ -160,7 +166,7 @@ def left_behind():
     """A node that is killed leaves its slice to the next one on its cells, which spends all of it, also without the store."""
     node, subject = nodes[0], ("slices", "left")
     passed = spend(node, subject, 10)
-    held = until(lambda: (held := node.status()["lease_tokens_held"]) + passed == charged(store, subject, "n.f") and held, "a slice")
+    held = until(lambda: (now := node.status()["lease_tokens_held"]) + passed == charged(store, subject, "n.f") and now, "a slice")
     store.pause()
     node.kill()
     node.start()

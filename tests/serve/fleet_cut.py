@@ -13,7 +13,8 @@ import time
 
 from crowd import Crowd, agree, total
 from harness import main
-from outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL, all_down, all_up, decided_without, fleet, more, settled, subjects_of
+from outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL
+from outage import all_down, all_up, decided_without, fleet, more, settled, subjects_of
 from proxy import Proxy
 from service import expect
 from store import Store
@@ -75,7 +76,7 @@ def through_a_proxy():
             no_requests()
 
         def slow():
-            way.delay_s = 2 * DEADLINE_S
+            way.slow(2 * DEADLINE_S)
 
         for cut in (no_answers, no_requests, silence, slow):
             cut_and_mended(store, way, nodes, cut)

@@ -9,7 +9,8 @@ import time
 
 from crowd import Crowd, agree, ask, charged, spend, total
 from harness import main
-from outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL, all_down, all_up, decided_without, field, fleet, more, settled, subjects_of
+from outage import DEADLINE_S, HOSTS, REST_S, SLACK_S, SMALL
+from outage import all_down, all_up, decided_without, field, fleet, more, settled, subjects_of
 from service import SANITIZED, expect, until
 from store import Store
 

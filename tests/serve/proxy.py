@@ -4,19 +4,17 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 
 CHUNK = 1 << 16
 
 
 class Proxy:
     """with Proxy(store) as way: way.address is what --counters takes. `requests` and `answers` are open; while one is cleared
-    nothing passes in that direction, and what was sent waits. delay_s: how much later answers arrive."""
+    nothing passes in that direction, and what was sent waits. slow(): answers arrive that much later."""
 
     def __init__(self, store):
         self.store = store
-        self.requests, self.answers = threading.Event(), threading.Event()
-        self.delay_s = 0.0
+        self.requests, self.answers, self.fast = threading.Event(), threading.Event(), threading.Event()
         self.lock = threading.Lock()
         self.pairs = []
         self.threads = []
@@ -38,9 +36,12 @@ class Proxy:
         self.listening.close()
 
     def mend(self):
-        self.delay_s = 0.0
-        self.requests.set()
-        self.answers.set()
+        for gate in (self.requests, self.answers, self.fast):
+            gate.set()
+
+    def slow(self, delay_s):
+        self.delay_s = delay_s
+        self.fast.clear()
 
     def reset(self):
         """All connections end at once, and what waited in them is gone."""
@@ -74,8 +75,8 @@ class Proxy:
     def carry(self, source, target, gate, slow):
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
-                if slow:
-                    time.sleep(self.delay_s)
+                if slow and not self.fast.is_set():
+                    self.fast.wait(self.delay_s)
                 gate.wait()
                 target.sendall(data)
         for one in (source, target):
