@@ -8,7 +8,7 @@
  * counts from a quarter of their limit on are worth more. Marks are worth one question to the store. */
 enum { SHARE_HELD = 64, SHARE_MARKS = 0 };
 
-enum { DRY_UNTIL_BITS = 14, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 8 };
+enum { DRY_UNTIL_BITS = 17, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 5 };
 enum { DRY_BITS = DRY_UNTIL_BITS + DRY_ROOM_BITS + DRY_MAX_BITS };
 
 /* ---- the words of a state ---- */

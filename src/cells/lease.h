@@ -20,7 +20,8 @@
 #include "cells/cells.h"
 
 #define LEASE_SAME_US US_PER_S
-#define LEASE_DRY_MAX_US US_PER_S /* a mark that lies further ahead says nothing: the clock has stepped back */
+#define LEASE_DRY_MAX_US \
+    (256 * US_PER_MS) /* a mark that lies further ahead says nothing: it is an old one, or the clock stepped */
 
 /* ---- spending ---- */
 
@@ -65,12 +66,12 @@ enum { LEASE_KEY_MAX = 344, LEASE_FIELD_MAX = WEIR_NAME_MAX + 2 };
 /* What the lender has to know; he need not have the same rules. */
 struct lease_ask {
     uint64_t cell;              /* key of the cell that the slice is put into */
+    uint64_t owed;              /* key of the one that counts in place of the store: see lease_owed */
     struct limit limit;         /* fixed_window or calendar */
     struct window window, next; /* calendar: by the store's clock, the current one and the one after it */
     uint32_t need;              /* has to fit, or nothing is lent */
     uint32_t slice;             /* a full one */
     uint32_t ttl_ms;            /* given back if nobody spends from it for so long */
-    uint32_t debt;              /* charged on this host while the store was away */
     uint16_t key_len, field_len;
     char key[LEASE_KEY_MAX]; /* in the store, without the prefix */
     char field[LEASE_FIELD_MAX];
@@ -92,10 +93,20 @@ struct lease_news {
 struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);
 void lease_tell_news(struct cells *cells, const struct lease_news *news, int64_t steady_us);
 
-/* Something was counted on this host in place of the store, and is owed to it. */
+/* ---- what is owed ---- */
+
+/* While the store is away, a limit counts in a cell of this host. What is in it is owed to the store: it is charged there
+ * when the store is back, and stays in the cell until that is certain. */
+
+/* Something was counted so. */
 void lease_note_owed(struct cells *cells, int64_t now_us);
-/* When that was last, to a tenth of a second; 0: never. */
-int64_t lease_owed_us(const struct cells *cells);
+/* What the cell has of the window or bucket that goes on; 0, without looking, if nothing was counted so for long. *ret_seen
+ * is for lease_pay. */
+uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
+                    int64_t now_us, struct limit_state *ret_seen);
+/* So much of it was charged in the store. */
+void lease_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
+               uint32_t paid, int64_t now_us);
 
 /* For the lender: takes the next ask out of its place. False: there is none. */
 bool lease_next_ask(struct cells *cells, struct lease_ask *ret, int64_t steady_us);

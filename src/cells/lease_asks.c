@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cells/layout.h"
+#include "limit/take.h"
 
 enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
 #define LEASE_OLD_US US_PER_S
@@ -22,11 +23,11 @@ enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
 
 /* What of an ask is in a place. */
 struct written_ask {
-    uint64_t cell;
+    uint64_t cell, owed;
     int64_t per_us;
     struct window window, next;
     uint32_t algorithm, max;
-    uint32_t need, slice, ttl_ms, debt;
+    uint32_t need, slice, ttl_ms;
     uint16_t key_len, field_len;
     char key[LEASE_KEY_MAX];
     char field[LEASE_FIELD_MAX];
@@ -134,6 +135,7 @@ static bool is_ask(const struct written_ask *a)
 static void write_ask(struct written_ask *to, const struct lease_ask *ask)
 {
     *to = (struct written_ask){ .cell = ask->cell,
+                                .owed = ask->owed,
                                 .per_us = ask->limit.per_us,
                                 .window = ask->window,
                                 .next = ask->next,
@@ -142,7 +144,6 @@ static void write_ask(struct written_ask *to, const struct lease_ask *ask)
                                 .need = ask->need,
                                 .slice = ask->slice,
                                 .ttl_ms = ask->ttl_ms,
-                                .debt = ask->debt,
                                 .key_len = ask->key_len,
                                 .field_len = ask->field_len };
     memcpy(to->key, ask->key, ask->key_len <= LEASE_KEY_MAX ? ask->key_len : 0);
@@ -153,12 +154,12 @@ static void write_ask(struct written_ask *to, const struct lease_ask *ask)
 static void read_ask(struct lease_ask *ret, const struct written_ask *from)
 {
     *ret = (struct lease_ask){ .cell = from->cell,
+                               .owed = from->owed,
                                .window = from->window,
                                .next = from->next,
                                .need = from->need,
                                .slice = from->slice,
                                .ttl_ms = from->ttl_ms,
-                               .debt = from->debt,
                                .key_len = from->key_len,
                                .field_len = from->field_len };
     limit_init(&ret->limit, (enum limit_algorithm)from->algorithm, from->max, 0, from->per_us);
@@ -186,10 +187,10 @@ union ask_bytes {
     uint64_t words[ASK_WORDS];
 };
 
-/* An ask for the same cell waits already. What it owes has to be told in any case. */
+/* An ask for the same cell waits already. */
 static bool is_posted(const struct asks_page *page, const struct lease_ask *ask, int64_t steady_us)
 {
-    for (unsigned i = 0; i < LEASE_PLACES && ask->debt == 0; i++) {
+    for (unsigned i = 0; i < LEASE_PLACES; i++) {
         const struct ask_place *p = &page->place[i];
         uint64_t state = load_8(&p->state);
         if (place_tag(state) == PLACE_ASKED && place_is_fresh(state, steady_us) && load_8(&p->words[0]) == ask->cell &&
@@ -309,7 +310,38 @@ void lease_note_owed(struct cells *cells, int64_t now_us)
         __atomic_store_n(owed_us, now_us, __ATOMIC_RELAXED);
 }
 
-int64_t lease_owed_us(const struct cells *cells)
+uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
+                    int64_t now_us, struct limit_state *ret_seen)
 {
-    return __atomic_load_n(&page_of(cells)->owed_us, __ATOMIC_RELAXED);
+    int64_t owed_us = __atomic_load_n(&page_of(cells)->owed_us, __ATOMIC_RELAXED);
+    if (owed_us == 0 || now_us - owed_us > 2 * limit_window_us(limit, window))
+        return 0;
+    struct cells_ask ask = { key, limit, window, now_us, 0 };
+    struct cells_look look;
+    cells_look(cells, &ask, &look);
+    *ret_seen = look.state;
+    uint32_t left = look.cell ? limit_remaining(limit, window, look.state, now_us) : limit->capacity;
+    return limit->capacity - left;
+}
+
+struct payment {
+    const struct limit *limit;
+    struct limit_state seen;
+    int64_t seen_us, now_us;
+    uint32_t paid;
+};
+
+static struct cells_change pay(struct limit_state state, void *data)
+{
+    const struct payment *p = data;
+    if (!limit_refund(p->limit, p->seen, p->seen_us, p->paid, p->now_us, &state))
+        return (struct cells_change){ .writes = false };
+    return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(p->limit, state, p->now_us) };
+}
+
+void lease_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
+               uint32_t paid, int64_t now_us)
+{
+    struct payment payment = { limit, seen, seen_us, now_us, paid };
+    cells_update(cells, key, now_us, pay, &payment);
 }

@@ -68,6 +68,12 @@ static struct store *store_of(const struct shared *s)
     return s->weir->store;
 }
 
+/* The request's clock, now. */
+static int64_t now_of(const struct shared *s)
+{
+    return s->plan.now_us + clock_steady_us() - s->since_us;
+}
+
 static struct shared_entry *more_of(const struct shared *s, const struct plan_entry *e)
 {
     return &s->more[e - s->plan.entries];
@@ -78,7 +84,8 @@ static void choose_way(struct shared *s, struct plan_entry *e)
     struct shared_entry *m = more_of(s, e);
     static const enum way ways[] = { [COUNT_LOCAL] = WAY_CELLS, [COUNT_LEASED] = WAY_SLICE, [COUNT_EXACT] = WAY_STORE };
     m->way = ways[e->rule->counting];
-    m->taken = m->instead = m->too_little = m->renew = false;
+    m->taken = m->instead = m->too_little = m->renew = m->claimed = false;
+    m->debt = 0;
     m->end_us = 0;
     m->cell = NULL;
     m->key_len = 0;
@@ -119,6 +126,7 @@ bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_
     bool store = false, shadow_slices = false;
     s->bound = bound;
     s->request = *request;
+    s->since_us = clock_steady_us();
     if (!plan_make(&s->plan, bound, request, user, now_us, &room, ret_needed))
         return false;
     if (!s->plan.shared)
@@ -168,33 +176,68 @@ static int64_t clock_within(int64_t us)
     return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
 }
 
-/* What was charged in place of the store while it was away is owed to it. Whoever forgets the cell owes it. As long as an
- * answer may still come that makes up for some of it, it is left there. */
-static uint32_t take_debt(const struct shared *s, const struct plan_entry *e)
+/* ---- what is owed ---- */
+
+/* What was counted in place of the store is charged there by one call at a time: this is who. Where two cells fall into one
+ * place, the second waits for a later call. */
+static uint64_t *place_of(struct weir *weir, uint64_t cell)
 {
-    struct cells *cells = s->bound->cells;
-    const struct limit *limit = &e->limit->limit;
-    int64_t owed_us = lease_owed_us(cells);
-    if (owed_us == 0 || e->ask.now_us - owed_us > 2 * limit_window_us(limit, &e->window) ||
-        __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
-        return 0;
-    uint64_t key = instead_cell(e->limit, e->subject);
-    struct cells_ask ask = { key, limit, &e->window, e->ask.now_us, 0 };
-    struct cells_look look;
-    cells_look(cells, &ask, &look);
-    uint32_t left = limit_remaining(limit, &e->window, look.state, e->ask.now_us);
-    return look.cell && left < limit->capacity && cells_forget(cells, key) ? limit->capacity - left : 0;
+    return &weir->paying[cell % WEIR_PAYING];
 }
 
-/* It was not charged after all: it is owed still. */
-static void owe_again(const struct shared *s, const struct plan_entry *e, uint32_t debt)
+static bool claim(struct weir *weir, uint64_t cell)
 {
-    struct cells_taken taken;
-    struct cells_ask ask = { instead_cell(e->limit, e->subject), &e->limit->limit, &e->window, s->plan.now_us, debt };
-    if (debt == 0)
+    uint64_t nobody = 0;
+    return __atomic_compare_exchange_n(place_of(weir, cell), &nobody, cell, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+static void release(struct weir *weir, uint64_t cell)
+{
+    __atomic_store_n(place_of(weir, cell), 0, __ATOMIC_SEQ_CST);
+}
+
+static void take_debt(struct shared *s, size_t i)
+{
+    const struct plan_entry *e = &s->plan.entries[i];
+    struct shared_entry *m = &s->more[i];
+    uint64_t cell = instead_cell(e->limit, e->subject);
+    struct limit_state seen;
+    m->debt = lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &seen);
+    if (m->debt == 0)
         return;
-    cells_take(s->bound->cells, &ask, &taken);
-    lease_note_owed(s->bound->cells, s->plan.now_us);
+    m->claimed = claim(s->weir, cell);
+    /* Once more: who had it before may have paid meanwhile. */
+    m->debt = m->claimed ? lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &m->seen) : 0;
+    m->seen_us = e->ask.now_us;
+}
+
+/* The call is over. Unless it is certain that it has charged what was owed, that is owed still. */
+static void settle_debts(struct shared *s)
+{
+    uint64_t paid = 0;
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        struct shared_entry *m = &s->more[i];
+        uint64_t cell = instead_cell(e->limit, e->subject);
+        if (m->debt > 0 && s->call.result == STORE_DECIDED) {
+            lease_pay(s->bound->cells, cell, &e->limit->limit, m->seen, m->seen_us, m->debt, now_of(s));
+            paid += m->debt;
+        }
+        m->debt = 0;
+        if (m->claimed)
+            release(s->weir, cell);
+        m->claimed = false;
+    }
+    if (paid > 0)
+        store_count_reconciled(store_of(s), paid);
+}
+
+/* What a late call has counted here in its place may yet turn out to be charged there: until then no other call pays it. */
+static void claim_instead(struct shared *s)
+{
+    for (size_t i = 0; i < s->plan.enforced; i++)
+        if (s->more[i].taken && s->more[i].instead && !s->more[i].claimed)
+            s->more[i].claimed = claim(s->weir, instead_cell(s->plan.entries[i].limit, s->plan.entries[i].subject));
 }
 
 /* ---- asking for slices ---- */
@@ -215,16 +258,17 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
         .need = e->ask.cost,
         .slice = slice_of(e),
         .ttl_ms = e->rule->rule->lease.ttl_ms,
-        .debt = take_debt(s, e),
+        .owed = instead_cell(e->limit, e->subject),
         .key_len = (uint16_t)key.len,
         .field_len = (uint16_t)e->limit->field.len,
     };
     store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &ask.window, &ask.next);
     memcpy(ask.key, key.ptr, key.len);
     memcpy(ask.field, e->limit->field.ptr, e->limit->field.len);
-    bool asked = store_of(s) ? store_want(store_of(s), &ask) : lease_post(s->bound->cells, &ask, clock_steady_us());
-    if (!asked)
-        owe_again(s, e, ask.debt);
+    if (store_of(s))
+        store_want(store_of(s), &ask);
+    else
+        lease_post(s->bound->cells, &ask, clock_steady_us());
 }
 
 /* ---- taking on this host ---- */
@@ -326,7 +370,7 @@ static void give_back(struct shared *s, size_t from, size_t count)
         if (m->way == WAY_SLICE)
             lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
         else
-            cells_refund(m->instead ? &m->limit : e->ask.limit, &e->taken, e->ask.now_us);
+            cells_refund(m->instead ? &m->limit : e->ask.limit, &e->taken, now_of(s));
     }
 }
 
@@ -495,7 +539,8 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
 {
     struct plan_entry *e = &s->plan.entries[i];
-    *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = take_debt(s, e) };
+    take_debt(s, i);
+    *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = s->more[i].debt };
     store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &cell->window, &cell->next);
     s->more[i].cell = cell;
 }
@@ -542,21 +587,6 @@ static void take_answer(struct shared *s)
         e->ask.now_us = s->call.server_us;
         e->window = s->call.server_us < cell->window.end_us ? cell->window : cell->next;
     }
-}
-
-/* What the store was owed it has now, or is owed still. (Of a call that was lost nobody knows.) */
-static void settle_debts(struct shared *s)
-{
-    uint64_t paid = 0;
-    for (size_t i = 0; i < s->plan.count; i++) {
-        uint32_t debt = s->more[i].cell ? s->more[i].cell->debt : 0;
-        if (s->call.result == STORE_DECIDED)
-            paid += debt;
-        else if (s->call.result != STORE_LOST)
-            owe_again(s, &s->plan.entries[i], debt);
-    }
-    if (paid > 0)
-        store_count_reconciled(store_of(s), paid);
 }
 
 /* ---- the steps ---- */
@@ -628,6 +658,7 @@ enum step shared_begin(struct shared *s, sv user, bool may_wait, struct weir_ver
 enum step shared_again(struct shared *s, int64_t now_us, bool may_wait, struct weir_verdict *ret_verdict)
 {
     s->plan.now_us = now_us;
+    s->since_us = clock_steady_us();
     for (size_t i = 0; i < s->plan.count; i++) {
         struct plan_entry *e = &s->plan.entries[i];
         e->ask.now_us = now_us;
@@ -662,15 +693,10 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
     return STEP_DECIDED;
 }
 
-void shared_leave(struct shared *s)
-{
-    __atomic_add_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
-}
-
 void shared_late(struct shared *s, struct weir_verdict *ret_verdict)
 {
-    shared_leave(s);
     decide_without(s, ret_verdict);
+    claim_instead(s);
 }
 
 /* An answer that came after the verdict. */
@@ -697,7 +723,6 @@ void shared_aftermath(struct shared *s)
 {
     settle_debts(s);
     make_up(s);
-    __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- looking ---- */

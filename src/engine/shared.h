@@ -31,7 +31,11 @@ struct shared_entry {
     bool instead;    /* WAY_CELLS in place of the store: `limit` is this host's share */
     bool too_little; /* of the slice: more has to come */
     bool renew;      /* of the slice little is left */
-    int64_t end_us;  /* of the window that the slice belongs to */
+    bool claimed;    /* this call alone may pay what is owed */
+    uint32_t debt;   /* … which is so much, and was seen so */
+    struct limit_state seen;
+    int64_t seen_us;
+    int64_t end_us; /* of the window that the slice belongs to */
     struct limit limit;
     struct store_cell *cell; /* WAY_STORE, once it is asked about */
     size_t key_len;          /* of the rule's key in the store, at the first entry of a rule; 0: not made yet */
@@ -48,10 +52,11 @@ struct shared {
     struct store_rule *rules;
     struct store_cell *cells;
     struct store_call call;
-    unsigned stale; /* answers that the windows are not the store's */
-    bool allowed;   /* once it is decided */
-    bool holds;     /* the bound rules are kept by their `waiting` */
-    void *waiting;  /* of whoever waits for it */
+    int64_t since_us; /* clock_steady_us when plan.now_us was read */
+    unsigned stale;   /* answers that the windows are not the store's */
+    bool allowed;     /* once it is decided */
+    bool holds;       /* the bound rules are kept by their `waiting` */
+    void *waiting;    /* of whoever waits for it */
 };
 
 enum step {
@@ -83,8 +88,6 @@ void shared_aftermath(struct shared *s);
  * shared_looked when it is done. */
 enum step shared_look(struct shared *s);
 void shared_looked(struct shared *s);
-/* Instead of shared_looked: nobody waits for the answer any more. shared_aftermath when it comes. */
-void shared_leave(struct shared *s);
 
 /* Keeps the rules that it was planned with from being freed while it waits. */
 void shared_hold(struct shared *s);

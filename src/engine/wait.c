@@ -188,7 +188,6 @@ int weir_look_shared(struct weir *weir, const struct bound *bound, const struct 
     if (step == STEP_STORE && (w = waiting_new(s))) {
         if (!ask_store(w, clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS)) {
             look(s, false, data);
-            shared_leave(s);
             give_up(w);
             return 0;
         }

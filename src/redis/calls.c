@@ -74,6 +74,23 @@ static void bunch_done(struct store_link *link, void *data, enum store_result ho
 
 static const struct link_kind bunch_kind = { .script = true, .late = bunch_late, .done = bunch_done };
 
+/* Of a bunch that cannot be sent others are told later: who asks now is in the middle of something. */
+static void refuse_later(struct store_link *link, struct store_call *first)
+{
+    struct store_call **end = link_refused(link);
+    while (*end)
+        end = &(*end)->next;
+    *end = first;
+}
+
+static void tell_refused(struct store_link *link)
+{
+    for (struct store_call *first; (first = *link_refused(link));) {
+        *link_refused(link) = NULL;
+        bunch_done(link, first, STORE_UNSENT, NULL);
+    }
+}
+
 /* Writes what was gathered. */
 static void close_bunch(struct store_link *link)
 {
@@ -89,7 +106,7 @@ static void close_bunch(struct store_link *link)
             return;
         }
     }
-    bunch_done(link, bunch.first, STORE_UNSENT, NULL);
+    refuse_later(link, bunch.first);
 }
 
 /* In one call of the script the store reads its clock once, and does once what every call costs. More would let others
@@ -118,8 +135,10 @@ void store_send(struct store_link *link, struct store_call *call)
     if (bunch->first && !fits_bunch(bunch, call, cells))
         close_bunch(link);
     link_count_calls(link, 1);
-    if (!bunch->first)
+    if (!bunch->first) {
         *bunch = (struct bunch){ .first = call, .end = &bunch->first, .deadline_us = call->deadline_us };
+        link_wake_by(link, call->deadline_us); /* if nobody flushes, it is sent too late, but told */
+    }
     *bunch->end = call;
     bunch->end = &call->next;
     bunch->count++;
@@ -130,6 +149,7 @@ void store_link_flush(struct store_link *link)
 {
     close_bunch(link);
     link_flush(link);
+    tell_refused(link);
 }
 
 /* ---- refunds ---- */

@@ -34,6 +34,7 @@ struct keeper {
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
     int64_t probed_us;
+    uint64_t paid; /* tokens that the lender had paid when it was last looked at */
     bool probing;
 };
 
@@ -246,7 +247,7 @@ static void send_lend(struct keeper *k, struct lend_call *call)
     struct store *store = k->store;
     struct buf *out = link_begin(k->link);
     if (call->kind == LEND_TAKE)
-        script_write_lend(out, store->prefix, &call->ask, store_hosts(store), 0);
+        script_write_lend(out, store->prefix, &call->ask, call->debt, store_hosts(store), 0);
     else
         script_write_return(out, store->prefix, &call->ask, call->end_us, call->tokens);
     if (link_end(k->link, &lend_kind, call, deadline_us(k)))
@@ -278,6 +279,8 @@ static void run_lender(struct keeper *k)
     atomic_store(&store->counts.lent, counts.lent);
     atomic_store(&store->counts.returned, counts.returned);
     atomic_store(&store->counts.held, counts.held);
+    store_count(&store->counts.reconciled, counts.paid - k->paid);
+    k->paid = counts.paid;
 }
 
 /* ---- what others have left here ---- */
@@ -328,7 +331,7 @@ static void do_what_is_due(struct keeper *k)
         k->beat_us = now_us + BEAT_US;
     }
     if (k->sweep_us <= now_us) {
-        lender_sweep(k->store->lender, clock_now_us());
+        lender_sweep(k->store->lender, store_up(k->store), clock_now_us());
         k->sweep_us = now_us + SWEEP_US;
     }
     if (k->news_us <= now_us)

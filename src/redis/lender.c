@@ -8,14 +8,14 @@ enum {
     SWEEP_MOST = 4096, /* slices that one sweep looks at; if there are more, the next one goes on */
 };
 #define DRY_MAX_US (250 * US_PER_MS)
-#define DEBT_KEPT_US (10 * US_PER_S)
 
 /* A message that waits, or is on its way. */
 struct message {
     struct lend_call call; /* first: who has the one has the other */
     struct message *peer;  /* LEND_TAKE: others of its chain */
-    bool flying, kept;
-    int64_t dies_us; /* by this host's clock: not to be sent any more */
+    bool flying;
+    int64_t dies_us;         /* LEND_RETURN: by this host's clock, not to be sent any more */
+    struct limit_state seen; /* of what is owed, when it was sent */
 };
 
 /* A slice that is looked after. */
@@ -50,6 +50,7 @@ struct lender {
     struct held *slices[SLICE_CHAINS]; /* by cell */
     struct held **all;                 /* the same, for the sweep */
     size_t slice_count, slice_room, cursor;
+    bool away;      /* the store is: what is in hand is kept, since nobody else can have it */
     bool recalling; /* there may be more to give back than the queue had room for */
     struct lender_counts counts;
 };
@@ -76,17 +77,6 @@ static struct lend_call *messages_pop(struct messages *m)
     return call;
 }
 
-static void messages_remove(struct messages *m, const struct lend_call *call)
-{
-    struct lend_call **at = &m->first;
-    while (*at != call)
-        at = &(*at)->next;
-    *at = call->next;
-    if (!*at)
-        m->last = at;
-    m->count--;
-}
-
 static struct message *message_of(struct lend_call *call)
 {
     return (struct message *)call;
@@ -103,7 +93,9 @@ static struct message *find_ask(const struct lender *l, uint64_t cell, bool flyi
 /* Frees it, too. */
 static void message_done(struct lender *l, struct message *m)
 {
-    if (m->call.kind == LEND_TAKE) {
+    if (m->call.kind == LEND_RETURN) {
+        l->counts.held -= m->call.tokens;
+    } else {
         struct message **at = &l->asks[m->call.ask.cell % ASK_CHAINS];
         while (*at != m)
             at = &(*at)->peer;
@@ -196,26 +188,12 @@ void lender_free(struct lender *lender)
     free(lender);
 }
 
-static uint32_t sum_of(uint32_t a, uint32_t b)
-{
-    return b > UINT32_MAX - a ? UINT32_MAX : a + b;
-}
-
-/* Two who want the same are one; what each owes is owed. */
+/* Two who want the same are one. */
 static void merge(struct lease_ask *into, const struct lease_ask *ask)
 {
-    uint32_t need = into->need > ask->need ? into->need : ask->need, debt = sum_of(into->debt, ask->debt);
+    uint32_t need = into->need > ask->need ? into->need : ask->need;
     *into = *ask;
     into->need = need;
-    into->debt = debt;
-}
-
-/* What was kept waits in the queue again. */
-static void retry(struct lender *l, struct message *m)
-{
-    messages_remove(&l->kept, &m->call);
-    m->kept = false;
-    messages_add(&l->queue, &m->call);
 }
 
 bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us)
@@ -226,17 +204,14 @@ bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_
     struct message *m = find_ask(lender, ask->cell, false);
     if (m) {
         merge(&m->call.ask, ask);
-        if (m->kept)
-            retry(lender, m);
         return true;
     }
-    if (ask->debt == 0 && find_ask(lender, ask->cell, true))
+    if (find_ask(lender, ask->cell, true))
         return true;
     if (lender->queue.count + lender->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
         return false;
     m->call.kind = LEND_TAKE;
     m->call.ask = *ask;
-    m->dies_us = now_us + DEBT_KEPT_US;
     m->peer = lender->asks[ask->cell % ASK_CHAINS];
     lender->asks[ask->cell % ASK_CHAINS] = m;
     messages_add(&lender->queue, &m->call);
@@ -250,7 +225,7 @@ bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_
  * too little asks in any case.) */
 static bool is_needless(const struct lease_ask *ask, const struct lease_spent *look, const struct held *h)
 {
-    if (ask->debt > 0 || look->outcome == LEASE_SHORT)
+    if (look->outcome == LEASE_SHORT)
         return false;
     uint32_t full = h && h->end_us >= look->end_us && h->last < ask->slice ? h->last : ask->slice;
     return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
@@ -262,10 +237,10 @@ static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
     struct lease_ask *ask = &m->call.ask;
     struct held *h = *held_at(l, ask->cell);
     struct lease_spent look = lease_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
-    if (is_needless(ask, &look, h))
+    m->call.debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
+    if (m->call.debt == 0 && is_needless(ask, &look, h))
         return false;
-    bool second = find_ask(l, ask->cell, true) != NULL;
-    ask->slice = second || look.left >= ask->slice ? 1 : ask->slice - look.left;
+    ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
     return true;
 }
 
@@ -368,11 +343,20 @@ static void take_in(struct lender *l, const struct lend_call *call, const struct
         set_dry(l, call, lent, now_us);
 }
 
-/* What never reached the store, or did nothing there, may be sent again: tokens that are given back, and what is owed. */
+/* Tokens that are given back and never reached the store may be sent again. */
 static bool is_kept(const struct lender *l, const struct message *m, int64_t now_us)
 {
-    return m->dies_us > now_us && (m->call.kind == LEND_RETURN || m->call.ask.debt > 0) &&
-           l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
+    return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
+}
+
+/* What was owed is charged in the store now. In all other cases it is owed still. */
+static void pay(struct lender *l, const struct message *m, int64_t now_us)
+{
+    const struct lend_call *call = &m->call;
+    if (call->debt == 0)
+        return;
+    lease_pay(l->cells, call->ask.owed, &call->ask.limit, m->seen, call->sent_us, call->debt, now_us);
+    l->counts.paid += call->debt;
 }
 
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
@@ -380,14 +364,14 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
 {
     struct message *m = message_of(call);
     bool answered = result == LEND_ANSWERED, took = call->kind == LEND_TAKE;
-    bool undone = result == LEND_UNSENT || (answered && took && lent->stale);
     lender->flying--;
     m->flying = false;
-    if (undone && is_kept(lender, m, now_us)) {
-        m->kept = true;
+    if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {
         messages_add(&lender->kept, call);
-        return answered;
+        return false;
     }
+    if (answered && took && !lent->stale)
+        pay(lender, m, now_us);
     if (answered && took)
         take_in(lender, call, lent, now_us);
     else if (answered)
@@ -418,6 +402,7 @@ static bool give_back(struct lender *l, struct held *h, int64_t now_us)
     m->dies_us = h->end_us;
     read_held(&m->call.ask, h);
     held_forget(l, h);
+    l->counts.held += m->call.tokens; /* until it is given back */
     if (m->call.tokens > 0)
         messages_add(&l->queue, &m->call);
     else
@@ -437,7 +422,7 @@ static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
     if (left != h->seen || h->active_us > now_us)
         h->active_us = now_us;
     held_see(l, h, left);
-    if (!h->recalled && now_us - h->active_us < h->ttl_ms * US_PER_MS)
+    if (!h->recalled && (l->away || now_us - h->active_us < h->ttl_ms * US_PER_MS))
         return KEPT;
     return give_back(l, h, now_us) ? GONE : NO_ROOM;
 }
@@ -455,10 +440,11 @@ static bool sweep(struct lender *l, int64_t now_us, size_t most)
     return true;
 }
 
-void lender_sweep(struct lender *lender, int64_t now_us)
+void lender_sweep(struct lender *lender, bool up, int64_t now_us)
 {
-    while (lender->kept.first)
-        retry(lender, message_of(lender->kept.first));
+    lender->away = !up;
+    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+        messages_add(&lender->queue, call);
     sweep(lender, now_us, SWEEP_MOST);
 }
 

@@ -26,6 +26,7 @@ enum lend_kind { LEND_TAKE, LEND_RETURN };
 struct lend_call {
     enum lend_kind kind;
     struct lease_ask ask;
+    uint32_t debt;          /* LEND_TAKE: charged on this host while the store was away, and now there */
     int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
     uint32_t tokens;        /* … and how many */
     int64_t sent_us;        /* this host's clock when it was handed out */
@@ -52,13 +53,15 @@ struct lend_call *lender_next(struct lender *lender, int64_t now_us);
  * should look again. */
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
                    int64_t now_us);
-/* Gives back what nobody has spent from for its ttl, and forgets what has died. Every 50 ms or so. */
-void lender_sweep(struct lender *lender, int64_t now_us);
+/* Gives back what nobody has spent from for its ttl (while the store answers), and forgets what has died. Every 50 ms or
+ * so. */
+void lender_sweep(struct lender *lender, bool up, int64_t now_us);
 /* Gives back all. */
 void lender_recall(struct lender *lender, int64_t now_us);
 
 struct lender_counts {
     uint64_t slices, lent, returned; /* see struct weir_store_status */
+    uint64_t paid;                   /* of what was owed */
     uint64_t held;                   /* as of the last sweep */
 };
 struct lender_counts lender_counts(const struct lender *lender);

@@ -42,6 +42,7 @@ struct store_link {
     uint64_t base, sent;
     size_t mark; /* of out, at link_begin */
     struct bunch bunch;
+    struct store_call *refused;
     size_t calls;
     /* A ring. Slots are numbered, too: the first is that of the oldest command. */
     struct slot *slots;
@@ -121,7 +122,7 @@ static void set_timer(struct store_link *link, int64_t at_us)
 }
 
 /* It is left alone if it goes off earlier: then it is looked at what comes next. */
-static void wake_by(struct store_link *link, int64_t at_us)
+void link_wake_by(struct store_link *link, int64_t at_us)
 {
     if (link->timer_us == 0 || at_us < link->timer_us)
         set_timer(link, at_us);
@@ -131,7 +132,7 @@ void store_link_wake_at(struct store_link *link, int64_t steady_us)
 {
     link->wake_us = steady_us;
     if (steady_us > 0)
-        wake_by(link, steady_us);
+        link_wake_by(link, steady_us);
 }
 
 /* ---- commands ---- */
@@ -174,6 +175,11 @@ struct bunch *link_bunch(struct store_link *link)
     return &link->bunch;
 }
 
+struct store_call **link_refused(struct store_link *link)
+{
+    return &link->refused;
+}
+
 size_t link_calls(const struct store_link *link)
 {
     return link->calls;
@@ -211,7 +217,7 @@ bool link_end(struct store_link *link, const struct link_kind *kind, void *data,
 {
     if (!add_slot(link, (struct slot){ .kind = kind, .data = data, .deadline_us = deadline_us, .decisions = 1 }))
         return false;
-    wake_by(link, deadline_us);
+    link_wake_by(link, deadline_us);
     return true;
 }
 
@@ -594,7 +600,7 @@ static void run_timer(struct store_link *link, int64_t now_us)
     if (next_us < now_us + TIMER_STEP_US)
         next_us = now_us + TIMER_STEP_US;
     if (next_us < INT64_MAX)
-        wake_by(link, next_us);
+        link_wake_by(link, next_us);
     else if (link->timer_us == 0)
         set_timer(link, 0);
 }

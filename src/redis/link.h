@@ -30,6 +30,10 @@ struct bunch {
     int64_t deadline_us; /* of the first */
 };
 struct bunch *link_bunch(struct store_link *link);
+/* Decisions that could not be sent, and have to be told so. */
+struct store_call **link_refused(struct store_link *link);
+/* store_link_run is to be called at this time at the latest. */
+void link_wake_by(struct store_link *link, int64_t steady_us);
 /* Decisions that wait: gathered, written or sent. */
 size_t link_calls(const struct store_link *link);
 void link_count_calls(struct store_link *link, int more);

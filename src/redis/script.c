@@ -220,14 +220,15 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
             put_fields(out, &call->rules[i]);
 }
 
-void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t hosts, int64_t now_us)
+void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t debt, uint32_t hosts,
+                       int64_t now_us)
 {
     const struct start start = key_start(prefix);
     struct measures m = measures(&ask->limit, &ask->window, &ask->next);
     put_command(out, SCRIPT_LEND, 1, 2);
     put_key(out, &start, sv_of(ask->key, ask->key_len));
     put_head(out, '$', 10 * sizeof(double));
-    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, ask->debt, m.a, m.b, m.c, ask->need, ask->slice,
+    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, debt, m.a, m.b, m.c, ask->need, ask->slice,
                 hosts > 0 ? hosts : 1);
     put_end(out);
     put_string(out, sv_of(ask->field, ask->field_len), SV(""));

@@ -104,37 +104,55 @@ static void test_one_ask_at_a_time(void **state)
     assert_null(lender_next(lender, T0_US));
 }
 
-/* What is owed is told in any case, and once. */
+/* What was counted here while the store was away goes along with an ask, and stays owed until it is certainly charged. */
 static void test_debts(void **state)
 {
     (void)state;
+    enum { OWED = 99 };
     struct lease_ask ask = ask_for(CELL, 1);
-    ask.debt = 3;
-    assert_true(lender_ask(lender, &ask, T0_US));
-    ask.debt = 4;
+    struct cells_ask count = { OWED, &ask.limit, NULL, T0_US, 7 };
+    struct cells_taken taken;
+    struct lent stale = { .stale = true, .server_us = T0_US }, lent = lent_at(T0_US, 40, 500);
+    ask.owed = OWED;
+    assert_true(cells_take(cells, &count, &taken));
+    lease_note_owed(cells, T0_US);
+    static const enum lend_result undone[] = { LEND_LOST, LEND_UNSENT, LEND_FAILED };
+    for (int i = 0; i < 4; i++) {
+        assert_true(lender_ask(lender, &ask, T0_US));
+        struct lend_call *call = lender_next(lender, T0_US);
+        assert_int_equal(call->debt, 7);
+        assert_true(lender_ask(lender, &ask, T0_US)); /* is on its way: nobody pays twice */
+        assert_null(lender_next(lender, T0_US));
+        lender_answer(lender, call, i < 3 ? undone[i] : LEND_ANSWERED, &stale, T0_US);
+    }
     assert_true(lender_ask(lender, &ask, T0_US));
     struct lend_call *call = lender_next(lender, T0_US);
-    assert_int_equal(call->ask.debt, 7);
-    ask.debt = 5;
+    count.cost = 2; /* meanwhile */
+    assert_true(cells_take(cells, &count, &taken));
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
+    assert_int_equal(lender_counts(lender).paid, 7);
     assert_true(lender_ask(lender, &ask, T0_US));
-    struct lend_call *second = lender_next(lender, T0_US);
-    assert_int_equal(second->ask.debt, 5);
-    assert_int_equal(second->ask.slice, 1);
-    /* Stale windows: nothing was charged. The next ask brings new ones. */
-    struct lent stale = { .stale = true, .server_us = T0_US };
-    assert_true(lender_answer(lender, call, LEND_ANSWERED, &stale, T0_US));
-    assert_null(lender_next(lender, T0_US));
-    assert_true(wants(CELL, 1, T0_US));
     call = lender_next(lender, T0_US);
-    assert_int_equal(call->ask.debt, 7);
-    assert_false(lender_answer(lender, call, LEND_LOST, NULL, T0_US));
-    assert_false(lender_answer(lender, second, LEND_UNSENT, NULL, T0_US));
-    lender_sweep(lender, T0_US);
-    call = lender_next(lender, T0_US);
-    assert_int_equal(call->ask.debt, 5);
-    assert_false(lender_answer(lender, call, LEND_LOST, NULL, T0_US));
-    lender_sweep(lender, T0_US);
-    assert_null(lender_next(lender, T0_US));
+    assert_int_equal(call->debt, 2);
+    lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
+    assert_true(lender_ask(lender, &ask, T0_US));
+    assert_null(lender_next(lender, T0_US)); /* nothing is owed, and there is enough */
+}
+
+/* While the store is away nobody else could have what lies idle. */
+static void test_idle_while_away(void **state)
+{
+    (void)state;
+    lend(T0_US, 40);
+    lender_sweep(lender, false, T0_US + 30 * US_PER_S);
+    assert_null(lender_next(lender, T0_US + 30 * US_PER_S));
+    assert_int_equal(look(T0_US + 30 * US_PER_S, 1).left, 40);
+    lender_sweep(lender, true, T0_US + 31 * US_PER_S);
+    struct lend_call *call = lender_next(lender, T0_US + 31 * US_PER_S);
+    assert_int_equal(call->tokens, 40);
+    assert_int_equal(lender_counts(lender).held, 40); /* until it is given back */
+    lender_answer(lender, call, LEND_ANSWERED, NULL, T0_US + 31 * US_PER_S);
+    assert_int_equal(lender_counts(lender).held, 0);
 }
 
 static void test_enough_meanwhile(void **state)
@@ -202,13 +220,13 @@ static void test_idle_slice_goes_back(void **state)
 {
     (void)state;
     lend(T0_US, 10);
-    lender_sweep(lender, T0_US + US_PER_S);
+    lender_sweep(lender, true, T0_US + US_PER_S);
     assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US + US_PER_S, 4, true).outcome, LEASE_TAKEN);
-    lender_sweep(lender, T0_US + 2 * US_PER_S);
+    lender_sweep(lender, true, T0_US + 2 * US_PER_S);
     assert_int_equal(lender_counts(lender).held, 6);
-    lender_sweep(lender, T0_US + 4 * US_PER_S - 1);
+    lender_sweep(lender, true, T0_US + 4 * US_PER_S - 1);
     assert_null(lender_next(lender, T0_US + 4 * US_PER_S - 1));
-    lender_sweep(lender, T0_US + 4 * US_PER_S);
+    lender_sweep(lender, true, T0_US + 4 * US_PER_S);
     struct lend_call *call = lender_next(lender, T0_US + 4 * US_PER_S);
     assert_int_equal(call->kind, LEND_RETURN);
     assert_int_equal(call->tokens, 6);
@@ -234,16 +252,16 @@ static void test_return_that_fails(void **state)
     assert_int_equal(call->tokens, 10);
     lender_answer(lender, call, LEND_UNSENT, NULL, T0_US);
     assert_null(lender_next(lender, T0_US));
-    lender_sweep(lender, T0_US);
+    lender_sweep(lender, true, T0_US);
     call = lender_next(lender, T0_US);
     assert_int_equal(call->tokens, 10);
     lender_answer(lender, call, LEND_LOST, NULL, T0_US);
-    lender_sweep(lender, T0_US);
+    lender_sweep(lender, true, T0_US);
     assert_null(lender_next(lender, T0_US));
     lend(T0_US, 10);
     lender_recall(lender, T0_US);
     lender_answer(lender, lender_next(lender, T0_US), LEND_UNSENT, NULL, T0_US);
-    lender_sweep(lender, T0_US + 60 * US_PER_S);
+    lender_sweep(lender, true, T0_US + 60 * US_PER_S);
     assert_null(lender_next(lender, T0_US + 60 * US_PER_S));
 }
 
@@ -260,7 +278,7 @@ static void test_next_window(void **state)
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
     assert_int_equal(look(T0_US, 1).left, 7);
     assert_int_equal(lender_counts(lender).held, 7);
-    lender_sweep(lender, T0_US + 61 * US_PER_S); /* over: nothing to give back */
+    lender_sweep(lender, true, T0_US + 61 * US_PER_S); /* over: nothing to give back */
     assert_null(lender_next(lender, T0_US + 61 * US_PER_S));
     assert_int_equal(lender_counts(lender).held, 0);
 }
@@ -325,6 +343,7 @@ int main(void)
         TEST(test_slice_comes),
         TEST(test_one_ask_at_a_time),
         TEST(test_debts),
+        TEST(test_idle_while_away),
         TEST(test_enough_meanwhile),
         TEST(test_small_slices),
         TEST(test_dry),

@@ -463,7 +463,7 @@ static void sweep_host(struct world *w, unsigned h, bool recall)
     settle(w, h, DIED);
     if (recall)
         lender_recall(w->host[h].lender, host_now(w, h));
-    lender_sweep(w->host[h].lender, host_now(w, h));
+    lender_sweep(w->host[h].lender, true, host_now(w, h));
     settle(w, h, COLLECTED);
 }
 
