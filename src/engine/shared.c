@@ -27,13 +27,6 @@ uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject)
 
 /* ---- memory ---- */
 
-size_t shared_bytes(size_t cap)
-{
-    return sizeof(struct shared) +
-           cap * (sizeof(struct plan_entry) + sizeof(struct plan_entry *) + sizeof(struct shared_entry) +
-                  sizeof(struct store_rule) + sizeof(struct store_cell));
-}
-
 /* Those that are made of 16-byte words come first. */
 struct shared *shared_init(void *memory, size_t cap, struct weir *weir)
 {
@@ -123,24 +116,18 @@ bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_
                  size_t *ret_needed)
 {
     struct plan_room room = { s->plan.entries, s->plan.order, s->cap };
-    bool store = false, shadow_slices = false;
     s->bound = bound;
     s->request = *request;
-    s->since_us = clock_steady_us();
     if (!plan_make(&s->plan, bound, request, user, now_us, &room, ret_needed))
         return false;
     if (!s->plan.shared)
         return true;
+    s->since_us = clock_steady_us();
     s->plan.request = &s->request;
     for (size_t i = 0; i < s->plan.count; i++) {
         choose_way(s, &s->plan.entries[i]);
-        store = store || s->more[i].way == WAY_STORE;
-        shadow_slices = shadow_slices || (i >= s->plan.enforced && s->more[i].way == WAY_SLICE);
+        s->exact = s->exact || s->more[i].way == WAY_STORE;
     }
-    if (store && store_of(s))
-        make_keys(s, request, user, WAY_STORE);
-    if (shadow_slices)
-        make_keys(s, request, user, WAY_SLICE);
     return true;
 }
 
@@ -652,6 +639,11 @@ static enum step go_on(struct shared *s, const struct weir_request *request, sv 
 enum step shared_begin(struct shared *s, sv user, bool may_wait, struct weir_verdict *ret_verdict)
 {
     struct weir_request request = s->request;
+    if (s->exact && store_of(s))
+        make_keys(s, &request, user, WAY_STORE);
+    for (size_t i = s->plan.enforced; i < s->plan.count; i++)
+        if (s->more[i].way == WAY_SLICE && s->more[i].key_len == 0 && is_first(s, i))
+            make_keys(s, &request, user, WAY_SLICE); /* nobody waits for slices of shadow rules: this is when to ask */
     return go_on(s, &request, user, may_wait, ret_verdict);
 }
 
@@ -727,8 +719,11 @@ void shared_aftermath(struct shared *s)
 
 /* ---- looking ---- */
 
-enum step shared_look(struct shared *s)
+enum step shared_look(struct shared *s, sv user)
 {
+    struct weir_request request = s->request;
+    if (s->exact && store_of(s))
+        make_keys(s, &request, user, WAY_STORE);
     for (size_t i = 0; i < s->plan.count; i++)
         use(s, &s->plan.entries[i], false);
     if (!wants_store(s) || !store_of(s) || !store_up(store_of(s)))

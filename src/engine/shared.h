@@ -54,6 +54,7 @@ struct shared {
     struct store_call call;
     int64_t since_us; /* clock_steady_us when plan.now_us was read */
     unsigned stale;   /* answers that the windows are not the store's */
+    bool exact;       /* the store itself has to be asked */
     bool allowed;     /* once it is decided */
     bool holds;       /* the bound rules are kept by their `waiting` */
     void *waiting;    /* of whoever waits for it */
@@ -66,7 +67,14 @@ enum step {
 };
 
 /* Bytes of a decision with room for so many entries. */
-size_t shared_bytes(size_t cap);
+#define SHARED_BYTES(cap)                                                                             \
+    (sizeof(struct shared) +                                                                          \
+     (cap) * (sizeof(struct plan_entry) + sizeof(struct plan_entry *) + sizeof(struct shared_entry) + \
+              sizeof(struct store_rule) + sizeof(struct store_cell)))
+static inline size_t shared_bytes(size_t cap)
+{
+    return SHARED_BYTES(cap);
+}
 /* In memory of that size. */
 struct shared *shared_init(void *memory, size_t cap, struct weir *weir);
 
@@ -86,7 +94,7 @@ void shared_aftermath(struct shared *s);
 
 /* Instead of shared_begin, for weir_explain: looks at every entry and charges nothing. STEP_STORE: s->call is to be sent;
  * shared_looked when it is done. */
-enum step shared_look(struct shared *s);
+enum step shared_look(struct shared *s, sv user);
 void shared_looked(struct shared *s);
 
 /* Keeps the rules that it was planned with from being freed while it waits. */

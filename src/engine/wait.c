@@ -123,9 +123,9 @@ static struct waiting *waiting_new(struct shared *s)
 
 /* Planned, in memory of the heap. NULL: there is none. */
 static struct shared *plan_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                               int64_t now_us)
+                               int64_t now_us, size_t cap)
 {
-    for (size_t cap = ROOM;;) {
+    for (;;) {
         void *memory = cap ? malloc(shared_bytes(cap)) : NULL;
         if (!memory)
             return NULL;
@@ -141,30 +141,28 @@ static void rest(void)
     nanosleep(&(struct timespec){ 0, LOOK_AGAIN_US * 1000 }, NULL);
 }
 
-int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                      int64_t now_us, int64_t until_us, struct weir_verdict *ret)
+/* until_us: see weir_check_shared. STEP_SLICES only where the caller does not want to wait for them. */
+static enum step take_slices(struct shared *s, sv user, int64_t until_us, int64_t deadline_us, struct weir_verdict *ret)
 {
-    struct shared *s = plan_new(weir, bound, request, user, now_us);
-    struct waiting *w = NULL;
-    if (!s) {
-        verdict_unjudged(ret);
-        return WEIR_E_NO_MEMORY;
-    }
-    void *memory = s->plan.entries;
-    if (!s->plan.shared) {
-        plan_decide(&s->plan, bound, ret);
-        free(memory);
-        return 0;
-    }
+    int64_t now_us = s->plan.now_us, start_us = s->since_us;
     bool blocks = until_us < 0;
-    int64_t start_us = clock_steady_us(), deadline_us = start_us + weir_deadline_ms(weir) * US_PER_MS;
     enum step step = shared_begin(s, user, blocks || now_us < until_us, ret);
     while (step == STEP_SLICES && blocks) {
         rest();
         int64_t steady_us = clock_steady_us();
         step = shared_again(s, now_us + steady_us - start_us, steady_us < deadline_us, ret);
     }
-    if (step == STEP_STORE && (w = waiting_new(s))) {
+    return step;
+}
+
+/* One that the store may have to be asked about: its memory may outlive the caller. */
+static int decide_exact(struct shared *s, sv user, int64_t until_us, struct weir_verdict *ret)
+{
+    int64_t deadline_us = s->since_us + weir_deadline_ms(s->weir) * US_PER_MS;
+    void *memory = s->plan.entries;
+    enum step step = take_slices(s, user, until_us, deadline_us, ret);
+    struct waiting *w = step == STEP_STORE ? waiting_new(s) : NULL;
+    if (w) {
         decide_in_store(w, deadline_us, ret);
         return 0;
     }
@@ -177,14 +175,41 @@ int weir_check_shared(struct weir *weir, const struct bound *bound, const struct
     return step == STEP_SLICES;
 }
 
+int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                      int64_t now_us, int64_t until_us, struct weir_verdict *ret)
+{
+    _Alignas(16) char room[SHARED_BYTES(ROOM)];
+    struct shared *s = shared_init(room, ROOM, weir);
+    size_t needed = ROOM;
+    bool fits = shared_plan(s, bound, request, user, now_us, &needed);
+    if (fits && !s->plan.shared) {
+        plan_decide(&s->plan, bound, ret);
+        return 0;
+    }
+    if (fits && !s->exact) {
+        int64_t deadline_us = s->since_us + weir_deadline_ms(weir) * US_PER_MS;
+        return take_slices(s, user, until_us, deadline_us, ret) == STEP_SLICES;
+    }
+    s = plan_new(weir, bound, request, user, now_us, needed);
+    if (!s) {
+        verdict_unjudged(ret);
+        return WEIR_E_NO_MEMORY;
+    }
+    if (s->plan.shared)
+        return decide_exact(s, user, until_us, ret);
+    plan_decide(&s->plan, bound, ret);
+    free(s->plan.entries);
+    return 0;
+}
+
 int weir_look_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                      int64_t now_us, void (*look)(const struct shared *s, bool known, void *data), void *data)
 {
-    struct shared *s = plan_new(weir, bound, request, user, now_us);
+    struct shared *s = plan_new(weir, bound, request, user, now_us, ROOM);
     struct waiting *w = NULL;
     if (!s)
         return WEIR_E_NO_MEMORY;
-    enum step step = s->plan.shared ? shared_look(s) : STEP_DECIDED;
+    enum step step = s->plan.shared ? shared_look(s, user) : STEP_DECIDED;
     if (step == STEP_STORE && (w = waiting_new(s))) {
         if (!ask_store(w, clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS)) {
             look(s, false, data);

@@ -57,6 +57,9 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
                    ? NULL
                    : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
                      "host's `weir serve --counters` (in nginx cells=FILE), or leave `lease` out";
+    if (!weir->options.never_wait)
+        return "counts in the store that many hosts share, which a `weir serve --counters` on these cells asks, and this "
+               "program does not; give it options.counters, too, or give the rule `lease: true` or `counters: local`";
     if (rule->rule->counters == COUNTERS_SHARED)
         return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
                "that; give it `lease: true`, or `counters: local`";
@@ -92,7 +95,7 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     r = bound_new(&fresh, ruleset, weir->cells, sharing, error);
     if (r < 0)
         return r;
-    if (weir->options.never_wait && (r = check_shared(weir, fresh, error)) < 0) {
+    if (!weir->store && (r = check_shared(weir, fresh, error)) < 0) {
         bound_free(fresh);
         return r;
     }

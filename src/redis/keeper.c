@@ -29,7 +29,8 @@ struct keeper {
     char id[ID_MAX];                              /* of this host, among those that count */
     char born[BORN_MAX + 1];                      /* the mark of its data that was seen last; "": none */
     bool up;                                      /* as it was when last looked at */
-    int64_t up_us;                                /* since when */
+    int64_t up_us, down_us;                       /* since when it is, and since when it was not */
+    int64_t gathering_us;                         /* until then hosts are still coming back */
     int64_t beat_us, sweep_us, news_us, probe_us; /* when each is due */
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
@@ -118,11 +119,14 @@ static const struct link_kind born_kind = { .done = born_done };
 
 static void hosts_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
-    (void)data;
+    const struct keeper *k = data;
     struct store *store = link_store(link);
-    if (how == STORE_DECIDED && reply->kind == REPLY_INTEGER && reply->integer >= 1 && reply->integer <= UINT32_MAX &&
-        store->options.hosts == 0)
-        atomic_store(&store->hosts, (unsigned)reply->integer);
+    if (how != STORE_DECIDED || reply->kind != REPLY_INTEGER || reply->integer < 1 || reply->integer > UINT32_MAX ||
+        store->options.hosts > 0)
+        return;
+    unsigned hosts = (unsigned)reply->integer;
+    if (hosts >= atomic_load(&store->hosts) || clock_steady_us() >= k->gathering_us)
+        atomic_store(&store->hosts, hosts);
 }
 
 static const struct link_kind hosts_kind = { .done = hosts_done };
@@ -205,7 +209,10 @@ static void notice_change(struct keeper *k, int64_t now_us)
     if (up) {
         k->beat_us = now_us;
         k->up_us = now_us;
+        if (now_us - k->down_us > HOST_GONE_S * US_PER_S / 2) /* all were forgotten, or nearly so */
+            k->gathering_us = now_us + HOST_GONE_S * US_PER_S;
     } else {
+        k->down_us = now_us;
         bool again = k->backoff_us > 0 && now_us - k->up_us < STEADY_US;
         k->backoff_us = again ? k->backoff_us * 2 : PROBE_MIN_US;
         if (k->backoff_us > PROBE_MAX_US)
@@ -384,6 +391,7 @@ void *store_keeper_run(void *ptr)
     struct store *store = ptr;
     struct keeper k = { .store = store, .link = store->own };
     make_names(&k);
+    k.down_us = clock_steady_us();
     while (!atomic_load(&store->stopping)) {
         send_posted(&k);
         send_forgets(&k);
