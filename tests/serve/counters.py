@@ -263,6 +263,50 @@ def test_pause():
         expect(status["late"] > 0 and status["unsent"] >= 500 and status["breaker_opened"] >= 1, True, f"{status}")
 
 
+def test_outages_in_a_row():
+    """What was let through in place of the store is not forgotten by the next outage, whatever became of the call that was to
+    charge it: max, and at most a further one."""
+    with Store(persistent=True) as store, node(store, "--hosts", "1", "--store-deadline", "50ms") as service:
+        passed = {"local": 0, "leased": 0}
+
+        def ask_all():
+            with Wire(service) as wire:
+                for event in passed:
+                    wire.send(check(event, "often") * 150)
+                    passed[event] += sum(wire.reply()[0] for _ in range(150))
+
+        for _ in range(3):
+            store.pause()
+            ask_all()
+            store.kill()
+            ask_all()
+            store.start()
+            until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "it is back")
+        ask_all()
+        expect(10 <= passed["local"] <= 20 and MAX <= passed["leased"] <= 2 * MAX, True, f"{passed}")
+
+
+def test_queue_that_overflows():
+    """Who is refused for want of room is refused, and nobody else."""
+    limits = ", ".join(f"{{ name: l{i}, algorithm: fixed_window, max: 1000000, per: {i + 1}h }}" for i in range(16))
+    rules = "rules:\n" + "".join(
+        f"  - {{ id: r{i}, match: {{ event: e }}, by: [key], on_store_failure: deny, limits: [{limits}] }}\n" for i in range(8)
+    )
+    with Store() as store, Service("--counters", store.address, "--store-deadline", "5s", "--threads", "1", rules=rules) as service:
+        until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
+        store.pause()
+        with contextlib.ExitStack() as stack:
+            wires = [stack.enter_context(Wire(service)) for _ in range(20)]
+            for i, wire in enumerate(wires):
+                wire.send(b"".join(check("e", f"u{i}-{k}") for k in range(64)))
+            # 8 MB are about 1,000 of these.
+            until(lambda: service.steer("GET", "/v1/status").json()["store"]["unsent"] > 100, "the queue is full")
+            store.go_on()
+            passed = sum(wire.reply()[0] for wire in wires for _ in range(64))
+        unsent = service.steer("GET", "/v1/status").json()["store"]["unsent"]
+        expect(passed + unsent, 20 * 64, f"{passed} passed, {unsent} were not sent")
+
+
 def test_lost_data():
     with Store() as store, node(store, *PATIENT) as service, Wire(service) as wire:
         for _ in range(3):
