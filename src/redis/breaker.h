@@ -40,7 +40,6 @@ static inline void breaker_worked(struct breaker *b)
         atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
 }
 
-/* A decision was left to this host, for whatever reason: what hosts counted by themselves is found by this time. */
 /* True: it has opened just now. `why` is a part of a sentence. */
 bool breaker_failed(struct breaker *b, const char *why, unsigned times);
 bool breaker_open(struct breaker *b, const char *why);

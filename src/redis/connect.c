@@ -120,12 +120,21 @@ static int hear(struct talk *t, struct reply *ret)
     }
 }
 
+/* What the server says, and what to do about it where that is known. */
+static int refused(struct talk *t, const char *what, sv text)
+{
+    bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));
+    return fail(t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
+                secret ? "; set WEIR_REDIS_PASSWORD (of sentinels: WEIR_SENTINEL_PASSWORD), or write it into the address"
+                       : "");
+}
+
 static int hear_good(struct talk *t, const char *what, struct reply *ret)
 {
     if (hear(t, ret) < 0)
         return -1;
     if (ret->kind == REPLY_ERROR)
-        return fail(t, "%s: %.*s", what, SV_FMT(ret->text));
+        return refused(t, what, ret->text);
     return 0;
 }
 
@@ -294,7 +303,7 @@ static int check_role(struct talk *t)
     if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
         return 0;
     if (reply.kind == REPLY_ERROR)
-        return fail(t, "%.*s", SV_FMT(reply.text));
+        return refused(t, "", reply.text);
     if (next_bulk(&reply, &role) && !sv_eq(role, SV("master")))
         return fail(t, "it is not a master but a %.*s", SV_FMT(role));
     return 0;
@@ -320,7 +329,7 @@ static int read_info(struct talk *t, struct connected *c)
     if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
         return 0;
     if (reply.kind == REPLY_ERROR)
-        return fail(t, "%.*s", SV_FMT(reply.text));
+        return refused(t, "", reply.text);
     sv mode = info_line(reply.text, SV("redis_mode:"));
     if (sv_eq(mode, SV("cluster")))
         return fail(t, "it is a node of a Redis Cluster, and counters cannot be in one");
