@@ -64,6 +64,10 @@ static double run_exact(struct weir *weir, double seconds)
         weir_loop_run(loop);
     }
     double rate = (double)decided / (now_s() - start);
+    while (waiting > 0) {
+        poll(&(struct pollfd){ weir_loop_fd(loop), POLLIN, 0 }, 1, 1000);
+        weir_loop_run(loop);
+    }
     weir_loop_close(loop);
     return rate;
 }
