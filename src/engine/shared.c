@@ -196,6 +196,12 @@ static void take_debt(struct shared *s, size_t i)
     /* Once more: who had it before may have paid meanwhile. */
     m->debt = m->claimed ? lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &m->seen) : 0;
     m->seen_us = e->ask.now_us;
+    /* Looked at last: a late call is counted here before what it takes is seen above, and its answer makes up for that. */
+    if (m->claimed && __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0) {
+        m->debt = 0;
+        release(s->weir, cell);
+        m->claimed = false;
+    }
 }
 
 /* The call is over. Unless it is certain that it has charged what was owed, that is owed still. */
@@ -687,6 +693,8 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
 
 void shared_late(struct shared *s, struct weir_verdict *ret_verdict)
 {
+    s->late = true;
+    __atomic_add_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
     decide_without(s, ret_verdict);
     claim_instead(s);
 }
@@ -713,8 +721,11 @@ static void make_up(struct shared *s)
 
 void shared_aftermath(struct shared *s)
 {
-    settle_debts(s);
     make_up(s);
+    settle_debts(s);
+    if (s->late)
+        __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
+    s->late = false;
 }
 
 /* ---- looking ---- */

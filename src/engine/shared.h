@@ -56,6 +56,7 @@ struct shared {
     unsigned stale;   /* answers that the windows are not the store's */
     bool exact;       /* the store itself has to be asked */
     bool allowed;     /* once it is decided */
+    bool late;        /* counted in weir->late */
     bool holds;       /* the bound rules are kept by their `waiting` */
     void *waiting;    /* of whoever waits for it */
 };

@@ -18,6 +18,7 @@ struct weir {
     struct store *store;          /* NULL: there is none */
     bool store_by_now;            /* for tests: the store takes the request's clock for its own */
     uint64_t paying[WEIR_PAYING]; /* cells whose counts are being charged to it; atomic, see shared.c */
+    unsigned late;                /* decisions made without an answer that may still come */
     struct weir_options options;  /* its strings are not kept, but for … */
     char *rules_file;             /* … this one */
     struct cidr *trusted;         /* options.trusted_proxies, if they were given */
