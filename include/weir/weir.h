@@ -121,11 +121,12 @@ struct weir_request {
 
 struct weir_verdict {
     bool allowed;
-    bool applied;           /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
-    uint16_t status;        /* HTTP status of the refusal, 0 when allowed */
-    uint32_t max;           /* capacity of the limit that is named */
-    uint32_t remaining;     /* whole units left after this charge */
-    int64_t reset_ms;       /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
+    bool applied;       /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
+    bool unavailable;   /* refused because the store does not answer (on_store_failure: deny), not for being too frequent */
+    uint16_t status;    /* HTTP status of the refusal, 0 when allowed */
+    uint32_t max;       /* capacity of the limit that is named */
+    uint32_t remaining; /* whole units left after this charge */
+    int64_t reset_ms;   /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
     int64_t window_ms;      /* the time in which `max` comes back */
     uint32_t shadow_count;  /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
@@ -197,8 +198,9 @@ struct weir_options {
     const char *trusted_proxies;
 
     /* Counters that many hosts share, in Redis or Valkey: redis://HOST:PORT/DB and the like (docs/redis.md). Rules count
-     * there unless they say `counters: local`. A store that cannot be reached is no error: what rules do then they say
-     * themselves (`on_store_failure`). */
+     * there unless they say `counters: local`. A store that cannot be reached is no error (weir_open waits for it for
+     * store_deadline_ms): what rules do then they say themselves (`on_store_failure`). Each table of cells counts as a host
+     * there: let the processes of a host share a cells_file. */
     const char *counters;
     uint32_t store_deadline_ms; /* how long a decision waits for it; 0: 20 */
     uint32_t store_hosts; /* how many hosts count there, for `on_store_failure: local`; 0: counted through the store */
@@ -236,7 +238,8 @@ WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requ
  *     weir_loop_check as often as need be, then, once at the end of the turn, weir_loop_flush: all goes in one write */
 struct weir_loop;
 
-/* Called by weir_loop_run (or weir_loop_flush, weir_loop_close). The verdict is gone when it returns. */
+/* Called by weir_loop_run (or weir_loop_flush, weir_loop_close). The verdict is gone when it returns. It may ask for
+ * further decisions, and must not close the loop. */
 typedef void weir_decided(const struct weir_verdict *verdict, void *data);
 
 WEIR_API int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error *error);
@@ -337,6 +340,7 @@ struct weir_store_status {
     uint64_t returned;   /* … of which so many were given back */
     uint64_t held;       /* tokens that this host has and has not spent: all hosts together may refuse so many too early */
     char address[200];   /* of the server, without a password */
+    char problem[200];   /* why it is away, as far as was last seen; "" while it answers */
 };
 WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret);
 

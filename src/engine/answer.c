@@ -42,6 +42,8 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
         buf_add(&b, SV("null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null"));
     buf_add(&b, SV(",\"retry_after_ms\":"));
     buf_number(&b, v->retry_after_ms);
+    if (v->unavailable)
+        buf_add(&b, SV(",\"unavailable\":true"));
     json_ids(&b, v);
     if (cap > 0) {
         size_t n = b.len < cap ? b.len : cap - 1;

@@ -219,7 +219,7 @@ static uint16_t refusal_status(const struct bound *bound, const struct rule *rul
 
 void verdict_blank(struct weir_verdict *v)
 {
-    v->allowed = v->applied = false;
+    v->allowed = v->applied = v->unavailable = false;
     v->status = 0;
     v->max = v->remaining = v->shadow_count = v->private_rule = 0;
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;

@@ -53,7 +53,8 @@ static void explain_shared(const struct page *page, const struct bound_rule *rul
             .window = e->window,
             .report = limit_report(limit, &e->window, *e->state, e->ask.now_us, page->cost),
             .fits = e->fits || page->shared->more[i].too_little,
-            .unknown = rule->counting == COUNT_EXACT && !page->known,
+            .unknown = !page->known,
+            .held = page->shared->more[i].held,
         };
     }
 }

@@ -13,7 +13,8 @@ struct explained_limit {
     struct window window;       /* calendar: the current one */
     struct limit_report report; /* for the request's cost */
     bool fits;
-    bool unknown; /* counted in the store, which did not answer */
+    bool unknown;  /* counted in the store, which did not answer */
+    uint32_t held; /* of a leased rule: what this host was lent and has not spent */
 };
 
 struct explained_rule {

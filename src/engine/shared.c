@@ -225,14 +225,6 @@ static void settle_debts(struct shared *s)
         store_count_reconciled(store_of(s), paid);
 }
 
-/* What a late call has counted here in its place may yet turn out to be charged there: until then no other call pays it. */
-static void claim_instead(struct shared *s)
-{
-    for (size_t i = 0; i < s->plan.enforced; i++)
-        if (s->more[i].taken && s->more[i].instead && !s->more[i].claimed)
-            s->more[i].claimed = claim(s->weir, instead_cell(s->plan.entries[i].limit, s->plan.entries[i].subject));
-}
-
 /* ---- asking for slices ---- */
 
 static uint32_t slice_of(const struct plan_entry *e)
@@ -291,8 +283,9 @@ static enum here use_slice(struct shared *s, struct plan_entry *e, bool charge)
     struct lease_spent spent =
         lease_spend(s->bound->cells, e->ask.key, slice_of(e), l->max, e->ask.now_us, e->ask.cost, charge);
     tell_slice(e, &spent);
-    e->fits = spent.outcome == LEASE_TAKEN;
-    m->too_little = spent.outcome == LEASE_SHORT;
+    /* Looking fetches nothing, or whoever looks would take it from others: what is not known to be spent is there. */
+    e->fits = spent.outcome == LEASE_TAKEN || (spent.outcome == LEASE_SHORT && !plan_charges(&s->plan));
+    m->too_little = spent.outcome == LEASE_SHORT && !e->fits;
     if (e->fits && charge) {
         m->taken = true;
         m->end_us = spent.end_us;
@@ -490,6 +483,7 @@ static void tell_denied(struct shared *s, struct weir_verdict *v)
         s->plan.entries[i].fits = s->more[i].way != WAY_DENIED;
     plan_report(&s->plan, s->bound, false, v);
     v->status = 503;
+    v->unavailable = true;
     v->remaining = 0;
     v->retry_after_ms = DENIED_RETRY_MS;
 }
@@ -610,6 +604,8 @@ static enum here take_or_ask(struct shared *s, const struct weir_request *reques
             ask_for_missing(s, &news);
             return HERE_SHORT;
         }
+        if (store_of(s))
+            store_count_unsent(store_of(s));
         fail_rules(s, WAY_SLICE);
         here = take_here(s, 0, s->plan.enforced, charge);
     }
@@ -696,7 +692,6 @@ void shared_late(struct shared *s, struct weir_verdict *ret_verdict)
     s->late = true;
     __atomic_add_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
     decide_without(s, ret_verdict);
-    claim_instead(s);
 }
 
 /* An answer that came after the verdict. */
@@ -730,15 +725,25 @@ void shared_aftermath(struct shared *s)
 
 /* ---- looking ---- */
 
+static uint32_t lease_left_now(const struct shared *s, const struct plan_entry *e)
+{
+    return lease_spend(s->bound->cells, e->ask.key, slice_of(e), e->limit->limit.max, e->ask.now_us, 0, false).left;
+}
+
 enum step shared_look(struct shared *s, sv user)
 {
     struct weir_request request = s->request;
-    if (s->exact && store_of(s))
-        make_keys(s, &request, user, WAY_STORE);
-    for (size_t i = 0; i < s->plan.count; i++)
+    bool up = store_of(s) && store_up(store_of(s));
+    for (size_t i = 0; i < s->plan.count; i++) {
         use(s, &s->plan.entries[i], false);
-    if (!wants_store(s) || !store_of(s) || !store_up(store_of(s)))
+        if (up && s->more[i].way == WAY_SLICE) {
+            s->more[i].held = lease_left_now(s, &s->plan.entries[i]);
+            s->more[i].way = WAY_STORE; /* what was lent is counted there as limits are */
+        }
+    }
+    if (!up || !wants_store(s))
         return STEP_DECIDED;
+    make_keys(s, &request, user, WAY_STORE);
     make_call(s);
     s->call.charge = false;
     return STEP_STORE;

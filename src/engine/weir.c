@@ -2,6 +2,7 @@
 #include "engine/weir.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "engine/hazard.h"
@@ -176,13 +177,19 @@ static int open_cells(struct weir *weir, struct weir_error *error)
 
 static int open_store(struct weir *weir, struct weir_error *error)
 {
+    enum { FIRST_LOOK_NS = 500000 };
     const struct weir_options *o = &weir->options;
     struct store_options options = { .address = o->counters,
                                      .deadline_ms = (uint32_t)weir_deadline_ms(weir),
                                      .hosts = o->store_hosts,
                                      .on_event = o->on_store,
                                      .on_event_data = o->on_store_data };
-    return o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
+    int r = o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
+    /* So that the first decisions of a program find it, if it is there. */
+    for (int64_t until_us = clock_steady_us() + options.deadline_ms * US_PER_MS;
+         r == 0 && weir->store && !store_up(weir->store) && clock_steady_us() < until_us;)
+        nanosleep(&(struct timespec){ 0, FIRST_LOOK_NS }, NULL);
+    return r;
 }
 
 /* Rules first: a mistake there should not leave a new cells file behind. */

@@ -198,6 +198,8 @@ static void show(struct redis_address *a)
         buf_printf(&out, "/%s", a->master);
     if (a->db > 0)
         buf_printf(&out, a->kind == REDIS_UNIX ? "?db=%u" : "/%u", a->db);
+    if (strcmp(a->prefix, "weir") != 0)
+        buf_printf(&out, "%cprefix=%s", a->kind == REDIS_UNIX && a->db > 0 ? '&' : '?', a->prefix);
     snprintf(a->shown, sizeof a->shown, "%.*s", REDIS_SHOWN_MAX, room);
 }
 

@@ -31,6 +31,7 @@ bool breaker_open(struct breaker *b, const char *why)
     char text[TEXT_MAX];
     pthread_mutex_lock(&b->lock);
     bool first = !b->told_down;
+    snprintf(b->why, sizeof b->why, "%s", why);
     atomic_store_explicit(&b->open, true, memory_order_release);
     if (first) {
         b->told_down = true;
@@ -60,6 +61,7 @@ bool breaker_close(struct breaker *b, const char *where)
     bool was_open = breaker_is_open(b);
     if (was_open) {
         b->told_down = false;
+        b->why[0] = '\0';
         atomic_store_explicit(&b->open, false, memory_order_release);
         snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
         b->tell(WEIR_STORE_UP, text, b->tell_data);

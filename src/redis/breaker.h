@@ -20,6 +20,7 @@ struct breaker {
     atomic_uint_fast64_t opened;
     pthread_mutex_t lock; /* of changes, so that they are told in their order */
     bool told_down;
+    char why[200];       /* it is open */
     const char *address; /* of the store, for people */
     void (*tell)(enum weir_store_event event, const char *text, void *data);
     void *tell_data;

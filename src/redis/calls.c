@@ -147,7 +147,8 @@ void store_send(struct store_link *link, struct store_call *call)
 
 void store_link_flush(struct store_link *link)
 {
-    close_bunch(link);
+    if (!link_gathers(link))
+        close_bunch(link);
     link_flush(link);
     tell_refused(link);
 }

@@ -354,7 +354,7 @@ static int read_clock(struct talk *t, int64_t sent_us, struct connected *c)
     return 0;
 }
 
-/* Two round trips: the second only to know the clock well. */
+/* Three round trips: the last only to know the clock well. */
 static int greet(struct talk *t, const struct redis_address *address, struct connected *c)
 {
     struct reply reply;
@@ -377,6 +377,11 @@ static int greet(struct talk *t, const struct redis_address *address, struct con
         if (!sv_eq(reply.text, weir_str(scripts[i].sha)))
             return fail(t, "script %s got another name than weir expects: a fault of this build", scripts[i].name);
     }
+    /* With no plan: says nothing, and changes nothing. */
+    double now = 0;
+    ADD(t, SV("EVALSHA"), weir_str(scripts[SCRIPT_DECIDE].sha), SV("0"), sv_of((const char *)&now, sizeof now));
+    if (send_all(t) < 0 || hear_good(t, "scripts may not be called (docs/redis.md has what a user needs)", &reply) < 0)
+        return -1;
     int64_t sent_us = clock_now_us();
     ADD(t, SV("TIME"));
     return send_all(t) < 0 ? -1 : read_clock(t, sent_us, c);

@@ -55,6 +55,7 @@ struct store_link {
     bool blocked;    /* the system takes no more: epoll tells when it does */
     bool broken;     /* to be given up when nobody is in the middle of something */
     bool dropping, loading;
+    bool hurry;    /* a deadline has come */
     bool hopeless; /* without a connection, and the last try has failed */
     char why[128]; /* it is broken */
     char *in;
@@ -173,6 +174,11 @@ size_t link_in_flight(const struct store_link *link)
 struct bunch *link_bunch(struct store_link *link)
 {
     return &link->bunch;
+}
+
+bool link_gathers(const struct store_link *link)
+{
+    return link->first < link->end && link->untold == link->first && !link->hurry && link_connected(link);
 }
 
 struct store_call **link_refused(struct store_link *link)
@@ -589,6 +595,7 @@ static int64_t check_queue(struct store_link *link, int64_t now_us)
 static void run_timer(struct store_link *link, int64_t now_us)
 {
     link->timer_us = 0;
+    link->hurry = true;
     int64_t next_us = link->socket < 0 ? check_queue(link, now_us) : check_deadlines(link, now_us);
     if (link->wake_us > 0 && link->wake_us <= now_us) {
         link->wake_us = 0;
@@ -618,6 +625,7 @@ void store_link_run(struct store_link *link)
         ask_for_connection(link);
     }
     store_link_flush(link);
+    link->hurry = false;
 }
 
 /* ---- links ---- */
@@ -680,6 +688,7 @@ void store_link_free(struct store_link *link)
     if (!link)
         return;
     struct store *store = link->store;
+    link->hurry = true;
     store_link_flush(link);
     pthread_mutex_lock(&store->lock);
     struct store_link **at = &store->links;
@@ -690,6 +699,8 @@ void store_link_free(struct store_link *link)
     take_connection(link);
     break_off(link, "the link is closed");
     drop(link);
+    link->hopeless = true; /* what callbacks have asked for meanwhile is refused */
+    store_link_flush(link);
     close_parts(link);
 }
 

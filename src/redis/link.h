@@ -30,6 +30,9 @@ struct bunch {
     int64_t deadline_us; /* of the first */
 };
 struct bunch *link_bunch(struct store_link *link);
+/* The store is at work for this link, and its answer is not late: what is asked meanwhile goes together when it has come.
+ */
+bool link_gathers(const struct store_link *link);
 /* Decisions that could not be sent, and have to be told so. */
 struct store_call **link_refused(struct store_link *link);
 /* store_link_run is to be called at this time at the latest. */

@@ -119,6 +119,9 @@ void store_status(struct store *store, struct weir_store_status *ret)
     char shown[REDIS_SHOWN_MAX + 1] = "";
     if (store->address.kind == REDIS_SENTINEL)
         read_shown(store, shown);
+    pthread_mutex_lock(&store->breaker.lock);
+    memcpy(ret->problem, store->breaker.why, sizeof ret->problem);
+    pthread_mutex_unlock(&store->breaker.lock);
     snprintf(ret->address, sizeof ret->address, shown[0] ? "%.120s (%.70s)" : "%.199s", store->address.shown, shown);
 }
 

@@ -157,7 +157,7 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     add_ms(out, "reset_ms", l->report.reset_us);
     add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);
     add_or_null(out, "window_ends", weir_str(end));
-    buf_printf(out, ",\"known\":%s}", l->unknown ? "false" : "true");
+    buf_printf(out, ",\"known\":%s,\"held\":%u}", l->unknown ? "false" : "true", l->held);
     buf_done(&text);
 }
 

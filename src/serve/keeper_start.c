@@ -259,8 +259,9 @@ static int open_engine(struct keeper *keeper, const struct config *config, struc
                                     .on_store = on_store };
     keeper->has_store = config->counters;
     int r = options.cells_file ? weir_open(&keeper->weir, &options, error) : no_memory(error);
-    /* An earlier start may have had a store: nobody is to wait for its slices any more. */
-    if (r == 0 && !config->counters)
+    /* An earlier start may have had a store: nobody is to wait for its slices any more. (Unless another service has one.)
+     */
+    if (r == 0 && !config->counters && !lease_read_news(keeper->weir->cells, clock_steady_us()).up)
         lease_tell_news(keeper->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
     free(own);
     return r;

@@ -170,8 +170,12 @@ static void add_store(const struct weir_store_status *store, struct buf *out)
         return;
     }
     add_text(out, "\"store\": {\"address\": ", weir_str(store->address));
-    buf_printf(out, ", \"up\": %s, \"hosts\": %u, \"clock_offset_s\": %.6f", truth(store->up), store->hosts,
-               (double)store->offset_us / (double)US_PER_S);
+    buf_printf(out, ", \"up\": %s", truth(store->up));
+    if (store->problem[0])
+        add_text(out, ", \"problem\": ", weir_str(store->problem));
+    else
+        buf_add(out, SV(", \"problem\": null"));
+    buf_printf(out, ", \"hosts\": %u, \"clock_offset_s\": %.6f", store->hosts, (double)store->offset_us / (double)US_PER_S);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         buf_printf(out, ", \"%s\": %llu", counts[i].name, (unsigned long long)counts[i].value);
     buf_add(out, SV("},\n"));

@@ -34,7 +34,7 @@ static void plain(void **state)
     assert_int_equal(a.places[0].port, 7000);
     assert_int_equal(a.db, 15);
     assert_string_equal(a.prefix, "shop:eu");
-    assert_string_equal(a.shown, "redis://u@x@redis.example:7000/15");
+    assert_string_equal(a.shown, "redis://u@x@redis.example:7000/15?prefix=shop:eu");
     read_good("redis://:secret@[::1]:6380/");
     assert_string_equal(a.user, "");
     assert_string_equal(a.password, "secret");
@@ -59,7 +59,7 @@ static void sentinels(void **state)
     assert_string_equal(a.master, "main");
     assert_int_equal(a.db, 3);
     assert_string_equal(a.password, "p");
-    assert_string_equal(a.shown, "redis+sentinel://u@s1:26379,s2:26380,[::1]:26381/main/3");
+    assert_string_equal(a.shown, "redis+sentinel://u@s1:26379,s2:26380,[::1]:26381/main/3?prefix=x");
 }
 
 static void sockets(void **state)
@@ -74,7 +74,7 @@ static void sockets(void **state)
     assert_int_equal(a.db, 4);
     assert_string_equal(a.user, "weir");
     assert_string_equal(a.prefix, "y");
-    assert_string_equal(a.shown, "unix:/run/r.sock?db=4");
+    assert_string_equal(a.shown, "unix:/run/r.sock?db=4&prefix=y");
 }
 
 static void secrets_come_from_the_environment(void **state)
