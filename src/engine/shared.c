@@ -78,7 +78,7 @@ static void choose_way(struct shared *s, struct plan_entry *e)
     static const enum way ways[] = { [COUNT_LOCAL] = WAY_CELLS, [COUNT_LEASED] = WAY_SLICE, [COUNT_EXACT] = WAY_STORE };
     m->way = ways[e->rule->counting];
     m->taken = m->instead = m->too_little = m->renew = m->claimed = false;
-    m->debt = 0;
+    m->debt = m->held = 0;
     m->end_us = 0;
     m->cell = NULL;
     m->key_len = 0;
