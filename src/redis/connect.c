@@ -387,6 +387,18 @@ static int greet(struct talk *t, const struct redis_address *address, struct con
     return send_all(t) < 0 ? -1 : read_clock(t, sent_us, c);
 }
 
+bool redis_master_moved(struct redis_address *address, int stop_fd, const char *shown)
+{
+    struct talk talk;
+    struct redis_place master;
+    char why[CONNECT_WHY_MAX], now[REDIS_SHOWN_MAX + 1];
+    talk_init(&talk, stop_fd, why);
+    if (ask_sentinels(&talk, address, &master) < 0)
+        return false;
+    show_place(&master, now);
+    return strcmp(now, shown) != 0;
+}
+
 int redis_connect(struct redis_address *address, int stop_fd, struct connected *ret, char why[CONNECT_WHY_MAX])
 {
     struct talk talk;

@@ -17,4 +17,7 @@ struct connected {
  * `why`. A sentinel that answers is asked first the next time. */
 int redis_connect(struct redis_address *address, int stop_fd, struct connected *ret, char why[CONNECT_WHY_MAX]);
 
+/* Do the sentinels name another master than the one that is `shown`? False also if none of them answers. */
+bool redis_master_moved(struct redis_address *address, int stop_fd, const char *shown);
+
 #endif

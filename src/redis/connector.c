@@ -7,6 +7,7 @@
 #include "redis/link.h"
 
 #define BACKOFF_MIN_US (50 * US_PER_MS)
+#define LOOK_US US_PER_S /* how often sentinels are asked for the master */
 #define BACKOFF_MAX_US US_PER_S
 
 static struct store_link *who_wants(struct store *store)
@@ -17,21 +18,51 @@ static struct store_link *who_wants(struct store *store)
     return link;
 }
 
-/* False: all is over. */
-static bool wait_for_wish(struct store *store, int64_t not_before_us)
+static void wait_until(struct store *store, int64_t at_us)
 {
-    struct timespec at = { not_before_us / US_PER_S, not_before_us % US_PER_S * 1000 };
+    struct timespec at = { at_us / US_PER_S, at_us % US_PER_S * 1000 };
+    pthread_cond_timedwait(&store->connect, &store->lock, &at);
+}
+
+enum work { OVER, CONNECT, LOOK_FOR_MASTER };
+
+static enum work wait_for_work(struct store *store, int64_t not_before_us)
+{
+    bool sentinels = store->address.kind == REDIS_SENTINEL;
+    int64_t look_us = sentinels ? clock_steady_us() + LOOK_US : INT64_MAX;
+    enum work work = OVER;
     pthread_mutex_lock(&store->lock);
-    while (!atomic_load(&store->stopping)) {
-        if (!who_wants(store))
-            pthread_cond_wait(&store->connect, &store->lock);
-        else if (clock_steady_us() < not_before_us)
-            pthread_cond_timedwait(&store->connect, &store->lock, &at);
+    while (!atomic_load(&store->stopping) && work == OVER) {
+        int64_t now_us = clock_steady_us();
+        bool wanted = who_wants(store);
+        if (wanted && now_us >= not_before_us)
+            work = CONNECT;
+        else if (wanted)
+            wait_until(store, not_before_us);
+        else if (now_us >= look_us)
+            work = LOOK_FOR_MASTER;
+        else if (sentinels)
+            wait_until(store, look_us);
         else
-            break;
+            pthread_cond_wait(&store->connect, &store->lock);
     }
     pthread_mutex_unlock(&store->lock);
-    return !atomic_load(&store->stopping);
+    return work;
+}
+
+/* In a planned failover the old master goes on answering for some seconds. Who counts there counts alone. */
+static void look_for_master(struct store *store)
+{
+    char shown[REDIS_SHOWN_MAX + 1];
+    pthread_mutex_lock(&store->lock);
+    memcpy(shown, store->shown, sizeof shown);
+    pthread_mutex_unlock(&store->lock);
+    if (shown[0] == '\0' || !redis_master_moved(&store->address, store->stop_fd, shown))
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->server++;
+    pthread_mutex_unlock(&store->lock);
+    store_poke_all(store, LINK_REPLACED);
 }
 
 /* Another server, or the same one started again, has another run id. */
@@ -86,7 +117,11 @@ void *connector_run(void *ptr)
     struct connected connected;
     char why[CONNECT_WHY_MAX] = "";
     int64_t not_before_us = 0, backoff_us = 0;
-    while (wait_for_wish(store, not_before_us)) {
+    for (enum work work; (work = wait_for_work(store, not_before_us)) != OVER;) {
+        if (work == LOOK_FOR_MASTER) {
+            look_for_master(store);
+            continue;
+        }
         if (redis_connect(&store->address, store->stop_fd, &connected, why) == 0) {
             backoff_us = 0;
             hand_over(store, &connected);

@@ -157,8 +157,8 @@ static void put_plan(struct buf *out, const struct store_call *call)
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first)
 {
     const struct start start = key_start(prefix);
-    size_t plans = 0, rules = 0, cells = 0;
-    for (const struct store_call *call = first; call; call = call->next) {
+    size_t plans = 1, rules = first->rule_count, cells = count_cells(first);
+    for (const struct store_call *call = first->next; call; call = call->next) {
         plans++;
         rules += call->rule_count;
         cells += count_cells(call);
