@@ -111,7 +111,7 @@ static void close_bunch(struct store_link *link)
 
 /* In one call of the script the store reads its clock once, and does once what every call costs. More would let others
  * wait. */
-enum { BUNCH_MOST = 16, BUNCH_CELLS = 64 };
+enum { BUNCH_MOST = 32, BUNCH_CELLS = 128 };
 #define BUNCH_APART_US US_PER_MS /* deadlines: those of one bunch are told late together */
 
 static bool fits_bunch(const struct bunch *bunch, const struct store_call *call, size_t cells)
