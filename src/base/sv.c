@@ -34,6 +34,25 @@ sv sv_cut(sv *rest, char c)
     return head;
 }
 
+ptrdiff_t sv_unescape(sv s, char *to, size_t cap)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < s.len; i++, len++) {
+        char c = s.ptr[i];
+        if (c == '%') {
+            int high = i + 2 < s.len ? ascii_hex(s.ptr[i + 1]) : -1;
+            int low = i + 2 < s.len ? ascii_hex(s.ptr[i + 2]) : -1;
+            c = (char)(high * 16 + low);
+            if (high < 0 || low < 0 || c == '\0')
+                return -1;
+            i += 2;
+        }
+        if (len < cap)
+            to[len] = c;
+    }
+    return (ptrdiff_t)len;
+}
+
 bool sv_u64(sv s, uint64_t max, uint64_t *ret)
 {
     if (s.len == 0)

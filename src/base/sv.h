@@ -65,6 +65,13 @@ static inline bool ascii_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* The value of a hexadecimal digit; -1: it is none. */
+static inline int ascii_hex(char c)
+{
+    c = ascii_lower(c);
+    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 static inline bool sv_eq_nocase(sv a, sv b)
 {
     if (a.len != b.len)
@@ -91,6 +98,9 @@ sv sv_trim(sv s);    /* ASCII blanks off both ends */
 bool sv_blank(sv s); /* nothing but blanks */
 /* Cuts *rest at the first `c`: returns what is before it, *rest what is behind it (empty if there is none). */
 sv sv_cut(sv *rest, char c);
+/* s with %41 read as A, at most `cap` bytes of it. Returns how many there are in all; -1: a % without its two digits, or
+ * for NUL. */
+ptrdiff_t sv_unescape(sv s, char *to, size_t cap);
 /* Decimal digits only, the whole of s, at most `max`. */
 bool sv_u64(sv s, uint64_t max, uint64_t *ret);
 

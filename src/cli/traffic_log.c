@@ -10,12 +10,6 @@
 #include "cli/traffic.h"
 #include "cli/when.h"
 
-static int hex(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* What nginx and Apache wrote for the byte that follows a backslash; both write \xHH, Apache also the letters. */
 static char unescape_letter(char c)
 {
@@ -40,7 +34,7 @@ static int hex_escape(const char *text, size_t len)
 {
     if (len < 4 || text[1] != 'x')
         return -1;
-    int high = hex(text[2]), low = hex(text[3]);
+    int high = ascii_hex(text[2]), low = ascii_hex(text[3]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

@@ -125,20 +125,12 @@ static inline bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct pa
     return true;
 }
 
-static int hex_digit(char c)
-{
-    if (ascii_digit(c))
-        return c - '0';
-    c = ascii_lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte that "%xx" at offset `at` stands for, or -1. */
 static int escape_at(sv s, size_t at)
 {
     if (s.ptr[at] != '%' || s.len - at < 3)
         return -1;
-    int high = hex_digit(s.ptr[at + 1]), low = hex_digit(s.ptr[at + 2]);
+    int high = ascii_hex(s.ptr[at + 1]), low = ascii_hex(s.ptr[at + 2]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
@@ -173,7 +165,7 @@ static sv cut_authority(sv raw)
 {
     size_t i = 0;
     while (i < raw.len &&
-           (hex_digit(raw.ptr[i]) >= 0 || (ascii_lower(raw.ptr[i]) >= 'g' && ascii_lower(raw.ptr[i]) <= 'z') ||
+           (ascii_hex(raw.ptr[i]) >= 0 || (ascii_lower(raw.ptr[i]) >= 'g' && ascii_lower(raw.ptr[i]) <= 'z') ||
             (i > 0 && memchr("+-.", raw.ptr[i], 3))))
         i++;
     if (i == 0 || ascii_digit(raw.ptr[0]) || !sv_starts(sv_from(raw, i), SV("://")))
@@ -299,7 +291,7 @@ bool path_segment_is_id(sv segment)
         return false;
     for (size_t i = 0; i < UUID_LENGTH; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
-        if (dash ? segment.ptr[i] != '-' : hex_digit(segment.ptr[i]) < 0)
+        if (dash ? segment.ptr[i] != '-' : ascii_hex(segment.ptr[i]) < 0)
             return false;
     }
     return true;

@@ -10,33 +10,17 @@
 static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB or "
                               "unix:PATH";
 
-static int hex_digit(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Copies s with %41 read as A; `what` names it in an error. */
 static int decode(char *ret, size_t max, sv s, const char *what, struct weir_error *error)
 {
-    size_t len = 0;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.ptr[i];
-        if (c == '%') {
-            int high = i + 2 < s.len ? hex_digit(s.ptr[i + 1]) : -1;
-            int low = i + 2 < s.len ? hex_digit(s.ptr[i + 2]) : -1;
-            c = (char)(high * 16 + low);
-            if (high < 0 || low < 0 || c == '\0')
-                return err_set(error, WEIR_E_INVALID,
-                               "the %s in the store's address has a %% that is not followed by two hexadecimal digits "
-                               "(other than 00); write %%25 for a percent sign",
-                               what);
-            i += 2;
-        }
-        if (len == max)
-            return err_set(error, WEIR_E_INVALID, "the %s in the store's address is longer than %zu bytes", what, max);
-        ret[len++] = c;
-    }
+    ptrdiff_t len = sv_unescape(s, ret, max);
+    if (len < 0)
+        return err_set(error, WEIR_E_INVALID,
+                       "the %s in the store's address has a %% that is not followed by two hexadecimal digits (other than "
+                       "00); write %%25 for a percent sign",
+                       what);
+    if ((size_t)len > max)
+        return err_set(error, WEIR_E_INVALID, "the %s in the store's address is longer than %zu bytes", what, max);
     ret[len] = '\0';
     return 0;
 }

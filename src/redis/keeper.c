@@ -35,8 +35,8 @@ struct keeper {
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
     int64_t probed_us;
-    uint64_t paid; /* tokens that the lender had paid when it was last looked at */
-    bool probing;
+    uint64_t paid;         /* tokens that the lender had paid when it was last looked at */
+    bool beating, probing; /* its answer is awaited */
 };
 
 static int64_t deadline_us(const struct keeper *k)
@@ -74,6 +74,7 @@ static void time_done(struct store_link *link, void *data, enum store_result how
     struct keeper *k = data;
     struct reply array, seconds, micros;
     uint64_t s, us;
+    k->beating = false;
     if (how != STORE_DECIDED)
         return;
     array = *reply;
@@ -145,7 +146,7 @@ static void beat(struct keeper *k)
     snprintf(gone, sizeof gone, "(%lld", (long long)server_s - HOST_GONE_S);
     sv hosts = weir_str(k->hosts_key);
     LINK_WRITE(link_begin(link), SV("TIME"));
-    link_end(link, &time_kind, k, until_us);
+    k->beating = link_end(link, &time_kind, k, until_us);
     write_mark(k);
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
@@ -333,7 +334,7 @@ static void do_what_is_due(struct keeper *k)
     notice_change(k, now_us);
     if (!k->up && !k->probing && link_connected(k->link) && k->probe_us <= now_us)
         probe(k, now_us);
-    if (k->up && link_connected(k->link) && k->beat_us <= now_us) {
+    if (k->up && !k->beating && link_connected(k->link) && k->beat_us <= now_us) {
         beat(k);
         k->beat_us = now_us + BEAT_US;
     }

@@ -76,7 +76,7 @@ struct store {
     pthread_t connector;
     pthread_cond_t connect; /* somebody wants a connection, or all is over */
     int stop_fd;            /* readable: all is over */
-    uint64_t server;        /* changes with the server's run id */
+    uint64_t server;        /* changes with the server: another run id, or another master by the sentinels */
     char run_id[RUN_ID_MAX + 1];
 
     /* the store's thread's */

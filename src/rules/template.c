@@ -2,12 +2,6 @@
  * normalised path can have is an error: a rule that never matches helps nobody. */
 #include "rules/reader.h"
 
-static int hex_digit(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* One character of a path at *s, decoded as in a request: what decodes to `/`, `%` or NUL stays encoded, and so does what
  * would mean something else in a template (or end a path, for a prefix). Returns how much was written, 0 for a `%` without
  * its two digits. */
@@ -18,7 +12,7 @@ static size_t decode(sv *s, char out[3])
         *s = sv_from(*s, 1);
         return 1;
     }
-    int high = s->len > 2 ? hex_digit(s->ptr[1]) : -1, low = s->len > 2 ? hex_digit(s->ptr[2]) : -1;
+    int high = s->len > 2 ? ascii_hex(s->ptr[1]) : -1, low = s->len > 2 ? ascii_hex(s->ptr[2]) : -1;
     if (high < 0 || low < 0)
         return 0;
     *s = sv_from(*s, 3);

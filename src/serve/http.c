@@ -463,12 +463,6 @@ sv http_header(const struct http_call *call, const char *lower_case_name)
     return sv_of(NULL, 0);
 }
 
-static int hex(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 sv http_decode(struct http_call *call, sv text, bool query)
 {
     char *out = http_alloc(call, text.len + 1);
@@ -476,8 +470,8 @@ sv http_decode(struct http_call *call, sv text, bool query)
     if (!out)
         return sv_of(NULL, 0);
     for (size_t i = 0; i < text.len; i++) {
-        int high = text.ptr[i] == '%' && i + 2 < text.len ? hex(text.ptr[i + 1]) : -1;
-        int low = high >= 0 ? hex(text.ptr[i + 2]) : -1;
+        int high = text.ptr[i] == '%' && i + 2 < text.len ? ascii_hex(text.ptr[i + 1]) : -1;
+        int low = high >= 0 ? ascii_hex(text.ptr[i + 2]) : -1;
         if (low >= 0) {
             out[len++] = (char)(high << 4 | low);
             i += 2;

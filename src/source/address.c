@@ -40,35 +40,19 @@ void address_done(struct source_address *address)
     *address = (struct source_address){ 0 };
 }
 
-static int hex_digit(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* A copy of s with %41 read as A; `what` names it in an error. */
 static int decode(char **ret, sv s, const char *what, struct weir_error *error)
 {
     char *text = malloc(s.len + 1);
-    size_t len = 0;
     if (!text)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.ptr[i];
-        if (c == '%') {
-            int high = i + 2 < s.len ? hex_digit(s.ptr[i + 1]) : -1;
-            int low = i + 2 < s.len ? hex_digit(s.ptr[i + 2]) : -1;
-            c = (char)(high * 16 + low);
-            if (high < 0 || low < 0 || c == '\0') {
-                free(text);
-                return err_set(error, WEIR_E_INVALID,
-                               "the %s in the address has a %% that is not followed by two hexadecimal digits (other than "
-                               "00); write %%25 for a percent sign",
-                               what);
-            }
-            i += 2;
-        }
-        text[len++] = c;
+    ptrdiff_t len = sv_unescape(s, text, s.len);
+    if (len < 0) {
+        free(text);
+        return err_set(error, WEIR_E_INVALID,
+                       "the %s in the address has a %% that is not followed by two hexadecimal digits (other than 00); "
+                       "write %%25 for a percent sign",
+                       what);
     }
     text[len] = '\0';
     *ret = text;

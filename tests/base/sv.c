@@ -88,13 +88,29 @@ static void test_numbers(void **state)
     assert_int_equal(n, 1);
 }
 
+static void test_unescape(void **state)
+{
+    (void)state;
+    char to[8] = "";
+    const char *bad[] = { "%", "%4", "a%4", "%zz", "%4z", "%z1", "%00", "%%41" };
+    assert_int_equal(sv_unescape(SV("a%41%2fz"), to, sizeof to), 4);
+    assert_memory_equal(to, "aA/z", 5);
+    assert_int_equal(sv_unescape(nothing, to, sizeof to), 0);
+    assert_int_equal(sv_unescape(SV("%61%62%63"), to, 2), 3); /* as much as there is room for */
+    assert_memory_equal(to, "ab/z", 5);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(sv_unescape(weir_str(bad[i]), to, sizeof to), -1);
+    for (int c = -128; c < 128; c++) {
+        const char *digits = "0123456789abcdef", *at = c ? strchr(digits, ascii_lower((char)c)) : NULL;
+        assert_int_equal(ascii_hex((char)c), at ? at - digits : -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_equal),   cmocka_unit_test(test_parts),    cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_unescape),
     };
     return cmocka_run_group_tests_name("sv", tests, NULL, NULL);
 }
