@@ -41,18 +41,20 @@ extern "C" {
 
 /* Raised when a change breaks programs built against an earlier header. struct weir_options begins with its size, so that
  * fields can be added at its end without breaking anyone; a change of any other structure raises this. */
-#define WEIR_ABI_VERSION 1
+#define WEIR_ABI_VERSION 2
 WEIR_API int weir_abi_version(void);
 WEIR_API const char *weir_version(void);
 
 /* ---- words ---- */
 
 enum {
-    WEIR_ID_MAX = 100,     /* bytes in a rule's id */
-    WEIR_NAME_MAX = 50,    /* bytes in a limit's name */
-    WEIR_SHADOW_MAX = 16,  /* shadow rules listed in one verdict */
-    WEIR_ERROR_MAX = 1000, /* bytes in an error's text */
-    WEIR_NEVER = -1        /* retry_after_ms, reset_ms: no wait will help */
+    WEIR_ID_MAX = 100,           /* bytes in a rule's id */
+    WEIR_NAME_MAX = 50,          /* bytes in a limit's name */
+    WEIR_SHADOW_MAX = 16,        /* shadow rules listed in one verdict */
+    WEIR_ERROR_MAX = 1000,       /* bytes in an error's text */
+    WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
+    WEIR_RECEIPT_TEXT_MAX = 592, /* bytes in the text of a receipt */
+    WEIR_NEVER = -1              /* retry_after_ms, reset_ms: no wait will help */
 };
 
 /* Errors: name, number, text. */
@@ -113,10 +115,22 @@ struct weir_request {
     struct weir_str key;
     const struct weir_header *headers;
     size_t header_count;
-    uint32_t cost; /* 0 looks without charging */
-    bool peek;     /* answer for the cost, charge nothing */
-    bool brief;    /* if it passes, nobody looks at remaining, reset_ms and window_ms */
-    void *context; /* handed to the callbacks */
+    uint32_t cost;   /* 0 looks without charging */
+    bool peek;       /* answer for the cost, charge nothing */
+    bool brief;      /* if it passes, nobody looks at remaining, reset_ms and window_ms */
+    bool refundable; /* the verdict is to have a receipt, for weir_refund */
+    void *context;   /* handed to the callbacks */
+};
+
+/* What a request was charged, so that weir_refund can give it back. `count` is for everybody, the rest is weir's own. */
+struct weir_receipt {
+    uint32_t count; /* limits that were charged, of many the first WEIR_RECEIPT_LIMITS; 0: nothing can be given back */
+    uint32_t cost;
+    uint64_t number; /* no two receipts have the same */
+    int64_t at_us, store_us;
+    struct {
+        uint64_t limit, window;
+    } charged[WEIR_RECEIPT_LIMITS];
 };
 
 struct weir_verdict {
@@ -135,6 +149,7 @@ struct weir_verdict {
     char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
     uint32_t private_rule; /* weir's own: which rule of which rules this was */
     uint64_t private_rules;
+    struct weir_receipt receipt; /* of a request that was `refundable` and was charged; else its count is 0 */
 };
 
 /* ---- open and close ---- */
@@ -258,6 +273,20 @@ WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *
  * millisecond or so; never once now_us has reached until_us. Else as weir_check. */
 WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
                              struct weir_verdict *ret_verdict);
+
+/* ---- give back ---- */
+
+/* Gives back what a request was charged, for one whose work came to nothing: the same request, and the receipt of its
+ * verdict. Returns to how many limits, 0 or more: none to a window that is over, to a rule that is gone, by a receipt that
+ * was used before (this host's cells know it) or is older than an hour; of a bucket, the cost less what has refilled since.
+ * Limits that count in the store are given back to there, without waiting for its answer. */
+WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,
+                         int64_t now_us);
+
+/* A receipt as hexadecimal digits, to be sent elsewhere. Returns its length; writes at most cap - 1 bytes and a NUL. */
+WEIR_API size_t weir_receipt_text(const struct weir_receipt *receipt, char *buf, size_t cap);
+/* WEIR_E_INVALID: it is no receipt. */
+WEIR_API int weir_receipt_read(struct weir_str text, struct weir_receipt *ret);
 
 /* ---- reset ---- */
 
