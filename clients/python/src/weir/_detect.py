@@ -1,0 +1,220 @@
+"""The decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from logging import getLogger
+from typing import Any, Callable, Optional, TypeVar, Union, cast
+
+from ._base import Weir
+from ._request import Request, Text, octets, whole_cost
+from ._verdict import TooFrequent, Verdict
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Getter = Callable[[Any, Any], Any]  # of args and kwargs
+
+log = getLogger("weir")
+
+
+class NotGiven(Exception):
+    """The call lacks the argument; calling says so better than we could."""
+
+
+def detect(
+    weir: Weir,
+    event: str,
+    *,
+    key: Union[str, Callable[..., Optional[Text]]],
+    cost: Union[int, Callable[..., int]] = 1,
+    refund_on_exception: bool = False,
+) -> Callable[[Function], Function]:
+    """Charges each call of a function, or raises TooFrequent instead of calling it.
+
+    `key` says for whom it counts: the name of a parameter, or a function that is called with the same arguments. `cost` is
+    a number, or such a function. With `refund_on_exception` a call that raises an Exception is given back."""
+    if not event.strip():
+        raise ValueError("detect: the event is blank; name the one that the rules match")
+    if "\0" in event:
+        raise ValueError("detect: an event has no NUL")
+    if not callable(cost):
+        whole_cost(cost)
+
+    def protect(function: Function) -> Function:
+        guard = Guard(weir, event, _key_getter(function, key), _cost_getter(cost), refund_on_exception)
+        return cast(Function, _wrapped(function, guard))
+
+    return protect
+
+
+class Guard:
+    def __init__(
+        self, weir: Weir, event: str, key_of: Getter, cost_of: Optional[Getter], refundable: bool
+    ) -> None:
+        self.weir, self.event_name, self.event = weir, event, octets(event, "event")
+        self.key_of, self.cost_of, self.refundable = key_of, cost_of, refundable
+        self.is_plain = cost_of is None and not refundable
+
+    def key(self, args: Any, kwargs: Any) -> bytes:
+        value = self.key_of(args, kwargs)
+        if value is None:
+            raise ValueError(f"detect: the key for {self.event_name} is None; it says for whom the call counts")
+        key = value.encode("utf-8", "surrogatepass") if type(value) is str else octets(value, f"the key for {self.event_name}")
+        if not key.strip():
+            raise ValueError(f"detect: the key for {self.event_name} is blank; it says for whom the call counts")
+        return key
+
+    def request(self, args: Any, kwargs: Any) -> Request:
+        key = self.key(args, kwargs)
+        cost = 1 if self.cost_of is None else whole_cost(self.cost_of(args, kwargs))
+        return Request([("event", self.event), ("key", key)], [], cost, False, self.refundable)
+
+    def enter(self, args: Any, kwargs: Any) -> Optional[Verdict]:
+        """The verdict if it has a receipt that may be needed."""
+        try:
+            if self.is_plain:
+                refused = self.weir._detect(self.event, self.key(args, kwargs))
+                if refused is None:
+                    return None
+                raise TooFrequent(refused)
+            return _passed(self.weir._ask(self.request(args, kwargs)))
+        except NotGiven:
+            return None
+
+    async def enter_async(self, args: Any, kwargs: Any) -> Optional[Verdict]:
+        if not self.weir._waits:
+            return self.enter(args, kwargs)
+        try:
+            return _passed(await self.weir._ask_async(self.request(args, kwargs)))
+        except NotGiven:
+            return None
+
+
+def _passed(verdict: Verdict) -> Verdict:
+    if not verdict.allowed:
+        raise TooFrequent(verdict)
+    return verdict
+
+
+# ---- wrappers ----
+
+
+def _wrapped(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    call = getattr(function, "__call__", None)
+    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in (function, call)):
+        raise TypeError(
+            f"detect: {_name(function)} is a generator, which works while others iterate over it; protect the function that "
+            "calls it"
+        )
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    if guard.refundable:
+        return _refunding_async(function, guard) if is_async else _refunding(function, guard)
+    return _guarded_async(function, guard) if is_async else _guarded(function, guard)
+
+
+def _guarded(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    enter = guard.enter
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        enter(args, kwargs)
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _guarded_async(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        await guard.enter_async(args, kwargs)
+        return await function(*args, **kwargs)
+
+    return guarded
+
+
+def _refunding(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        verdict = guard.enter(args, kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            if verdict is not None:
+                try:
+                    guard.weir.refund(verdict)
+                except Exception:  # the caller is to see what went wrong with the call
+                    log.exception("a charge for %s could not be given back", guard.event_name)
+            raise
+
+    return guarded
+
+
+def _refunding_async(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        verdict = await guard.enter_async(args, kwargs)
+        try:
+            return await function(*args, **kwargs)
+        except Exception:
+            if verdict is not None:
+                try:
+                    await guard.weir.arefund(verdict)
+                except Exception:
+                    log.exception("a charge for %s could not be given back", guard.event_name)
+            raise
+
+    return guarded
+
+
+# ---- arguments ----
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _calling(function: Callable[..., Any]) -> Getter:
+    return lambda args, kwargs: function(*args, **kwargs)
+
+
+def _cost_getter(cost: Union[int, Callable[..., int]]) -> Optional[Getter]:
+    if callable(cost):
+        return _calling(cost)
+    return None if cost == 1 else lambda args, kwargs: cost
+
+
+def _key_getter(function: Callable[..., Any], key: Union[str, Callable[..., Any]]) -> Getter:
+    if isinstance(function, (classmethod, staticmethod)):
+        raise TypeError(f"detect: put it below @{type(function).__name__}, next to the function")
+    if not callable(function):
+        raise TypeError(f"detect: {function!r} is no function")
+    if callable(key):
+        return _calling(key)
+    if not isinstance(key, str):
+        raise TypeError(f"detect: key is {type(key).__name__}, and must be the name of a parameter, or a function")
+    return _parameter_getter(function, key)
+
+
+def _parameter_getter(function: Callable[..., Any], name: str) -> Getter:
+    parameters = inspect.signature(function).parameters
+    found = parameters.get(name)
+    if found is None or found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
+        named = [p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        raise ValueError(
+            f"detect: {_name(function)} has no parameter {name!r}; it has {', '.join(named) or 'none'}. The key may also be "
+            "a function of the arguments"
+        )
+    default, nothing = found.default, found.empty
+    place = sys.maxsize if found.kind is found.KEYWORD_ONLY else list(parameters).index(name)
+
+    def get(args: Any, kwargs: Any) -> Any:
+        if len(args) > place:
+            return args[place]
+        if name in kwargs:
+            return kwargs[name]
+        if default is nothing:
+            raise NotGiven
+        return default
+
+    return get

@@ -1,0 +1,93 @@
+"""What weir is asked about: checked and turned into bytes here, once for both forms, so that both take the same."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import uuid
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+Text = Union[str, bytes, int, uuid.UUID]
+Headers = Union[Mapping[str, str], Iterable[Tuple[Union[str, bytes], Union[str, bytes]]]]
+
+HEADERS_MAX = 100
+COST_MAX = 2**32 - 1
+
+
+class Request(NamedTuple):
+    attributes: List[Tuple[str, bytes]]
+    headers: List[Tuple[bytes, bytes]]
+    cost: int
+    peek: bool
+    refundable: bool
+
+
+def octets(value: Text, what: str) -> bytes:
+    """Any text has bytes of its own, also one with lone surrogates. Other objects are no subjects: each of them would be
+    printed differently, and count for itself."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (int, uuid.UUID)) and not isinstance(value, bool):
+        return str(value).encode("ascii")
+    raise TypeError(f"{what} is {type(value).__name__}, and must be a str, bytes, int or UUID")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def address(value: str, what: str) -> bytes:
+    if not is_address(value):
+        raise ValueError(
+            f"{what} {value!r} is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with peer, the "
+            "address that sent it"
+        )
+    return value.encode("ascii")
+
+
+def whole_cost(cost: int) -> int:
+    if not isinstance(cost, int) or isinstance(cost, bool):
+        raise TypeError(f"cost is {type(cost).__name__}, and must be an int")
+    if not 0 <= cost <= COST_MAX:
+        raise ValueError(f"cost {cost} is not between 0 and {COST_MAX}")
+    return cost
+
+
+def header_pairs(headers: Optional[Headers]) -> List[Tuple[bytes, bytes]]:
+    if not headers:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    found = [(octets(name, "a header's name"), octets(value, "a header's value")) for name, value in pairs]
+    if len(found) > HEADERS_MAX:
+        raise ValueError(f"{len(found)} headers are too many: {HEADERS_MAX} at most for a request")
+    if any(not name for name, _ in found):
+        raise ValueError("a header without a name")
+    return found
+
+
+def make_request(
+    *,
+    event: Optional[Text] = None,
+    key: Optional[Text] = None,
+    user: Optional[Text] = None,
+    ip: Optional[str] = None,
+    peer: Optional[str] = None,
+    method: Optional[str] = None,
+    path: Union[str, bytes, None] = None,
+    host: Optional[str] = None,
+    headers: Optional[Headers] = None,
+    cost: int = 1,
+    peek: bool = False,
+    refundable: bool = False,
+) -> Request:
+    texts = (("event", event), ("key", key), ("user", user), ("method", method), ("path", path), ("host", host))
+    attributes = [(name, octets(value, name)) for name, value in texts if value is not None]
+    attributes += [(name, address(value, name)) for name, value in (("ip", ip), ("peer", peer)) if value]
+    return Request(attributes, header_pairs(headers), whole_cost(cost), peek, refundable)

@@ -1,0 +1,80 @@
+"""What weir answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, NamedTuple, Optional, Tuple
+
+from ._request import Request
+
+
+class WeirError(Exception):
+    """weir cannot be used: its library is missing, its rules are wrong, what answers is not weir."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The fields from `rule` to `reset_ms`, and `window_ms`, are None where no rule applied."""
+
+    allowed: bool
+    rule: Optional[str] = None
+    limit: Optional[str] = None
+    max: Optional[int] = None
+    remaining: Optional[int] = None
+    reset_ms: Optional[int] = None  # until the limit is as if unused
+    retry_after_ms: int = 0  # 0 when allowed; -1: no wait will help
+    window_ms: Optional[int] = None
+    status: int = 0  # HTTP status of the refusal, 0 when allowed
+    unavailable: bool = False  # nobody could decide: weir or the store of its counters does not answer
+    receipt: Optional[str] = None  # of a `refundable` request that was charged
+    _request: Optional[Request] = field(default=None, repr=False, compare=False)
+
+    def headers(self) -> List[Tuple[str, str]]:
+        """RateLimit-Policy, RateLimit and, when refused, Retry-After."""
+        if self.limit is None:
+            return []
+        reset_s, window_s = seconds_up(self.reset_ms), seconds_up(self.window_ms)
+        found = [
+            ("RateLimit-Policy", f'"{self.limit}";q={self.max};w={window_s}'),
+            ("RateLimit", f'"{self.limit}";r={self.remaining};t={reset_s}'),
+        ]
+        if not self.allowed and self.retry_after_ms > 0:
+            found.append(("Retry-After", str(seconds_up(self.retry_after_ms))))
+        return found
+
+
+def seconds_up(ms: Optional[int]) -> int:
+    return -(-ms // 1000) if ms is not None and ms > 0 else 0
+
+
+class TooFrequent(Exception):
+    """A protected call was refused; `verdict` says by which rule, and when to come back."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+
+    def __str__(self) -> str:
+        if self.verdict.unavailable:
+            return "refused, since weir or the store of its counters does not answer"
+        if self.verdict.rule is None:
+            return "refused, since it could not be judged"
+        text = f"too frequent: rule {self.verdict.rule}, limit {self.verdict.limit} (at most {self.verdict.max})"
+        wait_s = seconds_up(self.verdict.retry_after_ms)
+        return f"{text}; try again in {wait_s} s" if wait_s else text
+
+
+class Refusal(NamedTuple):
+    """A refusal as HTTP."""
+
+    status: int
+    headers: List[Tuple[str, str]]
+    body: bytes
+
+
+def plain_refusal(verdict: Verdict) -> Refusal:
+    """The one that weir itself has, for when the rule's own words are not at hand."""
+    judged = verdict.rule is not None and not verdict.unavailable
+    body = b"Too many requests\n" if judged else b"Could not be judged; try again later\n"
+    headers = [("Content-Type", "text/plain; charset=utf-8"), *verdict.headers()]
+    return Refusal(verdict.status or 429, headers, body)
