@@ -30,6 +30,15 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_number(b, v->reset_ms);
 }
 
+static void json_receipt(struct buf *b, const struct weir_verdict *v)
+{
+    char text[WEIR_RECEIPT_TEXT_MAX];
+    if (v->receipt.count == 0)
+        return;
+    buf_add(b, SV(",\"receipt\":"));
+    buf_json(b, sv_of(text, weir_receipt_text(&v->receipt, text, sizeof text)));
+}
+
 size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
 {
     char room[VERDICT_JSON_MAX];
@@ -44,6 +53,7 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
     buf_number(&b, v->retry_after_ms);
     if (v->unavailable)
         buf_add(&b, SV(",\"unavailable\":true"));
+    json_receipt(&b, v);
     json_ids(&b, v);
     if (cap > 0) {
         size_t n = b.len < cap ? b.len : cap - 1;

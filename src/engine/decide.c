@@ -4,7 +4,7 @@
  * charged only if the request passed. A single cell is taken without looking first: taking is all or nothing by itself. */
 #include <stdlib.h>
 
-#include "engine/engine.h"
+#include "engine/refund.h"
 #include "limit/take.h"
 
 /* ---- plan ---- */
@@ -225,6 +225,7 @@ void verdict_blank(struct weir_verdict *v)
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
     v->rule[0] = v->limit[0] = '\0';
     v->private_rules = 0;
+    v->receipt.count = 0;
 }
 
 static void name_rule(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e)
@@ -336,6 +337,26 @@ void plan_report(const struct plan *plan, const struct bound *bound, bool allowe
         report_refusal(v, bound, plan);
 }
 
+bool plan_rule_fits(const struct plan *plan, size_t i)
+{
+    bool fits = true;
+    const struct bound_rule *rule = plan->entries[i].rule;
+    for (size_t k = 0; k < plan->count; k++)
+        fits = fits && (plan->entries[k].rule != rule || plan->entries[k].fits);
+    return fits;
+}
+
+/* Of a request that passed and was charged. */
+static __attribute__((noinline)) void plan_receipt(const struct plan *plan, struct weir_receipt *ret)
+{
+    receipt_begin(ret, plan->request->cost, plan->now_us, 0);
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct plan_entry *e = &plan->entries[i];
+        if (plan_rule_fits(plan, i))
+            receipt_add(ret, e->ask.key, limit_mark(e->ask.limit, *e->state));
+    }
+}
+
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
     struct cells *cells = bound->cells;
@@ -343,6 +364,8 @@ void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdi
     bool charge = plan_charges(plan), allowed = decide_group(&enforced, cells, charge);
     plan_report(plan, bound, allowed, ret);
     decide_shadows(plan, cells, charge && allowed, ret);
+    if (__builtin_expect(plan->request->refundable, 0) && charge && allowed)
+        plan_receipt(plan, &ret->receipt);
 }
 
 /* ---- batches ---- */
@@ -366,6 +389,8 @@ static void decide_singles(struct plan *plans, unsigned count, const struct boun
         e->fits = fits[i];
         e->state = &taken[i].state;
         plan_report(&plans[i], bound, fits[i], &ret[i]);
+        if (__builtin_expect(plans[i].request->refundable, 0) && fits[i])
+            plan_receipt(&plans[i], &ret[i].receipt);
     }
 }
 

@@ -126,6 +126,8 @@ void plan_report(const struct plan *plan, const struct bound *bound, bool allowe
 /* Adds a shadow rule that would have refused. */
 void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
 bool plan_charges(const struct plan *plan);
+/* Once it is decided: all limits of the rule of entry i have room; else none of them was charged. */
+bool plan_rule_fits(const struct plan *plan, size_t i);
 
 /* A part of a plan that passes or fails as one. */
 struct group {

@@ -1,13 +1,17 @@
 #include "engine/shared.h"
 
+#include <stdlib.h>
+
 #include "base/err.h"
 #include "engine/keys.h"
+#include "engine/refund.h"
 #include "engine/weir.h"
 #include "limit/take.h"
 
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
 #define INSTEAD_MARK UINT64_C(0x696e73746561642d)
+#define STORE_MARK UINT64_C(0x73746f72652d6d6b)
 
 enum {
     STALE_TRIES = 3,               /* windows that are still not those of the store's clock: it runs wild */
@@ -129,6 +133,20 @@ bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_
         s->exact = s->exact || s->more[i].way == WAY_STORE;
     }
     return true;
+}
+
+struct shared *shared_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                          int64_t now_us, size_t cap)
+{
+    for (;;) {
+        void *memory = cap ? malloc(shared_bytes(cap)) : NULL;
+        if (!memory)
+            return NULL;
+        struct shared *s = shared_init(memory, cap, weir);
+        if (shared_plan(s, bound, request, user, now_us, &cap))
+            return s;
+        free(memory);
+    }
 }
 
 /* ---- what is known of the store ---- */
@@ -506,6 +524,29 @@ static void renew(struct shared *s)
     }
 }
 
+/* A cell in the store has no key in the table: this is what a receipt has in its place. */
+static uint64_t store_id(const struct plan_entry *e)
+{
+    return cell_key(e->limit, e->subject ^ STORE_MARK);
+}
+
+/* Of a request that passed and was charged. What was counted in place of the store is not in it, since it is charged there
+ * later. */
+static void write_receipt(const struct shared *s, struct weir_receipt *ret)
+{
+    receipt_begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        const struct shared_entry *m = &s->more[i];
+        if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
+            receipt_add(ret, e->ask.key, limit_mark(e->ask.limit, *e->state));
+        else if (m->way == WAY_SLICE && m->taken)
+            receipt_add(ret, e->ask.key, (uint64_t)m->end_us);
+        else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
+            receipt_add(ret, store_id(e), limit_mark(m->cell->limit, m->cell->state));
+    }
+}
+
 static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 {
     s->allowed = allowed;
@@ -519,6 +560,8 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
         decide_shadows(s, v);
         renew(s);
     }
+    if (s->request.refundable && allowed && plan_charges(&s->plan))
+        write_receipt(s, &v->receipt);
 }
 
 /* ---- the call ---- */
@@ -721,6 +764,53 @@ void shared_aftermath(struct shared *s)
     if (s->late)
         __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
     s->late = false;
+}
+
+/* ---- giving back ---- */
+
+/* Adds the cell of entry i to s->call, for its rule. */
+static void add_refund(struct shared *s, size_t i, uint64_t window, size_t *cells)
+{
+    const struct plan_entry *e = &s->plan.entries[i];
+    sv key = key_of(s, i);
+    struct store_rule *last = s->call.rule_count ? &s->rules[s->call.rule_count - 1] : NULL;
+    if (!last || last->key.ptr != key.ptr) {
+        last = &s->rules[s->call.rule_count++];
+        *last = (struct store_rule){ .key = key, .cells = &s->cells[*cells] };
+    }
+    last->cell_count++;
+    s->cells[(*cells)++] = (struct store_cell){
+        .limit = &e->limit->limit,
+        .field = e->limit->field,
+        .state = limit_marked(&e->limit->limit, window),
+    };
+}
+
+int shared_refund(struct shared *s, sv user, const struct weir_receipt *receipt)
+{
+    struct weir_request request = s->request;
+    size_t cells = 0;
+    int given = 0;
+    if (store_of(s))
+        make_keys(s, &request, user, WAY_STORE);
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        uint64_t window;
+        if (s->more[i].way == WAY_CELLS) {
+            given += refund_cell(s->bound->cells, e, receipt);
+        } else if (s->more[i].way == WAY_SLICE && receipt_has(receipt, e->ask.key, &window)) {
+            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)window, receipt->cost);
+        } else if (store_of(s) && receipt_has(receipt, store_id(e), &window)) {
+            add_refund(s, i, window, &cells);
+            given++;
+        }
+    }
+    s->call.rules = s->rules;
+    s->call.cost = receipt->cost;
+    s->call.refund = true;
+    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
+    s->call.server_us = receipt->store_us;
+    return given;
 }
 
 /* ---- looking ---- */

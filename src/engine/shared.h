@@ -80,6 +80,9 @@ static inline size_t shared_bytes(size_t cap)
 /* In memory of that size. */
 struct shared *shared_init(void *memory, size_t cap, struct weir *weir);
 
+/* Planned, in memory of the heap that begins at plan.entries. NULL: there is none. */
+struct shared *shared_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                          int64_t now_us, size_t cap);
 /* Works out the plan. False as plan_make. */
 bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                  size_t *ret_needed);
@@ -93,6 +96,10 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict);
 void shared_late(struct shared *s, struct weir_verdict *ret_verdict);
 /* After shared_late: the call is done at last. What was charged twice, or for nothing, is given back. */
 void shared_aftermath(struct shared *s);
+
+/* Instead of shared_begin: gives back what the receipt names, and returns to how many limits. If s->call has rules then, it
+ * is to be posted, which gives back what is in the store. */
+int shared_refund(struct shared *s, sv user, const struct weir_receipt *receipt);
 
 /* Instead of shared_begin, for weir_explain: looks at every entry and charges nothing. STEP_STORE: s->call is to be sent;
  * shared_looked when it is done. */

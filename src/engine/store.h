@@ -55,7 +55,8 @@ struct store_call {
     size_t rule_count;
     uint32_t cost;
     bool charge;
-    int64_t now_us;      /* 0: the store's clock counts, as it always should but in tests */
+    bool refund;    /* nothing is decided: the cells are given back the cost, taken at server_us and leaving their state */
+    int64_t now_us; /* 0: the store's clock counts, as it always should but in tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */

@@ -121,21 +121,6 @@ static struct waiting *waiting_new(struct shared *s)
 
 /* ---- one decision ---- */
 
-/* Planned, in memory of the heap. NULL: there is none. */
-static struct shared *plan_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                               int64_t now_us, size_t cap)
-{
-    for (;;) {
-        void *memory = cap ? malloc(shared_bytes(cap)) : NULL;
-        if (!memory)
-            return NULL;
-        struct shared *s = shared_init(memory, cap, weir);
-        if (shared_plan(s, bound, request, user, now_us, &cap))
-            return s;
-        free(memory);
-    }
-}
-
 static void rest(void)
 {
     nanosleep(&(struct timespec){ 0, LOOK_AGAIN_US * 1000 }, NULL);
@@ -190,7 +175,7 @@ int weir_check_shared(struct weir *weir, const struct bound *bound, const struct
         int64_t deadline_us = s->since_us + weir_deadline_ms(weir) * US_PER_MS;
         return take_slices(s, user, until_us, deadline_us, ret) == STEP_SLICES;
     }
-    s = plan_new(weir, bound, request, user, now_us, needed);
+    s = shared_new(weir, bound, request, user, now_us, needed);
     if (!s) {
         verdict_unjudged(ret);
         return WEIR_E_NO_MEMORY;
@@ -205,7 +190,7 @@ int weir_check_shared(struct weir *weir, const struct bound *bound, const struct
 int weir_look_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                      int64_t now_us, void (*look)(const struct shared *s, bool known, void *data), void *data)
 {
-    struct shared *s = plan_new(weir, bound, request, user, now_us, ROOM);
+    struct shared *s = shared_new(weir, bound, request, user, now_us, ROOM);
     struct waiting *w = NULL;
     if (!s)
         return WEIR_E_NO_MEMORY;

@@ -126,6 +126,11 @@ void store_send(struct store_link *link, struct store_call *call)
     size_t cells = 0;
     call->link = link;
     call->next = NULL;
+    if (call->refund) {
+        store_refund(link, call);
+        call->done(call);
+        return;
+    }
     if (!link_usable(link) || link_calls(link) >= STORE_FLIGHT_MAX) {
         store_refuse(link_store(link), call);
         return;

@@ -9,6 +9,7 @@
 
 struct reader {
     struct ask *ask;
+    bool refund;
     const char *start, *at, *end;
     unsigned seen;       /* fields of this request, by their bits */
     size_t first_header; /* of this request */
@@ -354,10 +355,18 @@ static bool read_cost(struct reader *r, const struct field *field)
     return true;
 }
 
-static bool read_peek(struct reader *r, const struct field *field)
+static bool read_flag(struct reader *r, const struct field *field)
 {
-    current(r)->peek = take_word(r, SV("true"));
-    return current(r)->peek || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
+    bool *flag = (bool *)((char *)current(r) + field->offset);
+    *flag = take_word(r, SV("true"));
+    return *flag || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
+}
+
+static bool read_receipt(struct reader *r, const struct field *field)
+{
+    if (!r->refund)
+        return must_be(r, field, "left out here: it is for /v1/refund");
+    return next(r) == '"' ? read_string(r, &r->ask->receipt) : must_be(r, field, "a string");
 }
 
 #define NAME(name)            \
@@ -372,6 +381,10 @@ static bool read_peek(struct reader *r, const struct field *field)
     {                                                                    \
         NAME(#field), read_address, offsetof(struct weir_request, field) \
     }
+#define FLAG(field)                                                   \
+    {                                                                 \
+        NAME(#field), read_flag, offsetof(struct weir_request, field) \
+    }
 
 static const struct field fields[] = {
     TEXT(method),
@@ -384,7 +397,9 @@ static const struct field fields[] = {
     ADDRESS(peer),
     { NAME("headers"), read_headers, 0 },
     { NAME("cost"), read_cost, 0 },
-    { NAME("peek"), read_peek, 0 },
+    FLAG(peek),
+    FLAG(refundable),
+    { NAME("receipt"), read_receipt, 0 },
 };
 
 static bool read_field(struct reader *r, sv name)
@@ -440,21 +455,26 @@ static bool read_all(struct reader *r)
     bool read = r->ask->many ? read_list(r, read_request, SV("")) : read_request(r, SV(""));
     if (!read)
         return false;
+    if (r->refund && (r->ask->many || r->ask->receipt.len == 0))
+        return fail(r, 400, "a refund is the request that was charged, with its `receipt`; one at a time");
     if (next(r) != '\0' || r->at < r->end)
         return no_json(r, "something follows the end");
     place_headers(r->ask);
     return true;
 }
 
-unsigned ask_read(struct ask *ret, sv text, char why[ASK_WHY_MAX])
+unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
 {
     ret->count = ret->header_count = ret->unescaped_len = 0;
     ret->unescaped = NULL;
+    ret->receipt = (sv){ NULL, 0 };
     ret->requests = ret->request_inline;
     ret->request_cap = 1;
     ret->headers = ret->headers_inline;
     ret->header_cap = ASK_HEADERS_INLINE;
-    struct reader r = { .ask = ret, .start = text.ptr, .at = text.ptr, .end = text.ptr + text.len, .why = why };
+    struct reader r = {
+        .ask = ret, .refund = refund, .start = text.ptr, .at = text.ptr, .end = text.ptr + text.len, .why = why
+    };
     if (read_all(&r))
         return 0;
     ask_done(ret);

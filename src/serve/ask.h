@@ -17,11 +17,12 @@ enum {
     ASK_WHY_MAX = 400,
 };
 
-#define ASK_FIELDS "method, path, host, ip, peer, user, event, key, headers, cost, peek"
+#define ASK_FIELDS "method, path, host, ip, peer, user, event, key, headers, cost, peek, refundable"
 
 /* Points into itself: it stays where it is. */
 struct ask {
-    bool many; /* a list was given, if only of one */
+    bool many;  /* a list was given, if only of one */
+    sv receipt; /* of a refund */
     size_t count;
     struct weir_request *requests;
     size_t request_cap;
@@ -33,9 +34,10 @@ struct ask {
     struct weir_header headers_inline[ASK_HEADERS_INLINE];
 };
 
-/* The strings of the requests lie in `text`, which has to stay. Returns 0, and ask_done has to be called; or the HTTP
- * status of the mistake (400, 413, 503), with a sentence in `why`. */
-unsigned ask_read(struct ask *ret, sv text, char why[ASK_WHY_MAX]);
+/* refund: one request, which has a `receipt` beside its other fields. The strings of the requests lie in `text`, which has
+ * to stay. Returns 0, and ask_done has to be called; or the HTTP status of the mistake (400, 413, 503), with a sentence in
+ * `why`. */
+unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX]);
 void ask_done(struct ask *ask);
 
 #endif

@@ -36,6 +36,7 @@ const struct command command_table[] = {
       "Decides about a request, and charges it if it passes" },
     { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
       "Says what WEIR.CHECK would, and charges nothing" },
+    { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Gives back what WEIR.CHECK has charged" },
     { "weir.reset", -2, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
       "Forgets what one subject has used of a rule" },
     { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
@@ -84,10 +85,10 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
         len += (size_t)snprintf(quoted + len, sizeof quoted - len, "'%.*s' ", n, args[i].ptr);
         len = len < sizeof quoted ? len : sizeof quoted - 1;
     }
-    resp_error(
-        &c->out,
-        "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE",
-        args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
+    resp_error(&c->out,
+               "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, "
+               "WEIR.REFUND, CL.THROTTLE",
+               args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
 }
 
 /* ---- one command ---- */

@@ -113,22 +113,26 @@ void run_subcommand(struct commands *c, const char *command, const struct subcom
 
 /* What a reply says of a verdict. */
 struct reply {
-    bool allowed, applied;
+    bool allowed, applied, is_long, unavailable;
+    uint16_t status;
     uint32_t max, remaining;
-    int64_t reset_ms, retry_after_ms;
+    int64_t reset_ms, retry_after_ms, window_ms;
     const char *rule, *limit;
+    const struct weir_receipt *receipt; /* its count may be 0 */
 };
 
-static inline struct reply reply_of(const struct weir_verdict *v)
+static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
 {
-    return (
-        struct reply){ v->allowed, v->applied, v->max, v->remaining, v->reset_ms, v->retry_after_ms, v->rule, v->limit };
+    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
+                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
+                           v->rule,    v->limit,     &v->receipt };
 }
 
 /* commands_wait.c */
 /* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
  * out.failed ends the connection. */
-bool wait_check(struct commands *c, const struct weir_request *requests, struct weir_verdict *verdicts, size_t count);
+bool wait_check(struct commands *c, const struct weir_request *requests, const bool *is_long, struct weir_verdict *verdicts,
+                size_t count);
 /* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
 struct wait *wait_begin(struct commands *c);
 void wait_over(struct wait *wait, const char *error); /* NULL: it is OK */
@@ -141,7 +145,7 @@ void wait_free(struct wait *wait);
 void put_reply(struct resp_out *out, struct reply reply);
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
-command_run weir_check_command, weir_peek_command, throttle_command, del_command;
+command_run weir_check_command, weir_peek_command, weir_refund_command, throttle_command, del_command;
 /* commands_reset.c */
 command_run weir_reset_command;
 /* commands_multi.c */

@@ -1,6 +1,7 @@
-/* WEIR.CHECK, WEIR.PEEK, CL.THROTTLE, and DEL for its keys. */
+/* WEIR.CHECK, WEIR.PEEK, WEIR.REFUND, CL.THROTTLE, and DEL for its keys. */
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "base/ip.h"
 #include "base/utf8.h"
 #include "engine/throttle.h"
@@ -20,6 +21,7 @@ enum {
 struct batch {
     size_t count, header_count;
     struct weir_request requests[BATCH_MOST];
+    bool is_long[BATCH_MOST]; /* is wanted, of the replies */
     struct weir_header headers[BATCH_HEADERS];
     struct weir_verdict verdicts[BATCH_MOST];
 };
@@ -39,7 +41,10 @@ void batch_free(struct batch *batch)
     free(batch);
 }
 
-enum { VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2 };
+enum {
+    VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
+    LONG_MAX_BYTES = 4 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2,
+};
 
 static char *put_text(char *to, const char *text)
 {
@@ -56,13 +61,28 @@ static char *put_literal(char *to, sv text)
     return to + text.len;
 }
 
+/* [… window_ms, status, unavailable, receipt] */
+static char *put_rest(char *to, const struct reply *v, sv null)
+{
+    char receipt[WEIR_RECEIPT_TEXT_MAX];
+    to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
+    to = resp_put_number(to, ':', v->status);
+    to = resp_put_number(to, ':', v->unavailable);
+    if (!v->receipt || v->receipt->count == 0)
+        return put_literal(to, null);
+    weir_receipt_text(v->receipt, receipt, sizeof receipt);
+    return put_text(to, receipt);
+}
+
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
 void put_reply(struct resp_out *out, struct reply v)
 {
-    char *start = resp_room(out, VERDICT_MAX), *to = start;
+    sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
+    char *start = resp_room(out, VERDICT_MAX + (v.is_long ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    to = put_literal(to, v.allowed ? SV("*7\r\n:1\r\n") : SV("*7\r\n:0\r\n"));
+    to = put_literal(to, v.is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v.allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v.applied) {
         to = put_text(to, v.rule);
         to = put_text(to, v.limit);
@@ -70,11 +90,12 @@ void put_reply(struct resp_out *out, struct reply v)
         to = resp_put_number(to, ':', v.remaining);
         to = resp_put_number(to, ':', v.reset_ms);
     } else {
-        sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
         for (int i = 0; i < 5; i++)
             to = put_literal(to, null);
     }
     to = resp_put_number(to, ':', v.retry_after_ms);
+    if (v.is_long)
+        to = put_rest(to, &v, null);
     out->len += (size_t)(to - start);
 }
 
@@ -90,20 +111,20 @@ bool commands_flush(struct commands *c)
     /* What cannot be judged is refused, and its verdict names no rule. */
     if (!c->loop->store)
         weir_check_batch(weir, b->requests, count, now_us, b->verdicts);
-    else if (!wait_check(c, b->requests, b->verdicts, count))
+    else if (!wait_check(c, b->requests, b->is_long, b->verdicts, count))
         return false;
     stats_decided(c->loop->stats, weir, b->requests, b->verdicts, count, now_us, uv_hrtime() - c->read_ns);
     for (size_t i = 0; i < count; i++) {
         if (!b->verdicts[i].allowed && !b->requests[i].peek)
             log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
-        put_reply(&c->out, reply_of(&b->verdicts[i]));
+        put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
     }
     return true;
 }
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES "method, path, host, ip, peer, user, event, key, cost and header:NAME"
+#define ATTRIBUTES "method, path, host, ip, peer, user, event, key, cost, header:NAME and reply"
 
 static const struct {
     sv name;
@@ -119,7 +140,14 @@ static const struct {
     { { "host", 4 }, offsetof(struct weir_request, host), false },
     { { "peer", 4 }, offsetof(struct weir_request, peer), true },
 };
-enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS };
+enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = COST_BIT << 1 };
+
+/* What a command asks. */
+struct asked {
+    struct weir_request *request;
+    bool is_long;
+    unsigned seen; /* bits of the attributes that were there */
+};
 
 /* Answered behind those that wait. */
 static bool fail(struct commands *c, const char *before, sv word, const char *behind)
@@ -148,9 +176,17 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
     return true;
 }
 
-static bool set_attribute(struct commands *c, struct weir_request *request, sv name, sv value, unsigned *seen)
+static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
-    unsigned bit = COST_BIT;
+    asked->request->refundable = sv_eq(value, SV("receipt"));
+    asked->is_long = asked->request->refundable || sv_eq(value, SV("long"));
+    return asked->is_long || fail(c, "reply", value, " is unknown; there are long and receipt");
+}
+
+static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
+{
+    struct weir_request *request = asked->request;
+    unsigned bit;
     size_t i = 0;
     while (i < TEXTS && !sv_eq(name, texts[i].name))
         i++;
@@ -158,13 +194,19 @@ static bool set_attribute(struct commands *c, struct weir_request *request, sv n
         bit = 1u << i;
     else if (sv_starts(name, SV("header:")))
         return add_header(c, request, sv_from(name, 7), value);
-    else if (!sv_eq(name, SV("cost")))
+    else if (sv_eq(name, SV("cost")))
+        bit = COST_BIT;
+    else if (sv_eq(name, SV("reply")))
+        bit = REPLY_BIT;
+    else
         return fail(c, "unknown attribute", name, "; there are " ATTRIBUTES);
-    if (*seen & bit)
+    if (asked->seen & bit)
         return fail(c, "attribute", name, " is there twice");
-    *seen |= bit;
+    asked->seen |= bit;
     if (bit == COST_BIT)
         return set_cost(c, request, value);
+    if (bit == REPLY_BIT)
+        return set_reply(c, asked, value);
     /* An address that cannot be read would quietly keep every rule by ip from applying. */
     if (texts[i].is_address && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
         return fail(c, texts[i].name.ptr, value,
@@ -174,24 +216,30 @@ static bool set_attribute(struct commands *c, struct weir_request *request, sv n
     return true;
 }
 
+/* The attributes of a request, with headers in the batch. */
+static bool read_request(struct commands *c, struct asked *asked, const sv *args, size_t count)
+{
+    if (count % 2 != 0)
+        return fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
+    *asked->request = (struct weir_request){ .headers = &c->batch->headers[c->batch->header_count], .cost = 1 };
+    for (size_t i = 0; i < count; i += 2)
+        if (!set_attribute(c, asked, args[i], args[i + 1]))
+            return false;
+    return true;
+}
+
 /* Adds a request to those that wait. */
 static void gather(struct commands *c, const sv *args, size_t count, bool peek)
 {
     struct batch *b = c->batch;
     if ((b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX) && !commands_flush(c))
         return;
-    if (count % 2 == 0) {
-        fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
+    struct asked asked = { .request = &b->requests[b->count] };
+    if (!read_request(c, &asked, args + 1, count - 1))
         return;
-    }
-    struct weir_request *request = &b->requests[b->count];
-    *request = (struct weir_request){ .headers = &b->headers[b->header_count], .cost = 1, .peek = peek };
-    unsigned seen = 0;
-    for (size_t i = 1; i < count; i += 2)
-        if (!set_attribute(c, request, args[i], args[i + 1], &seen))
-            return;
-    b->header_count += request->header_count;
-    b->count++;
+    asked.request->peek = peek;
+    b->header_count += asked.request->header_count;
+    b->is_long[b->count++] = asked.is_long;
 }
 
 void weir_check_command(struct commands *c, const sv *args, size_t count)
@@ -202,6 +250,25 @@ void weir_check_command(struct commands *c, const sv *args, size_t count)
 void weir_peek_command(struct commands *c, const sv *args, size_t count)
 {
     gather(c, args, count, true);
+}
+
+/* ---- WEIR.REFUND receipt attr value [attr value ...] ---- */
+
+void weir_refund_command(struct commands *c, const sv *args, size_t count)
+{
+    struct weir_receipt receipt;
+    struct weir_request request;
+    if (weir_receipt_read(args[1], &receipt) < 0) {
+        fail(c, "this is no receipt, as WEIR.CHECK gives them with `reply receipt`:", args[1], "");
+        return;
+    }
+    if (!read_request(c, &(struct asked){ .request = &request }, args + 2, count - 2))
+        return;
+    int given = weir_refund(c->loop->server->weir, &request, &receipt, loop_now_us(c->loop));
+    if (given < 0)
+        resp_error(&c->out, "ERR %s", err_text((enum weir_code)given));
+    else
+        resp_integer(&c->out, given);
 }
 
 /* ---- CL.THROTTLE key max_burst count period [quantity] ---- */

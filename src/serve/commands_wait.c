@@ -15,7 +15,9 @@ struct wait_item {
     struct wait *wait;
     bool waits;
     struct weir_request request; /* its strings are those of the wait; of a decision made at once nothing */
+    bool is_long;
     struct reply reply;
+    struct weir_receipt *receipt; /* or NULL; most have none */
     char rule[WEIR_ID_MAX + 1], limit[WEIR_NAME_MAX + 1];
 };
 
@@ -83,6 +85,8 @@ static struct wait *wait_new(struct commands *c, size_t count)
 static void wait_end(struct wait *w)
 {
     struct commands *c = w->commands;
+    for (size_t i = 0; i < w->count; i++)
+        free(w->items[i].receipt);
     free(w->text);
     c->kept.bytes -= w->text_bytes;
     if (!c->spare || c->spare->cap < w->cap) {
@@ -189,7 +193,10 @@ static void take_verdict(struct wait_item *item, const struct weir_request *requ
     stats_decided(loop->stats, weir, request, v, 1, now_us, uv_hrtime() - w->read_ns);
     if (!v->allowed && !request->peek)
         log_refusal(weir, request, v, now_us);
-    item->reply = reply_of(v);
+    item->reply = reply_of(v, item->is_long);
+    item->reply.receipt = item->receipt = v->receipt.count ? malloc(sizeof *item->receipt) : NULL;
+    if (item->receipt)
+        *item->receipt = v->receipt;
     if (!v->applied)
         return;
     item->reply.rule = memcpy(item->rule, v->rule, sizeof item->rule);
@@ -213,7 +220,8 @@ static void on_decided(const struct weir_verdict *v, void *data)
         tell(w);
 }
 
-bool wait_check(struct commands *c, const struct weir_request *requests, struct weir_verdict *verdicts, size_t count)
+bool wait_check(struct commands *c, const struct weir_request *requests, const bool *is_long, struct weir_verdict *verdicts,
+                size_t count)
 {
     struct wait *w = wait_new(c, count);
     if (!w) {
@@ -223,6 +231,8 @@ bool wait_check(struct commands *c, const struct weir_request *requests, struct 
     for (size_t i = 0; i < count; i++) {
         struct wait_item *item = &w->items[i];
         item->wait = w;
+        item->is_long = is_long[i];
+        item->receipt = NULL;
         item->waits = loop_check(c->loop, &requests[i], &verdicts[i], on_decided, item) == 0;
         w->left += item->waits;
     }

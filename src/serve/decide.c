@@ -1,4 +1,4 @@
-/* Decisions over HTTP: POST /v1/check for programs, /v1/auth for gateways. */
+/* Decisions over HTTP: POST /v1/check and /v1/refund for programs, /v1/auth for gateways. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -278,7 +278,7 @@ static void check(struct http_call *call, struct server *server)
                 "what is asked about belongs into the body, and not behind a `?`; nothing was charged");
         return;
     }
-    unsigned status = ask_read(&check->ask, call->body, why);
+    unsigned status = ask_read(&check->ask, call->body, false, why);
     if (status) {
         mistake(call, status, NULL, "%s; nothing was charged", why);
         return;
@@ -291,6 +291,32 @@ static void check(struct http_call *call, struct server *server)
     buf_init(&check->body, (1 + check->ask.count) * VERDICT_JSON_MAX);
     buf_char(&check->body, '[');
     check_many(check);
+}
+
+/* ---- /v1/refund ---- */
+
+static void refund(struct http_call *call, struct server *server)
+{
+    struct ask ask;
+    struct weir_receipt receipt;
+    char why[ASK_WHY_MAX], answer[64];
+    unsigned status = ask_read(&ask, call->body, true, why);
+    if (status) {
+        mistake(call, status, NULL, "%s; nothing was given back", why);
+        return;
+    }
+    bool read = weir_receipt_read(ask.receipt, &receipt) == 0;
+    int given = read ? weir_refund(server->weir, ask.requests, &receipt, loop_now_us(call->loop)) : 0;
+    ask_done(&ask);
+    if (!read) {
+        mistake(call, 400, "send what /v1/check answered to a request with \"refundable\": true",
+                "receipt: is none; nothing was given back");
+    } else if (given < 0) {
+        unjudged(call, given);
+    } else {
+        int len = snprintf(answer, sizeof answer, "{\"given_back\":%d}\n", given);
+        http_answer(call, &(struct http_answer){ .status = 200, .body = { answer, (size_t)len } });
+    }
 }
 
 /* ---- /v1/auth ---- */
@@ -410,6 +436,7 @@ struct route {
 
 static const struct route routes[] = {
     { { "/v1/check", 9 }, { "POST", 4 }, check, .json = true },
+    { { "/v1/refund", 10 }, { "POST", 4 }, refund, .json = true },
     { { "/v1/auth", 8 }, { "", 0 }, auth, .may_be_large = true },
 };
 
@@ -435,7 +462,8 @@ bool decide_screen(struct http_call *call, void *server)
     if (call->too_large && !(route && route->may_be_large)) {
         http_too_large(call);
     } else if (!route) {
-        http_error(call, 404, "there are POST /v1/check and /v1/auth; rules and metrics are at the admin address",
+        http_error(call, 404,
+                   "there are POST /v1/check, POST /v1/refund and /v1/auth; rules and metrics are at the admin address",
                    "there is nothing at %.*s", call->path.len < 200 ? (int)call->path.len : 200, call->path.ptr);
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };

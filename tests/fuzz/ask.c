@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sv text = sv_of((const char *)data, size);
     char why[ASK_WHY_MAX] = "";
     struct ask ask;
-    unsigned status = ask_read(&ask, text, why);
+    unsigned status = ask_read(&ask, text, false, why);
     json_t *root = json_loadb(text.ptr, text.len, JSON_REJECT_DUPLICATES, NULL);
     require(status == 0 || why[0] != '\0', "a mistake without a reason", text);
     /* jansson passes over NUL behind a word, and reads -0 as 0; our reader takes neither NUL nor minus. */

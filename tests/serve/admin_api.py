@@ -493,6 +493,7 @@ def the_document_was_kept_to():
         expect(s.ask(s.http, "POST", "/v1/check", json.dumps([{"event": "ocr", "key": "k"}] * 3), JSON).status, 200)
         expect(s.ask(s.http, "POST", "/v1/check", "{", JSON).status, 400)
         expect(s.ask(s.http, "POST", "/v1/check", "{}").status, 415)
+        expect(s.ask(s.http, "POST", "/v1/refund", "{}", JSON).status, 400)
         expect(Checked.document.operations() - Checked.document.seen, set())
 
 

@@ -19,7 +19,7 @@ static void check_text(sv found, const char *want)
 static void read_good(struct ask *ask, sv text)
 {
     char why[ASK_WHY_MAX] = "";
-    unsigned status = ask_read(ask, text, why);
+    unsigned status = ask_read(ask, text, false, why);
     if (status)
         fail_msg("%.*s: %u %s", SV_FMT(text), status, why);
 }
@@ -33,7 +33,7 @@ static void check_bad(const char *text, unsigned want_status, const char *want)
     char *copy = malloc(len ? len : 1);
     assert_non_null(copy);
     memcpy(copy, text, len);
-    unsigned status = ask_read(&ask, sv_of(copy, len), why);
+    unsigned status = ask_read(&ask, sv_of(copy, len), false, why);
     if (status != want_status || strcmp(why, want) != 0)
         fail_msg("%s\n  found  %u %s\n  wanted %u %s", text, status, why, want_status, want);
     free(copy);
@@ -165,7 +165,7 @@ static void test_many(void **state)
     ask_done(&ask);
     buf_done(&text);
     add_list(&text, ASK_REQUESTS_MAX + 1, "{}");
-    assert_int_equal(ask_read(&ask, buf_sv(&text), why), 413);
+    assert_int_equal(ask_read(&ask, buf_sv(&text), false, why), 413);
     assert_string_equal(why, "at most 1000 requests are allowed in one list");
     buf_done(&text);
 }
@@ -192,7 +192,7 @@ static void test_header_bounds(void **state)
     ask_done(&ask);
     buf_done(&text);
     add_headers(&text, ASK_HEADERS_MAX + 1);
-    assert_int_equal(ask_read(&ask, buf_sv(&text), why), 400);
+    assert_int_equal(ask_read(&ask, buf_sv(&text), false, why), 400);
     assert_string_equal(why, "headers: at most 100 are allowed");
     buf_done(&text);
 }
@@ -274,10 +274,10 @@ static void test_nul(void **state)
     (void)state;
     struct ask ask;
     char why[ASK_WHY_MAX];
-    assert_int_equal(ask_read(&ask, SV("{}\0"), why), 400);
-    assert_int_equal(ask_read(&ask, SV("\0{}"), why), 400);
-    assert_int_equal(ask_read(&ask, SV("{\"key\":\"a\0b\"}"), why), 400);
-    assert_int_equal(ask_read(&ask, SV("{\"key\":\"\\\0\"}"), why), 400);
+    assert_int_equal(ask_read(&ask, SV("{}\0"), false, why), 400);
+    assert_int_equal(ask_read(&ask, SV("\0{}"), false, why), 400);
+    assert_int_equal(ask_read(&ask, SV("{\"key\":\"a\0b\"}"), false, why), 400);
+    assert_int_equal(ask_read(&ask, SV("{\"key\":\"\\\0\"}"), false, why), 400);
 }
 
 /* Whatever is cut off a good text makes it a bad one, and is not looked at. */
@@ -291,7 +291,7 @@ static void test_cut(void **state)
         char why[ASK_WHY_MAX], *copy = malloc(len ? len : 1);
         assert_non_null(copy);
         memcpy(copy, text, len);
-        assert_int_equal(ask_read(&ask, sv_of(copy, len), why), 400);
+        assert_int_equal(ask_read(&ask, sv_of(copy, len), false, why), 400);
         free(copy);
     }
 }

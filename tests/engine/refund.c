@@ -1,0 +1,464 @@
+/* Giving back what a request was charged: to just what was charged, once, and never more than that. */
+#include <pthread.h>
+
+#include "../limit/random.h"
+#include "helpers.h"
+
+#define RULE(id, limits) "{ id: " id ", match: { event: e }, by: [key], limits: [" limits "] }"
+#define FIXED(name, max) "{ name: " name ", algorithm: fixed_window, max: " max ", per: 60s }"
+#define SLIDING(max) "{ name: s, algorithm: sliding_window, max: " max ", per: 60s }"
+#define BUCKET(max) "{ name: b, max: " max ", per: 60s }"
+#define DAY(max) "{ name: d, calendar: day, max: " max ", tz: Asia/Shanghai }"
+#define HOUR (3600 * S)
+
+/* ---- helpers ---- */
+
+static struct weir_request refundable(const char *key, uint32_t cost)
+{
+    struct weir_request request = cost_of("e", key, cost);
+    request.refundable = true;
+    return request;
+}
+
+static struct weir_receipt charge(struct weir *weir, uint32_t cost, int64_t now_us)
+{
+    struct weir_verdict v = check_at(weir, refundable("k", cost), now_us);
+    assert_true(v.allowed);
+    return v.receipt;
+}
+
+static int give_back(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us)
+{
+    struct weir_request request = one("e", "k");
+    return weir_refund(weir, &request, receipt, now_us);
+}
+
+static uint32_t left(struct weir *weir, int64_t now_us)
+{
+    return check_at(weir, peek_of("e", "k", 1), now_us).remaining;
+}
+
+/* ---- one of each kind ---- */
+
+static void a_charge_is_given_back(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { FIXED("f", "5"), SLIDING("5"), BUCKET("5"), DAY("5") };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [" RULE("r", "%s") "]", limits[i]);
+        struct weir *weir = open_rules(rules);
+        struct weir_receipt first = charge(weir, 1, NOW), second = charge(weir, 3, NOW);
+        assert_int_equal(first.count, 1);
+        assert_int_equal(left(weir, NOW), 1);
+        assert_int_equal(give_back(weir, &second, NOW), 1);
+        assert_int_equal(left(weir, NOW), 4);
+        assert_int_equal(give_back(weir, &first, NOW), 1);
+        assert_int_equal(left(weir, NOW), 5);
+        weir_close(weir);
+    }
+}
+
+static void to_every_limit_of_every_rule(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [" RULE("a", FIXED("f", "5") ", " SLIDING("5") ", " BUCKET("5")) ", " RULE("b", DAY("5")) "]");
+    struct weir_receipt receipt = charge(weir, 2, NOW);
+    assert_int_equal(receipt.count, 4);
+    assert_int_equal(left(weir, NOW), 3);
+    assert_int_equal(give_back(weir, &receipt, NOW), 4);
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 5);
+    weir_close(weir);
+}
+
+/* Nothing is charged: there is nothing to give back. */
+static void only_those_that_were_charged_have_a_receipt(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "1")) "]");
+    struct weir_request peek = refundable("k", 1), other = refundable("k", 1);
+    peek.peek = true;
+    other.event = weir_str("other");
+    assert_int_equal(check_at(weir, peek, NOW).receipt.count, 0);
+    assert_int_equal(check_at(weir, other, NOW).receipt.count, 0);
+    assert_int_equal(check_at(weir, refundable("k", 0), NOW).receipt.count, 0);
+    assert_int_equal(check_at(weir, one("e", "k"), NOW).receipt.count, 0); /* not wanted */
+    struct weir_verdict refused = check_at(weir, refundable("k", 1), NOW);
+    assert_false(refused.allowed);
+    assert_int_equal(refused.receipt.count, 0);
+    assert_int_equal(give_back(weir, &refused.receipt, NOW), 0);
+    weir_close(weir);
+}
+
+static void batches_have_receipts_too(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "2")) "]");
+    struct weir_request requests[3] = { refundable("k", 1), refundable("k", 1), refundable("k", 1) };
+    struct weir_verdict verdicts[3];
+    assert_int_equal(weir_check_batch(weir, requests, 3, NOW, verdicts), 0);
+    assert_int_equal(verdicts[0].receipt.count + verdicts[1].receipt.count, 2);
+    assert_int_equal(verdicts[2].receipt.count, 0);
+    assert_int_equal(give_back(weir, &verdicts[0].receipt, NOW), 1);
+    assert_int_equal(give_back(weir, &verdicts[1].receipt, NOW), 1);
+    assert_int_equal(left(weir, NOW), 2);
+    weir_close(weir);
+}
+
+/* ---- not more than was charged ---- */
+
+static void a_receipt_is_good_for_once(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "5")) "]");
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    charge(weir, 3, NOW);
+    assert_int_equal(give_back(weir, &receipt, NOW), 1);
+    assert_int_equal(give_back(weir, &receipt, NOW), 0);
+    assert_int_equal(give_back(weir, &receipt, NOW + 30 * S), 0);
+    assert_int_equal(left(weir, NOW), 2);
+    weir_close(weir);
+}
+
+static void nothing_goes_into_another_window(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { FIXED("f", "5"), DAY("5") };
+    static const int64_t later_us[] = { 60 * S, 24 * HOUR };
+    for (size_t i = 0; i < 2; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [" RULE("r", "%s") "]", limits[i]);
+        struct weir *weir = open_rules(rules);
+        /* Half an hour before midnight in Shanghai: the receipt is still good after it. */
+        int64_t at_us = INT64_C(1700063100) * S;
+        struct weir_receipt receipt = charge(weir, 3, at_us);
+        int64_t then_us = i == 0 ? at_us + later_us[0] : at_us + HOUR / 2;
+        charge(weir, 2, then_us);
+        assert_int_equal(give_back(weir, &receipt, then_us), 0);
+        assert_int_equal(left(weir, then_us), 3);
+        weir_close(weir);
+    }
+}
+
+static void a_sliding_window_follows_the_count(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", SLIDING("10")) "]");
+    struct weir_receipt receipt = charge(weir, 8, NOW);
+    charge(weir, 1, NOW + 60 * S);
+    assert_int_equal(give_back(weir, &receipt, NOW + 60 * S), 1);
+    assert_int_equal(left(weir, NOW + 60 * S), 9);
+    weir_close(weir);
+}
+
+static void of_a_bucket_what_has_not_refilled(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("60")) "]");
+    struct weir_receipt receipt = charge(weir, 10, NOW);
+    charge(weir, 50, NOW);
+    assert_int_equal(left(weir, NOW + 4 * S), 4);
+    assert_int_equal(give_back(weir, &receipt, NOW + 4 * S), 1); /* of 10, 4 have come back by themselves */
+    assert_int_equal(left(weir, NOW + 4 * S), 10);
+    weir_close(weir);
+}
+
+static void not_after_an_hour(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("5")) "]");
+    struct weir_receipt early = charge(weir, 1, NOW), late = charge(weir, 1, NOW);
+    assert_int_equal(give_back(weir, &early, NOW + HOUR - 1), 1);
+    assert_int_equal(give_back(weir, &late, NOW + HOUR), 0);
+    assert_int_equal(left(weir, NOW + HOUR), 4);
+    weir_close(weir);
+}
+
+/* Rules that came since were not charged; what is gone is not missed; new numbers do not matter. */
+static void rules_that_changed_meanwhile(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("a", FIXED("f", "5")) ", " RULE("b", DAY("5")) "]");
+    struct weir_receipt receipt = charge(weir, 2, NOW);
+    set_rules(weir, "rules: [" RULE("a", FIXED("f", "20")) ", " RULE("c", DAY("20")) "]");
+    charge(weir, 3, NOW);
+    assert_int_equal(give_back(weir, &receipt, NOW), 1);
+    EXPECT(weir, peek_of("e", "k", 1), NOW, "pass a/f 17 of 20, reset 60000");
+    set_rules(weir, "rules: [" RULE("c", DAY("20")) "]");
+    EXPECT(weir, peek_of("e", "k", 1), NOW, "pass c/d 17 of 20, reset 64000000");
+    weir_close(weir);
+}
+
+static void of_another_subject_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "5")) "]");
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    struct weir_request other = one("e", "other");
+    check_at(weir, other, NOW);
+    assert_int_equal(weir_refund(weir, &other, &receipt, NOW), 0);
+    assert_int_equal(check_at(weir, peek_of("e", "other", 1), NOW).remaining, 4);
+    assert_int_equal(left(weir, NOW), 4);
+    weir_close(weir);
+}
+
+/* One that had no room was not charged. */
+static void shadow_rules_as_they_were_charged(void **state)
+{
+    (void)state;
+    const char *shadow = "rules: [{ id: s, match: { event: e }, by: [key], mode: shadow, limits: [" FIXED("f", "3") "] }]";
+    struct weir *weir = open_rules(shadow);
+    struct weir_receipt charged = charge(weir, 2, NOW);
+    struct weir_receipt not_charged = check_at(weir, refundable("k", 2), NOW).receipt;
+    assert_int_equal(not_charged.count, 0);
+    assert_int_equal(give_back(weir, &charged, NOW), 1);
+    set_rules(weir, "rules: [" RULE("s", FIXED("f", "3")) "]");
+    assert_int_equal(left(weir, NOW), 3);
+    weir_close(weir);
+}
+
+static void a_plan_of_many_limits(void **state)
+{
+    (void)state;
+    char rules[8000] = "rules: [";
+    for (int i = 0; i < 40; i++)
+        snprintf(rules + strlen(rules), sizeof rules - strlen(rules), "%s" RULE("r%d", FIXED("f", "5")), i ? ", " : "", i);
+    strcat(rules, "]");
+    struct weir *weir = open_rules(rules);
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    assert_int_equal(receipt.count, WEIR_RECEIPT_LIMITS);
+    assert_int_equal(give_back(weir, &receipt, NOW), WEIR_RECEIPT_LIMITS);
+    weir_close(weir);
+}
+
+/* ---- as text ---- */
+
+static void a_receipt_travels_as_text(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("a", FIXED("f", "5") ", " SLIDING("5")) ", " RULE("b", DAY("5")) "]");
+    struct weir_receipt receipt = charge(weir, 2, NOW), read;
+    char text[WEIR_RECEIPT_TEXT_MAX], cut[10];
+    size_t len = weir_receipt_text(&receipt, text, sizeof text);
+    assert_int_equal(len, strlen(text));
+    assert_int_equal(weir_receipt_text(&receipt, cut, sizeof cut), len);
+    assert_memory_equal(text, cut, sizeof cut - 1);
+    assert_int_equal(cut[sizeof cut - 1], '\0');
+    assert_int_equal(weir_receipt_text(&receipt, NULL, 0), len);
+    assert_int_equal(weir_receipt_read(weir_str(text), &read), 0);
+    assert_int_equal(give_back(weir, &read, NOW), 3);
+    assert_int_equal(give_back(weir, &receipt, NOW), 0);
+    weir_close(weir);
+}
+
+static void what_is_no_receipt(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("a", FIXED("f", "5")) "]");
+    struct weir_receipt receipt = charge(weir, 2, NOW), read;
+    char text[WEIR_RECEIPT_TEXT_MAX];
+    size_t len = weir_receipt_text(&receipt, text, sizeof text);
+    for (size_t i = 0; i < len; i++)
+        assert_int_equal(weir_receipt_read((struct weir_str){ text, i }, &read), WEIR_E_INVALID);
+    text[len] = '0';
+    assert_int_equal(weir_receipt_read((struct weir_str){ text, len + 1 }, &read), WEIR_E_INVALID);
+    text[5] = 'g';
+    assert_int_equal(weir_receipt_read((struct weir_str){ text, len }, &read), WEIR_E_INVALID);
+    text[5] = '0';
+    text[1] = '2'; /* a version that is to come */
+    assert_int_equal(weir_receipt_read((struct weir_str){ text, len }, &read), WEIR_E_INVALID);
+    receipt.count = WEIR_RECEIPT_LIMITS + 1;
+    assert_int_equal(give_back(weir, &receipt, NOW), WEIR_E_INVALID);
+    weir_close(weir);
+}
+
+/* ---- random schedules, against a model that keeps every charge ---- */
+
+enum { MOST = 20, STEPS = 3000, KEPT = 400 };
+
+struct charged {
+    struct weir_receipt receipt;
+    uint32_t cost;
+    int64_t window; /* which of the model's */
+    bool given;
+};
+
+/* A fixed window opens with the first charge; what it holds is the sum of its charges that were not given back. */
+struct model {
+    int64_t end_us, window;
+    uint32_t count;
+    struct charged kept[KEPT];
+    size_t kept_count;
+};
+
+static void try_charge(struct weir *weir, struct model *m, uint32_t cost, int64_t now_us)
+{
+    if (now_us >= m->end_us) {
+        m->count = 0;
+        m->end_us = 0;
+    }
+    bool fits = cost <= MOST - m->count;
+    struct weir_verdict v = check_at(weir, refundable("k", cost), now_us);
+    assert_int_equal(v.allowed, fits);
+    if (!fits)
+        return;
+    if (m->end_us == 0) {
+        m->end_us = now_us + 60 * S;
+        m->window++;
+    }
+    m->count += cost;
+    assert_int_equal(v.remaining, MOST - m->count);
+    if (m->kept_count == KEPT)
+        m->kept_count = 0;
+    m->kept[m->kept_count++] = (struct charged){ v.receipt, cost, m->window, false };
+}
+
+static void try_refund(struct weir *weir, struct model *m, struct charged *c, int64_t now_us)
+{
+    /* The cell of a window that is over is still there until it is used again, and then nobody sees what it had. */
+    bool over = now_us >= m->end_us, expected = !c->given && c->window == m->window;
+    int given = give_back(weir, &c->receipt, now_us);
+    assert_true(given == expected || (over && given <= expected));
+    if (expected && !over)
+        m->count -= c->cost;
+    if (m->count == 0)
+        m->end_us = 0; /* as if there had been none */
+    c->given = true;
+}
+
+static void schedules(void **state)
+{
+    (void)state;
+    static struct model m;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "20")) "]");
+        struct random random = { random_seed() + seed };
+        int64_t now_us = NOW;
+        memset(&m, 0, sizeof m);
+        for (int i = 0; i < STEPS; i++) {
+            now_us += random_in(&random, 0, 3) * (random_one_in(&random, 2) ? 1 : 5 * S);
+            if (m.kept_count == 0 || random_one_in(&random, 3))
+                try_charge(weir, &m, (uint32_t)random_in(&random, 1, 7), now_us);
+            else
+                try_refund(weir, &m, &m.kept[random_in(&random, 0, (int64_t)m.kept_count - 1)], now_us);
+        }
+        weir_close(weir);
+    }
+}
+
+/* ---- many at once ---- */
+
+enum { THREADS = 4, ROUNDS = 3000 };
+
+struct worker {
+    pthread_t thread;
+    struct weir *weir;
+    int kept; /* charges that were not given back */
+};
+
+/* Three of four charges are given back, some of these twice and by two threads. */
+static void *charge_and_refund(void *data)
+{
+    struct worker *w = data;
+    struct weir_request request = refundable("k", 1);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct weir_verdict v;
+        if (weir_check(w->weir, &request, NOW, &v) < 0 || !v.allowed)
+            continue;
+        int given = 0;
+        for (int k = 0; k < 2 && i % 4; k++)
+            given += weir_refund(w->weir, &request, &v.receipt, NOW);
+        w->kept += given != 2; /* two limits */
+        if (given > 2)
+            w->kept = -1000000;
+    }
+    return NULL;
+}
+
+static void threads_give_back_what_they_took(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = "rules: [" RULE("r", FIXED("f", "100000") ", " DAY("100000")) "]", .cells_keys = 100000 });
+    struct worker workers[THREADS] = { 0 };
+    int kept = 0;
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].weir = weir;
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, charge_and_refund, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        kept += workers[i].kept;
+    }
+    assert_int_equal(kept, THREADS * ROUNDS / 4);
+    assert_int_equal(left(weir, NOW), 100000 - kept);
+    weir_close(weir);
+}
+
+struct same {
+    pthread_t thread;
+    struct weir *weir;
+    const struct weir_receipt *receipts;
+    pthread_barrier_t *start;
+    int given;
+};
+
+static void *refund_the_same(void *data)
+{
+    struct same *s = data;
+    pthread_barrier_wait(s->start);
+    for (int i = 0; i < 100; i++)
+        s->given += give_back(s->weir, &s->receipts[i], NOW);
+    return NULL;
+}
+
+static void one_of_many_gives_back(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "1000")) "]");
+    struct weir_receipt receipts[100];
+    struct same same[THREADS];
+    pthread_barrier_t start;
+    int given = 0;
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (int i = 0; i < 100; i++)
+        receipts[i] = charge(weir, 2, NOW);
+    for (int i = 0; i < THREADS; i++) {
+        same[i] = (struct same){ .weir = weir, .receipts = receipts, .start = &start };
+        assert_int_equal(pthread_create(&same[i].thread, NULL, refund_the_same, &same[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(same[i].thread, NULL);
+        given += same[i].given;
+    }
+    assert_int_equal(given, 100);
+    assert_int_equal(left(weir, NOW), 1000);
+    pthread_barrier_destroy(&start);
+    weir_close(weir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_charge_is_given_back),
+        cmocka_unit_test(to_every_limit_of_every_rule),
+        cmocka_unit_test(only_those_that_were_charged_have_a_receipt),
+        cmocka_unit_test(batches_have_receipts_too),
+        cmocka_unit_test(a_receipt_is_good_for_once),
+        cmocka_unit_test(nothing_goes_into_another_window),
+        cmocka_unit_test(a_sliding_window_follows_the_count),
+        cmocka_unit_test(of_a_bucket_what_has_not_refilled),
+        cmocka_unit_test(not_after_an_hour),
+        cmocka_unit_test(rules_that_changed_meanwhile),
+        cmocka_unit_test(of_another_subject_nothing),
+        cmocka_unit_test(shadow_rules_as_they_were_charged),
+        cmocka_unit_test(a_plan_of_many_limits),
+        cmocka_unit_test(a_receipt_travels_as_text),
+        cmocka_unit_test(what_is_no_receipt),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(threads_give_back_what_they_took),
+        cmocka_unit_test(one_of_many_gives_back),
+    };
+    return cmocka_run_group_tests_name("engine/refund", tests, NULL, NULL);
+}
