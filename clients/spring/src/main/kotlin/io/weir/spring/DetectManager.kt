@@ -1,0 +1,98 @@
+package io.weir.spring
+
+import io.weir.spring.WeirProperties.BlankContent
+import reactor.core.publisher.Mono
+import kotlin.coroutines.resume
+import kotlin.coroutines.resumeWithException
+import kotlin.coroutines.suspendCoroutine
+
+/**
+ * Asks weir whether something may be done. No call takes longer than `weir.deadline`.
+ *
+ * The forms with `Mono` and `Suspending` block no thread. A `Mono` asks each time that it is subscribed to. They go on in a thread of
+ * `Schedulers.boundedElastic()`, or of the coroutine's dispatcher.
+ *
+ * With `refundable` the verdict has a receipt, for [refund].
+ */
+class DetectManager internal constructor(private val asker: Asker, properties: WeirProperties) : AutoCloseable {
+    private val blankPasses = properties.blankContent == BlankContent.PASS
+
+    /** Asks, and waits for the verdict. */
+    @JvmOverloads
+    fun match(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict {
+        val question = question(event, key, cost, refundable) ?: return passed(event, key)
+        return asker.ask(listOf(question)).single()
+    }
+
+    /** The same, but a refusal is an [OperationTooFrequentException]. */
+    @JvmOverloads
+    fun matchExceptionally(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
+        orThrow(match(event, key, cost, refundable))
+
+    @JvmOverloads
+    fun matchMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Mono<Verdict> = Mono.defer {
+        val question = question(event, key, cost, refundable)
+        if (question == null) Mono.just(passed(event, key)) else asker.askMono(listOf(question)).map { it.single() }
+    }
+
+    @JvmOverloads
+    fun matchExceptionallyMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Mono<Verdict> =
+        matchMono(event, key, cost, refundable).map(::orThrow)
+
+    suspend fun matchSuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
+        await(matchMono(event, key, cost, refundable))
+
+    suspend fun matchExceptionallySuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
+        orThrow(matchSuspending(event, key, cost, refundable))
+
+    /**
+     * Gives back what a call was charged whose verdict is `refundable`. Returns to how many limits: none if that was done
+     * before, if the window is over, or if weir does not answer.
+     */
+    fun refund(verdict: Verdict): Int = asker.refund(verdict).join().toInt()
+
+    fun refundMono(verdict: Verdict): Mono<Int> = Mono.fromFuture { asker.refund(verdict) }.map { it.toInt() }
+
+    suspend fun refundSuspending(verdict: Verdict): Int = await(refundMono(verdict))
+
+    /** Null: the key is blank, and that passes. */
+    internal fun question(event: String, key: String?, cost: Long, receipt: Boolean): Question? {
+        require(event.isNotBlank()) { "the event is blank; weir's rules know it by a name" }
+        require(cost in COSTS) { "$event: the cost is $cost; it is a whole number from ${COSTS.first} to ${COSTS.last}" }
+        if (!key.isNullOrBlank()) return Question(event, key, cost, receipt)
+        require(blankPasses) {
+            "$event: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such calls " +
+                "pass with weir.blank-content=pass"
+        }
+        return null
+    }
+
+    /** All pass or none: if one is refused, the others are given back. */
+    internal fun admit(questions: List<Question>): List<Verdict> = allOrNothing(asker.ask(questions))
+
+    internal fun admitMono(questions: List<Question>): Mono<List<Verdict>> = asker.askMono(questions).map(::allOrNothing)
+
+    /** Without waiting for the answer. */
+    internal fun giveBack(verdicts: List<Verdict>) = verdicts.forEach(asker::refund)
+
+    private fun allOrNothing(verdicts: List<Verdict>): List<Verdict> {
+        val refused = verdicts.firstOrNull { !it.allowed } ?: return verdicts
+        giveBack(verdicts)
+        throw OperationTooFrequentException(refused)
+    }
+
+    private fun orThrow(verdict: Verdict) = if (verdict.allowed) verdict else throw OperationTooFrequentException(verdict)
+
+    private fun passed(event: String, key: String?) = Verdict(event, key, allowed = true)
+
+    /** Of the standard library alone: applications without coroutines have no more. */
+    private suspend fun <T> await(mono: Mono<T>): T = suspendCoroutine { waiting ->
+        mono.subscribe(waiting::resume, waiting::resumeWithException)
+    }
+
+    override fun close() = asker.close()
+
+    private companion object {
+        val COSTS = 0L..4294967295L
+    }
+}

@@ -1,0 +1,30 @@
+package io.weir.spring
+
+import org.springframework.core.annotation.Order
+import org.springframework.http.HttpHeaders
+import org.springframework.http.HttpStatus
+import org.springframework.http.ProblemDetail
+import org.springframework.http.ResponseEntity
+import org.springframework.web.bind.annotation.ExceptionHandler
+import org.springframework.web.bind.annotation.RestControllerAdvice
+
+/**
+ * Answers a refusal with the status that the rule says (429), the standard headers and a few words. Advice without an order of its own
+ * comes later, so that one for any Exception does not make a 500 of it.
+ */
+@RestControllerAdvice
+@Order(0)
+class TooFrequentAdvice {
+    @ExceptionHandler
+    fun answer(refusal: OperationTooFrequentException): ResponseEntity<ProblemDetail> {
+        val verdict = refusal.verdict
+        val problem = ProblemDetail.forStatusAndDetail(HttpStatus.valueOf(verdict.status), detail(verdict))
+        val headers = HttpHeaders().apply { verdict.headers().forEach(::add) }
+        return ResponseEntity.status(verdict.status).headers(headers).body(problem)
+    }
+
+    private fun detail(verdict: Verdict): String {
+        val what = if (verdict.unavailable) "Could not be judged" else "Too many requests"
+        return what + (verdict.retryAfter?.let { "; try again in ${secondsUp(it)} s" } ?: "")
+    }
+}

@@ -1,0 +1,71 @@
+package io.weir.spring
+
+import io.micrometer.core.instrument.MeterRegistry
+import org.springframework.aop.config.AopConfigUtils
+import org.springframework.beans.factory.BeanFactory
+import org.springframework.beans.factory.ObjectProvider
+import org.springframework.beans.factory.config.BeanDefinition
+import org.springframework.beans.factory.support.BeanDefinitionRegistry
+import org.springframework.boot.autoconfigure.AutoConfiguration
+import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean
+import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication
+import org.springframework.boot.context.properties.EnableConfigurationProperties
+import org.springframework.context.annotation.Bean
+import org.springframework.context.annotation.Configuration
+import org.springframework.context.annotation.Import
+import org.springframework.context.annotation.ImportBeanDefinitionRegistrar
+import org.springframework.context.annotation.Role
+import org.springframework.core.type.AnnotationMetadata
+import org.springframework.web.bind.annotation.RestControllerAdvice
+
+/** What an application gets that has the starter on its class path. */
+@AutoConfiguration
+@EnableConfigurationProperties(WeirProperties::class)
+class WeirAutoConfiguration {
+    @Bean
+    @ConditionalOnMissingBean
+    internal fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
+        require(properties.deadline.toNanos() > 0) { "weir.deadline is ${properties.deadline}; it must be more than nothing, as 50ms" }
+        val link = if (properties.enabled) Link(properties.url).apply { open() } else null
+        return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnProperty("weir.enabled", havingValue = "true", matchIfMissing = true)
+    @Import(ProxyCreator::class)
+    internal class Annotations {
+        companion object {
+            @Bean
+            @JvmStatic
+            @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+            fun detectAdvisor(beans: BeanFactory) = DetectAdvisor(Guards(beans)) { beans.getBean(DetectManager::class.java) }
+        }
+    }
+
+    /** Spring Boot registers it, too, unless spring.aop.auto is false. */
+    internal class ProxyCreator : ImportBeanDefinitionRegistrar {
+        override fun registerBeanDefinitions(metadata: AnnotationMetadata, registry: BeanDefinitionRegistry) {
+            AopConfigUtils.registerAutoProxyCreatorIfNecessary(registry)
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(MeterRegistry::class)
+    internal class Metrics {
+        @Bean
+        fun weirDecisionCounter(registry: ObjectProvider<MeterRegistry>): DecisionCounter =
+            registry.getIfUnique()?.let(::MicrometerCounter) ?: DecisionCounter { _, _ -> }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnWebApplication
+    @ConditionalOnClass(RestControllerAdvice::class)
+    @ConditionalOnProperty("weir.advice.enabled", havingValue = "true", matchIfMissing = true)
+    internal class Web {
+        @Bean
+        @ConditionalOnMissingBean
+        fun tooFrequentAdvice() = TooFrequentAdvice()
+    }
+}

@@ -1,0 +1,77 @@
+package io.weir.spring
+
+import io.lettuce.core.codec.StringCodec
+import io.lettuce.core.output.CommandOutput
+import io.lettuce.core.output.IntegerOutput
+import io.lettuce.core.protocol.CommandArgs
+import io.lettuce.core.protocol.ProtocolKeyword
+import java.nio.ByteBuffer
+import java.time.Duration
+
+/** One question to weir. */
+internal class Question(val event: String, val key: String, val cost: Long, val receipt: Boolean)
+
+/** A command of weir with its words, and a place for the answer. */
+internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutput<String, String, T>, words: List<String>) {
+    val args: CommandArgs<String, String> = CommandArgs(StringCodec.UTF8).addValues(words)
+}
+
+internal fun check(question: Question): Message<List<Any?>> {
+    val reply = if (question.receipt) "receipt" else "long"
+    val words = mutableListOf("event", question.event, "key", question.key, "reply", reply)
+    if (question.cost != 1L) words += listOf("cost", question.cost.toString())
+    return Message(CHECK, Items(), words)
+}
+
+/** Changes nothing; who answers it is a weir that knows what this client needs. */
+internal fun greeting(): Message<List<Any?>> = Message(PEEK, Items(), listOf("reply", "long"))
+
+internal fun refund(receipt: String, event: String, key: String): Message<Long> =
+    Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt, "event", event, "key", key))
+
+/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] */
+internal fun verdict(question: Question, items: List<Any?>): Verdict = Verdict(
+    event = question.event,
+    key = question.key,
+    allowed = items[0] == 1L,
+    rule = items[1] as String?,
+    limit = items[2] as String?,
+    max = items[3] as Long?,
+    remaining = items[4] as Long?,
+    reset = time(items[5], from = 0),
+    retryAfter = time(items[6], from = 1),
+    window = time(items[7], from = 0),
+    status = (items[8] as Long).toInt(),
+    unavailable = items[9] == 1L,
+    receipt = items[10] as String?,
+)
+
+/** Below `from` it means something else: no wait will help, or none is needed. */
+private fun time(item: Any?, from: Long): Duration? = (item as Long?)?.takeIf { it >= from }?.let(Duration::ofMillis)
+
+private class Keyword(private val text: String) : ProtocolKeyword {
+    private val letters = text.toByteArray(Charsets.US_ASCII)
+
+    override fun getBytes() = letters
+
+    override fun toString() = text
+}
+
+private val CHECK: ProtocolKeyword = Keyword("WEIR.CHECK")
+private val PEEK: ProtocolKeyword = Keyword("WEIR.PEEK")
+private val REFUND: ProtocolKeyword = Keyword("WEIR.REFUND")
+
+/** A flat array of texts, numbers and nils. */
+private class Items : CommandOutput<String, String, List<Any?>>(StringCodec.UTF8, ArrayList<Any?>(ITEMS)) {
+    private val items = output as MutableList<Any?>
+
+    override fun set(bytes: ByteBuffer?) {
+        items += bytes?.let(codec::decodeValue)
+    }
+
+    override fun set(integer: Long) {
+        items += integer
+    }
+}
+
+private const val ITEMS = 11

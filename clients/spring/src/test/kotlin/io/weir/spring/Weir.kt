@@ -1,0 +1,89 @@
+package io.weir.spring
+
+import java.nio.file.Files
+import java.nio.file.Path
+import java.util.concurrent.TimeUnit
+import kotlin.io.path.ExperimentalPathApi
+import kotlin.io.path.deleteRecursively
+import kotlin.io.path.readLines
+import kotlin.io.path.writeText
+
+/** A real `weir serve` on a free port of loopback, in a folder of its own; gone when it is closed, or when this JVM ends. */
+class Weir(vararg flags: String) : AutoCloseable {
+    private val folder: Path = Files.createTempDirectory("weir-spring")
+    private val flags = flags.toList()
+    private val hook = Thread(::end)
+    private lateinit var process: Process
+    var port = 0
+        private set
+    val url get() = "redis://127.0.0.1:$port"
+
+    init {
+        Runtime.getRuntime().addShutdownHook(hook)
+        folder.resolve("rules.yaml").writeText(RULES)
+        start()
+    }
+
+    /** On the port that it had before, if it had one. */
+    fun start() {
+        val log = folder.resolve("log").toFile()
+        log.delete()
+        val binary = Path.of(System.getProperty("weir.binary")).let { if (it.nameCount > 1) it.toAbsolutePath() else it }
+        val words = listOf(
+            "$binary", "serve", "--data", "$folder/data", "--rules", "$folder/rules.yaml", "--http", "off", "--admin", "off",
+            "--resp", "127.0.0.1:$port", "--threads", "1", "--log", "json",
+        )
+        process = ProcessBuilder(words + flags).redirectErrorStream(true).redirectOutput(log).start()
+        port = until("weir listens") {
+            check(process.isAlive) { "weir ended: ${log.readText()}" }
+            log.toPath().readLines().firstNotNullOfOrNull { LISTENS.find(it) }?.groupValues?.get(1)?.toInt()
+        }
+    }
+
+    fun kill() {
+        process.destroyForcibly().waitFor()
+    }
+
+    fun signal(name: String) {
+        check(ProcessBuilder("kill", "-$name", "${process.pid()}").start().waitFor() == 0)
+    }
+
+    @OptIn(ExperimentalPathApi::class)
+    private fun end() {
+        kill()
+        folder.deleteRecursively()
+    }
+
+    override fun close() {
+        Runtime.getRuntime().removeShutdownHook(hook)
+        end()
+    }
+
+    companion object {
+        private val LISTENS = Regex("resp on 127\\.0\\.0\\.1:(\\d+)")
+
+        /** For all tests that only ask. */
+        val shared by lazy { Weir() }
+
+        private val RULES = """
+            rules:
+              - { id: ocr, match: { event: ocr }, by: [key], limits: [ { name: hour, algorithm: fixed_window, max: 3, per: 1h } ] }
+              - { id: one, match: { event: one }, by: [key], limits: [ { name: day, algorithm: fixed_window, max: 1, per: 24h } ] }
+              - id: teapot
+                match: { event: teapot }
+                by: [key]
+                limits: [ { name: never, algorithm: fixed_window, max: 0, per: 1h } ]
+                reject: { status: 418 }
+        """.trimIndent()
+    }
+}
+
+/** Waits for something that is to come. */
+fun <T : Any> until(what: String, get: () -> T?): T {
+    val end = System.nanoTime() + TimeUnit.SECONDS.toNanos(30)
+    while (true) {
+        get()?.let { return it }
+        check(System.nanoTime() < end) { "$what: not within 30 s" }
+        Thread.sleep(5)
+    }
+}
