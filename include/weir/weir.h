@@ -53,7 +53,7 @@ enum {
     WEIR_SHADOW_MAX = 16,        /* shadow rules listed in one verdict */
     WEIR_ERROR_MAX = 1000,       /* bytes in an error's text */
     WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
-    WEIR_RECEIPT_TEXT_MAX = 592, /* bytes in the text of a receipt */
+    WEIR_RECEIPT_TEXT_MAX = 704, /* bytes in the text of a receipt */
     WEIR_NEVER = -1              /* retry_after_ms, reset_ms: no wait will help */
 };
 
@@ -129,7 +129,8 @@ struct weir_receipt {
     uint64_t number; /* no two receipts have the same */
     int64_t at_us, store_us;
     struct {
-        uint64_t limit, window;
+        uint64_t limit, time;
+        uint32_t window;
     } charged[WEIR_RECEIPT_LIMITS];
 };
 

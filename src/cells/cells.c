@@ -671,7 +671,7 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
         struct limit_state payload = state_payload(s);
         if (state_tag(s) != CELL_LIVE || state_gen(s) != head_gen(taken->head) ||
             load_8(&taken->cell->head) != taken->head ||
-            !limit_refund(limit, limit_mark(limit, taken->state), taken->at_us, taken->cost, now_us, &payload))
+            !limit_refund(limit, taken->state, taken->at_us, taken->cost, now_us, &payload))
             return;
         if (cas_16(&taken->cell->state, s, state_make(payload, state_gen(s), CELL_LIVE)))
             return;

@@ -334,7 +334,7 @@ struct payment {
 static struct cells_change pay(struct limit_state state, void *data)
 {
     const struct payment *p = data;
-    if (!limit_refund(p->limit, limit_mark(p->limit, p->seen), p->seen_us, p->paid, p->now_us, &state))
+    if (!limit_refund(p->limit, p->seen, p->seen_us, p->paid, p->now_us, &state))
         return (struct cells_change){ .writes = false };
     return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(p->limit, state, p->now_us) };
 }

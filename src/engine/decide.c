@@ -353,7 +353,7 @@ static __attribute__((noinline)) void plan_receipt(const struct plan *plan, stru
     for (size_t i = 0; i < plan->count; i++) {
         const struct plan_entry *e = &plan->entries[i];
         if (plan_rule_fits(plan, i))
-            receipt_add(ret, e->ask.key, limit_mark(e->ask.limit, *e->state));
+            receipt_add(ret, e->ask.key, *e->state);
     }
 }
 

@@ -37,19 +37,20 @@ void receipt_begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t
         r->number = 0;
 }
 
-void receipt_add(struct weir_receipt *r, uint64_t limit, uint64_t window)
+void receipt_add(struct weir_receipt *r, uint64_t limit, struct limit_state taken)
 {
     if (r->count == WEIR_RECEIPT_LIMITS)
         return;
     r->charged[r->count].limit = limit;
-    r->charged[r->count++].window = window;
+    r->charged[r->count].time = taken.time;
+    r->charged[r->count++].window = (uint32_t)(taken.data >> 32);
 }
 
-bool receipt_has(const struct weir_receipt *r, uint64_t limit, uint64_t *ret_window)
+bool receipt_has(const struct weir_receipt *r, uint64_t limit, struct limit_state *ret_taken)
 {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->charged[i].limit == limit) {
-            *ret_window = r->charged[i].window;
+            *ret_taken = (struct limit_state){ r->charged[i].time, (uint64_t)r->charged[i].window << 32 };
             return true;
         }
     return false;
@@ -58,7 +59,7 @@ bool receipt_has(const struct weir_receipt *r, uint64_t limit, uint64_t *ret_win
 /* ---- as text ---- */
 
 /* A version, then all in turn, lowest byte first. */
-enum { TEXT_VERSION = 1, HEAD_BYTES = 1 + 4 + 3 * 8, CHARGED_BYTES = 16 };
+enum { TEXT_VERSION = 1, HEAD_BYTES = 1 + 4 + 3 * 8, CHARGED_BYTES = 20 };
 _Static_assert(2 * (HEAD_BYTES + WEIR_RECEIPT_LIMITS * CHARGED_BYTES) < WEIR_RECEIPT_TEXT_MAX, "the longest fits");
 
 static char *put_hex(char *to, uint64_t number, unsigned bytes)
@@ -83,7 +84,8 @@ size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
     to = put_hex(to, (uint64_t)r->store_us, 8);
     for (uint32_t i = 0; i < r->count; i++) {
         to = put_hex(to, r->charged[i].limit, 8);
-        to = put_hex(to, r->charged[i].window, 8);
+        to = put_hex(to, r->charged[i].time, 8);
+        to = put_hex(to, r->charged[i].window, 4);
     }
     size_t len = (size_t)(to - text), n = len < cap ? len : cap ? cap - 1 : 0;
     memcpy(buf, text, n);
@@ -124,7 +126,8 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
     ret->store_us = (int64_t)get_hex(&at, 8);
     for (uint32_t i = 0; i < ret->count; i++) {
         ret->charged[i].limit = get_hex(&at, 8);
-        ret->charged[i].window = get_hex(&at, 8);
+        ret->charged[i].time = get_hex(&at, 8);
+        ret->charged[i].window = (uint32_t)get_hex(&at, 4);
     }
     return 0;
 }
@@ -165,7 +168,7 @@ static bool use_receipt(struct cells *cells, const struct weir_receipt *r, int64
 struct giving {
     const struct limit *limit;
     const struct weir_receipt *receipt;
-    uint64_t window;
+    struct limit_state taken;
     int64_t now_us;
     bool given;
 };
@@ -174,7 +177,7 @@ static struct cells_change judge_giving(struct limit_state state, void *data)
 {
     struct giving *g = data;
     bool used = state.time != 0 || state.data != 0;
-    g->given = used && limit_refund(g->limit, g->window, g->receipt->at_us, g->receipt->cost, g->now_us, &state);
+    g->given = used && limit_refund(g->limit, g->taken, g->receipt->at_us, g->receipt->cost, g->now_us, &state);
     if (!g->given)
         return (struct cells_change){ .writes = false };
     return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(g->limit, state, g->now_us) };
@@ -183,7 +186,7 @@ static struct cells_change judge_giving(struct limit_state state, void *data)
 bool refund_cell(struct cells *cells, const struct plan_entry *e, const struct weir_receipt *receipt)
 {
     struct giving g = { .limit = &e->limit->limit, .receipt = receipt, .now_us = e->ask.now_us };
-    if (!receipt_has(receipt, e->ask.key, &g.window))
+    if (!receipt_has(receipt, e->ask.key, &g.taken))
         return false;
     cells_update(cells, e->ask.key, g.now_us, judge_giving, &g);
     return g.given;

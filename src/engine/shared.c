@@ -539,11 +539,11 @@ static void write_receipt(const struct shared *s, struct weir_receipt *ret)
         const struct plan_entry *e = &s->plan.entries[i];
         const struct shared_entry *m = &s->more[i];
         if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
-            receipt_add(ret, e->ask.key, limit_mark(e->ask.limit, *e->state));
+            receipt_add(ret, e->ask.key, *e->state);
         else if (m->way == WAY_SLICE && m->taken)
-            receipt_add(ret, e->ask.key, (uint64_t)m->end_us);
+            receipt_add(ret, e->ask.key, (struct limit_state){ .time = (uint64_t)m->end_us });
         else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
-            receipt_add(ret, store_id(e), limit_mark(m->cell->limit, m->cell->state));
+            receipt_add(ret, store_id(e), m->cell->state);
     }
 }
 
@@ -769,7 +769,7 @@ void shared_aftermath(struct shared *s)
 /* ---- giving back ---- */
 
 /* Adds the cell of entry i to s->call, for its rule. */
-static void add_refund(struct shared *s, size_t i, uint64_t window, size_t *cells)
+static void add_refund(struct shared *s, size_t i, struct limit_state taken, size_t *cells)
 {
     const struct plan_entry *e = &s->plan.entries[i];
     sv key = key_of(s, i);
@@ -782,7 +782,7 @@ static void add_refund(struct shared *s, size_t i, uint64_t window, size_t *cell
     s->cells[(*cells)++] = (struct store_cell){
         .limit = &e->limit->limit,
         .field = e->limit->field,
-        .state = limit_marked(&e->limit->limit, window),
+        .state = taken,
     };
 }
 
@@ -795,13 +795,13 @@ int shared_refund(struct shared *s, sv user, const struct weir_receipt *receipt)
         make_keys(s, &request, user, WAY_STORE);
     for (size_t i = 0; i < s->plan.count; i++) {
         const struct plan_entry *e = &s->plan.entries[i];
-        uint64_t window;
+        struct limit_state taken;
         if (s->more[i].way == WAY_CELLS) {
             given += refund_cell(s->bound->cells, e, receipt);
-        } else if (s->more[i].way == WAY_SLICE && receipt_has(receipt, e->ask.key, &window)) {
-            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)window, receipt->cost);
-        } else if (store_of(s) && receipt_has(receipt, store_id(e), &window)) {
-            add_refund(s, i, window, &cells);
+        } else if (s->more[i].way == WAY_SLICE && receipt_has(receipt, e->ask.key, &taken)) {
+            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)taken.time, receipt->cost);
+        } else if (store_of(s) && receipt_has(receipt, store_id(e), &taken)) {
+            add_refund(s, i, taken, &cells);
             given++;
         }
     }

@@ -186,12 +186,12 @@ static bool refund_bucket(const struct limit *l, int64_t taken_us, uint32_t cost
     return left > 0;
 }
 
-static bool refund_slide(const struct limit *l, uint64_t start, uint32_t cost, struct limit_state *state)
+static bool refund_slide(const struct limit *l, struct limit_state taken, uint32_t cost, struct limit_state *state)
 {
     uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
-    if (state->time == start)
+    if (state->time == taken.time)
         count = less(count, cost);
-    else if (state->time == start + (uint64_t)l->per_us)
+    else if (state->time == taken.time + (uint64_t)l->per_us)
         previous = less(previous, cost);
     else
         return false;
@@ -199,28 +199,15 @@ static bool refund_slide(const struct limit *l, uint64_t start, uint32_t cost, s
     return true;
 }
 
-uint64_t limit_mark(const struct limit *limit, struct limit_state state)
-{
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return 0;
-    return limit->algorithm == LIMIT_SLIDING_WINDOW ? state.time : (uint64_t)limit_state_end(state);
-}
-
-struct limit_state limit_marked(const struct limit *limit, uint64_t mark)
-{
-    struct limit_count count = { .end_us = (int64_t)mark };
-    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
-    return window ? limit_count_state(&count) : (struct limit_state){ .time = mark };
-}
-
-bool limit_refund(const struct limit *limit, uint64_t mark, int64_t taken_us, uint32_t cost, int64_t now_us,
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
                   struct limit_state *state)
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET)
         return refund_bucket(limit, taken_us, cost, now_us, state);
     if (limit->algorithm == LIMIT_SLIDING_WINDOW)
-        return refund_slide(limit, mark, cost, state);
-    if (limit_mark(limit, *state) != mark)
+        return refund_slide(limit, taken, cost, state);
+    bool same_window = state->time == taken.time && state->data >> 32 == taken.data >> 32;
+    if (!same_window)
         return false;
     state->data = (state->data & ~(uint64_t)UINT32_MAX) | less((uint32_t)state->data, cost);
     return true;

@@ -101,14 +101,9 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
 /* The time in which the whole capacity comes back. */
 int64_t limit_window_us(const struct limit *limit, const struct window *window);
 
-/* Which window a state is in: its end, of a sliding one its start; 0 for a bucket, which has none. */
-uint64_t limit_mark(const struct limit *limit, struct limit_state state);
-/* A state of this mark. */
-struct limit_state limit_marked(const struct limit *limit, uint64_t mark);
-
-/* Gives back `cost`, taken at taken_us and leaving a state of this mark, to the state that is there now. False: nothing to
- * give back to (another window). */
-bool limit_refund(const struct limit *limit, uint64_t mark, int64_t taken_us, uint32_t cost, int64_t now_us,
+/* Gives back `cost`, taken at taken_us and leaving `taken`, to the state that is there now. False: nothing to give back to
+ * (another window). */
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
                   struct limit_state *state);
 
 #endif

@@ -186,7 +186,9 @@ static bool was_charged(const struct store_rule *rule)
 static void put_taken(struct buf *out, const struct store_cell *cell)
 {
     const struct limit *l = cell->limit;
-    PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, (double)limit_mark(l, cell->state));
+    bool window = l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR;
+    double time = window ? (double)limit_state_end(cell->state) : (double)cell->state.time;
+    PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, time);
 }
 
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)

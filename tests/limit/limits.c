@@ -317,9 +317,9 @@ static void a_refund_finds_its_window(void **state)
         assert_true(take(&l, &s, T0, 3));
         taken = s;
         assert_true(take(&l, &s, T0 + S, 2));
-        assert_true(limit_refund(&l, limit_mark(&l, taken), T0, 3, T0 + 2 * S, &s));
+        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 3);
-        assert_true(limit_refund(&l, limit_mark(&l, taken), T0, 3, T0 + 2 * S, &s));
+        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 5);
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).reset_us, 0);
     }
@@ -328,7 +328,7 @@ static void a_refund_finds_its_window(void **state)
     assert_true(take(&fixed, &s, T0, 3));
     taken = s;
     assert_true(take(&fixed, &s, T0 + 70 * S, 3));
-    assert_false(limit_refund(&fixed, limit_mark(&fixed, taken), T0, 3, T0 + 71 * S, &s));
+    assert_false(limit_refund(&fixed, taken, T0, 3, T0 + 71 * S, &s));
     assert_int_equal(look(&fixed, s, T0 + 71 * S, 0).remaining, 2);
 }
 
@@ -341,10 +341,10 @@ static void a_sliding_refund_follows_into_the_previous_window(void **state)
     taken = s;
     assert_true(take(&l, &s, T0 + 90 * S, 2));
     assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 4);
-    assert_true(limit_refund(&l, limit_mark(&l, taken), T0, 8, T0 + 90 * S, &s));
+    assert_true(limit_refund(&l, taken, T0, 8, T0 + 90 * S, &s));
     assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 8);
     assert_true(take(&l, &s, T0 + 130 * S, 1));
-    assert_false(limit_refund(&l, limit_mark(&l, taken), T0, 8, T0 + 130 * S, &s));
+    assert_false(limit_refund(&l, taken, T0, 8, T0 + 130 * S, &s));
 }
 
 static void a_bucket_refund_is_less_what_came_back(void **state)
@@ -355,11 +355,11 @@ static void a_bucket_refund_is_less_what_came_back(void **state)
     assert_true(take(&l, &s, T0, 5));
     assert_true(take(&l, &s, T0, 4));
     taken = s;
-    assert_true(limit_refund(&l, limit_mark(&l, taken), T0, 4, T0 + 3 * S, &s));
+    assert_true(limit_refund(&l, taken, T0, 4, T0 + 3 * S, &s));
     assert_int_equal(look(&l, s, T0 + 3 * S, 0).remaining, 5);
-    assert_false(limit_refund(&l, limit_mark(&l, taken), T0, 4, T0 + 4 * S, &s));
+    assert_false(limit_refund(&l, taken, T0, 4, T0 + 4 * S, &s));
     s = (struct limit_state){ 0 };
-    assert_true(limit_refund(&l, limit_mark(&l, taken), T0, 4, T0, &s));
+    assert_true(limit_refund(&l, taken, T0, 4, T0, &s));
     assert_int_equal(s.data, 0);
 }
 
@@ -380,7 +380,7 @@ static void a_refund_is_no_gift(void **state)
         now = taken_us + random_scaled(&rnd, per) - 1;
         if (take(&l, &with, now, other))
             take(&l, &without, now, other);
-        limit_refund(&l, limit_mark(&l, taken), taken_us, cost, now, &with);
+        limit_refund(&l, taken, taken_us, cost, now, &with);
         struct limit_report a = look(&l, with, now, other), b = look(&l, without, now, other);
         /* Windows that begin with a charge begin earlier here. */
         if (all[i % 3] == LIMIT_TOKEN_BUCKET)

@@ -355,8 +355,7 @@ static void check_refund(struct run *r, const struct reply *reply)
     const struct receipt *receipt = &r->refunded;
     CHECK(r, reply->kind == REPLY_INTEGER);
     if (!is_bucket(r)) {
-        bool done = limit_refund(&r->limit, limit_mark(&r->limit, receipt->ours), receipt->taken_us, receipt->cost,
-                                 r->now_us, &r->state);
+        bool done = limit_refund(&r->limit, receipt->ours, receipt->taken_us, receipt->cost, r->now_us, &r->state);
         CHECK(r, done == (reply->integer == 1));
         return;
     }

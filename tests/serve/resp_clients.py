@@ -32,7 +32,7 @@ rules:
     limits: [ { name: day, algorithm: fixed_window, max: 1000000, per: 24h } ]
 """
 MONTH_S = 30 * 86400
-HINT = "; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE"
+HINT = "; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.REFUND, CL.THROTTLE"
 
 
 def service(*flags):
@@ -107,7 +107,7 @@ def redis_py():
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [1, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [0, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes[:-1], "red")[:5], [1, "route", "hour", 2, 1])
-        fails("unknown attribute 'kay'; there are method, path, host, ip, peer, user, event, key, cost and header:NAME",
+        fails("unknown attribute 'kay'; there are method, path, host, ip, peer, user, event, key, cost, header:NAME and reply",
               r.execute_command, "WEIR.CHECK", "kay", "x")
         fails("DB index is out of range", r.execute_command, "SELECT", 16)
         fails("unknown command 'GET', with args beginning with: 'x' " + HINT, r.get, "x")

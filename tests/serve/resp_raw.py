@@ -29,7 +29,7 @@ rules:
 
 
 UNKNOWN = (
-    "ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' ; weir answers WEIR.CHECK, WEIR.PEEK, CL.THROTTLE"
+    "ERR unknown command 'NOPE', with args beginning with: 'a' 'b c' ; weir answers WEIR.CHECK, WEIR.PEEK, WEIR.REFUND, CL.THROTTLE"
 )
 
 
