@@ -1,0 +1,297 @@
+#!/usr/bin/python3
+"""C and C++: weir.hpp, the page docs/c.md, and the applications in examples/, compiled against an installed weir and run.
+Prints TAP.
+
+    tests/clients/examples.py BUILD
+"""
+import concurrent.futures
+import contextlib
+import functools
+import http.client
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
+sys.argv[1:] = [str(BUILD / "weir")]  # what the harness reads
+sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "serve")]
+
+import harness  # noqa: E402
+from harness import expect  # noqa: E402
+from store import Store  # noqa: E402
+
+HERE = ROOT / "tests" / "clients" / "cpp"
+PAGE = ROOT / "docs" / "c.md"
+STRICT = "-Wall -Wextra -Wpedantic -Werror"
+DEADLINE_S = 60
+SANITIZE = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+class Scratch:
+    """A folder with an installed weir, in which everything is compiled and run."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        root = self.folder / "root"
+        subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild"], env={**os.environ, "DESTDIR": str(root)},
+                       stdout=subprocess.DEVNULL, check=True)
+        configs = next(root.rglob("weir.pc")).parent
+        self.environment = {**os.environ, "PKG_CONFIG_PATH": str(configs), "PKG_CONFIG_SYSROOT_DIR": str(root),
+                            "LD_LIBRARY_PATH": str(configs.parent)}
+
+    def shell(self, script, folder="."):
+        """What it prints; a command that fails is a failure."""
+        done = subprocess.run(["bash", "-e"], input=script, cwd=self.folder / folder, env=self.environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{script}\nended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+    def compile(self, command):
+        """As it is documented, but strictly."""
+        self.shell(command + " " + STRICT)
+
+
+def documented(source):
+    """The command that compiles an example: its own head says it, and so does the page."""
+    command = re.search(r"^ \*     (c(?:c|\+\+) .*)$", source.read_text(), re.M).group(1)
+    expect(command in PAGE.read_text(), True, f"docs/c.md has the command {command}")
+    return command
+
+
+# ---- weir.hpp ----
+
+
+def strict(scratch):
+    """Its example, which is a whole program, in each language that it is for."""
+    head = re.search(r"^ \*     #include.*?^ \*     }$", (ROOT / "include/weir/weir.hpp").read_text(), re.M | re.S).group()
+    (scratch.folder / "head.cpp").write_text(re.sub(r"^ \*(?:     )?", "", head, flags=re.M) + "\n")
+    for compiler in ("g++", "clang++"):
+        for language in ("c++17", "c++20", "c++2b"):
+            scratch.compile(f"{compiler} -std={language} -fsyntax-only head.cpp $(pkg-config --cflags weir)")
+
+
+def head_runs(scratch):
+    folder = scratch.folder / "head"
+    folder.mkdir()
+    (folder / "rules.yaml").write_text("rules: [ { id: ocr, match: { event: ocr }, by: [key], limits: [ 3 per 1h ] } ]\n")
+    scratch.compile("g++ -std=c++17 -o head/head head.cpp $(pkg-config --cflags --libs weir)")
+    expect(scratch.shell("./head", "head"), "submitted, 2 left\nsubmitted again\n")
+
+
+def whole_address_space():
+    """The runtimes of the sanitizers cannot place their memory under some settings of address randomisation."""
+    fixed = ["setarch", os.uname().machine, "-R"]
+    return " ".join(fixed) if subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode == 0 else ""
+
+
+def unit(compiler, flags, scratch):
+    name = f"unit-{compiler}"
+    os.mkdir(scratch.folder / f"{name}.files")
+    scratch.compile(f"{compiler} -std=c++17 {flags} -pthread -o {name} {HERE}/test.cpp $(pkg-config --cflags --libs weir)")
+    with Store() as store:
+        print(re.sub("^", "# ", scratch.shell(f"{whole_address_space()} ./{name} {name}.files {store.address}"), flags=re.M))
+
+
+# ---- the page ----
+
+
+def blocks():
+    """(language, text before it, text) of each block."""
+    before = ""
+    for part in re.split(r"^(```.*?^```)$", PAGE.read_text(), flags=re.M | re.S):
+        block = re.fullmatch(r"```(\w*)\n(.*)```", part, re.S)
+        if block:
+            yield block.group(1), before, block.group(2)
+        else:
+            before = part
+
+
+def two_minutes(scratch):
+    """Files are those that the text before a block names; commands are run, and print what the next block shows."""
+    folder = scratch.folder / "page"
+    folder.mkdir()
+    output = None
+    for language, before, text in blocks():
+        name = re.search(r"`([\w+]+\.\w+)`:\s*$", before)
+        if name and name.group(1) != "Limit.h":
+            (folder / name.group(1)).write_text(text)
+        elif language == "sh" and "first" in text:
+            output = scratch.shell(text.replace(" -o ", f" {STRICT} -o "), "page")
+        elif language == "text":
+            expect(re.sub(r"\d+ ms", "… ms", output), text)
+
+
+C_BEFORE = """#include <weir/weir.h>
+bool submit(const char *image);
+void fragments(struct weir *weir, const char *method, const char *path, const char *peer, void *connection, const char *image)
+{
+"""
+CPP_BEFORE = """#include <weir/weir.hpp>
+void submit(const char *image);
+void too_frequent(std::chrono::milliseconds wait);
+void fragments(weir::handle &weir, const char *method, const char *path, const char *peer, void *connection, const char *image,
+               const std::string &user)
+{
+"""
+
+
+def fragments(scratch):
+    for language, start, end, compiler in (("c", C_BEFORE, "}\n", "cc -xc"),
+                                           ("cpp", CPP_BEFORE, "(void)verdict; }\n", "c++ -std=c++17 -xc++")):
+        text = start + "".join(text for kind, _, text in blocks() if kind == language and "#include" not in text) + end
+        (scratch.folder / f"fragments.{language}").write_text(text)
+        scratch.compile(f"{compiler} -fsyntax-only fragments.{language} $(pkg-config --cflags weir)")
+
+
+def drogon(scratch):
+    folder = scratch.folder / "drogon-filter"
+    folder.mkdir()
+    (folder / "Limit.h").write_text(next(text for _, before, text in blocks() if "`Limit.h`" in before))
+    (folder / "rules.yaml").write_text("rules: [ { id: a, match: { path: /notes }, by: [user], limits: [ 2 per 1h ] } ]\n")
+    scratch.compile(f"c++ -std=c++17 -o drogon-filter/filter -Idrogon-filter -I{HERE} {HERE}/filter.cpp "
+                    "$(pkg-config --cflags --libs weir)")
+    scratch.shell("./filter", "drogon-filter")
+
+
+# ---- the applications ----
+
+
+class Application:
+    """An example, compiled as its head says; it runs with rules whose windows do not end while it is tested."""
+
+    def __init__(self, scratch, source):
+        self.scratch, self.source = scratch, ROOT / "examples" / source
+        self.name = self.source.stem
+        self.folder = scratch.folder / self.source.parent.name
+        self.rules = self.folder / "rules.yaml"
+
+    def __enter__(self):
+        shutil.copytree(self.source.parent, self.folder)
+        harness_lint(self.rules)
+        text = re.sub(r"calendar: \w+", "algorithm: fixed_window, per: 24h", self.rules.read_text())
+        self.change(text.replace("per: 1m", "per: 24h"))
+        self.scratch.shell(documented(self.source).replace(" -o ", f" {STRICT} -o "), self.folder.name)
+        self.log = open(self.folder / "log", "w+", encoding="utf-8")
+        self.process = subprocess.Popen([f"./{self.name}", "--port", "0", "--rules", "rules.yaml"], cwd=self.folder,
+                                        env=self.scratch.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.port = int(re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.process.stdout.readline()).group(1))
+        return self
+
+    def __exit__(self, *details):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(DEADLINE_S)
+        self.process.stdout.close()
+        self.log.close()
+        expect(status, 0, f"{self.name} ends well")
+
+    def change(self, text):
+        """Whole at once, so that it is taken over at the next look."""
+        new = self.rules.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.rules)
+
+    def ask(self, path, user=None, address="127.0.0.1", body=None):
+        """(status, headers, body)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, DEADLINE_S, source_address=(address, 0))
+        with contextlib.closing(connection):
+            connection.request("POST" if body else "GET", path, body, {"X-User": user} if user else {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read().decode()
+
+    def statuses(self, count, *words, **more):
+        """How often each status came of so many requests, eight at a time."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = [answer.result()[0] for answer in [pool.submit(self.ask, *words, **more) for _ in range(count)]]
+        return {status: found.count(status) for status in set(found)}
+
+    def until_status(self, status, *words, **more):
+        end = time.monotonic() + DEADLINE_S
+        while self.ask(*words, **more)[0] != status:
+            if time.monotonic() > end:
+                raise AssertionError(f"no {status} for {words}")
+            time.sleep(0.02)
+
+
+def harness_lint(rules):
+    done = harness.weir("lint", rules)
+    expect(done.returncode, 0, done.stderr.decode())
+
+
+def expect_refused(answer, policy):
+    status, headers, body = answer
+    expect((status, headers["Content-Type"], headers["RateLimit-Policy"]), (429, "application/json", policy))
+    expect(re.fullmatch(r'\{"error":"slow down","wait_ms":\d+\}\n', body) is not None, True, body)
+    expect(0 < int(headers["Retry-After"]) <= 86400, True, headers)
+
+
+def new_rules(server):
+    """While it runs: more for those who were refused, and a bad file changes nothing."""
+    good = server.rules.read_text()
+    server.change(good.replace("max: 3 }", "max: 4 }").replace("max: 20 }", "max: 21 }"))
+    server.until_status(200, "/ocr", "ann", "127.0.0.8", "x")
+    expect(server.ask("/ocr", "ann", "127.0.0.8", "x")[0], 429, "one more, no two")
+    server.change("rules: 7")
+    log = server.folder / "log"
+    end = time.monotonic() + DEADLINE_S
+    while "rules must be a list" not in log.read_text() and time.monotonic() < end:
+        time.sleep(0.02)
+    expect(server.ask("/ocr", "ann", "127.0.0.8", "x")[0], 429, "the rules stand")
+
+
+def c_server(scratch):
+    with Application(scratch, "c/server.c") as server:
+        status, headers, body = server.ask("/")
+        expect((status, body, headers["RateLimit-Policy"]), (200, "welcome\n", '"minute";q=60;w=86400'))
+        expect(headers["RateLimit"].startswith('"minute";r=59;t='), True, headers)
+        expect(server.statuses(80, "/"), {200: 59, 429: 21}, "by address")
+        expect_refused(server.ask("/"), '"minute";q=60;w=86400')
+        expect(server.ask("/", address="127.0.0.2")[0], 200, "another address")
+
+        expect(server.statuses(25, "/notes", "ann", "127.0.0.3"), {200: 10, 429: 15}, "by user")
+        expect_refused(server.ask("/notes", "ann", "127.0.0.4"), '"minute";q=10;w=86400')
+        expect(server.ask("/notes", "bob", "127.0.0.4")[2], "your notes\n", "another user")
+
+        expect(server.ask("/ocr", address="127.0.0.5", body="x")[0], 401, "nobody")
+        expect(server.statuses(12, "/ocr", "ann", "127.0.0.5", "x"), {200: 3, 429: 9}, "the guard")
+        expect_refused(server.ask("/ocr", "ann", "127.0.0.5", "x"), '"hour";q=3;w=86400')
+        expect(server.ask("/ocr", "bob", "127.0.0.5", "x")[1]["RateLimit"].startswith('"hour";r=2;t='), True, "another user")
+        new_rules(server)
+
+
+def cpp_ocr(scratch):
+    with Application(scratch, "cpp/ocr.cpp") as server:
+        expect(server.statuses(10, "/ocr", "ann", body="??"), {422: 10}, "what fails …")
+        expect(server.ask("/left", "ann")[2], "20\n", "… is given back")
+        expect(server.ask("/ocr", "ann", body="x" * 2500)[2], "read 3 pages\n")
+        status, headers, body = server.ask("/left", "ann")
+        expect((status, body, headers["RateLimit-Policy"]), (200, "17\n", '"hour";q=20;w=86400'))
+        expect(server.statuses(40, "/ocr", "ann", body="x"), {200: 17, 429: 23}, "the guard")
+        expect_refused(server.ask("/ocr", "ann", body="x"), '"hour";q=20;w=86400')
+        expect((server.ask("/ocr", body="x")[0], server.ask("/ocr", "bob", body="x")[0]), (401, 200), "nobody, another user")
+        expect(server.ask("/", address="127.0.0.2")[0], 404)
+        expect(server.statuses(310, "/left", "bob", "127.0.0.3"), {200: 300, 429: 10}, "by address")
+        new_rules(server)
+
+
+with tempfile.TemporaryDirectory() as scratch_folder:
+    bound = functools.partial
+    one = Scratch(scratch_folder)
+    harness.main([
+        ("weir.hpp is strict C++17, C++20 and C++23", bound(strict, one)),
+        ("the example in weir.hpp's head runs", bound(head_runs, one)),
+        ("weir.hpp with g++", bound(unit, "g++", "-O2", one)),
+        ("weir.hpp with clang++ and its sanitizers", bound(unit, "clang++", SANITIZE, one)),
+        ("docs/c.md: two minutes", bound(two_minutes, one)),
+        ("docs/c.md: fragments compile", bound(fragments, one)),
+        ("docs/c.md: the filter for Drogon", bound(drogon, one)),
+        ("examples/c: the server", bound(c_server, one)),
+        ("examples/cpp: the service", bound(cpp_ocr, one)),
+    ])
