@@ -51,11 +51,11 @@ class CRequest(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("window", c_uint64)]
+    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32)]
 
 
 class Receipt(ctypes.Structure):
-    TEXT_MAX = 592
+    TEXT_MAX = 704
     _fields_ = [
         ("count", c_uint32),
         ("cost", c_uint32),
@@ -133,7 +133,7 @@ class StoreStatus(ctypes.Structure):
         ("up", c_bool),
         ("hosts", c_uint32),
         ("offset_us", c_int64),
-        ("counts", c_uint64 * 13),
+        ("counts", c_uint64 * 14),
         ("address", c_char * 200),
         ("problem", c_char * 200),
     ]

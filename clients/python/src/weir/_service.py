@@ -7,9 +7,8 @@ import importlib
 import threading
 import time
 import urllib.parse
-import weakref
 from logging import getLogger
-from typing import Any, List, Optional, Union
+from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple, Union
 
 from ._base import Weir
 from ._request import Request
@@ -20,6 +19,8 @@ log = getLogger("weir")
 FAILURES_MAX = 5
 PAUSE_S = 0.5
 ASYNC_CONNECTIONS = 64  # of one event loop; a call that finds none free waits for one, within its deadline
+
+PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
 Word = Union[str, bytes]
 
@@ -79,7 +80,7 @@ class ServiceWeir(Weir):
         self._reach = Reach(_shown(url), "let through" if self._allow else "refused")
         self._pool = self._redis.ConnectionPool.from_url(url, **self._settings(self._redis.retry))
         self._client = self._redis.Redis(connection_pool=self._pool)
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
+        self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Any, AsyncGenerator[None, None]]] = {}
 
     @property
     def unreachable(self) -> int:  # type: ignore[override]
@@ -97,9 +98,9 @@ class ServiceWeir(Weir):
         self._pool.disconnect()
 
     async def aclose(self) -> None:
-        client = self._loops.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.connection_pool.disconnect()
+        found = self._loops.get(asyncio.get_running_loop())
+        if found is not None:
+            await found[1].aclose()
         self.close()
 
     # ---- ask ----
@@ -136,28 +137,37 @@ class ServiceWeir(Weir):
         return answer
 
     async def _exchange(self, words: Any) -> Any:
-        client = self._loop_client()
+        client = await self._loop_client()
         try:
             return await client.execute_command(*words)
         except self._redis.ConnectionError:
             return await client.execute_command(*words)
 
-    def _loop_client(self) -> Any:
+    async def _loop_client(self) -> Any:
         """Connections belong to the event loop that opened them."""
         loop = asyncio.get_running_loop()
-        client = self._loops.get(loop)
-        if client is None:
+        found = self._loops.get(loop)
+        if found is None:
             redis = _import("redis.asyncio")
             settings = self._settings(_import("redis.asyncio.retry"))
             pool = redis.BlockingConnectionPool.from_url(
                 self._url, max_connections=ASYNC_CONNECTIONS, timeout=self._deadline, **settings
             )
-            client = self._loops[loop] = redis.Redis(connection_pool=pool)
-        return client
+            found = self._loops[loop] = redis.Redis(connection_pool=pool), self._until_the_end(loop, pool)
+            await found[1].__anext__()
+        return found[0]
+
+    async def _until_the_end(self, loop: asyncio.AbstractEventLoop, pool: Any) -> AsyncGenerator[None, None]:
+        """A loop that ends closes the generators that have begun in it, and this one the connections."""
+        try:
+            yield
+        finally:
+            del self._loops[loop]
+            await pool.disconnect()
 
     def _failure(self, error: Exception) -> Exception:
-        """What to raise for it. weir's own words mean that something other than the network is wrong."""
-        if isinstance(error, self._redis.ResponseError) and "try again later" not in str(error):
+        """What to raise for it. Most of what weir itself says against a call, another try would not change."""
+        if isinstance(error, self._redis.ResponseError) and not any(words in str(error) for words in PASSING):
             self._reach.worked()
             return WeirError(f"weir at {self._reach.where} answers: {error}")
         if isinstance(error, (self._redis.RedisError, OSError)):

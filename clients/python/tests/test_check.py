@@ -1,0 +1,157 @@
+"""The call, the same in both forms."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import uuid
+from typing import Any
+
+import pytest
+
+from weir import TooFrequent, Verdict, Weir
+
+DAY_MS, HOUR_MS = 24 * 3600 * 1000, 3600 * 1000
+
+
+def test_allowed_then_refused(weir: Weir, key: str) -> None:
+    first = weir.check(event="ocr", key=key)
+    assert first.allowed and first.status == 0 and first.retry_after_ms == 0
+    assert (first.rule, first.limit, first.max, first.remaining) == ("ocr", "hour", 2, 1)
+    assert first.window_ms == HOUR_MS and first.reset_ms is not None and 0 < first.reset_ms <= HOUR_MS
+    assert weir.check(event="ocr", key=key).allowed
+    refused = weir.check(event="ocr", key=key)
+    assert not refused.allowed and refused.status == 429 and not refused.unavailable
+    assert refused.remaining == 0 and 0 < refused.retry_after_ms <= HOUR_MS
+
+
+def test_coroutines(weir: Weir, key: str) -> None:
+    async def ask() -> Any:
+        found = [await weir.acheck(event="ocr", key=key) for _ in range(3)]
+        return [verdict.allowed for verdict in found]
+
+    assert asyncio.run(ask()) == [True, True, False]
+    assert asyncio.run(ask()) == [False, False, False]  # another event loop
+
+
+def test_many_coroutines_at_once_get_their_own_answers(weir: Weir, key: str) -> None:
+    async def ask() -> Any:
+        found = await asyncio.gather(*(weir.acheck(event="ocr", key=f"{key}-{i}", cost=i % 3) for i in range(300)))
+        return [verdict.remaining for verdict in found]
+
+    assert asyncio.run(ask()) == [2 - i % 3 for i in range(300)]
+
+
+def test_no_rule(weir: Weir, key: str) -> None:
+    verdict = weir.check(event="nobody-limits-this", key=key)
+    assert verdict == Verdict(allowed=True)
+    assert verdict.headers() == []
+
+
+def test_standard_headers(weir: Weir, key: str) -> None:
+    assert weir.check(event="ocr", key=key).headers() == [
+        ("RateLimit-Policy", '"hour";q=2;w=3600'),
+        ("RateLimit", '"hour";r=1;t=3600'),
+    ]
+    weir.check(event="ocr", key=key)
+    headers = dict(weir.check(event="ocr", key=key).headers())
+    assert headers["RateLimit"].startswith('"hour";r=0;t=') and 0 < int(headers["Retry-After"]) <= 3600
+    never = weir.check(event="ocr", key=key, cost=3)
+    assert never.retry_after_ms == -1 and "Retry-After" not in dict(never.headers())
+
+
+def test_seconds_are_rounded_up() -> None:
+    verdict = Verdict(False, "r", "l", 5, 0, reset_ms=1, retry_after_ms=1001, window_ms=999, status=429)
+    assert verdict.headers() == [("RateLimit-Policy", '"l";q=5;w=1'), ("RateLimit", '"l";r=0;t=1'), ("Retry-After", "2")]
+
+
+def test_peek_and_cost(weir: Weir, key: str) -> None:
+    assert weir.check(event="ocr", key=key, cost=2, peek=True).allowed
+    assert weir.check(event="ocr", key=key, cost=2).remaining == 0
+    assert not weir.check(event="ocr", key=key, peek=True).allowed
+    assert weir.check(event="ocr", key=key, cost=0).allowed
+
+
+def test_what_is_used_up_in_one_form_is_used_up_in_the_other(remote: Weir, local: Weir, key: str) -> None:
+    assert remote.check(event="ocr", key=key).remaining == 1
+    assert local.check(event="ocr", key=key).remaining == 0
+    assert not remote.check(event="ocr", key=key).allowed
+    assert not local.check(event="ocr", key=key).allowed
+
+
+@pytest.mark.parametrize("other", ["{}\0b", "{}\0", "\0{}", "{}\ud800", "{}\udcff", "{}é", "{}\U0001f600", "{} "])
+def test_any_text_is_a_subject_of_its_own(weir: Weir, key: str, other: str) -> None:
+    assert weir.check(event="ocr", key=key, cost=2).allowed
+    for _ in range(2):
+        assert weir.check(event="ocr", key=other.format(key)).allowed
+    assert not weir.check(event="ocr", key=other.format(key)).allowed
+
+
+def test_both_forms_mean_the_same_subject(remote: Weir, local: Weir, key: str) -> None:
+    number = uuid.uuid4()
+    for text in (f"{key}\0\ud800é", key.encode() + b"\xff\0", number.int, number):
+        assert remote.check(event="ocr", key=text, cost=2).allowed
+        assert not local.check(event="ocr", key=text).allowed
+    assert not local.check(event="ocr", key=str(number)).allowed
+
+
+def test_attributes_of_http(weir: Weir, key: str, address: str) -> None:
+    for ask in (
+        {"path": "/%70age?x=1", "ip": address, "cost": 2},
+        {"path": b"/mine", "user": key},
+        {"method": "POST", "host": "API.example.com:80", "headers": {"x-tenant": key}},
+        {"path": "/page", "peer": "127.0.0.1", "headers": [(b"X-Forwarded-For", address.replace("10.1.", "10.2."))], "cost": 2},
+    ):
+        assert weir.check(**ask).allowed, ask  # type: ignore[arg-type]
+        refused = weir.check(**ask)  # type: ignore[arg-type]
+        assert not refused.allowed and refused.rule in ("page", "by-user", "by-tenant"), ask
+    assert weir.check(path="/page", ip="2001:db8::1").rule == "page"
+
+
+def test_mistakes(weir: Weir, key: str) -> None:
+    for wrong, kind, words in (
+        ({"ip": "10.0.0.1, 10.0.0.2"}, ValueError, "X-Forwarded-For"),
+        ({"peer": "fe80::1%eth0"}, ValueError, "peer 'fe80::1%eth0' is not one IPv4 or IPv6 address"),
+        ({"key": object()}, TypeError, "key is object, and must be a str, bytes, int or UUID"),
+        ({"key": True}, TypeError, "key is bool"),
+        ({"cost": -1}, ValueError, "cost -1 is not between 0 and 4294967295"),
+        ({"cost": 2**32}, ValueError, "not between"),
+        ({"cost": 1.5}, TypeError, "cost is float"),
+        ({"headers": [("X", "y")] * 101}, ValueError, "101 headers are too many"),
+        ({"headers": {"": "y"}}, ValueError, "a header without a name"),
+    ):
+        with pytest.raises(kind, match=words):
+            weir.check(**wrong)  # type: ignore[arg-type]
+
+
+def test_refund(weir: Weir, key: str) -> None:
+    assert weir.check(event="ocr", key=key).receipt is None
+    charged = weir.check(event="ocr", key=key, refundable=True)
+    assert charged.receipt and int(charged.receipt, 16) > 0
+    refused = weir.check(event="ocr", key=key, refundable=True)
+    assert not refused.allowed and refused.receipt is None and weir.refund(refused) == 0
+    assert weir.refund(pickle.loads(pickle.dumps(charged))) == 2
+    assert weir.refund(charged) == 0  # used before
+    assert weir.check(event="ocr", key=key).allowed
+
+
+def test_refund_of_a_cost_in_a_coroutine(weir: Weir, key: str) -> None:
+    async def ask() -> int:
+        given_back = await weir.arefund(await weir.acheck(event="ocr", key=f"{key}\0", cost=2, refundable=True))
+        return given_back
+
+    assert asyncio.run(ask()) == 2
+    assert weir.check(event="ocr", key=f"{key}\0").remaining == 1
+
+
+def test_a_receipt_of_one_form_is_good_in_the_other(remote: Weir, local: Weir, key: str) -> None:
+    assert local.refund(remote.check(event="ocr", key=key, refundable=True)) == 2
+    assert remote.refund(local.check(event="ocr", key=key, refundable=True)) == 2
+    assert local.check(event="ocr", key=key, peek=True).remaining == 2
+
+
+def test_the_exception_travels(weir: Weir, key: str) -> None:
+    weir.check(event="ocr", key=key, cost=2)
+    error = pickle.loads(pickle.dumps(TooFrequent(weir.check(event="ocr", key=key))))
+    assert error.verdict.rule == "ocr"
+    assert str(error).startswith("too frequent: rule ocr, limit hour (at most 2); try again in 3")

@@ -1,0 +1,247 @@
+"""The decorator, in both forms."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, List
+
+import pytest
+
+from weir import TooFrequent, Weir, detect
+
+
+def calls_until_refused(call: Any) -> int:
+    for count in range(10):
+        try:
+            call()
+        except TooFrequent as error:
+            assert not error.verdict.allowed and error.verdict.rule == "ocr"
+            return count
+    raise AssertionError("never refused")
+
+
+def test_a_parameter_by_name(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user_id")
+    def submit(image: str, user_id: str, *, size: int = 1) -> str:
+        """Does it."""
+        return f"{user_id} {image} {size}"
+
+    assert submit.__name__ == "submit" and submit.__doc__ == "Does it."
+    assert submit("a.png", key) == f"{key} a.png 1"
+    assert submit(user_id=key, image="b.png", size=2) == f"{key} b.png 2"
+    with pytest.raises(TooFrequent):
+        submit("c.png", key)
+
+
+def test_keyword_only_default_and_missing(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="who")
+    def by_default(*, who: str = key) -> None: ...
+
+    assert calls_until_refused(by_default) == 2
+
+    @detect(weir, "ocr", key="who")
+    def must(who: str) -> None: ...
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'who'"):
+        must()  # type: ignore[call-arg]
+
+
+def test_a_function_of_the_arguments(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key=lambda user, *rest, **more: user["id"])
+    def submit(user: Any, *images: str, size: int = 1) -> int:
+        return len(images)
+
+    assert submit({"id": key}, "a", "b", size=2) == 2
+    assert calls_until_refused(lambda: submit({"id": key})) == 1
+
+
+def test_methods(weir: Weir, key: str) -> None:
+    class Ocr:
+        @detect(weir, "ocr", key="user")
+        def submit(self, user: str) -> Any:
+            return self
+
+        @classmethod
+        @detect(weir, "ocr", key="user")
+        def make(cls, user: str) -> Any:
+            return cls
+
+        @staticmethod
+        @detect(weir, "ocr", key="user")
+        def plain(user: str) -> str:
+            return user
+
+    ocr = Ocr()
+    assert ocr.submit(key) is ocr and Ocr.make(user=key) is Ocr
+    with pytest.raises(TooFrequent):
+        Ocr.plain(key)
+
+
+@pytest.mark.parametrize("value", [7**30, uuid.UUID(int=5), b"\xff\0a", "a\0b", "\ud800"])
+def test_values_that_are_keys(weir: Weir, key: str, value: Any) -> None:
+    event = "ocr"
+
+    @detect(weir, event, key=lambda v: v if not isinstance(v, str) else key + v)
+    def submit(v: Any) -> None: ...
+
+    if isinstance(value, int):
+        value += hash(key)
+    elif isinstance(value, bytes):
+        value += key.encode()
+    elif isinstance(value, uuid.UUID):
+        value = uuid.uuid4()
+    assert calls_until_refused(lambda: submit(value)) == 2
+
+
+def test_cost(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user", cost=2)
+    def twice(user: str) -> None: ...
+
+    assert calls_until_refused(lambda: twice(key)) == 1
+
+    @detect(weir, "ocr", key="user", cost=lambda user, pages: len(pages))
+    def pages(user: str, pages: List[str]) -> None: ...
+
+    pages(key + "p", [])
+    pages(key + "p", ["a", "b"])
+    with pytest.raises(TooFrequent):
+        pages(key + "p", ["c"])
+
+
+def test_mistakes_at_decoration(local: Weir) -> None:
+    def submit(user: str, *rest: str, **more: str) -> None: ...
+
+    def generator(user: str) -> Any:
+        yield user
+
+    async def generator_async(user: str) -> Any:
+        yield user
+
+    for event, arguments, function, kind, words in (
+        (" \t", {"key": "user"}, submit, ValueError, "the event is blank"),
+        ("", {"key": "user"}, submit, ValueError, "the event is blank"),
+        ("o\0cr", {"key": "user"}, submit, ValueError, "no NUL"),
+        ("ocr", {"key": "usr"}, submit, ValueError, "has no parameter 'usr'; it has user. The key may also be a function"),
+        ("ocr", {"key": "rest"}, submit, ValueError, "has no parameter 'rest'"),
+        ("ocr", {"key": "more"}, submit, ValueError, "has no parameter 'more'"),
+        ("ocr", {"key": 5}, submit, TypeError, "key is int"),
+        ("ocr", {"key": "user", "cost": -1}, submit, ValueError, "cost -1"),
+        ("ocr", {"key": "user"}, generator, TypeError, "is a generator"),
+        ("ocr", {"key": "user"}, generator_async, TypeError, "is a generator"),
+        ("ocr", {"key": "user"}, staticmethod(submit), TypeError, "put it below @staticmethod"),
+        ("ocr", {"key": "user"}, classmethod(submit), TypeError, "put it below @classmethod"),
+    ):
+        with pytest.raises(kind, match=words):
+            detect(local, event, **arguments)(function)  # type: ignore[arg-type, type-var]
+
+
+def test_mistakes_at_the_call(weir: Weir) -> None:
+    ran = []
+
+    @detect(weir, "ocr", key="user")
+    def submit(user: Any) -> None:
+        ran.append(user)
+
+    for value, kind, words in (
+        (None, ValueError, "the key for ocr is None"),
+        ("", ValueError, "the key for ocr is blank"),
+        (" \n", ValueError, "the key for ocr is blank"),
+        (b"", ValueError, "the key for ocr is blank"),
+        (object(), TypeError, "the key for ocr is object"),
+        (True, TypeError, "the key for ocr is bool"),
+    ):
+        with pytest.raises(kind, match=words):
+            submit(value)
+    assert not ran
+
+
+def test_coroutine_functions(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user")
+    async def submit(user: str) -> str:
+        await asyncio.sleep(0)
+        return user
+
+    async def run() -> None:
+        assert asyncio.iscoroutinefunction(submit)
+        assert await submit(key) == key
+        assert await submit(user=key) == key
+        with pytest.raises(TooFrequent):
+            await submit(key)
+        with pytest.raises(TypeError, match="missing 1 required"):
+            await submit()  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="blank"):
+            await submit(" ")
+
+    asyncio.run(run())
+
+
+def test_refund_on_exception(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user", cost=2, refund_on_exception=True)
+    def submit(user: str, fails: bool) -> str:
+        if fails:
+            raise KeyError("the image is broken")
+        return user
+
+    for _ in range(3):
+        with pytest.raises(KeyError, match="the image is broken"):
+            submit(key, True)
+    assert submit(key, False) == key
+    with pytest.raises(TooFrequent):
+        submit(key, False)
+
+
+def test_refund_on_exception_in_coroutines(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user", cost=2, refund_on_exception=True)
+    async def submit(user: str, fails: bool) -> str:
+        await asyncio.sleep(0)
+        if fails:
+            raise KeyError("the image is broken")
+        return user
+
+    async def run() -> None:
+        for _ in range(3):
+            with pytest.raises(KeyError, match="the image is broken"):
+                await submit(key, True)
+        assert await submit(key, False) == key
+        with pytest.raises(TooFrequent):
+            await submit(key, False)
+
+    asyncio.run(run())
+
+
+def test_without_refund_an_exception_stays_charged(weir: Weir, key: str) -> None:
+    @detect(weir, "ocr", key="user")
+    def submit(user: str) -> None:
+        raise KeyError
+
+    for kind in (KeyError, KeyError, TooFrequent):
+        with pytest.raises(kind):
+            submit(key)
+
+
+def test_an_inner_refusal_gives_the_outer_charge_back(weir: Weir, key: str) -> None:
+    @detect(weir, "wide", key="user", refund_on_exception=True)
+    @detect(weir, "ocr", key="user")
+    def submit(user: str) -> None: ...
+
+    assert calls_until_refused(lambda: submit(key)) == 2
+    assert weir.check(event="wide", key=key, peek=True).remaining == 1000000 - 2
+
+
+def test_threads_are_never_let_through_too_often(weir: Weir, key: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    @detect(weir, "ocr", key="user")
+    def submit(user: str) -> int:
+        return 1
+
+    def ask(_: int) -> int:
+        try:
+            return submit(key)
+        except TooFrequent as error:
+            assert error.verdict.rule == "ocr"
+            return 0
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(200))) == 2

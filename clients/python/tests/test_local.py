@@ -1,0 +1,186 @@
+"""What only the form in this process has: the library, rules that change, forks, the store of many hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from servers import RULES, Redis, until, write
+
+from weir import Weir, WeirError, detect
+
+LESS = RULES.replace("max: 2, per: 1h", "max: 1, per: 1h")
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What it returns in a child of a fork."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    child = fork.Process(target=lambda: theirs.send(work()))
+    child.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    finally:
+        child.join(60)
+        assert child.exitcode == 0
+
+
+def open_with(environment: Any) -> str:
+    """What another Python says that opens one."""
+    code = "from weir import Weir, WeirError\ntry: Weir.open(rules_text='rules: []').close()\nexcept WeirError as e: print(e)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+def test_the_library_is_found_by_the_linker() -> None:
+    assert open_with({"LD_LIBRARY_PATH": str(Path(os.environ["WEIR_LIBRARY"]).parent), "WEIR_LIBRARY": ""}) == ""
+
+
+def test_a_missing_library_says_what_to_do() -> None:
+    said = open_with({"WEIR_LIBRARY": "/nowhere/libweir.so.2"})
+    assert "libweir.so.2 was not found (/nowhere/libweir.so.2: " in said and "WEIR_LIBRARY" in said
+
+
+def test_another_library_is_refused() -> None:
+    assert "libc.so.6 has no weir_abi_version" in open_with({"WEIR_LIBRARY": "libc.so.6"})
+
+
+def test_options() -> None:
+    for wrong in ({}, {"rules": "a", "rules_text": "b"}):
+        with pytest.raises(ValueError, match="give either rules"):
+            Weir.open(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(WeirError, match="nowhere.yaml"):
+        Weir.open(rules="/nowhere.yaml")
+    with pytest.raises(WeirError, match="limits"):
+        Weir.open(rules_text="rules: [ { id: a } ]")
+
+
+def test_trusted_proxies_replace_those_of_the_rules(key: str) -> None:
+    with Weir.open(rules_text=RULES, trusted_proxies="", cells_keys=1000) as weir:
+        for _ in range(2):
+            assert weir.check(path="/page", peer="127.0.0.1", headers={"X-Forwarded-For": "10.9.9.9"}).allowed
+        assert not weir.check(path="/page", peer="127.0.0.1", headers={"X-Forwarded-For": "10.9.9.8"}).allowed
+
+
+def test_closed() -> None:
+    weir = Weir.open(rules_text=RULES)
+    guarded = detect(weir, "ocr", key="user")(lambda user: None)
+    guarded("u")
+    weir.close()
+    weir.close()
+    for ask in (lambda: guarded("u"), lambda: weir.check(event="ocr", key="u")):
+        with pytest.raises(WeirError, match="this Weir is closed"):
+            ask()
+
+
+def test_nothing_is_left_of_a_closed_one() -> None:
+    def count() -> int:
+        return sum(thread.name == "weir" for thread in threading.enumerate())
+
+    before = count()
+    with Weir.open(rules=os.devnull) if False else Weir.open(rules_text=RULES):
+        assert count() == before  # nothing to follow
+
+
+def test_rules_change_while_it_runs(tmp_path: Path, caplog: Any) -> None:
+    rules = tmp_path / "rules.yaml"
+    write(rules, RULES)
+    caplog.set_level(logging.INFO, "weir")
+    with Weir.open(rules=rules, cells=tmp_path / "cells", cells_keys=1000) as weir:
+        assert weir.check(event="ocr", key="u").max == 2
+        write(rules, "rules: [ { id: half")
+        until(lambda: "the rules have errors" in caplog.text, "bad rules are logged")
+        assert weir.check(event="ocr", key="u", peek=True).max == 2
+        write(rules, LESS)
+        until(lambda: weir.check(event="ocr", key="u", peek=True).max == 1, "the new rules are in force")
+        until(lambda: "new rules are in force" in caplog.text, "new rules are logged")
+        assert not weir.check(event="ocr", key="u").allowed
+
+
+@pytest.mark.parametrize("cells", ["file", "memory"])
+def test_children_count_with_their_parent(tmp_path: Path, cells: str) -> None:
+    """And follow the rules, which their parent no longer does for them."""
+    rules = tmp_path / "rules.yaml"
+    write(rules, RULES)
+    with Weir.open(rules=rules, cells=tmp_path / "cells" if cells == "file" else None, cells_keys=1000) as weir:
+        guarded = detect(weir, "ocr", key="user")(lambda user: True)
+        assert weir.check(event="ocr", key="u").remaining == 1
+        assert in_child(lambda: guarded("u") and weir.check(event="ocr", key="u").allowed) is False
+        assert not weir.check(event="ocr", key="u").allowed
+
+        def sees_new_rules() -> bool:
+            write(rules, LESS)
+            until(lambda: weir.check(event="ocr", key="v", peek=True).max == 1, "the child has new rules")
+            weir.close()
+            return True
+
+        assert in_child(sees_new_rules)
+        until(lambda: weir.check(event="ocr", key="v", peek=True).max == 1, "the parent has new rules")
+
+
+def test_forks_amid_changes_of_the_rules(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    write(rules, RULES)
+    with Weir.open(rules=rules, cells_keys=1000) as weir:
+        end = threading.Event()
+
+        def poll_all_the_time() -> None:
+            number = 0
+            while not end.is_set():
+                number += 1
+                write(rules, LESS if number % 2 else RULES)
+                weir._poll()  # type: ignore[attr-defined]
+
+        thread = threading.Thread(target=poll_all_the_time)
+        thread.start()
+        try:
+            for _ in range(10):
+                assert in_child(lambda: weir._poll() is None and weir.check(event="wide", key="u").allowed)  # type: ignore[attr-defined]
+        finally:
+            end.set()
+            thread.join()
+
+
+def test_counters_of_many_hosts(store: Redis, tmp_path: Path) -> None:
+    hosts = [Weir.open(rules_text=RULES, cells=tmp_path / f"cells-{i}", cells_keys=1000, counters=store.url, deadline=10) for i in (1, 2)]
+
+    async def ask(weir: Weir) -> Any:
+        return (await weir.acheck(event="ocr", key="u")).remaining
+
+    async def detected(weir: Weir) -> Any:
+        return await detect(weir, "ocr", key="user")(_coroutine)("u")
+
+    async def _coroutine(user: str) -> bool:
+        return True
+
+    with hosts[0] as one, hosts[1] as other:
+        assert asyncio.run(ask(one)) == 1
+        charged = other.check(event="ocr", key="u", refundable=True)
+        assert charged.remaining == 0 and not one.check(event="ocr", key="u").allowed
+        assert other.refund(charged) == 2
+        until(lambda: one.check(event="ocr", key="u", peek=True).allowed, "it is given back in the store")
+        # The child opens connections of its own.
+        assert in_child(lambda: asyncio.run(detected(one))) is True
+        assert not other.check(event="ocr", key="u").allowed
+
+
+def test_a_store_that_is_away_is_logged_once(caplog: Any) -> None:
+    with Redis() as store, Weir.open(rules_text=RULES, counters=store.url, deadline=10, cells_keys=1000) as weir:
+        assert weir.check(event="ocr", key="u").remaining == 1
+        store.end()
+        until(lambda: "does not answer, and rules go by their on_store_failure" in caplog.text, "the outage is logged")
+        assert weir.check(event="ocr", key="v").allowed
+        store.start()
+        until(lambda: f"127.0.0.1:{store.port} answers" in caplog.text, "its end is logged")
+        assert len([r for r in caplog.records if r.name == "weir"]) == 2

@@ -1,0 +1,206 @@
+"""What only the form with a service has: outages, tokens, event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from servers import Redis, Service, free_port, until
+from test_local import in_child
+
+from weir import TooFrequent, Weir, WeirError, detect
+
+AMPLE_S = 5  # for what takes 50 ms, on a machine that is busy
+
+
+@pytest.fixture(scope="module")
+def fragile() -> Iterator[Service]:
+    """One to be hurt."""
+    with Service() as running:
+        yield running
+
+
+def asks(weir: Weir, key: str) -> bool:
+    """Whether the service is asked; others decide that one, else."""
+    return not weir.check(event="ocr", key=key, peek=True).unavailable
+
+
+def test_options() -> None:
+    for wrong, words in (
+        ({"url": "redis://h:1", "when_unreachable": "pass"}, "allow"),
+        ({"url": "redis://h:1", "deadline": 0}, "deadline"),
+        ({"url": "http://127.0.0.1:6380"}, "redis://"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Weir.connect(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["allow", "refuse"])
+def test_nobody_listens(policy: str, caplog: Any) -> None:
+    with Weir.connect(f"redis://:secret@127.0.0.1:{free_port()}", when_unreachable=policy) as weir:
+        begin = time.monotonic()
+        verdicts = [weir.check(event="ocr", key="u") for _ in range(20)]
+        assert time.monotonic() - begin < AMPLE_S
+        for verdict in verdicts:
+            assert verdict.allowed == (policy == "allow") and verdict.unavailable
+            assert verdict.status == (0 if policy == "allow" else 503) and verdict.headers() == []
+        assert weir.unreachable == 20
+        assert weir.check(event="ocr", key="u", refundable=True).receipt is None
+    told = [record.getMessage() for record in caplog.records if record.name == "weir"]
+    assert len(told) == 1 and "does not answer" in told[0] and "secret" not in told[0]
+
+
+def test_nobody_listens_to_the_decorator() -> None:
+    with Weir.connect(f"redis://127.0.0.1:{free_port()}", when_unreachable="refuse") as weir:
+
+        @detect(weir, "ocr", key="user", refund_on_exception=True)
+        async def submit(user: str) -> None: ...
+
+        with pytest.raises(TooFrequent, match="weir or the store of its counters does not answer") as caught:
+            asyncio.run(submit("u"))
+        assert caught.value.verdict.unavailable
+
+
+def test_a_killed_service_comes_back(fragile: Service, key: str, caplog: Any) -> None:
+    with Weir.connect(fragile.url, deadline=AMPLE_S) as weir:
+        assert weir.check(event="ocr", key=key).remaining == 1
+        fragile.end(signal.SIGKILL)
+        for _ in range(10):
+            assert weir.check(event="ocr", key=key).unavailable
+        fragile.start()
+        until(lambda: asks(weir, key), "it is asked again")
+        assert weir.check(event="ocr", key=key).remaining == 0
+        assert "answers again" in caplog.text
+
+
+def test_a_restart_between_two_calls_goes_unnoticed(fragile: Service, key: str) -> None:
+    with Weir.connect(fragile.url, deadline=AMPLE_S, when_unreachable="refuse") as weir:
+
+        async def ask() -> None:
+            assert (await weir.acheck(event="ocr", key=key)).remaining == 1
+            assert weir.check(event="ocr", key=key, cost=0).remaining == 1
+            fragile.end()
+            fragile.start()
+            assert (await weir.acheck(event="ocr", key=key)).remaining == 0
+            assert not weir.check(event="ocr", key=key).unavailable
+
+        asyncio.run(ask())
+        assert weir.unreachable == 0
+
+
+def test_a_service_that_stands_still(fragile: Service, key: str) -> None:
+    with Weir.connect(fragile.url, deadline=0.05) as weir:
+        until(lambda: asks(weir, key), "it is asked")
+        with fragile.standing_still():
+            begin = time.monotonic()
+            for _ in range(1000):  # if each waited for its deadline, it would take 50 s
+                verdict = weir.check(event="ocr", key=key)
+                assert verdict.allowed and verdict.unavailable
+            assert time.monotonic() - begin < 20
+        until(lambda: asks(weir, key), "it is asked again")
+        # Late answers are nobody's.
+        assert weir.check(event="nobody-limits-this", key=key).rule is None
+
+
+def test_a_service_that_stands_still_does_not_stop_the_loop(fragile: Service, key: str) -> None:
+    async def ask(weir: Weir) -> Any:
+        assert not (await weir.acheck(event="ocr", key=key)).unavailable
+        turns = 0
+        with fragile.standing_still():
+            task = asyncio.ensure_future(weir.acheck(event="ocr", key=key))
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0.01)
+        return task.result().unavailable, turns
+
+    with Weir.connect(fragile.url, deadline=0.5) as weir:
+        unavailable, turns = asyncio.run(ask(weir))
+        assert unavailable and turns > 2
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(remote: Weir, key: str) -> None:
+    """Whoever is cancelled leaves an answer behind."""
+
+    async def ask() -> None:
+        for number in range(30):
+            task = asyncio.ensure_future(remote.acheck(event="ocr", key=f"{key}-{number}"))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            verdict = await remote.acheck(event="wide", key=f"{key}-{number}")
+            assert verdict.rule == "wide"
+
+    asyncio.run(ask())
+
+
+def test_a_token(tmp_path: Path, key: str, caplog: Any) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-of-some-length\n")
+    with Service("--token-file", str(token)) as service:
+        with Weir.connect(f"redis://:a-token-of-some-length@127.0.0.1:{service.port}", deadline=AMPLE_S) as weir:
+            assert weir.check(event="ocr", key=key).remaining == 1
+        for url in (service.url, f"redis://:wrong@127.0.0.1:{service.port}"):
+            with Weir.connect(url, deadline=AMPLE_S, when_unreachable="refuse") as weir:
+                assert weir.check(event="ocr", key=key).unavailable
+    assert "uthentication required" in caplog.text
+
+
+def test_what_answers_is_not_weir(store: Redis, key: str) -> None:
+    with Weir.connect(store.url, deadline=AMPLE_S) as weir:
+        with pytest.raises(WeirError, match="unknown command"):
+            weir.check(event="ocr", key=key)
+
+
+def test_a_receipt_that_is_none(weir: Weir, key: str) -> None:
+    verdict = weir.check(event="ocr", key=key, refundable=True)
+    object.__setattr__(verdict, "receipt", "no receipt")
+    with pytest.raises((WeirError, ValueError), match="receipt"):
+        weir.refund(verdict)
+
+
+def test_event_loops_in_threads(remote: Weir, key: str) -> None:
+    passed = []
+
+    async def ask() -> None:
+        passed.extend([(await remote.acheck(event="ocr", key=key)).allowed for _ in range(5)])
+
+    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(passed) == 20 and sum(passed) == 2
+
+
+def test_children_ask_by_connections_of_their_own(remote: Weir, key: str) -> None:
+    assert remote.check(event="ocr", key=key).remaining == 1
+    assert in_child(lambda: remote.check(event="ocr", key=key).remaining) == 0
+    assert not remote.check(event="ocr", key=key).allowed
+
+
+def test_a_loop_that_is_gone_takes_its_connections_along(remote: Weir, key: str, caplog: Any) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def ask() -> bool:
+        return (await remote.acheck(event="ocr", key=key)).allowed
+
+    assert [asyncio.run(ask()) for _ in range(3)] == [True, True, False]
+    gc.collect()
+    assert not caplog.records and not remote._loops  # type: ignore[attr-defined]
+
+
+def test_a_context_of_a_coroutine(service: Service, key: str) -> None:
+    async def ask() -> None:
+        async with Weir.connect(service.url, deadline=AMPLE_S) as weir:
+            assert (await weir.acheck(event="ocr", key=key)).remaining == 1
+            assert weir.check(event="ocr", key=key).remaining == 0
+        assert not weir._loops
+
+    asyncio.run(ask())
