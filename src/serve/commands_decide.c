@@ -265,6 +265,8 @@ void weir_refund_command(struct commands *c, const sv *args, size_t count)
     if (!read_request(c, &(struct asked){ .request = &request }, args + 2, count - 2))
         return;
     int given = weir_refund(c->loop->server->weir, &request, &receipt, loop_now_us(c->loop));
+    if (given > 0)
+        stats_refunded(c->loop->stats);
     if (given < 0)
         resp_error(&c->out, "ERR %s", err_text((enum weir_code)given));
     else

@@ -308,6 +308,8 @@ static void refund(struct http_call *call, struct server *server)
     bool read = weir_receipt_read(ask.receipt, &receipt) == 0;
     int given = read ? weir_refund(server->weir, ask.requests, &receipt, loop_now_us(call->loop)) : 0;
     ask_done(&ask);
+    if (given > 0)
+        stats_refunded(call->loop->stats);
     if (!read) {
         mistake(call, 400, "send what /v1/check answered to a request with \"refundable\": true",
                 "receipt: is none; nothing was given back");

@@ -63,6 +63,11 @@ static void add_decisions(const struct stats *stats, struct buf *out)
     }
 }
 
+static void add_refunds(const struct stats *stats, struct buf *out)
+{
+    counter(out, "weir_refunds_total", "Charges that were given back, to one limit at least.", stats_refunds(stats));
+}
+
 static void add_latency(const struct stats *stats, struct buf *out)
 {
     struct stats_latency latency;
@@ -160,6 +165,7 @@ void report_metrics(struct server *server, struct buf *out)
     gauge(out, "weir_start_time_seconds", "When the service was started, since 1970.",
           (double)server->started_us / (double)US_PER_S);
     add_decisions(facts.stats, out);
+    add_refunds(facts.stats, out);
     add_latency(facts.stats, out);
     add_rules(&facts, out);
     add_table(&facts, out);

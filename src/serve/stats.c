@@ -27,6 +27,7 @@ struct stats {
     uint16_t *slots; /* counters by hash of their id; NO_RULE: free */
     struct place *places;
     struct stats_latency latency;
+    uint64_t refunds;
     pthread_mutex_t lock; /* of top */
     struct top *top;
 };
@@ -229,6 +230,16 @@ void stats_latency(const struct stats *stats, struct stats_latency *ret)
     ret->sum_ns = read_counter(&stats->latency.sum_ns);
 }
 
+void stats_refunded(struct stats *stats)
+{
+    count_up(&stats->refunds, 1);
+}
+
+uint64_t stats_refunds(const struct stats *stats)
+{
+    return read_counter(&stats->refunds);
+}
+
 void stats_add(struct stats *sum, const struct stats *stats)
 {
     size_t count = stats_rule_count(stats);
@@ -244,6 +255,7 @@ void stats_add(struct stats *sum, const struct stats *stats)
     for (int i = 0; i <= STATS_BUCKETS; i++)
         sum->latency.buckets[i] += latency.buckets[i];
     sum->latency.sum_ns += latency.sum_ns;
+    sum->refunds += stats_refunds(stats);
 }
 
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list)

@@ -33,6 +33,9 @@ enum outcome {
 /* A CL.THROTTLE, which has no rule; `space` as for weir_throttle. */
 void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us);
 
+/* A charge that was given back. */
+void stats_refunded(struct stats *stats);
+
 /* ---- for whoever reads them ---- */
 
 /* Different rules that are counted apart, since the start; further ones share STATS_OTHER. */
@@ -56,6 +59,7 @@ struct stats_latency {
 size_t stats_rule_count(const struct stats *stats);
 void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
+uint64_t stats_refunds(const struct stats *stats);
 /* Counts a rule from now on, if only with zeroes. */
 void stats_know(struct stats *stats, sv id);
 /* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */

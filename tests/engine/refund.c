@@ -181,12 +181,26 @@ static void rules_that_changed_meanwhile(void **state)
     (void)state;
     struct weir *weir = open_rules("rules: [" RULE("a", FIXED("f", "5")) ", " RULE("b", DAY("5")) "]");
     struct weir_receipt receipt = charge(weir, 2, NOW);
-    set_rules(weir, "rules: [" RULE("a", FIXED("f", "20")) ", " RULE("c", DAY("20")) "]");
+    set_rules(weir, "rules: [" RULE("a", FIXED("f", "20")) ", " RULE("c", DAY("20") ", " BUCKET("20")) "]");
     charge(weir, 3, NOW);
     assert_int_equal(give_back(weir, &receipt, NOW), 1);
     EXPECT(weir, peek_of("e", "k", 1), NOW, "pass a/f 17 of 20, reset 60000");
     set_rules(weir, "rules: [" RULE("c", DAY("20")) "]");
     EXPECT(weir, peek_of("e", "k", 1), NOW, "pass c/d 17 of 20, reset 64000000");
+    weir_close(weir);
+}
+
+/* No cell is made by giving back. */
+static void to_one_that_was_set_free_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", BUCKET("5") ", " DAY("5")) "]");
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    struct weir_str by = weir_str("k");
+    struct weir_error error;
+    assert_int_equal(weir_reset(weir, "r", &by, 1, &error), 0);
+    assert_int_equal(give_back(weir, &receipt, NOW), 0);
+    assert_int_equal(left(weir, NOW), 5);
     weir_close(weir);
 }
 
@@ -451,6 +465,7 @@ int main(void)
         cmocka_unit_test(of_a_bucket_what_has_not_refilled),
         cmocka_unit_test(not_after_an_hour),
         cmocka_unit_test(rules_that_changed_meanwhile),
+        cmocka_unit_test(to_one_that_was_set_free_nothing),
         cmocka_unit_test(of_another_subject_nothing),
         cmocka_unit_test(shadow_rules_as_they_were_charged),
         cmocka_unit_test(a_plan_of_many_limits),

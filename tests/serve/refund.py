@@ -111,6 +111,7 @@ def over_http():
         ]:
             answer = post(path, body)
             expect((answer.status, why in answer.json()["error"]), (400, True), answer.body)
+        expect("\nweir_refunds_total 2\n" in s.steer("GET", "/metrics").body.decode(), True)
         expect(s.ask(s.http, "GET", "/v1/refund").status, 405)
         expect(s.ask(s.http, "POST", "/v1/refund", "{}").status, 415)
 
