@@ -84,13 +84,16 @@ def test_closed() -> None:
             ask()
 
 
-def test_nothing_is_left_of_a_closed_one() -> None:
-    def count() -> int:
+def test_nothing_is_left_of_a_closed_one(tmp_path: Path) -> None:
+    def threads() -> int:
         return sum(thread.name == "weir" for thread in threading.enumerate())
 
-    before = count()
-    with Weir.open(rules=os.devnull) if False else Weir.open(rules_text=RULES):
-        assert count() == before  # nothing to follow
+    before = threads()
+    rules = tmp_path / "rules.yaml"
+    write(rules, RULES)
+    with Weir.open(rules=rules, cells_keys=1000):
+        assert threads() == before + 1
+    until(lambda: threads() == before, "its thread ends")
 
 
 def test_rules_change_while_it_runs(tmp_path: Path, caplog: Any) -> None:

@@ -89,7 +89,8 @@ def _encoded(headers: List[Tuple[str, str]]) -> List[Tuple[bytes, bytes]]:
 
 
 def _path(scope: Scope) -> bytes:
-    """As the client sent it, where the server tells."""
-    path = bytes(scope.get("raw_path") or b"") or quote(scope["path"]).encode("ascii")
+    """As the client sent it, where the server tells. Old versions of uvicorn have a str there for websockets."""
+    raw = scope.get("raw_path") or quote(scope["path"])
+    path = raw.encode("latin-1", "replace") if isinstance(raw, str) else bytes(raw)
     query = bytes(scope.get("query_string") or b"")
     return path + b"?" + query if query and b"?" not in path else path

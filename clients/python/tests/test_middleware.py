@@ -1,0 +1,258 @@
+"""Both kinds of middleware in real servers: wsgiref's and uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import http.client
+import socket
+import threading
+import wsgiref.simple_server
+from typing import Any, Dict, Iterator, List, Optional
+
+import pytest
+from servers import free_port, until
+
+from weir import Weir, WeirASGI, WeirWSGI, detect
+
+uvicorn = pytest.importorskip("uvicorn")
+
+OWN = '"own";q=1;w=1'  # of an application that sets the header itself
+
+
+class Guarded:
+    """Applications that answer with the path, and protect a call of their own."""
+
+    def __init__(self, weir: Weir) -> None:
+        @detect(weir, "ocr", key="user")
+        def submit(user: str) -> None: ...
+
+        @detect(weir, "ocr", key="user")
+        async def submit_async(user: str) -> None: ...
+
+        self.submit, self.submit_async = submit, submit_async
+        self.seen: List[str] = []
+
+    def wsgi(self, environ: Any, start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        self.seen.append(path)
+        if path.startswith("/ocr/"):
+            self.submit(path)
+        start_response("200 OK", [("Content-Type", "text/plain")] + ([("RateLimit", OWN)] if environ["QUERY_STRING"] == "own" else []))
+        return [path.encode("latin-1")]
+
+    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
+        self.seen.append(scope.get("path", scope["type"]))
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                message = await receive()
+                await send({"type": f"{message['type']}.complete"})
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            if scope["path"].startswith("/ocr/"):
+                await self.submit_async(scope["path"])
+            headers = [(b"ratelimit", OWN.encode())] if scope["query_string"] == b"own" else []
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+class Quiet(wsgiref.simple_server.WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextlib.contextmanager
+def serving_wsgi(app: Any) -> Iterator[int]:
+    server = wsgiref.simple_server.make_server("127.0.0.1", 0, app, handler_class=Quiet)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def serving_asgi(app: Any) -> Iterator[int]:
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="on"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive(), "uvicorn starts")
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def user_of(scope: Any) -> Optional[str]:
+    """Of an environ or a scope."""
+    if "headers" in scope:
+        return dict(scope["headers"]).get(b"x-user", b"").decode() or None
+    return scope.get("HTTP_X_USER")
+
+
+class Client:
+    def __init__(self, port: int, app: Guarded) -> None:
+        self.port, self.app = port, app
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.putrequest(method, path, skip_host="Host" in headers)
+            for name, value in headers.items():
+                connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            return answer, answer.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module", params=["wsgi remote", "wsgi local", "asgi remote", "asgi local"])
+def client(request: Any) -> Iterator[Client]:
+    kind, form = request.param.split()
+    weir = request.getfixturevalue(form)
+    app = Guarded(weir)
+    if kind == "wsgi":
+        with serving_wsgi(WeirWSGI(app.wsgi, weir, user=user_of)) as port:
+            yield Client(port, app)
+    else:
+        with serving_asgi(WeirASGI(app.asgi, weir, user=user_of)) as port:
+            yield Client(port, app)
+
+
+def test_a_page(client: Client, address: str, request: Any) -> None:
+    answer, body = client.ask("/page", X_Forwarded_For=address)
+    assert (answer.status, body) == (200, b"/page")
+    assert answer.headers["RateLimit-Policy"] == '"hour";q=2;w=3600'
+    assert answer.headers["RateLimit"] == '"hour";r=1;t=3600'
+    assert client.ask("/%70age//?x=1", X_Forwarded_For=address)[0].status == 200  # by another spelling
+    count = len(client.app.seen)
+    answer, body = client.ask("/page", X_Forwarded_For=address)
+    assert answer.status == 420 and len(client.app.seen) == count
+    assert 0 < int(answer.headers["Retry-After"]) <= 3600
+    assert answer.headers["RateLimit"].startswith('"hour";r=0;t=')
+    if "local" in request.node.name:
+        assert body == b'{"error":"calm"}' and answer.headers["X-Why"] == "page"
+        assert answer.headers.get_all("Content-Type") == ["application/json"]
+    else:
+        assert body == b"Too many requests\n"
+    answer, body = client.ask("/page", method="HEAD", X_Forwarded_For=address)
+    assert (answer.status, body) == (420, b"")
+
+
+def test_what_no_rule_is_for(client: Client) -> None:
+    answer, body = client.ask("/free%20%C3%A9?own")
+    assert answer.status == 200 and body == "/free é".encode()
+    assert "RateLimit-Policy" not in answer.headers
+
+
+def test_headers_of_the_application_win(client: Client, address: str) -> None:
+    answer, _ = client.ask("/page?own", X_Forwarded_For=address)
+    assert answer.headers.get_all("RateLimit") == [OWN] and answer.headers["RateLimit-Policy"] == '"hour";q=2;w=3600'
+
+
+def test_the_user(client: Client, key: str) -> None:
+    statuses = [client.ask("/mine", X_User=name)[0].status for name in (key, key, key + "-other")]
+    assert statuses == [200, 429, 200]
+    assert client.ask("/mine")[0].status == client.ask("/mine")[0].status == 200
+
+
+def test_host_and_headers(client: Client, key: str) -> None:
+    ask = {"Host": "api.example.com:80", "X_Tenant": key, "Content_Length": "0"}
+    assert [client.ask("/any", method="POST", **ask)[0].status for _ in range(2)] == [200, 429]
+    assert client.ask("/any", method="GET", **ask)[0].status == 200
+
+
+def test_too_many_headers(client: Client) -> None:
+    many: Dict[str, str] = {f"X-Many-{i}": "y" for i in range(101)}
+    count = len(client.app.seen)
+    assert client.ask("/page", **many)[0].status == 431 and len(client.app.seen) == count
+
+
+def test_a_protected_call_behind_it(client: Client, key: str) -> None:
+    assert [client.ask(f"/ocr/{key}")[0].status for _ in range(2)] == [200, 200]
+    answer, body = client.ask(f"/ocr/{key}")
+    assert answer.status == 429 and body == b"Too many requests\n" and 0 < int(answer.headers["Retry-After"]) <= 3600
+
+
+def handshake(port: int, path: str, address: str) -> str:
+    key = base64.b64encode(b"0123456789abcdef").decode()
+    with socket.create_connection(("127.0.0.1", port), 60) as s:
+        s.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Key: {key}\r\nX-Forwarded-For: {address}\r\n\r\n".encode()
+        )
+        return s.makefile("rb").readline().decode()
+
+
+def test_websockets(client: Client, address: str, request: Any) -> None:
+    if "wsgi" in request.node.name:
+        return  # it has none
+    lines = [handshake(client.port, "/page", address) for _ in range(3)]
+    assert [line.split()[1] for line in lines] == ["101", "101", "403"]
+
+
+def test_lifespan_passes(local: Weir) -> None:
+    app = Guarded(local)
+    with serving_asgi(WeirASGI(app.asgi, local)):
+        assert app.seen == ["lifespan"]
+
+
+def run_asgi(app: Any, scope: Any) -> List[Any]:
+    """For what uvicorn of Debian 12 does not offer yet."""
+    sent = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    return sent
+
+
+def test_websockets_of_servers_that_can_answer_with_a_response(local: Weir, address: str) -> None:
+    scope = {"type": "websocket", "path": "/page", "headers": [], "client": (address, 1), "extensions": {"websocket.http.response": {}}}
+    app = WeirASGI(Guarded(local).asgi, local)
+    assert [run_asgi(app, scope)[0]["type"] for _ in range(2)] == ["websocket.accept"] * 2
+    start, body = run_asgi(app, scope)
+    assert start["type"] == "websocket.http.response.start" and start["status"] == 420
+    assert body == {"type": "websocket.http.response.body", "body": b'{"error":"calm"}'}
+
+
+def test_servers_behind_a_unix_socket_have_no_peer(local: Weir) -> None:
+    for client in (None, ("", 0), ("/run/app.sock", 0), ("fe80::1%eth0", 1)):
+        scope = {"type": "http", "method": "GET", "path": "/page", "query_string": b"", "headers": [], "client": client}
+        status = run_asgi(WeirASGI(Guarded(local).asgi, local), scope)[0]["status"]
+        assert status == 200
+
+
+@pytest.mark.parametrize("policy, status", [("allow", 200), ("refuse", 503)])
+def test_the_service_is_away(policy: str, status: int) -> None:
+    with Weir.connect(f"redis://127.0.0.1:{free_port()}", when_unreachable=policy) as weir:
+        app = Guarded(weir)
+        with serving_asgi(WeirASGI(app.asgi, weir)) as one, serving_wsgi(WeirWSGI(app.wsgi, weir)) as other:
+            for port in (one, other):
+                answer, body = Client(port, app).ask("/page")
+                assert answer.status == status
+                assert body == (b"/page" if policy == "allow" else b"Could not be judged; try again later\n")
+
+
+def test_raw_paths() -> None:
+    from weir._asgi import _path as asgi_path
+    from weir._wsgi import _path as wsgi_path
+
+    assert wsgi_path({"RAW_URI": "/a%2Fb?c=%20", "PATH_INFO": "/a/b"}) == b"/a%2Fb?c=%20"
+    assert wsgi_path({"REQUEST_URI": "/a%2Fb", "PATH_INFO": "/a/b"}) == b"/a%2Fb"
+    assert wsgi_path({"SCRIPT_NAME": "/m", "PATH_INFO": "/\xc3\xa9 ?", "QUERY_STRING": "q=1"}) == b"/m/%C3%A9%20%3F?q=1"
+    assert asgi_path({"raw_path": b"/a%2Fb", "path": "/a/b", "query_string": b"c"}) == b"/a%2Fb?c"
+    assert asgi_path({"raw_path": b"/a?c", "path": "/a", "query_string": b"c"}) == b"/a?c"
+    assert asgi_path({"raw_path": None, "path": "/é", "query_string": b""}) == b"/%C3%A9"
