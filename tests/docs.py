@@ -30,7 +30,7 @@ PORTS = {"http": "8080", "resp": "6380", "admin": "8081"}
 
 def pages():
     found = list(ROOT.glob("*.md"))
-    for folder in ("docs", "src", "nginx", "examples", "bench", "tests", "include"):
+    for folder in ("docs", "src", "nginx", "clients", "examples", "bench", "tests", "include"):
         found += (ROOT / folder).rglob("*.md")
     return sorted(found)
 
