@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 from typing import Any, Awaitable, Callable, List, MutableMapping, Optional, Tuple
 from urllib.parse import quote
 
@@ -72,15 +73,17 @@ class Response:
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """Where the server cannot answer a handshake with a response, closing makes it a 403."""
-    kind = "http"
+    """Where the server cannot answer a handshake with a response, closing makes it a 403. Where it can, it may know only
+    the usual statuses."""
+    kind, status = "http", refusal.status
     if scope["type"] == "websocket":
         await receive()  # the handshake itself
         if "websocket.http.response" not in (scope.get("extensions") or {}):
             return await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         kind = "websocket.http"
+        status = status if status in list(http.HTTPStatus) else http.HTTPStatus.TOO_MANY_REQUESTS.value
     headers = _encoded(with_length(refusal))
-    await send({"type": f"{kind}.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
     await send({"type": f"{kind}.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
 
 
