@@ -55,13 +55,13 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
 
     suspend fun refundSuspending(verdict: Verdict): Int = await(refundMono(verdict))
 
-    /** Null: the key is blank, and that passes. */
-    internal fun question(event: String, key: String?, cost: Long, receipt: Boolean): Question? {
+    /** Null: the key is blank, and that passes. [where] is for what is wrong. */
+    internal fun question(event: String, key: String?, cost: Long, receipt: Boolean, where: String = event): Question? {
         require(event.isNotBlank()) { "the event is blank; weir's rules know it by a name" }
-        require(cost in COSTS) { "$event: the cost is $cost; it is a whole number from ${COSTS.first} to ${COSTS.last}" }
+        require(cost in COSTS) { "$where: the cost is $cost; it is a whole number from ${COSTS.first} to ${COSTS.last}" }
         if (!key.isNullOrBlank()) return Question(event, key, cost, receipt)
         require(blankPasses) {
-            "$event: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such calls " +
+            "$where: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such calls " +
                 "pass with weir.blank-content=pass"
         }
         return null

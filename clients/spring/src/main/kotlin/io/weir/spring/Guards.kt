@@ -22,22 +22,22 @@ import java.util.concurrent.ConcurrentHashMap
 import kotlin.jvm.optionals.getOrNull
 
 /** What one annotation wants to know of a call. */
-internal class Check(detect: Detect, where: String, names: Names, beans: BeanFactory) {
+internal class Check(detect: Detect, method: String, names: Names, beans: BeanFactory) {
     val event: String = detect.eventId
     val refundOnException: Boolean = detect.refundOnException
-    private val where = "$where, @Detect(eventId = \"$event\")"
-    private val content = Formula(detect.contentSpel, "${this.where} contentSpel", names, beans)
-    private val cost = detect.cost.ifBlank { null }?.let { Formula(it, "${this.where} cost", names, beans) }
+    val where = "$method, @Detect(eventId = \"$event\")"
+    private val content = Formula(detect.contentSpel, "$where, contentSpel", names, beans)
+    private val cost = detect.cost.ifBlank { null }?.let { Formula(it, "$where, cost", names, beans) }
 
     init {
-        check(event.isNotBlank()) { "$where: the eventId of @Detect is blank; name the event that weir's rules match" }
+        check(event.isNotBlank()) { "$where: the event is blank; name the one that weir's rules match" }
     }
 
     fun key(args: Array<out Any?>): String? = content.evaluate(args)?.toString()
 
     fun cost(args: Array<out Any?>): Long = when (val value = cost?.evaluate(args)) {
         is Long, is Int, is Short, is Byte -> (value as Number).toLong()
-        else -> if (cost == null) 1 else throw IllegalArgumentException("$where cost is $value, and no whole number")
+        else -> if (cost == null) 1 else throw IllegalArgumentException("$where: the cost is $value, and no whole number")
     }
 }
 

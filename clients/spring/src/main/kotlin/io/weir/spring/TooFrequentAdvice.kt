@@ -2,7 +2,6 @@ package io.weir.spring
 
 import org.springframework.core.annotation.Order
 import org.springframework.http.HttpHeaders
-import org.springframework.http.HttpStatus
 import org.springframework.http.ProblemDetail
 import org.springframework.http.ResponseEntity
 import org.springframework.web.bind.annotation.ExceptionHandler
@@ -18,7 +17,7 @@ class TooFrequentAdvice {
     @ExceptionHandler
     fun answer(refusal: OperationTooFrequentException): ResponseEntity<ProblemDetail> {
         val verdict = refusal.verdict
-        val problem = ProblemDetail.forStatusAndDetail(HttpStatus.valueOf(verdict.status), detail(verdict))
+        val problem = ProblemDetail.forStatus(verdict.status).apply { detail = detail(verdict) }
         val headers = HttpHeaders().apply { verdict.headers().forEach(::add) }
         return ResponseEntity.status(verdict.status).headers(headers).body(problem)
     }

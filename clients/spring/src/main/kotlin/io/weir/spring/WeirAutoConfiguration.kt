@@ -23,10 +23,10 @@ import org.springframework.web.bind.annotation.RestControllerAdvice
 /** What an application gets that has the starter on its class path. */
 @AutoConfiguration
 @EnableConfigurationProperties(WeirProperties::class)
-class WeirAutoConfiguration {
+internal class WeirAutoConfiguration {
     @Bean
     @ConditionalOnMissingBean
-    internal fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
+    fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
         require(properties.deadline.toNanos() > 0) { "weir.deadline is ${properties.deadline}; it must be more than nothing, as 50ms" }
         val link = if (properties.enabled) Link(properties.url).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)
@@ -35,7 +35,7 @@ class WeirAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnProperty("weir.enabled", havingValue = "true", matchIfMissing = true)
     @Import(ProxyCreator::class)
-    internal class Annotations {
+    class Annotations {
         companion object {
             @Bean
             @JvmStatic
@@ -45,7 +45,7 @@ class WeirAutoConfiguration {
     }
 
     /** Spring Boot registers it, too, unless spring.aop.auto is false. */
-    internal class ProxyCreator : ImportBeanDefinitionRegistrar {
+    class ProxyCreator : ImportBeanDefinitionRegistrar {
         override fun registerBeanDefinitions(metadata: AnnotationMetadata, registry: BeanDefinitionRegistry) {
             AopConfigUtils.registerAutoProxyCreatorIfNecessary(registry)
         }
@@ -53,7 +53,7 @@ class WeirAutoConfiguration {
 
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(MeterRegistry::class)
-    internal class Metrics {
+    class Metrics {
         @Bean
         fun weirDecisionCounter(registry: ObjectProvider<MeterRegistry>): DecisionCounter =
             registry.getIfUnique()?.let(::MicrometerCounter) ?: DecisionCounter { _, _ -> }
@@ -63,7 +63,7 @@ class WeirAutoConfiguration {
     @ConditionalOnWebApplication
     @ConditionalOnClass(RestControllerAdvice::class)
     @ConditionalOnProperty("weir.advice.enabled", havingValue = "true", matchIfMissing = true)
-    internal class Web {
+    class Web {
         @Bean
         @ConditionalOnMissingBean
         fun tooFrequentAdvice() = TooFrequentAdvice()

@@ -1,42 +1,134 @@
 package io.weir.spring
 
-import jakarta.servlet.http.HttpServletRequest
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.flowOf
 import org.springframework.boot.autoconfigure.SpringBootApplication
+import org.springframework.context.annotation.Bean
+import org.springframework.stereotype.Component
 import org.springframework.stereotype.Service
 import org.springframework.web.bind.annotation.GetMapping
 import org.springframework.web.bind.annotation.RequestParam
 import org.springframework.web.bind.annotation.RestController
+import reactor.core.publisher.Flux
+import reactor.core.publisher.Mono
+import java.io.IOException
+import java.util.concurrent.atomic.AtomicInteger
 
 /** What users write. */
 @SpringBootApplication
-class App
+class App {
+    @Bean
+    fun meters() = SimpleMeterRegistry()
+}
 
-class User(val id: String)
+class User(val id: String?)
+
+@Component("tenant")
+class Tenant {
+    var id: String = ""
+}
 
 @Service
 class Ocr {
-    @Detect(eventId = "ocr", contentSpel = "#arg1")
+    @Detect(eventId = "one", contentSpel = "#arg1")
     fun byPosition(userId: String, imageUrl: String) = "$imageUrl of $userId"
 
-    @Detect(eventId = "ocr", contentSpel = "#user.id")
+    @Detect(eventId = "one", contentSpel = "#user.id")
     fun byName(user: User) = "done"
 
-    @Detect(eventId = "ocr", contentSpel = "#request.getHeader('X-User')")
+    @Detect(eventId = "one", contentSpel = "#request.getHeader('X-User')")
     fun byHeader() = "done"
 
-    @Detect(eventId = "ocr", contentSpel = "#request")
+    @Detect(eventId = "one", contentSpel = "#request")
     fun ownRequest(request: String) = "done"
+
+    @Detect(eventId = "one", contentSpel = "@tenant.id")
+    fun byBean() = "done"
+
+    @Detect(eventId = "ocr", contentSpel = "#user", cost = "#cost")
+    fun costly(user: String, cost: Any?) = "done"
+
+    @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
+    @Detect(eventId = "ocr", contentSpel = "#user")
+    fun failing(user: String): String = throw IOException("no image")
+}
+
+@Service
+@Detect(eventId = "one", contentSpel = "#user")
+class Covered {
+    fun plain(user: String) = "done"
+
+    @Detect(eventId = "ocr", contentSpel = "#user")
+    fun own(user: String) = "done"
+
+    internal fun hidden(user: String) = "done"
+}
+
+interface Contract {
+    @Detect(eventId = "one", contentSpel = "#arg1")
+    fun agreed(user: String): String
+}
+
+@Service
+class Party : Contract {
+    override fun agreed(user: String) = "done"
+}
+
+@Target(AnnotationTarget.FUNCTION)
+@Detect(eventId = "one", contentSpel = "#arg1")
+annotation class OncePerUser
+
+@Service
+class Composed {
+    @OncePerUser
+    fun once(user: String) = "done"
+}
+
+@Service
+class Later {
+    val calls = AtomicInteger()
+
+    @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
+    fun mono(user: String, work: Mono<String>): Mono<String> {
+        calls.incrementAndGet()
+        return work
+    }
+
+    @Detect(eventId = "one", contentSpel = "#user")
+    fun flux(user: String): Flux<Int> = Flux.range(1, 3)
+
+    @Detect(eventId = "one", contentSpel = "#user")
+    fun flow(user: String): Flow<Int> = flowOf(1, 2, 3)
+
+    @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
+    suspend fun suspending(user: String, fail: Boolean): String {
+        delay(1)
+        if (fail) throw IOException("no image")
+        return "done"
+    }
+
+    @Detect(eventId = "one", contentSpel = "#user")
+    suspend fun suspendingFlow(user: String): Flow<Int> = flowOf(1, 2, 3)
 }
 
 @RestController
-class OcrController(private val ocr: Ocr) {
+class OcrController(private val ocr: Ocr, private val later: Later) {
+    @Detect(eventId = "ocr", contentSpel = "#user")
     @GetMapping("/ocr")
-    fun ocr(@RequestParam user: String) = ocr.byPosition(user, "image")
+    fun ocr(@RequestParam user: String) = "done"
 
     @GetMapping("/header")
-    fun header(request: HttpServletRequest) = ocr.byHeader()
+    fun header() = ocr.byHeader()
 
     @Detect(eventId = "teapot", contentSpel = "#user")
     @GetMapping("/teapot")
     fun teapot(@RequestParam user: String) = user
+
+    @GetMapping("/mono")
+    fun mono(@RequestParam user: String) = later.mono(user, Mono.just("done"))
+
+    @GetMapping("/suspend")
+    suspend fun suspending(@RequestParam user: String) = later.suspending(user, fail = false)
 }

@@ -3,20 +3,18 @@ package io.weir.spring
 import org.hamcrest.Matchers.matchesRegex
 import org.junit.jupiter.api.Test
 import org.springframework.beans.factory.annotation.Autowired
-import org.springframework.boot.test.autoconfigure.web.servlet.AutoConfigureMockMvc
-import org.springframework.boot.test.context.SpringBootTest
-import org.springframework.test.context.DynamicPropertyRegistry
-import org.springframework.test.context.DynamicPropertySource
+import org.springframework.http.MediaType
 import org.springframework.test.web.servlet.MockMvc
 import org.springframework.test.web.servlet.get
+import org.springframework.test.web.servlet.request.MockMvcRequestBuilders.asyncDispatch
+import org.springframework.test.web.servlet.result.MockMvcResultMatchers.status
 
-@SpringBootTest
-@AutoConfigureMockMvc
-class MvcTest(@Autowired private val mvc: MockMvc) {
+class MvcTest(@Autowired private val mvc: MockMvc) : InApp() {
     @Test
     fun `a refusal is a 429 with the standard headers`() {
-        repeat(3) { mvc.get("/ocr?user=mvc").andExpect { status { isOk() } } }
-        mvc.get("/ocr?user=mvc").andExpect {
+        val user = someone()
+        repeat(3) { mvc.get("/ocr?user=$user").andExpect { status { isOk() } } }
+        mvc.get("/ocr?user=$user").andExpect {
             status { isTooManyRequests() }
             header {
                 string("RateLimit-Policy", "\"hour\";q=3;w=3600")
@@ -29,9 +27,38 @@ class MvcTest(@Autowired private val mvc: MockMvc) {
         }
     }
 
-    companion object {
-        @DynamicPropertySource
-        @JvmStatic
-        fun weir(registry: DynamicPropertyRegistry) = registry.add("weir.url") { Weir.shared.url }
+    @Test
+    fun `a client that wants HTML is refused alike`() {
+        mvc.get("/teapot?user=x") { accept = MediaType.TEXT_HTML }.andExpect { status { isIAmATeapot() } }
+    }
+
+    @Test
+    fun `the rule's own status is answered, and no Retry-After where no wait helps`() {
+        mvc.get("/teapot?user=x").andExpect {
+            status { isIAmATeapot() }
+            header {
+                exists("RateLimit")
+                doesNotExist("Retry-After")
+            }
+        }
+    }
+
+    @Test
+    fun `the request of the thread is #request`() {
+        val user = someone()
+        mvc.get("/header") { header("X-User", user) }.andExpect { status { isOk() } }
+        mvc.get("/header") { header("X-User", user) }.andExpect { status { isTooManyRequests() } }
+        mvc.get("/header") { header("X-User", someone()) }.andExpect { status { isOk() } }
+    }
+
+    @Test
+    fun `a refused Mono or suspend function is a 429, too`() {
+        for (path in listOf("/mono", "/suspend")) {
+            val user = someone()
+            for (expected in listOf(200, 429)) {
+                val begun = mvc.get("$path?user=$user").andExpect { request { asyncStarted() } }.andReturn()
+                mvc.perform(asyncDispatch(begun)).andExpect(status().`is`(expected))
+            }
+        }
     }
 }

@@ -1,0 +1,78 @@
+package io.weir.spring
+
+import io.micrometer.core.instrument.MeterRegistry
+import kotlinx.coroutines.runBlocking
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertNull
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.assertThrows
+import org.springframework.beans.factory.annotation.Autowired
+
+class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowired private val meters: MeterRegistry) : InApp() {
+    @Test
+    fun `match and matchExceptionally`() {
+        val user = someone()
+        val verdict = manager.match("ocr", user, cost = 2)
+        assertEquals(listOf(true, "ocr", "hour", 3L, 1L, 0), verdict.run { listOf(allowed, rule, limit, max, remaining, status) })
+        assertNull(verdict.retryAfter)
+        manager.matchExceptionally("ocr", user)
+        assertFalse(manager.match("ocr", user).allowed)
+        assertEquals(429, refused { manager.matchExceptionally("ocr", user) }.verdict.status)
+    }
+
+    @Test
+    fun `Mono and suspend forms`() = runBlocking<Unit> {
+        val user = someone()
+        assertEquals(2, manager.matchMono("ocr", user).block()!!.remaining)
+        assertEquals(1, manager.matchExceptionallyMono("ocr", user).block()!!.remaining)
+        assertEquals(0, manager.matchSuspending("ocr", user).remaining)
+        assertThrows<OperationTooFrequentException> { manager.matchExceptionallySuspending("ocr", user) }
+        refused { manager.matchExceptionallyMono("ocr", user).block() }
+        assertFalse(manager.matchMono("ocr", user).block()!!.allowed)
+    }
+
+    @Test
+    fun `refund gives back once`() = runBlocking<Unit> {
+        val user = someone()
+        val first = manager.match("ocr", user, cost = 3, refundable = true)
+        assertEquals(listOf(1, 0), listOf(manager.refund(first), manager.refund(first)))
+        val second = manager.match("ocr", user, refundable = true)
+        assertEquals(2, second.remaining)
+        assertEquals(1, manager.refundSuspending(second))
+        assertEquals(0, manager.refundMono(manager.match("ocr", user)).block())
+    }
+
+    @Test
+    fun `what no rule knows passes`() {
+        val verdict = manager.match("unknown", "x")
+        assertTrue(verdict.allowed)
+        assertNull(verdict.rule)
+        assertTrue(verdict.headers().isEmpty())
+    }
+
+    @Test
+    fun `a blank event or key is an error`() {
+        for ((event, key) in listOf("" to "x", " " to "x", "ocr" to "", "ocr" to null)) {
+            assertThrows<IllegalArgumentException> { manager.match(event, key) }
+            assertThrows<IllegalArgumentException> { manager.matchMono(event, key).block() }
+        }
+    }
+
+    @Test
+    fun `keys may be any text`() {
+        for (key in listOf("ключ 🔑", "a\r\nb", "x".repeat(5000) + someone())) {
+            manager.match("one", key + someone()).let { assertEquals("one", it.rule) }
+        }
+    }
+
+    @Test
+    fun `Micrometer counts by event and outcome`() {
+        val user = someone()
+        fun count(outcome: String) = meters.counter("weir.decisions", "event", "one", "outcome", outcome).count()
+        val before = count("allowed") to count("refused")
+        repeat(3) { manager.match("one", user) }
+        assertEquals(before.first + 1 to before.second + 2, count("allowed") to count("refused"))
+    }
+}

@@ -1,0 +1,94 @@
+package io.weir.spring
+
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.DynamicTest.dynamicTest
+import org.junit.jupiter.api.TestFactory
+import org.springframework.boot.autoconfigure.AutoConfigurations
+import org.springframework.boot.test.context.runner.ApplicationContextRunner
+import kotlin.reflect.KClass
+
+private const val SOME = "#arg1"
+
+open class BlankEvent {
+    @Detect(eventId = " ", contentSpel = SOME)
+    open fun submit(user: String) = user
+}
+
+open class BlankContent {
+    @Detect(eventId = "ocr", contentSpel = "")
+    open fun submit(user: String) = user
+}
+
+open class BadContent {
+    @Detect(eventId = "ocr", contentSpel = "#user.")
+    open fun submit(user: String) = user
+}
+
+open class BadCost {
+    @Detect(eventId = "ocr", contentSpel = SOME, cost = "1 +")
+    open fun submit(user: String) = user
+}
+
+open class UnknownName {
+    @Detect(eventId = "ocr", contentSpel = "#usr.id")
+    open fun submit(user: String) = user
+}
+
+open class UnknownPosition {
+    @Detect(eventId = "ocr", contentSpel = "#arg2")
+    open suspend fun submit(user: String) = user
+}
+
+open class NoHash {
+    @Detect(eventId = "ocr", contentSpel = "user.id")
+    open fun submit(user: String) = user
+}
+
+open class Final {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    fun submit(user: String) = user
+}
+
+@Detect(eventId = "ocr", contentSpel = SOME)
+open class FinalInCovered {
+    fun submit(user: String) = user
+}
+
+@Detect(eventId = "ocr", contentSpel = SOME)
+open class NothingToCount {
+    open fun submit() = "done"
+}
+
+open class Private {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    private fun submit(user: String) = user
+}
+
+/** What is wrong with an annotation ends the start of the application, with the class and the method in the message. */
+class MistakesTest {
+    private val runner = ApplicationContextRunner().withConfiguration(AutoConfigurations.of(WeirAutoConfiguration::class.java))
+        .withPropertyValues("weir.url=${Weir.shared.url}")
+
+    @TestFactory
+    fun mistakes() = listOf(
+        mistake(BlankEvent::class, "the event is blank"),
+        mistake(BlankContent::class, "contentSpel = \"\": it is blank"),
+        mistake(BadContent::class, "contentSpel = \"#user.\": it is no SpEL"),
+        mistake(BadCost::class, "cost = \"1 +\": it is no SpEL"),
+        mistake(UnknownName::class, "there is no #usr. There are: #request, #user, #arg1."),
+        mistake(UnknownPosition::class, "there is no #arg2. There are: #request, #user, #arg1."),
+        mistake(NoHash::class, "write #user for a parameter, 'user' for the text itself"),
+        mistake(Final::class, "no effect on a method that is final"),
+        mistake(FinalInCovered::class, "no effect on a method that is final"),
+        mistake(NothingToCount::class, "there is no #arg1. There are: #request."),
+        mistake(Private::class, "no effect on a method that is private"),
+        mistake(StaticOcr::class, "no effect on a method that is static"),
+    )
+
+    private fun mistake(type: KClass<*>, expected: String) = dynamicTest("${type.simpleName} is found when the bean is made") {
+        runner.withBean("bean", type.java).run { context ->
+            val messages = generateSequence(context.startupFailure) { it.cause }.joinToString { it.message.orEmpty() }
+            assertTrue("${type.qualifiedName}.submit" in messages && expected in messages, messages)
+        }
+    }
+}

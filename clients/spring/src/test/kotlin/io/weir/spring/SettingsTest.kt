@@ -1,0 +1,112 @@
+package io.weir.spring
+
+import com.fasterxml.jackson.databind.ObjectMapper
+import io.micrometer.core.instrument.MeterRegistry
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertFalse
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.extension.ExtendWith
+import org.springframework.beans.BeanWrapperImpl
+import org.springframework.boot.autoconfigure.AutoConfigurations
+import org.springframework.boot.test.context.FilteredClassLoader
+import org.springframework.boot.test.context.runner.ApplicationContextRunner
+import org.springframework.boot.test.context.runner.WebApplicationContextRunner
+import org.springframework.boot.test.system.CapturedOutput
+import org.springframework.boot.test.system.OutputCaptureExtension
+import org.springframework.web.bind.annotation.RestControllerAdvice
+import java.io.File
+import java.nio.file.Files
+import kotlin.io.path.deleteExisting
+import kotlin.io.path.writeText
+
+@ExtendWith(OutputCaptureExtension::class)
+class SettingsTest {
+    private val auto = AutoConfigurations.of(WeirAutoConfiguration::class.java)
+    private val url = "weir.url=${Weir.shared.url}"
+    private val runner = ApplicationContextRunner().withConfiguration(auto).withBean(Ocr::class.java)
+
+    @Test
+    fun `weir_enabled=false lets everything pass`() {
+        runner.withPropertyValues("weir.enabled=false", "weir.url=redis://127.0.0.1:1").run { context ->
+            repeat(3) { context.getBean(Ocr::class.java).byPosition("x", "image") }
+            val manager = context.getBean(DetectManager::class.java)
+            assertFalse(manager.match("teapot", "x").unreachable)
+            assertTrue(manager.matchMono("teapot", "x").block()!!.allowed)
+        }
+    }
+
+    @Test
+    fun `weir_blank-content=pass lets blank content pass`() {
+        runner.withPropertyValues(url, "weir.blank-content=pass").run { context ->
+            repeat(3) { context.getBean(Ocr::class.java).byName(User(null)) }
+            assertTrue(context.getBean(DetectManager::class.java).match("teapot", " ").allowed)
+        }
+    }
+
+    @Test
+    fun `weir_advice_enabled=false takes the advice away`() {
+        val web = WebApplicationContextRunner().withConfiguration(auto).withPropertyValues(url)
+        web.run { assertEquals(1, it.getBeansOfType(TooFrequentAdvice::class.java).size) }
+        web.withPropertyValues("weir.advice.enabled=false").run {
+            assertEquals(0, it.getBeansOfType(TooFrequentAdvice::class.java).size)
+        }
+    }
+
+    @Test
+    fun `neither Micrometer nor Spring's web is needed`() {
+        val without = FilteredClassLoader(MeterRegistry::class.java, RestControllerAdvice::class.java)
+        runner.withPropertyValues(url, "spring.aop.auto=false").withClassLoader(without).run { context ->
+            val user = InApp.someone()
+            context.getBean(Ocr::class.java).byPosition(user, "image")
+            refused { context.getBean(Ocr::class.java).byPosition(user, "image") }
+        }
+    }
+
+    @Test
+    fun `a token goes into the address`(output: CapturedOutput) {
+        val file = Files.createTempFile("weir-spring", "token").apply { writeText("a-token-of-weir/serve") }
+        try {
+            Weir("--token-file", "$file").use { weir ->
+                runner.withPropertyValues("weir.url=redis://:a-token-of-weir%2Fserve@127.0.0.1:${weir.port}").run {
+                    assertFalse(it.getBean(DetectManager::class.java).match("one", "x").unreachable)
+                }
+                runner.withPropertyValues("weir.url=${weir.url}").run {
+                    assertTrue(it.getBean(DetectManager::class.java).match("one", "x").unreachable)
+                }
+                assertTrue("NOAUTH" in output.all, output.all)
+                assertFalse("a-token-of" in output.all, output.all)
+            }
+        } finally {
+            file.deleteExisting()
+        }
+    }
+
+    @Test
+    fun `a connection gives no warning`(output: CapturedOutput) {
+        runner.withPropertyValues(url, "logging.level.io.lettuce=WARN").run { context ->
+            assertFalse(context.getBean(DetectManager::class.java).match("ocr", InApp.someone()).unreachable)
+        }
+        assertFalse("WARN" in output.all || "ERROR" in output.all, output.all)
+    }
+
+    @Test
+    fun `bad settings end the start`() {
+        for (setting in listOf("weir.deadline=0", "weir.url=127.0.0.1:6380", "weir.when-unreachable=perhaps")) {
+            runner.withPropertyValues(setting).run { assertTrue(it.startupFailure != null, setting) }
+        }
+    }
+
+    @Test
+    fun `IDEs are told of each setting`() {
+        val file = File("src/main/resources/META-INF/spring-configuration-metadata.json")
+        val told = ObjectMapper().readTree(file)["properties"].associate { it["name"].asText() to it["defaultValue"].asText() }
+        val bean = BeanWrapperImpl(WeirProperties())
+        val names = listOf("enabled", "url", "deadline", "whenUnreachable", "blankContent", "advice.enabled")
+        val there = names.associate { "weir." + it.replace(Regex("[A-Z]")) { c -> "-" + c.value.lowercase() } to bean.getPropertyValue(it) }
+        assertEquals(there.keys, told.keys)
+        assertEquals(there.mapValues { (_, value) -> plain(value) }, told)
+    }
+
+    private fun plain(value: Any?) = if (value is java.time.Duration) "${value.toMillis()}ms" else "$value".lowercase()
+}

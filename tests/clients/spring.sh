@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Builds the Spring Boot starter and tests it against a weir. Prints TAP.
+#
+#   tests/clients/spring.sh BUILD
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+weir=$(realpath "${1:-build}")/weir
+log=$(mktemp)
+child=
+cleanup() {
+  trap - EXIT INT TERM HUP
+  [ -z "$child" ] || kill "$child" 2>/dev/null
+  rm -f "$log"
+}
+trap cleanup EXIT
+trap 'cleanup; exit 143' INT TERM HUP
+# Maven does not live long enough for the better compiler of the JVM.
+export MAVEN_OPTS="${MAVEN_OPTS:-} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+skip() {
+  echo "ok - spring # SKIP $1"
+  exit 0
+}
+
+maven() {
+  mvn -q -B "$@" -f clients/spring test -Dweir.binary="$weir" >"$log" 2>&1 </dev/null &
+  child=$!
+  wait "$child"
+  local status=$?
+  child=
+  return $status
+}
+
+# One line for each test case, in the order of their names.
+report() {
+  python3 - clients/spring/target/surefire-reports <<'PYTHON'
+import glob, re, sys
+import xml.etree.ElementTree as xml
+
+for file in sorted(glob.glob(sys.argv[1] + "/TEST-*.xml")):
+    for case in xml.parse(file).getroot().iter("testcase"):
+        name = re.sub(r"^mistakes\(\) |\(\w+\)$", "", case.get("name")).replace("#", "")
+        bad = [element for element in case if element.tag in ("failure", "error")]
+        skipped = " # SKIP" if case.find("skipped") is not None else ""
+        suite = case.get("classname").rsplit(".", 1)[-1].removesuffix("Test")
+        print(f"{'not ' if bad else ''}ok - spring: {suite}: {name}{skipped}")
+        for element in bad:
+            print("".join(f"# {line}\n" for line in (element.text or "").splitlines()[:40]), end="")
+PYTHON
+}
+
+command -v javac >/dev/null || skip 'there is no JDK'
+command -v mvn >/dev/null || skip 'there is no Maven'
+rm -rf clients/spring/target/surefire-reports
+
+# Without the network first: that is quicker, and what was fetched once stays.
+maven -o
+status=$?
+if [ $status -ne 0 ] && grep -q 'offline mode' "$log"; then
+  maven
+  status=$?
+  ! grep -qE 'Could not transfer|Unknown host' "$log" || skip 'the Maven registry is out of reach'
+fi
+report
+if [ $status -ne 0 ] && [ ! -d clients/spring/target/surefire-reports ]; then
+  echo 'not ok - spring: builds'
+  sed 's/^/# /' "$log"
+fi
+exit $status
