@@ -81,6 +81,8 @@ tap 'a C program compiles' compile gcc use-c tests/install/use.c -std=c11
 tap 'a C program runs' "$tmp/use-c"
 tap 'a C++ program compiles' compile g++ use-c++ tests/install/use.c -x c++ -std=c++11
 tap 'a C++ program runs' "$tmp/use-c++"
+tap 'a program with weir.hpp compiles' compile g++ use-hpp tests/install/use.cpp -std=c++17
+tap 'a program with weir.hpp runs' "$tmp/use-hpp"
 tap 'a program that loads it compiles' gcc -Wall -Wextra -Werror -o "$tmp/load" tests/install/load.c -ldl
 tap 'a program that loads it runs' "$tmp/load"
 tap 'the command runs' "$(find "$root" -path '*/bin/weir')" --version
