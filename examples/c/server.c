@@ -52,7 +52,7 @@ static void refuse(const struct weir_request *request, const struct weir_verdict
 static void on_rules(const struct weir_error *error, void *data)
 {
     (void)data;
-    fprintf(stderr, "rules.yaml: %s\n", error->code ? error->text : "new rules are in force");
+    fprintf(stderr, "%s\n", error->code ? error->text : "new rules are in force");
 }
 
 /* ---- what is asked of weir ---- */

@@ -38,7 +38,7 @@ static std::string recognise(const std::string &image)
 {
     if (image.find('?') != image.npos)
         throw unreadable("this image cannot be read; it was not charged\n");
-    return "read " + std::to_string(pages(image)) + " pages\n";
+    return "pages read: " + std::to_string(pages(image)) + "\n";
 }
 
 /* Few threads do the work, whatever the number of connections. */
@@ -125,7 +125,7 @@ public:
             return { 401, "who are you? say it in X-User\n", verdict.headers() };
         return c.path == "/ocr" ? ocr(c) : left(c);
     } catch (const unreadable &e) {
-        return { 422, e.what(), {} };
+        return { 422, e.what(), left(c).headers };
     }
 
 private:
@@ -218,6 +218,15 @@ static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminatio
     delete static_cast<call *>(*state);
 }
 
+static sigset_t end_signals()
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
 static void serve(service &service, const char *port)
 {
     sockaddr_in on{};
@@ -232,11 +241,8 @@ static void serve(service &service, const char *port)
         throw std::runtime_error(std::string("cannot listen on 127.0.0.1:") + port + ": " + std::strerror(errno));
     std::cout << "listening on http://127.0.0.1:" << MHD_get_daemon_info(daemon.get(), MHD_DAEMON_INFO_BIND_PORT)->port
               << std::endl;
-    sigset_t end;
+    sigset_t end = end_signals();
     int signal;
-    sigemptyset(&end);
-    sigaddset(&end, SIGINT);
-    sigaddset(&end, SIGTERM);
     sigwait(&end, &signal);
 }
 
@@ -247,10 +253,7 @@ try {
         return 2;
     }
     /* Blocked in all threads, so that serve() gets the signal to end. */
-    sigset_t end;
-    sigemptyset(&end);
-    sigaddset(&end, SIGINT);
-    sigaddset(&end, SIGTERM);
+    sigset_t end = end_signals();
     pthread_sigmask(SIG_BLOCK, &end, nullptr);
     service service(argv[4]);
     serve(service, argv[2]);

@@ -267,7 +267,8 @@ def cpp_ocr(scratch):
     with Application(scratch, "cpp/ocr.cpp") as server:
         expect(server.statuses(10, "/ocr", "ann", body="??"), {422: 10}, "what fails …")
         expect(server.ask("/left", "ann")[2], "20\n", "… is given back")
-        expect(server.ask("/ocr", "ann", body="x" * 2500)[2], "read 3 pages\n")
+        expect(server.ask("/ocr", "ann", body="?")[1]["RateLimit-Policy"], '"hour";q=20;w=86400')
+        expect(server.ask("/ocr", "ann", body="x" * 2500)[2], "pages read: 3\n")
         status, headers, body = server.ask("/left", "ann")
         expect((status, body, headers["RateLimit-Policy"]), (200, "17\n", '"hour";q=20;w=86400'))
         expect(server.statuses(40, "/ocr", "ann", body="x"), {200: 17, 429: 23}, "the guard")
