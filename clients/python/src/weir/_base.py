@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Optional, Tuple, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Literal, Optional, Tuple, Type, TypeVar, Union
 
 from ._request import Headers, Request, Text, make_request
 from ._verdict import Refusal, Verdict, plain_refusal
@@ -20,11 +20,15 @@ Self = TypeVar("Self", bound="Weir")
 class Weir(abc.ABC):
     """Weir.connect asks the service, Weir.open decides in this process. Any number of threads may use one."""
 
-    #: Calls that were let through or refused because the service did not answer.
-    unreachable: int = 0
+    @property
+    def unreachable(self) -> int:
+        """Calls that were let through or refused because the service did not answer."""
+        return 0
 
     @staticmethod
-    def connect(url: str, *, deadline: float = 0.05, when_unreachable: str = "allow") -> ServiceWeir:
+    def connect(
+        url: str, *, deadline: float = 0.05, when_unreachable: Literal["allow", "refuse"] = "allow"
+    ) -> ServiceWeir:
         """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT. It need not run yet. A call that has no
         answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
         from ._service import ServiceWeir

@@ -83,7 +83,7 @@ class ServiceWeir(Weir):
         self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Any, AsyncGenerator[None, None]]] = {}
 
     @property
-    def unreachable(self) -> int:  # type: ignore[override]
+    def unreachable(self) -> int:
         return self._reach.undecided
 
     def _settings(self, retry: Any) -> Any:
