@@ -81,8 +81,7 @@ class Server:
         return self.tcp_address.replace(f":{self.parts.password}@", "@")
 
     def clear(self):
-        for table in [*TABLES, *map(str.lower, TABLES)]:
-            self.sql(f"DROP TABLE IF EXISTS {table}")
+        self.sql(";\n".join(f"DROP TABLE IF EXISTS {table}" for table in [*TABLES, *map(str.lower, TABLES)]))
 
     def tell(self, what):
         """kill, start, freeze, thaw."""

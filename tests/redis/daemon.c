@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../ports.h"
+
 enum { START_MS = 30000, STEP_MS = 2, TRIES = 10, WORDS_MAX = 8 };
 
 static void require(bool holds, const char *what)
@@ -18,17 +20,6 @@ static void require(bool holds, const char *what)
         return;
     fprintf(stderr, "%s\n", what);
     abort();
-}
-
-static unsigned free_port(void)
-{
-    struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t size = sizeof place;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    require(bind(fd, (struct sockaddr *)&place, size) == 0 && getsockname(fd, (struct sockaddr *)&place, &size) == 0,
-            "no port is free");
-    close(fd);
-    return ntohs(place.sin_port);
 }
 
 static void spawn(struct daemon *d)

@@ -13,19 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../ports.h"
 #include "redis/script.h"
 
 enum { START_MS = 30000, STEP_MS = 5, IN_MAX = 64 << 20 };
-
-static unsigned free_port(void)
-{
-    struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t size = sizeof place;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool bound = bind(fd, (struct sockaddr *)&place, size) == 0 && getsockname(fd, (struct sockaddr *)&place, &size) == 0;
-    close(fd);
-    return bound ? ntohs(place.sin_port) : 0;
-}
 
 static pid_t spawn(const char *folder, unsigned port)
 {

@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../ports.h"
+
 enum { START_MS = 60000, STOP_MS = 10000, STEP_MS = 20, ARGS_MAX = 40, TAIL_MAX = 4000 };
 
 /* What the test asks of the process that looks after the server; it answers with one byte. */
@@ -374,16 +376,6 @@ static bool ask(struct server *s, char command)
     while (read(s->link, &answer, 1) < 0 && errno == EINTR)
         continue;
     return answer == DONE;
-}
-
-static unsigned free_port(void)
-{
-    struct sockaddr_in place = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t size = sizeof place;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool bound = bind(fd, (struct sockaddr *)&place, size) == 0 && getsockname(fd, (struct sockaddr *)&place, &size) == 0;
-    close(fd);
-    return bound ? ntohs(place.sin_port) : 0;
 }
 
 /* Not below a long $TMPDIR: the path of a socket has at most 107 bytes. */
