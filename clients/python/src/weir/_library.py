@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import functools
 import os
+import sysconfig
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_int, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, List
 
@@ -13,7 +14,8 @@ from ._verdict import WeirError
 
 ABI_VERSION = 2
 NAME = "libweir.so.2"
-FOLDERS = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64", "/opt/weir/lib")
+# Where it is installed to, but not found without `ldconfig`.
+FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
 
 
 class Str(ctypes.Structure):
@@ -178,7 +180,7 @@ def _load(kind: Any) -> Any:
         except OSError as error:
             reasons.append(str(error))
     raise WeirError(
-        f"the library {NAME} was not found ({reasons[0]}). Install weir (`meson install`, then `ldconfig`), or name the file in the "
+        f"the library {NAME} was not found ({reasons[0]}). Install weir (`meson install -C build`), or name the file in the "
         "environment variable WEIR_LIBRARY. Weir.connect needs no library."
     )
 
