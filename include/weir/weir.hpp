@@ -119,6 +119,7 @@ struct weir {
             c_.header_count = all.size();
             return *this;
         }
+        request &headers(std::vector<weir_header> &&) = delete; /* they would be gone */
 
         /* 1 unless said otherwise; 0 looks without charging. */
         request &cost(std::uint32_t n) noexcept { return set(c_.cost, n); }

@@ -12,7 +12,10 @@ namespace trantor
 struct InetAddress {
     std::string ip;
 
-    std::string toIp() const { return ip; }
+    std::string toIp() const
+    {
+        return ip;
+    }
 };
 } // namespace trantor
 
@@ -20,16 +23,29 @@ namespace drogon
 {
 enum HttpStatusCode { kUnknown = 0 };
 
-class HttpRequest {
-public:
+class HttpRequest
+{
+  public:
     trantor::InetAddress peer;
     std::string original_path;
     std::map<std::string, std::string> all;
 
-    const char *methodString() const { return "GET"; }
-    const std::string &getOriginalPath() const { return original_path; }
-    const trantor::InetAddress &peerAddr() const { return peer; }
-    const std::map<std::string, std::string> &headers() const { return all; }
+    const char *methodString() const
+    {
+        return "GET";
+    }
+    const std::string &getOriginalPath() const
+    {
+        return original_path;
+    }
+    const trantor::InetAddress &peerAddr() const
+    {
+        return peer;
+    }
+    const std::map<std::string, std::string> &headers() const
+    {
+        return all;
+    }
 
     const std::string &getHeader(std::string name) const
     {
@@ -39,17 +55,33 @@ public:
     }
 };
 
-class HttpResponse {
-public:
+class HttpResponse
+{
+  public:
     int status = 200;
     std::string type, body;
     std::map<std::string, std::string> all;
 
-    static std::shared_ptr<HttpResponse> newHttpResponse() { return std::make_shared<HttpResponse>(); }
-    void setStatusCode(HttpStatusCode code) { status = code; }
-    void setContentTypeString(const std::string_view &text) { type = text; }
-    void setBody(const std::string &text) { body = text; }
-    void addHeader(std::string name, const std::string &value) { all[name] = value; }
+    static std::shared_ptr<HttpResponse> newHttpResponse()
+    {
+        return std::make_shared<HttpResponse>();
+    }
+    void setStatusCode(HttpStatusCode code)
+    {
+        status = code;
+    }
+    void setContentTypeString(const std::string_view &text)
+    {
+        type = text;
+    }
+    void setBody(const std::string &text)
+    {
+        body = text;
+    }
+    void addHeader(std::string name, const std::string &value)
+    {
+        all[name] = value;
+    }
 };
 
 using HttpRequestPtr = std::shared_ptr<HttpRequest>;
@@ -57,8 +89,9 @@ using HttpResponsePtr = std::shared_ptr<HttpResponse>;
 using FilterCallback = std::function<void(const HttpResponsePtr &)>;
 using FilterChainCallback = std::function<void()>;
 
-template <typename T> class HttpFilter {
-public:
+template <typename T> class HttpFilter
+{
+  public:
     virtual ~HttpFilter() = default;
     virtual void doFilter(const HttpRequestPtr &req, FilterCallback &&fcb, FilterChainCallback &&fccb) = 0;
 };
