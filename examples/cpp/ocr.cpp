@@ -25,14 +25,9 @@
 
 /* ---- the costly work ---- */
 
-struct unreadable : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
+struct unreadable : std::runtime_error { using std::runtime_error::runtime_error; };
 
-static std::uint32_t pages(const std::string &image)
-{
-    return 1 + static_cast<std::uint32_t>(image.size() / 1000);
-}
+static std::uint32_t pages(const std::string &image) { return 1 + static_cast<std::uint32_t>(image.size() / 1000); }
 
 static std::string recognise(const std::string &image)
 {
@@ -213,50 +208,41 @@ static MHD_Result on_call(void *data, MHD_Connection *connection, const char *pa
     }
 }
 
-static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminationCode) noexcept
-{
-    delete static_cast<call *>(*state);
-}
+static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminationCode) noexcept { delete static_cast<call *>(*state); }
 
-static sigset_t end_signals()
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    return set;
-}
+using daemon_ptr = std::unique_ptr<MHD_Daemon, decltype(&MHD_stop_daemon)>;
 
-static void serve(service &service, const char *port)
+static daemon_ptr start(service &service, const char *port)
 {
     sockaddr_in on{};
     on.sin_family = AF_INET;
     on.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
     on.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    std::unique_ptr<MHD_Daemon, decltype(&MHD_stop_daemon)> daemon(
+    MHD_Daemon *daemon =
         MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION, 0, nullptr, nullptr, on_call,
-                         &service, MHD_OPTION_SOCK_ADDR, &on, MHD_OPTION_NOTIFY_COMPLETED, on_end, nullptr, MHD_OPTION_END),
-        MHD_stop_daemon);
+                         &service, MHD_OPTION_SOCK_ADDR, &on, MHD_OPTION_NOTIFY_COMPLETED, on_end, nullptr, MHD_OPTION_END);
     if (!daemon)
         throw std::runtime_error(std::string("cannot listen on 127.0.0.1:") + port + ": " + std::strerror(errno));
-    std::cout << "listening on http://127.0.0.1:" << MHD_get_daemon_info(daemon.get(), MHD_DAEMON_INFO_BIND_PORT)->port
-              << std::endl;
-    sigset_t end = end_signals();
-    int signal;
-    sigwait(&end, &signal);
+    return { daemon, MHD_stop_daemon };
 }
 
 int main(int argc, char **argv)
 try {
-    if (argc != 5 || std::string_view(argv[1]) != "--port" || std::string_view(argv[3]) != "--rules") {
-        std::cerr << "usage: ocr --port PORT --rules FILE (port 0: any that is free)\n";
-        return 2;
-    }
-    /* Blocked in all threads, so that serve() gets the signal to end. */
-    sigset_t end = end_signals();
+    if (argc != 5 || std::string_view(argv[1]) != "--port" || std::string_view(argv[3]) != "--rules")
+        throw std::runtime_error("usage: ocr --port PORT --rules FILE (port 0: any that is free)");
+    /* Blocked in all threads, so that it is us who get the signal to end. */
+    sigset_t end;
+    int signal;
+    sigemptyset(&end);
+    sigaddset(&end, SIGINT);
+    sigaddset(&end, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &end, nullptr);
+
     service service(argv[4]);
-    serve(service, argv[2]);
+    daemon_ptr daemon = start(service, argv[2]);
+    std::cout << "listening on http://127.0.0.1:" << MHD_get_daemon_info(daemon.get(), MHD_DAEMON_INFO_BIND_PORT)->port
+              << std::endl;
+    sigwait(&end, &signal);
 } catch (const std::exception &e) {
     std::cerr << e.what() << "\n";
     return 1;

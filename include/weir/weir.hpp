@@ -470,7 +470,8 @@ struct weir {
         return v;
     }
 
-    /* A verdict whose charge is given back if an exception ends its life, or by give_back(). Not for longer than its handle. */
+    /* A verdict whose charge is given back if an exception ends its life, or by give_back(). Its handle has to
+     * stay. */
     class charge : public verdict {
     public:
         charge(const handle &weir, std::string event, std::string key, std::uint32_t cost = 1)
