@@ -136,7 +136,18 @@ class Service(Process):
     def command(self) -> List[str]:
         binary = os.environ["WEIR_BINARY"]
         where = ["--resp", f"127.0.0.1:{self.port}", "--http", "off", "--admin", "off"]
-        return [binary, "serve", "--data", str(self.cells.parent), "--rules", str(self.rules), "--cells-keys", "10000", *where, *self.flags]
+        return [
+            binary,
+            "serve",
+            "--data",
+            str(self.cells.parent),
+            "--rules",
+            str(self.rules),
+            "--cells-keys",
+            "10000",
+            *where,
+            *self.flags,
+        ]
 
     def is_ready(self) -> Any:
         found = re.search(r" listen: resp on 127\.0\.0\.1:(\d+)\n", self.log.read_text())

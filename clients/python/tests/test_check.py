@@ -62,7 +62,11 @@ def test_standard_headers(weir: Weir, key: str) -> None:
 
 def test_seconds_are_rounded_up() -> None:
     verdict = Verdict(False, "r", "l", 5, 0, reset_ms=1, retry_after_ms=1001, window_ms=999, status=429)
-    assert verdict.headers() == [("RateLimit-Policy", '"l";q=5;w=1'), ("RateLimit", '"l";r=0;t=1'), ("Retry-After", "2")]
+    assert verdict.headers() == [
+        ("RateLimit-Policy", '"l";q=5;w=1'),
+        ("RateLimit", '"l";r=0;t=1'),
+        ("Retry-After", "2"),
+    ]
 
 
 def test_peek_and_cost(weir: Weir, key: str) -> None:
@@ -100,7 +104,12 @@ def test_attributes_of_http(weir: Weir, key: str, address: str) -> None:
         {"path": "/%70age?x=1", "ip": address, "cost": 2},
         {"path": b"/mine", "user": key},
         {"method": "POST", "host": "API.example.com:80", "headers": {"x-tenant": key}},
-        {"path": "/page", "peer": "127.0.0.1", "headers": [(b"X-Forwarded-For", address.replace("10.1.", "10.2."))], "cost": 2},
+        {
+            "path": "/page",
+            "peer": "127.0.0.1",
+            "headers": [(b"X-Forwarded-For", address.replace("10.1.", "10.2."))],
+            "cost": 2,
+        },
     ):
         assert weir.check(**ask).allowed, ask  # type: ignore[arg-type]
         refused = weir.check(**ask)  # type: ignore[arg-type]

@@ -35,7 +35,9 @@ def program(name: str) -> str:
 
 def runs_as_shown(code: str, folder: Path, shown: str) -> None:
     (folder / "program.py").write_text(code, encoding="utf-8")
-    done = subprocess.run([sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    )
     pattern = ".*".join(re.escape(part) for part in shown.split("…"))
     assert re.fullmatch(pattern, done.stdout, re.S), done.stdout
 

@@ -38,7 +38,7 @@ def test_the_structures_are_those_of_the_header(tmp_path: Path) -> None:
             if field[0] not in OURS:
                 lines.append(f'printf("%zu\\n", offsetof(struct {name}, {field[0]}));')
                 wanted.append(getattr(structure, field[0]).offset)
-    lines.append(f'printf("%d\\n%d\\n", WEIR_ABI_VERSION, WEIR_RECEIPT_TEXT_MAX); }}')
+    lines.append('printf("%d\\n%d\\n", WEIR_ABI_VERSION, WEIR_RECEIPT_TEXT_MAX); }')
     wanted += [_library.ABI_VERSION, _library.Receipt.TEXT_MAX]
     source, program = tmp_path / "layout.c", tmp_path / "layout"
     source.write_text("\n".join(lines))

@@ -36,9 +36,14 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 def open_with(environment: Any) -> str:
     """What another Python says that opens one."""
-    code = "from weir import Weir, WeirError\ntry: Weir.open(rules_text='rules: []').close()\nexcept WeirError as e: print(e)"
+    code = "import weir\ntry: weir.Weir.open(rules_text='rules: []').close()\nexcept weir.WeirError as e: print(e)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return done.stdout
 
@@ -156,7 +161,10 @@ def test_forks_amid_changes_of_the_rules(tmp_path: Path) -> None:
 
 
 def test_counters_of_many_hosts(store: Redis, tmp_path: Path) -> None:
-    hosts = [Weir.open(rules_text=RULES, cells=tmp_path / f"cells-{i}", cells_keys=1000, counters=store.url, deadline=10) for i in (1, 2)]
+    hosts = [
+        Weir.open(rules_text=RULES, cells=tmp_path / f"cells-{i}", cells_keys=1000, counters=store.url, deadline=10)
+        for i in (1, 2)
+    ]
 
     async def ask(weir: Weir) -> Any:
         return (await weir.acheck(event="ocr", key="u")).remaining

@@ -39,7 +39,10 @@ class Guarded:
         self.seen.append(path)
         if path.startswith("/ocr/"):
             self.submit(path)
-        start_response("200 OK", [("Content-Type", "text/plain")] + ([("RateLimit", OWN)] if environ["QUERY_STRING"] == "own" else []))
+        start_response(
+            "200 OK",
+            [("Content-Type", "text/plain")] + ([("RateLimit", OWN)] if environ["QUERY_STRING"] == "own" else []),
+        )
         return [path.encode("latin-1")]
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
@@ -79,7 +82,9 @@ def serving_wsgi(app: Any) -> Iterator[int]:
 
 @contextlib.contextmanager
 def serving_asgi(app: Any) -> Iterator[int]:
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="on"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="on")
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -221,7 +226,13 @@ def run_asgi(app: Any, scope: Any) -> List[Any]:
 
 
 def test_websockets_of_servers_that_can_answer_with_a_response(local: Weir, address: str) -> None:
-    scope = {"type": "websocket", "path": "/page", "headers": [], "client": (address, 1), "extensions": {"websocket.http.response": {}}}
+    scope = {
+        "type": "websocket",
+        "path": "/page",
+        "headers": [],
+        "client": (address, 1),
+        "extensions": {"websocket.http.response": {}},
+    }
     app = WeirASGI(Guarded(local).asgi, local)
     assert [run_asgi(app, scope)[0]["type"] for _ in range(2)] == ["websocket.accept"] * 2
     start, body = run_asgi(app, scope)

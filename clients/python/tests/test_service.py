@@ -185,6 +185,25 @@ def test_children_ask_by_connections_of_their_own(remote: Weir, key: str) -> Non
     assert not remote.check(event="ocr", key=key).allowed
 
 
+def test_a_fork_amid_an_outage() -> None:
+    with Weir.connect(f"redis://127.0.0.1:{free_port()}", deadline=AMPLE_S) as weir:
+        held, end = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with weir._reach.lock:
+                held.set()
+                end.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        try:
+            assert in_child(lambda: weir.check(event="ocr", key="u").unavailable)
+        finally:
+            end.set()
+            thread.join()
+
+
 def test_a_loop_that_is_gone_takes_its_connections_along(remote: Weir, key: str, caplog: Any) -> None:
     caplog.set_level(logging.WARNING)
 

@@ -29,8 +29,8 @@ class Weir(abc.ABC):
     def connect(
         url: str, *, deadline: float = 0.05, when_unreachable: Literal["allow", "refuse"] = "allow"
     ) -> ServiceWeir:
-        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT. It need not run yet. A call that has no
-        answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
+        """The service at redis://HOST:PORT, unix://PATH or redis://:TOKEN@HOST:PORT. It need not run yet. A call that has
+        no answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
         from ._service import ServiceWeir
 
         return ServiceWeir(url, deadline, when_unreachable)
@@ -102,8 +102,8 @@ class Weir(abc.ABC):
         )  # fmt: skip
 
     def refund(self, verdict: Verdict) -> int:
-        """Gives back what a `refundable` request was charged. Returns to how many limits: 0 if there is nothing to give back
-        (any more)."""
+        """Gives back what a `refundable` request was charged. Returns to how many limits: 0 if there is nothing to give
+        back (any more)."""
         charged = _charged(verdict)
         return self._refund(*charged) if charged else 0
 

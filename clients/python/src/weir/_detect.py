@@ -49,9 +49,7 @@ def detect(
 
 
 class Guard:
-    def __init__(
-        self, weir: Weir, event: str, key_of: Getter, cost_of: Optional[Getter], refundable: bool
-    ) -> None:
+    def __init__(self, weir: Weir, event: str, key_of: Getter, cost_of: Optional[Getter], refundable: bool) -> None:
         self.weir, self.event_name, self.event = weir, event, octets(event, "event")
         self.key_of, self.cost_of, self.refundable = key_of, cost_of, refundable
         self.is_plain = cost_of is None and not refundable
@@ -60,7 +58,11 @@ class Guard:
         value = self.key_of(args, kwargs)
         if value is None:
             raise ValueError(f"detect: the key for {self.event_name} is None; it says for whom the call counts")
-        key = value.encode("utf-8", "surrogatepass") if type(value) is str else octets(value, f"the key for {self.event_name}")
+        key = (
+            value.encode("utf-8", "surrogatepass")
+            if type(value) is str
+            else octets(value, f"the key for {self.event_name}")
+        )
         if not key.strip():
             raise ValueError(f"detect: the key for {self.event_name} is blank; it says for whom the call counts")
         return key
@@ -101,11 +103,11 @@ def _passed(verdict: Verdict) -> Verdict:
 
 
 def _wrapped(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    call = getattr(function, "__call__", None)
+    call = type(function).__call__
     if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in (function, call)):
         raise TypeError(
-            f"detect: {_name(function)} is a generator, which works while others iterate over it; protect the function that "
-            "calls it"
+            f"detect: {_name(function)} is a generator, which works while others iterate over it; protect the function "
+            "that calls it"
         )
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     if guard.refundable:
@@ -202,8 +204,8 @@ def _parameter_getter(function: Callable[..., Any], name: str) -> Getter:
     if found is None or found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
         named = [p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         raise ValueError(
-            f"detect: {_name(function)} has no parameter {name!r}; it has {', '.join(named) or 'none'}. The key may also be "
-            "a function of the arguments"
+            f"detect: {_name(function)} has no parameter {name!r}; it has {', '.join(named) or 'none'}. The key may also "
+            "be a function of the arguments"
         )
     default, nothing = found.default, found.empty
     place = sys.maxsize if found.kind is found.KEYWORD_ONLY else list(parameters).index(name)

@@ -116,7 +116,10 @@ class Options(ctypes.Structure):
         ("cells_keys", c_uint64),
         ("cells_bytes", c_uint64),
         ("watch_ms", c_uint32),
-        *((name, c_void_p) for name in ("user_id", "user_id_data", "refuse", "refuse_data", "on_rules", "on_rules_data")),
+        *(
+            (name, c_void_p)
+            for name in ("user_id", "user_id_data", "refuse", "refuse_data", "on_rules", "on_rules_data")
+        ),
         ("cells_memory", c_void_p),
         ("cells_memory_bytes", c_size_t),
         ("trusted_proxies", c_char_p),
@@ -180,8 +183,8 @@ def _load(kind: Any) -> Any:
         except OSError as error:
             reasons.append(str(error))
     raise WeirError(
-        f"the library {NAME} was not found ({reasons[0]}). Install weir (`meson install -C build`), or name the file in the "
-        "environment variable WEIR_LIBRARY. Weir.connect needs no library."
+        f"the library {NAME} was not found ({reasons[0]}). Install weir (`meson install -C build`), or name the file in "
+        "the environment variable WEIR_LIBRARY. Weir.connect needs no library."
     )
 
 
@@ -198,7 +201,7 @@ def library(holds_gil: bool) -> Any:
         function.restype, function.argtypes = result, arguments
         if name == "weir_abi_version" and function() != ABI_VERSION:
             raise WeirError(
-                f"the library {found._name} has version {function()} of weir's interface, and this package is for {ABI_VERSION}: "
-                "install a weir and a package of the same time"
+                f"the library {found._name} has version {function()} of weir's interface, and this package is for "
+                f"{ABI_VERSION}: install a weir and a package of the same time"
             )
     return found

@@ -46,8 +46,8 @@ def is_address(text: str) -> bool:
 def address(value: str, what: str) -> bytes:
     if not is_address(value):
         raise ValueError(
-            f"{what} {value!r} is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with peer, the "
-            "address that sent it"
+            f"{what} {value!r} is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with "
+            "peer, the address that sent it"
         )
     return value.encode("ascii")
 

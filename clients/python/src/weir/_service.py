@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import threading
 import time
 import urllib.parse
+import weakref
 from logging import getLogger
 from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple, Union
 
@@ -24,19 +26,22 @@ PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is bei
 
 Word = Union[str, bytes]
 
+_all: weakref.WeakSet[Reach] = weakref.WeakSet()
+
 
 class Unreachable(Exception):
     pass
 
 
 class Reach:
-    """Is there any use in asking? After some failures in a row only one call in PAUSE_S tries, and the others do not wait."""
+    """Is there any use in asking? After some failures in a row one call in PAUSE_S tries, and the others do not wait."""
 
     def __init__(self, where: str, then: str) -> None:
         self.where, self.then = where, then
         self.lock = threading.Lock()
         self.failures = self.undecided = 0
         self.next_try = 0.0
+        _all.add(self)
 
     def may_ask(self) -> bool:
         if self.failures < FAILURES_MAX:
@@ -53,7 +58,9 @@ class Reach:
             with self.lock:
                 again, self.failures = self.failures > 0, 0
             if again:
-                log.warning("weir at %s answers again; %d calls were decided without it so far", self.where, self.undecided)
+                log.warning(
+                    "weir at %s answers again; %d calls were decided without it so far", self.where, self.undecided
+                )
 
     def failed(self, why: Exception) -> None:
         with self.lock:
@@ -204,6 +211,15 @@ class ServiceWeir(Weir):
             return int(await self._call_async("WEIR.REFUND", receipt, *_attributes(request)))
         except Unreachable:
             return 0
+
+
+def _in_child() -> None:
+    """A thread that held a lock when the process forked is not there to let it go."""
+    for reach in list(_all):
+        reach.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _import(name: str) -> Any:
