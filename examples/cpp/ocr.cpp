@@ -208,7 +208,10 @@ static MHD_Result on_call(void *data, MHD_Connection *connection, const char *pa
     }
 }
 
-static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminationCode) noexcept { delete static_cast<call *>(*state); }
+static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminationCode) noexcept
+{
+    delete static_cast<call *>(*state);
+}
 
 using daemon_ptr = std::unique_ptr<MHD_Daemon, decltype(&MHD_stop_daemon)>;
 
