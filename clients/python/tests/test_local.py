@@ -65,6 +65,8 @@ def test_options() -> None:
     for wrong in ({}, {"rules": "a", "rules_text": "b"}):
         with pytest.raises(ValueError, match="give either rules"):
             Weir.open(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="deadline is a number of seconds above 0, not 0"):
+        Weir.open(rules_text=RULES, deadline=0)
     with pytest.raises(WeirError, match="nowhere.yaml"):
         Weir.open(rules="/nowhere.yaml")
     with pytest.raises(WeirError, match="limits"):

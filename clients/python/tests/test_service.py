@@ -221,5 +221,9 @@ def test_a_context_of_a_coroutine(service: Service, key: str) -> None:
             assert (await weir.acheck(event="ocr", key=key)).remaining == 1
             assert weir.check(event="ocr", key=key).remaining == 0
         assert not weir._loops
+        with pytest.raises(WeirError, match="this Weir is closed"):
+            await weir.acheck(event="ocr", key=key)
+        with pytest.raises(WeirError, match="this Weir is closed"):
+            weir.check(event="ocr", key=key)
 
     asyncio.run(ask())

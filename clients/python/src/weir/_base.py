@@ -33,7 +33,7 @@ class Weir(abc.ABC):
         no answer after `deadline` seconds is decided by `when_unreachable`, "allow" or "refuse"."""
         from ._service import ServiceWeir
 
-        return ServiceWeir(url, deadline, when_unreachable)
+        return ServiceWeir(url, _seconds(deadline), when_unreachable)
 
     @staticmethod
     def open(
@@ -51,7 +51,7 @@ class Weir(abc.ABC):
         `counters` names a Redis that many hosts count in, and `deadline` how long to wait for it, in seconds."""
         from ._local import LocalWeir
 
-        return LocalWeir(rules, rules_text, cells, cells_keys, counters, deadline, trusted_proxies)
+        return LocalWeir(rules, rules_text, cells, cells_keys, counters, _seconds(deadline), trusted_proxies)
 
     def check(
         self,
@@ -165,6 +165,12 @@ class Weir(abc.ABC):
     async def _answer_async(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
         verdict = await self._ask_async(request)
         return verdict, None if verdict.allowed else plain_refusal(verdict)
+
+
+def _seconds(deadline: float) -> float:
+    if deadline <= 0:
+        raise ValueError(f"deadline is a number of seconds above 0, not {deadline}")
+    return deadline
 
 
 def _charged(verdict: Verdict) -> Optional[Tuple[str, Request]]:

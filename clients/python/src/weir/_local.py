@@ -119,7 +119,7 @@ class LocalWeir(Weir):
         if self._closed:
             return
         if self._waits:
-            self._handle = None
+            self._handle, self._stop = None, threading.Event()
         else:
             self._follow()
 

@@ -79,11 +79,9 @@ class ServiceWeir(Weir):
     def __init__(self, url: str, deadline: float, when_unreachable: str) -> None:
         if when_unreachable not in ("allow", "refuse"):
             raise ValueError(f'when_unreachable is "allow" or "refuse", not {when_unreachable!r}')
-        if deadline <= 0:
-            raise ValueError(f"deadline is a number of seconds above 0, not {deadline}")
         self._redis = _import("redis")
         self._url, self._deadline = url, deadline
-        self._allow = when_unreachable == "allow"
+        self._allow, self._closed = when_unreachable == "allow", False
         self._reach = Reach(_shown(url), "let through" if self._allow else "refused")
         self._pool = self._redis.ConnectionPool.from_url(url, **self._settings(self._redis.retry))
         self._client = self._redis.Redis(connection_pool=self._pool)
@@ -102,6 +100,7 @@ class ServiceWeir(Weir):
         }
 
     def close(self) -> None:
+        self._closed = True
         self._pool.disconnect()
 
     async def aclose(self) -> None:
@@ -112,10 +111,15 @@ class ServiceWeir(Weir):
 
     # ---- ask ----
 
-    def _call(self, *words: Word) -> Any:
-        """The answer, or Unreachable."""
+    def _begin(self) -> None:
+        if self._closed:
+            raise WeirError("this Weir is closed")
         if not self._reach.may_ask():
             raise Unreachable
+
+    def _call(self, *words: Word) -> Any:
+        """The answer, or Unreachable."""
+        self._begin()
         try:
             try:
                 answer = self._client.execute_command(*words)
@@ -128,8 +132,7 @@ class ServiceWeir(Weir):
         return answer
 
     async def _call_async(self, *words: Word) -> Any:
-        if not self._reach.may_ask():
-            raise Unreachable
+        self._begin()
         task = asyncio.ensure_future(self._exchange(words))
         # Not cancelled, even if we are: an answer that comes late must be read, lest it be taken for the next one's.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
