@@ -346,17 +346,6 @@ bool plan_rule_fits(const struct plan *plan, size_t i)
     return fits;
 }
 
-/* Of a request that passed and was charged. */
-static __attribute__((noinline)) void plan_receipt(const struct plan *plan, struct weir_receipt *ret)
-{
-    receipt_begin(ret, plan->request->cost, plan->now_us, 0);
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct plan_entry *e = &plan->entries[i];
-        if (plan_rule_fits(plan, i))
-            receipt_add(ret, e->ask.key, *e->state);
-    }
-}
-
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
     struct cells *cells = bound->cells;

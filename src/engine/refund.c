@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "base/buf.h"
 #include "engine/hazard.h"
 #include "engine/shared.h"
 #include "engine/weir.h"
@@ -20,24 +19,41 @@
 
 /* No text is as long as this, and no limit's identity begins with it: see bound.c. */
 #define RECEIPT_MARK (UINT64_MAX - 2)
+/* Subjects are hashes: one bit pattern more or less keeps what they stand for apart. */
+#define STORE_MARK UINT64_C(0x73746f72652d6d6b)
 #define RECEIPT_LIFE_US (INT64_C(3600) * US_PER_S)
 
 enum { ROOM = 8 /* entries of most plans */ };
 
 /* ---- making one ---- */
 
-void receipt_begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t store_us)
+/* No two are the same. Only after a fork both processes have some of the same before them, which matters for receipts of
+ * the same microsecond alone: then one of the two gives nothing back. */
+static uint64_t next_number(void)
+{
+    enum { AT_ONCE = 32 };
+    static _Thread_local uint64_t numbers[AT_ONCE];
+    static _Thread_local unsigned left;
+    if (left == 0) {
+        if (getrandom(numbers, sizeof numbers, GRND_NONBLOCK) != sizeof numbers)
+            return 0;
+        left = AT_ONCE;
+    }
+    return numbers[--left];
+}
+
+/* `at_us` by this host's clock, `store_us` by the store's. */
+static void begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t store_us)
 {
     r->count = 0;
     r->cost = cost;
+    r->number = next_number();
     r->at_us = at_us;
     r->store_us = store_us;
-    /* Where there is no chance to be had, receipts of one microsecond are one: all but one of them give nothing back. */
-    if (getrandom(&r->number, sizeof r->number, GRND_NONBLOCK) != sizeof r->number)
-        r->number = 0;
 }
 
-void receipt_add(struct weir_receipt *r, uint64_t limit, struct limit_state taken)
+/* `limit`: the key of the cell that was charged. `taken`: what the charge left, of which all but counts is kept. */
+static void add(struct weir_receipt *r, uint64_t limit, struct limit_state taken)
 {
     if (r->count == WEIR_RECEIPT_LIMITS)
         return;
@@ -46,7 +62,7 @@ void receipt_add(struct weir_receipt *r, uint64_t limit, struct limit_state take
     r->charged[r->count++].window = (uint32_t)(taken.data >> 32);
 }
 
-bool receipt_has(const struct weir_receipt *r, uint64_t limit, struct limit_state *ret_taken)
+static bool has(const struct weir_receipt *r, uint64_t limit, struct limit_state *ret_taken)
 {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->charged[i].limit == limit) {
@@ -54,6 +70,37 @@ bool receipt_has(const struct weir_receipt *r, uint64_t limit, struct limit_stat
             return true;
         }
     return false;
+}
+
+void plan_receipt(const struct plan *plan, struct weir_receipt *ret)
+{
+    begin(ret, plan->request->cost, plan->now_us, 0);
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct plan_entry *e = &plan->entries[i];
+        if (plan_rule_fits(plan, i))
+            add(ret, e->ask.key, *e->state);
+    }
+}
+
+/* A cell in the store has no key in the table: this is what a receipt has in its place. */
+static uint64_t store_id(const struct plan_entry *e)
+{
+    return cell_key(e->limit, e->subject ^ STORE_MARK);
+}
+
+void shared_receipt(const struct shared *s, struct weir_receipt *ret)
+{
+    begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        const struct shared_entry *m = &s->more[i];
+        if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
+            add(ret, e->ask.key, *e->state);
+        else if (m->way == WAY_SLICE && m->taken)
+            add(ret, e->ask.key, (struct limit_state){ .time = (uint64_t)m->end_us });
+        else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
+            add(ret, store_id(e), m->cell->state);
+    }
 }
 
 /* ---- as text ---- */
@@ -183,13 +230,56 @@ static struct cells_change judge_giving(struct limit_state state, void *data)
     return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(g->limit, state, g->now_us) };
 }
 
-bool refund_cell(struct cells *cells, const struct plan_entry *e, const struct weir_receipt *receipt)
+static bool refund_cell(struct cells *cells, const struct plan_entry *e, const struct weir_receipt *receipt)
 {
     struct giving g = { .limit = &e->limit->limit, .receipt = receipt, .now_us = e->ask.now_us };
-    if (!receipt_has(receipt, e->ask.key, &g.taken))
+    if (!has(receipt, e->ask.key, &g.taken))
         return false;
     cells_update(cells, e->ask.key, g.now_us, judge_giving, &g);
     return g.given;
+}
+
+/* Adds the cell of entry i to s->call, for its rule. */
+static void add_to_call(struct shared *s, size_t i, struct limit_state taken, size_t *cells)
+{
+    const struct plan_entry *e = &s->plan.entries[i];
+    sv key = shared_key(s, i);
+    struct store_rule *last = s->call.rule_count ? &s->rules[s->call.rule_count - 1] : NULL;
+    if (!last || last->key.ptr != key.ptr) {
+        last = &s->rules[s->call.rule_count++];
+        *last = (struct store_rule){ .key = key, .cells = &s->cells[*cells] };
+    }
+    last->cell_count++;
+    s->cells[(*cells)++] = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .state = taken };
+}
+
+/* Gives back what is on this host, and makes s->call for what is in the store. */
+static int refund_shared(struct shared *s, sv user, const struct weir_receipt *receipt)
+{
+    struct weir_request request = s->request;
+    bool store = s->weir->store;
+    size_t cells = 0;
+    int given = 0;
+    if (store)
+        shared_make_keys(s, &request, user, WAY_STORE);
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        struct limit_state taken;
+        if (s->more[i].way == WAY_CELLS) {
+            given += refund_cell(s->bound->cells, e, receipt);
+        } else if (s->more[i].way == WAY_SLICE && has(receipt, e->ask.key, &taken)) {
+            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)taken.time, receipt->cost);
+        } else if (store && has(receipt, store_id(e), &taken)) {
+            add_to_call(s, i, taken, &cells);
+            given++;
+        }
+    }
+    s->call.rules = s->rules;
+    s->call.cost = receipt->cost;
+    s->call.refund = true;
+    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
+    s->call.server_us = receipt->store_us;
+    return given;
 }
 
 /* It was sent, or could not be. */
@@ -206,7 +296,7 @@ static int give_back(struct weir *weir, struct shared *s, sv user, const struct 
     void *memory = s->plan.entries;
     int given = 0;
     if (s->plan.shared) {
-        given = shared_refund(s, user, receipt);
+        given = refund_shared(s, user, receipt);
     } else {
         for (size_t i = 0; i < s->plan.count; i++)
             given += refund_cell(s->bound->cells, &s->plan.entries[i], receipt);

@@ -11,7 +11,6 @@
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
 #define INSTEAD_MARK UINT64_C(0x696e73746561642d)
-#define STORE_MARK UINT64_C(0x73746f72652d6d6b)
 
 enum {
     STALE_TRIES = 3,               /* windows that are still not those of the store's clock: it runs wild */
@@ -100,7 +99,7 @@ static bool is_first(const struct shared *s, size_t i)
     return i == 0 || s->plan.entries[i].rule != s->plan.entries[i - 1].rule;
 }
 
-static void make_keys(struct shared *s, const struct weir_request *request, sv user, enum way way)
+void shared_make_keys(struct shared *s, const struct weir_request *request, sv user, enum way way)
 {
     struct facts facts;
     facts_init(&facts, s->bound->ruleset, request, user);
@@ -109,7 +108,7 @@ static void make_keys(struct shared *s, const struct weir_request *request, sv u
             s->more[i].key_len = key_write_facts(s->more[i].key, s->plan.entries[i].rule, &facts);
 }
 
-static sv key_of(const struct shared *s, size_t i)
+sv shared_key(const struct shared *s, size_t i)
 {
     while (!is_first(s, i))
         i--;
@@ -254,7 +253,7 @@ static uint32_t slice_of(const struct plan_entry *e)
 static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
 {
     const struct plan_entry *e = &s->plan.entries[i];
-    sv key = key_of(s, i);
+    sv key = shared_key(s, i);
     struct lease_ask ask = {
         .cell = e->ask.key,
         .limit = e->limit->limit,
@@ -524,29 +523,6 @@ static void renew(struct shared *s)
     }
 }
 
-/* A cell in the store has no key in the table: this is what a receipt has in its place. */
-static uint64_t store_id(const struct plan_entry *e)
-{
-    return cell_key(e->limit, e->subject ^ STORE_MARK);
-}
-
-/* Of a request that passed and was charged. What was counted in place of the store is not in it, since it is charged there
- * later. */
-static void write_receipt(const struct shared *s, struct weir_receipt *ret)
-{
-    receipt_begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
-    for (size_t i = 0; i < s->plan.count; i++) {
-        const struct plan_entry *e = &s->plan.entries[i];
-        const struct shared_entry *m = &s->more[i];
-        if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
-            receipt_add(ret, e->ask.key, *e->state);
-        else if (m->way == WAY_SLICE && m->taken)
-            receipt_add(ret, e->ask.key, (struct limit_state){ .time = (uint64_t)m->end_us });
-        else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
-            receipt_add(ret, store_id(e), m->cell->state);
-    }
-}
-
 static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 {
     s->allowed = allowed;
@@ -561,7 +537,7 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
         renew(s);
     }
     if (s->request.refundable && allowed && plan_charges(&s->plan))
-        write_receipt(s, &v->receipt);
+        shared_receipt(s, &v->receipt);
 }
 
 /* ---- the call ---- */
@@ -585,7 +561,7 @@ static void make_call(struct shared *s)
             continue;
         if (is_first(s, i))
             s->rules[rules++] =
-                (struct store_rule){ .key = key_of(s, i), .cells = &s->cells[cells], .shadow = i >= s->plan.enforced };
+                (struct store_rule){ .key = shared_key(s, i), .cells = &s->cells[cells], .shadow = i >= s->plan.enforced };
         s->rules[rules - 1].cell_count++;
         add_cell(s, i, &news, &s->cells[cells++]);
     }
@@ -638,7 +614,7 @@ static enum here take_or_ask(struct shared *s, const struct weir_request *reques
     for (size_t i = 0; i < s->plan.enforced; i++)
         renews = renews || s->more[i].renew;
     if (request && (here == HERE_SHORT || renews))
-        make_keys(s, request, user, WAY_SLICE);
+        shared_make_keys(s, request, user, WAY_SLICE);
     if (renews)
         renew(s);
     while (here == HERE_SHORT) {
@@ -685,10 +661,11 @@ enum step shared_begin(struct shared *s, sv user, bool may_wait, struct weir_ver
 {
     struct weir_request request = s->request;
     if (s->exact && store_of(s))
-        make_keys(s, &request, user, WAY_STORE);
+        shared_make_keys(s, &request, user, WAY_STORE);
     for (size_t i = s->plan.enforced; i < s->plan.count; i++)
         if (s->more[i].way == WAY_SLICE && s->more[i].key_len == 0 && is_first(s, i))
-            make_keys(s, &request, user, WAY_SLICE); /* nobody waits for slices of shadow rules: this is when to ask */
+            shared_make_keys(s, &request, user,
+                             WAY_SLICE); /* nobody waits for slices of shadow rules: this is when to ask */
     return go_on(s, &request, user, may_wait, ret_verdict);
 }
 
@@ -766,53 +743,6 @@ void shared_aftermath(struct shared *s)
     s->late = false;
 }
 
-/* ---- giving back ---- */
-
-/* Adds the cell of entry i to s->call, for its rule. */
-static void add_refund(struct shared *s, size_t i, struct limit_state taken, size_t *cells)
-{
-    const struct plan_entry *e = &s->plan.entries[i];
-    sv key = key_of(s, i);
-    struct store_rule *last = s->call.rule_count ? &s->rules[s->call.rule_count - 1] : NULL;
-    if (!last || last->key.ptr != key.ptr) {
-        last = &s->rules[s->call.rule_count++];
-        *last = (struct store_rule){ .key = key, .cells = &s->cells[*cells] };
-    }
-    last->cell_count++;
-    s->cells[(*cells)++] = (struct store_cell){
-        .limit = &e->limit->limit,
-        .field = e->limit->field,
-        .state = taken,
-    };
-}
-
-int shared_refund(struct shared *s, sv user, const struct weir_receipt *receipt)
-{
-    struct weir_request request = s->request;
-    size_t cells = 0;
-    int given = 0;
-    if (store_of(s))
-        make_keys(s, &request, user, WAY_STORE);
-    for (size_t i = 0; i < s->plan.count; i++) {
-        const struct plan_entry *e = &s->plan.entries[i];
-        struct limit_state taken;
-        if (s->more[i].way == WAY_CELLS) {
-            given += refund_cell(s->bound->cells, e, receipt);
-        } else if (s->more[i].way == WAY_SLICE && receipt_has(receipt, e->ask.key, &taken)) {
-            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)taken.time, receipt->cost);
-        } else if (store_of(s) && receipt_has(receipt, store_id(e), &taken)) {
-            add_refund(s, i, taken, &cells);
-            given++;
-        }
-    }
-    s->call.rules = s->rules;
-    s->call.cost = receipt->cost;
-    s->call.refund = true;
-    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
-    s->call.server_us = receipt->store_us;
-    return given;
-}
-
 /* ---- looking ---- */
 
 static uint32_t lease_left_now(const struct shared *s, const struct plan_entry *e)
@@ -833,7 +763,7 @@ enum step shared_look(struct shared *s, sv user)
     }
     if (!up || !wants_store(s))
         return STEP_DECIDED;
-    make_keys(s, &request, user, WAY_STORE);
+    shared_make_keys(s, &request, user, WAY_STORE);
     make_call(s);
     s->call.charge = false;
     return STEP_STORE;

@@ -83,6 +83,9 @@ struct shared *shared_init(void *memory, size_t cap, struct weir *weir);
 /* Planned, in memory of the heap that begins at plan.entries. NULL: there is none. */
 struct shared *shared_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                           int64_t now_us, size_t cap);
+/* Names in the store, of the entries that go this way; to be made before they are asked for. */
+void shared_make_keys(struct shared *s, const struct weir_request *request, sv user, enum way way);
+sv shared_key(const struct shared *s, size_t i);
 /* Works out the plan. False as plan_make. */
 bool shared_plan(struct shared *s, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                  size_t *ret_needed);
@@ -96,10 +99,6 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict);
 void shared_late(struct shared *s, struct weir_verdict *ret_verdict);
 /* After shared_late: the call is done at last. What was charged twice, or for nothing, is given back. */
 void shared_aftermath(struct shared *s);
-
-/* Instead of shared_begin: gives back what the receipt names, and returns to how many limits. If s->call has rules then, it
- * is to be posted, which gives back what is in the store. */
-int shared_refund(struct shared *s, sv user, const struct weir_receipt *receipt);
 
 /* Instead of shared_begin, for weir_explain: looks at every entry and charges nothing. STEP_STORE: s->call is to be sent;
  * shared_looked when it is done. */
