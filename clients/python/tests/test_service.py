@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, List
 
 import pytest
 from servers import Redis, Service, free_port, until
@@ -151,6 +151,31 @@ def test_a_token(tmp_path: Path, key: str, caplog: Any) -> None:
             with Weir.connect(url, deadline=AMPLE_S, when_unreachable="refuse") as weir:
                 assert weir.check(event="ocr", key=key).unavailable
     assert caplog.text.count("does not answer") == 2
+
+
+class OnSocket(Service):
+    @property
+    def socket(self) -> Path:
+        return self.path / "socket"
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    def command(self) -> List[str]:
+        return [f"unix:{self.socket}" if word == "127.0.0.1:0" else word for word in super().command()]
+
+    def is_ready(self) -> Any:
+        return self.socket.exists()
+
+
+def test_a_unix_socket(key: str) -> None:
+    with OnSocket() as service, Weir.connect(service.url, deadline=AMPLE_S, when_unreachable="refuse") as weir:
+        assert weir.check(event="ocr", key=key).remaining == 1
+        assert asyncio.run(weir.acheck(event="ocr", key=key)).remaining == 0
+        service.end()
+        assert weir.check(event="ocr", key=key).unavailable
+        assert asyncio.run(weir.acheck(event="ocr", key=key)).unavailable
 
 
 def test_what_answers_is_not_weir(store: Redis, key: str) -> None:

@@ -92,12 +92,11 @@ class ServiceWeir(Weir):
         return self._reach.undecided
 
     def _settings(self, retry: Any) -> Any:
-        """No retries: they multiply the deadline."""
-        return {
-            "socket_timeout": self._deadline,
-            "socket_connect_timeout": self._deadline,
-            "retry": retry.Retry(self._redis.backoff.NoBackoff(), 0),
-        }
+        """No retries: they multiply the deadline. redis-py 4.3 knows no time for connecting to a unix socket."""
+        settings = {"socket_timeout": self._deadline, "retry": retry.Retry(self._redis.backoff.NoBackoff(), 0)}
+        if not self._url.startswith("unix:"):
+            settings["socket_connect_timeout"] = self._deadline
+        return settings
 
     def close(self) -> None:
         self._closed = True
@@ -126,7 +125,7 @@ class ServiceWeir(Weir):
             except self._redis.ConnectionError:
                 # It may have closed a connection that was idle, or was started anew.
                 answer = self._client.execute_command(*words)
-        except Exception as error:
+        except (self._redis.RedisError, OSError) as error:
             raise self._failure(error) from error
         self._reach.worked()
         return answer
@@ -141,7 +140,7 @@ class ServiceWeir(Weir):
             if not done:
                 raise self._redis.TimeoutError(f"no answer within {self._deadline:g} s")
             answer = task.result()
-        except Exception as error:
+        except (self._redis.RedisError, OSError) as error:
             raise self._failure(error) from error
         self._reach.worked()
         return answer
@@ -180,10 +179,8 @@ class ServiceWeir(Weir):
         if isinstance(error, self._redis.ResponseError) and not any(words in str(error) for words in PASSING):
             self._reach.worked()
             return WeirError(f"weir at {self._reach.where} answers: {error}")
-        if isinstance(error, (self._redis.RedisError, OSError)):
-            self._reach.failed(error)
-            return Unreachable()
-        return error
+        self._reach.failed(error)
+        return Unreachable()
 
     def _ask(self, request: Request) -> Verdict:
         try:
