@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import uuid
-from typing import Any
+from typing import Any, Tuple
 
 import pytest
 
@@ -93,7 +93,8 @@ def test_any_text_is_a_subject_of_its_own(weir: Weir, key: str, other: str) -> N
 
 def test_both_forms_mean_the_same_subject(remote: Weir, local: Weir, key: str) -> None:
     number = uuid.uuid4()
-    for text in (f"{key}\0\ud800é", key.encode() + b"\xff\0", number.int, number):
+    texts: Tuple[Any, ...] = (f"{key}\0\ud800é", key.encode() + b"\xff\0", number.int, number)
+    for text in texts:
         assert remote.check(event="ocr", key=text, cost=2).allowed
         assert not local.check(event="ocr", key=text).allowed
     assert not local.check(event="ocr", key=str(number)).allowed

@@ -99,7 +99,8 @@ def user_of(scope: Any) -> Optional[str]:
     """Of an environ or a scope."""
     if "headers" in scope:
         return dict(scope["headers"]).get(b"x-user", b"").decode() or None
-    return scope.get("HTTP_X_USER")
+    found: Optional[str] = scope.get("HTTP_X_USER")
+    return found
 
 
 class Client:
@@ -248,7 +249,7 @@ def test_servers_behind_a_unix_socket_have_no_peer(local: Weir) -> None:
 
 
 @pytest.mark.parametrize("policy, status", [("allow", 200), ("refuse", 503)])
-def test_the_service_is_away(policy: str, status: int) -> None:
+def test_the_service_is_away(policy: Any, status: int) -> None:
     with Weir.connect(f"redis://127.0.0.1:{free_port()}", when_unreachable=policy) as weir:
         app = Guarded(weir)
         with serving_asgi(WeirASGI(app.asgi, weir)) as one, serving_wsgi(WeirWSGI(app.wsgi, weir)) as other:

@@ -43,7 +43,7 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize("policy", ["allow", "refuse"])
-def test_nobody_listens(policy: str, caplog: Any) -> None:
+def test_nobody_listens(policy: Any, caplog: Any) -> None:
     with Weir.connect(f"redis://:secret@127.0.0.1:{free_port()}", when_unreachable=policy) as weir:
         begin = time.monotonic()
         verdicts = [weir.check(event="ocr", key="u") for _ in range(20)]
