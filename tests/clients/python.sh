@@ -67,6 +67,7 @@ report() {
 	END
 }
 
+unset PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/libweir.so.2
 tap 'pip install' install
 tap 'the installed package' installed
