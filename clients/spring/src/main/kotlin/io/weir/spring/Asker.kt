@@ -63,7 +63,6 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
 
     private fun settle(question: Question, items: Result<List<Any?>>): Verdict {
         val verdict = items.fold({ verdict(question, it) }, { unanswered(question, root(it)) })
-        if (!verdict.unreachable) link?.heard()
         counter.count(question.event, Outcome.of(verdict))
         return verdict
     }

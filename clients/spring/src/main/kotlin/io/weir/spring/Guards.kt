@@ -17,6 +17,7 @@ import org.springframework.util.ReflectionUtils
 import java.lang.reflect.AnnotatedElement
 import java.lang.reflect.Method
 import java.lang.reflect.Modifier
+import java.lang.reflect.Proxy
 import java.util.Optional
 import java.util.concurrent.ConcurrentHashMap
 import kotlin.jvm.optionals.getOrNull
@@ -33,12 +34,23 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
         check(event.isNotBlank()) { "$where: the event is blank; name the one that weir's rules match" }
     }
 
-    fun key(args: Array<out Any?>): String? = content.evaluate(args)?.toString()
+    fun key(args: Array<out Any?>): String? {
+        val value = content.evaluate(args) ?: return null
+        require(value is CharSequence || HAS_TEXT[value.javaClass]) {
+            "$where: the content is a ${value.javaClass.typeName}, which has no toString() of its own: each would count for itself"
+        }
+        return value.toString()
+    }
 
     fun cost(args: Array<out Any?>): Long = when (val value = cost?.evaluate(args)) {
         is Long, is Int, is Short, is Byte -> (value as Number).toLong()
         else -> if (cost == null) 1 else throw IllegalArgumentException("$where: the cost is $value, and no whole number")
     }
+}
+
+/** Whether equal objects of a class are equal texts, as far as one can tell. */
+private val HAS_TEXT = object : ClassValue<Boolean>() {
+    override fun computeValue(type: Class<*>) = !type.isArray && type.getMethod("toString").declaringClass != Any::class.java
 }
 
 /** How a method gives its result. */
@@ -85,7 +97,7 @@ internal class Guards(private val beans: BeanFactory) {
     /** An annotation that has no effect is worse than none. A proxy can stand before neither of these. */
     private fun checkReachable(method: Method, where: String) {
         val obstacle = listOf("private" to Modifier.PRIVATE, "static" to Modifier.STATIC, "final" to Modifier.FINAL)
-            .firstOrNull { (_, bit) -> method.modifiers and bit != 0 && !java.lang.reflect.Proxy.isProxyClass(method.declaringClass) }
+            .firstOrNull { (_, bit) -> method.modifiers and bit != 0 && !Proxy.isProxyClass(method.declaringClass) }
         check(obstacle == null) {
             "$where: @Detect has no effect on a method that is ${obstacle?.first}. In Kotlin `open` helps, or the compiler's plugin " +
                 "kotlin-spring, which opens what is a @Component"

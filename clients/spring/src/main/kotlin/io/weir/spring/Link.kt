@@ -27,7 +27,7 @@ internal typealias Connection = StatefulRedisConnection<String, String>
  */
 internal class Link(url: String) : AutoCloseable {
     private val log = LoggerFactory.getLogger(Link::class.java)
-    private val uri = RedisURI.create(url).apply { timeout = PATIENCE }
+    private val uri = read(url)
     private val name = uri.socket ?: "${uri.host}:${uri.port}"
     private val resources = DefaultClientResources.builder().ioThreadPoolSize(2).computationThreadPoolSize(2).build()
     private val client = RedisClient.create(resources).apply { options = OPTIONS }
@@ -35,7 +35,11 @@ internal class Link(url: String) : AutoCloseable {
     @Volatile private var current = CompletableFuture<Connection>()
     @Volatile private var silentSince = 0L
     private var connectedAt = 0L
-    private var closed = false
+
+    /** Why there is none, as the log has it already. */
+    private var told: String? = null
+
+    @Volatile private var closed = false
 
     /** Waits a little, so that the first call of an application need not. A weir that is away is no error. */
     fun open() {
@@ -46,16 +50,14 @@ internal class Link(url: String) : AutoCloseable {
     /** Fails if there is no connection, and may never be answered: who asks has a deadline. */
     fun <T> send(message: Message<T>): CompletableFuture<T> = current.thenCompose { post(it, message) }
 
-    private fun <T> post(to: Connection, message: Message<T>) =
-        to.async().dispatch(message.command, message.output, message.args).toCompletableFuture()
+    private fun <T> post(to: Connection, message: Message<T>): CompletableFuture<T> =
+        to.async().dispatch(message.command, message.output, message.args).toCompletableFuture().whenComplete { _, error ->
+            if (error == null || error is RedisCommandExecutionException) silentSince = 0
+        }
 
     // ---- silence ----
 
-    fun heard() {
-        if (silentSince != 0L) silentSince = 0
-    }
-
-    /** Somebody waited in vain. When all have for a while, the other end is gone without a word. */
+    /** Somebody waited in vain. If nothing at all has come for a while, the other end is gone without a word. */
     fun missed() {
         val now = System.nanoTime()
         if (silentSince == 0L) {
@@ -70,6 +72,7 @@ internal class Link(url: String) : AutoCloseable {
     // ---- making it ----
 
     private fun attempt() {
+        if (closed) return
         client.connectAsync(StringCodec.UTF8, uri).toCompletableFuture().thenCompose(::greet).whenComplete { made, error ->
             if (made != null) connected(made) else failed(error)
         }
@@ -92,7 +95,8 @@ internal class Link(url: String) : AutoCloseable {
         }
         connectedAt = System.nanoTime()
         silentSince = 0
-        if (current.isCompletedExceptionally) log.info("weir at {} answers again", name)
+        if (told != null) log.info("weir at {} answers", name)
+        told = null
         if (!current.complete(made)) current = CompletableFuture.completedFuture(made)
         made.addListener(object : RedisConnectionStateListener {
             override fun onRedisDisconnected(connection: RedisChannelHandler<*, *>) = lost(made)
@@ -111,7 +115,10 @@ internal class Link(url: String) : AutoCloseable {
     @Synchronized
     private fun failed(error: Throwable) {
         if (closed) return
-        if (current.completeExceptionally(error)) log.warn("weir at {} is out of reach: {}", name, reason(error))
+        current.completeExceptionally(error)
+        val reason = reason(error)
+        if (reason != told) log.warn("weir at {} is out of reach: {}; calls go by weir.when-unreachable", name, reason)
+        told = reason
         resources.eventExecutorGroup().schedule(::attempt, PAUSE.toMillis(), MILLISECONDS)
     }
 
@@ -133,6 +140,12 @@ internal class Link(url: String) : AutoCloseable {
     }
 
     private companion object {
+        fun read(url: String): RedisURI = try {
+            RedisURI.create(url).apply { timeout = PATIENCE }
+        } catch (e: IllegalArgumentException) {
+            throw IllegalArgumentException("weir.url must look like redis://HOST:PORT or redis://:TOKEN@HOST:PORT", e)
+        }
+
         /** For a connection to be made, and for a silent one to say something. */
         val PATIENCE: Duration = Duration.ofSeconds(1)
 

@@ -35,13 +35,11 @@ internal class WeirAutoConfiguration {
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnProperty("weir.enabled", havingValue = "true", matchIfMissing = true)
     @Import(ProxyCreator::class)
+    @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
     class Annotations {
-        companion object {
-            @Bean
-            @JvmStatic
-            @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
-            fun detectAdvisor(beans: BeanFactory) = DetectAdvisor(Guards(beans)) { beans.getBean(DetectManager::class.java) }
-        }
+        @Bean
+        @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+        fun detectAdvisor(beans: BeanFactory) = DetectAdvisor(Guards(beans)) { beans.getBean(DetectManager::class.java) }
     }
 
     /** Spring Boot registers it, too, unless spring.aop.auto is false. */

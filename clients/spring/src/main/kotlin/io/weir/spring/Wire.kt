@@ -55,6 +55,9 @@ private class Keyword(private val text: String) : ProtocolKeyword {
     override fun getBytes() = letters
 
     override fun toString() = text
+
+    /** Lettuce before 6.6, which Spring Boot before 3.5 brings along, asks for this instead. */
+    fun name() = text
 }
 
 private val CHECK: ProtocolKeyword = Keyword("WEIR.CHECK")

@@ -44,6 +44,9 @@ class Ocr {
     @Detect(eventId = "one", contentSpel = "#request")
     fun ownRequest(request: String) = "done"
 
+    @Detect(eventId = "unknown", contentSpel = "#thing")
+    fun byAny(thing: Any) = "done"
+
     @Detect(eventId = "one", contentSpel = "@tenant.id")
     fun byBean() = "done"
 
@@ -62,8 +65,6 @@ class Covered {
 
     @Detect(eventId = "ocr", contentSpel = "#user")
     fun own(user: String) = "done"
-
-    internal fun hidden(user: String) = "done"
 }
 
 interface Contract {

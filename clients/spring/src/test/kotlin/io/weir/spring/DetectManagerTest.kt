@@ -68,6 +68,13 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
     }
 
     @Test
+    fun `a thread that is interrupted does not wait, and stays interrupted`() {
+        Thread.currentThread().interrupt()
+        manager.match("ocr", someone())
+        assertTrue(Thread.interrupted())
+    }
+
+    @Test
     fun `Micrometer counts by event and outcome`() {
         val user = someone()
         fun count(outcome: String) = meters.counter("weir.decisions", "event", "one", "outcome", outcome).count()

@@ -98,6 +98,15 @@ class DetectTest(
     }
 
     @Test
+    fun `content that is no text is an error, since each would count for itself`() {
+        ocr.byAny(42)
+        for (content in listOf(User("x"), arrayOf("x"))) {
+            val error = assertThrows<IllegalArgumentException> { ocr.byAny(content) }
+            assertTrue("no toString() of its own" in error.message!!, error.message)
+        }
+    }
+
+    @Test
     fun `an expression without a value is an error that names the method`() {
         val error = CompletableFuture.supplyAsync { assertThrows<IllegalArgumentException> { ocr.byHeader() } }.get()
         assertTrue("io.weir.spring.Ocr.byHeader" in error.message!! && "no HTTP request" in error.message!!, error.message)

@@ -113,6 +113,23 @@ class OutageTest {
         }
     }
 
+    @Test
+    fun `only so many can wait for an answer`() {
+        runner.withPropertyValues("weir.deadline=1m").run { context ->
+            context.untilReached()
+            weir.signal("STOP")
+            val question = context.getBean(DetectManager::class.java).matchMono("ocr", InApp.someone())
+            val asked = try {
+                List(11_000) { question.toFuture() }.also { all ->
+                    until<Int>("1000 are told at once") { all.count { it.isDone }.takeIf { it == 1000 } }
+                }
+            } finally {
+                weir.signal("CONT")
+            }
+            assertEquals(1000, asked.count { it.get().unreachable })
+        }
+    }
+
     private companion object {
         val weir = Weir()
 

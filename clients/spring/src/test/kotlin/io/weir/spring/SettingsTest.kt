@@ -16,6 +16,7 @@ import org.springframework.boot.test.system.CapturedOutput
 import org.springframework.boot.test.system.OutputCaptureExtension
 import org.springframework.web.bind.annotation.RestControllerAdvice
 import java.io.File
+import java.lang.reflect.Proxy
 import java.nio.file.Files
 import kotlin.io.path.deleteExisting
 import kotlin.io.path.writeText
@@ -24,7 +25,8 @@ import kotlin.io.path.writeText
 class SettingsTest {
     private val auto = AutoConfigurations.of(WeirAutoConfiguration::class.java)
     private val url = "weir.url=${Weir.shared.url}"
-    private val runner = ApplicationContextRunner().withConfiguration(auto).withBean(Ocr::class.java)
+    private val runner = ApplicationContextRunner().withConfiguration(auto).withPropertyValues("weir.deadline=10s")
+        .withBean(Ocr::class.java).withBean(Party::class.java)
 
     @Test
     fun `weir_enabled=false lets everything pass`() {
@@ -60,6 +62,8 @@ class SettingsTest {
             val user = InApp.someone()
             context.getBean(Ocr::class.java).byPosition(user, "image")
             refused { context.getBean(Ocr::class.java).byPosition(user, "image") }
+            refused { context.getBean(Contract::class.java).agreed(user) }
+            assertTrue(Proxy.isProxyClass(context.getBean(Contract::class.java).javaClass))
         }
     }
 
