@@ -163,10 +163,7 @@ class OnSocket(Service):
         return f"unix://{self.socket}"
 
     def command(self) -> List[str]:
-        return [f"unix:{self.socket}" if word == "127.0.0.1:0" else word for word in super().command()]
-
-    def is_ready(self) -> Any:
-        return self.socket.exists()
+        return [f"unix:{self.socket}" if word.startswith("127.0.0.1:") else word for word in super().command()]
 
 
 def test_a_unix_socket(key: str) -> None:
