@@ -9,8 +9,8 @@ import kotlin.coroutines.suspendCoroutine
 /**
  * Asks weir whether something may be done. No call takes longer than `weir.deadline`.
  *
- * The forms with `Mono` and `Suspending` block no thread. A `Mono` asks each time that it is subscribed to. They go on in a thread of
- * `Schedulers.boundedElastic()`, or of the coroutine's dispatcher.
+ * The forms with `Mono` and `Suspending` block no thread. A `Mono` asks each time that it is subscribed to. They go on in a
+ * thread of `Schedulers.boundedElastic()`, or of the coroutine's dispatcher.
  *
  * With `refundable` the verdict has a receipt, for [refund].
  */
@@ -61,8 +61,8 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
         require(cost in COSTS) { "$where: the cost is $cost; it is a whole number from ${COSTS.first} to ${COSTS.last}" }
         if (!key.isNullOrBlank()) return Question(event, key, cost, receipt)
         require(blankPasses) {
-            "$where: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such calls " +
-                "pass with weir.blank-content=pass"
+            "$where: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such " +
+                "calls pass with weir.blank-content=pass"
         }
         return null
     }

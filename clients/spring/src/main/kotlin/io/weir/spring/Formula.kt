@@ -88,6 +88,7 @@ internal class Formula(private val text: String, private val where: String, name
 
     private companion object {
         val PARSER = SpelExpressionParser()
+
         /** What SpEL itself defines. */
         val OWN = setOf("this", "root")
 
@@ -102,8 +103,10 @@ internal class Formula(private val text: String, private val where: String, name
 
 /** The servlet request that this thread serves, where there are servlets. */
 private object CurrentRequest {
-    val possible = listOf("jakarta.servlet.http.HttpServletRequest", "org.springframework.web.context.request.ServletRequestAttributes")
-        .all { ClassUtils.isPresent(it, javaClass.classLoader) }
+    val possible = listOf(
+        "jakarta.servlet.http.HttpServletRequest",
+        "org.springframework.web.context.request.ServletRequestAttributes",
+    ).all { ClassUtils.isPresent(it, javaClass.classLoader) }
 
     fun get(): Any? = (RequestContextHolder.getRequestAttributes() as? ServletRequestAttributes)?.request
 }

@@ -99,8 +99,8 @@ internal class Guards(private val beans: BeanFactory) {
         val obstacle = listOf("private" to Modifier.PRIVATE, "static" to Modifier.STATIC, "final" to Modifier.FINAL)
             .firstOrNull { (_, bit) -> method.modifiers and bit != 0 && !Proxy.isProxyClass(method.declaringClass) }
         check(obstacle == null) {
-            "$where: @Detect has no effect on a method that is ${obstacle?.first}. In Kotlin `open` helps, or the compiler's plugin " +
-                "kotlin-spring, which opens what is a @Component"
+            "$where: @Detect has no effect on a method that is ${obstacle?.first}. In Kotlin `open` helps, or the compiler's " +
+                "plugin kotlin-spring, which opens what is a @Component"
         }
     }
 

@@ -13,7 +13,6 @@ import io.lettuce.core.resource.DefaultClientResources
 import org.slf4j.LoggerFactory
 import java.time.Duration
 import java.util.concurrent.CompletableFuture
-import java.util.concurrent.CompletionException
 import java.util.concurrent.TimeUnit.MILLISECONDS
 
 internal typealias Connection = StatefulRedisConnection<String, String>
@@ -64,18 +63,18 @@ internal class Link(url: String) : AutoCloseable {
             silentSince = now
         } else if (now - silentSince > PATIENCE.toNanos()) {
             silentSince = 0
-            val silent = current
-            if (silent.isDone && !silent.isCompletedExceptionally) silent.join().closeAsync()
+            connection()?.closeAsync()
         }
     }
+
+    private fun connection(): Connection? = current.takeIf { it.isDone && !it.isCompletedExceptionally }?.join()
 
     // ---- making it ----
 
     private fun attempt() {
         if (closed) return
-        client.connectAsync(StringCodec.UTF8, uri).toCompletableFuture().thenCompose(::greet).whenComplete { made, error ->
-            if (made != null) connected(made) else failed(error)
-        }
+        CompletableFuture.completedFuture(uri).thenCompose { client.connectAsync(StringCodec.UTF8, it) }.thenCompose(::greet)
+            .whenComplete { made, error -> if (made != null) connected(made) else failed(error) }
     }
 
     private fun greet(made: Connection): CompletableFuture<Connection> =
@@ -107,7 +106,7 @@ internal class Link(url: String) : AutoCloseable {
     /** A connection that had lived is replaced at once (weir closes idle ones), one that had not only after a pause. */
     @Synchronized
     private fun lost(was: Connection) {
-        if (closed || current.getNow(null) !== was) return
+        if (closed || connection() !== was) return
         current = CompletableFuture()
         if (System.nanoTime() - connectedAt > PAUSE.toNanos()) attempt() else failed(IllegalStateException("it hangs up"))
     }
@@ -115,8 +114,8 @@ internal class Link(url: String) : AutoCloseable {
     @Synchronized
     private fun failed(error: Throwable) {
         if (closed) return
-        current.completeExceptionally(error)
         val reason = reason(error)
+        current.completeExceptionally(IllegalStateException("weir at $name is out of reach: $reason"))
         if (reason != told) log.warn("weir at {} is out of reach: {}; calls go by weir.when-unreachable", name, reason)
         told = reason
         resources.eventExecutorGroup().schedule(::attempt, PAUSE.toMillis(), MILLISECONDS)
@@ -124,9 +123,11 @@ internal class Link(url: String) : AutoCloseable {
 
     private fun reason(error: Throwable): String {
         val cause = generateSequence(error) { it.cause }.last()
+        val text = cause.message ?: cause.javaClass.simpleName
         return when {
-            cause is RedisCommandExecutionException -> "it answers \"${cause.message}\"; is weir.url a weir of this version?"
-            else -> cause.message ?: cause.javaClass.simpleName
+            cause !is RedisCommandExecutionException -> text
+            text.startsWith("NOAUTH") || text.startsWith("WRONGPASS") -> "it answers \"$text\": weir.url needs its token"
+            else -> "it answers \"$text\": is that a weir, and not older than this client?"
         }
     }
 

@@ -8,8 +8,8 @@ import org.springframework.web.bind.annotation.ExceptionHandler
 import org.springframework.web.bind.annotation.RestControllerAdvice
 
 /**
- * Answers a refusal with the status that the rule says (429), the standard headers and a few words. Advice without an order of its own
- * comes later, so that one for any Exception does not make a 500 of it.
+ * Answers a refusal with the status that the rule says (429), the standard headers and a few words. Advice without an order of
+ * its own comes later, so that one for any Exception does not make a 500 of it.
  */
 @RestControllerAdvice
 @Order(0)

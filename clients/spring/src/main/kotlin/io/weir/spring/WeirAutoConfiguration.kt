@@ -27,7 +27,7 @@ internal class WeirAutoConfiguration {
     @Bean
     @ConditionalOnMissingBean
     fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
-        require(properties.deadline.toNanos() > 0) { "weir.deadline is ${properties.deadline}; it must be more than nothing, as 50ms" }
+        require(properties.deadline.toNanos() > 0) { "weir.deadline is ${properties.deadline}; it must be above 0, as 50ms" }
         val link = if (properties.enabled) Link(properties.url).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)
     }

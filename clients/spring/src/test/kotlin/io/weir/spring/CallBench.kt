@@ -45,8 +45,8 @@ private class Side(val name: String, private val call: (String) -> Any?) {
 }
 
 /**
- * WEIR-URL REDIS-URL SCRIPT ROUNDS SECONDS: prints a line of CSV for each round, the median microseconds of each side. All sides are in
- * one JVM, in turns; who begins changes. `bench/spring.py` starts it.
+ * WEIR-URL REDIS-URL SCRIPT ROUNDS SECONDS: prints a line of CSV for each round, the median microseconds of each side. All sides
+ * are in one JVM, in turns; who begins changes. `bench/spring.py` starts it.
  */
 fun main(args: Array<String>) {
     val (weir, redis, script) = args

@@ -25,7 +25,8 @@ import kotlin.coroutines.startCoroutine
 class OutageTest {
     private val runner = ApplicationContextRunner()
         .withConfiguration(AutoConfigurations.of(WeirAutoConfiguration::class.java))
-        .withBean(SimpleMeterRegistry::class.java).withBean(Ocr::class.java).withBean(Later::class.java).withBean(JavaOcr::class.java)
+        .withBean(SimpleMeterRegistry::class.java)
+        .withBean(Ocr::class.java).withBean(Later::class.java).withBean(JavaOcr::class.java)
         .withPropertyValues("weir.url=${weir.url}")
 
     private fun AssertableApplicationContext.match() = getBean(DetectManager::class.java).match("ocr", "outage", cost = 0)
