@@ -5,7 +5,9 @@ import java.nio.file.Path
 import java.util.concurrent.TimeUnit
 import kotlin.io.path.ExperimentalPathApi
 import kotlin.io.path.deleteRecursively
+import kotlin.io.path.listDirectoryEntries
 import kotlin.io.path.readLines
+import kotlin.io.path.readText
 import kotlin.io.path.writeText
 
 /** A real `weir serve` on a free port of loopback, in a folder of its own; gone when it is closed, or when this JVM ends. */
@@ -44,9 +46,20 @@ class Weir(vararg flags: String) : AutoCloseable {
         process.destroyForcibly().waitFor()
     }
 
-    fun signal(name: String) {
+    /** When it returns, no thread of weir runs any more: a signal is sent before it has its effect. */
+    fun stop() {
+        signal("STOP")
+        val threads = Path.of("/proc/${process.pid()}/task")
+        until("weir stands still") { threads.listDirectoryEntries().all(::isStopped).takeIf { it } }
+    }
+
+    fun goOn() = signal("CONT")
+
+    private fun signal(name: String) {
         check(ProcessBuilder("kill", "-$name", "${process.pid()}").start().waitFor() == 0)
     }
+
+    private fun isStopped(thread: Path) = thread.resolve("stat").readText().substringAfterLast(") ").startsWith("T")
 
     @OptIn(ExperimentalPathApi::class)
     private fun end() {
