@@ -5,6 +5,8 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flowOf
 import org.springframework.boot.autoconfigure.SpringBootApplication
+import org.springframework.cache.annotation.Cacheable
+import org.springframework.cache.annotation.EnableCaching
 import org.springframework.context.annotation.Bean
 import org.springframework.stereotype.Component
 import org.springframework.stereotype.Service
@@ -18,6 +20,7 @@ import java.util.concurrent.atomic.AtomicInteger
 
 /** What users write. */
 @SpringBootApplication
+@EnableCaching
 class App {
     @Bean
     fun meters() = SimpleMeterRegistry()
@@ -49,6 +52,10 @@ class Ocr {
 
     @Detect(eventId = "one", contentSpel = "@tenant.id")
     fun byBean() = "done"
+
+    @Cacheable("results")
+    @Detect(eventId = "one", contentSpel = "#user")
+    fun cached(user: String) = "done"
 
     @Detect(eventId = "ocr", contentSpel = "#user", cost = "#cost")
     fun costly(user: String, cost: Any?) = "done"

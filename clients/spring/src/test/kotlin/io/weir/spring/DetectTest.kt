@@ -53,6 +53,13 @@ class DetectTest(
     }
 
     @Test
+    fun `weir is asked before a cache is`() {
+        val user = someone()
+        ocr.cached(user)
+        refused { ocr.cached(user) }
+    }
+
+    @Test
     fun `annotations of an interface and composed ones count`() {
         val (a, b) = List(2) { someone() }
         for (call in listOf({ party.agreed(a) }, { composed.once(b) })) {
