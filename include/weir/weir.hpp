@@ -34,9 +34,12 @@
  *         return 1;
  *     }
  *
- * Deciding throws nothing and allocates nothing; opening, new rules and what makes strings may throw. A handle may be used by
- * any number of threads at once. weir.h says what the words mean, and has what is not here: handle.c() is for its functions.
- * Link with `pkg-config --cflags --libs weir`. */
+ * Deciding a request throws nothing. It takes memory from the heap only in the first decisions of a thread, where more than
+ * 32 limits or 64 rules apply to the request, with counters in a store, and if options.user_id does; where there is no
+ * memory, the request is refused, as failed(). Opening, new rules and what makes strings or lists may throw.
+ *
+ * A handle may be used by any number of threads at once. weir.h says what the words mean, and has what is not here:
+ * handle.c() is for its functions. Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_HPP
 #define WEIR_HPP
 
@@ -62,7 +65,10 @@
 /* A struct, not a namespace: C++ allows no namespace beside the `struct weir` of weir.h. To the library a `struct weir *`
  * is what it always was; nobody makes or looks into one here. */
 struct weir {
-    weir() = delete;
+    explicit weir() = delete; /* explicit: or C++17 would still make one of {} */
+    weir(const weir &) = delete;
+    weir &operator=(const weir &) = delete;
+    ~weir() = delete; /* handle.c() is no pointer for delete or std::unique_ptr */
     class handle;
 
     using clock = std::chrono::system_clock;
@@ -150,10 +156,8 @@ struct weir {
         /* Refused, since nobody has judged. */
         verdict() noexcept
         {
-            std::memset(&c_, 0, offsetof(weir_verdict, shadow));
-            c_.private_rule = 0;
-            c_.private_rules = 0;
-            c_.receipt.count = 0;
+            auto to = reinterpret_cast<char *>(&c_);
+            each_part(0, 0, [=](std::size_t at, std::size_t len) { std::memset(to + at, 0, len); });
             c_.status = 503;
         }
 
@@ -182,6 +186,9 @@ struct weir {
 
         /* HTTP status of the refusal, 0 when allowed. */
         int status() const noexcept { return c_.status; }
+
+        /* Views into the verdict, gone with it: `auto rule = weir::detect(…).rule();` has nothing to show. Keep the
+         * verdict, or make a std::string of it. */
         std::string_view rule() const noexcept { return c_.rule; }
         std::string_view limit() const noexcept { return c_.limit; }
         std::uint32_t max() const noexcept { return c_.max; }
@@ -194,7 +201,7 @@ struct weir {
         milliseconds retry_after() const noexcept { return milliseconds(c_.retry_after_ms); }
         milliseconds window() const noexcept { return milliseconds(c_.window_ms); }
 
-        /* Shadow rules that would have refused; they are named in here. */
+        /* Shadow rules that would have refused; views, as rule() is one. */
         std::vector<std::string_view> shadows() const { return { c_.shadow, c_.shadow + shadow_count(c_) }; }
 
         /* RateLimit-Policy, RateLimit and, when refused, Retry-After; see enum weir_header_style. */
@@ -231,15 +238,29 @@ struct weir {
             return std::min<std::size_t>(v.shadow_count, WEIR_SHADOW_MAX);
         }
 
+        static std::size_t charged_count(const weir_verdict &v) noexcept
+        {
+            return std::min<std::size_t>(v.receipt.count, WEIR_RECEIPT_LIMITS);
+        }
+
+        /* Calls part(at, len) for all bytes of a weir_verdict but those of its lists that are not in use. */
+        template <typename Part> static void each_part(std::size_t shadows, std::size_t charged, Part part) noexcept
+        {
+            constexpr std::size_t shadow_at = offsetof(weir_verdict, shadow);
+            constexpr std::size_t shadow_end = shadow_at + sizeof(weir_verdict::shadow);
+            constexpr std::size_t charged_at = offsetof(weir_verdict, receipt) + offsetof(weir_receipt, charged);
+            constexpr std::size_t charged_end = charged_at + sizeof(weir_receipt::charged);
+            part(0, shadow_at + shadows * sizeof *weir_verdict::shadow);
+            part(shadow_end, charged_at + charged * sizeof *weir_receipt::charged - shadow_end);
+            part(charged_end, sizeof(weir_verdict) - charged_end);
+        }
+
         void copy(const weir_verdict &from) noexcept
         {
-            std::size_t limits = std::min<std::size_t>(from.receipt.count, WEIR_RECEIPT_LIMITS);
-            std::memcpy(&c_, &from, offsetof(weir_verdict, shadow));
-            std::memcpy(c_.shadow, from.shadow, shadow_count(from) * sizeof *from.shadow);
-            c_.private_rule = from.private_rule;
-            c_.private_rules = from.private_rules;
-            std::memcpy(&c_.receipt, &from.receipt,
-                        offsetof(weir_receipt, charged) + limits * sizeof *from.receipt.charged);
+            auto to = reinterpret_cast<char *>(&c_);
+            auto source = reinterpret_cast<const char *>(&from);
+            each_part(shadow_count(from), charged_count(from),
+                      [=](std::size_t at, std::size_t len) { std::memcpy(to + at, source + at, len); });
         }
 
         weir_verdict c_;
@@ -479,6 +500,7 @@ struct weir {
               weir_(weir), event_(std::move(event)), key_(std::move(key))
         {
         }
+        charge(const handle &&, std::string, std::string, std::uint32_t = 1) = delete; /* it would be gone */
         charge(const charge &) = delete;
         charge &operator=(const charge &) = delete;
 
@@ -515,6 +537,7 @@ struct weir {
                 throw error(e);
             c_.reset(made);
         }
+        explicit loop(const handle &&) = delete; /* it would be gone */
 
         int fd() const noexcept { return weir_loop_fd(c_.get()); }
 
