@@ -57,8 +57,8 @@ static void on_rules(const struct weir_error *error, void *data)
 
 /* ---- what is asked of weir ---- */
 
-/* The headers of a request. weir looks at X-Forwarded-For if the rules trust a proxy, and at what rules match or count by.
- */
+/* The headers of a request. weir looks at X-Forwarded-For if the rules trust a proxy, and at what rules match or count by:
+ * it has to get all of them, or a client could hide one behind many others. */
 struct headers {
     struct weir_header all[HEADERS_MAX];
     size_t count;
@@ -68,9 +68,13 @@ static enum MHD_Result add_header(void *to, enum MHD_ValueKind kind, const char 
 {
     struct headers *headers = to;
     (void)kind;
-    if (headers->count < HEADERS_MAX)
-        headers->all[headers->count++] = (struct weir_header){ weir_str(name), weir_str(value) };
+    headers->all[headers->count++] = (struct weir_header){ weir_str(name), weir_str(value) };
     return MHD_YES;
+}
+
+static bool too_many_headers(struct MHD_Connection *connection)
+{
+    return MHD_get_connection_values(connection, MHD_HEADER_KIND, NULL, NULL) > HEADERS_MAX;
 }
 
 static void peer_text(struct MHD_Connection *connection, char *buf, size_t cap)
@@ -123,13 +127,14 @@ static enum MHD_Result send_and_free(struct MHD_Connection *connection, unsigned
     return sent;
 }
 
-/* With the standard headers: clients see how much is left before they are refused. */
+/* With the standard headers, if it was judged: clients see how much is left before they are refused. */
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *text,
                               const struct weir_verdict *verdict)
 {
-    struct weir_headers headers;
+    struct weir_headers headers = { .count = 0 };
     struct MHD_Response *response = MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_MUST_COPY);
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    if (verdict)
+        weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
     put_headers(response, headers.header, headers.count);
     return send_and_free(connection, status, response);
 }
@@ -178,6 +183,8 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         *upload_size = 0;
         return MHD_YES;
     }
+    if (too_many_headers(connection))
+        return answer(connection, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers: send fewer\n", NULL);
     struct weir_request request;
     struct weir_verdict verdict;
     ask(connection, method, path, &request, &verdict);

@@ -9,17 +9,27 @@
  *
  * It believes X-User. A real server would take the user from its session, or from a token that it has checked. */
 #include <arpa/inet.h>
+#include <cerrno>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <microhttpd.h>
 #include <mutex>
 #include <netinet/in.h>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <weir/weir.hpp>
 
@@ -107,17 +117,23 @@ class service {
 public:
     explicit service(const std::string &rules_file) : weir_(options(rules_file)), pool_(2) {}
 
-    answer handle(const call &c)
-    try {
-        /* By address first: one that asks for too much is refused before anything else is done for it. */
+    /* By address first, as soon as the headers are there: whoever asks for too much is refused before a body is read. */
+    std::optional<answer> turn_away(const call &c)
+    {
         weir::request request = weir::request().path(c.path).peer(c.peer);
         weir::verdict verdict = weir_.check(request);
         if (!verdict)
             return refused(request, verdict);
         if (c.path != "/ocr" && c.path != "/left")
-            return { 404, "there are /ocr and /left\n", verdict.headers() };
+            return answer{ 404, "there are /ocr and /left\n", verdict.headers() };
         if (c.user.empty())
-            return { 401, "who are you? say it in X-User\n", verdict.headers() };
+            return answer{ 401, "who are you? say it in X-User\n", verdict.headers() };
+        return std::nullopt;
+    }
+
+    /* Then by user, when the body is there: its pages are the cost. */
+    answer handle(const call &c)
+    try {
         return c.path == "/ocr" ? ocr(c) : left(c);
     } catch (const unreadable &e) {
         return { 422, e.what(), left(c).headers };
@@ -185,27 +201,27 @@ static std::string peer_of(MHD_Connection *connection)
     return text;
 }
 
-/* Called with the headers first, then with each piece of the body, and at last with nothing more. Exceptions end here: the
- * caller is C. */
+/* Called with the headers first, then with each piece of the body, and at last with nothing more. Exceptions end here, and
+ * with them the connection: the caller is C. */
 static MHD_Result on_call(void *data, MHD_Connection *connection, const char *path, const char *, const char *,
                           const char *piece, std::size_t *piece_size, void **state) noexcept
-{
+try {
+    auto s = static_cast<service *>(data);
     auto c = static_cast<call *>(*state);
     if (!c) {
         const char *user = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "X-User");
-        *state = new call{ path, peer_of(connection), user ? user : "", "" };
-        return MHD_YES;
+        *state = c = new call{ path, peer_of(connection), user ? user : "", "" };
+        std::optional<answer> early = s->turn_away(*c);
+        return early ? send(connection, *early) : MHD_YES;
     }
     if (*piece_size > 0) {
         c->body.append(piece, std::exchange(*piece_size, 0));
         return c->body.size() < 1000000 ? MHD_YES : MHD_NO;
     }
-    try {
-        return send(connection, static_cast<service *>(data)->handle(*c));
-    } catch (const std::exception &e) {
-        std::cerr << e.what() << std::endl;
-        return MHD_NO;
-    }
+    return send(connection, s->handle(*c));
+} catch (const std::exception &e) {
+    std::cerr << e.what() << std::endl;
+    return MHD_NO;
 }
 
 static void on_end(void *, MHD_Connection *, void **state, MHD_RequestTerminationCode) noexcept

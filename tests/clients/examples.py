@@ -168,8 +168,9 @@ def drogon(scratch):
 class Application:
     """An example, compiled as its head says; it runs with rules whose windows do not end while it is tested."""
 
-    def __init__(self, scratch, source):
+    def __init__(self, scratch, source, **environment):
         self.scratch, self.source = scratch, ROOT / "examples" / source
+        self.environment = {**scratch.environment, **environment}
         self.name = self.source.stem
         self.folder = scratch.folder / self.source.parent.name
         self.rules = self.folder / "rules.yaml"
@@ -182,7 +183,7 @@ class Application:
         self.scratch.shell(documented(self.source).replace(" -o ", f" {STRICT} -o "), self.folder.name)
         self.log = open(self.folder / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen([f"./{self.name}", "--port", "0", "--rules", "rules.yaml"], cwd=self.folder,
-                                        env=self.scratch.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
+                                        env=self.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.port = int(re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", self.process.stdout.readline()).group(1))
         return self
 
@@ -199,13 +200,25 @@ class Application:
         new.write_text(text)
         new.replace(self.rules)
 
-    def ask(self, path, user=None, address="127.0.0.1", body=None):
-        """(status, headers, body)"""
+    def connect(self, address):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, DEADLINE_S, source_address=(address, 0))
-        with contextlib.closing(connection):
-            connection.request("POST" if body else "GET", path, body, {"X-User": user} if user else {})
+        return contextlib.closing(connection)
+
+    def ask(self, path, user=None, address="127.0.0.1", body=None, headers=()):
+        """(status, headers, body)"""
+        with self.connect(address) as connection:
+            connection.request("POST" if body else "GET", path, body, {**dict(headers), **({"X-User": user} if user else {})})
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read().decode()
+
+    def promise(self, path, user, address):
+        """The status of a request whose body never comes."""
+        with self.connect(address) as connection:
+            connection.putrequest("POST", path)
+            connection.putheader("X-User", user)
+            connection.putheader("Content-Length", "900000")
+            connection.endheaders()
+            return connection.getresponse().status
 
     def statuses(self, count, *words, **more):
         """How often each status came of so many requests, eight at a time."""
@@ -251,6 +264,9 @@ def c_server(scratch):
         expect(server.statuses(80, "/"), {200: 59, 429: 21}, "by address")
         expect_refused(server.ask("/"), '"minute";q=60;w=86400')
         expect(server.ask("/", address="127.0.0.2")[0], 200, "another address")
+        junk = [(f"X-{i}", "1") for i in range(63)]  # Host and Accept-Encoding come along
+        expect(server.ask("/", address="127.0.0.2", headers=junk[1:])[0], 200, "64 headers")
+        expect(server.ask("/", address="127.0.0.2", headers=junk)[0], 431, "one more, behind which another could hide")
 
         expect(server.statuses(25, "/notes", "ann", "127.0.0.3"), {200: 10, 429: 15}, "by user")
         expect_refused(server.ask("/notes", "ann", "127.0.0.4"), '"minute";q=10;w=86400')
@@ -263,8 +279,18 @@ def c_server(scratch):
         new_rules(server)
 
 
+def is_cut_off(server):
+    try:
+        server.ask("/ocr", "bob", body="x" * 900_000)
+    except OSError:
+        return True
+    return False
+
+
 def cpp_ocr(scratch):
-    with Application(scratch, "cpp/ocr.cpp") as server:
+    scratch.compile(f"c++ -std=c++17 -shared -fPIC -o meagre.so {HERE}/meagre.cpp")
+    with Application(scratch, "cpp/ocr.cpp", LD_PRELOAD=str(scratch.folder / "meagre.so")) as server:
+        expect(is_cut_off(server), True, "no memory for a body: it ends the connection, not the server")
         expect(server.statuses(10, "/ocr", "ann", body="??"), {422: 10}, "what fails …")
         expect(server.ask("/left", "ann")[2], "20\n", "… is given back")
         expect(server.ask("/ocr", "ann", body="?")[1]["RateLimit-Policy"], '"hour";q=20;w=86400')
@@ -276,6 +302,7 @@ def cpp_ocr(scratch):
         expect((server.ask("/ocr", body="x")[0], server.ask("/ocr", "bob", body="x")[0]), (401, 200), "nobody, another user")
         expect(server.ask("/", address="127.0.0.2")[0], 404)
         expect(server.statuses(310, "/left", "bob", "127.0.0.3"), {200: 300, 429: 10}, "by address")
+        expect(server.promise("/ocr", "bob", "127.0.0.3"), 429, "by address, before the body is there")
         new_rules(server)
 
 
