@@ -53,7 +53,7 @@ enum {
     WEIR_SHADOW_MAX = 16,        /* shadow rules listed in one verdict */
     WEIR_ERROR_MAX = 1000,       /* bytes in an error's text */
     WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
-    WEIR_RECEIPT_TEXT_MAX = 704, /* bytes in the text of a receipt */
+    WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt */
     WEIR_NEVER = -1              /* retry_after_ms, reset_ms: no wait will help */
 };
 
@@ -122,16 +122,20 @@ struct weir_request {
     void *context;   /* handed to the callbacks */
 };
 
+/* Of one limit: which cell, which window. */
+struct weir_charged {
+    uint64_t limit, time;
+    uint32_t window, place;
+};
+
 /* What a request was charged, so that weir_refund can give it back. `count` is for everybody, the rest is weir's own. */
 struct weir_receipt {
     uint32_t count; /* limits that were charged, of many the first WEIR_RECEIPT_LIMITS; 0: nothing can be given back */
     uint32_t cost;
     uint64_t number; /* no two receipts have the same */
     int64_t at_us, store_us;
-    struct {
-        uint64_t limit, time;
-        uint32_t window;
-    } charged[WEIR_RECEIPT_LIMITS];
+    uint64_t seal; /* of all else, with the secret of the table of cells: nobody can make or change one */
+    struct weir_charged charged[WEIR_RECEIPT_LIMITS];
 };
 
 struct weir_verdict {
@@ -278,9 +282,10 @@ WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *reque
 /* ---- give back ---- */
 
 /* Gives back what a request was charged, for one whose work came to nothing: the same request, and the receipt of its
- * verdict. Returns to how many limits, 0 or more: none to a window that is over, to a rule that is gone, by a receipt that
- * was used before, is older than an hour or was given with another table of cells; of a bucket, the cost less what has
- * refilled since. Limits that count in the store are given back there, without waiting for its answer. */
+ * verdict. Returns to how many limits, 0 or more: none to a window that is over, to a rule that is gone, to a subject that
+ * was set free since, by a receipt that was used before, is older than an hour or was given with another table of cells; of
+ * a bucket, the cost less what has refilled since. Limits that count in the store, leased ones too, are given back there,
+ * without waiting for its answer. */
 WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,
                          int64_t now_us);
 

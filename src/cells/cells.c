@@ -664,7 +664,7 @@ bool cells_forget(struct cells *cells, uint64_t key)
     }
 }
 
-void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
+bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
 {
     for (;;) {
         word16 s = load_16(&taken->cell->state);
@@ -672,10 +672,24 @@ void cells_refund(const struct limit *limit, const struct cells_taken *taken, in
         if (state_tag(s) != CELL_LIVE || state_gen(s) != head_gen(taken->head) ||
             load_8(&taken->cell->head) != taken->head ||
             !limit_refund(limit, taken->state, taken->at_us, taken->cost, now_us, &payload))
-            return;
+            return false;
         if (cas_16(&taken->cell->state, s, state_make(payload, state_gen(s), CELL_LIVE)))
-            return;
+            return true;
     }
+}
+
+uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken)
+{
+    return (uint64_t)(taken->cell - cells->cell);
+}
+
+bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret)
+{
+    if (place >= cells->bucket_count * BUCKET_CELLS || !head_is_of(head, key))
+        return false;
+    ret->cell = cells->cell + place;
+    ret->head = head;
+    return true;
 }
 
 /* ---- any other change ---- */

@@ -67,8 +67,12 @@ bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_t
 /* The same, quicker if the cell is still as it was looked at. */
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
                        struct cells_taken *ret);
-/* Gives a charge back, unless its cell or its window has gone on to something else. */
-void cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
+/* Gives a charge back. False: its cell or its window has gone on to something else. */
+bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
+/* A charge can be remembered by its head and the place of its cell, and found again: as far as these go, in `ret`. False:
+ * there is no such place, or it was not the key's. */
+uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken);
+bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret);
 
 /* What becomes of a state that is no limit's. */
 struct cells_change {

@@ -165,27 +165,24 @@ struct turn {
     uint32_t tokens, max, room;
     bool collect;
     uint32_t left; /* ret */
-    bool done;     /* ret */
 };
 
 static struct cells_change judge_unspend(struct limit_state state, void *data)
 {
-    struct turn *t = data;
+    const struct turn *t = data;
     struct slice s = slice_of(state);
-    t->done = is_of(&s, t->end_us);
-    if (!t->done)
+    if (!is_of(&s, t->end_us))
         return (struct cells_change){ 0 };
     slice_add(&s, t->tokens);
     return change_to(&s, t->now_us);
 }
 
 /* Never into a cell that is not there, so that there is no need to know the time. */
-bool lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
+void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
 {
     struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };
     if (cost > 0)
         cells_update(cells, key, end_us, judge_unspend, &t);
-    return t.done;
 }
 
 static struct cells_change judge_put(struct limit_state state, void *data)

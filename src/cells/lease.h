@@ -42,8 +42,8 @@ struct lease_spent {
  * renew. `max` is the limit's: what the store said of another one does not count. cost 0, or charge false: looks. */
 struct lease_spent lease_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
                                uint32_t cost, bool charge);
-/* Puts back what was spent from the slice of the window that ends then, if it is still there. False: it is not. */
-bool lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
+/* Puts back what was spent from the slice of the window that ends then, if it is still there. */
+void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
 
 /* ---- lending ---- */
 

@@ -354,7 +354,7 @@ void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdi
     plan_report(plan, bound, allowed, ret);
     decide_shadows(plan, cells, charge && allowed, ret);
     if (__builtin_expect(plan->request->refundable, 0) && charge && allowed)
-        plan_receipt(plan, &ret->receipt);
+        plan_receipt(plan, cells, &ret->receipt);
 }
 
 /* ---- batches ---- */
@@ -378,8 +378,10 @@ static void decide_singles(struct plan *plans, unsigned count, const struct boun
         e->fits = fits[i];
         e->state = &taken[i].state;
         plan_report(&plans[i], bound, fits[i], &ret[i]);
-        if (__builtin_expect(plans[i].request->refundable, 0) && fits[i])
-            plan_receipt(&plans[i], &ret[i].receipt);
+        if (__builtin_expect(plans[i].request->refundable, 0) && fits[i]) {
+            e->taken = taken[i];
+            plan_receipt(&plans[i], bound->cells, &ret[i].receipt);
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 /* Receipts: what a request was charged, and giving it back.
  *
- * A receipt names every limit that was charged by the key of its cell, and the window that was charged. To give it back the
- * request is planned again, which leads to the same cells. What the receipt does not name is left alone: a rule that is new
- * since, a shadow rule that had no room, what was counted in place of a store that was away (it may have been charged there
- * since). A window that is over is another window. So nothing is given back that was not charged.
+ * A receipt names every limit that was charged by the cell that it was charged in, its generation, and the window. To give
+ * it back the request is planned again, which leads to the same limits. What the receipt does not name is left alone: a
+ * rule that is new since, a shadow rule that had no room, what was counted in place of a store that was away (it may have
+ * been charged there since). So are a cell that was given to somebody else or set free meanwhile, a window that came later,
+ * and a bucket that fills at another rate by now. So nothing is given back that was not charged.
  *
- * Nor twice: a cell in the table says that a receipt was used. It is the first to go when room is wanted. Keys are hashes
- * with the table's secret, so that a receipt is of no use with another table, which would not know whether it was used. */
+ * Nor twice: a cell in the table says that a receipt was used, as long as a second use would give back anything. Nor can
+ * one be made up: it is sealed with the table's secret. With another table it is of no use, which would not know whether it
+ * was used. */
 #include "engine/refund.h"
 
 #include <stdlib.h>
@@ -21,9 +23,15 @@
 #define RECEIPT_MARK (UINT64_MAX - 2)
 /* Subjects are hashes: one bit pattern more or less keeps what they stand for apart. */
 #define STORE_MARK UINT64_C(0x73746f72652d6d6b)
-#define RECEIPT_LIFE_US (INT64_C(3600) * US_PER_S)
+#define SEAL_MARK (UINT64_MAX - 3)
+#define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S)
+#define AHEAD_US US_PER_S /* clocks of threads and processes differ by less */
+#define OFF_US US_PER_S   /* so do those of hosts, or their slices' windows are not found again */
 
-enum { ROOM = 8 /* entries of most plans */ };
+enum {
+    ROOM = 8,        /* entries of most plans */
+    SHARE_USED = 254 /* that a receipt was used is dropped last */
+};
 
 /* ---- making one ---- */
 
@@ -52,37 +60,57 @@ static void begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t 
     r->store_us = store_us;
 }
 
-/* `limit`: the key of the cell that was charged. `taken`: what the charge left, of which all but counts is kept. */
-static void add(struct weir_receipt *r, uint64_t limit, struct limit_state taken)
+static void seal(struct weir_receipt *r, const struct cells *cells)
 {
-    if (r->count == WEIR_RECEIPT_LIMITS)
+    struct hash h;
+    hash_init(&h, cells_hash_key(cells));
+    hash_word(&h, SEAL_MARK);
+    hash_word(&h, (uint64_t)r->count << 32 | r->cost);
+    hash_word(&h, r->number);
+    hash_word(&h, (uint64_t)r->at_us);
+    hash_word(&h, (uint64_t)r->store_us);
+    for (uint32_t i = 0; i < r->count; i++) {
+        hash_word(&h, r->charged[i].limit);
+        hash_word(&h, r->charged[i].time);
+        hash_word(&h, (uint64_t)r->charged[i].window << 32 | r->charged[i].place);
+    }
+    r->seal = hash_final(&h);
+}
+
+/* What is kept of a window is all but its counts; of a bucket, which has none, the rate. */
+static struct limit_state kept_of(const struct limit *limit, struct limit_state taken)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+        return (struct limit_state){ (uint64_t)limit->per_us, (uint64_t)limit->max << 32 };
+    return (struct limit_state){ taken.time, taken.data >> 32 << 32 };
+}
+
+/* `limit`: the head of the cell that was charged, or what stands for it. */
+static void add(struct weir_receipt *r, uint64_t limit, struct limit_state kept, uint64_t place)
+{
+    if (r->count == WEIR_RECEIPT_LIMITS || place > UINT32_MAX)
         return;
     r->charged[r->count].limit = limit;
-    r->charged[r->count].time = taken.time;
-    r->charged[r->count++].window = (uint32_t)(taken.data >> 32);
+    r->charged[r->count].time = kept.time;
+    r->charged[r->count].window = (uint32_t)(kept.data >> 32);
+    r->charged[r->count++].place = (uint32_t)place;
 }
 
-static bool has(const struct weir_receipt *r, uint64_t limit, struct limit_state *ret_taken)
+static void add_cell(struct weir_receipt *r, const struct plan_entry *e, const struct cells *cells)
 {
-    for (uint32_t i = 0; i < r->count; i++)
-        if (r->charged[i].limit == limit) {
-            *ret_taken = (struct limit_state){ r->charged[i].time, (uint64_t)r->charged[i].window << 32 };
-            return true;
-        }
-    return false;
+    add(r, e->taken.head, kept_of(e->ask.limit, e->taken.state), cells_place(cells, &e->taken));
 }
 
-void plan_receipt(const struct plan *plan, struct weir_receipt *ret)
+void plan_receipt(const struct plan *plan, const struct cells *cells, struct weir_receipt *ret)
 {
     begin(ret, plan->request->cost, plan->now_us, 0);
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct plan_entry *e = &plan->entries[i];
+    for (size_t i = 0; i < plan->count; i++)
         if (plan_rule_fits(plan, i))
-            add(ret, e->ask.key, *e->state);
-    }
+            add_cell(ret, &plan->entries[i], cells);
+    seal(ret, cells);
 }
 
-/* A cell in the store has no key in the table: this is what a receipt has in its place. */
+/* A cell in the store, and a slice that is spent, have no cell in the table: this is what a receipt has in its place. */
 static uint64_t store_id(const struct plan_entry *e)
 {
     return cell_key(e->limit, e->subject ^ STORE_MARK);
@@ -95,18 +123,19 @@ void shared_receipt(const struct shared *s, struct weir_receipt *ret)
         const struct plan_entry *e = &s->plan.entries[i];
         const struct shared_entry *m = &s->more[i];
         if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
-            add(ret, e->ask.key, *e->state);
+            add_cell(ret, e, s->bound->cells);
         else if (m->way == WAY_SLICE && m->taken)
-            add(ret, e->ask.key, (struct limit_state){ .time = (uint64_t)m->end_us });
+            add(ret, store_id(e), (struct limit_state){ .time = (uint64_t)m->end_us }, 0);
         else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
-            add(ret, store_id(e), m->cell->state);
+            add(ret, store_id(e), kept_of(m->cell->limit, m->cell->state), 0);
     }
+    seal(ret, s->bound->cells);
 }
 
 /* ---- as text ---- */
 
 /* A version, then all in turn, lowest byte first. */
-enum { TEXT_VERSION = 1, HEAD_BYTES = 1 + 4 + 3 * 8, CHARGED_BYTES = 20 };
+enum { TEXT_VERSION = 1, HEAD_BYTES = 1 + 4 + 4 * 8, CHARGED_BYTES = 24 };
 _Static_assert(2 * (HEAD_BYTES + WEIR_RECEIPT_LIMITS * CHARGED_BYTES) < WEIR_RECEIPT_TEXT_MAX, "the longest fits");
 
 static char *put_hex(char *to, uint64_t number, unsigned bytes)
@@ -122,22 +151,24 @@ static char *put_hex(char *to, uint64_t number, unsigned bytes)
 size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
 {
     char text[WEIR_RECEIPT_TEXT_MAX], *to = text;
-    if (r->count > WEIR_RECEIPT_LIMITS)
-        return 0;
     to = put_hex(to, TEXT_VERSION, 1);
     to = put_hex(to, r->cost, 4);
     to = put_hex(to, r->number, 8);
     to = put_hex(to, (uint64_t)r->at_us, 8);
     to = put_hex(to, (uint64_t)r->store_us, 8);
-    for (uint32_t i = 0; i < r->count; i++) {
+    to = put_hex(to, r->seal, 8);
+    for (uint32_t i = 0; i < r->count && i < WEIR_RECEIPT_LIMITS; i++) {
         to = put_hex(to, r->charged[i].limit, 8);
         to = put_hex(to, r->charged[i].time, 8);
         to = put_hex(to, r->charged[i].window, 4);
+        to = put_hex(to, r->charged[i].place, 4);
     }
-    size_t len = (size_t)(to - text), n = len < cap ? len : cap ? cap - 1 : 0;
-    memcpy(buf, text, n);
-    if (cap > 0)
+    size_t len = (size_t)(to - text);
+    if (cap > 0) {
+        size_t n = len < cap ? len : cap - 1;
+        memcpy(buf, text, n);
         buf[n] = '\0';
+    }
     return len;
 }
 
@@ -171,10 +202,12 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
     ret->number = get_hex(&at, 8);
     ret->at_us = (int64_t)get_hex(&at, 8);
     ret->store_us = (int64_t)get_hex(&at, 8);
+    ret->seal = get_hex(&at, 8);
     for (uint32_t i = 0; i < ret->count; i++) {
         ret->charged[i].limit = get_hex(&at, 8);
         ret->charged[i].time = get_hex(&at, 8);
         ret->charged[i].window = (uint32_t)get_hex(&at, 4);
+        ret->charged[i].place = (uint32_t)get_hex(&at, 4);
     }
     return 0;
 }
@@ -182,7 +215,7 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
 /* ---- used once ---- */
 
 struct use {
-    int64_t now_us;
+    int64_t now_us, until_us;
     bool first;
 };
 
@@ -190,17 +223,14 @@ static struct cells_change judge_use(struct limit_state state, void *data)
 {
     struct use *u = data;
     u->first = (int64_t)state.time <= u->now_us;
-    int64_t until_us = u->now_us + RECEIPT_LIFE_US;
-    if (until_us >= CLOCK_END_US)
-        until_us = CLOCK_END_US - 1;
     return (struct cells_change){ .writes = u->first,
-                                  .next = { .time = (uint64_t)until_us, .data = 1 },
-                                  .outlook = { .decays_us = until_us } };
+                                  .next = { .time = (uint64_t)u->until_us, .data = 1 },
+                                  .outlook = { .decays_us = u->until_us, .share = SHARE_USED } };
 }
 
-static bool use_receipt(struct cells *cells, const struct weir_receipt *r, int64_t now_us)
+static bool use_receipt(struct cells *cells, const struct weir_receipt *r, int64_t now_us, int64_t until_us)
 {
-    struct use use = { .now_us = now_us };
+    struct use use = { .now_us = now_us, .until_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1 };
     struct hash h;
     hash_init(&h, cells_hash_key(cells));
     hash_word(&h, RECEIPT_MARK);
@@ -212,73 +242,107 @@ static bool use_receipt(struct cells *cells, const struct weir_receipt *r, int64
 
 /* ---- giving back ---- */
 
-struct giving {
-    const struct limit *limit;
+struct refund {
+    struct shared *s;
     const struct weir_receipt *receipt;
-    struct limit_state taken;
-    int64_t now_us;
-    bool given;
+    bool store;       /* it is there, and answers */
+    int64_t until_us; /* it has to be remembered that it was used */
+    size_t cells;     /* of s->call */
 };
 
-static struct cells_change judge_giving(struct limit_state state, void *data)
+static enum way way_of(const struct shared *s, size_t i)
 {
-    struct giving *g = data;
-    bool used = state.time != 0 || state.data != 0;
-    g->given = used && limit_refund(g->limit, g->taken, g->receipt->at_us, g->receipt->cost, g->now_us, &state);
-    if (!g->given)
-        return (struct cells_change){ .writes = false };
-    return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(g->limit, state, g->now_us) };
+    return s->plan.shared ? s->more[i].way : WAY_CELLS;
 }
 
-static bool refund_cell(struct cells *cells, const struct plan_entry *e, const struct weir_receipt *receipt)
+/* What the receipt has of an entry; NULL: nothing. */
+static const struct weir_charged *charged_of(const struct refund *f, size_t i, struct cells_taken *ret)
 {
-    struct giving g = { .limit = &e->limit->limit, .receipt = receipt, .now_us = e->ask.now_us };
-    if (!has(receipt, e->ask.key, &g.taken))
+    const struct weir_receipt *r = f->receipt;
+    const struct plan_entry *e = &f->s->plan.entries[i];
+    bool here = way_of(f->s, i) == WAY_CELLS;
+    for (uint32_t k = 0; k < r->count; k++) {
+        const struct weir_charged *c = &r->charged[k];
+        if (here ? !cells_find_taken(f->s->bound->cells, e->ask.key, c->limit, c->place, ret) : c->limit != store_id(e))
+            continue;
+        ret->state = (struct limit_state){ c->time, (uint64_t)c->window << 32 };
+        ret->at_us = r->at_us;
+        ret->cost = r->cost;
+        return c;
+    }
+    return NULL;
+}
+
+/* A bucket that fills at another rate now: nobody knows what of the cost has come back already. */
+static bool is_changed(const struct plan_entry *e, const struct weir_charged *c)
+{
+    const struct limit *l = &e->limit->limit;
+    return l->algorithm == LIMIT_TOKEN_BUCKET && (c->time != (uint64_t)l->per_us || c->window != l->max);
+}
+
+/* When there is nothing left of it to give back: where that is simple to say, else never. */
+static int64_t over_us(const struct refund *f, size_t i, const struct cells_taken *taken)
+{
+    enum limit_algorithm algorithm = f->s->plan.entries[i].limit->limit.algorithm;
+    bool window = algorithm == LIMIT_FIXED_WINDOW || algorithm == LIMIT_CALENDAR;
+    return window && way_of(f->s, i) == WAY_CELLS ? limit_state_end(taken->state) : CLOCK_END_US;
+}
+
+static bool can_be_given(const struct refund *f, size_t i, struct cells_taken *ret)
+{
+    const struct weir_charged *c = charged_of(f, i, ret);
+    if (!c || is_changed(&f->s->plan.entries[i], c) || over_us(f, i, ret) <= f->s->plan.now_us)
         return false;
-    cells_update(cells, e->ask.key, g.now_us, judge_giving, &g);
-    return g.given;
+    return f->store || way_of(f->s, i) == WAY_CELLS;
 }
 
 /* Adds the cell of entry i to s->call, for its rule. */
-static void add_to_call(struct shared *s, size_t i, struct limit_state taken, size_t *cells)
+static void add_to_call(struct refund *f, size_t i, struct limit_state taken)
 {
-    const struct plan_entry *e = &s->plan.entries[i];
+    struct shared *s = f->s;
+    const struct bound_limit *limit = s->plan.entries[i].limit;
     sv key = shared_key(s, i);
     struct store_rule *last = s->call.rule_count ? &s->rules[s->call.rule_count - 1] : NULL;
+    struct store_cell *cell = &s->cells[f->cells++];
     if (!last || last->key.ptr != key.ptr) {
         last = &s->rules[s->call.rule_count++];
-        *last = (struct store_rule){ .key = key, .cells = &s->cells[*cells] };
+        *last = (struct store_rule){ .key = key, .cells = cell };
     }
     last->cell_count++;
-    s->cells[(*cells)++] = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .state = taken };
+    *cell = (struct store_cell){ .limit = &limit->limit, .field = limit->field, .state = taken };
+    if (s->more[i].way != WAY_SLICE)
+        return;
+    /* The slice's end is by this host's clock. */
+    struct limit_count window = { .end_us = (int64_t)taken.time + store_offset_us(s->weir->store) };
+    cell->state = limit_count_state(&window);
+    cell->off_us = OFF_US;
 }
 
-/* Gives back what is on this host, and makes s->call for what is in the store. */
-static int refund_shared(struct shared *s, sv user, const struct weir_receipt *receipt)
+/* False: there is nothing to give back. Else until_us is set. */
+static bool is_named(struct refund *f)
 {
-    struct weir_request request = s->request;
-    bool store = s->weir->store;
-    size_t cells = 0;
+    struct cells_taken taken;
+    int64_t last_us = 0, most_us = f->receipt->at_us + RECEIPT_LIFE_US + AHEAD_US;
+    for (size_t i = 0; i < f->s->plan.count; i++)
+        if (can_be_given(f, i, &taken) && over_us(f, i, &taken) > last_us)
+            last_us = over_us(f, i, &taken);
+    f->until_us = last_us < most_us ? last_us : most_us;
+    return last_us > 0;
+}
+
+static int refund_all(struct refund *f)
+{
+    struct shared *s = f->s;
     int given = 0;
-    if (store)
-        shared_make_keys(s, &request, user, WAY_STORE);
     for (size_t i = 0; i < s->plan.count; i++) {
         const struct plan_entry *e = &s->plan.entries[i];
-        struct limit_state taken;
-        if (s->more[i].way == WAY_CELLS) {
-            given += refund_cell(s->bound->cells, e, receipt);
-        } else if (s->more[i].way == WAY_SLICE && has(receipt, e->ask.key, &taken)) {
-            given += lease_unspend(s->bound->cells, e->ask.key, (int64_t)taken.time, receipt->cost);
-        } else if (store && has(receipt, store_id(e), &taken)) {
-            add_to_call(s, i, taken, &cells);
-            given++;
-        }
+        struct cells_taken taken;
+        if (!can_be_given(f, i, &taken))
+            continue;
+        if (way_of(s, i) != WAY_CELLS)
+            add_to_call(f, i, taken.state);
+        given += way_of(s, i) != WAY_CELLS || cells_refund(&e->limit->limit, &taken, s->plan.now_us);
     }
-    s->call.rules = s->rules;
-    s->call.cost = receipt->cost;
-    s->call.refund = true;
-    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
-    s->call.server_us = receipt->store_us;
     return given;
 }
 
@@ -291,38 +355,47 @@ static void on_sent(struct store_call *call)
     free(memory);
 }
 
-static int give_back(struct weir *weir, struct shared *s, sv user, const struct weir_receipt *receipt)
+static void post(struct refund *f)
 {
-    void *memory = s->plan.entries;
-    int given = 0;
-    if (s->plan.shared) {
-        given = refund_shared(s, user, receipt);
-    } else {
-        for (size_t i = 0; i < s->plan.count; i++)
-            given += refund_cell(s->bound->cells, &s->plan.entries[i], receipt);
-    }
-    if (s->call.rule_count == 0) {
-        free(memory);
-        return given;
-    }
-    s->call.deadline_us = clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS;
+    struct shared *s = f->s;
+    s->call.rules = s->rules;
+    s->call.cost = f->receipt->cost;
+    s->call.refund = true;
+    s->call.now_us = s->weir->store_by_now ? s->plan.now_us : 0;
+    s->call.server_us = f->receipt->store_us;
+    s->call.deadline_us = clock_steady_us() + weir_deadline_ms(s->weir) * US_PER_MS;
     s->call.done = on_sent;
     shared_hold(s);
-    store_post(weir->store, &s->call);
-    return given;
+    store_post(s->weir->store, &s->call);
 }
 
 static int refund_by(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                      const struct weir_receipt *receipt, int64_t now_us)
 {
-    struct shared *s = shared_new(weir, bound, request, user, now_us, ROOM);
-    if (!s)
+    struct refund f = { .receipt = receipt, .s = shared_new(weir, bound, request, user, now_us, ROOM) };
+    int given = 0;
+    if (!f.s)
         return WEIR_E_NO_MEMORY;
-    if (!use_receipt(bound->cells, receipt, now_us)) {
-        free(s->plan.entries);
-        return 0;
+    void *memory = f.s->plan.entries;
+    f.store = f.s->plan.shared && weir->store && store_up(weir->store);
+    if (f.store) {
+        shared_make_keys(f.s, request, user, WAY_STORE);
+        shared_make_keys(f.s, request, user, WAY_SLICE);
     }
-    return give_back(weir, s, user, receipt);
+    if (is_named(&f) && use_receipt(bound->cells, receipt, now_us, f.until_us))
+        given = refund_all(&f);
+    if (f.s->call.rule_count > 0)
+        post(&f);
+    else
+        free(memory);
+    return given;
+}
+
+static bool is_sealed(const struct weir_receipt *r, const struct cells *cells)
+{
+    struct weir_receipt copy = *r;
+    seal(&copy, cells);
+    return copy.seal == r->seal;
 }
 
 int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt, int64_t now_us)
@@ -331,9 +404,10 @@ int weir_refund(struct weir *weir, const struct weir_request *request, const str
     sv user;
     if (receipt->count == 0)
         return 0; /* of a request that was not charged; the rest of it was never written */
-    if (!clock_valid(now_us) || !clock_valid(receipt->at_us) || receipt->count > WEIR_RECEIPT_LIMITS)
+    if (!clock_valid(now_us) || receipt->count > WEIR_RECEIPT_LIMITS)
         return WEIR_E_INVALID;
-    if (receipt->cost == 0 || now_us - receipt->at_us >= RECEIPT_LIFE_US)
+    if (!is_sealed(receipt, weir->cells) || now_us - receipt->at_us >= RECEIPT_LIFE_US ||
+        receipt->at_us - now_us > AHEAD_US)
         return 0;
     const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
     if (!bound)

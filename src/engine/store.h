@@ -18,6 +18,9 @@ struct cells;
 struct store;
 struct store_link;
 
+/* How long what was charged can be given back. */
+enum { RECEIPT_LIFE_S = 3600 };
+
 /* ---- a call ---- */
 
 /* One limit of one subject. */
@@ -25,6 +28,7 @@ struct store_cell {
     const struct limit *limit;
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
+    int64_t off_us;             /* of a refund: by so much the end of its window may be off */
     uint32_t debt;              /* was charged on this host while the store was away: added before anything is judged */
     struct limit_state state;   /* ret: after the decision, as limit_report takes it */
     bool fits;                  /* ret: had room for the cost */
@@ -115,7 +119,8 @@ void store_count_unsent(struct store *store);
  * (STORE_UNSENT). For callers that block. */
 void store_post(struct store *store, struct store_call *call);
 
-/* Forgets keys in the store; from any thread, waits until it is done, at most for the deadline. */
+/* Forgets keys in the store, and that what they were charged so far can be given back; from any thread, waits until it is
+ * done, at most for the deadline. */
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
 /* ---- slices ---- */

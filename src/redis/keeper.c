@@ -311,7 +311,7 @@ static void forget_answered(struct store_link *link, void *data, enum store_resu
     forget_done(link_store(link), data, how == STORE_DECIDED);
 }
 
-static const struct link_kind forget_kind = { .done = forget_answered };
+static const struct link_kind forget_kind = { .script = true, .done = forget_answered };
 
 static void send_forgets(struct keeper *k)
 {

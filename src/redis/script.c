@@ -186,9 +186,10 @@ static bool was_charged(const struct store_rule *rule)
 static void put_taken(struct buf *out, const struct store_cell *cell)
 {
     const struct limit *l = cell->limit;
-    bool window = l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR;
-    double time = window ? (double)limit_state_end(cell->state) : (double)cell->state.time;
-    PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, time);
+    if (l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR)
+        PUT_DOUBLES(out, l->algorithm, (double)cell->off_us, 0, (double)limit_state_end(cell->state));
+    else
+        PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, (double)cell->state.time);
 }
 
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)
@@ -218,6 +219,16 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_fields(out, &call->rules[i]);
+}
+
+void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys, size_t count)
+{
+    const struct start start = key_start(prefix);
+    put_command(out, SCRIPT_FORGET, count, 1);
+    for (size_t i = 0; i < count; i++)
+        put_key(out, &start, keys[i]);
+    char seconds[NUMBER_MAX];
+    put_string(out, sv_of(seconds, (size_t)(number_put(seconds, RECEIPT_LIFE_S) - seconds)), SV(""));
 }
 
 void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t debt, uint32_t hosts,

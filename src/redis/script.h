@@ -13,6 +13,7 @@ enum script_name {
     SCRIPT_REFUND, /* give back what a decision has charged */
     SCRIPT_LEND,   /* take a slice out of a window */
     SCRIPT_RETURN, /* give back what is left of one */
+    SCRIPT_FORGET, /* forget subjects */
     SCRIPTS
 };
 
@@ -34,6 +35,8 @@ void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, 
                        int64_t now_us);
 /* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */
 void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens);
+
+void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys, size_t count);
 
 /* Reads the answer of SCRIPT_DECIDE into the calls: result (STORE_FAILED with `why` for those that the script cannot decide
  * on), allowed, server_us, and each rule's and cell's. False: it is none. */

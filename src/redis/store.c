@@ -236,18 +236,6 @@ void forget_done(struct store *store, struct forget *forget, bool worked)
     pthread_mutex_unlock(&store->lock);
 }
 
-static void write_del(struct store *store, struct buf *out, const struct weir_str *keys, size_t count)
-{
-    buf_printf(out, "*%zu\r\n$3\r\nDEL\r\n", count + 1);
-    for (size_t i = 0; i < count; i++) {
-        char start[SCRIPT_PREFIX_MAX + 16];
-        int n = snprintf(start, sizeof start, "%.*s:%d:", SV_FMT(store->prefix), SCRIPT_LAYOUT);
-        buf_printf(out, "$%zu\r\n%s", (size_t)n + keys[i].len, start);
-        buf_add(out, keys[i]);
-        buf_add(out, SV("\r\n"));
-    }
-}
-
 static bool wait_for_forget(struct store *store, struct forget *forget)
 {
     int64_t until_us = clock_steady_us() + store->options.deadline_ms * US_PER_MS;
@@ -270,7 +258,7 @@ int store_forget(struct store *store, const struct weir_str *keys, size_t count,
     if (!forget)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     buf_init(&forget->command, FORGET_BYTES_MAX);
-    write_del(store, &forget->command, keys, count);
+    script_write_forget(&forget->command, store->prefix, keys, count);
     if (forget->command.failed) {
         buf_done(&forget->command);
         free(forget);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 
 #include "base/hash.h"
@@ -272,21 +273,31 @@ void conns_sweep(struct conns *conns, int64_t now_ms)
             end(conn, &conns->overdue);
 }
 
-static void shut_list(struct conn_list *list)
+static void shut_one(struct conn *conn)
 {
-    for (struct conn *conn; (conn = list->first);) {
-        conn_leave(conn);
-        conn->shut(conn);
-    }
+    conn_leave(conn);
+    conn->shut(conn);
+}
+
+/* It has sent something that nobody has looked at yet: on a slow machine the loop may be late. */
+static bool has_sent(const struct conn *conn)
+{
+    int bytes = 0;
+    return ioctl(conn->fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 void conns_shut_idle(struct conns *conns)
 {
-    shut_list(&conns->lists[CONN_IDLE]);
+    for (struct conn *conn = conns->lists[CONN_IDLE].first, *next; conn; conn = next) {
+        next = conn->next;
+        if (!has_sent(conn))
+            shut_one(conn);
+    }
 }
 
 void conns_shut_all(struct conns *conns)
 {
-    shut_list(&conns->lists[CONN_IDLE]);
-    shut_list(&conns->lists[CONN_BUSY]);
+    for (int state = 0; state < CONN_STATES; state++)
+        while (conns->lists[state].first)
+            shut_one(conns->lists[state].first);
 }

@@ -73,7 +73,7 @@ bool conns_yield(struct conns *conns, int64_t now_ms);
 
 /* Ends those whose time is over. */
 void conns_sweep(struct conns *conns, int64_t now_ms);
-void conns_shut_idle(struct conns *conns);
+void conns_shut_idle(struct conns *conns); /* but not those that have sent something that was not read yet */
 void conns_shut_all(struct conns *conns);
 
 #endif

@@ -264,6 +264,15 @@ static bool is_json(const struct http_call *call)
     return sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
 }
 
+/* Says so where there is something that nobody would look at. */
+static bool has_query(struct http_call *call, const char *what)
+{
+    if (call->query.len > 0)
+        mistake(call, 400, "send it in the body: {\"event\": \"ocr\", \"key\": \"u1\"}",
+                "what is asked about belongs into the body, and not behind a `?`; nothing was %s", what);
+    return call->query.len > 0;
+}
+
 static void check(struct http_call *call, struct server *server)
 {
     struct check here, *check = place(call, &here, sizeof here);
@@ -273,11 +282,8 @@ static void check(struct http_call *call, struct server *server)
         return;
     }
     check->decision = begin(call, server);
-    if (call->query.len > 0) {
-        mistake(call, 400, "send it in the body: {\"event\": \"ocr\", \"key\": \"u1\"}",
-                "what is asked about belongs into the body, and not behind a `?`; nothing was charged");
+    if (has_query(call, "charged"))
         return;
-    }
     unsigned status = ask_read(&check->ask, call->body, false, why);
     if (status) {
         mistake(call, status, NULL, "%s; nothing was charged", why);
@@ -300,6 +306,8 @@ static void refund(struct http_call *call, struct server *server)
     struct ask ask;
     struct weir_receipt receipt;
     char why[ASK_WHY_MAX], answer[64];
+    if (has_query(call, "given back"))
+        return;
     unsigned status = ask_read(&ask, call->body, true, why);
     if (status) {
         mistake(call, status, NULL, "%s; nothing was given back", why);

@@ -246,6 +246,104 @@ static void a_plan_of_many_limits(void **state)
     weir_close(weir);
 }
 
+/* Charged again since: what was charged before is not what is there now. */
+static void after_a_reset_nothing(void **state)
+{
+    (void)state;
+    static const char *const limits[] = { FIXED("f", "5"), SLIDING("5"), BUCKET("5"), DAY("5") };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char rules[300];
+        snprintf(rules, sizeof rules, "rules: [" RULE("r", "%s") "]", limits[i]);
+        struct weir *weir = open_rules(rules);
+        struct weir_receipt receipt = charge(weir, 3, NOW);
+        struct weir_str by = weir_str("k");
+        struct weir_error error;
+        assert_int_equal(weir_reset(weir, "r", &by, 1, &error), 0);
+        charge(weir, 5, NOW);
+        assert_int_equal(give_back(weir, &receipt, NOW), 0);
+        assert_int_equal(left(weir, NOW), 0);
+        weir_close(weir);
+    }
+}
+
+/* In a table that is full, a newcomer takes the place of one that has used little. */
+static void after_its_cell_was_dropped_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_with((struct weir_options){ .rules_text = "rules: [" RULE("r", DAY("1000")) "]", .cells_keys = 100 });
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    for (int i = 0; i < 3000; i++) {
+        char key[20];
+        snprintf(key, sizeof key, "other%d", i);
+        check_at(weir, cost_of("e", key, 2), NOW);
+    }
+    assert_int_equal(left(weir, NOW), 1000); /* it was */
+    charge(weir, 1000, NOW);
+    assert_int_equal(give_back(weir, &receipt, NOW), 0);
+    assert_int_equal(left(weir, NOW), 0);
+    weir_close(weir);
+}
+
+/* At the old rate all had come back long ago. */
+static void of_a_bucket_with_another_rate_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", "{ name: b, max: 10, per: 1s }") "]");
+    struct weir_receipt receipt = charge(weir, 10, NOW);
+    charge(weir, 10, NOW + 10 * S);
+    set_rules(weir, "rules: [" RULE("r", "{ name: b, max: 10, per: 1h }") "]");
+    assert_int_equal(give_back(weir, &receipt, NOW + 10 * S), 0);
+    assert_int_equal(passes(weir, one("e", "k"), NOW + 10 * S, 9), 0);
+    weir_close(weir);
+}
+
+static void clocks_that_were_ahead(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("10")) "]");
+    struct weir_receipt ahead = charge(weir, 1, NOW + S / 2), far = charge(weir, 1, NOW + 60 * S);
+    assert_int_equal(give_back(weir, &far, NOW), 0);
+    assert_int_equal(give_back(weir, &ahead, NOW), 1);
+    for (int64_t later_us = 0; later_us < 2 * HOUR; later_us += 600 * S)
+        assert_int_equal(give_back(weir, &ahead, NOW + later_us), 0);
+    weir_close(weir);
+}
+
+/* Not a bit of it can be changed. */
+static void forged_receipts(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("10")) "]");
+    struct weir_receipt receipt = charge(weir, 1, NOW), read;
+    char text[WEIR_RECEIPT_TEXT_MAX];
+    charge(weir, 9, NOW);
+    size_t len = weir_receipt_text(&receipt, text, sizeof text);
+    for (size_t i = 2; i < len; i++) {
+        char was = text[i];
+        text[i] = was == '7' ? '8' : '7';
+        assert_int_equal(weir_receipt_read(weir_str(text), &read), 0);
+        assert_int_equal(give_back(weir, &read, NOW), 0);
+        text[i] = was;
+    }
+    assert_int_equal(left(weir, NOW), 0);
+    assert_int_equal(weir_cells_used(weir, NOW, 100000), 1); /* and nothing is remembered of them */
+    assert_int_equal(give_back(weir, &receipt, NOW), 1);
+    weir_close(weir);
+}
+
+/* The wrong request does not use it up. */
+static void asked_wrongly_and_then_right(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("10")) "]");
+    struct weir_receipt receipt = charge(weir, 1, NOW);
+    struct weir_request other = one("e", "other");
+    assert_int_equal(weir_refund(weir, &other, &receipt, NOW), 0);
+    assert_int_equal(give_back(weir, &receipt, NOW), 1);
+    weir_close(weir);
+}
+
 /* ---- as text ---- */
 
 static void a_receipt_travels_as_text(void **state)
@@ -330,11 +428,9 @@ static void try_charge(struct weir *weir, struct model *m, uint32_t cost, int64_
 
 static void try_refund(struct weir *weir, struct model *m, struct charged *c, int64_t now_us)
 {
-    /* The cell of a window that is over is still there until it is used again, and then nobody sees what it had. */
-    bool over = now_us >= m->end_us, expected = !c->given && c->window == m->window;
-    int given = give_back(weir, &c->receipt, now_us);
-    assert_true(given == expected || (over && given <= expected));
-    if (expected && !over)
+    bool expected = !c->given && c->window == m->window && now_us < m->end_us;
+    assert_int_equal(give_back(weir, &c->receipt, now_us), expected);
+    if (expected)
         m->count -= c->cost;
     if (m->count == 0)
         m->end_us = 0; /* as if there had been none */
@@ -467,6 +563,12 @@ int main(void)
         cmocka_unit_test(rules_that_changed_meanwhile),
         cmocka_unit_test(to_one_that_was_set_free_nothing),
         cmocka_unit_test(of_another_subject_nothing),
+        cmocka_unit_test(after_a_reset_nothing),
+        cmocka_unit_test(after_its_cell_was_dropped_nothing),
+        cmocka_unit_test(of_a_bucket_with_another_rate_nothing),
+        cmocka_unit_test(clocks_that_were_ahead),
+        cmocka_unit_test(forged_receipts),
+        cmocka_unit_test(asked_wrongly_and_then_right),
         cmocka_unit_test(shadow_rules_as_they_were_charged),
         cmocka_unit_test(a_plan_of_many_limits),
         cmocka_unit_test(a_receipt_travels_as_text),

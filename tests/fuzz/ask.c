@@ -57,7 +57,8 @@ static bool good_field(const char *name, json_t *value)
         return good_headers(value);
     if (strcmp(name, "cost") == 0 && !json_is_null(value))
         return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
-    return strcmp(name, "cost") == 0 || (strcmp(name, "peek") == 0 && (json_is_boolean(value) || json_is_null(value)));
+    bool flag = strcmp(name, "peek") == 0 || strcmp(name, "refundable") == 0;
+    return strcmp(name, "cost") == 0 || (flag && (json_is_boolean(value) || json_is_null(value)));
 }
 
 static bool good_request(json_t *object)
@@ -112,7 +113,9 @@ static bool same(json_t *object, const struct weir_request *r)
            same_text(object, "host", r->host) && same_text(object, "ip", r->ip) && same_text(object, "peer", r->peer) &&
            same_text(object, "user", r->user) && same_text(object, "event", r->event) && same_text(object, "key", r->key) &&
            r->cost == (json_is_integer(cost) ? json_integer_value(cost) : 1) &&
-           r->peek == json_is_true(json_object_get(object, "peek")) && same_headers(json_object_get(object, "headers"), r);
+           r->peek == json_is_true(json_object_get(object, "peek")) &&
+           r->refundable == json_is_true(json_object_get(object, "refundable")) &&
+           same_headers(json_object_get(object, "headers"), r);
 }
 
 static bool all_same(json_t *root, const struct ask *ask)
@@ -140,6 +143,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require((root && good(root)) == (status == 0), status ? why : "jansson does not take it", text);
     if (status == 0) {
         require(root && all_same(root, &ask), "read differently", text);
+        ask_done(&ask);
+    }
+    if (ask_read(&ask, text, true, why) == 0) {
+        require(!ask.many && same_text(root, "receipt", ask.receipt), "a refund that is none", text);
         ask_done(&ask);
     }
     json_decref(root);

@@ -2,10 +2,11 @@
 --
 --   KEYS      one for each rule that was charged
 --   ARGV[1]   doubles: now or 0, when it was charged, cost; for each rule: cells; for each of its cells: algorithm, max, per,
---             and of a window its end, of a sliding one its start, as the charge left it
+--             and of a window its end, of a sliding one its start, as the charge left it; of a window instead of max by how
+--             much its end may be off, as that of a slice may: windows that follow each other end further apart
 --   ARGV[2…]  the field of each cell
 --
--- Answers how many cells got something back, an integer.
+-- Answers how many cells got something back, an integer: none of a subject that was forgotten since.
 --@ names.lua
 local now, taken, cost, at = unpack('<ddd', packed)
 --@ clock.lua
@@ -16,9 +17,9 @@ end
 
 -- Each gives the state after it. Nothing: there is nothing to give back to.
 
-local function refund_window(value, finish)
+local function refund_window(value, off, finish)
   local its_finish, length, count = unpack('<ddd', value)
-  if its_finish == finish then return pack('<ddd', finish, length, less(count, cost)) end
+  if math.abs(its_finish - finish) <= math.min(off, length / 4) then return pack('<ddd', its_finish, length, less(count, cost)) end
 end
 
 local function refund_slide(value, start, per)
@@ -27,8 +28,9 @@ local function refund_slide(value, start, per)
   if its_start == start + per then return pack('<ddd', its_start, less(previous, cost), count) end
 end
 
--- The cost less what has come back since, which is rounded up.
+-- The cost less what has come back since, which is rounded up. Nobody knows how much that is if the clock was wrong then.
 local function refund_bucket(value, max, per)
+  if taken > now + 1000000 then return end
   local when, used = unpack('<dd', value)
   local elapsed, most = now > taken and now - taken or 0, cost * 2 ^ 20
   --@ come_back.lua
@@ -40,6 +42,7 @@ local cell, given = 0, 0
 for rule = 1, #KEYS do
   local key, cells = KEYS[rule], 0
   cells, at = unpack('<d', packed, at)
+  local freed = call('GET', key .. ':freed')
   local stored = pcall('HMGET', key, spread(ARGV, cell + 2, cell + 1 + cells))
   if stored.err then
     local field, why = ARGV[cell + 2], stored.err
@@ -50,13 +53,13 @@ for rule = 1, #KEYS do
     algorithm, max, per, window, at = unpack('<dddd', packed, at)
     cell = cell + 1
     local value = stored[i]
-    if value and #value == (algorithm == 0 and 16 or 24) then
+    if value and not freed and #value == (algorithm == 0 and 16 or 24) then
       if algorithm == 0 then
         state = refund_bucket(value, max, per)
       elseif algorithm == 2 then
         state = refund_slide(value, window, per)
       else
-        state = refund_window(value, window)
+        state = refund_window(value, max, window)
       end
     end
     if state then

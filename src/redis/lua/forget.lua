@@ -1,0 +1,12 @@
+-- Forgets subjects, and that what they were charged before can still be given back.
+--
+--   KEYS      of rules and subjects
+--   ARGV[1]   seconds for which receipts are good
+--
+-- Answers how many there were, an integer.
+local found = 0
+for i = 1, #KEYS do
+  found = found + redis.call('DEL', KEYS[i])
+  redis.call('SET', KEYS[i] .. ':freed', '', 'EX', ARGV[1])
+end
+return found
