@@ -117,7 +117,8 @@ class service {
 public:
     explicit service(const std::string &rules_file) : weir_(options(rules_file)), pool_(2) {}
 
-    /* By address first, as soon as the headers are there: whoever asks for too much is refused before a body is read. */
+    /* By address first, as soon as the headers are there: whoever asks for too much is refused before a body is read. The
+     * connection ends then. A client that does not look for an answer while it sends a large body may miss this one. */
     std::optional<answer> turn_away(const call &c)
     {
         weir::request request = weir::request().path(c.path).peer(c.peer);
