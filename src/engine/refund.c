@@ -301,14 +301,13 @@ static void add_to_call(struct refund *f, size_t i, struct limit_state taken)
 {
     struct shared *s = f->s;
     const struct bound_limit *limit = s->plan.entries[i].limit;
-    sv key = shared_key(s, i);
-    struct store_rule *last = s->call.rule_count ? &s->rules[s->call.rule_count - 1] : NULL;
     struct store_cell *cell = &s->cells[f->cells++];
-    if (!last || last->key.ptr != key.ptr) {
-        last = &s->rules[s->call.rule_count++];
-        *last = (struct store_rule){ .key = key, .cells = cell };
-    }
-    last->cell_count++;
+    sv key = shared_key(s, i);
+    size_t rules = s->call.rule_count;
+    if (rules == 0 || s->rules[rules - 1].key.ptr != key.ptr)
+        s->rules[rules++] = (struct store_rule){ .key = key, .cells = cell };
+    s->rules[rules - 1].cell_count++;
+    s->call.rule_count = rules;
     *cell = (struct store_cell){ .limit = &limit->limit, .field = limit->field, .state = taken };
     if (s->more[i].way != WAY_SLICE)
         return;
