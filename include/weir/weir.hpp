@@ -238,11 +238,6 @@ struct weir {
             return std::min<std::size_t>(v.shadow_count, WEIR_SHADOW_MAX);
         }
 
-        static std::size_t charged_count(const weir_verdict &v) noexcept
-        {
-            return std::min<std::size_t>(v.receipt.count, WEIR_RECEIPT_LIMITS);
-        }
-
         /* Calls part(at, len) for all bytes of a weir_verdict but those of its lists that are not in use. */
         template <typename Part> static void each_part(std::size_t shadows, std::size_t charged, Part part) noexcept
         {
@@ -259,7 +254,7 @@ struct weir {
         {
             auto to = reinterpret_cast<char *>(&c_);
             auto source = reinterpret_cast<const char *>(&from);
-            each_part(shadow_count(from), charged_count(from),
+            each_part(shadow_count(from), std::min<std::size_t>(from.receipt.count, WEIR_RECEIPT_LIMITS),
                       [=](std::size_t at, std::size_t len) { std::memcpy(to + at, source + at, len); });
         }
 
