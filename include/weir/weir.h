@@ -15,8 +15,9 @@
  *
  *     WEIR_DETECT(weir, "ocr", user_id) { submit(...); } else { too_frequent(weir_last(NULL)); }
  *
- * A handle may be used by any number of threads at once. Deciding takes no lock and allocates nothing; a subject's
- * first charge and a change of the rules may. Time is always passed in, in microseconds since 1970.
+ * A handle may be used by any number of threads at once. Deciding takes no lock, and no memory but in a thread's first
+ * decision, for a request that more than 32 limits apply to, and where it may have to wait for a store. Time is always
+ * passed in, in microseconds since 1970.
  * After a fork the child may decide with the handle and close it. It has no watcher, and may poll or change the
  * rules only if no thread of the parent could have been doing so at that moment; better open a handle after the fork.
  * Functions that can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is
