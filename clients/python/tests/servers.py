@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, List
@@ -33,6 +34,10 @@ rules:
     by: [ip]
     limits: [ { name: hour, algorithm: fixed_window, max: 2, per: 1h } ]
     reject: { status: 420, body: '{"error":"calm"}', content_type: application/json, headers: { X-Why: page } }
+  - id: under
+    match: { path: /under/page }
+    by: [ip]
+    limits: [ { name: hour, algorithm: fixed_window, max: 2, per: 1h } ]
   - id: by-user
     match: { path: /mine }
     by: [user]
@@ -154,6 +159,29 @@ class Service(Process):
 
     def is_ready(self) -> Any:
         return " listen: resp on " in self.log.read_text()
+
+
+@contextlib.contextmanager
+def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of something else than weir: `serve` has each connection in a thread."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=attend, args=(listener.accept()[0],), daemon=True).start()
+
+        def attend(connection: socket.socket) -> None:
+            with connection, contextlib.suppress(OSError):
+                serve(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 class Redis(Process):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import pickle
 import uuid
 from typing import Any, Tuple
@@ -104,6 +105,7 @@ def test_attributes_of_http(weir: Weir, key: str, address: str) -> None:
     for ask in (
         {"path": "/%70age?x=1", "ip": address, "cost": 2},
         {"path": b"/mine", "user": key},
+        {"method": "POST", "host": "api.example.com", "headers": {b"x-tenant": key.encode() + b"-b"}},
         {"method": "POST", "host": "API.example.com:80", "headers": {"x-tenant": key}},
         {
             "path": "/page",
@@ -129,6 +131,7 @@ def test_mistakes(weir: Weir, key: str) -> None:
         ({"cost": 1.5}, TypeError, "cost is float"),
         ({"headers": [("X", "y")] * 101}, ValueError, "101 headers are too many"),
         ({"headers": {"": "y"}}, ValueError, "a header without a name"),
+        ({"ip": ipaddress.ip_address("10.0.0.1")}, TypeError, "ip is IPv4Address, and must be a str"),
     ):
         with pytest.raises(kind, match=words):
             weir.check(**wrong)  # type: ignore[arg-type]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import enum
+import functools
 import uuid
 from typing import Any, List
 
@@ -43,7 +45,7 @@ def test_keyword_only_default_and_missing(weir: Weir, key: str) -> None:
     @detect(weir, "ocr", key="who")
     def must(who: str) -> None: ...
 
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'who'"):
+    with pytest.raises(TypeError, match="missing a required argument: 'who'"):
         must()  # type: ignore[call-arg]
 
 
@@ -76,6 +78,15 @@ def test_methods(weir: Weir, key: str) -> None:
     assert ocr.submit(key) is ocr and Ocr.make(user=key) is Ocr
     with pytest.raises(TooFrequent):
         Ocr.plain(key)
+
+
+class Number(int, enum.Enum):
+    ONE = 7
+
+
+def test_an_enum_is_its_number(local: Weir, remote: Weir) -> None:
+    assert local.check(event="ocr", key=Number.ONE, cost=2).allowed
+    assert not remote.check(event="ocr", key=7).allowed
 
 
 @pytest.mark.parametrize("value", [7**30, uuid.UUID(int=5), b"\xff\0a", "a\0b", "\ud800"])
@@ -137,9 +148,81 @@ def test_mistakes_at_decoration(local: Weir) -> None:
         ("ocr", {"key": "user"}, generator_async, TypeError, "is a generator"),
         ("ocr", {"key": "user"}, staticmethod(submit), TypeError, "put it below @staticmethod"),
         ("ocr", {"key": "user"}, classmethod(submit), TypeError, "put it below @classmethod"),
+        (None, {"key": "user"}, submit, TypeError, "the event is NoneType, and must be a str"),
+        ("ocr", {"key": "user"}, passing_on(submit), ValueError, "put @detect below that decorator"),
+        ("ocr", {"key": "user"}, functools.lru_cache(submit), ValueError, "put @detect below that decorator"),
     ):
         with pytest.raises(kind, match=words):
             detect(local, event, **arguments)(function)  # type: ignore[arg-type, type-var]
+
+
+def passing_on(function: Any) -> Any:
+    """Another decorator, which hands arguments of its own to the function."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function("someone", *args, **kwargs)
+
+    return call
+
+
+def test_a_weir_that_is_none() -> None:
+    with pytest.raises(TypeError, match="weir is str; make one with Weir.connect or Weir.open"):
+        detect("redis://127.0.0.1:6380", "ocr", key="user")  # type: ignore[arg-type]
+
+
+def test_below_another_decorator(local: Weir, key: str) -> None:
+    """And our own are no others."""
+
+    @passing_on
+    @detect(local, "wide", key="user")
+    @detect(local, "ocr", key="user")
+    def submit(who: str, user: str) -> None: ...
+
+    assert calls_until_refused(lambda: submit(key)) == 2
+
+
+def test_positional_only(local: Weir, key: str) -> None:
+    @detect(local, "ocr", key="user")
+    def submit(user: str = key, /, **more: str) -> str:
+        return user
+
+    assert submit(user="another") == key
+    assert calls_until_refused(lambda: submit(user="yet another")) == 1
+
+
+def test_a_call_without_the_argument_is_not_made(local: Weir) -> None:
+    ran = []
+
+    @detect(local, "ocr", key="user")
+    def submit(*images: str, user: str) -> None:
+        ran.append(user)
+
+    with pytest.raises(TypeError, match="missing a required (keyword-only )?argument: 'user'"):
+        submit("a.png")  # type: ignore[call-arg]
+    assert not ran
+
+
+def test_a_coroutine_behind_another_decorator_is_given_back(weir: Weir, key: str) -> None:
+    def plain(function: Any) -> Any:
+        return lambda user: function(user)
+
+    @detect(weir, "ocr", key="user", refund_on_exception=True)
+    @plain
+    async def submit(user: str) -> None:
+        raise KeyError
+
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            asyncio.run(submit(key))
+
+
+def test_the_verdict_is_this_calls(local: Any, key: str, monkeypatch: Any) -> None:
+    """Even if another call comes between, as by a signal's handler."""
+    submit, wide = (detect(local, event, key="user")(lambda user: None) for event in ("ocr", "wide"))
+    read = local._verdict
+    monkeypatch.setattr(local, "_verdict", lambda *found: [wide(key), read(*found)][1])  # type: ignore[no-untyped-call]
+    assert calls_until_refused(lambda: submit(key)) == 2  # type: ignore[no-untyped-call]
 
 
 def test_mistakes_at_the_call(weir: Weir) -> None:
@@ -174,7 +257,7 @@ def test_coroutine_functions(weir: Weir, key: str) -> None:
         assert await submit(user=key) == key
         with pytest.raises(TooFrequent):
             await submit(key)
-        with pytest.raises(TypeError, match="missing 1 required"):
+        with pytest.raises(TypeError, match="missing a required argument"):
             await submit()  # type: ignore[call-arg]
         with pytest.raises(ValueError, match="blank"):
             await submit(" ")

@@ -113,7 +113,7 @@ class Weir(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """To be called when nobody asks any more."""
+        """Calls that are under way are still decided; those after it raise WeirError."""
 
     async def aclose(self) -> None:
         """The same from a coroutine; closes the connections of its event loop, too."""
@@ -168,8 +168,8 @@ class Weir(abc.ABC):
 
 
 def _seconds(deadline: float) -> float:
-    if deadline <= 0:
-        raise ValueError(f"deadline is a number of seconds above 0, not {deadline}")
+    if not 0 < deadline <= 3600:
+        raise ValueError(f"deadline is a number of seconds above 0, and at most 3600, not {deadline}")
     return deadline
 
 

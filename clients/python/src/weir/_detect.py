@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from logging import getLogger
-from typing import Any, Callable, Optional, TypeVar, Union, cast
+from typing import Any, Awaitable, Callable, List, Optional, TypeVar, Union, cast
 
 from ._base import Weir
 from ._request import Request, Text, octets, whole_cost
@@ -16,10 +16,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Getter = Callable[[Any, Any], Any]  # of args and kwargs
 
 log = getLogger("weir")
-
-
-class NotGiven(Exception):
-    """The call lacks the argument; calling says so better than we could."""
 
 
 def detect(
@@ -34,6 +30,10 @@ def detect(
 
     `key` says for whom it counts: the name of a parameter, or a function that is called with the same arguments. `cost` is
     a number, or such a function. With `refund_on_exception` a call that raises an Exception is given back."""
+    if not isinstance(weir, Weir):
+        raise TypeError(f"detect: weir is {type(weir).__name__}; make one with Weir.connect or Weir.open")
+    if not isinstance(event, str):
+        raise TypeError(f"detect: the event is {type(event).__name__}, and must be a str")
     if not event.strip():
         raise ValueError("detect: the event is blank; name the one that the rules match")
     if "\0" in event:
@@ -74,23 +74,17 @@ class Guard:
 
     def enter(self, args: Any, kwargs: Any) -> Optional[Verdict]:
         """The verdict if it has a receipt that may be needed."""
-        try:
-            if self.is_plain:
-                refused = self.weir._detect(self.event, self.key(args, kwargs))
-                if refused is None:
-                    return None
-                raise TooFrequent(refused)
-            return _passed(self.weir._ask(self.request(args, kwargs)))
-        except NotGiven:
-            return None
+        if self.is_plain:
+            refused = self.weir._detect(self.event, self.key(args, kwargs))
+            if refused is None:
+                return None
+            raise TooFrequent(refused)
+        return _passed(self.weir._ask(self.request(args, kwargs)))
 
     async def enter_async(self, args: Any, kwargs: Any) -> Optional[Verdict]:
         if not self.weir._waits:
             return self.enter(args, kwargs)
-        try:
-            return _passed(await self.weir._ask_async(self.request(args, kwargs)))
-        except NotGiven:
-            return None
+        return _passed(await self.weir._ask_async(self.request(args, kwargs)))
 
 
 def _passed(verdict: Verdict) -> Verdict:
@@ -140,7 +134,7 @@ def _refunding(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]
     def guarded(*args: Any, **kwargs: Any) -> Any:
         verdict = guard.enter(args, kwargs)
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except Exception:
             if verdict is not None:
                 try:
@@ -148,6 +142,8 @@ def _refunding(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]
                 except Exception:  # the caller is to see what went wrong with the call
                     log.exception("a charge for %s could not be given back", guard.event_name)
             raise
+        # Of a coroutine function behind another decorator.
+        return _awaited(result, guard, verdict) if inspect.iscoroutine(result) else result
 
     return guarded
 
@@ -156,17 +152,21 @@ def _refunding_async(function: Callable[..., Any], guard: Guard) -> Callable[...
     @functools.wraps(function)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         verdict = await guard.enter_async(args, kwargs)
-        try:
-            return await function(*args, **kwargs)
-        except Exception:
-            if verdict is not None:
-                try:
-                    await guard.weir.arefund(verdict)
-                except Exception:
-                    log.exception("a charge for %s could not be given back", guard.event_name)
-            raise
+        return await _awaited(function(*args, **kwargs), guard, verdict)
 
     return guarded
+
+
+async def _awaited(work: Awaitable[Any], guard: Guard, verdict: Optional[Verdict]) -> Any:
+    try:
+        return await work
+    except Exception:
+        if verdict is not None:
+            try:
+                await guard.weir.arefund(verdict)
+            except Exception:
+                log.exception("a charge for %s could not be given back", guard.event_name)
+        raise
 
 
 # ---- arguments ----
@@ -198,25 +198,45 @@ def _key_getter(function: Callable[..., Any], key: Union[str, Callable[..., Any]
     return _parameter_getter(function, key)
 
 
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Of what is called, not of what another decorator has wrapped: it may pass on other arguments than it gets."""
+    try:
+        return inspect.signature(function, follow_wrapped=False)
+    except ValueError:
+        return inspect.Signature()  # of something in C that does not tell
+
+
 def _parameter_getter(function: Callable[..., Any], name: str) -> Getter:
-    parameters = inspect.signature(function).parameters
-    found = parameters.get(name)
-    if found is None or found.kind in (found.VAR_POSITIONAL, found.VAR_KEYWORD):
-        named = [p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        raise ValueError(
-            f"detect: {_name(function)} has no parameter {name!r}; it has {', '.join(named) or 'none'}. The key may also "
-            "be a function of the arguments"
-        )
-    default, nothing = found.default, found.empty
-    place = sys.maxsize if found.kind is found.KEYWORD_ONLY else list(parameters).index(name)
+    while getattr(function, "__globals__", None) is globals():  # a wrapper of ours, which changes nothing
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    signature = _signature(function)
+    named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    found = next((p for p in named if p.name == name), None)
+    if found is None:
+        raise ValueError(_no_parameter(function, name, [p.name for p in named]))
+    default, is_required = found.default, found.default is found.empty
+    place = sys.maxsize if found.kind is found.KEYWORD_ONLY else named.index(found)
+    by_name = found.kind is not found.POSITIONAL_ONLY
 
     def get(args: Any, kwargs: Any) -> Any:
         if len(args) > place:
             return args[place]
-        if name in kwargs:
+        if by_name and name in kwargs:
             return kwargs[name]
-        if default is nothing:
-            raise NotGiven
+        if is_required:
+            return signature.bind(*args, **kwargs).arguments[name]  # says what is missing
         return default
 
     return get
+
+
+def _no_parameter(function: Callable[..., Any], name: str, named: List[str]) -> str:
+    if hasattr(function, "__wrapped__"):
+        return (
+            f"detect: what another decorator made of {_name(function)} has no parameter {name!r} of its own; put @detect "
+            "below that decorator, next to the function, or give a function of the arguments as key"
+        )
+    return (
+        f"detect: {_name(function)} has no parameter {name!r}; it has {', '.join(named) or 'none'}. The key may also "
+        "be a function of the arguments"
+    )

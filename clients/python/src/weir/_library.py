@@ -53,17 +53,18 @@ class CRequest(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32)]
+    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32), ("place", c_uint32)]
 
 
 class Receipt(ctypes.Structure):
-    TEXT_MAX = 704
+    TEXT_MAX = 848
     _fields_ = [
         ("count", c_uint32),
         ("cost", c_uint32),
         ("number", c_uint64),
         ("at_us", c_int64),
         ("store_us", c_int64),
+        ("seal", c_uint64),
         ("charged", Charged * 16),
     ]
 
@@ -150,9 +151,8 @@ FUNCTIONS = [
     ("weir_open", c_int, [POINTER(c_void_p), POINTER(Options), POINTER(CError)]),
     ("weir_close", None, [c_void_p]),
     ("weir_now_us", c_int64, []),
-    ("weir_check", c_int, [c_void_p, POINTER(CRequest), c_int64, POINTER(CVerdict)]),
-    ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, c_void_p]),
-    ("weir_last", POINTER(CVerdict), [c_void_p]),
+    ("weir_check_soon", c_int, [c_void_p, POINTER(CRequest), c_int64, c_int64, POINTER(CVerdict)]),
+    ("weir_detect", c_int, [c_void_p, c_char_p, c_char_p, POINTER(CVerdict)]),
     ("weir_refuse", c_int, [c_void_p, POINTER(CRequest), POINTER(CVerdict), POINTER(CRefusal)]),
     ("weir_refund", c_int, [c_void_p, POINTER(CRequest), POINTER(Receipt), c_int64]),
     ("weir_receipt_text", c_size_t, [POINTER(Receipt), c_char_p, c_size_t]),

@@ -6,9 +6,11 @@ import asyncio
 import ctypes
 import os
 import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from logging import getLogger
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
 from ._library import CError, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
@@ -16,15 +18,35 @@ from ._request import Request
 from ._verdict import Refusal, Verdict, WeirError, plain_refusal
 
 POLL_S = 0.5
+SLICES_S = 0.001  # after which slices of a leased rule are looked for again
+THREADS = 8  # in which coroutines wait for `counters`
+PROBE_BYTES = 1 << 20
 log = getLogger("weir")
 
-# Held whenever rules are read. A fork waits for it, so that no child is born in the midst of that.
+Found = TypeVar("Found")
+
+# Held whenever rules are read anew. A fork waits for it, so that no child is born in the midst of that.
 _polling = threading.Lock()
 _all: weakref.WeakSet[LocalWeir] = weakref.WeakSet()
 
 
 def _path(value: Union[str, os.PathLike[str], None]) -> Optional[bytes]:
-    return None if value is None else os.fsencode(value)
+    """Whole, since the program may change its folder before a child opens it again."""
+    return None if value is None else os.path.abspath(os.fsencode(value))
+
+
+class Handle(ctypes.c_void_p):
+    """weir's own. Who decides holds it, also by being in a call with it, and the last one to let go closes it."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.library, error = library(holds_gil=False), CError()
+        if self.library.weir_open(self, options, error) < 0:
+            raise WeirError(str(error))
+
+    def __del__(self) -> None:
+        if self.value:
+            self.library.weir_close(self)
 
 
 class LocalWeir(Weir):
@@ -40,6 +62,8 @@ class LocalWeir(Weir):
     ) -> None:
         if (rules is None) == (rules_text is None):
             raise ValueError("give either rules, the path of a file, or rules_text")
+        if cells_keys < 0:
+            raise ValueError(f"cells_keys is a number of keys, not {cells_keys}")
         text = None if rules_text is None else rules_text.encode()
         self._options = Options(
             size=ctypes.sizeof(Options),
@@ -52,52 +76,70 @@ class LocalWeir(Weir):
             counters=None if counters is None else counters.encode(),
             store_deadline_ms=max(1, round(deadline * 1000)),
         )
-        self._waits = counters is not None
-        self._follows = rules is not None or self._waits
-        self._slow = library(holds_gil=False)
-        self._library = self._slow if self._waits else library(holds_gil=True)
+        self._has_store = counters is not None
+        self._library = library(holds_gil=not self._has_store)
         self._closed = False
         self._store_up = True
-        self._handle: Optional[int] = None
+        self._stop = threading.Event()
+        self._start_fresh()
+        self._handle: Optional[Handle] = None
         self._open()
         _all.add(self)
 
-    def _open(self) -> int:
+    def _start_fresh(self) -> None:
+        """What no child can have of its parent."""
+        self._opening = threading.RLock()
+        self._threads = ThreadPoolExecutor(THREADS, "weir-ask") if self._has_store else None
+        self._verdicts: List[CVerdict] = []
+
+    def _open(self) -> Handle:
         """Also for the child of a fork, which cannot use the parent's connections to the store."""
-        with _polling:
+        with self._opening:
             if self._closed:
                 raise WeirError("this Weir is closed")
             if not self._handle:
-                handle, error = ctypes.c_void_p(), CError()
-                if self._slow.weir_open(handle, self._options, error) < 0:
-                    raise WeirError(str(error))
-                self._handle = handle.value
+                self._handle = Handle(self._options)
+                self._waits = self._may_wait()
                 self._follow()
-            assert self._handle
             return self._handle
 
     def close(self) -> None:
-        with _polling:
-            handle, self._handle, self._closed = self._handle, None, True
-            self._stop.set()
-            if handle:
-                self._slow.weir_close(handle)
+        with self._opening:
+            self._closed, self._handle = True, None
+        self._stop.set()
+        if self._threads:
+            self._threads.shutdown(wait=False)
+
+    def _may_wait(self) -> bool:
+        """Whether a decision may have to wait: for the store, or for slices of it that others put into the cells file. Where
+        neither can be had, weir takes no rules that want them: that tells."""
+        if self._has_store or not self._options.cells_file:
+            return self._has_store
+        probe = Options.from_buffer_copy(self._options)
+        probe.cells_file, probe.cells_keys, probe.cells_bytes, probe.never_wait = None, 0, PROBE_BYTES, True
+        try:
+            Handle(probe)
+        except WeirError:
+            return True
+        return False
 
     # ---- rules that change ----
 
     def _follow(self) -> None:
-        self._stop = threading.Event()
-        if self._follows:
-            threading.Thread(target=_poll_until, args=(self, self._stop), name="weir", daemon=True).start()
+        if self._options.rules_file or self._has_store:
+            self._stop = threading.Event()
+            threading.Thread(target=_poll_until, args=(weakref.ref(self), self._stop), name="weir", daemon=True).start()
 
     def _poll(self) -> None:
-        error = CError()
+        error, status = CError(), StoreStatus()
         with _polling:
-            if not self._handle:
+            handle = self._handle
+            if not handle:
                 return
-            result = self._slow.weir_poll(self._handle, error)
-            status = StoreStatus()
-            self._slow.weir_store_status(self._handle, status)
+            result = handle.library.weir_poll(handle, error)
+            handle.library.weir_store_status(handle, status)
+            if result:
+                self._waits = self._may_wait()
         if result < 0:
             log.error("the rules have errors, and what is bad stays as it was: %s", error)
         elif result > 0:
@@ -116,22 +158,54 @@ class LocalWeir(Weir):
 
     def _after_fork(self) -> None:
         """The child has the table, but no thread, and must leave the parent's connections to the store alone."""
-        if self._closed:
-            return
-        if self._waits:
-            self._handle, self._stop = None, threading.Event()
-        else:
+        self._start_fresh()
+        handle = self._handle
+        if handle and self._has_store:
+            handle.value = self._handle = None
+        elif handle:
             self._follow()
 
     # ---- decide ----
 
-    def _decide(self, request: Request) -> Tuple[CRequest, CVerdict]:
-        asked, found = _c_request(request), CVerdict()
-        handle = self._handle or self._open()
-        code = self._library.weir_check(handle, asked, self._library.weir_now_us(), found)
+    def _ask(self, request: Request) -> Verdict:
+        return self._verdict(self._decided(request).found, request)
+
+    async def _ask_async(self, request: Request) -> Verdict:
+        if self._has_store:
+            return await self._aside(self._ask, request)
+        return self._verdict((await self._decided_async(request)).found, request)
+
+    def _decided(self, request: Request) -> Decision:
+        decision = Decision(self, request)
+        while not decision.is_made():
+            time.sleep(SLICES_S)
+        return decision
+
+    async def _decided_async(self, request: Request) -> Decision:
+        decision = Decision(self, request)
+        while not decision.is_made():
+            await asyncio.sleep(SLICES_S)
+        return decision
+
+    async def _aside(self, work: Callable[[Request], Found], request: Request) -> Found:
+        """In threads of our own: the loop's may be busy with the application's work."""
+        if self._closed:
+            raise WeirError("this Weir is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, request)
+
+    def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
+        """The quick path: one call, whose strings end at a NUL. It has a verdict of its own, since a signal's handler may
+        make such a call amid this one."""
+        if self._waits or b"\0" in key:
+            return super()._detect(event, key)
+        found = self._verdicts.pop() if self._verdicts else CVerdict()
+        code = self._library.weir_detect(self._handle or self._open(), event, key, found)
+        if code > 0:
+            self._verdicts.append(found)
+            return None
         if code < 0:
-            log.error("a request could not be judged, and is refused (error %d)", code)
-        return asked, found
+            _tell_unjudged(code)
+        return self._verdict(found)
 
     def _verdict(self, found: CVerdict, request: Optional[Request] = None) -> Verdict:
         receipt = self._receipt_text(found.receipt) if request and found.receipt.count else None
@@ -155,42 +229,19 @@ class LocalWeir(Weir):
         self._library.weir_receipt_text(receipt, room, len(room))
         return room.value.decode("ascii")
 
-    def _ask(self, request: Request) -> Verdict:
-        _, found = self._decide(request)
-        return self._verdict(found, request)
-
-    async def _ask_async(self, request: Request) -> Verdict:
-        return await asyncio.to_thread(self._ask, request) if self._waits else self._ask(request)
-
-    def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
-        """The quick path: one call, whose strings end at a NUL."""
-        if b"\0" in key:
-            return super()._detect(event, key)
-        code = self._library.weir_detect(self._handle or self._open(), event, key, None)
-        if code > 0:
-            return None
-        if code < 0:
-            log.error("a call could not be judged, and is refused (error %d)", code)
-        return self._verdict(self._library.weir_last(None).contents)
-
     # ---- refuse ----
 
     def _answer(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
-        asked, found = self._decide(request)
-        verdict = self._verdict(found, request)
-        return verdict, None if verdict.allowed else self._refusal(asked, found, verdict)
+        return self._refused(self._decided(request), request)
 
     async def _answer_async(self, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
-        return await asyncio.to_thread(self._answer, request) if self._waits else self._answer(request)
+        if self._has_store:
+            return await self._aside(self._answer, request)
+        return self._refused(await self._decided_async(request), request)
 
-    def _refusal(self, asked: CRequest, found: CVerdict, verdict: Verdict) -> Refusal:
-        refusal = CRefusal()
-        if self._library.weir_refuse(self._handle, asked, found, refusal) < 0:
-            return plain_refusal(verdict)
-        headers = [("Content-Type", refusal.content_type.octets().decode("latin-1"))]
-        for header in refusal.headers[: refusal.header_count]:
-            headers.append((header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")))
-        return Refusal(refusal.status, headers, refusal.body.octets())
+    def _refused(self, decision: Decision, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
+        verdict = self._verdict(decision.found, request)
+        return verdict, None if verdict.allowed else decision.refusal() or plain_refusal(verdict)
 
     # ---- give back ----
 
@@ -206,6 +257,35 @@ class LocalWeir(Weir):
         return self._refund(receipt, request)
 
 
+class Decision:
+    """About one request. It may take some tries until slices of a leased rule have come."""
+
+    def __init__(self, weir: LocalWeir, request: Request) -> None:
+        self.library, self.handle = weir._library, weir._handle or weir._open()
+        self.asked, self.found = _c_request(request), CVerdict()
+        self.until_us = self.library.weir_now_us() + weir._options.store_deadline_ms * 1000
+
+    def is_made(self) -> bool:
+        now_us = self.library.weir_now_us()
+        code: int = self.library.weir_check_soon(self.handle, self.asked, now_us, self.until_us, self.found)
+        if code < 0:
+            _tell_unjudged(code)
+        return code <= 0
+
+    def refusal(self) -> Optional[Refusal]:
+        refusal = CRefusal()
+        if self.library.weir_refuse(self.handle, self.asked, self.found, refusal) < 0:
+            return None
+        headers = [("Content-Type", refusal.content_type.octets().decode("latin-1"))]
+        for header in refusal.headers[: refusal.header_count]:
+            headers.append((header.name.octets().decode("latin-1"), header.value.octets().decode("latin-1")))
+        return Refusal(refusal.status, headers, refusal.body.octets())
+
+
+def _tell_unjudged(code: int) -> None:
+    log.error("a request could not be judged, and is refused (error %d)", code)
+
+
 def _c_request(request: Request) -> CRequest:
     asked = CRequest(cost=request.cost, peek=request.peek, refundable=request.refundable)
     for name, value in request.attributes:
@@ -217,9 +297,14 @@ def _c_request(request: Request) -> CRequest:
     return asked
 
 
-def _poll_until(weir: LocalWeir, stop: threading.Event) -> None:
+def _poll_until(find: Callable[[], Optional[LocalWeir]], stop: threading.Event) -> None:
+    """Or until nobody has it any more."""
     while not stop.wait(POLL_S):
+        weir = find()
+        if weir is None:
+            return
         weir._poll()
+        del weir
 
 
 def _in_child() -> None:

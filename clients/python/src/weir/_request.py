@@ -8,7 +8,7 @@ import uuid
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 Text = Union[str, bytes, int, uuid.UUID]
-Headers = Union[Mapping[str, str], Iterable[Tuple[Union[str, bytes], Union[str, bytes]]]]
+Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[Tuple[Union[str, bytes], Union[str, bytes]]]]
 
 HEADERS_MAX = 100
 COST_MAX = 2**32 - 1
@@ -29,8 +29,10 @@ def octets(value: Text, what: str) -> bytes:
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
         return value
-    if isinstance(value, (int, uuid.UUID)) and not isinstance(value, bool):
+    if isinstance(value, uuid.UUID):
         return str(value).encode("ascii")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__repr__(value).encode("ascii")  # also of an Enum
     raise TypeError(f"{what} is {type(value).__name__}, and must be a str, bytes, int or UUID")
 
 
@@ -44,6 +46,8 @@ def is_address(text: str) -> bool:
 
 
 def address(value: str, what: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is {type(value).__name__}, and must be a str")
     if not is_address(value):
         raise ValueError(
             f"{what} {value!r} is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with "
@@ -63,7 +67,7 @@ def whole_cost(cost: int) -> int:
 def header_pairs(headers: Optional[Headers]) -> List[Tuple[bytes, bytes]]:
     if not headers:
         return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs: Iterable[Tuple[Text, Text]] = headers.items() if isinstance(headers, Mapping) else headers
     found = [(octets(name, "a header's name"), octets(value, "a header's value")) for name, value in pairs]
     if len(found) > HEADERS_MAX:
         raise ValueError(f"{len(found)} headers are too many: {HEADERS_MAX} at most for a request")

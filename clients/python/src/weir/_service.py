@@ -1,4 +1,4 @@
-"""The form that asks `weir serve`, through redis-py."""
+"""The form that asks `weir serve`, through redis-py. No question is sent twice: it might be charged twice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import time
 import urllib.parse
 import weakref
 from logging import getLogger
-from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple, Union
+from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple
 
 from ._base import Weir
+from ._line import Line, Unreachable, Word
 from ._request import Request
 from ._verdict import Verdict, WeirError
 
@@ -20,17 +21,10 @@ log = getLogger("weir")
 
 FAILURES_MAX = 5
 PAUSE_S = 0.5
-ASYNC_CONNECTIONS = 64  # of one event loop; a call that finds none free waits for one, within its deadline
 
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
-Word = Union[str, bytes]
-
 _all: weakref.WeakSet[Reach] = weakref.WeakSet()
-
-
-class Unreachable(Exception):
-    pass
 
 
 class Reach:
@@ -79,28 +73,33 @@ class ServiceWeir(Weir):
     def __init__(self, url: str, deadline: float, when_unreachable: str) -> None:
         if when_unreachable not in ("allow", "refuse"):
             raise ValueError(f'when_unreachable is "allow" or "refuse", not {when_unreachable!r}')
-        self._redis = _import("redis")
+        self._redis, self._redis_async = _import("redis"), _import("redis.asyncio")
         self._url, self._deadline = url, deadline
         self._allow, self._closed = when_unreachable == "allow", False
         self._reach = Reach(_shown(url), "let through" if self._allow else "refused")
-        self._pool = self._redis.ConnectionPool.from_url(url, **self._settings(self._redis.retry))
+        self._pool = self._new_pool(self._redis, self._redis.retry, deadline)
         self._client = self._redis.Redis(connection_pool=self._pool)
-        self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Any, AsyncGenerator[None, None]]] = {}
+        self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Line, AsyncGenerator[None, None]]] = {}
 
     @property
     def unreachable(self) -> int:
         return self._reach.undecided
 
-    def _settings(self, retry: Any) -> Any:
-        """No retries: they multiply the deadline. redis-py 4.3 knows no time for connecting to a unix socket."""
-        settings = {"socket_timeout": self._deadline, "retry": retry.Retry(self._redis.backoff.NoBackoff(), 0)}
+    def _new_pool(self, redis: Any, retry: Any, timeout: Optional[float]) -> Any:
+        """No retries: they multiply the deadline. redis-py 4.3 knows no time for connecting to a unix socket. The URL may
+        have options, but none that change what we count on."""
+        pool = redis.ConnectionPool.from_url(self._url)
+        pool.connection_kwargs.update(
+            socket_timeout=timeout, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0), decode_responses=False
+        )
         if not self._url.startswith("unix:"):
-            settings["socket_connect_timeout"] = self._deadline
-        return settings
+            pool.connection_kwargs["socket_connect_timeout"] = timeout
+        return pool
 
     def close(self) -> None:
         self._closed = True
         self._pool.disconnect()
+        self._forget_closed_loops()
 
     async def aclose(self) -> None:
         found = self._loops.get(asyncio.get_running_loop())
@@ -120,11 +119,7 @@ class ServiceWeir(Weir):
         """The answer, or Unreachable."""
         self._begin()
         try:
-            try:
-                answer = self._client.execute_command(*words)
-            except self._redis.ConnectionError:
-                # It may have closed a connection that was idle, or was started anew.
-                answer = self._client.execute_command(*words)
+            answer = self._client.execute_command(*words)
         except (self._redis.RedisError, OSError) as error:
             raise self._failure(error) from error
         self._reach.worked()
@@ -132,51 +127,50 @@ class ServiceWeir(Weir):
 
     async def _call_async(self, *words: Word) -> Any:
         self._begin()
-        task = asyncio.ensure_future(self._exchange(words))
-        # Not cancelled, even if we are: an answer that comes late must be read, lest it be taken for the next one's.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        done, _ = await asyncio.wait({task}, timeout=self._deadline)
-        try:
-            if not done:
-                raise self._redis.TimeoutError(f"no answer within {self._deadline:g} s")
-            answer = task.result()
-        except (self._redis.RedisError, OSError) as error:
-            raise self._failure(error) from error
-        self._reach.worked()
-        return answer
+        return await (await self._line()).ask(words)
 
-    async def _exchange(self, words: Any) -> Any:
-        client = await self._loop_client()
-        try:
-            return await client.execute_command(*words)
-        except self._redis.ConnectionError:
-            return await client.execute_command(*words)
-
-    async def _loop_client(self) -> Any:
+    async def _line(self) -> Line:
         """Connections belong to the event loop that opened them."""
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            redis = _import("redis.asyncio")
-            settings = self._settings(_import("redis.asyncio.retry"))
-            pool = redis.BlockingConnectionPool.from_url(
-                self._url, max_connections=ASYNC_CONNECTIONS, timeout=self._deadline, **settings
-            )
-            found = self._loops[loop] = redis.Redis(connection_pool=pool), self._until_the_end(loop, pool)
+            self._forget_closed_loops()
+            line = Line(loop, self._new_async_client, self._deadline, self._heard)
+            found = self._loops[loop] = line, self._until_the_end(line)
             await found[1].__anext__()
         return found[0]
 
-    async def _until_the_end(self, loop: asyncio.AbstractEventLoop, pool: Any) -> AsyncGenerator[None, None]:
-        """A loop that ends closes the generators that have begun in it, and this one the connections."""
+    def _new_async_client(self) -> Any:
+        """Without a timeout: it would not see an answer that has arrived while the loop was blocked."""
+        redis = self._redis_async
+        return redis.Redis(connection_pool=self._new_pool(redis, redis.retry, None))
+
+    async def _until_the_end(self, line: Line) -> AsyncGenerator[None, None]:
+        """A loop that ends closes the generators that have begun in it, and this one the connection."""
         try:
             yield
         finally:
-            del self._loops[loop]
-            await pool.disconnect()
+            del self._loops[line.loop]
+            line.cut()
+            await asyncio.sleep(0)
+
+    def _forget_closed_loops(self) -> None:
+        """Those that nobody has told to shut their generators down."""
+        for loop in list(self._loops):
+            found = self._loops.pop(loop, None) if loop.is_closed() else None
+            if found is not None:
+                found[0].cut()
+
+    def _heard(self, result: Any) -> Any:
+        if isinstance(result, Exception):
+            return self._failure(result)
+        self._reach.worked()
+        return result
 
     def _failure(self, error: Exception) -> Exception:
         """What to raise for it. Most of what weir itself says against a call, another try would not change."""
-        if isinstance(error, self._redis.ResponseError) and not any(words in str(error) for words in PASSING):
+        answers = (self._redis.ResponseError, self._redis.InvalidResponse)
+        if isinstance(error, answers) and not any(words in str(error) for words in PASSING):
             self._reach.worked()
             return WeirError(f"weir at {self._reach.where} answers: {error}")
         self._reach.failed(error)
@@ -184,15 +178,24 @@ class ServiceWeir(Weir):
 
     def _ask(self, request: Request) -> Verdict:
         try:
-            return _verdict(self._call(*_words(request)), request)
+            return self._verdict(self._call(*_words(request)), request)
         except Unreachable:
             return self._undecided()
 
     async def _ask_async(self, request: Request) -> Verdict:
         try:
-            return _verdict(await self._call_async(*_words(request)), request)
+            return self._verdict(await self._call_async(*_words(request)), request)
         except Unreachable:
             return self._undecided()
+
+    def _verdict(self, answer: Any, request: Request) -> Verdict:
+        if not isinstance(answer, list) or len(answer) != 11:
+            raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
+        allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer
+        return Verdict(
+            bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
+            bool(unavailable), _text(receipt), request if receipt else None,
+        )  # fmt: skip
 
     def _undecided(self) -> Verdict:
         self._reach.count()
@@ -254,11 +257,3 @@ def _words(request: Request) -> List[Word]:
 
 def _text(value: Optional[bytes]) -> Optional[str]:
     return None if value is None else value.decode("utf-8", "replace")
-
-
-def _verdict(answer: Any, request: Request) -> Verdict:
-    allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer
-    return Verdict(
-        bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-        bool(unavailable), _text(receipt), request if receipt else None,
-    )  # fmt: skip

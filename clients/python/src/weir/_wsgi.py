@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Optional, Tuple
-from urllib.parse import quote
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, List, Optional, Tuple
 
 from ._base import Weir
-from ._http import TOO_MANY_HEADERS, http_request, missing, status_line, with_length
-from ._request import HEADERS_MAX, Text
+from ._http import Front, missing, status_line, with_length
+from ._request import Text
 from ._verdict import Refusal, TooFrequent, Verdict, plain_refusal
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class WeirWSGI:
-    """Asks weir about each request before `app` sees it. `user` finds the user's id in the environ, if there is one."""
+    """Asks weir about each request before `app` sees it. `user` finds the user's id in the environ, if there is one.
+    `local_peer` is the address of a client that has none, being behind a unix socket."""
 
     def __init__(
         self,
@@ -23,28 +24,43 @@ class WeirWSGI:
         weir: Weir,
         *,
         user: Optional[Callable[[WSGIEnvironment], Optional[Text]]] = None,
+        local_peer: Optional[str] = None,
     ) -> None:
-        self.app, self.weir, self.user = app, weir, user
+        self.app, self.weir, self.front = app, weir, Front(user, local_peer)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         headers = _headers(environ)
-        if len(headers) > HEADERS_MAX:
-            return _refuse(TOO_MANY_HEADERS, environ, start_response)
-        request = http_request(
-            environ["REQUEST_METHOD"],
-            _path(environ),
-            environ.get("HTTP_HOST", "").encode("latin-1"),
-            environ.get("REMOTE_ADDR"),
-            self.user(environ) if self.user else None,
-            headers,
+        path = (environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1")
+        objection = self.front.objection(path, headers)
+        if objection:
+            return _refuse(objection, environ, start_response)
+        query = environ.get("QUERY_STRING", "").encode("latin-1")
+        request = self.front.request(
+            environ, environ["REQUEST_METHOD"], path, query, environ.get("REMOTE_ADDR"), headers
         )
         verdict, refusal = self.weir._answer(request)
         if refusal is not None:
             return _refuse(refusal, environ, start_response)
         try:
-            return self.app(environ, _adding(start_response, verdict))
+            return _begun(self.app(environ, _adding(start_response, verdict)))
         except TooFrequent as error:
-            return _refuse(plain_refusal(error.verdict), environ, start_response)
+            return _refuse(plain_refusal(error.verdict), environ, start_response, sys.exc_info())
+
+
+def _begun(body: Iterable[bytes]) -> Iterable[bytes]:
+    """A generator has not done anything before its first item, which is when it may turn out to be too frequent."""
+    if isinstance(body, Generator):
+        for first in body:
+            return _resumed(first, body)
+    return body
+
+
+def _resumed(first: bytes, rest: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+    try:
+        yield first
+        yield from rest
+    finally:
+        rest.close()
 
 
 def _adding(start_response: StartResponse, verdict: Verdict) -> Any:
@@ -58,24 +74,17 @@ def _adding(start_response: StartResponse, verdict: Verdict) -> Any:
     return start
 
 
-def _refuse(refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    start_response(status_line(refusal.status), with_length(refusal))
+def _refuse(
+    refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse, *error: Any
+) -> Iterable[bytes]:
+    """With an error it takes the place of a response that was begun, as long as nothing of that was sent."""
+    start_response(status_line(refusal.status), with_length(refusal), *error)
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [refusal.body]
 
 
 def _headers(environ: WSGIEnvironment) -> List[Tuple[bytes, bytes]]:
     return [
-        (name[5:].replace("_", "-").encode("latin-1"), value.encode("latin-1"))
+        (name.replace("HTTP_", "", 1).replace("_", "-").encode("latin-1"), value.encode("latin-1"))
         for name, value in environ.items()
-        if name.startswith("HTTP_")
+        if name.startswith("HTTP_") or (name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value)
     ]
-
-
-def _path(environ: WSGIEnvironment) -> bytes:
-    """As the client sent it, where the server tells: gunicorn and werkzeug say RAW_URI or REQUEST_URI."""
-    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
-    if raw:
-        return str(raw).encode("latin-1", "replace")
-    path = quote((environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1"))
-    query = environ.get("QUERY_STRING")
-    return (f"{path}?{query}" if query else path).encode("latin-1", "replace")
