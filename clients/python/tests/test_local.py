@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from servers import RULES, Redis, until, write
+from servers import RULES, Redis, Service, until, write
 
 from weir import Weir, WeirError, detect
 
@@ -65,8 +71,10 @@ def test_options() -> None:
     for wrong in ({}, {"rules": "a", "rules_text": "b"}):
         with pytest.raises(ValueError, match="give either rules"):
             Weir.open(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="deadline is a number of seconds above 0, not 0"):
+    with pytest.raises(ValueError, match="deadline is a number of seconds above 0, and at most 3600, not 0"):
         Weir.open(rules_text=RULES, deadline=0)
+    with pytest.raises(ValueError, match="cells_keys is a number of keys, not -1"):
+        Weir.open(rules_text=RULES, cells_keys=-1)
     with pytest.raises(WeirError, match="nowhere.yaml"):
         Weir.open(rules="/nowhere.yaml")
     with pytest.raises(WeirError, match="limits"):
@@ -90,6 +98,59 @@ def test_closed() -> None:
         guarded("u")
     with pytest.raises(WeirError, match="this Weir is closed"):
         weir.check(event="ocr", key="u")
+
+
+def test_close_while_others_decide() -> None:
+    """What they use is freed when the last of them is done."""
+
+    def decide(weir: Weir, guarded: Any) -> None:
+        with contextlib.suppress(WeirError):
+            while True:
+                guarded("u")
+                weir.check(event="wide", key="u", headers={"a": "b"})
+
+    def race() -> bool:
+        sys.setswitchinterval(1e-5)
+        for _ in range(60):
+            weir = Weir.open(rules_text=RULES, cells_keys=1000)
+            guarded: Any = detect(weir, "wide", key="user")(lambda user: None)
+            threads = [threading.Thread(target=decide, args=(weir, guarded)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.002)
+            weir.close()
+            for thread in threads:
+                thread.join()
+        return True
+
+    assert in_child(race)
+
+
+def test_close_while_a_cancelled_coroutine_still_waits(store: Redis) -> None:
+    async def cancel_and_close() -> bool:
+        async with Weir.open(rules_text=RULES, counters=store.url, deadline=0.3, cells_keys=1000) as weir:
+            await weir.acheck(event="wide", key="u")
+            os.kill(store.process.pid, signal.SIGSTOP)
+            asks = asyncio.gather(*(weir.acheck(event="ocr", key=f"cancelled-{i}") for i in range(4)))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asks, 0.05)
+        with pytest.raises(WeirError, match="this Weir is closed"):
+            await weir.acheck(event="wide", key="u")
+        await asyncio.sleep(0.4)  # until what was asked has its deadline behind it
+        return True
+
+    try:
+        assert in_child(lambda: asyncio.run(cancel_and_close()))
+    finally:
+        os.kill(store.process.pid, signal.SIGCONT)
+
+
+def test_one_that_is_dropped_is_closed(tmp_path: Path) -> None:
+    write(tmp_path / "rules.yaml", RULES)
+    weir = Weir.open(rules=tmp_path / "rules.yaml", cells_keys=1000)
+    handle = weakref.ref(weir._handle)
+    del weir
+    until(lambda: handle() is None, "its table is freed")
 
 
 def test_nothing_is_left_of_a_closed_one(tmp_path: Path) -> None:
@@ -117,6 +178,15 @@ def test_rules_change_while_it_runs(tmp_path: Path, caplog: Any) -> None:
         until(lambda: weir.check(event="ocr", key="u", peek=True).max == 1, "the new rules are in force")
         until(lambda: "new rules are in force" in caplog.text, "new rules are logged")
         assert not weir.check(event="ocr", key="u").allowed
+
+
+def test_rules_are_followed_from_another_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    write(tmp_path / "rules.yaml", RULES)
+    monkeypatch.chdir(tmp_path)
+    with Weir.open(rules="rules.yaml", cells="cells", cells_keys=1000) as weir:
+        monkeypatch.chdir("/")
+        write(tmp_path / "rules.yaml", LESS)
+        until(lambda: weir.check(event="ocr", key="u", peek=True).max == 1, "the new rules are in force")
 
 
 @pytest.mark.parametrize("cells", ["file", "memory"])
@@ -165,6 +235,75 @@ def test_forks_amid_changes_of_the_rules(tmp_path: Path) -> None:
         finally:
             end.set()
             thread.join()
+
+
+def test_a_fork_while_another_thread_waits_for_its_store() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        opening = threading.Thread(
+            target=lambda: Weir.open(rules_text=RULES, counters=url, deadline=1, cells_keys=1000).close()
+        )
+        opening.start()
+        select.select([silent], [], [], 60)
+        assert in_child(lambda: True) and opening.is_alive()
+        opening.join()
+
+
+def test_coroutines_do_not_wait_for_threads_of_others(store: Redis) -> None:
+    async def ask() -> bool:
+        end = threading.Event()
+        others = [asyncio.ensure_future(asyncio.to_thread(end.wait)) for _ in range(40)]
+        try:
+            with Weir.open(rules_text=RULES, counters=store.url, deadline=10, cells_keys=1000) as weir:
+                return (await asyncio.wait_for(weir.acheck(event="wide", key="u"), 30)).allowed
+        finally:
+            end.set()
+            await asyncio.gather(*others)
+
+    assert asyncio.run(ask())
+
+
+LEASED = """
+rules:
+  - id: leased
+    match: { event: leased }
+    by: [key]
+    lease: true
+    limits: [ { name: hour, algorithm: fixed_window, max: 1000, per: 1h } ]
+  - id: plain
+    match: { event: plain }
+    by: [key]
+    counters: local
+    limits: [ { name: hour, algorithm: fixed_window, max: 1, per: 1h } ]
+"""
+
+
+def test_nobody_stands_still_while_a_slice_is_fetched(store: Redis) -> None:
+    service = Service("--counters", store.url)
+    write(service.rules, LEASED)
+    with service, Weir.open(rules=service.rules, cells=service.cells, deadline=0.2) as weir:
+        guarded: Any = detect(weir, "leased", key="user")(lambda user: True)
+        assert guarded("here") and weir.check(event="leased", key="here").rule == "leased"
+
+        @detect(weir, "leased", key="user")
+        async def guarded_async(user: str) -> None: ...
+
+        async def turns_of(work: Any) -> int:
+            task, turns = asyncio.ensure_future(work), 0
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0.01)
+            await task
+            return turns
+
+        with service.standing_still():
+            assert asyncio.run(turns_of(weir.acheck(event="leased", key="a"))) > 2
+            assert asyncio.run(turns_of(guarded_async("b"))) > 2
+            assert asyncio.run(turns_of(in_thread(lambda: guarded("c")))) > 2
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(work)
 
 
 def test_counters_of_many_hosts(store: Redis, tmp_path: Path) -> None:

@@ -34,6 +34,21 @@ class Guarded:
         self.submit, self.submit_async = submit, submit_async
         self.seen: List[str] = []
 
+    def wsgi_late(self, environ: Any, start_response: Any) -> Any:
+        """Has begun its response when it makes the call."""
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        self.submit(environ["PATH_INFO"])
+        return [b"done"]
+
+    def wsgi_generator(self, environ: Any, start_response: Any) -> Any:
+        try:
+            self.submit(environ["PATH_INFO"])
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            yield b"do"
+            yield b"ne"
+        finally:
+            self.seen.append("closed")
+
     def wsgi(self, environ: Any, start_response: Any) -> Any:
         path = environ["PATH_INFO"]
         self.seen.append(path)
@@ -53,6 +68,8 @@ class Guarded:
                 await send({"type": f"{message['type']}.complete"})
         elif scope["type"] == "websocket":
             await receive()
+            if scope["path"].startswith("/ocr/"):
+                await self.submit_async(scope["path"])
             await send({"type": "websocket.accept"})
             await send({"type": "websocket.close", "code": 1000})
         else:
@@ -188,6 +205,17 @@ def test_a_protected_call_behind_it(client: Client, key: str) -> None:
     assert answer.status == 429 and body == b"Too many requests\n" and 0 < int(answer.headers["Retry-After"]) <= 3600
 
 
+@pytest.mark.parametrize("name", ["wsgi_late", "wsgi_generator"])
+def test_a_protected_call_in_other_kinds_of_applications(local: Weir, key: str, name: str) -> None:
+    app = Guarded(local)
+    with serving_wsgi(WeirWSGI(getattr(app, name), local)) as port:
+        answers = [Client(port, app).ask(f"/{key}") for _ in range(3)]
+    assert [(answer.status, body) for answer, body in answers] == [
+        (200, b"done"), (200, b"done"), (429, b"Too many requests\n")
+    ]  # fmt: skip
+    assert app.seen == ["closed"] * 3 or name == "wsgi_late"
+
+
 def handshake(port: int, path: str, address: str) -> str:
     key = base64.b64encode(b"0123456789abcdef").decode()
     with socket.create_connection(("127.0.0.1", port), 60) as s:
@@ -204,6 +232,14 @@ def test_websockets(client: Client, address: str, request: Any) -> None:
     lines = [handshake(client.port, "/page", address) for _ in range(3)]
     statuses = [line.split()[1] for line in lines]
     assert statuses in (["101", "101", "403"], ["101", "101", "429"])  # by what uvicorn can do
+
+
+def test_a_protected_call_in_a_handshake(client: Client, key: str, address: str, request: Any) -> None:
+    """The application has taken the handshake, so that nobody may wait for that again."""
+    if "wsgi" in request.node.name:
+        return
+    statuses = [handshake(client.port, f"/ocr/{key}", address).split()[1] for _ in range(3)]
+    assert statuses in (["101", "101", "403"], ["101", "101", "429"])
 
 
 def test_lifespan_passes(local: Weir) -> None:
@@ -241,11 +277,33 @@ def test_websockets_of_servers_that_can_answer_with_a_response(local: Weir, addr
     assert body == {"type": "websocket.http.response.body", "body": b'{"error":"calm"}'}
 
 
-def test_servers_behind_a_unix_socket_have_no_peer(local: Weir) -> None:
-    for client in (None, ("", 0), ("/run/app.sock", 0), ("fe80::1%eth0", 1)):
-        scope = {"type": "http", "method": "GET", "path": "/page", "query_string": b"", "headers": [], "client": client}
-        status = run_asgi(WeirASGI(Guarded(local).asgi, local), scope)[0]["status"]
-        assert status == 200
+def status_without_peer(app: Any, client: Any, address: str) -> int:
+    headers = [(b"x-forwarded-for", address.encode())]
+    scope = {"type": "http", "path": "/page", "query_string": b"", "headers": headers, "client": client}
+    status: int = run_asgi(app, scope)[0]["status"]
+    return status
+
+
+NO_PEERS = (None, ("", 0), ("/run/app.sock", 0))
+
+
+def test_a_peer_behind_a_unix_socket(local: Weir, address: str) -> None:
+    app = WeirASGI(Guarded(local).asgi, local, local_peer="127.0.0.1")
+    assert [status_without_peer(app, client, address) for client in NO_PEERS] == [200, 200, 420]
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/page", "REMOTE_ADDR": "", "HTTP_X_FORWARDED_FOR": address}
+    told: List[str] = []
+    wsgi: Any = WeirWSGI(Guarded(local).wsgi, local, local_peer="127.0.0.1")
+    wsgi(environ, lambda status, *_: told.append(status))
+    assert told == ["420 Refused"]
+    with pytest.raises(ValueError, match="local_peer 'unix' is not one IPv4 or IPv6 address"):
+        WeirASGI(app, local, local_peer="unix")
+
+
+def test_without_a_peer_there_is_a_warning(local: Weir, address: str, caplog: Any) -> None:
+    app = WeirASGI(Guarded(local).asgi, local)
+    assert [status_without_peer(app, client, address) for client in NO_PEERS] == [200, 200, 200]
+    assert caplog.text.count("rules by ip do not apply to it: give local_peer") == 1
+    assert status_without_peer(app, ("fe80::1%eth0", 1), address) == 200
 
 
 @pytest.mark.parametrize("policy, status", [("allow", 200), ("refuse", 503)])
@@ -259,13 +317,35 @@ def test_the_service_is_away(policy: Any, status: int) -> None:
                 assert body == (b"/page" if policy == "allow" else b"Could not be judged; try again later\n")
 
 
-def test_raw_paths() -> None:
-    from weir._asgi import _path as asgi_path
-    from weir._wsgi import _path as wsgi_path
+def test_the_path_is_the_one_that_the_application_sees(client: Client, address: str) -> None:
+    """A `%2F` does not hide it."""
+    paths = ("/under%2Fpage?q=1", "/under/p%61ge", "/under%2Fpage")
+    assert [client.ask(path, X_Forwarded_For=address)[0].status for path in paths] == [200, 200, 429]
+    assert client.ask("/under%252Fpage", X_Forwarded_For=address)[0].status == 200  # decoded once, it is another
 
-    assert wsgi_path({"RAW_URI": "/a%2Fb?c=%20", "PATH_INFO": "/a/b"}) == b"/a%2Fb?c=%20"
-    assert wsgi_path({"REQUEST_URI": "/a%2Fb", "PATH_INFO": "/a/b"}) == b"/a%2Fb"
-    assert wsgi_path({"SCRIPT_NAME": "/m", "PATH_INFO": "/\xc3\xa9 ?", "QUERY_STRING": "q=1"}) == b"/m/%C3%A9%20%3F?q=1"
-    assert asgi_path({"raw_path": b"/a%2Fb", "path": "/a/b", "query_string": b"c"}) == b"/a%2Fb?c"
-    assert asgi_path({"raw_path": b"/a?c", "path": "/a", "query_string": b"c"}) == b"/a?c"
-    assert asgi_path({"raw_path": None, "path": "/é", "query_string": b""}) == b"/%C3%A9"
+
+@pytest.mark.parametrize("path", ["/page/..", "/page/%2e%2E/x", "/./page", "/page%2f../x", "/page/..;x/y"])
+def test_dot_segments(client: Client, path: str) -> None:
+    """weir would resolve them, and the application does not."""
+    count = len(client.app.seen)
+    assert client.ask(path)[0].status == 400 and len(client.app.seen) == count
+    assert client.ask("/..page/..x/.y?a=/../b")[0].status == 200
+
+
+def test_headers_that_are_too_large(client: Client, request: Any) -> None:
+    if "asgi" in request.node.name:
+        return  # uvicorn itself takes no more than 64 KiB
+    many = {f"X-Large-{i}": "y" * 60000 for i in range(9)}
+    count = len(client.app.seen)
+    assert client.ask("/page", **many)[0].status == 431 and len(client.app.seen) == count
+
+
+def test_content_type() -> None:
+    rules = """
+rules: [ { id: a, by: ["header:Content-Type"], limits: [ { name: h, algorithm: fixed_window, max: 1, per: 1h } ] } ]
+"""
+    with Weir.open(rules_text=rules, cells_keys=1000) as weir:
+        app = Guarded(weir)
+        with serving_wsgi(WeirWSGI(app.wsgi, weir)) as port:
+            asked = [Client(port, app).ask("/", Content_Type=f"text/{kind}")[0].status for kind in ("a", "a", "b")]
+    assert asked == [200, 429, 200]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
-from servers import Redis, Service, free_port, until
+from servers import Redis, Service, free_port, listening, until
 from test_local import in_child
 
 from weir import TooFrequent, Weir, WeirError, detect
@@ -33,13 +35,23 @@ def asks(weir: Weir, key: str) -> bool:
 
 
 def test_options() -> None:
-    for wrong, words in (
+    wrongs: Any = (
         ({"url": "redis://h:1", "when_unreachable": "pass"}, "allow"),
         ({"url": "redis://h:1", "deadline": 0}, "deadline"),
+        ({"url": "redis://h:1", "deadline": float("nan")}, "deadline"),
+        ({"url": "redis://h:1", "deadline": float("inf")}, "at most 3600"),
         ({"url": "http://127.0.0.1:6380"}, "redis://"),
-    ):
+    )
+    for wrong, words in wrongs:
         with pytest.raises(ValueError, match=words):
-            Weir.connect(**wrong)  # type: ignore[arg-type]
+            Weir.connect(**wrong)
+
+
+def test_options_of_the_url_that_are_ours(service: Service, key: str) -> None:
+    with Weir.connect(f"{service.url}?decode_responses=True&socket_timeout=7", deadline=AMPLE_S) as weir:
+        assert weir.check(event="ocr", key=key).rule == "ocr"
+        assert asyncio.run(weir.acheck(event="ocr", key=key)).rule == "ocr"
+        assert weir._pool.connection_kwargs["socket_timeout"] == AMPLE_S
 
 
 @pytest.mark.parametrize("policy", ["allow", "refuse"])
@@ -93,6 +105,67 @@ def test_a_restart_between_two_calls_goes_unnoticed(fragile: Service, key: str) 
 
         asyncio.run(ask())
         assert weir.unreachable == 0
+
+
+class Breaking:
+    """Hands on what is asked; `broken` answers get lost, with their connection."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.broken = service, 0
+
+    def __call__(self, connection: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self.service.port)) as beyond:
+            while True:
+                asked = connection.recv(9999)
+                if not asked:
+                    return
+                beyond.sendall(asked)
+                answer = beyond.recv(9999)
+                if self.broken:
+                    self.broken -= 1
+                    return
+                connection.sendall(answer)
+
+
+def test_a_call_whose_answer_is_lost_is_not_charged_twice(service: Service, key: str) -> None:
+    breaking = Breaking(service)
+    with listening(breaking) as port, Weir.connect(f"redis://127.0.0.1:{port}", deadline=AMPLE_S) as weir:
+
+        async def ask() -> bool:
+            await weir.acheck(event="ocr", key=key, cost=0)
+            breaking.broken = 1
+            return (await weir.acheck(event="ocr", key=key)).unavailable
+
+        assert weir.check(event="ocr", key=key, cost=0).remaining == 2
+        breaking.broken = 1
+        assert weir.check(event="ocr", key=key).unavailable
+        assert weir.check(event="ocr", key=key, cost=0).remaining == 1
+        assert asyncio.run(ask())
+        assert weir.check(event="ocr", key=key, cost=0).remaining == 0
+
+
+def test_a_burst_of_coroutines(service: Service, key: str) -> None:
+    async def ask() -> int:
+        async with Weir.connect(service.url, deadline=AMPLE_S) as weir:
+            verdicts = await asyncio.gather(*(weir.acheck(event="ocr", key=key) for _ in range(500)))
+            assert weir.unreachable == 0
+            return sum(verdict.allowed for verdict in verdicts)
+
+    assert asyncio.run(ask()) == 2
+
+
+def test_a_loop_that_is_blocked_sees_answers_that_have_come(service: Service, key: str) -> None:
+    async def ask() -> Any:
+        async with Weir.connect(service.url, deadline=AMPLE_S) as weir:
+            await weir.acheck(event="ocr", key=key)
+        async with Weir.connect(service.url, deadline=0.3) as weir:
+            task = asyncio.ensure_future(weir.acheck(event="ocr", key=key))
+            for _ in range(3):  # each time something else takes longer than the deadline
+                await asyncio.sleep(0)
+                time.sleep(0.4)
+            return (await task).remaining
+
+    assert asyncio.run(ask()) == 0
 
 
 def test_a_service_that_stands_still(fragile: Service, key: str) -> None:
@@ -181,6 +254,19 @@ def test_what_answers_is_not_weir(store: Redis, key: str) -> None:
             weir.check(event="ocr", key=key)
 
 
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*1\r\n:1\r\n", b"+OK\r\n"])
+def test_what_answers_is_something_else(answer: bytes) -> None:
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(1000):
+            connection.sendall(answer)
+
+    with listening(serve) as port, Weir.connect(f"redis://127.0.0.1:{port}", deadline=AMPLE_S) as weir:
+        with pytest.raises(WeirError, match=f"127.0.0.1:{port}"):
+            weir.check(event="ocr", key="u")
+        with pytest.raises(WeirError, match=f"127.0.0.1:{port}"):
+            asyncio.run(weir.acheck(event="ocr", key="u"))
+
+
 def test_a_receipt_that_is_none(weir: Weir, key: str) -> None:
     verdict = weir.check(event="ocr", key=key, refundable=True)
     object.__setattr__(verdict, "receipt", "no receipt")
@@ -236,6 +322,21 @@ def test_a_loop_that_is_gone_takes_its_connections_along(remote: Weir, key: str,
     assert [asyncio.run(ask()) for _ in range(3)] == [True, True, False]
     gc.collect()
     assert not caplog.records and not remote._loops  # type: ignore[attr-defined]
+
+
+def test_loops_that_are_closed_leave_no_connections(service: Service, key: str) -> None:
+    def ask(weir: Weir) -> None:
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(weir.acheck(event="wide", key=key)).allowed
+        loop.close()  # without loop.shutdown_asyncgens
+
+    with Weir.connect(service.url, deadline=AMPLE_S, when_unreachable="refuse") as weir:
+        ask(weir)
+        open_files = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            ask(weir)
+        assert len(weir._loops) == 1 and len(os.listdir("/proc/self/fd")) == open_files
+    assert not weir._loops and len(os.listdir("/proc/self/fd")) < open_files
 
 
 def test_a_context_of_a_coroutine(service: Service, key: str) -> None:
