@@ -153,7 +153,7 @@ def test_mistakes_at_decoration(local: Weir) -> None:
         ("ocr", {"key": "user"}, functools.lru_cache(submit), ValueError, "put @detect below that decorator"),
     ):
         with pytest.raises(kind, match=words):
-            detect(local, event, **arguments)(function)  # type: ignore[arg-type, type-var]
+            detect(local, event, **arguments)(function)  # type: ignore[arg-type]
 
 
 def passing_on(function: Any) -> Any:

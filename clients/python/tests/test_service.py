@@ -145,10 +145,13 @@ def test_a_call_whose_answer_is_lost_is_not_charged_twice(service: Service, key:
 
 
 def test_a_burst_of_coroutines(service: Service, key: str) -> None:
+    """They go together, over one connection."""
+
     async def ask() -> int:
-        async with Weir.connect(service.url, deadline=AMPLE_S) as weir:
+        async with Weir.connect(service.url, deadline=1) as weir:
+            open_files = len(os.listdir("/proc/self/fd"))
             verdicts = await asyncio.gather(*(weir.acheck(event="ocr", key=key) for _ in range(500)))
-            assert weir.unreachable == 0
+            assert weir.unreachable == 0 and len(os.listdir("/proc/self/fd")) == open_files + 1
             return sum(verdict.allowed for verdict in verdicts)
 
     assert asyncio.run(ask()) == 2
