@@ -126,27 +126,38 @@ def test_close_while_others_decide() -> None:
     assert in_child(race)
 
 
+CANCELLED = """
+import asyncio, os, signal, sys
+from weir import Weir, WeirError
+
+async def main(url, pid, rules):
+    async with Weir.open(rules_text=rules, counters=url, deadline=0.3, cells_keys=1000) as weir:
+        await weir.acheck(event="wide", key="u")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.wait_for(asyncio.gather(*(weir.acheck(event="wide", key=f"u{i}") for i in range(4))), 0.03)
+        except asyncio.TimeoutError:
+            pass
+    os.kill(pid, signal.SIGCONT)
+    try:
+        await weir.acheck(event="wide", key="u")
+    except WeirError as error:
+        print(error)
+
+for _ in range(10):
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+"""
+
+
 def test_close_while_a_cancelled_coroutine_still_waits(store: Redis) -> None:
-    async def cancel_and_close() -> None:
-        async with Weir.open(rules_text=RULES, counters=store.url, deadline=0.2, cells_keys=1000) as weir:
-            await weir.acheck(event="wide", key="u")
-            os.kill(store.process.pid, signal.SIGSTOP)
-            asks = asyncio.gather(*(weir.acheck(event="wide", key=f"u{i}") for i in range(8)))
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asks, 0.02)
-        with pytest.raises(WeirError, match="this Weir is closed"):
-            await weir.acheck(event="wide", key="u")
-        await asyncio.sleep(0.25)  # until what was asked has its deadline behind it
-
-    def work() -> bool:
-        for _ in range(5):
-            try:
-                asyncio.run(cancel_and_close())
-            finally:
-                os.kill(store.process.pid, signal.SIGCONT)
-        return True
-
-    assert in_child(work)
+    """Memory that is freed is overwritten at once here, so that nobody can use it unnoticed."""
+    command = [sys.executable, "-c", CANCELLED, store.url, str(store.process.pid), RULES]
+    environment = {**os.environ, "MALLOC_PERTURB_": "165"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    finally:
+        os.kill(store.process.pid, signal.SIGCONT)
+    assert (done.returncode, done.stdout) == (0, "this Weir is closed\n" * 10), done.stderr
 
 
 def test_one_that_is_dropped_is_closed(tmp_path: Path) -> None:

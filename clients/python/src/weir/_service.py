@@ -86,14 +86,14 @@ class ServiceWeir(Weir):
         return self._reach.undecided
 
     def _new_pool(self, redis: Any, retry: Any, timeout: Optional[float]) -> Any:
-        """No retries: they multiply the deadline. redis-py 4.3 knows no time for connecting to a unix socket. The URL may
-        have options, but none that change what we count on."""
-        pool = redis.ConnectionPool.from_url(self._url)
-        pool.connection_kwargs.update(
-            socket_timeout=timeout, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0), decode_responses=False
-        )
-        if not self._url.startswith("unix:"):
-            pool.connection_kwargs["socket_connect_timeout"] = timeout
+        """No retries: they multiply the deadline. The URL may have options, but none that change what we count on."""
+        is_old = self._redis.__version__.startswith("4.")
+        # Of protocol 3 newer ones take a closed connection for one with news.
+        pool = redis.ConnectionPool.from_url(self._url, **({} if is_old else {"protocol": 2}))
+        settings = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
+        if self._url.startswith("unix:"):
+            del settings["socket_connect_timeout"]  # redis-py 4.3 knows none there
+        pool.connection_kwargs.update(settings, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
         return pool
 
     def close(self) -> None:
@@ -122,8 +122,7 @@ class ServiceWeir(Weir):
             answer = self._client.execute_command(*words)
         except (self._redis.RedisError, OSError) as error:
             raise self._failure(error) from error
-        self._reach.worked()
-        return answer
+        return self._heard(answer)
 
     async def _call_async(self, *words: Word) -> Any:
         self._begin()
