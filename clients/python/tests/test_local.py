@@ -24,6 +24,19 @@ from servers import RULES, Redis, Service, until, write
 from weir import Weir, WeirError, detect
 
 LESS = RULES.replace("max: 2, per: 1h", "max: 1, per: 1h")
+LEASED = """
+rules:
+  - id: leased
+    match: { event: leased }
+    by: [key]
+    lease: true
+    limits: [ { name: hour, algorithm: fixed_window, max: 1000, per: 1h } ]
+  - id: plain
+    match: { event: plain }
+    by: [key]
+    counters: local
+    limits: [ { name: hour, algorithm: fixed_window, max: 1, per: 1h } ]
+"""
 
 
 def in_child(work: Callable[[], Any]) -> Any:
@@ -193,6 +206,9 @@ def test_rules_change_while_it_runs(tmp_path: Path, caplog: Any) -> None:
         until(lambda: weir.check(event="ocr", key="u", peek=True).max == 1, "the new rules are in force")
         until(lambda: "new rules are in force" in caplog.text, "new rules are logged")
         assert not weir.check(event="ocr", key="u").allowed
+        assert not weir._waits  # nothing here does, so that the decorator may take the quick path
+        write(rules, LEASED)
+        until(lambda: weir._waits, "it knows that a decision may wait for a slice")
 
 
 def test_rules_are_followed_from_another_folder(tmp_path: Path, monkeypatch: Any) -> None:
@@ -276,21 +292,6 @@ def test_coroutines_do_not_wait_for_threads_of_others(store: Redis) -> None:
             await asyncio.gather(*others)
 
     assert asyncio.run(ask())
-
-
-LEASED = """
-rules:
-  - id: leased
-    match: { event: leased }
-    by: [key]
-    lease: true
-    limits: [ { name: hour, algorithm: fixed_window, max: 1000, per: 1h } ]
-  - id: plain
-    match: { event: plain }
-    by: [key]
-    counters: local
-    limits: [ { name: hour, algorithm: fixed_window, max: 1, per: 1h } ]
-"""
 
 
 def test_nobody_stands_still_while_a_slice_is_fetched(store: Redis) -> None:

@@ -114,5 +114,5 @@ class Line:
             writer, connection._reader, connection._writer = connection._writer, None, None
             if writer is not None and not self.loop.is_closed():
                 writer.transport.abort()
-            elif writer is not None:
+            elif writer is not None and hasattr(writer.get_extra_info("socket"), "_sock"):  # uvloop has closed it
                 writer.get_extra_info("socket")._sock.close()
