@@ -5,7 +5,7 @@
  *
  *   state   time 52: end of the window, its low bits
  *           data 64: bit 52 of the end · asked 1 · dry marks 30 · tokens left 32
- *   dry     hash of the limit's max 8 · what the store had 8 · until when, in ms 14
+ *   dry     hash of the limit's max 5 · what the store had 8 · until when, in ms 17
  *
  * The end is by this host's clock, and was worked out from the answer to a message: two answers about one window differ by
  * what they were on their way. So ends within LEASE_SAME_US of each other, while the earlier one is not over, are one
@@ -20,8 +20,10 @@
 #include "cells/cells.h"
 
 #define LEASE_SAME_US US_PER_S
-#define LEASE_DRY_MAX_US \
-    (256 * US_PER_MS) /* a mark that lies further ahead says nothing: it is an old one, or the clock stepped */
+/* A mark that lies further ahead says nothing: it is an old one, or the clock stepped. The lender makes them for a quarter
+ * of a second; the clock of who looks may lag behind his by the rest, since a turn of an event loop has one time for all.
+ */
+#define LEASE_DRY_MAX_US US_PER_S
 
 /* ---- spending ---- */
 

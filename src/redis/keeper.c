@@ -282,6 +282,8 @@ static void run_lender(struct keeper *k)
             send_lend(k, call);
         else
             lender_answer(lender, call, LEND_UNSENT, NULL, now_us);
+    if (lender_dropped(lender))
+        store_poke_all(store, LINK_NUDGE);
     struct lender_counts counts = lender_counts(lender);
     atomic_store(&store->counts.slices, counts.slices);
     atomic_store(&store->counts.lent, counts.lent);

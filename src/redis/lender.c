@@ -52,6 +52,7 @@ struct lender {
     size_t slice_count, slice_room, cursor;
     bool away;      /* the store is: what is in hand is kept, since nobody else can have it */
     bool recalling; /* there may be more to give back than the queue had room for */
+    bool dropped;   /* see lender_dropped */
     struct lender_counts counts;
 };
 
@@ -260,6 +261,7 @@ struct lend_call *lender_next(struct lender *lender, int64_t now_us)
     for (struct lend_call *call; (call = messages_pop(&lender->queue));) {
         struct message *m = message_of(call);
         if (!is_worth_sending(lender, m, now_us)) {
+            lender->dropped = true;
             message_done(lender, m);
             continue;
         }
@@ -269,6 +271,13 @@ struct lend_call *lender_next(struct lender *lender, int64_t now_us)
         return call;
     }
     return NULL;
+}
+
+bool lender_dropped(struct lender *lender)
+{
+    bool dropped = lender->dropped;
+    lender->dropped = false;
+    return dropped;
 }
 
 /* ---- answers ---- */

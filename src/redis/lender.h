@@ -49,6 +49,9 @@ void lender_free(struct lender *lender);
 bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
+/* Since it was last asked, an ask was dropped: there is enough by now, or the store has said that there is no more. Who
+ * waits should look again, too. */
+bool lender_dropped(struct lender *lender);
 /* What came of it. `lent` only for a LEND_TAKE that was answered. `call` is gone afterwards. True: who waits for slices
  * should look again. */
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,

@@ -194,7 +194,10 @@ static void test_dry(void **state)
     assert_int_equal(look(T0_US, 4).outcome, LEASE_SHORT);
     assert_int_equal(look(T0_US + 250 * US_PER_MS, 5).outcome, LEASE_SHORT);
     assert_true(wants(CELL, 5, T0_US));
+    assert_false(lender_dropped(lender));
     assert_null(lender_next(lender, T0_US)); /* the store has just said so */
+    assert_true(lender_dropped(lender));     /* who asked has seen something else, and is to look again */
+    assert_false(lender_dropped(lender));
     assert_int_equal(lender_counts(lender).slices, 0);
 }
 
