@@ -260,8 +260,11 @@ def test_what_answers_is_not_weir(store: Redis, key: str) -> None:
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*1\r\n:1\r\n", b"+OK\r\n"])
 def test_what_answers_is_something_else(answer: bytes) -> None:
     def serve(connection: socket.socket) -> None:
-        while connection.recv(1000):
-            connection.sendall(answer)
+        while True:
+            asked = connection.recv(1000)
+            if not asked:
+                return
+            connection.sendall(answer * asked.count(b"*"))  # each command begins with one
 
     with listening(serve) as port, Weir.connect(f"redis://127.0.0.1:{port}", deadline=AMPLE_S) as weir:
         with pytest.raises(WeirError, match=f"127.0.0.1:{port}"):
