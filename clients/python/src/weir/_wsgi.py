@@ -34,7 +34,7 @@ class WeirWSGI:
         objection = self.front.objection(path, headers)
         if objection:
             return _refuse(objection, environ, start_response)
-        query = environ.get("QUERY_STRING", "").encode("latin-1")
+        query = environ.get("QUERY_STRING", "").encode("latin-1", "replace")
         request = self.front.request(
             environ, environ["REQUEST_METHOD"], path, query, environ.get("REMOTE_ADDR"), headers
         )
