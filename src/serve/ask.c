@@ -456,7 +456,10 @@ static bool read_all(struct reader *r)
     if (!read)
         return false;
     if (r->refund && (r->ask->many || r->ask->receipt.len == 0))
-        return fail(r, 400, "a refund is the request that was charged, with its `receipt`; one at a time");
+        return fail(r, 400,
+                    r->ask->many
+                        ? "a refund is one request, not a list"
+                        : "receipt: is missing; a refund is the request that was charged, with the receipt of its verdict");
     if (next(r) != '\0' || r->at < r->end)
         return no_json(r, "something follows the end");
     place_headers(r->ask);

@@ -199,7 +199,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
     else if (sv_eq(name, SV("reply")))
         bit = REPLY_BIT;
     else
-        return fail(c, "unknown attribute", name, "; there are " ATTRIBUTES);
+        return fail(c, "unknown attribute", name,
+                    sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; there are " ATTRIBUTES);
     if (asked->seen & bit)
         return fail(c, "attribute", name, " is there twice");
     asked->seen |= bit;

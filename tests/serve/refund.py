@@ -104,8 +104,8 @@ def over_http():
         expect([v["allowed"] for v in both], [True, False])
         expect(post("/v1/refund", {**request, "receipt": both[0]["receipt"]}).json(), {"given_back": 2})
         for path, body, why in [
-            ("/v1/refund", request, "with its `receipt`"),
-            ("/v1/refund", [refund], "one at a time"),
+            ("/v1/refund", request, "receipt: is missing"),
+            ("/v1/refund", [refund], "not a list"),
             ("/v1/refund", {**refund, "receipt": "abc"}, "receipt: is none"),
             ("/v1/refund", {**refund, "receipt": 1}, "receipt: must be a string"),
             ("/v1/check", refund, "it is for /v1/refund"),
