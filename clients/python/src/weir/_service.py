@@ -56,7 +56,7 @@ class Reach:
                     "weir at %s answers again; %d calls were decided without it so far", self.where, self.undecided
                 )
 
-    def failed(self, why: Exception) -> None:
+    def failed(self, why: str) -> None:
         with self.lock:
             first = self.failures == 0
             self.failures += 1
@@ -89,7 +89,14 @@ class ServiceWeir(Weir):
         """No retries: they multiply the deadline. The URL may have options, but none that change what we count on."""
         is_old = self._redis.__version__.startswith("4.")
         # Of protocol 3 newer ones take a closed connection for one with news.
-        pool = redis.ConnectionPool.from_url(self._url, **({} if is_old else {"protocol": 2}))
+        try:
+            pool = redis.ConnectionPool.from_url(self._url, **({} if is_old else {"protocol": 2}))
+        except ValueError:
+            # What redis-py says of it may have a part of the token.
+            raise ValueError(
+                "the url must look like redis://HOST:PORT, redis://:TOKEN@HOST:PORT or unix:///PATH, with special characters of "
+                "the token as %2F"
+            ) from None
         settings = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
         if self._url.startswith("unix:"):
             del settings["socket_connect_timeout"]  # redis-py 4.3 knows none there
@@ -172,7 +179,7 @@ class ServiceWeir(Weir):
         if isinstance(error, answers) and not any(words in str(error) for words in PASSING):
             self._reach.worked()
             return WeirError(f"weir at {self._reach.where} answers: {error}")
-        self._reach.failed(error)
+        self._reach.failed(_reason(error))
         return Unreachable()
 
     def _ask(self, request: Request) -> Verdict:
@@ -229,6 +236,17 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise WeirError(f"Weir.connect needs redis-py 4.3 or newer ({error}): pip install 'weir[redis]'") from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if "WRONGPASS" in text:
+        return "its token is not the one in the url"
+    if "NOAUTH" in text or "uthenticat" in text:
+        return "it wants a token: redis://:TOKEN@HOST:PORT"
+    if "closed by server" in text:
+        return f"{text.rstrip('.')}; is this its port for Redis clients, 6380?"
+    return text
 
 
 def _shown(url: str) -> str:
