@@ -4,6 +4,7 @@ import io.lettuce.core.RedisCommandExecutionException
 import io.weir.spring.WeirProperties.WhenUnreachable
 import org.slf4j.LoggerFactory
 import reactor.core.publisher.Mono
+import reactor.core.scheduler.Scheduler
 import reactor.core.scheduler.Schedulers
 import java.util.concurrent.CompletableFuture
 import java.util.concurrent.CompletionException
@@ -19,6 +20,9 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
     private val allowUnreachable = properties.whenUnreachable == WhenUnreachable.ALLOW
     private val nextLog = AtomicLong(System.nanoTime())
 
+    /** Others may keep Reactor's own threads busy for longer than the deadline. */
+    private val own = Schedulers.newParallel("weir", 2, true)
+
     /** All questions are on their way before the first answer is waited for. */
     fun ask(questions: List<Question>): List<Verdict> {
         if (link == null) return questions.map(::unasked)
@@ -27,10 +31,10 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
         return questions.zip(answers) { question, answer -> settle(question, await(answer, until)) }
     }
 
-    /** Asks at each subscription. Goes on in a thread in which others may block: it is not the connection's own. */
-    fun askMono(questions: List<Question>): Mono<List<Verdict>> {
+    /** Asks at each subscription. Goes on elsewhere than in the connection's own thread, so that nobody blocks that. */
+    fun askMono(questions: List<Question>, on: Scheduler = own): Mono<List<Verdict>> {
         if (link == null) return Mono.fromCallable { questions.map(::unasked) }
-        return Mono.fromFuture { askLater(link, questions) }.publishOn(Schedulers.boundedElastic())
+        return Mono.fromFuture { askLater(link, questions) }.publishOn(on)
     }
 
     private fun askLater(link: Link, questions: List<Question>): CompletableFuture<List<Verdict>> {
@@ -62,7 +66,7 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
     }
 
     private fun settle(question: Question, items: Result<List<Any?>>): Verdict {
-        val verdict = items.fold({ verdict(question, it) }, { unanswered(question, root(it)) })
+        val verdict = items.mapCatching { verdict(question, it) }.getOrElse { unanswered(question, root(it)) }
         counter.count(question.event, Outcome.of(verdict))
         return verdict
     }
@@ -80,7 +84,7 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
 
     /** An outage is the link's to tell, once. What weir itself objects to is told here, now and then. */
     private fun noteError(error: Throwable) {
-        if (error !is RedisCommandExecutionException) return
+        if (error !is RedisCommandExecutionException && error !is Misunderstood) return
         val now = System.nanoTime()
         val next = nextLog.get()
         if (now - next >= 0 && nextLog.compareAndSet(next, now + LOG_EVERY_NS))
@@ -94,6 +98,7 @@ internal class Asker(private val link: Link?, properties: WeirProperties, privat
 
     override fun close() {
         link?.close()
+        own.dispose()
     }
 
     private companion object {

@@ -24,14 +24,15 @@ internal fun interface DecisionCounter {
 }
 
 /** `weir.decisions`, by event and outcome: both are few. */
-internal class MicrometerCounter(private val registry: MeterRegistry) : DecisionCounter {
-    private val counters = ConcurrentHashMap<String, List<Counter>>()
+internal class MicrometerCounter(private val registries: List<MeterRegistry>) : DecisionCounter {
+    private val counters = ConcurrentHashMap<String, List<List<Counter>>>()
 
     override fun count(event: String, outcome: Outcome) =
-        counters.computeIfAbsent(event, ::register)[outcome.ordinal].increment()
+        counters.computeIfAbsent(event, ::register)[outcome.ordinal].forEach(Counter::increment)
 
     private fun register(event: String) = Outcome.entries.map {
-        Counter.builder("weir.decisions").description("What weir decided, or what held without it")
-            .tag("event", event).tag("outcome", it.tag).register(registry)
+        val counter = Counter.builder("weir.decisions").description("What weir decided, or what held without it")
+            .tag("event", event).tag("outcome", it.tag)
+        registries.map(counter::register)
     }
 }

@@ -4,11 +4,13 @@ import org.aopalliance.intercept.MethodInterceptor
 import org.aopalliance.intercept.MethodInvocation
 import org.reactivestreams.Publisher
 import org.springframework.aop.ProxyMethodInvocation
-import org.springframework.aop.support.AopUtils
+import org.springframework.aop.interceptor.ExposeInvocationInterceptor
 import org.springframework.aop.support.StaticMethodMatcherPointcutAdvisor
 import reactor.core.publisher.Flux
 import reactor.core.publisher.Mono
 import java.lang.reflect.Method
+import java.util.concurrent.CancellationException
+import java.util.concurrent.CompletionStage
 
 /**
  * Puts the interceptor before guarded methods. The class filter reads a bean's class when the bean is made, so that mistakes
@@ -18,7 +20,7 @@ internal class DetectAdvisor(private val guards: Guards, manager: () -> DetectMa
     StaticMethodMatcherPointcutAdvisor(DetectInterceptor(guards, manager)) {
     init {
         order = ORDER
-        setClassFilter { guards.of(it).isNotEmpty() }
+        setClassFilter(guards::any)
     }
 
     override fun matches(method: Method, targetClass: Class<*>) = guards.of(method, targetClass) != null
@@ -30,12 +32,15 @@ internal class DetectAdvisor(private val guards: Guards, manager: () -> DetectMa
 }
 
 private class DetectInterceptor(private val guards: Guards, manager: () -> DetectManager) : MethodInterceptor {
-    /** Only when it is needed: the advisor is made before all beans, and must not draw others along. */
-    private val manager by lazy(manager)
+    /**
+     * Only when it is needed: the advisor is made before all beans, and must not draw others along. Without a lock: whoever asks
+     * for a bean may have to wait for another thread that makes beans, and calls a guarded one.
+     */
+    private val manager by lazy(LazyThreadSafetyMode.PUBLICATION, manager)
 
     override fun invoke(invocation: MethodInvocation): Any? {
-        val type = invocation.`this`?.let(AopUtils::getTargetClass) ?: invocation.method.declaringClass
-        val guard = guards.of(invocation.method, type) ?: return invocation.proceed()
+        val type = invocation.`this`?.javaClass ?: invocation.method.declaringClass
+        val guard = checkNotNull(guards.of(invocation.method, type)) { "${invocation.method} of $type was guarded, and is no more" }
         return when (guard.shape) {
             Shape.Plain -> now(invocation, guard)
             is Shape.Later -> later(invocation as ProxyMethodInvocation, guard, guard.shape)
@@ -45,12 +50,17 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     private fun now(invocation: MethodInvocation, guard: Guard): Any? {
         val asked = questions(invocation, guard)
         val admission = Admission(asked, manager.admit(asked.map { it.question }))
-        try {
-            return invocation.proceed()
+        val result = try {
+            invocation.proceed()
         } catch (e: Throwable) {
             manager.giveBack(admission.refundable())
             throw e
         }
+        // A future that is declared as something less, so that nobody could know.
+        if (result is CompletionStage<*>) result.whenComplete { _, error ->
+            if (error != null && error !is CancellationException) manager.giveBack(admission.refundable())
+        }
+        return result
     }
 
     /**
@@ -63,7 +73,7 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
             { all -> manager.admitMono(all.map { it.question }).map { Admission(all, it) } },
             { Mono.error(it) },
         )
-        fun work() = publisher(invocation.invocableClone().proceed(), shape)
+        fun work() = proceed(invocation.invocableClone(), shape)
         val whole: Publisher<*> = if (shape.many) {
             admitted.flatMapMany { passed -> Flux.defer(::work).doOnError { manager.giveBack(passed.refundable()) } }
         } else {
@@ -72,9 +82,16 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
         return shape.adapter?.fromPublisher(whole) ?: whole
     }
 
-    private fun publisher(result: Any?, shape: Shape.Later): Publisher<Any> {
+    /**
+     * Advice of AspectJ looks for the invocation in its thread, which is another one now. And Reactor throws where others would
+     * be told of an error that it holds to be fatal, such as a class that is missing: so it is not to see one thrown.
+     */
+    private fun proceed(invocation: MethodInvocation, shape: Shape.Later): Publisher<Any> = try {
+        val result = ExposeInvocationInterceptor.INSTANCE.invoke(invocation)
         @Suppress("UNCHECKED_CAST")
-        return shape.adapter?.toPublisher<Any>(result) ?: result as Publisher<Any>
+        shape.adapter?.toPublisher<Any>(result) ?: result as Publisher<Any>
+    } catch (e: Throwable) {
+        Mono.error(e)
     }
 
     private fun questions(invocation: MethodInvocation, guard: Guard): List<Asked> {

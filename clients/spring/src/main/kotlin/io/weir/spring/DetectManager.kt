@@ -2,6 +2,7 @@ package io.weir.spring
 
 import io.weir.spring.WeirProperties.BlankContent
 import reactor.core.publisher.Mono
+import reactor.core.scheduler.Schedulers
 import kotlin.coroutines.resume
 import kotlin.coroutines.resumeWithException
 import kotlin.coroutines.suspendCoroutine
@@ -10,7 +11,7 @@ import kotlin.coroutines.suspendCoroutine
  * Asks weir whether something may be done. No call takes longer than `weir.deadline`.
  *
  * The forms with `Mono` and `Suspending` block no thread. A `Mono` asks each time that it is subscribed to. They go on in a
- * thread of `Schedulers.boundedElastic()`, or of the coroutine's dispatcher.
+ * thread of weir's own, which must not block, or of the coroutine's dispatcher.
  *
  * With `refundable` the verdict has a receipt, for [refund].
  */
@@ -58,7 +59,7 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
     /** Null: the key is blank, and that passes. [where] is for what is wrong. */
     internal fun question(event: String, key: String?, cost: Long, receipt: Boolean, where: String = event): Question? {
         require(event.isNotBlank()) { "the event is blank; weir's rules know it by a name" }
-        require(cost in COSTS) { "$where: the cost is $cost; it is a whole number from ${COSTS.first} to ${COSTS.last}" }
+        checkCost(cost, where)
         if (!key.isNullOrBlank()) return Question(event, key, cost, receipt)
         require(blankPasses) {
             "$where: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such " +
@@ -70,7 +71,9 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
     /** All pass or none: if one is refused, the others are given back. */
     internal fun admit(questions: List<Question>): List<Verdict> = allOrNothing(asker.ask(questions))
 
-    internal fun admitMono(questions: List<Question>): Mono<List<Verdict>> = asker.askMono(questions).map(::allOrNothing)
+    /** Goes on in a thread in which the work may block. */
+    internal fun admitMono(questions: List<Question>): Mono<List<Verdict>> =
+        asker.askMono(questions, Schedulers.boundedElastic()).map(::allOrNothing)
 
     /** Without waiting for the answer. */
     internal fun giveBack(verdicts: List<Verdict>) = verdicts.forEach(asker::refund)
@@ -91,8 +94,4 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
     }
 
     override fun close() = asker.close()
-
-    private companion object {
-        val COSTS = 0L..4294967295L
-    }
 }

@@ -9,8 +9,14 @@ import org.springframework.expression.ParseException
 import org.springframework.expression.spel.SpelNode
 import org.springframework.expression.spel.ast.CompoundExpression
 import org.springframework.expression.spel.ast.FunctionReference
+import org.springframework.expression.spel.ast.Indexer
+import org.springframework.expression.spel.ast.InlineMap
+import org.springframework.expression.spel.ast.Literal
 import org.springframework.expression.spel.ast.MethodReference
+import org.springframework.expression.spel.ast.Operator
+import org.springframework.expression.spel.ast.Projection
 import org.springframework.expression.spel.ast.PropertyOrFieldReference
+import org.springframework.expression.spel.ast.Selection
 import org.springframework.expression.spel.ast.VariableReference
 import org.springframework.expression.spel.standard.SpelExpression
 import org.springframework.expression.spel.standard.SpelExpressionParser
@@ -53,10 +59,11 @@ internal class Formula(private val text: String, private val where: String, name
     }
     private val resolver = BeanFactoryResolver(beans)
 
+    /** Whether it is made of nothing but literals, so that its value is known before any call. */
+    val isConstant = isConstant(expression.ast)
+
     init {
-        val first = expression.ast.let { if (it is CompoundExpression) it.getChild(0) else it }
-        if (first is PropertyOrFieldReference || first is MethodReference) {
-            val word = first.toStringAST()
+        stray(expression.ast)?.toStringAST()?.let { word ->
             wrong("$word belongs to nothing: write #$word for a parameter, '$word' for the text itself")
         }
     }
@@ -84,7 +91,7 @@ internal class Formula(private val text: String, private val where: String, name
         }
     }
 
-    private fun wrong(why: String): Nothing = throw IllegalStateException("$where = \"$text\": $why")
+    private fun wrong(why: String): Nothing = throw Mistake("$where = \"$text\": $why")
 
     private companion object {
         val PARSER = SpelExpressionParser()
@@ -95,9 +102,24 @@ internal class Formula(private val text: String, private val where: String, name
         fun variables(node: SpelNode): Set<String> = buildSet {
             if (node is VariableReference || node is FunctionReference)
                 add(node.toStringAST().removePrefix("#").substringBefore('('))
-            for (i in 0 until node.childCount) addAll(variables(node.getChild(i)))
+            children(node).forEach { addAll(variables(it)) }
             removeAll(OWN)
         }
+
+        /** A property or method of nothing. In brackets and in maps a bare word is a key, or belongs to each element. */
+        fun stray(node: SpelNode): SpelNode? = when (node) {
+            is Indexer, is InlineMap, is Projection, is Selection -> null
+            is PropertyOrFieldReference, is MethodReference -> node
+            is CompoundExpression -> {
+                val arguments = children(node).drop(1).filterIsInstance<MethodReference>().flatMap(::children)
+                (listOf(node.getChild(0)) + arguments).firstNotNullOfOrNull(::stray)
+            }
+            else -> children(node).firstNotNullOfOrNull(::stray)
+        }
+
+        fun isConstant(node: SpelNode): Boolean = node is Literal || node is Operator && children(node).all(::isConstant)
+
+        fun children(node: SpelNode) = List(node.childCount, node::getChild)
     }
 }
 

@@ -1,19 +1,18 @@
 package io.weir.spring
 
+import org.slf4j.LoggerFactory
 import org.springframework.aop.support.AopUtils
 import org.springframework.beans.factory.BeanFactory
 import org.springframework.core.KotlinDetector
 import org.springframework.core.MethodClassKey
-import org.springframework.core.MethodIntrospector
 import org.springframework.core.MethodParameter
 import org.springframework.core.ReactiveAdapter
 import org.springframework.core.ReactiveAdapterRegistry
-import org.springframework.core.annotation.AnnotationUtils
-import org.springframework.core.annotation.MergedAnnotation
+import org.springframework.core.ResolvableType
 import org.springframework.core.annotation.MergedAnnotations
-import org.springframework.core.annotation.MergedAnnotations.SearchStrategy
 import org.springframework.util.ClassUtils
 import org.springframework.util.ReflectionUtils
+import reactor.core.publisher.Mono
 import java.lang.reflect.AnnotatedElement
 import java.lang.reflect.Method
 import java.lang.reflect.Modifier
@@ -31,11 +30,13 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
     private val cost = detect.cost.ifBlank { null }?.let { Formula(it, "$where, cost", names, beans) }
 
     init {
-        check(event.isNotBlank()) { "$where: the event is blank; name the one that weir's rules match" }
+        if (event.isBlank()) throw Mistake("$where: the event is blank", "Name the one that weir's rules match")
+        if (cost != null && cost.isConstant)
+            runCatching { checkCost(cost(emptyArray()), where) }.onFailure { throw Mistake(it.message.orEmpty()) }
     }
 
     fun key(args: Array<out Any?>): String? {
-        val value = content.evaluate(args) ?: return null
+        val value = content.evaluate(args).let { if (it is Optional<*>) it.getOrNull() else it } ?: return null
         require(value is CharSequence || HAS_TEXT[value.javaClass]) {
             "$where: the content is a ${value.javaClass.typeName}, which has no toString() of its own: each would count for itself"
         }
@@ -47,6 +48,10 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
         else -> if (cost == null) 1 else throw IllegalArgumentException("$where: the cost is $value, and no whole number")
     }
 }
+
+/** The costs that weir takes. */
+internal fun checkCost(cost: Long, where: String) =
+    require(cost in 0..4294967295) { "$where: the cost is $cost; it is a whole number from 0 to 4294967295" }
 
 /** Whether equal objects of a class are equal texts, as far as one can tell. */
 private val HAS_TEXT = object : ClassValue<Boolean>() {
@@ -66,64 +71,102 @@ internal class Guard(val checks: List<Check>, val shape: Shape)
 
 /** Which methods are guarded. Reading a class finds all that is wrong with its annotations. */
 internal class Guards(private val beans: BeanFactory) {
+    private val log = LoggerFactory.getLogger(Guards::class.java)
     private val classes = ConcurrentHashMap<Class<*>, Map<Method, Guard>>()
     private val methods = ConcurrentHashMap<MethodClassKey, Optional<Guard>>()
 
-    fun of(type: Class<*>): Map<Method, Guard> = classes.computeIfAbsent(ClassUtils.getUserClass(type), ::read)
+    fun any(type: Class<*>) = faces(type).any { of(it).isNotEmpty() }
 
+    /** Both ways to a guard, reading and calling, know a method by what the call of it ends in: not by a bridge. */
     fun of(method: Method, type: Class<*>): Guard? = methods.computeIfAbsent(MethodClassKey(method, type)) {
-        Optional.ofNullable(of(type)[AopUtils.getMostSpecificMethod(method, ClassUtils.getUserClass(type))])
+        Optional.ofNullable(faces(type).firstNotNullOfOrNull { of(it)[AopUtils.getMostSpecificMethod(method, it)] })
     }.getOrNull()
 
+    private fun of(face: Class<*>): Map<Method, Guard> = classes.computeIfAbsent(face, ::read)
+
+    /** Where the methods of an object are written down. A proxy of the JDK has nothing but interfaces. */
+    private fun faces(type: Class<*>): List<Class<*>> =
+        if (Proxy.isProxyClass(type)) type.interfaces.toList() else listOf(ClassUtils.getUserClass(type))
+
     private fun read(type: Class<*>): Map<Method, Guard> {
-        if (!AnnotationUtils.isCandidateClass(type, Detect::class.java)) return emptyMap()
-        val ofClass = nearest(type)
-        return MethodIntrospector.selectMethods(type, MethodIntrospector.MetadataLookup { guard(type, it, ofClass) })
+        val types = ancestry(type)
+        val methods = types.flatMap { ReflectionUtils.getDeclaredMethods(it).toList() }.distinct()
+            .filter(ReflectionUtils.USER_DECLARED_METHODS::matches)
+        val ofClass = types.map { Said(it, it) }
+        if ((ofClass + methods.map { Said(it, it.declaringClass) }).all { it.detects.isEmpty() }) return emptyMap()
+        val covering = nearest(ofClass, type.name)
+        return methods.groupBy { AopUtils.getMostSpecificMethod(it, type) }
+            .mapNotNull { (method, family) -> guard(type, method, family, covering)?.let { method to it } }.toMap()
     }
 
-    private fun guard(type: Class<*>, method: Method, ofClass: List<Detect>): Guard? {
-        val own = nearest(method)
-        val detects = own.ifEmpty { if (isCovered(method)) ofClass else emptyList() }
-        if (detects.isEmpty()) return null
+    /** @param family the method, and all that it overrides or implements */
+    private fun guard(type: Class<*>, method: Method, family: List<Method>, covering: List<Detect>): Guard? {
         val where = "${type.name}.${method.name}"
+        val own = nearest(family.map { Said(it, it.declaringClass) }, where)
+        val detects = own.ifEmpty { if (covering.isNotEmpty() && isCovered(method, type)) covering else emptyList() }
+        if (detects.isEmpty()) return null
         checkReachable(method, where)
         val names = Names(method)
-        return Guard(detects.map { Check(it, where, names, beans) }, shape(method, where))
+        return Guard(detects.map { Check(it, where, names, beans) }, shape(method, type, where))
     }
 
-    private fun isCovered(method: Method) =
-        Modifier.isPublic(method.modifiers) && !Modifier.isStatic(method.modifiers) && !ReflectionUtils.isObjectMethod(method)
+    private fun isCovered(method: Method, type: Class<*>): Boolean {
+        if (!Modifier.isPublic(method.modifiers) || Modifier.isStatic(method.modifiers) || ReflectionUtils.isObjectMethod(method)) return false
+        val foreign = Modifier.isFinal(method.modifiers) && method.declaringClass != type
+        if (foreign) log.warn("{}: @Detect on the class does not cover {}, which it inherits and which is final", type.name, method.name)
+        return !foreign
+    }
 
     /** An annotation that has no effect is worse than none. A proxy can stand before neither of these. */
     private fun checkReachable(method: Method, where: String) {
         val obstacle = listOf("private" to Modifier.PRIVATE, "static" to Modifier.STATIC, "final" to Modifier.FINAL)
-            .firstOrNull { (_, bit) -> method.modifiers and bit != 0 && !Proxy.isProxyClass(method.declaringClass) }
-        check(obstacle == null) {
-            "$where: @Detect has no effect on a method that is ${obstacle?.first}. In Kotlin `open` helps, or the compiler's " +
-                "plugin kotlin-spring, which opens what is a @Component"
-        }
+            .firstOrNull { (_, bit) -> method.modifiers and bit != 0 } ?: return
+        throw Mistake(
+            "$where: @Detect has no effect on a method that is ${obstacle.first}",
+            "In Kotlin `open` helps, or the compiler's plugin kotlin-spring, which opens what is a @Component",
+        )
     }
 
-    private fun shape(method: Method, where: String): Shape {
+    private fun shape(method: Method, type: Class<*>, where: String): Shape {
         if (KotlinDetector.isSuspendingFunction(method)) {
-            check(SUSPENDING) { "$where: @Detect on a suspend function needs kotlinx-coroutines-reactor and kotlin-reflect" }
+            if (!SUSPENDING) throw Mistake("$where: @Detect on a suspend function needs kotlinx-coroutines-reactor and kotlin-reflect")
             val returned = REACTIVE.getAdapter(MethodParameter(method, -1).parameterType)
             return Shape.Later(null, returned != null && returned.isMultiValue)
         }
-        val adapter = REACTIVE.getAdapter(method.returnType) ?: return Shape.Plain
+        val returned = ResolvableType.forMethodReturnType(method, type).resolve(method.returnType)
+        val adapter = REACTIVE.getAdapter(returned) ?: return Shape.Plain
+        val given = adapter.fromPublisher(Mono.empty<Any>())
+        if (!returned.isInstance(given)) throw Mistake(
+            "$where: @Detect cannot stand before a method that returns a ${returned.name}: it can only give a plain " +
+                adapter.reactiveType.simpleName,
+            "Declare that as its type, or ask with DetectManager in the method",
+        )
         return Shape.Later(adapter, adapter.isMultiValue)
     }
 
+    /** What is said on one class or method alone. */
+    private class Said(element: AnnotatedElement, val by: Class<*>) {
+        val detects: List<Detect> = MergedAnnotations.from(element).stream(Detect::class.java).map { it.synthesize() }.toList()
+    }
+
     /** A method's own win over those of what it overrides; the same for classes. */
-    private fun nearest(element: AnnotatedElement): List<Detect> {
-        val found = MergedAnnotations.from(element, SearchStrategy.TYPE_HIERARCHY).stream(Detect::class.java).toList()
-        val first = found.minOfOrNull { it.aggregateIndex }
-        return found.filter { it.aggregateIndex == first }.map(MergedAnnotation<Detect>::synthesize)
+    private fun nearest(all: List<Said>, where: String): List<Detect> {
+        val said = all.filter { it.detects.isNotEmpty() }
+        val nearest = said.filter { one -> said.none { it !== one && one.by.isAssignableFrom(it.by) } }
+        if (nearest.size > 1) throw Mistake(
+            "$where: both ${nearest.joinToString(" and ") { it.by.name }} say @Detect for it",
+            "Say on ${where.substringAfterLast('.')} itself which one holds, or write both there",
+        )
+        return nearest.firstOrNull()?.detects.orEmpty()
     }
 
     private companion object {
         val REACTIVE: ReactiveAdapterRegistry = ReactiveAdapterRegistry.getSharedInstance()
         val SUSPENDING = KotlinDetector.isKotlinReflectPresent() &&
             ClassUtils.isPresent("kotlinx.coroutines.reactor.MonoKt", Guards::class.java.classLoader)
+
+        /** The class, and all that it extends and implements. */
+        fun ancestry(type: Class<*>): Set<Class<*>> =
+            setOf(type) + (listOfNotNull(type.superclass) + type.interfaces).flatMap(::ancestry)
     }
 }

@@ -5,84 +5,87 @@ import io.lettuce.core.RedisChannelHandler
 import io.lettuce.core.RedisClient
 import io.lettuce.core.RedisCommandExecutionException
 import io.lettuce.core.RedisConnectionStateListener
-import io.lettuce.core.RedisURI
 import io.lettuce.core.SocketOptions
 import io.lettuce.core.api.StatefulRedisConnection
 import io.lettuce.core.codec.StringCodec
 import io.lettuce.core.resource.DefaultClientResources
 import org.slf4j.LoggerFactory
+import java.nio.channels.ClosedChannelException
 import java.time.Duration
 import java.util.concurrent.CompletableFuture
 import java.util.concurrent.TimeUnit.MILLISECONDS
+import java.util.concurrent.TimeUnit.SECONDS
+import java.util.concurrent.TimeoutException
 
 internal typealias Connection = StatefulRedisConnection<String, String>
+
+/** Nobody waits for a connection, and nothing is queued for one. */
+internal object NoConnection : RuntimeException("there is no connection to weir", null, false, false) {
+    private fun readResolve(): Any = NoConnection
+}
 
 /**
  * The one connection to weir. It is made in the background, and made anew when it is lost, or silent although it was asked.
  * Lettuce would make a lost one anew, but not a first one that failed, nor a silent one: here one way serves for all three.
  *
- * `current` is what a call finds: a connection; or one that is just being made, for which it waits as long as its deadline
- * allows; or, from the first failed attempt until one succeeds, the reason why there is none, without any wait.
+ * @param meanwhile what becomes of calls while there is none, for the log
  */
-internal class Link(url: String) : AutoCloseable {
+internal class Link(url: String, private val meanwhile: String) : AutoCloseable {
     private val log = LoggerFactory.getLogger(Link::class.java)
-    private val uri = read(url)
+    private val uri = address(url)
     private val name = uri.socket ?: "${uri.host}:${uri.port}"
     private val resources = DefaultClientResources.builder().ioThreadPoolSize(2).computationThreadPoolSize(2).build()
     private val client = RedisClient.create(resources).apply { options = OPTIONS }
 
-    @Volatile private var current = CompletableFuture<Connection>()
+    @Volatile private var current: Connection? = null
     @Volatile private var silentSince = 0L
     private var connectedAt = 0L
 
     /** Why there is none, as the log has it already. */
-    private var told: String? = null
+    private var told: String? = ""
 
     @Volatile private var closed = false
 
-    /** Waits a little, so that the first call of an application need not. A weir that is away is no error. */
+    /** Waits a little, so that the first calls of an application find it. A weir that is away is no error. */
     fun open() {
-        attempt()
-        current.handle { _, _ -> }.completeOnTimeout(Unit, PATIENCE.toMillis(), MILLISECONDS).join()
+        attempt().completeOnTimeout(Unit, PATIENCE.toMillis(), MILLISECONDS).join()
+        resources.eventExecutorGroup().scheduleAtFixedRate(::keepAlive, KEEP_ALIVE, KEEP_ALIVE, SECONDS)
     }
 
-    /** Fails if there is no connection, and may never be answered: who asks has a deadline. */
-    fun <T> send(message: Message<T>): CompletableFuture<T> = current.thenCompose { post(it, message) }
+    /** Fails at once if there is no connection, and may never be answered: who asks has a deadline. */
+    fun <T> send(message: Message<T>): CompletableFuture<T> =
+        current?.let { post(it, message) } ?: CompletableFuture.failedFuture(NoConnection)
 
     private fun <T> post(to: Connection, message: Message<T>): CompletableFuture<T> =
         to.async().dispatch(message.command, message.output, message.args).toCompletableFuture().whenComplete { _, error ->
             if (error == null || error is RedisCommandExecutionException) silentSince = 0
         }
 
-    // ---- silence ----
-
     /** Somebody waited in vain. If nothing at all has come for a while, the other end is gone without a word. */
     fun missed() {
         val now = System.nanoTime()
-        if (silentSince == 0L) {
-            silentSince = now
-        } else if (now - silentSince > PATIENCE.toNanos()) {
-            silentSince = 0
-            connection()?.closeAsync()
-        }
+        if (silentSince == 0L) silentSince = now else if (now - silentSince > PATIENCE.toNanos()) giveUp(current, TimeoutException())
     }
 
-    private fun connection(): Connection? = current.takeIf { it.isDone && !it.isCompletedExceptionally }?.join()
+    /** weir closes a connection that is idle for a minute. */
+    private fun keepAlive() {
+        val idle = current ?: return
+        greet(idle).whenComplete { _, error -> if (error != null) giveUp(idle, error) }
+    }
 
     // ---- making it ----
 
-    private fun attempt() {
-        if (closed) return
-        CompletableFuture.completedFuture(uri).thenCompose { client.connectAsync(StringCodec.UTF8, it) }.thenCompose(::greet)
-            .whenComplete { made, error -> if (made != null) connected(made) else failed(error) }
+    private fun attempt(): CompletableFuture<Unit> {
+        if (closed) return CompletableFuture.completedFuture(Unit)
+        return CompletableFuture.completedFuture(uri).thenCompose { client.connectAsync(StringCodec.UTF8, it) }
+            .thenCompose { made -> greet(made).whenComplete { _, error -> if (error != null) made.closeAsync() } }
+            .handle { made, error -> if (made != null) connected(made) else failed(error) }
     }
 
+    /** Whether it is a weir, and there. */
     private fun greet(made: Connection): CompletableFuture<Connection> =
-        post(made, greeting()).orTimeout(PATIENCE.toMillis(), MILLISECONDS).handle { _, error ->
-            if (error != null) {
-                made.closeAsync()
-                throw error
-            }
+        post(made, greeting()).orTimeout(PATIENCE.toMillis(), MILLISECONDS).thenApply {
+            understood(it)
             made
         }
 
@@ -96,62 +99,58 @@ internal class Link(url: String) : AutoCloseable {
         silentSince = 0
         if (told != null) log.info("weir at {} answers", name)
         told = null
-        if (!current.complete(made)) current = CompletableFuture.completedFuture(made)
+        current = made
         made.addListener(object : RedisConnectionStateListener {
             override fun onRedisDisconnected(connection: RedisChannelHandler<*, *>) = lost(made)
         })
         if (!made.isOpen) lost(made)
     }
 
-    /** A connection that had lived is replaced at once (weir closes idle ones), one that had not only after a pause. */
+    /** A connection that had lived is replaced at once, one that had not only after a pause. */
     @Synchronized
     private fun lost(was: Connection) {
-        if (closed || connection() !== was) return
-        current = CompletableFuture()
-        if (System.nanoTime() - connectedAt > PAUSE.toNanos()) attempt() else failed(IllegalStateException("it hangs up"))
+        if (!drop(was)) return
+        if (System.nanoTime() - connectedAt > PAUSE.toNanos()) attempt() else failed(ClosedChannelException())
+    }
+
+    @Synchronized
+    private fun giveUp(was: Connection?, why: Throwable) {
+        if (was != null && drop(was)) failed(why)
+    }
+
+    /** Whether it was the current one. Lettuce keeps one that is not closed for good, even if the other end is. */
+    private fun drop(was: Connection): Boolean {
+        if (closed || current !== was) return false
+        current = null
+        silentSince = 0
+        was.closeAsync()
+        return true
     }
 
     @Synchronized
     private fun failed(error: Throwable) {
         if (closed) return
         val reason = reason(error)
-        current.completeExceptionally(IllegalStateException("weir at $name is out of reach: $reason"))
-        if (reason != told) log.warn("weir at {} is out of reach: {}; calls go by weir.when-unreachable", name, reason)
+        if (reason != told) log.warn("weir at {} is out of reach, and calls are {} until it answers: {}", name, meanwhile, reason)
         told = reason
         resources.eventExecutorGroup().schedule(::attempt, PAUSE.toMillis(), MILLISECONDS)
-    }
-
-    private fun reason(error: Throwable): String {
-        val cause = generateSequence(error) { it.cause }.last()
-        val text = cause.message ?: cause.javaClass.simpleName
-        return when {
-            cause !is RedisCommandExecutionException -> text
-            text.startsWith("NOAUTH") || text.startsWith("WRONGPASS") -> "it answers \"$text\": weir.url needs its token"
-            else -> "it answers \"$text\": is that a weir, and not older than this client?"
-        }
     }
 
     override fun close() {
         synchronized(this) {
             closed = true
-            current.completeExceptionally(IllegalStateException("the application ends"))
+            current = null
         }
         client.shutdown(Duration.ZERO, PATIENCE)
         resources.shutdown(0, PATIENCE.toMillis(), MILLISECONDS)
     }
 
     private companion object {
-        fun read(url: String): RedisURI = try {
-            RedisURI.create(url).apply { timeout = PATIENCE }
-        } catch (e: IllegalArgumentException) {
-            throw IllegalArgumentException("weir.url must look like redis://HOST:PORT or redis://:TOKEN@HOST:PORT", e)
-        }
-
-        /** For a connection to be made, and for a silent one to say something. */
-        val PATIENCE: Duration = Duration.ofSeconds(1)
-
         /** Between attempts. */
         val PAUSE: Duration = Duration.ofMillis(500)
+
+        /** Seconds between signs of life. */
+        const val KEEP_ALIVE = 20L
 
         /** How many commands may wait for their answers: a bound for memory, far above what is useful. */
         const val WAITING_MAX = 10_000

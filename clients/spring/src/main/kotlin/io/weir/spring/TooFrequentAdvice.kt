@@ -23,7 +23,7 @@ class TooFrequentAdvice {
     }
 
     private fun detail(verdict: Verdict): String {
-        val what = if (verdict.unavailable) "Could not be judged" else "Too many requests"
+        val what = if (verdict.unavailable) "Temporarily unavailable" else "Too many requests"
         return what + (verdict.retryAfter?.let { "; try again in ${secondsUp(it)} s" } ?: "")
     }
 }

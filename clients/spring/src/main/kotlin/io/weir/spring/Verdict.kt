@@ -1,5 +1,6 @@
 package io.weir.spring
 
+import java.io.Serializable
 import java.time.Duration
 
 /** What weir says of one call. */
@@ -20,14 +21,14 @@ data class Verdict(
     /** The time in which [max] comes back. */
     val window: Duration? = null,
     /** The HTTP status of a refusal; 0: allowed. */
-    val status: Int = 0,
+    val status: Int = if (allowed) 0 else 429,
     /** Refused since weir, or the store that it counts in, does not answer; not for being too frequent. */
     val unavailable: Boolean = false,
     /** weir did not answer in time, and `weir.when-unreachable` decided. */
     val unreachable: Boolean = false,
     /** What [DetectManager.refund] gives back, if the call was charged and a receipt was asked for. */
     val receipt: String? = null,
-) {
+) : Serializable {
     /** `RateLimit-Policy`, `RateLimit` and `Retry-After`, as far as they apply. */
     fun headers(): Map<String, String> = buildMap {
         if (rule != null) {

@@ -1,6 +1,7 @@
 package io.weir.spring
 
 import io.micrometer.core.instrument.MeterRegistry
+import io.weir.spring.WeirProperties.WhenUnreachable
 import org.springframework.aop.config.AopConfigUtils
 import org.springframework.beans.factory.BeanFactory
 import org.springframework.beans.factory.ObjectProvider
@@ -16,19 +17,25 @@ import org.springframework.context.annotation.Bean
 import org.springframework.context.annotation.Configuration
 import org.springframework.context.annotation.Import
 import org.springframework.context.annotation.ImportBeanDefinitionRegistrar
+import org.springframework.context.annotation.Lazy
 import org.springframework.context.annotation.Role
 import org.springframework.core.type.AnnotationMetadata
 import org.springframework.web.bind.annotation.RestControllerAdvice
+import java.time.Duration
 
 /** What an application gets that has the starter on its class path. */
 @AutoConfiguration
 @EnableConfigurationProperties(WeirProperties::class)
 internal class WeirAutoConfiguration {
+    /** It waits for its connection, and that is to be while the application starts, even if the others are lazy. */
     @Bean
+    @Lazy(false)
     @ConditionalOnMissingBean
     fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
-        require(properties.deadline.toNanos() > 0) { "weir.deadline is ${properties.deadline}; it must be above 0, as 50ms" }
-        val link = if (properties.enabled) Link(properties.url).apply { open() } else null
+        if (properties.deadline <= Duration.ZERO)
+            throw Mistake("weir.deadline is ${properties.deadline.toMillis()}ms, and nobody answers in that time", "Set it above 0, as 50ms")
+        val meanwhile = if (properties.whenUnreachable == WhenUnreachable.ALLOW) "let through" else "refused"
+        val link = if (properties.enabled) Link(properties.url, meanwhile).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)
     }
 
@@ -53,8 +60,8 @@ internal class WeirAutoConfiguration {
     @ConditionalOnClass(MeterRegistry::class)
     class Metrics {
         @Bean
-        fun weirDecisionCounter(registry: ObjectProvider<MeterRegistry>): DecisionCounter =
-            registry.getIfUnique()?.let(::MicrometerCounter) ?: DecisionCounter { _, _ -> }
+        fun weirDecisionCounter(registries: ObjectProvider<MeterRegistry>): DecisionCounter =
+            MicrometerCounter(registries.getIfUnique()?.let(::listOf) ?: registries.toList())
     }
 
     @Configuration(proxyBeanMethods = false)

@@ -6,7 +6,9 @@ import io.lettuce.core.output.IntegerOutput
 import io.lettuce.core.protocol.CommandArgs
 import io.lettuce.core.protocol.ProtocolKeyword
 import java.nio.ByteBuffer
+import java.security.MessageDigest
 import java.time.Duration
+import java.util.HexFormat
 
 /** One question to weir. */
 internal class Question(val event: String, val key: String, val cost: Long, val receipt: Boolean)
@@ -18,7 +20,7 @@ internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutpu
 
 internal fun check(question: Question): Message<List<Any?>> {
     val reply = if (question.receipt) "receipt" else "long"
-    val words = mutableListOf("event", question.event, "key", question.key, "reply", reply)
+    val words = mutableListOf("event", bounded(question.event), "key", bounded(question.key), "reply", reply)
     if (question.cost != 1L) words += listOf("cost", question.cost.toString())
     return Message(CHECK, Items(), words)
 }
@@ -27,24 +29,47 @@ internal fun check(question: Question): Message<List<Any?>> {
 internal fun greeting(): Message<List<Any?>> = Message(PEEK, Items(), listOf("reply", "long"))
 
 internal fun refund(receipt: String, event: String, key: String): Message<Long> =
-    Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt, "event", event, "key", key))
+    Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt, "event", bounded(event), "key", bounded(key)))
+
+/**
+ * weir hangs up on a command that is too large, and then nobody is counted: no stranger's text may do that. A long one is
+ * counted by its hash.
+ */
+private fun bounded(text: String): String {
+    if (text.length <= TEXT_MAX / UTF8_MAX) return text
+    val bytes = text.toByteArray()
+    return if (bytes.size <= TEXT_MAX) text else "sha256:" + HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes))
+}
+
+private const val TEXT_MAX = 4096
+
+/** Bytes for one unit of a text at most. */
+private const val UTF8_MAX = 3
+
+/** It is answered, but not with what weir answers. */
+internal class Misunderstood : RuntimeException("it answers something else than weir does")
+
+internal fun understood(items: List<Any?>): List<Any?> = if (items.size == ITEMS) items else throw Misunderstood()
 
 /** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] */
-internal fun verdict(question: Question, items: List<Any?>): Verdict = Verdict(
-    event = question.event,
-    key = question.key,
-    allowed = items[0] == 1L,
-    rule = items[1] as String?,
-    limit = items[2] as String?,
-    max = items[3] as Long?,
-    remaining = items[4] as Long?,
-    reset = time(items[5], from = 0),
-    retryAfter = time(items[6], from = 1),
-    window = time(items[7], from = 0),
-    status = (items[8] as Long).toInt(),
-    unavailable = items[9] == 1L,
-    receipt = items[10] as String?,
-)
+internal fun verdict(question: Question, answer: List<Any?>): Verdict {
+    val items = understood(answer)
+    return Verdict(
+        event = question.event,
+        key = question.key,
+        allowed = items[0] == 1L,
+        rule = items[1] as String?,
+        limit = items[2] as String?,
+        max = items[3] as Long?,
+        remaining = items[4] as Long?,
+        reset = time(items[5], from = 0),
+        retryAfter = time(items[6], from = 1),
+        window = time(items[7], from = 0),
+        status = (items[8] as Long).toInt(),
+        unavailable = items[9] == 1L,
+        receipt = items[10] as String?,
+    )
+}
 
 /** Below `from` it means something else: no wait will help, or none is needed. */
 private fun time(item: Any?, from: Long): Duration? = (item as Long?)?.takeIf { it >= from }?.let(Duration::ofMillis)

@@ -50,6 +50,9 @@ class Ocr {
     @Detect(eventId = "unknown", contentSpel = "#thing")
     fun byAny(thing: Any) = "done"
 
+    @Detect(eventId = "one", contentSpel = "#of[key] + #ids.![toString()][0]")
+    fun byWords(of: Map<String, String>, ids: List<Int>) = "done"
+
     @Detect(eventId = "one", contentSpel = "@tenant.id")
     fun byBean() = "done"
 
@@ -65,9 +68,13 @@ class Ocr {
     fun failing(user: String): String = throw IOException("no image")
 }
 
+open class FinalInherited {
+    fun unknown() = "done"
+}
+
 @Service
 @Detect(eventId = "one", contentSpel = "#user")
-class Covered {
+class Covered : FinalInherited() {
     fun plain(user: String) = "done"
 
     @Detect(eventId = "ocr", contentSpel = "#user")

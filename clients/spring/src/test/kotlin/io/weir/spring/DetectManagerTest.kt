@@ -9,6 +9,11 @@ import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.assertThrows
 import org.springframework.beans.factory.annotation.Autowired
+import reactor.core.scheduler.Schedulers
+import java.io.ByteArrayOutputStream
+import java.io.ObjectOutputStream
+import java.time.Duration
+import java.util.concurrent.CountDownLatch
 
 class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowired private val meters: MeterRegistry) : InApp() {
     @Test
@@ -65,6 +70,35 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
         for (key in listOf("ключ 🔑", "a\r\nb", "x".repeat(5000) + someone())) {
             manager.match("one", key + someone()).let { assertEquals("one", it.rule) }
         }
+    }
+
+    @Test
+    fun `no key or event is so long that weir hangs up on everybody`() {
+        val (a, b) = List(2) { "x".repeat(2_000_000) + someone() }
+        val first = manager.match("one", a, refundable = true)
+        assertEquals("one", first.rule)
+        assertFalse(manager.match("one", a).allowed)
+        assertTrue(manager.match("one", b).allowed)
+        assertEquals(1, manager.refund(first))
+        assertFalse(manager.match(a, "x").unreachable)
+    }
+
+    @Test
+    fun `the Mono and suspend forms do not wait for Reactor's threads`() {
+        val end = CountDownLatch(1)
+        try {
+            repeat(Schedulers.DEFAULT_BOUNDED_ELASTIC_SIZE) { Schedulers.boundedElastic().schedule(end::await) }
+            assertTrue(manager.matchMono("ocr", someone()).block(Duration.ofSeconds(10))!!.allowed)
+        } finally {
+            end.countDown()
+        }
+    }
+
+    @Test
+    fun `a refusal can be serialised, and one made by hand is a 429`() {
+        val refusal = OperationTooFrequentException(Verdict("ocr", "x", allowed = false))
+        ObjectOutputStream(ByteArrayOutputStream()).writeObject(refusal)
+        assertEquals(429, TooFrequentAdvice().answer(refusal).statusCode.value())
     }
 
     @Test

@@ -8,6 +8,7 @@ import org.junit.jupiter.api.assertThrows
 import org.springframework.beans.factory.annotation.Autowired
 import java.io.IOException
 import java.time.Duration
+import java.util.Optional
 import java.util.concurrent.CompletableFuture
 
 class DetectTest(
@@ -50,6 +51,7 @@ class DetectTest(
         repeat(3) { covered.own(user) }
         assertEquals("ocr", refused { covered.own(user) }.event)
         assertFalse(covered.toString().isEmpty())
+        assertEquals("done", covered.unknown())
     }
 
     @Test
@@ -94,6 +96,15 @@ class DetectTest(
         for (cost in listOf(null, "2", 2.5, -1, 4294967296L)) assertThrows<IllegalArgumentException> { ocr.costly(user, cost) }
         for (cost in listOf(0, 3L)) ocr.costly(user, cost)
         assertEquals(0, refused { ocr.costly(user, 1) }.remaining)
+    }
+
+    @Test
+    fun `an Optional counts as what is in it`() {
+        val user = someone()
+        ocr.byAny(Optional.of(user))
+        assertThrows<IllegalArgumentException> { ocr.byAny(Optional.empty<String>()) }
+        ocr.byWords(mapOf("key" to user), listOf(1))
+        refused { manager.matchExceptionally("one", "${user}1") }
     }
 
     @Test

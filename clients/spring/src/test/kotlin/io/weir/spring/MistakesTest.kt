@@ -5,6 +5,7 @@ import org.junit.jupiter.api.DynamicTest.dynamicTest
 import org.junit.jupiter.api.TestFactory
 import org.springframework.boot.autoconfigure.AutoConfigurations
 import org.springframework.boot.test.context.runner.ApplicationContextRunner
+import java.util.concurrent.CompletableFuture
 import kotlin.reflect.KClass
 
 private const val SOME = "#arg1"
@@ -59,6 +60,42 @@ open class NothingToCount {
     open fun submit() = "done"
 }
 
+open class NoHashBelow {
+    @Detect(eventId = "ocr", contentSpel = "'u:'.concat(user)")
+    open fun submit(user: String) = user
+}
+
+open class NegativeCost {
+    @Detect(eventId = "ocr", contentSpel = SOME, cost = "1 - 2")
+    open fun submit(user: String) = user
+}
+
+open class TextCost {
+    @Detect(eventId = "ocr", contentSpel = SOME, cost = "'2'")
+    open fun submit(user: String) = user
+}
+
+class OwnFuture : CompletableFuture<String>()
+
+open class OwnKindOfFuture {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    open fun submit(user: String) = OwnFuture()
+}
+
+interface OneSays {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    fun submit(user: String): String
+}
+
+interface OtherSays {
+    @Detect(eventId = "one", contentSpel = SOME)
+    fun submit(user: String): String
+}
+
+open class TwoSay : OneSays, OtherSays {
+    override fun submit(user: String) = user
+}
+
 open class Private {
     @Detect(eventId = "ocr", contentSpel = SOME)
     private fun submit(user: String) = user
@@ -81,6 +118,11 @@ class MistakesTest {
         mistake(Final::class, "no effect on a method that is final"),
         mistake(FinalInCovered::class, "no effect on a method that is final"),
         mistake(NothingToCount::class, "there is no #arg1. There are: #request."),
+        mistake(NoHashBelow::class, "write #user for a parameter"),
+        mistake(NegativeCost::class, "the cost is -1; it is a whole number from 0"),
+        mistake(TextCost::class, "the cost is 2, and no whole number"),
+        mistake(OwnKindOfFuture::class, "OwnFuture: it can only give a plain CompletionStage"),
+        mistake(TwoSay::class, "OneSays and io.weir.spring.OtherSays say @Detect"),
         mistake(Private::class, "no effect on a method that is private"),
         mistake(StaticOcr::class, "no effect on a method that is static"),
     )

@@ -2,13 +2,18 @@ package io.weir.spring
 
 import com.fasterxml.jackson.databind.ObjectMapper
 import io.micrometer.core.instrument.MeterRegistry
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.extension.ExtendWith
+import org.junit.jupiter.api.assertThrows
 import org.springframework.beans.BeanWrapperImpl
+import org.springframework.boot.LazyInitializationBeanFactoryPostProcessor
+import org.springframework.boot.WebApplicationType
 import org.springframework.boot.autoconfigure.AutoConfigurations
+import org.springframework.boot.builder.SpringApplicationBuilder
 import org.springframework.boot.test.context.FilteredClassLoader
 import org.springframework.boot.test.context.runner.ApplicationContextRunner
 import org.springframework.boot.test.context.runner.WebApplicationContextRunner
@@ -79,7 +84,10 @@ class SettingsTest {
                 runner.withPropertyValues("weir.url=${weir.url}").run {
                     assertTrue(it.getBean(DetectManager::class.java).match("one", "x").unreachable)
                 }
-                assertTrue("weir.url needs its token" in output.all, output.all)
+                runner.withPropertyValues("weir.url=redis://:a-token-of-another@127.0.0.1:${weir.port}").run {
+                    assertTrue(it.getBean(DetectManager::class.java).match("one", "x").unreachable)
+                }
+                assertTrue("it wants a token" in output.all && "the token in weir.url is wrong" in output.all, output.all)
                 assertFalse("a-token-of" in output.all, output.all)
             }
         } finally {
@@ -99,6 +107,30 @@ class SettingsTest {
     fun `bad settings end the start`() {
         for (setting in listOf("weir.deadline=0", "weir.url=127.0.0.1:6380", "weir.when-unreachable=perhaps")) {
             runner.withPropertyValues(setting).run { assertTrue(it.startupFailure != null, setting) }
+        }
+    }
+
+    @Test
+    fun `a bad address is told with what to do, and without its token`(output: CapturedOutput) {
+        val app = SpringApplicationBuilder(App::class.java).web(WebApplicationType.NONE).properties("weir.url=redis://:a to/ken@h")
+        assertThrows<Exception> { app.run().close() }
+        assertTrue("APPLICATION FAILED TO START" in output.all && "weir.url is no address" in output.all, output.all)
+        assertFalse("a to" in output.all)
+    }
+
+    @Test
+    fun `an application that is lazy connects at its start nevertheless`() {
+        runner.withPropertyValues(url).withInitializer { it.addBeanFactoryPostProcessor(LazyInitializationBeanFactoryPostProcessor()) }
+            .run { assertTrue(it.beanFactory.containsSingleton("detectManager")) }
+    }
+
+    @Test
+    fun `several registries all count`() {
+        val all = runner.withPropertyValues(url).withBean("a", SimpleMeterRegistry::class.java).withBean("b", SimpleMeterRegistry::class.java)
+        all.run { context ->
+            context.getBean(DetectManager::class.java).match("unknown", "x")
+            for (registry in context.getBeansOfType(MeterRegistry::class.java).values)
+                assertEquals(1.0, registry.counter("weir.decisions", "event", "unknown", "outcome", "allowed").count())
         }
     }
 
