@@ -111,9 +111,10 @@ internal class Guards(private val beans: BeanFactory) {
     }
 
     private fun isCovered(method: Method, type: Class<*>): Boolean {
-        if (!Modifier.isPublic(method.modifiers) || Modifier.isStatic(method.modifiers) || ReflectionUtils.isObjectMethod(method)) return false
-        val foreign = Modifier.isFinal(method.modifiers) && method.declaringClass != type
-        if (foreign) log.warn("{}: @Detect on the class does not cover {}, which it inherits and which is final", type.name, method.name)
+        val modifiers = method.modifiers
+        if (!Modifier.isPublic(modifiers) || Modifier.isStatic(modifiers) || ReflectionUtils.isObjectMethod(method)) return false
+        val foreign = Modifier.isFinal(modifiers) && method.declaringClass != type
+        if (foreign) log.warn("{}: its @Detect does not cover the inherited {}, which is final", type.name, method.name)
         return !foreign
     }
 
@@ -129,7 +130,8 @@ internal class Guards(private val beans: BeanFactory) {
 
     private fun shape(method: Method, type: Class<*>, where: String): Shape {
         if (KotlinDetector.isSuspendingFunction(method)) {
-            if (!SUSPENDING) throw Mistake("$where: @Detect on a suspend function needs kotlinx-coroutines-reactor and kotlin-reflect")
+            if (!SUSPENDING)
+                throw Mistake("$where: @Detect on a suspend function needs kotlinx-coroutines-reactor and kotlin-reflect")
             val returned = REACTIVE.getAdapter(MethodParameter(method, -1).parameterType)
             return Shape.Later(null, returned != null && returned.isMultiValue)
         }

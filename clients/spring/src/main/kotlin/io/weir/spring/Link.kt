@@ -64,7 +64,8 @@ internal class Link(url: String, private val meanwhile: String) : AutoCloseable 
     /** Somebody waited in vain. If nothing at all has come for a while, the other end is gone without a word. */
     fun missed() {
         val now = System.nanoTime()
-        if (silentSince == 0L) silentSince = now else if (now - silentSince > PATIENCE.toNanos()) giveUp(current, TimeoutException())
+        if (silentSince == 0L) silentSince = now
+        else if (now - silentSince > PATIENCE.toNanos()) giveUp(current, TimeoutException())
     }
 
     /** weir closes a connection that is idle for a minute. */

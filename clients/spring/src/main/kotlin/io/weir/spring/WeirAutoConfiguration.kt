@@ -33,7 +33,7 @@ internal class WeirAutoConfiguration {
     @ConditionalOnMissingBean
     fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
         if (properties.deadline <= Duration.ZERO)
-            throw Mistake("weir.deadline is ${properties.deadline.toMillis()}ms, and nobody answers in that time", "Set it above 0, as 50ms")
+            throw Mistake("weir.deadline is ${properties.deadline.toMillis()}ms: no time for an answer", "Set it above 0, as 50ms")
         val meanwhile = if (properties.whenUnreachable == WhenUnreachable.ALLOW) "let through" else "refused"
         val link = if (properties.enabled) Link(properties.url, meanwhile).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)

@@ -38,7 +38,8 @@ internal fun refund(receipt: String, event: String, key: String): Message<Long> 
 private fun bounded(text: String): String {
     if (text.length <= TEXT_MAX / UTF8_MAX) return text
     val bytes = text.toByteArray()
-    return if (bytes.size <= TEXT_MAX) text else "sha256:" + HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes))
+    if (bytes.size <= TEXT_MAX) return text
+    return "sha256:" + HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes))
 }
 
 private const val TEXT_MAX = 4096

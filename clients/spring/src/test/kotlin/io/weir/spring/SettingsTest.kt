@@ -112,25 +112,26 @@ class SettingsTest {
 
     @Test
     fun `a bad address is told with what to do, and without its token`(output: CapturedOutput) {
-        val app = SpringApplicationBuilder(App::class.java).web(WebApplicationType.NONE).properties("weir.url=redis://:a to/ken@h")
-        assertThrows<Exception> { app.run().close() }
+        val app = SpringApplicationBuilder(App::class.java).web(WebApplicationType.NONE)
+        assertThrows<Exception> { app.properties("weir.url=redis://:a to/ken@h").run().close() }
         assertTrue("APPLICATION FAILED TO START" in output.all && "weir.url is no address" in output.all, output.all)
         assertFalse("a to" in output.all)
     }
 
     @Test
     fun `an application that is lazy connects at its start nevertheless`() {
-        runner.withPropertyValues(url).withInitializer { it.addBeanFactoryPostProcessor(LazyInitializationBeanFactoryPostProcessor()) }
+        val lazy = LazyInitializationBeanFactoryPostProcessor()
+        runner.withPropertyValues(url).withInitializer { it.addBeanFactoryPostProcessor(lazy) }
             .run { assertTrue(it.beanFactory.containsSingleton("detectManager")) }
     }
 
     @Test
     fun `several registries all count`() {
-        val all = runner.withPropertyValues(url).withBean("a", SimpleMeterRegistry::class.java).withBean("b", SimpleMeterRegistry::class.java)
-        all.run { context ->
+        val registry = SimpleMeterRegistry::class.java
+        runner.withPropertyValues(url).withBean("a", registry).withBean("b", registry).run { context ->
             context.getBean(DetectManager::class.java).match("unknown", "x")
-            for (registry in context.getBeansOfType(MeterRegistry::class.java).values)
-                assertEquals(1.0, registry.counter("weir.decisions", "event", "unknown", "outcome", "allowed").count())
+            for (each in context.getBeansOfType(registry).values)
+                assertEquals(1.0, each.counter("weir.decisions", "event", "unknown", "outcome", "allowed").count())
         }
     }
 
