@@ -79,7 +79,7 @@ internal class Link(url: String, private val meanwhile: String) : AutoCloseable 
     private fun attempt(): CompletableFuture<Unit> {
         if (closed) return CompletableFuture.completedFuture(Unit)
         return CompletableFuture.completedFuture(uri).thenCompose { client.connectAsync(StringCodec.UTF8, it) }
-            .thenCompose { made -> greet(made).whenComplete { _, error -> if (error != null) made.closeAsync() } }
+            .thenCompose { made -> greet(made).whenComplete { _, error -> if (error != null && !closed) made.closeAsync() } }
             .handle { made, error -> if (made != null) connected(made) else failed(error) }
     }
 
