@@ -19,11 +19,11 @@
 #include "engine/weir.h"
 #include "limit/take.h"
 
-/* No text is as long as this, and no limit's identity begins with it: see bound.c. */
+/* No text is as long as these, and no limit's identity begins with them: see bound.c. */
 #define RECEIPT_MARK (UINT64_MAX - 2)
+#define SEAL_MARK (UINT64_MAX - 3)
 /* Subjects are hashes: one bit pattern more or less keeps what they stand for apart. */
 #define STORE_MARK UINT64_C(0x73746f72652d6d6b)
-#define SEAL_MARK (UINT64_MAX - 3)
 #define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S)
 #define AHEAD_US US_PER_S /* clocks of threads and processes differ by less */
 #define OFF_US US_PER_S   /* so do those of hosts, or their slices' windows are not found again */

@@ -662,10 +662,10 @@ enum step shared_begin(struct shared *s, sv user, bool may_wait, struct weir_ver
     struct weir_request request = s->request;
     if (s->exact && store_of(s))
         shared_make_keys(s, &request, user, WAY_STORE);
+    /* Nobody waits for slices of shadow rules: this is when to ask. */
     for (size_t i = s->plan.enforced; i < s->plan.count; i++)
         if (s->more[i].way == WAY_SLICE && s->more[i].key_len == 0 && is_first(s, i))
-            shared_make_keys(s, &request, user,
-                             WAY_SLICE); /* nobody waits for slices of shadow rules: this is when to ask */
+            shared_make_keys(s, &request, user, WAY_SLICE);
     return go_on(s, &request, user, may_wait, ret_verdict);
 }
 

@@ -355,8 +355,10 @@ static void test_without_store(void **state)
     struct weir_verdict verdict;
     struct weir_request request;
     int waited = 0, r = 0;
-    /* On a machine that stands still for a second the lender seems to have gone: then another subject is tried. */
+    /* Until the lender has told that he is there, and on a machine that stands still for a second, he seems to have gone:
+     * then another subject is tried, a little later. */
     for (char key[] = "a"; waited == 0 && key[0] <= 'z'; key[0]++) {
+        usleep(key[0] == 'a' ? 0 : 100000);
         request = one("e", key);
         int64_t until_us = weir_now_us() + PATIENT_MS * MS;
         while ((r = weir_check_soon(other, &request, weir_now_us(), until_us, &verdict)) == 1) {

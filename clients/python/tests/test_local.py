@@ -294,6 +294,17 @@ def test_coroutines_do_not_wait_for_threads_of_others(store: Redis) -> None:
     assert asyncio.run(ask())
 
 
+def test_a_verdict_that_another_thread_has_taken_meanwhile() -> None:
+    class Emptied(List[Any]):
+        def __len__(self) -> int:
+            return 1
+
+    with Weir.open(rules_text=RULES) as weir:
+        weir._verdicts = Emptied()
+        submit: Any = detect(weir, "ocr", key="user")(lambda user: True)
+        assert submit("u")
+
+
 def test_nobody_stands_still_while_a_slice_is_fetched(store: Redis) -> None:
     service = Service("--counters", store.url)
     write(service.rules, LEASED)

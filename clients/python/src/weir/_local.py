@@ -198,7 +198,10 @@ class LocalWeir(Weir):
         make such a call amid this one."""
         if self._waits or b"\0" in key:
             return super()._detect(event, key)
-        found = self._verdicts.pop() if self._verdicts else CVerdict()
+        try:
+            found = self._verdicts.pop()
+        except IndexError:  # not asked for first: another thread may take the last one in between
+            found = CVerdict()
         code = self._library.weir_detect(self._handle or self._open(), event, key, found)
         if code > 0:
             self._verdicts.append(found)
