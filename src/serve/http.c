@@ -37,7 +37,6 @@ struct http {
     struct http_conn *entering;
     struct call *kept;
     unsigned kept_count;
-    bool draining;
 };
 
 struct http_conn {
@@ -384,11 +383,6 @@ void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
     }
 }
 
-void http_drain(struct http *http)
-{
-    http->draining = true;
-}
-
 /* The text of the headers, that of cookies once more, what is noted of each, and the answer. */
 static size_t pool_bytes(const struct config *config)
 {
@@ -548,7 +542,7 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
         }
         if (http_call->extra.name.len > 0)
             add_answer_header(call, http_call->extra.name, http_call->extra.value);
-        if (call->http->draining || call->close)
+        if (server_ending(call->http->loop->server) || call->close)
             MHD_add_response_header(call->response, "Connection", "close");
     }
     if (call->suspended)

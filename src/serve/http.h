@@ -39,7 +39,6 @@ int http_new(struct http **ret, struct loop *loop, enum front front, const struc
 void http_free(struct http *http);
 /* A new connection. Takes over fd. */
 void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);
-void http_drain(struct http *http); /* further answers close their connections */
 
 sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
 /* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */

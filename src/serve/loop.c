@@ -198,8 +198,6 @@ static void drain(struct loop *loop)
         for (int i = 0; listener->fd >= 0 && i < LISTEN_BACKLOG && accept_one(listener); i++)
             ;
         close_listener(listener);
-        if (loop->http[front])
-            http_drain(loop->http[front]);
     }
     uv_timer_set_repeat(&loop->sweep, DRAIN_SWEEP_MS);
     uv_timer_again(&loop->sweep);

@@ -23,7 +23,12 @@ static const char *const front_names[FRONTS] = { "http", "resp", "admin" };
 
 bool server_ready(const struct server *server)
 {
-    return __atomic_load_n(&server->ready, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_READY;
+}
+
+bool server_ending(const struct server *server)
+{
+    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_ENDING;
 }
 
 /* ---- making it ---- */
@@ -152,7 +157,7 @@ static void tell_ready(struct server *server)
             log_say(LEVEL_INFO, "listen", "%s on %s", front_names[front], server->where[front]);
     tell_of_descriptors(server);
     server_greet(server);
-    __atomic_store_n(&server->ready, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&server->stage, STAGE_READY, __ATOMIC_RELEASE);
     sd_notifyf(0, "READY=1\nSTATUS=deciding on %s and %s", server->where[FRONT_HTTP], server->where[FRONT_RESP]);
 }
 
@@ -222,7 +227,7 @@ static void reload(struct server *server, int argc, char **argv)
 
 static void begin_end(struct server *server)
 {
-    __atomic_store_n(&server->ready, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&server->stage, STAGE_ENDING, __ATOMIC_RELEASE);
     sd_notify(0, "STOPPING=1");
     log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
 }

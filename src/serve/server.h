@@ -9,6 +9,9 @@
 struct weir;
 struct keeper;
 
+/* Forward only. */
+enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
+
 struct server {
     struct config config;
     struct weir *weir;
@@ -19,7 +22,7 @@ struct server {
     struct tokens tokens; /* of the main thread: each loop has a copy */
     int64_t started_us;
     char where[FRONTS][LISTEN_WHERE_MAX]; /* as it was bound: "127.0.0.1:8080", "unix:/run/weir.sock", "off" */
-    bool ready;                           /* see server_ready */
+    enum stage stage;                     /* any thread may ask: server_ready, server_ending */
     struct {
         uint64_t used;
         int64_t steady_us; /* when; 0: not yet */
@@ -28,6 +31,8 @@ struct server {
 
 /* Rules are in force, all listeners are open, and the end has not begun. Any thread may ask. */
 bool server_ready(const struct server *server);
+/* From the signal on, hence before the loops have heard of it: each further HTTP answer closes its connection. */
+bool server_ending(const struct server *server);
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status. */
 int server_run(int argc, char **argv);
