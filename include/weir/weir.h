@@ -32,6 +32,11 @@
 
 #ifdef __cplusplus
 extern "C" {
+#if defined(__GNUC__) && !defined(__clang__)
+/* As with stat(2), some functions are called like the struct that they fill. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
 #endif
 
 #if defined(__GNUC__)
@@ -411,6 +416,9 @@ WEIR_API const struct weir_verdict *weir_last(int *ret_detected);
 #define WEIR_DETECT(weir, event, key) if (weir_detect((weir), (event), (key), NULL) > 0)
 
 #ifdef __cplusplus
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 }
 #endif
 #endif

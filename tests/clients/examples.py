@@ -29,7 +29,7 @@ from store import Store  # noqa: E402
 
 HERE = ROOT / "tests" / "clients" / "cpp"
 PAGE = ROOT / "docs" / "c.md"
-STRICT = "-Wall -Wextra -Wpedantic -Werror"
+STRICT = "-Wall -Wextra -Wpedantic -Wshadow -Werror"
 DEADLINE_S = 60
 SANITIZE = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
@@ -73,7 +73,7 @@ def strict(scratch):
     """Its example, which is a whole program, in each language that it is for."""
     head = re.search(r"^ \*     #include.*?^ \*     }$", (ROOT / "include/weir/weir.hpp").read_text(), re.M | re.S).group()
     (scratch.folder / "head.cpp").write_text(re.sub(r"^ \*(?:     )?", "", head, flags=re.M) + "\n")
-    commands = [f"{compiler} -std={language} -fsyntax-only head.cpp $(pkg-config --cflags weir)"
+    commands = [f"{compiler} -std={language} -fsyntax-only -Wconversion head.cpp $(pkg-config --cflags weir)"
                 for compiler in ("g++", "clang++") for language in ("c++17", "c++20", "c++2b")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(scratch.compile, commands))
