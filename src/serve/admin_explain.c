@@ -233,8 +233,7 @@ static void log_reset(struct http_call *call, const char *rule, const struct wei
         buf_add(&subject, by[i].len < VALUE_LOGGED_MAX ? by[i] : sv_of(by[i].ptr, VALUE_LOGGED_MAX));
     }
     log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free by %.*s from %s", rule,
-            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), SV_FMT(admin_author(call)),
-            call->conn->local ? "a unix socket" : call->conn->address);
+            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), SV_FMT(admin_author(call)), conn_from(call->conn));
     buf_done(&subject);
 }
 

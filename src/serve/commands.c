@@ -138,7 +138,7 @@ static bool is_refused(struct commands *c, const struct command *found, const sv
     else if (!arity_fits(found->arity, count))
         resp_error(&c->out, "ERR wrong number of arguments for '%s' command", found->name);
     else if (access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
-        resp_error(&c->out, "NOAUTH Authentication required.");
+        session_refuse(c, "NOAUTH Authentication required.");
     else if (found->flags & COMMAND_ADMIN && access != ACCESS_ADMIN)
         resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
     else if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & (COMMAND_QUEUE | COMMAND_NOW)))

@@ -45,6 +45,8 @@ void session_init(struct session *session, struct commands *commands, const stru
 void session_done(struct session *session);
 /* After a token has changed everybody has to show his again. */
 void session_judge(struct session *session, const struct loop *loop);
+/* Its token is missing or wrong. */
+void session_refuse(struct commands *commands, const char *why);
 
 /* ---- for the connection ---- */
 

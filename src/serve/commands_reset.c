@@ -94,7 +94,7 @@ static void reset_aside(struct commands *c, const char *rule, const char *from, 
 
 void weir_reset_command(struct commands *c, const sv *args, size_t count)
 {
-    const char *from = c->session->conn->local ? "a unix socket" : c->session->conn->address;
+    const char *from = conn_from(c->session->conn);
     char rule[WEIR_ID_MAX + 1];
     struct weir_error error;
     if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {

@@ -3,6 +3,7 @@
 
 #include "engine/weir.h"
 #include "serve/commands.h"
+#include "serve/log.h"
 #include "serve/server.h"
 
 static enum access first_access(const struct loop *loop)
@@ -58,6 +59,12 @@ static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name,
 
 /* ---- tokens ---- */
 
+void session_refuse(struct commands *c, const char *why)
+{
+    log_mistake(MISTAKE_RESP_TOKEN, "RESP, asked from %s: the token is missing or wrong", conn_from(c->session->conn));
+    resp_error(&c->out, "%s", why);
+}
+
 /* The one user there is has either token as a password, or any if there is none. */
 static bool authenticate(struct commands *c, sv user, sv password)
 {
@@ -68,7 +75,7 @@ static bool authenticate(struct commands *c, sv user, sv password)
         s->access = admin ? ACCESS_ADMIN : ACCESS_DECIDE;
         return true;
     }
-    resp_error(&c->out, "WRONGPASS invalid username-password pair or user is disabled.");
+    session_refuse(c, "WRONGPASS invalid username-password pair or user is disabled.");
     return false;
 }
 
@@ -77,7 +84,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
     else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
-        resp_error(&c->out, "WRONGPASS this is not the admin token, and decisions want none");
+        session_refuse(c, "WRONGPASS this is not the admin token, and decisions want none");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
 }

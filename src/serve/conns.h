@@ -37,6 +37,12 @@ struct conn {
     struct conn *peer_prev, *peer_next; /* of its address that are idle, longest first */
 };
 
+/* For people. */
+static inline const char *conn_from(const struct conn *conn)
+{
+    return conn->local ? "a unix socket" : conn->address;
+}
+
 struct conns_limits {
     unsigned most, most_per_address;
     unsigned idle_ms, request_ms;

@@ -12,8 +12,7 @@
 #include "serve/stats.h"
 
 enum {
-    BATCH = 32,   /* verdicts at a time: they are large */
-    QUIET_S = 60, /* between two lines about mistakes of one kind */
+    BATCH = 32, /* verdicts at a time: they are large */
 };
 
 /* ---- what both do ---- */
@@ -71,25 +70,21 @@ static bool decide_one(struct decision *d, const struct weir_request *request, s
     return true;
 }
 
-/* Answers that the request is a mistake. A gateway hides that from people, so the log tells of it too: a line a minute for
- * each kind, whatever the number of clients. */
+/* Answers that the request is a mistake, and the log tells of it too. */
 static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
-    static int64_t quiet_until_s[2][2]; /* of /v1/check and /v1/auth; of other mistakes and wrong tokens */
-    int64_t *quiet = &quiet_until_s[sv_eq(call->path, SV("/v1/auth"))][status == 401];
-    int64_t now_s = loop_now_ms(call->loop) / 1000, until_s = __atomic_load_n(quiet, __ATOMIC_RELAXED);
+    static const enum mistake kinds[2][2] = { { MISTAKE_CHECK, MISTAKE_CHECK_TOKEN },
+                                              { MISTAKE_AUTH, MISTAKE_AUTH_TOKEN } };
     char why[ASK_WHY_MAX];
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    if (now_s >= until_s &&
-        __atomic_compare_exchange_n(quiet, &until_s, now_s + QUIET_S, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        log_say(LEVEL_WARNING, "mistake", "%.*s, asked from %s: %u, %s (others like this are not logged for %d s)",
-                SV_FMT(call->path), call->conn->local ? "a unix socket" : call->conn->address, status, why, QUIET_S);
+    log_mistake(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, asked from %s: %u, %s", SV_FMT(call->path),
+                conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);
 }
 

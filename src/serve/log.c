@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/instant.h"
 #include "base/utf8.h"
 #include "engine/top.h"
@@ -23,6 +24,7 @@ enum {
     PATH_MAX_BYTES = 400,
     ESCAPED_MAX = 6,
     NUMBERS_MAX = 120,
+    QUIET_S = 60, /* between two lines about mistakes of one kind */
 };
 
 static int log_format;
@@ -177,6 +179,23 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     }
     lines_dropped = said ? 0 : lines_dropped + 1;
     pthread_mutex_unlock(&lock);
+}
+
+/* ---- mistakes ---- */
+
+void log_mistake(enum mistake kind, const char *format, ...)
+{
+    static int64_t quiet_until_s[MISTAKES];
+    int64_t now_s = clock_steady_us() / US_PER_S, until_s = __atomic_load_n(&quiet_until_s[kind], __ATOMIC_RELAXED);
+    if (now_s < until_s || !__atomic_compare_exchange_n(&quiet_until_s[kind], &until_s, now_s + QUIET_S, false,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    char text[MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_say(LEVEL_WARNING, "mistake", "%s (others like this are not logged for %d s)", text, QUIET_S);
 }
 
 /* ---- refusals ---- */

@@ -15,6 +15,21 @@ void log_setup(int format, unsigned refusals_per_second);
  * (not_logged). */
 void log_say(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Mistakes of clients that nobody might see otherwise: a gateway hides them from people, and who tries tokens tells nobody.
+ */
+enum mistake {
+    MISTAKE_CHECK,
+    MISTAKE_CHECK_TOKEN,
+    MISTAKE_AUTH,
+    MISTAKE_AUTH_TOKEN,
+    MISTAKE_RESP_TOKEN,
+    MISTAKE_ADMIN_TOKEN,
+    MISTAKES
+};
+
+/* A line a minute for each kind, whatever the number of clients. */
+void log_mistake(enum mistake kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* One refused request, sampled: at most so many lines a second, and how many were left out says the first one of a later
  * second. The handle is asked whom the rule counts for. */
 void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);

@@ -58,6 +58,8 @@ def health_is_open_and_the_rest_is_not():
                 refused(answer, 401, "token", "Authorization: Bearer")
                 expect(answer.headers["WWW-Authenticate"], "Bearer")
         expect(s.ask(s.admin, "GET", "/metrics", None, {"Authorization": f"bearer {s.token}"}).status, 200)
+        expect([each["message"].split(" (")[0] for each in s.events("mistake")],
+               ["the admin listener, asked from 127.0.0.1: the token is missing or wrong"], "one line")
         expect(any(s.token in line for line in s.lines()), False, "the token is in the log")
 
 

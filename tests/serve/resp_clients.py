@@ -175,6 +175,8 @@ def with_a_token():
                 expect(wire.ask("CLIENT", "GETNAME"), "me")
                 expect(wire.ask("RESET"), "RESET")
                 expect(wire.ask("PING"), Error("NOAUTH Authentication required."))
+            found = [each["message"] for each in s.events("mistake")]
+            expect(found, ["RESP, asked from 127.0.0.1: the token is missing or wrong (others like this are not logged for 60 s)"])
 
 
 def write(path, text):
