@@ -6,7 +6,7 @@
 #include "serve/admin.h"
 #include "serve/log.h"
 
-enum { HEADERS_MAX = 64, VERDICT_MAX = 8192, VALUE_LOGGED_MAX = 100 };
+enum { HEADERS_MAX = 64, VERDICT_MAX = 8192 };
 
 /* ---- the request ---- */
 
@@ -224,19 +224,6 @@ void admin_explain(struct http_call *call, struct server *server, sv id)
 
 /* ---- subjects ---- */
 
-static void log_reset(struct http_call *call, const char *rule, const struct weir_str *by, size_t count)
-{
-    struct buf subject;
-    buf_init(&subject, RULE_BY_MAX * (VALUE_LOGGED_MAX + 2));
-    for (size_t i = 0; i < count; i++) {
-        buf_add(&subject, i ? SV(", ") : SV(""));
-        buf_add(&subject, by[i].len < VALUE_LOGGED_MAX ? by[i] : sv_of(by[i].ptr, VALUE_LOGGED_MAX));
-    }
-    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free by %.*s from %s", rule,
-            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), SV_FMT(admin_author(call)), conn_from(call->conn));
-    buf_done(&subject);
-}
-
 void admin_reset(struct http_call *call, struct server *server, sv id)
 {
     static const char *const names[] = { "rule", "by", NULL };
@@ -261,6 +248,6 @@ void admin_reset(struct http_call *call, struct server *server, sv id)
         http_error(call, r == WEIR_E_UNKNOWN_RULE ? 404 : r == WEIR_E_INVALID ? 400 : 503, NULL, "%s", error.text);
         return;
     }
-    log_reset(call, rule_id, by, count);
+    log_freed(rule_id, by, count, admin_author(call), conn_from(call->conn));
     http_answer(call, &(struct http_answer){ .status = 204 });
 }

@@ -5,26 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/buf.h"
 #include "serve/commands.h"
 #include "serve/log.h"
 #include "serve/server.h"
 
-enum { VALUE_MAX = 100, VALUES_MAX = 4096, FROM_MAX = 100 };
-
-static void log_reset(const char *from, const char *rule, const sv *values, size_t count)
-{
-    struct buf subject;
-    buf_init(&subject, VALUES_MAX);
-    if (count == 0)
-        buf_add(&subject, SV("everybody"));
-    for (size_t i = 0; i < count; i++) {
-        buf_add(&subject, i ? SV(", ") : SV(""));
-        buf_add(&subject, values[i].len < VALUE_MAX ? values[i] : sv_of(values[i].ptr, VALUE_MAX));
-    }
-    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free over RESP from %s", rule, SV_FMT(buf_sv(&subject)), from);
-    buf_done(&subject);
-}
+enum { FROM_MAX = 100 };
 
 struct reset {
     uv_work_t work;
@@ -51,7 +36,7 @@ static void on_reset(uv_work_t *work, int status)
     bool good = status == 0 && reset->result == 0;
     reset->loop->working--;
     if (good)
-        log_reset(reset->from, reset->rule, reset->values, reset->count);
+        log_freed(reset->rule, reset->values, reset->count, SV(""), reset->from);
     wait_over(reset->wait, good ? NULL : reset->error.text);
     free(reset);
 }
@@ -111,6 +96,6 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
         resp_error(&c->out, "ERR %s", error.text);
         return;
     }
-    log_reset(from, rule, args + 2, count - 2);
+    log_freed(rule, args + 2, count - 2, SV(""), from);
     resp_status(&c->out, "OK");
 }

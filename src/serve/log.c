@@ -181,6 +181,19 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
+void log_freed(const char *rule, const struct weir_str *values, size_t count, struct weir_str author, const char *from)
+{
+    struct buf subject;
+    buf_init(&subject, MESSAGE_MAX);
+    for (size_t i = 0; i < count; i++) {
+        buf_add(&subject, i ? SV(", ") : SV(""));
+        buf_add(&subject, cut(values[i], VALUE_MAX));
+    }
+    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free %s%.*s from %s", rule,
+            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), author.len ? "by " : "over RESP", SV_FMT(author), from);
+    buf_done(&subject);
+}
+
 /* ---- mistakes ---- */
 
 void log_mistake(enum mistake kind, const char *format, ...)

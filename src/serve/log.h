@@ -30,6 +30,9 @@ enum mistake {
 /* A line a minute for each kind, whatever the number of clients. */
 void log_mistake(enum mistake kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Somebody was set free of a rule. No values: everybody was. No author: over RESP. */
+void log_freed(const char *rule, const struct weir_str *values, size_t count, struct weir_str author, const char *from);
+
 /* One refused request, sampled: at most so many lines a second, and how many were left out says the first one of a later
  * second. The handle is asked whom the rule counts for. */
 void log_refusal(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict, int64_t now_us);
