@@ -125,7 +125,7 @@ struct spending {
 static __attribute__((noinline)) void refuse(struct spending *p, const struct slice *s)
 {
     uint32_t room;
-    bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->cost > room;
+    bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->cost - s->left > room;
     p->spent = (struct lease_spent){ dry ? LEASE_DRY : LEASE_SHORT, false, s->left, s->end_us };
 }
 

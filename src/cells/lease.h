@@ -52,8 +52,8 @@ void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
 /* A slice has come: it is added to what is left of the same window; what was left of another dies. Nobody has asked any
  * more. Times are this host's. */
 void lease_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
-/* The store has too little for somebody, no more than `room`: until then who wants more than that, and finds too little
- * here, is refused without asking. */
+/* The store has too little for somebody, no more than `room`: until then who lacks more than that here is refused without
+ * asking. */
 void lease_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
                    int64_t now_us);
 /* Takes out all that is left of the window that ends then, to be given back; the cell is given up. */

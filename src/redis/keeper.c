@@ -272,11 +272,11 @@ static void run_lender(struct keeper *k)
     int64_t now_us = clock_now_us();
     for (struct wanted *w = store_take_wanted(store), *next; w; w = next) {
         next = w->next;
-        lender_ask(lender, &w->ask, now_us);
+        lender_ask(lender, &w->ask);
         free(w);
     }
     while (lease_next_ask(store->cells, &ask, clock_steady_us()))
-        lender_ask(lender, &ask, now_us);
+        lender_ask(lender, &ask);
     for (struct lend_call *call; (call = lender_next(lender, now_us));)
         if (link_usable(k->link))
             send_lend(k, call);

@@ -25,7 +25,8 @@ struct held {
     uint64_t cell;
     int64_t store_end_us; /* of its window, by the store's clock: that is what the window is called there */
     int64_t end_us;       /* by this host's, never later */
-    int64_t active_us;    /* when somebody was last seen to spend from it, or to ask */
+    int64_t active_us;    /* when somebody was last seen to spend from it; asking is not enough: who wants more than
+                             there is anywhere must not keep it from others */
     int64_t per_us;
     enum limit_algorithm algorithm;
     uint32_t max, ttl_ms;
@@ -197,11 +198,8 @@ static void merge(struct lease_ask *into, const struct lease_ask *ask)
     into->need = need;
 }
 
-bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us)
+bool lender_ask(struct lender *lender, const struct lease_ask *ask)
 {
-    struct held *h = *held_at(lender, ask->cell);
-    if (h)
-        h->active_us = now_us;
     struct message *m = find_ask(lender, ask->cell, false);
     if (m) {
         merge(&m->call.ask, ask);
@@ -232,7 +230,8 @@ static bool is_needless(const struct lease_ask *ask, const struct lease_spent *l
     return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
 }
 
-/* What this host has and what it is lent is together no more than a full slice, or what somebody needs. */
+/* What this host has and what it is lent is together no more than a full slice, or what somebody needs. Who needs more than
+ * there is here asks for the rest only: the store may not have the whole of it. */
 static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
 {
     struct lease_ask *ask = &m->call.ask;
@@ -242,6 +241,7 @@ static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
     if (m->call.debt == 0 && is_needless(ask, &look, h))
         return false;
     ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
+    ask->need -= look.left < ask->need ? look.left : 0;
     return true;
 }
 

@@ -46,7 +46,7 @@ void lender_free(struct lender *lender);
 
 /* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
  * or ignored: they look again when it is answered. What is owed (ask->debt) is always sent. False: too many wait. */
-bool lender_ask(struct lender *lender, const struct lease_ask *ask, int64_t now_us);
+bool lender_ask(struct lender *lender, const struct lease_ask *ask);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
 /* Since it was last asked, an ask was dropped: there is enough by now, or the store has said that there is no more. Who

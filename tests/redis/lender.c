@@ -46,10 +46,10 @@ static struct lease_ask ask_for(uint64_t cell, uint32_t need)
     return ask;
 }
 
-static bool wants(uint64_t cell, uint32_t need, int64_t now_us)
+static bool wants(uint64_t cell, uint32_t need)
 {
     struct lease_ask ask = ask_for(cell, need);
-    return lender_ask(lender, &ask, now_us);
+    return lender_ask(lender, &ask);
 }
 
 static struct lent lent_at(int64_t now_us, uint32_t tokens, uint32_t room)
@@ -65,7 +65,7 @@ static struct lease_spent look(int64_t now_us, uint32_t cost)
 /* Asks, and is lent so many at once. */
 static void lend(int64_t now_us, uint32_t tokens)
 {
-    assert_true(wants(CELL, 1, now_us));
+    assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, now_us);
     assert_non_null(call);
     struct lent lent = lent_at(now_us, tokens, 500);
@@ -76,7 +76,7 @@ static void test_slice_comes(void **state)
 {
     (void)state;
     assert_null(lender_next(lender, T0_US));
-    assert_true(wants(CELL, 3, T0_US));
+    assert_true(wants(CELL, 3));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->kind, LEND_TAKE);
     assert_int_equal(call->ask.need, 3);
@@ -94,11 +94,11 @@ static void test_slice_comes(void **state)
 static void test_one_ask_at_a_time(void **state)
 {
     (void)state;
-    assert_true(wants(CELL, 1, T0_US));
-    assert_true(wants(CELL, 7, T0_US));
+    assert_true(wants(CELL, 1));
+    assert_true(wants(CELL, 7));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->ask.need, 7);
-    assert_true(wants(CELL, 2, T0_US)); /* is on its way */
+    assert_true(wants(CELL, 2)); /* is on its way */
     assert_null(lender_next(lender, T0_US));
     assert_false(lender_answer(lender, call, LEND_FAILED, NULL, T0_US));
     assert_null(lender_next(lender, T0_US));
@@ -118,24 +118,24 @@ static void test_debts(void **state)
     lease_note_owed(cells, T0_US);
     static const enum lend_result undone[] = { LEND_LOST, LEND_UNSENT, LEND_FAILED };
     for (int i = 0; i < 4; i++) {
-        assert_true(lender_ask(lender, &ask, T0_US));
+        assert_true(lender_ask(lender, &ask));
         struct lend_call *call = lender_next(lender, T0_US);
         assert_int_equal(call->debt, 7);
-        assert_true(lender_ask(lender, &ask, T0_US)); /* is on its way: nobody pays twice */
+        assert_true(lender_ask(lender, &ask)); /* is on its way: nobody pays twice */
         assert_null(lender_next(lender, T0_US));
         lender_answer(lender, call, i < 3 ? undone[i] : LEND_ANSWERED, &stale, T0_US);
     }
-    assert_true(lender_ask(lender, &ask, T0_US));
+    assert_true(lender_ask(lender, &ask));
     struct lend_call *call = lender_next(lender, T0_US);
     count.cost = 2; /* meanwhile */
     assert_true(cells_take(cells, &count, &taken));
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
     assert_int_equal(lender_counts(lender).paid, 7);
-    assert_true(lender_ask(lender, &ask, T0_US));
+    assert_true(lender_ask(lender, &ask));
     call = lender_next(lender, T0_US);
     assert_int_equal(call->debt, 2);
     lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US);
-    assert_true(lender_ask(lender, &ask, T0_US));
+    assert_true(lender_ask(lender, &ask));
     assert_null(lender_next(lender, T0_US)); /* nothing is owed, and there is enough */
 }
 
@@ -159,10 +159,10 @@ static void test_enough_meanwhile(void **state)
 {
     (void)state;
     lend(T0_US, SLICE);
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     assert_null(lender_next(lender, T0_US));
     assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 40, true).outcome, LEASE_TAKEN);
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->ask.slice, SLICE - 10); /* so that it holds no more than a slice */
     lender_answer(lender, call, LEND_LOST, NULL, T0_US);
@@ -174,26 +174,56 @@ static void test_small_slices(void **state)
     (void)state;
     lend(T0_US, 6);
     assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 1, true).renew, true);
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     assert_null(lender_next(lender, T0_US));
     assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 3, true).outcome, LEASE_TAKEN);
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_non_null(call);
     lender_answer(lender, call, LEND_LOST, NULL, T0_US);
 }
 
+/* Three are here and one is there: who wants four gets them. */
+static void test_rest_is_asked_for(void **state)
+{
+    (void)state;
+    lend(T0_US, 3);
+    assert_true(wants(CELL, 4));
+    struct lend_call *call = lender_next(lender, T0_US);
+    assert_int_equal(call->ask.need, 1);
+    struct lent none = lent_at(T0_US, 0, 0), one = lent_at(T0_US, 1, 0);
+    assert_true(lender_answer(lender, call, LEND_ANSWERED, &none, T0_US));
+    assert_int_equal(look(T0_US, 4).outcome, LEASE_DRY);
+    assert_int_equal(look(T0_US, 3).outcome, LEASE_TAKEN);
+    int64_t later_us = T0_US + 250 * US_PER_MS;
+    assert_true(wants(CELL, 4));
+    assert_true(lender_answer(lender, lender_next(lender, later_us), LEND_ANSWERED, &one, later_us));
+    assert_int_equal(look(later_us, 4).outcome, LEASE_TAKEN);
+}
+
+/* What a mark says is about what is lacking, too. */
+static void test_dry_for_the_rest(void **state)
+{
+    (void)state;
+    lend(T0_US, 3);
+    assert_true(wants(CELL, 9));
+    struct lent lent = lent_at(T0_US, 0, 2);
+    assert_true(lender_answer(lender, lender_next(lender, T0_US), LEND_ANSWERED, &lent, T0_US));
+    assert_int_equal(look(T0_US, 6).outcome, LEASE_DRY);
+    assert_int_equal(look(T0_US, 5).outcome, LEASE_SHORT);
+}
+
 static void test_dry(void **state)
 {
     (void)state;
-    assert_true(wants(CELL, 5, T0_US));
+    assert_true(wants(CELL, 5));
     struct lend_call *call = lender_next(lender, T0_US);
     struct lent lent = lent_at(T0_US, 0, 4);
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
     assert_int_equal(look(T0_US, 5).outcome, LEASE_DRY);
     assert_int_equal(look(T0_US, 4).outcome, LEASE_SHORT);
     assert_int_equal(look(T0_US + 250 * US_PER_MS, 5).outcome, LEASE_SHORT);
-    assert_true(wants(CELL, 5, T0_US));
+    assert_true(wants(CELL, 5));
     assert_false(lender_dropped(lender));
     assert_null(lender_next(lender, T0_US)); /* the store has just said so */
     assert_true(lender_dropped(lender));     /* who asked has seen something else, and is to look again */
@@ -206,12 +236,12 @@ static void test_no_answer(void **state)
     (void)state;
     static const enum lend_result results[] = { LEND_UNSENT, LEND_LOST, LEND_FAILED };
     for (unsigned i = 0; i < 3; i++) {
-        assert_true(wants(CELL, 1, T0_US));
+        assert_true(wants(CELL, 1));
         assert_false(lender_answer(lender, lender_next(lender, T0_US), results[i], NULL, T0_US));
         assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
     }
     /* An answer that cannot be. */
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     struct lent lent = { .tokens = 5, .end_us = T0_US, .server_us = T0_US };
     lender_answer(lender, lender_next(lender, T0_US), LEND_ANSWERED, &lent, T0_US);
     assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
@@ -245,6 +275,23 @@ static void test_idle_slice_goes_back(void **state)
     assert_true(counts.returned == 6 && counts.held == 0);
 }
 
+/* Who wants more than there is anywhere does not keep from others what he cannot use. */
+static void test_asked_for_and_not_spent(void **state)
+{
+    (void)state;
+    lend(T0_US, 3);
+    lender_sweep(lender, true, T0_US);
+    int64_t now_us = T0_US + 2 * US_PER_S;
+    assert_true(wants(CELL, 4));
+    struct lent none = lent_at(now_us, 0, 0);
+    assert_true(lender_answer(lender, lender_next(lender, now_us), LEND_ANSWERED, &none, now_us));
+    lender_sweep(lender, true, now_us);
+    struct lend_call *call = lender_next(lender, now_us);
+    assert_int_equal(call->kind, LEND_RETURN);
+    assert_int_equal(call->tokens, 3);
+    lender_answer(lender, call, LEND_ANSWERED, NULL, now_us);
+}
+
 /* Once only, unless it is certain that it never got there, and only while its window lasts. */
 static void test_return_that_fails(void **state)
 {
@@ -274,7 +321,7 @@ static void test_next_window(void **state)
     lend(T0_US, 10);
     /* The store is in the next window, though this host's clock, which was set back, is not. */
     assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 8, true).outcome, LEASE_TAKEN);
-    assert_true(wants(CELL, 1, T0_US));
+    assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     struct lent lent = lent_at(T0_US, 7, 500);
     lent.end_us += 500 * US_PER_MS;
@@ -310,7 +357,7 @@ static void test_bounds(void **state)
     uint64_t cell = 1, slices = 0;
     while (slices < LENDER_SLICES_MAX + 1000) {
         uint64_t waiting = 0;
-        for (; wants(cell_of(cell), 1, T0_US); cell++)
+        for (; wants(cell_of(cell), 1); cell++)
             waiting++;
         assert_int_equal(waiting, LENDER_QUEUE_MAX);
         slices += waiting;
@@ -329,7 +376,7 @@ static void test_flight(void **state)
     (void)state;
     static struct lend_call *calls[LENDER_FLIGHT_MAX];
     for (uint64_t i = 0; i <= LENDER_FLIGHT_MAX; i++)
-        assert_true(wants(cell_of(i), 1, T0_US));
+        assert_true(wants(cell_of(i), 1));
     for (unsigned i = 0; i < LENDER_FLIGHT_MAX; i++)
         assert_non_null(calls[i] = lender_next(lender, T0_US));
     assert_null(lender_next(lender, T0_US));
@@ -349,9 +396,12 @@ int main(void)
         TEST(test_idle_while_away),
         TEST(test_enough_meanwhile),
         TEST(test_small_slices),
+        TEST(test_rest_is_asked_for),
+        TEST(test_dry_for_the_rest),
         TEST(test_dry),
         TEST(test_no_answer),
         TEST(test_idle_slice_goes_back),
+        TEST(test_asked_for_and_not_spent),
         TEST(test_return_that_fails),
         TEST(test_next_window),
         TEST(test_bounds),
