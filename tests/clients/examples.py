@@ -155,9 +155,10 @@ def fragments(scratch):
 def drogon(scratch):
     folder = scratch.folder / "drogon-filter"
     folder.mkdir()
-    (folder / "Limit.h").write_text(next(text for _, before, text in blocks() if "`Limit.h`" in before))
-    (folder / "rules.yaml").write_text("rules: [ { id: a, match: { path: /notes }, by: [user], limits: [ 2 per 1h ] } ]\n")
-    scratch.compile(f"c++ -std=c++17 -o drogon-filter/filter -Idrogon-filter -I{HERE} {HERE}/filter.cpp "
+    (folder / "Limit.cc").write_text(next(text for _, before, text in blocks() if "`Limit.cc`" in before))
+    rules = next(text for _, before, text in blocks() if "for Drogon, which takes" in before)
+    (folder / "rules.yaml").write_text(rules.replace("per 60s", "per 24h"))
+    scratch.compile(f"c++ -std=c++17 -o drogon-filter/filter -I{HERE} {HERE}/filter.cpp drogon-filter/Limit.cc "
                     "$(pkg-config --cflags --libs weir)")
     scratch.shell("./filter", "drogon-filter")
 

@@ -89,10 +89,40 @@ using HttpResponsePtr = std::shared_ptr<HttpResponse>;
 using FilterCallback = std::function<void(const HttpResponsePtr &)>;
 using FilterChainCallback = std::function<void()>;
 
-template <typename T> class HttpFilter
+class HttpFilterBase
 {
   public:
-    virtual ~HttpFilter() = default;
+    virtual ~HttpFilterBase() = default;
     virtual void doFilter(const HttpRequestPtr &req, FilterCallback &&fcb, FilterChainCallback &&fccb) = 0;
 };
+
+/* Filters are found by their names, as in Drogon: who is made is known, and a class that the compiler left out is not. */
+inline std::function<std::unique_ptr<HttpFilterBase>()> &maker()
+{
+    static std::function<std::unique_ptr<HttpFilterBase>()> made;
+    return made;
+}
+
+template <typename T> class HttpFilter : public HttpFilterBase
+{
+    struct Registration {
+        Registration()
+        {
+            maker() = [] { return std::make_unique<T>(); };
+        }
+        bool is_there() const
+        {
+            return true;
+        }
+    };
+    static Registration registration_;
+
+  public:
+    virtual bool isThere() const
+    {
+        return registration_.is_there();
+    }
+};
+
+template <typename T> typename HttpFilter<T>::Registration HttpFilter<T>::registration_;
 } // namespace drogon
