@@ -131,6 +131,8 @@ static void write_path_notes(struct buf *out)
          "Paths are normalised before they are matched: escapes, //, /./, /../ and ;parameters are undone, and a slash at "
          "the end is dropped, so that other spellings of a path do not dodge a limit. \"^/api/.*\" therefore does not fit "
          "the request /api/, which is /api here.");
+    note(out,
+         "Drogon takes /API for /api, and so do these rules (ignore_case). Hodor's urls do not, so that /API dodged them.");
     note(out, "Regexes are PCRE2 and Hodor's are ECMAScript; what people write in urls is the same in both. Both match the "
               "whole path.");
 }
@@ -262,6 +264,8 @@ static void write_subs(const struct hodor *h, struct buf *out)
 static void write_settings(const struct hodor *h, struct buf *out)
 {
     buf_add(out, SV("settings:\n"));
+    if (any_group(h, has_urls))
+        buf_add(out, SV("  ignore_case: true\n"));
     if (h->proxies) {
         buf_add(out, weir_str(h->use_real_ip_resolver ? "  trusted_proxies: " : "  # trusted_proxies: "));
         add_list(out, h->proxies);

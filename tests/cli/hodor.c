@@ -107,6 +107,8 @@ static void test_everything(void **state)
     assert_true(rule("hodor")->match.paths[1].is_regex);
     assert_sv(rule("hodor")->match.paths[0].text, "^/api/.*");
     assert_sv(rule("hodor-sub-1-ip")->match.paths[0].text, "^/login$");
+    assert_true(rules->settings.ignore_case);
+    says("Drogon takes /API for /api");
     assert_int_equal(rules->settings.trusted_proxy_count, 2);
     assert_int_equal(rules->settings.except.ip_count, 1);
     assert_int_equal(rules->settings.reject.status, 429);
@@ -123,6 +125,7 @@ static void test_defaults(void **state)
     assert_int_equal(rule("hodor-ip")->match.path_count, 0);
     assert_sv(rules->settings.reject.body, "Too many requests");
     assert_int_equal(rules->settings.trusted_proxy_count, 0);
+    assert_false(rules->settings.ignore_case);
     says("A bucket of N lets N through at once.");
     says("/64");
     convert("{\"plugins\":[{\"name\":\"drogon::plugin::Hodor\"}]}");
