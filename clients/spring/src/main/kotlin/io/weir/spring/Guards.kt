@@ -1,7 +1,6 @@
 package io.weir.spring
 
 import org.slf4j.LoggerFactory
-import org.springframework.aop.support.AopUtils
 import org.springframework.beans.factory.BeanFactory
 import org.springframework.core.KotlinDetector
 import org.springframework.core.MethodClassKey
@@ -79,7 +78,7 @@ internal class Guards(private val beans: BeanFactory) {
 
     /** Both ways to a guard, reading and calling, know a method by what the call of it ends in: not by a bridge. */
     fun of(method: Method, type: Class<*>): Guard? = methods.computeIfAbsent(MethodClassKey(method, type)) {
-        Optional.ofNullable(faces(type).firstNotNullOfOrNull { of(it)[AopUtils.getMostSpecificMethod(method, it)] })
+        Optional.ofNullable(faces(type).firstNotNullOfOrNull { of(it)[actual(method, it)] })
     }.getOrNull()
 
     private fun of(face: Class<*>): Map<Method, Guard> = classes.computeIfAbsent(face, ::read)
@@ -95,8 +94,10 @@ internal class Guards(private val beans: BeanFactory) {
         val ofClass = types.map { Said(it, it) }
         if ((ofClass + methods.map { Said(it, it.declaringClass) }).all { it.detects.isEmpty() }) return emptyMap()
         val covering = nearest(ofClass, type.name)
-        return methods.groupBy { AopUtils.getMostSpecificMethod(it, type) }
+        val guards = methods.groupBy { actual(it, type) }
             .mapNotNull { (method, family) -> guard(type, method, family, covering)?.let { method to it } }.toMap()
+        for (method in methods) baseOfAnotherName(method, type)?.let { base -> checkUnguarded(method, base, type, guards) }
+        return guards
     }
 
     /** @param family the method, and all that it overrides or implements */
@@ -125,6 +126,16 @@ internal class Guards(private val beans: BeanFactory) {
         throw Mistake(
             "$where: @Detect has no effect on a method that is ${obstacle.first}",
             "In Kotlin `open` helps, or the compiler's plugin kotlin-spring, which opens what is a @Component",
+        )
+    }
+
+    /** The same for what is two methods for Spring, see [baseOfAnotherName]: who calls one would pass by the guard of the other. */
+    private fun checkUnguarded(method: Method, base: Method, type: Class<*>, guards: Map<Method, Guard>) {
+        if (listOf(method, base).none { actual(it, type) in guards }) return
+        throw Mistake(
+            "${type.name}.${base.name}: @Detect cannot hold both for it and for calls by way of ${base.declaringClass.name}, " +
+                "since there is a value class in place of a type parameter",
+            "Take another class there, or ask with DetectManager in the method",
         )
     }
 
@@ -166,9 +177,5 @@ internal class Guards(private val beans: BeanFactory) {
         val REACTIVE: ReactiveAdapterRegistry = ReactiveAdapterRegistry.getSharedInstance()
         val SUSPENDING = KotlinDetector.isKotlinReflectPresent() &&
             ClassUtils.isPresent("kotlinx.coroutines.reactor.MonoKt", Guards::class.java.classLoader)
-
-        /** The class, and all that it extends and implements. */
-        fun ancestry(type: Class<*>): Set<Class<*>> =
-            setOf(type) + (listOfNotNull(type.superclass) + type.interfaces).flatMap(::ancestry)
     }
 }

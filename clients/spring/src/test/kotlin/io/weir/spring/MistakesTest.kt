@@ -101,6 +101,28 @@ open class Private {
     private fun submit(user: String) = user
 }
 
+@JvmInline
+value class Id(val text: String)
+
+interface Submitted<T> {
+    fun submit(user: T): String
+}
+
+interface Submitting<R> {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    suspend fun submit(user: String): R
+}
+
+/** The compiler makes it a method of another name, that takes a String, and a bridge to it that Spring does not know as one. */
+open class ValueClass : Submitted<Id> {
+    @Detect(eventId = "ocr", contentSpel = SOME)
+    override fun submit(user: Id) = user.text
+}
+
+open class ValueClassGiven : Submitting<Result<String>> {
+    override suspend fun submit(user: String) = Result.success(user)
+}
+
 /** What is wrong with an annotation ends the start of the application, with the class and the method in the message. */
 class MistakesTest {
     private val runner = ApplicationContextRunner().withConfiguration(AutoConfigurations.of(WeirAutoConfiguration::class.java))
@@ -125,6 +147,8 @@ class MistakesTest {
         mistake(TwoSay::class, "OneSays and io.weir.spring.OtherSays say @Detect"),
         mistake(Private::class, "no effect on a method that is private"),
         mistake(StaticOcr::class, "no effect on a method that is static"),
+        mistake(ValueClass::class, "calls by way of io.weir.spring.Submitted, since there is a value class"),
+        mistake(ValueClassGiven::class, "calls by way of io.weir.spring.Submitting, since there is a value class"),
     )
 
     private fun mistake(type: KClass<*>, expected: String) = dynamicTest("${type.simpleName} is found when the bean is made") {

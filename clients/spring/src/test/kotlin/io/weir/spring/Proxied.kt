@@ -24,6 +24,22 @@ interface Client : Found<String> {
     override fun find(user: String): String
 }
 
+/** Its parameter is a primitive, which that of the generic base is not. */
+interface NumberClient : Found<Int> {
+    @Detect(eventId = "one", contentSpel = "#user")
+    override fun find(user: Int): String
+}
+
+interface Searched<T> {
+    @Detect(eventId = "one", contentSpel = "#user")
+    fun search(user: T): String
+}
+
+/** Here it is the base alone that says it. */
+interface SearchClient : Searched<String> {
+    override fun search(user: String): String
+}
+
 @Detect(eventId = "one", contentSpel = "#arg1")
 interface Repository {
     fun find(user: String): String
@@ -33,10 +49,18 @@ interface Repository {
 class Proxies {
     /** By the JDK alone. */
     @Bean
-    fun client(): Client =
-        Proxy.newProxyInstance(Client::class.java.classLoader, arrayOf(Client::class.java)) { proxy, method, _ ->
+    fun client(): Client = proxy()
+
+    @Bean
+    fun numberClient(): NumberClient = proxy()
+
+    @Bean
+    fun searchClient(): SearchClient = proxy()
+
+    private inline fun <reified T> proxy(): T =
+        Proxy.newProxyInstance(T::class.java.classLoader, arrayOf(T::class.java)) { proxy, method, _ ->
             if (method.name == "hashCode") System.identityHashCode(proxy) else "done"
-        } as Client
+        } as T
 
     /** By Spring, before a target that knows nothing of the interface. */
     @Bean

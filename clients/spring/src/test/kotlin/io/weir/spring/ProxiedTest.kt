@@ -10,6 +10,7 @@ import org.springframework.beans.factory.BeanFactory
 import org.springframework.beans.factory.annotation.Autowired
 import reactor.core.publisher.Mono
 import java.io.IOException
+import java.security.SecureRandom
 import java.util.concurrent.CompletableFuture
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.ExecutionException
@@ -19,6 +20,8 @@ import java.util.concurrent.atomic.AtomicBoolean
 /** The annotation in the company of other proxies, bridges and aspects. */
 class ProxiedTest(
     @Autowired private val client: Client,
+    @Autowired private val numberClient: NumberClient,
+    @Autowired private val searchClient: SearchClient,
     @Autowired private val repository: Repository,
     @Autowired private val heir: Heir,
     @Autowired private val contracted: HeirWithContract,
@@ -37,6 +40,22 @@ class ProxiedTest(
     fun `an interface whose bean is a proxy is guarded`() {
         once(client::find)
         once(repository::find)
+    }
+
+    @Test
+    fun `an interface of Kotlin is guarded also by way of its generic base, and counts the same`() {
+        val byBase: Found<String> = client
+        once(byBase::find)
+        val (a, b) = List(2) { someone() }
+        client.find(a)
+        refused { byBase.find(a) }
+        val numbersByBase: Found<Int> = numberClient
+        val number = SecureRandom().nextInt()
+        numbersByBase.find(number)
+        refused { numberClient.find(number) }
+        val searchByBase: Searched<String> = searchClient
+        searchClient.search(b)
+        refused { searchByBase.search(b) }
     }
 
     @Test
