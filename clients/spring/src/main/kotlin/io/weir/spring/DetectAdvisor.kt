@@ -3,8 +3,12 @@ package io.weir.spring
 import org.aopalliance.intercept.MethodInterceptor
 import org.aopalliance.intercept.MethodInvocation
 import org.reactivestreams.Publisher
+import org.springframework.aop.Advisor
+import org.springframework.aop.PointcutAdvisor
 import org.springframework.aop.ProxyMethodInvocation
 import org.springframework.aop.interceptor.ExposeInvocationInterceptor
+import org.springframework.aop.support.DefaultPointcutAdvisor
+import org.springframework.aop.support.Pointcuts
 import org.springframework.aop.support.StaticMethodMatcherPointcutAdvisor
 import reactor.core.publisher.Flux
 import reactor.core.publisher.Mono
@@ -16,7 +20,7 @@ import java.util.concurrent.CompletionStage
  * Puts the interceptor before guarded methods. The class filter reads a bean's class when the bean is made, so that mistakes
  * show then.
  */
-internal class DetectAdvisor(private val guards: Guards, manager: () -> DetectManager) :
+internal class DetectAdvisor(private val guards: Guards, private val manager: () -> DetectManager) :
     StaticMethodMatcherPointcutAdvisor(DetectInterceptor(guards, manager)) {
     init {
         order = ORDER
@@ -25,13 +29,19 @@ internal class DetectAdvisor(private val guards: Guards, manager: () -> DetectMa
 
     override fun matches(method: Method, targetClass: Class<*>) = guards.of(method, targetClass) != null
 
+    /** Asks for those methods that another advisor, too, has to do with: to stand before that one. This one then does not. */
+    fun before(other: PointcutAdvisor): Advisor =
+        DefaultPointcutAdvisor(Pointcuts.intersection(this, other.pointcut), DetectInterceptor(guards, manager, ahead = true))
+
     private companion object {
-        /** After Spring Security's checks of methods, which cost nobody anything; before transactions and caches. */
+        /** After Spring Security's checks of methods, which cost nobody anything; before transactions, caches and retries. */
         const val ORDER = 1000
     }
 }
 
-private class DetectInterceptor(private val guards: Guards, manager: () -> DetectManager) : MethodInterceptor {
+/** @param ahead another one comes later, see [DetectAdvisor.before] */
+private class DetectInterceptor(private val guards: Guards, manager: () -> DetectManager, private val ahead: Boolean = false) :
+    MethodInterceptor {
     /**
      * Only when it is needed: the advisor is made before all beans, and must not draw others along. Without a lock: whoever asks
      * for a bean may have to wait for another thread that makes beans, and calls a guarded one.
@@ -41,26 +51,35 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     override fun invoke(invocation: MethodInvocation): Any? {
         val type = invocation.`this`?.javaClass ?: invocation.method.declaringClass
         val guard = checkNotNull(guards.of(invocation.method, type)) { "${invocation.method} of $type was guarded, and is no more" }
-        return when (guard.shape) {
-            Shape.Plain -> now(invocation, guard)
-            is Shape.Later -> later(invocation as ProxyMethodInvocation, guard, guard.shape)
+        val admission = if (ahead) null else admitted(invocation as ProxyMethodInvocation)
+        return when {
+            admission != null -> proceed(invocation, admission)
+            guard.shape is Shape.Later -> later(invocation as ProxyMethodInvocation, guard, guard.shape)
+            else -> now(invocation, guard)
         }
     }
+
+    /** What the one ahead was told. It holds once: whoever then tries again asks again. */
+    private fun admitted(invocation: ProxyMethodInvocation): Admission? =
+        (invocation.getUserAttribute(ADMISSION) as Admission?)?.also { invocation.setUserAttribute(ADMISSION, null) }
 
     private fun now(invocation: MethodInvocation, guard: Guard): Any? {
         val asked = questions(invocation, guard)
         val admission = Admission(asked, manager.admit(asked.map { it.question }))
-        val result = try {
-            invocation.proceed()
-        } catch (e: Throwable) {
-            manager.giveBack(admission.refundable())
-            throw e
-        }
+        if (ahead) (invocation as ProxyMethodInvocation).setUserAttribute(ADMISSION, admission)
+        val result = proceed(invocation, admission)
         // A future that is declared as something less, so that nobody could know.
         if (result is CompletionStage<*>) result.whenComplete { _, error ->
             if (error != null && error !is CancellationException) manager.giveBack(admission.refundable())
         }
         return result
+    }
+
+    private fun proceed(invocation: MethodInvocation, admission: Admission): Any? = try {
+        invocation.proceed()
+    } catch (e: Throwable) {
+        manager.giveBack(admission.refundable())
+        throw e
     }
 
     /**
@@ -73,6 +92,7 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
             { all -> manager.admitMono(all.map { it.question }).map { Admission(all, it) } },
             { Mono.error(it) },
         )
+        if (ahead) invocation.setUserAttribute(ADMISSION, NOTHING)
         fun work() = proceed(invocation.invocableClone(), shape)
         val whole: Publisher<*> = if (shape.many) {
             admitted.flatMapMany { passed -> Flux.defer(::work).doOnError { manager.giveBack(passed.refundable()) } }
@@ -110,3 +130,9 @@ private class Asked(val question: Question, val refundOnException: Boolean)
 private class Admission(private val asked: List<Asked>, private val verdicts: List<Verdict>) {
     fun refundable() = asked.zip(verdicts).filter { (asked, _) -> asked.refundOnException }.map { (_, verdict) -> verdict }
 }
+
+/** Where an invocation says that weir was asked for it. */
+private const val ADMISSION = "io.weir.spring.admission"
+
+/** Of what comes later, the one ahead sees the failure, too. */
+private val NOTHING = Admission(emptyList(), emptyList())

@@ -7,6 +7,7 @@ import org.springframework.beans.factory.BeanFactory
 import org.springframework.beans.factory.ObjectProvider
 import org.springframework.beans.factory.config.BeanDefinition
 import org.springframework.beans.factory.support.BeanDefinitionRegistry
+import org.springframework.beans.factory.support.RootBeanDefinition
 import org.springframework.boot.autoconfigure.AutoConfiguration
 import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass
@@ -49,10 +50,12 @@ internal class WeirAutoConfiguration {
         fun detectAdvisor(beans: BeanFactory) = DetectAdvisor(Guards(beans)) { beans.getBean(DetectManager::class.java) }
     }
 
-    /** Spring Boot registers it, too, unless spring.aop.auto is false. */
+    /** Spring Boot registers the first, too, unless spring.aop.auto is false. */
     class ProxyCreator : ImportBeanDefinitionRegistrar {
         override fun registerBeanDefinitions(metadata: AnnotationMetadata, registry: BeanDefinitionRegistry) {
             AopConfigUtils.registerAutoProxyCreatorIfNecessary(registry)
+            val definition = RootBeanDefinition(BeforeAsync::class.java).apply { role = BeanDefinition.ROLE_INFRASTRUCTURE }
+            registry.registerBeanDefinition(BeforeAsync::class.java.name, definition)
         }
     }
 
