@@ -14,7 +14,6 @@ import java.nio.channels.ClosedChannelException
 import java.time.Duration
 import java.util.concurrent.CompletableFuture
 import java.util.concurrent.TimeUnit.MILLISECONDS
-import java.util.concurrent.TimeUnit.SECONDS
 import java.util.concurrent.TimeoutException
 
 internal typealias Connection = StatefulRedisConnection<String, String>
@@ -29,8 +28,9 @@ internal object NoConnection : RuntimeException("there is no connection to weir"
  * Lettuce would make a lost one anew, but not a first one that failed, nor a silent one: here one way serves for all three.
  *
  * @param meanwhile what becomes of calls while there is none, for the log
+ * @param keepAlive the time between signs of life
  */
-internal class Link(url: String, private val meanwhile: String) : AutoCloseable {
+internal class Link(url: String, private val meanwhile: String, private val keepAlive: Duration = KEEP_ALIVE) : AutoCloseable {
     private val log = LoggerFactory.getLogger(Link::class.java)
     private val uri = address(url)
     private val name = uri.socket ?: "${uri.host}:${uri.port}"
@@ -49,7 +49,7 @@ internal class Link(url: String, private val meanwhile: String) : AutoCloseable 
     /** Waits a little, so that the first calls of an application find it. A weir that is away is no error. */
     fun open() {
         attempt().completeOnTimeout(Unit, PATIENCE.toMillis(), MILLISECONDS).join()
-        resources.eventExecutorGroup().scheduleAtFixedRate(::keepAlive, KEEP_ALIVE, KEEP_ALIVE, SECONDS)
+        resources.eventExecutorGroup().scheduleAtFixedRate(::askIdle, keepAlive.toMillis(), keepAlive.toMillis(), MILLISECONDS)
     }
 
     /** Fails at once if there is no connection, and may never be answered: who asks has a deadline. */
@@ -68,8 +68,8 @@ internal class Link(url: String, private val meanwhile: String) : AutoCloseable 
         else if (now - silentSince > PATIENCE.toNanos()) giveUp(current, TimeoutException())
     }
 
-    /** weir closes a connection that is idle for a minute. */
-    private fun keepAlive() {
+    /** weir closes a connection that is idle for a minute. And who is gone without a word is noticed before the next call. */
+    private fun askIdle() {
         val idle = current ?: return
         greet(idle).whenComplete { _, error -> if (error != null) giveUp(idle, error) }
     }
@@ -150,8 +150,7 @@ internal class Link(url: String, private val meanwhile: String) : AutoCloseable 
         /** Between attempts. */
         val PAUSE: Duration = Duration.ofMillis(500)
 
-        /** Seconds between signs of life. */
-        const val KEEP_ALIVE = 20L
+        val KEEP_ALIVE: Duration = Duration.ofSeconds(20)
 
         /** How many commands may wait for their answers: a bound for memory, far above what is useful. */
         const val WAITING_MAX = 10_000

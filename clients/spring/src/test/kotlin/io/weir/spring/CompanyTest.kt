@@ -14,7 +14,7 @@ import org.springframework.security.access.AccessDeniedException
 import org.springframework.security.authentication.UsernamePasswordAuthenticationToken.authenticated
 import org.springframework.security.core.Authentication
 import org.springframework.security.core.authority.AuthorityUtils.createAuthorityList
-import org.springframework.security.core.context.ReactiveSecurityContextHolder
+import org.springframework.security.core.context.ReactiveSecurityContextHolder.withAuthentication
 import org.springframework.security.core.context.SecurityContextHolder
 import reactor.core.publisher.Mono
 import java.io.IOException
@@ -56,7 +56,7 @@ class CompanyTest {
     fun `nor is he with a Mono`() = inCompany(ReactiveCompany::class.java) { context ->
         val user = someone()
         fun call(who: Authentication): Mono<String> =
-            context.getBean(ReactiveBusy::class.java).secured(user).contextWrite(ReactiveSecurityContextHolder.withAuthentication(who))
+            context.getBean(ReactiveBusy::class.java).secured(user).contextWrite(withAuthentication(who))
         assertThrows<AccessDeniedException> { call(guest).block() }
         assertEquals("done", call(clerk).block())
         refused { call(clerk).block() }

@@ -12,6 +12,7 @@ import org.springframework.test.util.ReflectionTestUtils.getField
 import java.net.InetAddress
 import java.net.ServerSocket
 import java.net.Socket
+import java.time.Duration
 import java.util.concurrent.CompletableFuture
 
 @ExtendWith(OutputCaptureExtension::class)
@@ -42,6 +43,25 @@ class LinkTest {
                     until<Any>("weir answers") { runCatching { link.send(question()).get() }.getOrNull() }
                 }
                 assertEquals(1, (getField(getField(link, "client")!!, "closeableResources") as Collection<*>).size)
+            }
+        }
+    }
+
+    @Test
+    fun `a weir that vanishes without a word is noticed though nobody calls, and found again`(output: CapturedOutput) {
+        Weir().use { weir ->
+            Link(weir.url, "let through", keepAlive = Duration.ofMillis(100)).use { link ->
+                link.open()
+                link.send(question()).get()
+                weir.stop()
+                try {
+                    until("it is noticed") { output.all.takeIf { "${weir.port} is out of reach" in it } }
+                    assertTrue("it does not answer" in output.all, output.all)
+                    assertTrue(link.send(question()).isCompletedExceptionally)
+                } finally {
+                    weir.goOn()
+                }
+                until<Any>("weir answers") { runCatching { link.send(question()).get() }.getOrNull() }
             }
         }
     }

@@ -8,6 +8,8 @@ import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.assertTimeout
+import org.junit.jupiter.api.condition.EnabledForJreRange
+import org.junit.jupiter.api.condition.JRE
 import org.junit.jupiter.api.extension.ExtendWith
 import org.springframework.boot.autoconfigure.AutoConfigurations
 import org.springframework.boot.test.context.assertj.AssertableApplicationContext
@@ -16,7 +18,11 @@ import org.springframework.boot.test.system.CapturedOutput
 import org.springframework.boot.test.system.OutputCaptureExtension
 import reactor.core.publisher.Mono
 import java.time.Duration
+import java.util.concurrent.Callable
 import java.util.concurrent.CompletableFuture
+import java.util.concurrent.ExecutorService
+import java.util.concurrent.Executors
+import java.util.concurrent.TimeUnit.SECONDS
 import kotlin.coroutines.Continuation
 import kotlin.coroutines.EmptyCoroutineContext
 import kotlin.coroutines.startCoroutine
@@ -112,6 +118,28 @@ class OutageTest {
             }
             for (future in waiting) assertEquals("done", future.get())
         }
+    }
+
+    /** The compiler knows the JDK from which the module is on, not the one that the tests run on. */
+    @Test
+    @EnabledForJreRange(min = JRE.JAVA_21)
+    fun `calls on virtual threads wait for weir without the threads that carry them`() {
+        val virtual = Executors::class.java.getMethod("newVirtualThreadPerTaskExecutor").invoke(null) as ExecutorService
+        runner.withPropertyValues("weir.deadline=1m").run { context ->
+            context.untilReached()
+            val ocr = context.getBean(Ocr::class.java)
+            weir.stop()
+            val waiting = try {
+                List(200) { virtual.submit(Callable { ocr.byPosition(InApp.someone(), "image") }) }.also { all ->
+                    assertEquals("here", virtual.submit(Callable { "here" }).get(10, SECONDS))
+                    assertTrue(all.none { it.isDone })
+                }
+            } finally {
+                weir.goOn()
+            }
+            for (call in waiting) assertTrue(call.get().startsWith("image of "))
+        }
+        virtual.shutdown()
     }
 
     @Test

@@ -126,6 +126,24 @@ class SettingsTest {
     }
 
     @Test
+    fun `a context that is closed leaves no connection and no thread behind, also if it is made anew`() {
+        fun threads() = Thread.getAllStackTraces().keys.filter { Regex("(lettuce|weir)-.*").matches(it.name) }.toSet()
+        Weir().use { weir ->
+            repeat(2) {
+                val before = threads()
+                runner.withPropertyValues("weir.url=${weir.url}").run { context ->
+                    val manager = context.getBean(DetectManager::class.java)
+                    assertFalse(manager.match("ocr", "x").unreachable || manager.matchMono("ocr", "x").block()!!.unreachable)
+                    assertEquals(1, weir.connections())
+                    assertTrue(threads().size > before.size)
+                }
+                until("the connection is closed") { weir.connections().takeIf { it == 0 } }
+                until<Any>("the threads end") { (threads() - before).takeIf { it.isEmpty() } }
+            }
+        }
+    }
+
+    @Test
     fun `several registries all count`() {
         val registry = SimpleMeterRegistry::class.java
         runner.withPropertyValues(url).withBean("a", registry).withBean("b", registry).run { context ->

@@ -55,6 +55,13 @@ class Weir(vararg flags: String) : AutoCloseable {
 
     fun goOn() = signal("CONT")
 
+    /** How many clients it has, as the system knows them. */
+    fun connections(): Int {
+        val end = ":%04X".format(port)
+        val sockets = Path.of("/proc/net/tcp").readLines().map { it.trim().split(' ') }
+        return sockets.count { it[1].endsWith(end) && it[3] == ESTABLISHED }
+    }
+
     private fun signal(name: String) {
         check(ProcessBuilder("kill", "-$name", "${process.pid()}").start().waitFor() == 0)
     }
@@ -74,6 +81,8 @@ class Weir(vararg flags: String) : AutoCloseable {
 
     companion object {
         private val LISTENS = Regex("resp on 127\\.0\\.0\\.1:(\\d+)")
+
+        private const val ESTABLISHED = "01"
 
         /** For all tests that only ask. */
         val shared by lazy { Weir() }
