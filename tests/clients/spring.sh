@@ -41,7 +41,8 @@ for file in sorted(glob.glob(sys.argv[1] + "/TEST-*.xml")):
     for case in xml.parse(file).getroot().iter("testcase"):
         name = re.sub(r"^mistakes\(\) |\(\w+\)$", "", case.get("name")).replace("#", "")
         bad = [element for element in case if element.tag in ("failure", "error")]
-        skipped = " # SKIP" if case.find("skipped") is not None else ""
+        skip = case.find("skipped")
+        skipped = "" if skip is None else f" # SKIP {skip.get('message', '')}"
         suite = case.get("classname").rsplit(".", 1)[-1].removesuffix("Test")
         print(f"{'not ' if bad else ''}ok - spring: {suite}: {name}{skipped}")
         for element in bad:
