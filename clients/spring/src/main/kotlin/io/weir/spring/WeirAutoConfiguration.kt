@@ -32,9 +32,18 @@ internal class WeirAutoConfiguration {
     @Bean
     @Lazy(false)
     @ConditionalOnMissingBean
-    fun detectManager(properties: WeirProperties, counter: ObjectProvider<DecisionCounter>): DetectManager {
+    fun detectManager(
+        properties: WeirProperties,
+        counter: ObjectProvider<DecisionCounter>,
+        advisor: ObjectProvider<DetectAdvisor>,
+    ): DetectManager {
         if (properties.deadline <= Duration.ZERO)
             throw Mistake("weir.deadline is ${properties.deadline.toMillis()}ms: no time for an answer", "Set it above 0, as 50ms")
+        // Who builds ahead of time has decided then. And a `yes` binds to true, but is none for a condition.
+        if (properties.enabled && advisor.getIfAvailable() == null) throw Mistake(
+            "weir.enabled is true, but @Detect is off",
+            "Write true, and nothing else for it; and what is built ahead of time, build with it, too",
+        )
         val meanwhile = if (properties.whenUnreachable == WhenUnreachable.ALLOW) "let through" else "refused"
         val link = if (properties.enabled) Link(properties.url, meanwhile).apply { open() } else null
         return DetectManager(Asker(link, properties, counter.getIfAvailable { DecisionCounter { _, _ -> } }), properties)

@@ -45,6 +45,14 @@ class SettingsTest {
     }
 
     @Test
+    fun `an annotation that would be off without a word ends the start`() {
+        runner.withPropertyValues(url, "weir.enabled=yes").run { context ->
+            val messages = generateSequence(context.startupFailure) { it.cause }.joinToString { it.message.orEmpty() }
+            assertTrue("weir.enabled is true, but @Detect is off" in messages, messages)
+        }
+    }
+
+    @Test
     fun `weir_blank-content=pass lets blank content pass`() {
         runner.withPropertyValues(url, "weir.blank-content=pass").run { context ->
             repeat(3) { context.getBean(Ocr::class.java).byName(User(null)) }
