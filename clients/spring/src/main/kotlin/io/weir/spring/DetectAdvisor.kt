@@ -48,14 +48,17 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
      */
     private val manager by lazy(LazyThreadSafetyMode.PUBLICATION, manager)
 
-    override fun invoke(invocation: MethodInvocation): Any? {
+    override fun invoke(invocation: MethodInvocation): Any? = invoke(invocation as ProxyMethodInvocation)
+
+    private fun invoke(invocation: ProxyMethodInvocation): Any? {
         val type = invocation.`this`?.javaClass ?: invocation.method.declaringClass
         val guard = checkNotNull(guards.of(invocation.method, type)) { "${invocation.method} of $type was guarded, and is no more" }
-        val admission = if (ahead) null else admitted(invocation as ProxyMethodInvocation)
+        val admission = if (ahead) null else admitted(invocation)
         return when {
             admission != null -> proceed(invocation, admission)
-            guard.shape is Shape.Later -> later(invocation as ProxyMethodInvocation, guard, guard.shape)
-            else -> now(invocation, guard)
+            guard.shape is Shape.Plain -> now(invocation, guard)
+            ahead -> nowFuture(invocation, guard, guard.shape as Shape.Later)
+            else -> later(invocation, guard, guard.shape as Shape.Later)
         }
     }
 
@@ -63,16 +66,35 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     private fun admitted(invocation: ProxyMethodInvocation): Admission? =
         (invocation.getUserAttribute(ADMISSION) as Admission?)?.also { invocation.setUserAttribute(ADMISSION, null) }
 
-    private fun now(invocation: MethodInvocation, guard: Guard): Any? {
-        val asked = questions(invocation, guard)
-        val admission = Admission(asked, manager.admit(asked.map { it.question }))
-        if (ahead) (invocation as ProxyMethodInvocation).setUserAttribute(ADMISSION, admission)
+    private fun now(invocation: ProxyMethodInvocation, guard: Guard): Any? {
+        val admission = ask(invocation, guard)
+        if (ahead) invocation.setUserAttribute(ADMISSION, admission)
         val result = proceed(invocation, admission)
         // A future that is declared as something less, so that nobody could know.
-        if (result is CompletionStage<*>) result.whenComplete { _, error ->
-            if (error != null && error !is CancellationException) manager.giveBack(admission.refundable())
-        }
+        if (result is CompletionStage<*>) watch(result, admission)
         return result
+    }
+
+    /**
+     * A future of `@Async`. It is the caller's thread that has to go on, and so to wait: executors hand on what that carries, such
+     * as who is logged in.
+     */
+    private fun nowFuture(invocation: ProxyMethodInvocation, guard: Guard, shape: Shape.Later): Any? {
+        val admission = runCatching { ask(invocation, guard) }
+            .getOrElse { return shape.adapter?.fromPublisher(Mono.error<Any>(it)) ?: throw it }
+        invocation.setUserAttribute(ADMISSION, NOTHING)
+        val result = proceed(invocation, admission)
+        return if (result is CompletionStage<*>) watch(result, admission) else result
+    }
+
+    private fun ask(invocation: MethodInvocation, guard: Guard): Admission {
+        val asked = questions(invocation, guard)
+        return Admission(asked, manager.admit(asked.map { it.question }))
+    }
+
+    /** What it returns is done after it was given back. */
+    private fun watch(work: CompletionStage<*>, admission: Admission): CompletionStage<*> = work.whenComplete { _, error ->
+        if (error != null && error !is CancellationException) manager.giveBack(admission.refundable())
     }
 
     private fun proceed(invocation: MethodInvocation, admission: Admission): Any? = try {
@@ -92,7 +114,6 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
             { all -> manager.admitMono(all.map { it.question }).map { Admission(all, it) } },
             { Mono.error(it) },
         )
-        if (ahead) invocation.setUserAttribute(ADMISSION, NOTHING)
         fun work() = proceed(invocation.invocableClone(), shape)
         val whole: Publisher<*> = if (shape.many) {
             admitted.flatMapMany { passed -> Flux.defer(::work).doOnError { manager.giveBack(passed.refundable()) } }
@@ -134,5 +155,5 @@ private class Admission(private val asked: List<Asked>, private val verdicts: Li
 /** Where an invocation says that weir was asked for it. */
 private const val ADMISSION = "io.weir.spring.admission"
 
-/** Of what comes later, the one ahead sees the failure, too. */
+/** Where the one ahead sees it, too, if the work fails. */
 private val NOTHING = Admission(emptyList(), emptyList())

@@ -2,14 +2,17 @@ package io.weir.spring
 
 import org.springframework.context.annotation.Bean
 import org.springframework.context.annotation.Import
+import org.springframework.core.task.TaskDecorator
 import org.springframework.retry.annotation.Backoff
 import org.springframework.retry.annotation.EnableRetry
 import org.springframework.retry.annotation.Retryable
 import org.springframework.scheduling.annotation.Async
 import org.springframework.scheduling.annotation.EnableAsync
 import org.springframework.security.access.prepost.PreAuthorize
+import org.springframework.security.concurrent.DelegatingSecurityContextRunnable
 import org.springframework.security.config.annotation.method.configuration.EnableMethodSecurity
 import org.springframework.security.config.annotation.method.configuration.EnableReactiveMethodSecurity
+import org.springframework.security.core.context.SecurityContextHolder
 import org.springframework.transaction.TransactionDefinition
 import org.springframework.transaction.annotation.EnableTransactionManagement
 import org.springframework.transaction.annotation.Transactional
@@ -44,6 +47,11 @@ open class Busy {
         if (work.isDone) work else CompletableFuture.completedFuture(Thread.currentThread())
 
     @Async
+    @Detect(eventId = "one", contentSpel = "#user")
+    open fun asyncWho(user: String): CompletableFuture<String> =
+        CompletableFuture.completedFuture(SecurityContextHolder.getContext().authentication.name)
+
+    @Async
     @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
     open fun asyncFailing(user: String): Future<String> = throw IOException("no image")
 
@@ -72,6 +80,10 @@ open class Busy {
 class Company {
     @Bean
     fun transactions() = Transactions()
+
+    /** Hands on who is logged in. */
+    @Bean
+    fun decorator() = TaskDecorator(::DelegatingSecurityContextRunnable)
 }
 
 /** Begins, commits and rolls back nothing, and counts it. */

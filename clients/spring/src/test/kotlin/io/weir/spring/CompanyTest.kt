@@ -86,6 +86,11 @@ class CompanyTest {
     }
 
     @Test
+    fun `@Async - an executor can hand on what the caller's thread carries`() = withBusy { busy ->
+        assertEquals("ann", being(clerk) { busy.asyncWho(someone()) }.get())
+    }
+
+    @Test
     fun `@Async - what fails without the caller is given back, too`() = withBusy { busy ->
         val user = someone()
         repeat(2) {
