@@ -42,8 +42,10 @@ private fun part(method: Method, index: Int, type: Class<*>): ResolvableType =
     if (index < 0) ResolvableType.forMethodReturnType(method, type) else ResolvableType.forMethodParameter(method, index, type)
 
 /** A suspend function has what it gives within its last parameter. */
-private fun holdsValueClass(type: ResolvableType): Boolean =
-    type.resolve()?.declaredMethods.orEmpty().any { it.name == "unbox-impl" } || type.generics.any(::holdsValueClass)
+private fun holdsValueClass(type: ResolvableType): Boolean = isValueClass(type) || type.generics.any(::isValueClass)
+
+private fun isValueClass(type: ResolvableType): Boolean =
+    type.resolve()?.declaredMethods.orEmpty().any { it.name == "unbox-impl" }
 
 /** What is between a name and what the compiler adds to it. */
 private const val MANGLED = '-'
