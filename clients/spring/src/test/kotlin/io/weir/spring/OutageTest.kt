@@ -6,10 +6,9 @@ import org.junit.jupiter.api.AfterAll
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
 import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Tag
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.assertTimeout
-import org.junit.jupiter.api.condition.EnabledForJreRange
-import org.junit.jupiter.api.condition.JRE
 import org.junit.jupiter.api.extension.ExtendWith
 import org.springframework.boot.autoconfigure.AutoConfigurations
 import org.springframework.boot.test.context.assertj.AssertableApplicationContext
@@ -122,7 +121,7 @@ class OutageTest {
 
     /** The compiler knows the oldest JDK that the module is for, not the one that the tests run on. */
     @Test
-    @EnabledForJreRange(min = JRE.JAVA_21, disabledReason = "virtual threads are there from Java 21 on")
+    @Tag("java-21")
     fun `calls on virtual threads wait for weir without the threads that carry them`() {
         val virtual = Executors::class.java.getMethod("newVirtualThreadPerTaskExecutor").invoke(null) as ExecutorService
         runner.withPropertyValues("weir.deadline=1m").run { context ->
