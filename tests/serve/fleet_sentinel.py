@@ -122,6 +122,6 @@ with contextlib.ExitStack() as stack:
     second = stack.enter_context(Store(*AT_ONCE, "--replicaof", "127.0.0.1", first.port))
     followed(first)
     sentinel = stack.enter_context(Sentinel(first))
-    nodes = [stack.enter_context(Node(sentinel, RULES, "--hosts", 2, "--store-deadline", "500ms")) for _ in range(2)]
+    nodes = [stack.enter_context(Node(sentinel, RULES, "--hosts", 2, "--store-deadline", "2s")) for _ in range(2)]
     cases = [("the master is killed", killed), ("the master stops", stopped)]
     main([*cases, ("all end well", lambda: stack.pop_all().close())])
