@@ -183,13 +183,24 @@ def reload_takes_over():
         expect(s.check(event="ocr", key="k").status, 401)
         ask = {"Content-Type": "application/json", "Authorization": "Bearer first-token-of-decisions"}
         body = json.dumps({"event": "ocr", "key": "k"})
-        expect(s.ask(s.http, "POST", "/v1/check", body, ask).status, 200)
+
+        def status():
+            """Who stands still for the 200 ms that are idle below is cut off before he has asked."""
+            while True:
+                begin = time.monotonic()
+                try:
+                    return s.ask(s.http, "POST", "/v1/check", body, ask).status
+                except (OSError, service.http.client.HTTPException):
+                    if time.monotonic() - begin < 0.15:
+                        raise
+
+        expect(status(), 200)
         write(token, "second-token-of-decisions\n")
         write(config, "idle: 200ms\nrequest: 20s\nthreads: 3\n")
         s.process.send_signal(signal.SIGHUP)
-        until(lambda: s.ask(s.http, "POST", "/v1/check", body, ask).status == 401, "the old token is refused")
+        until(lambda: status() == 401, "the old token is refused")
         ask["Authorization"] = "Bearer second-token-of-decisions"
-        expect(s.ask(s.http, "POST", "/v1/check", body, ask).status, 200)
+        expect(status(), 200)
         until(lambda: any("idle" in entry["message"] for entry in s.events("reload")), "the log says what changed")
         until(lambda: any("threads" in entry["message"] for entry in s.events("reload")), "… and what needs a restart")
         with s.socket(s.resp) as c:
@@ -198,7 +209,7 @@ def reload_takes_over():
         write(config, "idle: never\n")
         s.process.send_signal(signal.SIGHUP)
         until(lambda: any(entry["level"] == "error" for entry in s.events("reload")), "a bad file is reported")
-        expect(s.ask(s.http, "POST", "/v1/check", body, ask).status, 200)
+        expect(status(), 200)
         idle.close()
 
 
