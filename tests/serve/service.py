@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import os
 import re
 import signal
@@ -45,6 +46,12 @@ def until(condition, what):
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {DEADLINE_S} s")
         time.sleep(0.01)
+
+
+def an_hour_since(begin, text):
+    """What is left of an hour that began then, as the whole hour: a slow machine asks later."""
+    least = 3600 - math.ceil(time.monotonic() - begin)
+    return re.sub(r"\d+", lambda found: "3600" if least <= int(found[0]) < 3600 else found[0], text)
 
 
 def place(where):
