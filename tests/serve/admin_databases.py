@@ -4,9 +4,13 @@
 tests/serve/admin_databases.py BUILD/weir BUILD/tests/source/source_servers
 """
 
+import contextlib
+import http.client
+import select
+import signal
 import threading
 
-from service import expect, harness, until
+from service import Answer, expect, until
 from contract import Checked
 import sources
 
@@ -114,21 +118,34 @@ def a_server_that_was_killed(db):
         expect([secret(db) in line.encode() for line in s.lines()].count(True), 0, "the password is in the log")
 
 
+def asked_at_once(s, count, meanwhile):
+    """How so many requests are answered that the service finds all waiting: none has been there for longer than the others."""
+    with contextlib.ExitStack() as stack:
+        s.process.send_signal(signal.SIGSTOP)
+        try:
+            connections = []
+            for _ in range(count):
+                connections.append(stack.enter_context(contextlib.closing(http.client.HTTPConnection("localhost"))))
+                connections[-1].sock = s.socket(s.admin)
+                connections[-1].request("GET", "/v1/rules", headers={"Authorization": f"Bearer {s.token}"})
+        finally:
+            s.process.send_signal(signal.SIGCONT)
+        sockets = [connection.sock for connection in connections]
+        while len(select.select(sockets, [], [], 0)[0]) < count:
+            meanwhile()
+        answers = [Answer(connection.getresponse()) for connection in connections]
+    for answer in answers:
+        Checked.document.check("GET", "/v1/rules", None, answer)
+    return [answer.status for answer in answers]
+
+
 def a_server_that_hangs(db):
     with service(db, "--request", "2s") as s:
         put(s, 2)
         db.tell("freeze")
         try:
-            answers = []
             # 64 wait, and one may be worked on; the others are turned away.
-            threads = [threading.Thread(target=lambda: answers.append(s.steer("GET", "/v1/rules"))) for _ in range(70)]
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                lives(s, 2)
-            for thread in threads:
-                thread.join()
-            statuses = [answer.status for answer in answers]
+            statuses = asked_at_once(s, 70, lambda: lives(s, 2))
             expect((set(statuses), statuses.count(503) in (5, 6)), ({503, 504}, True), statuses)
             answer = put(s, 3, 503, 504)
             expect(secret(db) in answer.body, False, "the password is in the answer")
