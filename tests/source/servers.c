@@ -21,10 +21,10 @@
 
 #include "../ports.h"
 
-enum { START_MS = 60000, STOP_MS = 10000, STEP_MS = 20, ARGS_MAX = 40, TAIL_MAX = 4000 };
+enum { START_MS = 60000, STOP_MS = 10000, STEP_MS = 20, ARGS_MAX = 40, TAIL_MAX = 4000, PORT_TRIES = 3 };
 
-/* What the test asks of the process that looks after the server; it answers with one byte. */
-enum { DO_START = 's', DO_KILL = 'k', DO_FREEZE = 'f', DO_THAW = 't', DONE = '+', FAILED = '-' };
+/* What the test asks of the process that looks after the server, a port behind DO_PORT; it answers with one byte. */
+enum { DO_PORT = 'p', DO_START = 's', DO_KILL = 'k', DO_FREEZE = 'f', DO_THAW = 't', DONE = '+', FAILED = '-' };
 
 struct server {
     enum source_kind kind;
@@ -320,10 +320,12 @@ static void show_log(const struct keeper *k)
     close(fd);
 }
 
-static bool obey(struct keeper *k, char command)
+static bool obey(struct keeper *k, char command, int fd)
 {
     bool frozen = command == DO_FREEZE;
     switch (command) {
+    case DO_PORT:
+        return read(fd, &k->port, sizeof k->port) == sizeof k->port;
     case DO_KILL:
         end(k, SIGKILL);
         return true;
@@ -357,7 +359,7 @@ __attribute__((noreturn)) static void keep(struct keeper *k, int fd)
     answer = good ? DONE : FAILED;
     if (write(fd, &answer, 1) == 1)
         while (read(fd, &command, 1) == 1) {
-            answer = obey(k, command) ? DONE : FAILED;
+            answer = obey(k, command, fd) ? DONE : FAILED;
             if (write(fd, &answer, 1) != 1)
                 break;
         }
@@ -409,7 +411,7 @@ static bool make_keeper(struct server *s)
     fflush(NULL);
     s->keeper = fork();
     if (s->keeper == 0) {
-        struct keeper k = { .kind = s->kind, .folder = s->folder, .port = s->port };
+        struct keeper k = { .kind = s->kind, .folder = s->folder };
         /* Away from the terminal and the test's pipes; the links of other servers are not ours to hold open. */
         setsid();
         dup2(2, 1);
@@ -424,6 +426,21 @@ static bool make_keeper(struct server *s)
     return s->keeper > 0;
 }
 
+/* On a port that was free just before. Somebody else may have been quicker: then there are others. */
+static bool start_somewhere(struct server *s)
+{
+    for (int i = 0; i < PORT_TRIES; i++) {
+        s->port = free_port();
+        char message[1 + sizeof s->port] = { DO_PORT };
+        memcpy(message + 1, &s->port, sizeof s->port);
+        if (s->port == 0 || send(s->link, message, sizeof message, MSG_NOSIGNAL) != sizeof message || !ask(s, 0))
+            return false;
+        if (ask(s, DO_START))
+            return true;
+    }
+    return false;
+}
+
 struct server *server_start(enum source_kind kind)
 {
     struct server *s = calloc(1, sizeof *s);
@@ -431,8 +448,7 @@ struct server *server_start(enum source_kind kind)
         return NULL;
     s->kind = kind;
     s->link = -1;
-    s->port = free_port();
-    if (s->port == 0 || !make_folder(s) || !make_keeper(s) || !ask(s, 0) || !ask(s, DO_START)) {
+    if (!make_folder(s) || !make_keeper(s) || !ask(s, 0) || !start_somewhere(s)) {
         server_stop(s);
         return NULL;
     }
