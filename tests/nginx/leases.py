@@ -98,11 +98,16 @@ class Host:
         return 200 if verdict["allowed"] else 503 if verdict["retry_after_ms"] == 1000 else 429
 
 
+def answer_of(ask, event, key):
+    """200 or 429. Who waited in vain (503) asks again."""
+    return until(lambda: (found := ask(event, key)) != 503 and found, "a slice")
+
+
 def spend(ask, event, key, most=None):
-    """How many pass until there are no more, or so many have passed. Who waited in vain (503) asks again."""
+    """How many pass until there are no more, or so many have passed."""
     passed = 0
     while most is None or passed < most:
-        status = until(lambda: (found := ask(event, key)) != 503 and found, "a slice")
+        status = answer_of(ask, event, key)
         if status != 200:
             expect(status, 429, "a refusal")
             break
@@ -142,7 +147,7 @@ def one_host():
         # Some may have been on their way when the last of them was refused.
         total = until(lambda: (found := passed + spend(a.ask, event, "one")) and found >= MAX and found, "the rest")
         expect(total, MAX, event)
-        expect([a.ask(event, "one"), a.serve(event, "one"), a.check(event, "one")], [429] * 3, "no more")
+        expect([answer_of(ask, event, "one") for ask in (a.ask, a.serve, a.check)], [429] * 3, "no more")
 
 
 def two_hosts():
@@ -154,12 +159,12 @@ def two_hosts():
 
 def given_back():
     """What one host does not spend another finds."""
-    expect(a.ask("short", "back"), 200, "a slice of 5 is taken")
+    expect(answer_of(a.ask, "short", "back"), 200, "a slice of 5 is taken")
     with Host() as b:
         total = 1
         while total < 10:
             total += until(lambda: spend(b.ask, "short", "back"), "what the other gave back")
-        expect((total, a.ask("short", "back"), b.ask("short", "back")), (10, 429, 429), "all of them")
+        expect([total, *(answer_of(ask, "short", "back") for ask in (a.ask, b.ask))], [10, 429, 429], "all of them")
 
 
 # ---- requests that wait ----
@@ -238,7 +243,7 @@ def rules_are_refused():
     wanted = wanted.replace("plain.yaml", "rules.yaml")
     until(lambda: wanted in (a.status()["rules"]["problem"] or ""), "in the status")
     until(lambda: f"rules not taken over whole: {a.nginx.folder}/{wanted}" in a.nginx.errors(), "in the log")
-    expect(a.ask("window", "one"), 429, "the old rules stay")
+    expect(answer_of(a.ask, "window", "one"), 429, "the old rules stay")
     a.nginx.write_rules(RULES)
     until(lambda: "the rules changed" in a.nginx.errors(), "good again")
 
