@@ -6,6 +6,7 @@ tests/serve/bounds.py BUILD/weir BUILD/tests/source/source_servers
 
 import json
 import resource
+import signal
 import socket
 import time
 
@@ -177,6 +178,36 @@ def busy_ones_are_not_cut_off():
         # Who stood still was not busy.
         longest, answered = until(lambda: (found := asks_for(1.5)) and (found[1] or found[0] < 0.4) and found, "all in time")
         expect(answered, True, f"cut off, {longest:.3f} s after an answer")
+
+
+def who_stands_still_himself_hears_first():
+    """A service that was stopped for longer than a client may be idle: what came meanwhile is answered."""
+    with Service("--request", "1s", "--idle", "1s", rules=RULES) as s:
+
+        def ask():
+            begin = time.monotonic()
+            clients = [s.socket(s.resp if i % 2 else s.http) for i in range(20)]
+            until(lambda: s.steer("GET", "/v1/status").json()["connections"]["open"] > len(clients), "all are taken in")
+            s.process.send_signal(signal.SIGSTOP)
+            in_force = time.monotonic() - begin < 0.7
+            for i, c in enumerate(clients):
+                c.sendall(b"PING\r\n" if i % 2 else b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            time.sleep(1.2)
+            s.process.send_signal(signal.SIGCONT)
+            found = [ends_or_answers(c) for c in clients]
+            for c in clients:
+                c.close()
+            return in_force and found
+
+        found = until(ask, "clients that are quick enough")
+        expect(found, [b"HTTP/1.1 404", b"+PONG\r\n"] * 10)
+
+
+def ends_or_answers(c):
+    try:
+        return c.recv(12)
+    except ConnectionError:
+        return b""
 
 
 def too_much():
@@ -398,6 +429,7 @@ if __name__ == "__main__":
             ("the longest idle give way, of the same address first", idle_ones_give_way),
             ("a trickle of bytes extends nothing", trickling_does_not_help),
             ("a connection that asks again and again stays", busy_ones_are_not_cut_off),
+            ("a service that stood still hears first what came meanwhile", who_stands_still_himself_hears_first),
             ("bodies, headers and commands that are too large", too_much),
             ("headers around their bound: who is charged is answered", no_charge_without_an_answer),
             ("lengths that can be read in two ways", lengths_are_clear),
