@@ -1,5 +1,7 @@
 package io.weir.spring
 
+import java.net.InetAddress
+import java.net.ServerSocket
 import java.nio.file.Files
 import java.nio.file.Path
 import java.util.concurrent.TimeUnit
@@ -16,8 +18,7 @@ class Weir(vararg flags: String) : AutoCloseable {
     private val flags = flags.toList()
     private val hook = Thread(::end)
     private lateinit var process: Process
-    var port = 0
-        private set
+    val port = freePort()
     val url get() = "redis://127.0.0.1:$port"
 
     init {
@@ -26,7 +27,7 @@ class Weir(vararg flags: String) : AutoCloseable {
         start()
     }
 
-    /** On the port that it had before, if it had one. */
+    /** On the port that it had before. */
     fun start() {
         val log = folder.resolve("log").toFile()
         log.delete()
@@ -36,9 +37,9 @@ class Weir(vararg flags: String) : AutoCloseable {
             "--resp", "127.0.0.1:$port", "--threads", "1", "--log", "json",
         )
         process = ProcessBuilder(words + flags).redirectErrorStream(true).redirectOutput(log).start()
-        port = until("weir listens") {
+        until("weir listens") {
             check(process.isAlive) { "weir ended: ${log.readText()}" }
-            log.toPath().readLines().firstNotNullOfOrNull { LISTENS.find(it) }?.groupValues?.get(1)?.toInt()
+            log.toPath().readLines().firstOrNull { "resp on 127.0.0.1:$port" in it }
         }
     }
 
@@ -80,8 +81,6 @@ class Weir(vararg flags: String) : AutoCloseable {
     }
 
     companion object {
-        private val LISTENS = Regex("resp on 127\\.0\\.0\\.1:(\\d+)")
-
         private const val ESTABLISHED = "01"
 
         /** For all tests that only ask. */
@@ -98,6 +97,11 @@ class Weir(vararg flags: String) : AutoCloseable {
                 reject: { status: 418 }
         """.trimIndent()
     }
+}
+
+/** One that no connection gets while weir is away: those are from 32768 on. */
+private fun freePort(): Int = generateSequence { (20000..32767).random() }.first { port ->
+    runCatching { ServerSocket(port, 1, InetAddress.getLoopbackAddress()).close() }.isSuccess
 }
 
 /** Waits for something that is to come. */
