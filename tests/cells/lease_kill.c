@@ -14,7 +14,7 @@
 #include "cells/lease.h"
 #include "support.h"
 
-enum { PROCESSES = 3, ROUND_MS = 300, COST = 2 };
+enum { PROCESSES = 3, ROUND_MS = 300, PATIENCE_MS = 60000, COST = 2 };
 #define KEY UINT64_C(0x123456789abcdef1)
 
 struct log {
@@ -92,7 +92,9 @@ static void run_round(bool kills, struct random *random)
     memset(log_, 0, sizeof *log_);
     for (unsigned i = 0; i < PROCESSES; i++)
         pids[i] = start_process(random_u64(random));
-    for (int64_t until = clock_steady_us() + ROUND_MS * US_PER_MS; clock_steady_us() < until;) {
+    int64_t start = clock_steady_us(), until = start + ROUND_MS * US_PER_MS, at_most = start + PATIENCE_MS * US_PER_MS;
+    /* Longer where they have hardly had a turn yet. */
+    while (clock_steady_us() < until || (found == 0 && clock_steady_us() < at_most)) {
         struct timespec wait = { 0, random_in(random, 0, 500000) };
         nanosleep(&wait, NULL);
         put += 1000;
