@@ -7,6 +7,7 @@ import http.client
 import itertools
 import json
 import re
+import sys
 import threading
 import time
 
@@ -30,7 +31,13 @@ class Node(Service):
 
     def __enter__(self):
         super().__enter__()
-        until(self.is_up, "the store is reached")
+        try:
+            # A machine that stood still meanwhile has made an outage of its own, and they are counted: once more, then.
+            while until(lambda: "up" in (told := self.told()[0]) and told, "the store is reached") != ["up"]:
+                self.restart()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
 
     def start(self):
