@@ -139,6 +139,16 @@ static void wait_for_replica(const struct daemon *replica)
     assert_non_null(strstr(daemon_ask(replica, "INFO", "replication", NULL), "master_link_status:up"));
 }
 
+static void wait_for_answer(const struct daemon *d, const char *wanted, const char *one, const char *two, const char *three)
+{
+    for (int i = 0; i < LONG_MS; i++) {
+        if (strcmp(daemon_ask(d, one, two, three, NULL), wanted) == 0)
+            return;
+        usleep(1000);
+    }
+    fail_msg("%s %s %s: not %s", one, two, three, wanted);
+}
+
 static void wait_for_sentinel(const struct daemon *sentinel)
 {
     for (int i = 0; i < LONG_MS && !strstr(daemon_ask(sentinel, "INFO", "sentinel", NULL), "slaves=1"); i++)
@@ -169,8 +179,8 @@ static void sentinels_fail_over(void **state)
     store_link_flush(a.link);
     run_until(&a, &a.done, done + 1);
     assert_true(q.call.allowed);
-    run_for(&a, 1100); /* a beat, and all is replicated */
-    assert_string_equal(daemon_ask(&sentinel, "SENTINEL", "FAILOVER", "main", NULL), "OK");
+    wait_for_answer(&replica, ":2", "EXISTS", "weir:1:{kept}:rule:key", "weir:1:born");
+    wait_for_answer(&sentinel, "OK", "SENTINEL", "FAILOVER", "main"); /* once it knows enough of the replica */
     run_until_event(&a, WEIR_STORE_REPLACED, 1);
     run_until_decided(&a);
     asked_send(&q, 5000);
