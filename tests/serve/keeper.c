@@ -181,7 +181,7 @@ static void the_copy_is_there_while_the_source_is_not(void **state)
     move_file("away", "rules.db");
     keeper_poke(run.keeper);
     WAIT_FOR(!state_of(&run).from_copy);
-    assert_true(state_of(&run).reachable);
+    WAIT_FOR(state_of(&run).reachable);
     assert_string_equal(state_of(&run).problem, "");
     keeper_stop(run.keeper);
     /* Another source has nothing to do with it. */

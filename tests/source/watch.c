@@ -89,11 +89,17 @@ static void sleep_ms(long ms)
             fail_msg("not within %d ms: %s", DEADLINE_MS, #condition); \
     } while (0)
 
-static bool reachable(struct source_watch *watch)
+/* It follows what the callbacks were told, a moment later. */
+static struct source_watch_state state_of(struct source_watch *watch)
 {
     struct source_watch_state state;
     source_watch_state(watch, &state);
-    return state.reachable;
+    return state;
+}
+
+static bool reachable(struct source_watch *watch)
+{
+    return state_of(watch).reachable;
 }
 
 /* ---- threads that decide ---- */
@@ -148,16 +154,15 @@ static void changes_count_from_the_next_request(void **state)
     /* A bad row is told of, and its last good version stays in force. */
     hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = -1");
     WAIT_FOR(atomic_load(&f.problems) == 1);
-    struct source_watch_state now;
-    source_watch_state(watch, &now);
+    WAIT_FOR(state_of(watch).problem_count == 1);
+    struct source_watch_state now = state_of(watch);
     assert_true(now.reachable);
-    assert_int_equal(now.problem_count, 1);
     assert_non_null(strstr(now.problem, "THROTTLED_CALLS: row 1: rule throttled-call-1: MAX_LOCKS: must be"));
     assert_int_equal(atomic_load(&f.first_max), 9);
     hand(sql, "UPDATE THROTTLED_CALLS SET MAX_LOCKS = 10");
     WAIT_FOR(atomic_load(&f.allowed) == 10 && atomic_load(&f.problems) == 0);
-    source_watch_state(watch, &now);
-    assert_string_equal(now.problem, "");
+    WAIT_FOR(state_of(watch).problem_count == 0);
+    assert_string_equal(state_of(watch).problem, "");
     unfollow(&f, watch);
     stop_deciding(&f);
     assert_int_equal(atomic_load(&f.allowed), 10);
@@ -205,7 +210,7 @@ static void the_last_good_rules_survive_the_server(void **state)
     sql_close(sql);
     start_deciding(&f);
     struct source_watch *watch = follow(&f, source);
-    WAIT_FOR(atomic_load(&f.allowed) == 5);
+    WAIT_FOR(atomic_load(&f.allowed) == 5 && reachable(watch));
     assert_true(take_away(place, true));
     WAIT_FOR(!reachable(watch));
     source_watch_state(watch, &now);
@@ -426,7 +431,7 @@ static void jobs_say_why_the_source_is_out_of_reach(void **state)
     struct source *source = fresh_source(place);
     put(source, "{ id: a, limits: [5 per 1s] }");
     struct source_watch *watch = follow(&f, source);
-    WAIT_FOR(atomic_load(&f.told) == 1);
+    WAIT_FOR(atomic_load(&f.told) == 1 && reachable(watch));
     assert_true(take_away(place, true));
     WAIT_FOR(!reachable(watch));
     struct job away = job_of(&f, NULL), back = job_of(&f, "{ id: a, limits: [7 per 1s] }");
