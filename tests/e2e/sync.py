@@ -436,10 +436,13 @@ def an_outage_is_said_again(db):
         source = os.path.join(folder.name, "cells")
         with open(source, "w", encoding="utf-8") as out:
             out.write(f"rules: [{OCR}]\n")
+        begun = time.monotonic()
         child = folder.start(f"file:{source}")
         folder.follows("id: ocr")
         os.unlink(source)
-        until(lambda: "rules are 0 s old: " in folder.errors(), "the outage is said")
+        said = re.compile(r"rules are (\d+) s old: ")
+        until(lambda: said.search(folder.errors()), "the outage is said")
+        assert int(said.search(folder.errors())[1]) <= time.monotonic() - begun, folder.errors()
         os.mkdir(source)
         until(lambda: folder.errors().count("rules are ") == 2, "and said again")
         age, reason = re.findall(r"rules are (\d+) s old: (.*);", folder.errors())[1]
