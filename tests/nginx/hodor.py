@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import socket
 
@@ -71,8 +72,11 @@ def convert(config):
 
 
 def free_port_of_ipv6():
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
-        return listener.getsockname()[1]
+    """Not one that a connection may get before nginx does: those are from 32768 on."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with contextlib.suppress(OSError), socket.create_server(("::1", port), family=socket.AF_INET6):
+            return port
 
 
 @contextlib.contextmanager
