@@ -24,7 +24,7 @@ rules:
     limits:
       - { name: f, algorithm: fixed_window, max: 10, per: 1h }
       - { name: s, algorithm: sliding_window, max: 10, per: 1h }
-      - { name: d, calendar: day, max: 10, tz: Asia/Shanghai }
+      - { name: d, calendar: year, max: 10, tz: Asia/Shanghai }
       - { name: b, max: 10, per: 365d }
   - { id: leased, match: { event: leased }, by: [key], lease: { ttl: 300ms },
       limits: [ { name: f, algorithm: fixed_window, max: 10, per: 1h } ] }
