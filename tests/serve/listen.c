@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "../ports.h"
 #include "base/err.h"
 #include "serve/listen.h"
 
@@ -147,8 +148,9 @@ static void test_port_in_use(void **state)
     (void)state;
     for (unsigned first = 1; first <= 2; first++)
         for (unsigned second = 1; second <= 2; second++) {
-            struct opened o = opened("127.0.0.1:0", first);
-            char expected[400];
+            char place[40], expected[400];
+            snprintf(place, sizeof place, "127.0.0.1:%u", free_port());
+            struct opened o = opened(place, first);
             snprintf(expected, sizeof expected, "%s is in use; choose another address with --http", o.where);
             is_refused(o.where, second, expected);
             close_fds(&o);
