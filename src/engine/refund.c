@@ -26,7 +26,9 @@
 #define STORE_MARK UINT64_C(0x73746f72652d6d6b)
 #define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S)
 #define AHEAD_US US_PER_S /* clocks of threads and processes differ by less */
-#define OFF_US US_PER_S   /* so do those of hosts, or their slices' windows are not found again */
+/* The window of a slice seems to end earlier by as long as the ask for it was on its way, which decisions wait for up to
+ * ten seconds. Of windows that are short the store takes a part of their length instead. */
+#define OFF_US (10 * US_PER_S)
 
 enum {
     ROOM = 8,        /* entries of most plans */
