@@ -13,6 +13,7 @@ from logging import getLogger
 from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple
 
 from ._base import Weir
+from ._deadline import clock, timed
 from ._line import Line, Unreachable, Word
 from ._request import Request
 from ._verdict import Verdict, WeirError
@@ -21,6 +22,7 @@ log = getLogger("weir")
 
 FAILURES_MAX = 5
 PAUSE_S = 0.5
+CONNECTIONS_MAX = 2**31  # one for each thread; newer ones of redis-py have 100 by default
 
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
@@ -78,6 +80,7 @@ class ServiceWeir(Weir):
         self._allow, self._closed = when_unreachable == "allow", False
         self._reach = Reach(_shown(url), "let through" if self._allow else "refused")
         self._pool = self._new_pool(self._redis, self._redis.retry, deadline)
+        self._pool.connection_class = timed(self._pool.connection_class)
         self._client = self._redis.Redis(connection_pool=self._pool)
         self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Line, AsyncGenerator[None, None]]] = {}
 
@@ -87,10 +90,11 @@ class ServiceWeir(Weir):
 
     def _new_pool(self, redis: Any, retry: Any, timeout: Optional[float]) -> Any:
         """No retries: they multiply the deadline. The URL may have options, but none that change what we count on."""
-        is_old = self._redis.__version__.startswith("4.")
-        # Of protocol 3 newer ones take a closed connection for one with news.
+        options = {"max_connections": CONNECTIONS_MAX}
+        if not self._redis.__version__.startswith("4."):
+            options["protocol"] = 2  # of 3 they take a closed connection for one with news
         try:
-            pool = redis.ConnectionPool.from_url(self._url, **({} if is_old else {"protocol": 2}))
+            pool = redis.ConnectionPool.from_url(self._url, **options)
         except ValueError:
             # What redis-py says of it may have a part of the token.
             raise ValueError(
@@ -125,10 +129,13 @@ class ServiceWeir(Weir):
     def _call(self, *words: Word) -> Any:
         """The answer, or Unreachable."""
         self._begin()
+        before = clock.start(time.monotonic() + self._deadline)
         try:
             answer = self._client.execute_command(*words)
         except (self._redis.RedisError, OSError) as error:
             raise self._failure(error) from error
+        finally:
+            clock.start(before)
         return self._heard(answer)
 
     async def _call_async(self, *words: Word) -> Any:
@@ -194,8 +201,19 @@ class ServiceWeir(Weir):
         except Unreachable:
             return self._undecided()
 
-    def _verdict(self, answer: Any, request: Request) -> Verdict:
-        if not isinstance(answer, list) or len(answer) != 11:
+    def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
+        """The quick path: no verdict of what is let through, since nobody looks at it."""
+        try:
+            answer = self._call("WEIR.CHECK", "reply", "long", "event", event, "key", key)
+            if _is_whole(answer) and answer[0]:
+                return None
+            return self._verdict(answer)
+        except Unreachable:
+            verdict = self._undecided()
+            return None if verdict.allowed else verdict
+
+    def _verdict(self, answer: Any, request: Optional[Request] = None) -> Verdict:
+        if not _is_whole(answer):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
         allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer
         return Verdict(
@@ -270,6 +288,10 @@ def _words(request: Request) -> List[Word]:
     if request.cost != 1:
         words += ("cost", str(request.cost))
     return words
+
+
+def _is_whole(answer: Any) -> bool:
+    return isinstance(answer, list) and len(answer) == 11
 
 
 def _text(value: Optional[bytes]) -> Optional[str]:
