@@ -236,6 +236,35 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_another(remote: Weir,
     asyncio.run(ask())
 
 
+class Renamed:
+    """A client of a redis-py whose pools have no fields that we know, and else are as ever."""
+
+    connection_pool = object()
+
+    def __init__(self, client: Any) -> None:
+        self.pipeline = client.pipeline
+
+
+def test_a_redis_py_with_other_names_inside(fragile: Service, key: str, monkeypatch: Any) -> None:
+    async def ask(weir: Weir) -> None:
+        while (await weir.acheck(event="ocr", key=key, peek=True)).unavailable:
+            await asyncio.sleep(0.01)
+        with fragile.standing_still():
+            assert (await weir.acheck(event="ocr", key=key)).unavailable
+        while True:  # what comes late is not taken for the answer to another
+            verdict = await weir.acheck(event="wide", key=key)
+            if not verdict.unavailable:
+                assert verdict.rule == "wide"
+                return
+            await asyncio.sleep(0.01)
+
+    with Weir.connect(fragile.url, deadline=0.2) as weir:
+        new_client = weir._new_async_client
+        monkeypatch.setattr(weir, "_new_async_client", lambda: Renamed(new_client()))
+        asyncio.run(ask(weir))
+        assert not weir._loops
+
+
 def test_a_token(tmp_path: Path, key: str, caplog: Any) -> None:
     token = tmp_path / "token"
     token.write_text("a-token-of-some-length\n")
