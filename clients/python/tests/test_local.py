@@ -374,6 +374,30 @@ def test_counters_of_many_hosts(store: Redis, tmp_path: Path) -> None:
         assert not other.check(event="ocr", key="u").allowed
 
 
+@pytest.mark.parametrize("cells", ["file", "memory"])
+def test_children_count_with_their_parent_and_a_store(store: Redis, tmp_path: Path, cells: str) -> None:
+    """Each opens the table anew, with connections of its own to the store."""
+    file = tmp_path / "cells" if cells == "file" else None
+    with Weir.open(rules_text=LEASED, cells=file, counters=store.url, deadline=10, cells_keys=1000) as weir:
+        assert weir.check(event="plain", key="u").allowed and weir.check(event="plain", key="v", peek=True).allowed
+        assert in_child(lambda: [weir.check(event="plain", key=key).allowed for key in "uv"]) == [False, True]
+        assert not weir.check(event="plain", key="v").allowed
+
+
+def test_more_memory_than_there_is() -> None:
+    for keys in (2**45, 2**60):
+        with pytest.raises(WeirError, match=f"no memory for a table of {keys} keys"):
+            Weir.open(rules_text=RULES, counters="redis://127.0.0.1:1", deadline=0.01, cells_keys=keys)
+
+
+def test_memory_is_given_back(store: Redis) -> None:
+    weir = Weir.open(rules_text=RULES, counters=store.url, deadline=10, cells_keys=1000)
+    memory = weakref.ref(weir._memory)
+    assert weir.check(event="wide", key="memory").allowed
+    weir.close()
+    until(lambda: memory() is None, "the table is freed")
+
+
 def test_a_store_that_is_away_is_logged_once(caplog: Any) -> None:
     with Redis() as store, Weir.open(rules_text=RULES, counters=store.url, deadline=10, cells_keys=1000) as weir:
         assert weir.check(event="ocr", key="u").remaining == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import mmap
 import os
 import threading
 import time
@@ -21,6 +22,9 @@ POLL_S = 0.5
 SLICES_S = 0.001  # after which slices of a leased rule are looked for again
 THREADS = 8  # in which coroutines wait for `counters`
 PROBE_BYTES = 1 << 20
+CELLS_KEYS = 786432  # of a table whose size nobody has given
+KEY_BYTES = 43
+TABLE_BYTES = 8192  # and those of its keys
 log = getLogger("weir")
 
 Found = TypeVar("Found")
@@ -35,12 +39,21 @@ def _path(value: Union[str, os.PathLike[str], None]) -> Optional[bytes]:
     return None if value is None else os.path.abspath(os.fsencode(value))
 
 
+def _shared_memory(keys: int) -> Any:
+    """For a table that is opened anew by each child of a fork, and is in no file."""
+    try:
+        memory = mmap.mmap(-1, TABLE_BYTES + (keys or CELLS_KEYS) * KEY_BYTES)
+    except (OSError, OverflowError) as error:
+        raise WeirError(f"no memory for a table of {keys} keys: {error}") from None
+    return (ctypes.c_char * len(memory)).from_buffer(memory)
+
+
 class Handle(ctypes.c_void_p):
     """weir's own. Who decides holds it, also by being in a call with it, and the last one to let go closes it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, memory: Any = None) -> None:
         super().__init__()
-        self.library, error = library(holds_gil=False), CError()
+        self.library, self.memory, error = library(holds_gil=False), memory, CError()
         if self.library.weir_open(self, options, error) < 0:
             raise WeirError(str(error))
 
@@ -76,7 +89,11 @@ class LocalWeir(Weir):
             counters=None if counters is None else counters.encode(),
             store_deadline_ms=max(1, round(deadline * 1000)),
         )
-        self._has_store = counters is not None
+        self._has_store, self._memory = counters is not None, None
+        if self._has_store and cells is None:
+            self._memory = _shared_memory(cells_keys)
+            self._options.cells_keys, self._options.cells_memory_bytes = 0, len(self._memory)
+            self._options.cells_memory = ctypes.addressof(self._memory)
         self._library = library(holds_gil=not self._has_store)
         self._closed = False
         self._store_up = True
@@ -98,14 +115,14 @@ class LocalWeir(Weir):
             if self._closed:
                 raise WeirError("this Weir is closed")
             if not self._handle:
-                self._handle = Handle(self._options)
+                self._handle = Handle(self._options, self._memory)
                 self._waits = self._may_wait()
                 self._follow()
             return self._handle
 
     def close(self) -> None:
         with self._opening:
-            self._closed, self._handle = True, None
+            self._closed, self._handle, self._memory = True, None, None
         self._stop.set()
         if self._threads:
             self._threads.shutdown(wait=False)
