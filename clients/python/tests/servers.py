@@ -184,6 +184,29 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join()
 
 
+ALLOWED = b"*11\r\n:1\r\n" + b"$-1\r\n" * 5 + b":0\r\n$-1\r\n:0\r\n:0\r\n$-1\r\n"
+
+
+def answering(each: Callable[[socket.socket, bytes], None]) -> Callable[[socket.socket], None]:
+    """A peer that has an answer to each command, and leaves the sending of it to others."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection.makefile("rb") as asked:
+            while True:
+                words = [read_word(asked) for _ in range(int(asked.readline()[1:] or 0))]
+                if not words:
+                    return
+                each(connection, ALLOWED if words[0] == b"WEIR.CHECK" else b"+OK\r\n")
+
+    return serve
+
+
+def read_word(asked: Any) -> bytes:
+    size = int(asked.readline()[1:])
+    word: bytes = asked.read(size + 2)[:size]
+    return word
+
+
 class Redis(Process):
     def __init__(self) -> None:
         super().__init__()

@@ -13,14 +13,13 @@ import time
 from typing import Any, Callable, List
 
 import pytest
-from servers import Service, listening
+from servers import ALLOWED, Service, answering, listening
 
 from weir import Weir
 from weir._deadline import TimedSocket
 
 AMPLE_S = 30  # for what takes some ms, on a machine that is busy
 SHORT_S = 0.2
-ALLOWED = b"*11\r\n:1\r\n" + b"$-1\r\n" * 5 + b":0\r\n$-1\r\n:0\r\n:0\r\n$-1\r\n"
 
 
 def plain(weir: Weir) -> bool:
@@ -29,26 +28,6 @@ def plain(weir: Weir) -> bool:
 
 def coroutine(weir: Weir) -> bool:
     return asyncio.run(weir.acheck(event="ocr", key="u")).unavailable
-
-
-def answering(each: Callable[[socket.socket, bytes], None]) -> Callable[[socket.socket], None]:
-    """A peer that has an answer to each command, and leaves the sending of it to others."""
-
-    def serve(connection: socket.socket) -> None:
-        with connection.makefile("rb") as asked:
-            while True:
-                words = [read_word(asked) for _ in range(int(asked.readline()[1:] or 0))]
-                if not words:
-                    return
-                each(connection, ALLOWED if words[0] == b"WEIR.CHECK" else b"+OK\r\n")
-
-    return serve
-
-
-def read_word(asked: Any) -> bytes:
-    size = int(asked.readline()[1:])
-    word: bytes = asked.read(size + 2)[:size]
-    return word
 
 
 def drip(connection: socket.socket, answer: bytes) -> None:

@@ -305,7 +305,7 @@ def test_what_answers_is_not_weir(store: Redis, key: str) -> None:
             weir.check(event="ocr", key=key)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*1\r\n:1\r\n", b"+OK\r\n"])
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*1\r\n:1\r\n", b"+OK\r\n", b":x\r\n"])
 def test_what_answers_is_something_else(answer: bytes) -> None:
     def serve(connection: socket.socket) -> None:
         while True:

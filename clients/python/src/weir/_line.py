@@ -95,6 +95,11 @@ class Line:
         finally:
             self.task = None
 
+    async def rest(self) -> None:
+        """Until all that was asked is answered."""
+        while self.task is not None:
+            await asyncio.wait({self.task})
+
     async def exchange(self, batch: List[Asked]) -> None:
         self.client = self.client or self.new_client()
         pipeline = self.client.pipeline(transaction=False)

@@ -97,7 +97,6 @@ class LocalWeir(Weir):
         self._library = library(holds_gil=not self._has_store)
         self._closed = False
         self._store_up = True
-        self._stop = threading.Event()
         self._start_fresh()
         self._handle: Optional[Handle] = None
         self._open()
@@ -105,7 +104,7 @@ class LocalWeir(Weir):
 
     def _start_fresh(self) -> None:
         """What no child can have of its parent."""
-        self._opening = threading.RLock()
+        self._opening, self._stop = threading.RLock(), threading.Event()
         self._threads = ThreadPoolExecutor(THREADS, "weir-ask") if self._has_store else None
         self._verdicts: List[CVerdict] = []
 
@@ -144,7 +143,6 @@ class LocalWeir(Weir):
 
     def _follow(self) -> None:
         if self._options.rules_file or self._has_store:
-            self._stop = threading.Event()
             threading.Thread(target=_poll_until, args=(weakref.ref(self), self._stop), name="weir", daemon=True).start()
 
     def _poll(self) -> None:
@@ -206,9 +204,11 @@ class LocalWeir(Weir):
 
     async def _aside(self, work: Callable[[Request], Found], request: Request) -> Found:
         """In threads of our own: the loop's may be busy with the application's work."""
-        if self._closed:
-            raise WeirError("this Weir is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, request)
+        try:
+            found = asyncio.get_running_loop().run_in_executor(self._threads, work, request)
+        except RuntimeError:  # it takes no more work
+            raise WeirError("this Weir is closed") from None
+        return await found
 
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
         """The quick path: one call, whose strings end at a NUL. It has a verdict of its own, since a signal's handler may

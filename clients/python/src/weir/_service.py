@@ -104,19 +104,30 @@ class ServiceWeir(Weir):
         settings = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
         if self._url.startswith("unix:"):
             del settings["socket_connect_timeout"]  # redis-py 4.3 knows none there
-        pool.connection_kwargs.update(settings, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
+        del options["max_connections"]
+        pool.connection_kwargs.update(settings, **options, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
+        try:
+            pool.connection_class(**pool.connection_kwargs)
+        except TypeError as error:
+            raise ValueError(f"the url has an option that redis-py does not know: {error}") from None
         return pool
 
     def close(self) -> None:
         self._closed = True
-        self._pool.disconnect()
+        self._drop_idle()
         self._forget_closed_loops()
 
     async def aclose(self) -> None:
-        found = self._loops.get(asyncio.get_running_loop())
+        self._closed = True
+        found = self._loops.pop(asyncio.get_running_loop(), None)
         if found is not None:
+            await found[0].rest()
             await found[1].aclose()
         self.close()
+
+    def _drop_idle(self) -> None:
+        """Not those in use: their calls are still decided, and drop them afterwards."""
+        self._pool.disconnect(inuse_connections=False)
 
     # ---- ask ----
 
@@ -132,10 +143,16 @@ class ServiceWeir(Weir):
         before = clock.start(time.monotonic() + self._deadline)
         try:
             answer = self._client.execute_command(*words)
-        except (self._redis.RedisError, OSError) as error:
+        except (self._redis.RedisError, OSError, ValueError) as error:
             raise self._failure(error) from error
+        except BaseException:
+            # By a signal's handler, say. What is on its way must not be taken for the answer to another call.
+            self._drop_idle()
+            raise
         finally:
             clock.start(before)
+            if self._closed:
+                self._drop_idle()
         return self._heard(answer)
 
     async def _call_async(self, *words: Word) -> Any:
@@ -163,7 +180,7 @@ class ServiceWeir(Weir):
         try:
             yield
         finally:
-            del self._loops[line.loop]
+            self._loops.pop(line.loop, None)
             line.cut()
             await asyncio.sleep(0)
 
@@ -182,7 +199,7 @@ class ServiceWeir(Weir):
 
     def _failure(self, error: Exception) -> Exception:
         """What to raise for it. Most of what weir itself says against a call, another try would not change."""
-        answers = (self._redis.ResponseError, self._redis.InvalidResponse)
+        answers = (self._redis.ResponseError, self._redis.InvalidResponse, ValueError)
         if isinstance(error, answers) and not any(words in str(error) for words in PASSING):
             self._reach.worked()
             return WeirError(f"weir at {self._reach.where} answers: {error}")
