@@ -47,6 +47,8 @@ def in_child(work: Callable[[], Any]) -> Any:
     child.start()
     theirs.close()
     try:
+        if not ours.poll(60):
+            child.kill()
         return ours.recv()
     finally:
         child.join(60)

@@ -101,6 +101,8 @@ class Line:
             await asyncio.wait({self.task})
 
     async def exchange(self, batch: List[Asked]) -> None:
+        if any(connection._reader.at_eof() for connection in self.connections()):
+            self.cut()  # by the service, which redis-py 4.4 to 4.6 do not see
         self.client = self.client or self.new_client()
         pipeline = self.client.pipeline(transaction=False)
         for asked in batch:
@@ -126,18 +128,19 @@ class Line:
             for asked, result in zip(batch, results):
                 asked.waiting.settle(result)
 
+    def connections(self) -> List[Any]:
+        """Those that are open. A redis-py with other names for these fields has none, and closes what is dropped itself."""
+        pool = self.client.connection_pool if self.client else None
+        known = (*getattr(pool, "_available_connections", ()), *getattr(pool, "_in_use_connections", ()))
+        return [c for c in known if getattr(c, "_reader", None) and getattr(c, "_writer", None)]
+
     def cut(self) -> None:
         """At once, whatever is on its way: late answers are nobody's. A loop that is closed can close nothing itself. For
-        neither redis-py has a public way; one with other names for these fields is left to close what is dropped here."""
-        if self.client is None:
-            return
-        pool, self.client = self.client.connection_pool, None
-        for name in ("_available_connections", "_in_use_connections"):
-            for connection in tuple(getattr(pool, name, ())):
-                writer = getattr(connection, "_writer", None)
-                if writer is not None:
-                    connection._reader = connection._writer = None
-                    self.abort(writer)
+        neither redis-py has a public way."""
+        connections, self.client = self.connections(), None
+        for connection in connections:
+            writer, connection._reader, connection._writer = connection._writer, None, None
+            self.abort(writer)
 
     def abort(self, writer: asyncio.StreamWriter) -> None:
         if not self.loop.is_closed():
