@@ -1,4 +1,4 @@
-"""One deadline for a whole plain call. redis-py itself has one for each step: connecting, sending, each piece of an answer."""
+"""One deadline for a whole plain call. redis-py has one for each step: connecting, sending, each piece of an answer."""
 
 from __future__ import annotations
 

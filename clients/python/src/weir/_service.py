@@ -90,11 +90,10 @@ class ServiceWeir(Weir):
 
     def _new_pool(self, redis: Any, retry: Any, timeout: Optional[float]) -> Any:
         """No retries: they multiply the deadline. The URL may have options, but none that change what we count on."""
-        options = {"max_connections": CONNECTIONS_MAX}
-        if not self._redis.__version__.startswith("4."):
-            options["protocol"] = 2  # of 3 they take a closed connection for one with news
+        # Of protocol 3 newer ones take a closed connection for one with news.
+        protocol = {} if self._redis.__version__.startswith("4.") else {"protocol": 2}
         try:
-            pool = redis.ConnectionPool.from_url(self._url, **options)
+            pool = redis.ConnectionPool.from_url(self._url, max_connections=CONNECTIONS_MAX, **protocol)
         except ValueError:
             # What redis-py says of it may have a part of the token.
             raise ValueError(
@@ -104,12 +103,11 @@ class ServiceWeir(Weir):
         settings = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
         if self._url.startswith("unix:"):
             del settings["socket_connect_timeout"]  # redis-py 4.3 knows none there
-        del options["max_connections"]
-        pool.connection_kwargs.update(settings, **options, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
+        pool.connection_kwargs.update(settings, **protocol, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
         try:
             pool.connection_class(**pool.connection_kwargs)
-        except TypeError as error:
-            raise ValueError(f"the url has an option that redis-py does not know: {error}") from None
+        except (TypeError, self._redis.RedisError):
+            raise ValueError("the url has an option, after its `?`, that redis-py does not take") from None
         return pool
 
     def close(self) -> None:
