@@ -255,7 +255,7 @@ static void send_lend(struct keeper *k, struct lend_call *call)
     struct store *store = k->store;
     struct buf *out = link_begin(k->link);
     if (call->kind == LEND_TAKE)
-        script_write_lend(out, store->prefix, &call->ask, call->debt, store_hosts(store), 0);
+        script_write_lend(out, store->prefix, &call->ask, call->lacks, call->debt, store_hosts(store), 0);
     else
         script_write_return(out, store->prefix, &call->ask, call->end_us, call->tokens);
     if (link_end(k->link, &lend_kind, call, deadline_us(k)))

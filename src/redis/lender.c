@@ -230,8 +230,9 @@ static bool is_needless(const struct lease_ask *ask, const struct lease_spent *l
     return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
 }
 
-/* What this host has and what it is lent is together no more than a full slice, or what somebody needs. Who needs more than
- * there is here asks for the rest only: the store may not have the whole of it. */
+/* What this host has and what it is lent is together no more than a full slice, or twice what somebody needs. He is lent
+ * all that he needs if the store has it, since others may spend what is here before that arrives; otherwise what he lacks.
+ */
 static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
 {
     struct lease_ask *ask = &m->call.ask;
@@ -241,7 +242,7 @@ static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
     if (m->call.debt == 0 && is_needless(ask, &look, h))
         return false;
     ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
-    ask->need -= look.left < ask->need ? look.left : 0;
+    m->call.lacks = look.left < ask->need ? ask->need - look.left : ask->need;
     return true;
 }
 

@@ -26,6 +26,7 @@ enum lend_kind { LEND_TAKE, LEND_RETURN };
 struct lend_call {
     enum lend_kind kind;
     struct lease_ask ask;
+    uint32_t lacks;         /* LEND_TAKE: of what is needed, the part that this host does not have */
     uint32_t debt;          /* LEND_TAKE: charged on this host while the store was away, and now there */
     int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
     uint32_t tokens;        /* … and how many */

@@ -231,16 +231,16 @@ void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys
     put_string(out, sv_of(seconds, (size_t)(number_put(seconds, RECEIPT_LIFE_S) - seconds)), SV(""));
 }
 
-void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t debt, uint32_t hosts,
-                       int64_t now_us)
+void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t lacks, uint32_t debt,
+                       uint32_t hosts, int64_t now_us)
 {
     const struct start start = key_start(prefix);
     struct measures m = measures(&ask->limit, &ask->window, &ask->next);
     put_command(out, SCRIPT_LEND, 1, 2);
     put_key(out, &start, sv_of(ask->key, ask->key_len));
-    put_head(out, '$', 10 * sizeof(double));
-    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, debt, m.a, m.b, m.c, ask->need, ask->slice,
-                hosts > 0 ? hosts : 1);
+    put_head(out, '$', 11 * sizeof(double));
+    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, debt, m.a, m.b, m.c, ask->need, lacks,
+                ask->slice, hosts > 0 ? hosts : 1);
     put_end(out);
     put_string(out, sv_of(ask->field, ask->field_len), SV(""));
 }

@@ -557,11 +557,11 @@ static void ask_init(struct lease_ask *ask, uint32_t max, uint32_t need, uint32_
     limit_init(&ask->limit, LIMIT_FIXED_WINDOW, max, 0, 60 * S);
 }
 
-static struct lent lend_with(const struct lease_ask *ask, uint32_t debt, uint32_t hosts, int64_t now_us)
+static struct lent lend_with(const struct lease_ask *ask, uint32_t lacks, uint32_t debt, uint32_t hosts, int64_t now_us)
 {
     struct reply reply;
     struct lent lent;
-    script_write_lend(&talk.out, SV("weir"), ask, debt, hosts, now_us);
+    script_write_lend(&talk.out, SV("weir"), ask, lacks, debt, hosts, now_us);
     assert_true(talk_read(&talk, &reply));
     assert_true(reply.kind == REPLY_BULK && script_read_lend(reply.text, &lent));
     assert_int_equal(lent.server_us, now_us);
@@ -570,7 +570,7 @@ static struct lent lend_with(const struct lease_ask *ask, uint32_t debt, uint32_
 
 static struct lent lend(const struct lease_ask *ask, uint32_t hosts, int64_t now_us)
 {
-    return lend_with(ask, 0, hosts, now_us);
+    return lend_with(ask, ask->need, 0, hosts, now_us);
 }
 
 static int64_t give_back(const struct lease_ask *ask, int64_t end_us, uint32_t tokens)
@@ -611,11 +611,25 @@ static void a_need_is_lent_whole_or_not_at_all(void **state)
     struct lent lent = lend(&ask, 10, NOON_US);
     assert_true(lent.tokens == 0 && lent.room == 20 && lent.end_us == NOON_US + 60 * S);
     /* Debt counts even then. */
-    lent = lend_with(&ask, 30, 10, NOON_US);
+    lent = lend_with(&ask, 80, 30, 10, NOON_US);
     assert_true(lent.tokens == 0 && lent.room == 0);
     assert_true(stored_count(FIRST, "one") == 110);
     ask_init(&ask, 0, 0, 5);
     assert_int_equal(lend(&ask, 1, NOON_US).tokens, 0);
+}
+
+/* All that is needed while there is so much, and the rest of it to whom that is enough. */
+static void what_lacks_is_enough(void **state)
+{
+    struct lease_ask ask;
+    (void)state;
+    ask_init(&ask, 100, 40, 5);
+    assert_int_equal(lend_with(&ask, 10, 0, 10, NOON_US).tokens, 40);
+    assert_int_equal(lend_with(&ask, 10, 0, 10, NOON_US).tokens, 40);
+    struct lent lent = lend_with(&ask, 21, 0, 10, NOON_US);
+    assert_true(lent.tokens == 0 && lent.room == 20);
+    assert_int_equal(lend_with(&ask, 20, 0, 10, NOON_US).tokens, 20);
+    assert_int_equal(lend_with(&ask, 1, 0, 10, NOON_US).tokens, 0);
 }
 
 static void a_slice_goes_back_to_its_window_only(void **state)
@@ -649,7 +663,7 @@ static void slices_know_stale_windows_and_foreign_keys(void **state)
     assert_int_equal(lend(&ask, 1, NOON_US + HOUR_US).end_us, NOON_US + 2 * HOUR_US);
     talk_write(&talk, "SET", FIRST, "7", NULL);
     assert_true(talk_read(&talk, &reply));
-    script_write_lend(&talk.out, SV("weir"), &ask, 0, 1, NOON_US);
+    script_write_lend(&talk.out, SV("weir"), &ask, 1, 0, 1, NOON_US);
     assert_true(talk_read(&talk, &reply) && reply.kind == REPLY_ERROR);
     assert_true(sv_starts(reply.text, SV("BADSTATE " FIRST " one: WRONGTYPE")));
     script_write_return(&talk.out, SV("weir"), &ask, NOON_US, 1);
@@ -767,6 +781,7 @@ int main(void)
         TEST(layouts_and_prefixes_do_not_meet),
         TEST(slices_shrink_and_never_pass_the_max),
         TEST(a_need_is_lent_whole_or_not_at_all),
+        TEST(what_lacks_is_enough),
         TEST(a_slice_goes_back_to_its_window_only),
         TEST(slices_know_stale_windows_and_foreign_keys),
         TEST(products_are_divided_exactly),

@@ -168,17 +168,19 @@ static struct win *store_window(struct world *w, struct subject *s, const struct
     return current_win(s);
 }
 
-static struct lent store_lend(struct world *w, struct subject *s, const struct lease_ask *ask)
+static struct lent store_lend(struct world *w, struct subject *s, const struct lend_call *call)
 {
+    const struct lease_ask *ask = &call->ask;
     struct win *win = store_window(w, s, ask);
     if (!win)
         return (struct lent){ .stale = true, .server_us = w->now_us };
     int64_t room = ask->limit.max - s->count, part = room > 0 ? room / (2 * w->hosts) : 0;
     struct lent lent = { .end_us = win->end_us, .server_us = w->now_us };
-    if (ask->need <= room)
+    int64_t need = ask->need < room ? ask->need : room;
+    if (call->lacks <= room && room > 0)
         lent.tokens = part < ask->slice ? (uint32_t)part : ask->slice;
-    if (ask->need <= room && lent.tokens < ask->need)
-        lent.tokens = ask->need;
+    if (call->lacks <= room && lent.tokens < need)
+        lent.tokens = (uint32_t)need;
     lent.room = room > lent.tokens ? (uint32_t)(room - lent.tokens) : 0;
     s->count += lent.tokens;
     win->max = ask->limit.max > win->max ? ask->limit.max : win->max;
@@ -295,7 +297,7 @@ static void arrive(struct world *w, struct flight *f)
     struct subject *s = &w->subjects[f->subject];
     f->arrived = true;
     if (f->copy.kind == LEND_TAKE) {
-        f->lent = store_lend(w, s, &f->copy.ask);
+        f->lent = store_lend(w, s, &f->copy);
         f->returned = f->lent.stale ? 0 : current_win(s)->returned;
     } else {
         store_return(s, &f->copy);
@@ -404,7 +406,7 @@ static void check_dry(struct world *w, unsigned h, unsigned i, uint32_t cost)
     CHECK(w, o->dry_max - s->count <= o->dry_room + o->dry_win->returned - o->dry_returned);
 }
 
-static void spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
+static bool spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
 {
     struct subject *s = &w->subjects[i];
     struct shadow *o = &w->host[h].of[i];
@@ -423,6 +425,7 @@ static void spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
         check_dry(w, h, i, cost);
     if (spent.outcome == LEASE_SHORT || spent.renew)
         ask_lender(w, h, i, cost);
+    return spent.outcome == LEASE_TAKEN;
 }
 
 static void unspend(struct world *w)
@@ -708,8 +711,50 @@ static void test_last_tokens(void **unused)
     }
 }
 
+/* ---- large ones beside small ones ---- */
+
+/* Costs more than a slice, while others go on spending what is there: two answers are enough, one to what somebody else has
+ * asked and one to what he has. Who waits has a deadline. */
+static void pass_beside_others(struct world *w)
+{
+    struct subject *s = &w->subjects[0];
+    s->algorithm = LIMIT_FIXED_WINDOW;
+    s->per_us = 3600 * US_PER_S;
+    s->max = 1000000;
+    s->slice = (uint32_t)pick(w, 10, 100);
+    for (unsigned n = 0; n < 50; n++) {
+        uint32_t cost = s->slice + (uint32_t)pick(w, 1, 100);
+        uint64_t before = lender_counts(w->host[0].lender).slices;
+        while (!spend(w, 0, 0, cost)) {
+            CHECK(w, lender_counts(w->host[0].lender).slices - before < 2);
+            pump(w, 0);
+            for (int64_t others = pick(w, 1, 3); others > 0; others--)
+                spend(w, 0, 0, 1);
+            w->now_us += pick(w, 1, 3) * US_PER_MS;
+            run_network(w);
+        }
+        for (int64_t others = pick(w, 0, 2 * s->slice); others > 0; others--)
+            spend(w, 0, 0, 1);
+        pump(w, 0);
+        check(w);
+    }
+}
+
+static void test_large_beside_small(void **unused)
+{
+    (void)unused;
+    static struct world w;
+    for (uint64_t seed = random_seed(); seed < random_seed() + 100; seed++) {
+        begin(&w, seed);
+        w.losses = w.unspends = w.steps = false;
+        pass_beside_others(&w);
+        end(&w);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_schedules), cmocka_unit_test(test_last_tokens) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_schedules), cmocka_unit_test(test_last_tokens),
+                                        cmocka_unit_test(test_large_beside_small) };
     return cmocka_run_group_tests_name("sim/lease", tests, NULL, NULL);
 }

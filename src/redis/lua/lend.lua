@@ -1,13 +1,14 @@
 -- Takes a slice out of a window.
 --
 --   KEYS[1]   the rule's
---   ARGV[1]   doubles: now or 0, algorithm, max, debt, three as in decide.lua, need, slice, hosts
+--   ARGV[1]   doubles: now or 0, algorithm, max, debt, three as in decide.lua, need, the part of it that lacks,
+--             slice, hosts
 --   ARGV[2]   the field
 --
 -- Answers doubles: 1; the clock; tokens lent; end of the window; what is left. Or 0 and the clock, as decide.lua does.
 --@ names.lua
 local key, field = KEYS[1], ARGV[2]
-local now, algorithm, max, debt, a, b, c, need, slice, hosts = unpack('<dddddddddd', packed)
+local now, algorithm, max, debt, a, b, c, need, lacks, slice, hosts = unpack('<ddddddddddd', packed)
 --@ clock.lua
 
 local value, finish, length, count, moved, begun, why = pcall('HGET', key, field)
@@ -17,11 +18,12 @@ if why then
   --@ refuse.lua
 end
 
--- Half of what is left is shared out, so that slices shrink and the last tokens are found by whoever needs them.
+-- Half of what is left is shared out, so that slices shrink and the last tokens are found by whoever needs them. What lacks has
+-- to fit.
 local lent, room = 0, max - count
-if need <= room and room > 0 then
+if lacks <= room and room > 0 then
   local part = (room - room % (2 * hosts)) / (2 * hosts)
-  lent = math.max(need, math.min(slice, part))
+  lent = math.max(math.min(need, room), math.min(slice, part))
 end
 if lent > 0 or moved then
   local need, spare = finish - now, 0
