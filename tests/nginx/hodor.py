@@ -73,10 +73,14 @@ def convert(config):
 
 def free_port_of_ipv6():
     """Not one that a connection may get before nginx does: those are from 32768 on."""
-    while True:
+    for _ in range(100):
         port = random.randrange(20000, 32768)
-        with contextlib.suppress(OSError), socket.create_server(("::1", port), family=socket.AF_INET6):
-            return port
+        try:
+            with socket.create_server(("::1", port), family=socket.AF_INET6):
+                return port
+        except OSError as error:
+            why = error
+    raise AssertionError(f"no port of ::1 is free: {why}")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,9 @@ import http.client
 import select
 import signal
 import threading
+import time
 
-from service import Answer, expect, until
+from service import DEADLINE_S, Answer, expect, until
 from contract import Checked
 import sources
 
@@ -131,8 +132,10 @@ def asked_at_once(s, count, meanwhile):
         finally:
             s.process.send_signal(signal.SIGCONT)
         sockets = [connection.sock for connection in connections]
-        while len(select.select(sockets, [], [], 0)[0]) < count:
+        end = time.monotonic() + DEADLINE_S
+        while (answered := len(select.select(sockets, [], [], 0)[0])) < count:
             meanwhile()
+            expect(time.monotonic() < end, True, f"{answered} of {count} were answered")
         answers = [Answer(connection.getresponse()) for connection in connections]
     for answer in answers:
         Checked.document.check("GET", "/v1/rules", None, answer)

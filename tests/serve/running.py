@@ -186,13 +186,17 @@ def reload_takes_over():
 
         def status():
             """Who stands still for the 200 ms that are idle below is cut off before he has asked."""
-            while True:
+
+            def asked():
                 begin = time.monotonic()
                 try:
                     return s.ask(s.http, "POST", "/v1/check", body, ask).status
                 except (OSError, service.http.client.HTTPException):
                     if time.monotonic() - begin < 0.15:
                         raise
+                    return None
+
+            return until(asked, "an answer")
 
         expect(status(), 200)
         write(token, "second-token-of-decisions\n")

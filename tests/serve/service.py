@@ -50,7 +50,7 @@ def until(condition, what):
 
 def an_hour_since(begin, text):
     """What is left of an hour that began then, as the whole hour: a slow machine asks later."""
-    least = 3600 - math.ceil(time.monotonic() - begin)
+    least = 3600 - math.floor(time.monotonic() - begin)
     return re.sub(r"\d+", lambda found: "3600" if least <= int(found[0]) < 3600 else found[0], text)
 
 
