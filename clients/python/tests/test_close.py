@@ -81,6 +81,29 @@ def test_close_amid_a_call_of_a_coroutine(slow: Any, caplog: Any) -> None:
     assert not caplog.records
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_whoever_cancels_all_tasks_takes_only_what_is_asked(service: Service, key: str, turns: int) -> None:
+    """Also before a task of ours has had its first step. The next call is answered, and the end comes."""
+
+    async def ask() -> Any:
+        weir = Weir.connect(service.url, deadline=AMPLE_S)
+        assert (await weir.acheck(event="wide", key=key)).allowed
+        asked = asyncio.ensure_future(weir.acheck(event="wide", key=key))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        assert asked.done()
+        verdict = await weir.acheck(event="ocr", key=key)
+        await asyncio.wait_for(weir.aclose(), AMPLE_S)
+        return verdict
+
+    verdict = asyncio.run(ask())
+    assert (verdict.rule, verdict.remaining) == ("ocr", 1)
+
+
 class Interrupted(BaseException):
     pass
 

@@ -77,7 +77,7 @@ class Line:
         waiting = Waiting(self.loop, self.deadline)
         self.asked.append(Asked(words, waiting))
         if self.task is None:
-            self.task = self.loop.create_task(self.run())
+            self.start()
         try:
             result = await waiting.came
         finally:
@@ -86,14 +86,25 @@ class Line:
             raise result
         return result
 
+    def start(self) -> None:
+        self.task = self.loop.create_task(self.run())
+        self.task.add_done_callback(self.ended)
+
+    def ended(self, _: asyncio.Task[None]) -> None:
+        """Somebody may have cancelled it, even before its first step, in which it has no `finally` yet."""
+        self.task = None
+        if self.still_asked():
+            self.start()
+
+    def still_asked(self) -> List[Asked]:
+        self.asked = [asked for asked in self.asked if not asked.waiting.came.done()]
+        return self.asked
+
     async def run(self) -> None:
-        try:
-            await asyncio.sleep(0)  # in which the loop sees whether the service has closed the connection
-            while self.asked:
-                batch, self.asked = self.asked[:BATCH_MAX], self.asked[BATCH_MAX:]
-                await self.exchange([asked for asked in batch if not asked.waiting.came.done()])
-        finally:
-            self.task = None
+        await asyncio.sleep(0)  # in which the loop sees whether the service has closed the connection
+        while self.still_asked():
+            batch, self.asked = self.asked[:BATCH_MAX], self.asked[BATCH_MAX:]
+            await self.exchange(batch)
 
     async def rest(self) -> None:
         """Until all that was asked is answered."""
@@ -122,7 +133,7 @@ class Line:
             results = [self.heard(error)] * len(batch)
         finally:
             waiting.end()
-            if not task.done():
+            if not task.done() or task.cancelled():
                 task.cancel()
                 self.cut()
             for asked, result in zip(batch, results):
