@@ -126,6 +126,29 @@ def test_a_call_amid_another(service: Service, key: str) -> None:
                 signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_call_amid_any_step_of_another(service: Service, key: str) -> None:
+    """By a signal's handler, of the same Weir, while it holds whatever lock it has."""
+    with Weir.connect(service.url, deadline=AMPLE_S) as weir:
+        for lock in (weir._reach.lock, weir._pool._lock):
+            with lock:
+                assert not plain(weir)
+                weir._reach.count()
+
+
+@pytest.mark.parametrize("ask", [plain, coroutine])
+def test_connecting_takes_no_word_that_is_not_needed(ask: Callable[[Weir], bool]) -> None:
+    """Each is a round trip, within the deadline."""
+    answers: List[bytes] = []
+
+    def each(connection: socket.socket, answer: bytes) -> None:
+        answers.append(answer)
+        connection.sendall(answer)
+
+    with listening(answering(each)) as port, Weir.connect(f"redis://:t@127.0.0.1:{port}", deadline=AMPLE_S) as weir:
+        assert not ask(weir)
+    assert answers == [b"+OK\r\n", ALLOWED]  # the token, and the question
+
+
 def test_as_many_threads_as_there_are() -> None:
     """Each has a connection of its own; newer ones of redis-py have 100 at most, unless they are told."""
     together = threading.Barrier(120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import os
 import threading
@@ -34,7 +35,7 @@ class Reach:
 
     def __init__(self, where: str, then: str) -> None:
         self.where, self.then = where, then
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal's handler may ask amid another call
         self.failures = self.undecided = 0
         self.next_try = 0.0
         _all.add(self)
@@ -81,6 +82,8 @@ class ServiceWeir(Weir):
         self._reach = Reach(_shown(url), "let through" if self._allow else "refused")
         self._pool = self._new_pool(self._redis, self._redis.retry, deadline)
         self._pool.connection_class = timed(self._pool.connection_class)
+        self._pool.__class__ = _reentrant(self._pool.__class__)
+        self._pool._lock = None
         self._client = self._redis.Redis(connection_pool=self._pool)
         self._loops: Dict[asyncio.AbstractEventLoop, Tuple[Line, AsyncGenerator[None, None]]] = {}
 
@@ -100,9 +103,10 @@ class ServiceWeir(Weir):
                 "the url must look like redis://HOST:PORT, redis://:TOKEN@HOST:PORT or unix:///PATH, with special characters of "
                 "the token as %2F"
             ) from None
-        settings = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
+        settings: Dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "decode_responses": False}
         if self._url.startswith("unix:"):
             del settings["socket_connect_timeout"]  # redis-py 4.3 knows none there
+        settings.update(_unnamed(redis.Connection))
         pool.connection_kwargs.update(settings, **protocol, retry=retry.Retry(self._redis.backoff.NoBackoff(), 0))
         try:
             pool.connection_class(**pool.connection_kwargs)
@@ -255,10 +259,33 @@ class ServiceWeir(Weir):
             return 0
 
 
+@functools.lru_cache(maxsize=None)
+def _reentrant(kind: Any) -> Any:
+    """redis-py's class of pools, with a lock that a signal's handler does not wait for in vain, whichever is set: 4.3 has a
+    plain one."""
+
+    def renew(pool: Any, _: Any) -> None:
+        pool._lock_of_weir = threading.RLock()
+
+    return type(kind.__name__, (kind,), {"_lock": property(lambda pool: pool._lock_of_weir, renew)})
+
+
+@functools.lru_cache(maxsize=None)
+def _unnamed(connection: Any) -> Dict[str, None]:
+    """Options with which redis-py does not tell its name, CLIENT SETINFO, when it connects: each word is a round trip."""
+    for options in ({"driver_info": None}, {"lib_name": None, "lib_version": None}):
+        try:
+            connection(**options)
+            return options
+        except TypeError:  # this version does not know them
+            pass
+    return {}
+
+
 def _in_child() -> None:
     """A thread that held a lock when the process forked is not there to let it go."""
     for reach in list(_all):
-        reach.lock = threading.Lock()
+        reach.lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_in_child)
