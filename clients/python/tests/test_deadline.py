@@ -50,12 +50,27 @@ def test_the_peer_answers(ask: Callable[[Weir], bool]) -> None:
 
 
 @pytest.mark.parametrize("ask", [plain, coroutine])
-@pytest.mark.parametrize("how", [drip, dawdle])
-def test_no_step_is_late_but_all_together_are(how: Any, ask: Callable[[Weir], bool]) -> None:
-    with listening(answering(how)) as port, Weir.connect(f"redis://:token@127.0.0.1:{port}", deadline=SHORT_S) as weir:
+def test_no_step_is_late_but_all_together_are(ask: Callable[[Weir], bool]) -> None:
+    with listening(answering(drip)) as port, Weir.connect(f"redis://:token@127.0.0.1:{port}", deadline=SHORT_S) as weir:
         begin = time.monotonic()
         assert ask(weir)
         assert time.monotonic() - begin < AMPLE_S
+
+
+def test_far_away() -> None:
+    """Connecting and asking together take longer than a deadline; asking alone does not."""
+    with listening(answering(dawdle)) as port:
+        url = f"redis://:token@127.0.0.1:{port}"
+        with Weir.connect(url, deadline=SHORT_S) as weir:
+            assert not plain(weir)
+
+        async def until_answered() -> None:
+            async with Weir.connect(url, deadline=SHORT_S) as weir:
+                end = time.monotonic() + AMPLE_S
+                while (await weir.acheck(event="ocr", key="u")).unavailable:
+                    assert time.monotonic() < end
+
+        asyncio.run(until_answered())
 
 
 def test_a_host_with_many_addresses_none_of_which_answers(monkeypatch: Any) -> None:

@@ -1,4 +1,7 @@
-"""One deadline for a whole plain call. redis-py has one for each step: connecting, sending, each piece of an answer."""
+"""One deadline for a whole plain call. redis-py has one for each step: connecting, sending, each piece of an answer.
+
+A call that has to connect first has more time for what comes after that: or a service so far away that connecting and asking
+take longer than one deadline would never be reached, since each call would begin anew."""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 MOMENT_S = 0.001
 LATE_STEPS = 16  # of a connection that is made anew, and more
 NEAR = 0.05
+CONNECTING = 3  # deadlines for a call that connects: with TLS and a token it takes several round trips
 
 
 class Clock(threading.local):
@@ -25,8 +29,11 @@ class Clock(threading.local):
         before, self.end, self.late_steps = self.end, end, 0
         return before
 
-    def left(self) -> float:
-        return max(self.end - monotonic(), MOMENT_S)
+    def left(self, least: float = MOMENT_S) -> float:
+        return max(self.end - monotonic(), least)
+
+    def extend(self, seconds: float) -> None:
+        self.end = max(self.end, monotonic() + seconds)
 
     def step(self, sock: Any) -> None:
         """Before each step. With 0 redis-py only looks whether something has come. About the right time is left as it is,
@@ -76,12 +83,22 @@ def timed(kind: Any) -> Any:
     deadline again."""
 
     class Timed(kind):  # type: ignore[misc]
-        # Of each address that the host has, and of the handshake.
-        socket_connect_timeout = socket_timeout = property(lambda _: clock.left(), lambda _, seconds: None)
+        # Of each address that the host has.
+        socket_connect_timeout = property(lambda _: clock.left(), lambda _, seconds: None)
+
+        @property
+        def socket_timeout(self) -> float:
+            """Of the handshake of TLS."""
+            return clock.left(self.weir_deadline)
+
+        @socket_timeout.setter
+        def socket_timeout(self, seconds: float) -> None:
+            self.weir_deadline = seconds
 
         def _connect(self) -> Any:
             sock = super()._connect()
             sock.__class__ = timed_socket(sock.__class__)
+            clock.extend((CONNECTING - 1) * self.weir_deadline)  # the token, the question
             return sock
 
     return Timed

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
 
+from ._deadline import CONNECTING
+
 BATCH_MAX = 256
 TURNS = 5  # of an event loop, in which what has arrived is read and handed on
 
@@ -114,13 +116,15 @@ class Line:
     async def exchange(self, batch: List[Asked]) -> None:
         if any(connection._reader.at_eof() for connection in self.connections()):
             self.cut()  # by the service, which redis-py 4.4 to 4.6 do not see
+        # Who asked does not wait longer. But a connection that takes longer to be made is there for the next.
+        patience = self.deadline if self.connections() else CONNECTING * self.deadline
+        waiting = Waiting(self.loop, patience)
         self.client = self.client or self.new_client()
         pipeline = self.client.pipeline(transaction=False)
         for asked in batch:
             pipeline.execute_command(*asked.words)
         task = self.loop.create_task(pipeline.execute(raise_on_error=False))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        waiting = Waiting(self.loop, self.deadline)
         task.add_done_callback(waiting.settle)
         results: List[Any] = [Unreachable()] * len(batch)
         try:
@@ -128,7 +132,7 @@ class Line:
             if task.done():
                 results = [self.heard(result) for result in task.result()]
             elif not waiting.was_blocked:
-                self.heard(TimeoutError(f"no answer within {self.deadline:g} s"))
+                self.heard(TimeoutError(f"no answer within {patience:g} s"))
         except Exception as error:
             results = [self.heard(error)] * len(batch)
         finally:
