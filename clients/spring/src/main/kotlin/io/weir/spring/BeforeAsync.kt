@@ -18,6 +18,8 @@ internal class BeforeAsync : BeanPostProcessor {
     private fun sort(proxy: Advised) {
         val async = proxy.advisors.filterIsInstance<AsyncAnnotationAdvisor>().firstOrNull() ?: return
         val detect = proxy.advisors.filterIsInstance<DetectAdvisor>().firstOrNull() ?: return
-        proxy.addAdvisor(proxy.indexOf(async), detect.before(async))
+        // An application's own processor may put @Async last.
+        val index = proxy.indexOf(async)
+        if (index < proxy.indexOf(detect)) proxy.addAdvisor(index, detect.before(async))
     }
 }

@@ -6,6 +6,7 @@ import org.reactivestreams.Publisher
 import org.springframework.aop.Advisor
 import org.springframework.aop.PointcutAdvisor
 import org.springframework.aop.ProxyMethodInvocation
+import org.springframework.aop.framework.Advised
 import org.springframework.aop.interceptor.ExposeInvocationInterceptor
 import org.springframework.aop.support.DefaultPointcutAdvisor
 import org.springframework.aop.support.Pointcuts
@@ -51,16 +52,20 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     override fun invoke(invocation: MethodInvocation): Any? = invoke(invocation as ProxyMethodInvocation)
 
     private fun invoke(invocation: ProxyMethodInvocation): Any? {
+        if (guarded(invocation.`this`)) return invocation.proceed()
         val type = invocation.`this`?.javaClass ?: invocation.method.declaringClass
         val guard = checkNotNull(guards.of(invocation.method, type)) { "${invocation.method} of $type was guarded, and is no more" }
         val admission = if (ahead) null else admitted(invocation)
         return when {
-            admission != null -> proceed(invocation, admission)
+            admission != null -> watched(invocation, admission)
             guard.shape is Shape.Plain -> now(invocation, guard)
             ahead -> nowFuture(invocation, guard, guard.shape as Shape.Later)
             else -> later(invocation, guard, guard.shape as Shape.Later)
         }
     }
+
+    /** A bean that is published under a second name has a proxy before its proxy, and is to be charged once. */
+    private fun guarded(target: Any?) = target is Advised && target.advisors.any { it is DetectAdvisor }
 
     /** What the one ahead was told. It holds once: whoever then tries again asks again. */
     private fun admitted(invocation: ProxyMethodInvocation): Admission? =
@@ -69,8 +74,12 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
     private fun now(invocation: ProxyMethodInvocation, guard: Guard): Any? {
         val admission = ask(invocation, guard)
         if (ahead) invocation.setUserAttribute(ADMISSION, admission)
+        return watched(invocation, admission)
+    }
+
+    /** Watches also a future that is declared as something less, so that nobody could know. */
+    private fun watched(invocation: MethodInvocation, admission: Admission): Any? {
         val result = proceed(invocation, admission)
-        // A future that is declared as something less, so that nobody could know.
         if (result is CompletionStage<*>) watch(result, admission)
         return result
     }

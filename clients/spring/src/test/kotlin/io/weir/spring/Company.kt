@@ -56,6 +56,10 @@ open class Busy {
     open fun asyncFailing(user: String): Future<String> = throw IOException("no image")
 
     @Async
+    @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
+    open fun asyncFailed(user: String): Future<String> = CompletableFuture.failedFuture(IOException("no image"))
+
+    @Async
     @Retryable(maxAttempts = 3, retryFor = [Exception::class], backoff = Backoff(delay = 1))
     @Detect(eventId = "ocr", contentSpel = "#user")
     open fun asyncRetried(user: String, failures: Int): Future<Int> = CompletableFuture.completedFuture(retried(user, failures))

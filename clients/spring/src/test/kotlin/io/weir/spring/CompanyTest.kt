@@ -92,10 +92,12 @@ class CompanyTest {
 
     @Test
     fun `@Async - what fails without the caller is given back, too`() = withBusy { busy ->
-        val user = someone()
-        repeat(2) {
-            val failed = until("it was given back") { runCatching { busy.asyncFailing(user) }.getOrNull() }
-            assertThrows<ExecutionException> { failed.get() }
+        for (call in listOf(busy::asyncFailing, busy::asyncFailed)) {
+            val user = someone()
+            repeat(2) {
+                val failed = until("it was given back") { runCatching { call(user) }.getOrNull() }
+                assertThrows<ExecutionException> { failed.get() }
+            }
         }
     }
 

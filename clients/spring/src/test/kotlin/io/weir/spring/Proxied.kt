@@ -5,6 +5,7 @@ import org.aspectj.lang.annotation.AfterReturning
 import org.aspectj.lang.annotation.Aspect
 import org.aspectj.lang.annotation.Before
 import org.springframework.aop.framework.ProxyFactory
+import org.springframework.beans.factory.annotation.Qualifier
 import org.springframework.context.annotation.Bean
 import org.springframework.context.annotation.Configuration
 import org.springframework.stereotype.Component
@@ -61,6 +62,10 @@ class Proxies {
         Proxy.newProxyInstance(T::class.java.classLoader, arrayOf(T::class.java)) { proxy, method, _ ->
             if (method.name == "hashCode") System.identityHashCode(proxy) else "done"
         } as T
+
+    /** The same bean under a second name. */
+    @Bean
+    fun sameWatched(@Qualifier("watched") watched: Watched): Any = watched
 
     /** By Spring, before a target that knows nothing of the interface. */
     @Bean

@@ -8,6 +8,8 @@ import org.junit.jupiter.api.assertThrows
 import org.springframework.aop.framework.ProxyFactory
 import org.springframework.beans.factory.BeanFactory
 import org.springframework.beans.factory.annotation.Autowired
+import org.springframework.beans.factory.annotation.Qualifier
+import org.springframework.scheduling.annotation.AsyncAnnotationAdvisor
 import reactor.core.publisher.Mono
 import java.io.IOException
 import java.security.SecureRandom
@@ -26,7 +28,7 @@ class ProxiedTest(
     @Autowired private val heir: Heir,
     @Autowired private val contracted: HeirWithContract,
     @Autowired private val worker: MonoWorker,
-    @Autowired private val watched: Watched,
+    @Autowired @Qualifier("watched") private val watched: Watched,
     @Autowired private val manager: DetectManager,
     @Autowired private val beans: BeanFactory,
 ) : InApp() {
@@ -71,6 +73,19 @@ class ProxiedTest(
         val user = someone()
         assertEquals("done", watched.future(user).get())
         assertThrows<ExecutionException> { watched.future(user).get() }
+    }
+
+    @Test
+    fun `a bean under a second name is charged once`() = once { beans.getBean("sameWatched", Watched::class.java).mono(it).block() }
+
+    @Test
+    fun `where @Async comes after weir already, it is asked once`() {
+        val proxy = ProxyFactory(Busy()).apply {
+            isProxyTargetClass = true
+            addAdvisor(DetectAdvisor(Guards(beans)) { manager })
+            addAdvisor(AsyncAnnotationAdvisor())
+        }.proxy
+        once((BeforeAsync().postProcessAfterInitialization(proxy, "busy") as Busy)::async)
     }
 
     @Test
