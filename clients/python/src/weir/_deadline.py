@@ -9,7 +9,7 @@ import functools
 import socket
 import threading
 from time import monotonic
-from typing import Any
+from typing import Any, Tuple
 
 MOMENT_S = 0.001
 LATE_STEPS = 16  # of a connection that is made anew, and more
@@ -21,19 +21,24 @@ class Clock(threading.local):
     """When the call of this thread is over. Then what needs no waiting may still be done: a thread that others have kept
     from running finds its answer there. But only some steps, since a peer may drip."""
 
-    end = 0.0
+    deadline = end = 0.0
     late_steps = 0
 
-    def start(self, end: float) -> float:
-        """The end that was set before: a signal's handler may ask amid another call."""
-        before, self.end, self.late_steps = self.end, end, 0
+    def start(self, deadline: float) -> Tuple[float, float]:
+        """For resume: a signal's handler may ask amid another call."""
+        before = self.deadline, self.end
+        self.resume(deadline, monotonic() + deadline)
         return before
+
+    def resume(self, deadline: float, end: float) -> None:
+        self.deadline, self.end, self.late_steps = deadline, end, 0
 
     def left(self, least: float = MOMENT_S) -> float:
         return max(self.end - monotonic(), least)
 
-    def extend(self, seconds: float) -> None:
-        self.end = max(self.end, monotonic() + seconds)
+    def connected(self) -> None:
+        """The token and the question have time of their own."""
+        self.end = max(self.end, monotonic() + (CONNECTING - 1) * self.deadline)
 
     def step(self, sock: Any) -> None:
         """Before each step. With 0 redis-py only looks whether something has come. About the right time is left as it is,
@@ -83,22 +88,14 @@ def timed(kind: Any) -> Any:
     deadline again."""
 
     class Timed(kind):  # type: ignore[misc]
-        # Of each address that the host has.
+        # Of each address that the host has, and of the handshake of TLS.
         socket_connect_timeout = property(lambda _: clock.left(), lambda _, seconds: None)
-
-        @property
-        def socket_timeout(self) -> float:
-            """Of the handshake of TLS."""
-            return clock.left(self.weir_deadline)
-
-        @socket_timeout.setter
-        def socket_timeout(self, seconds: float) -> None:
-            self.weir_deadline = seconds
+        socket_timeout = property(lambda _: clock.left(clock.deadline), lambda _, seconds: None)
 
         def _connect(self) -> Any:
             sock = super()._connect()
             sock.__class__ = timed_socket(sock.__class__)
-            clock.extend((CONNECTING - 1) * self.weir_deadline)  # the token, the question
+            clock.connected()
             return sock
 
     return Timed

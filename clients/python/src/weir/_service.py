@@ -142,7 +142,7 @@ class ServiceWeir(Weir):
     def _call(self, *words: Word) -> Any:
         """The answer, or Unreachable."""
         self._begin()
-        before = clock.start(time.monotonic() + self._deadline)
+        before = clock.start(self._deadline)
         try:
             answer = self._client.execute_command(*words)
         except (self._redis.RedisError, OSError, ValueError) as error:
@@ -152,7 +152,7 @@ class ServiceWeir(Weir):
             self._drop_idle()
             raise
         finally:
-            clock.start(before)
+            clock.resume(*before)
             if self._closed:
                 self._drop_idle()
         return self._heard(answer)
