@@ -11,15 +11,20 @@ import org.springframework.scheduling.annotation.AsyncAnnotationAdvisor
  */
 internal class BeforeAsync : BeanPostProcessor {
     override fun postProcessAfterInitialization(bean: Any, beanName: String): Any {
-        if (bean is Advised && !bean.isFrozen) sort(bean)
+        sort(bean)
         return bean
     }
 
-    private fun sort(proxy: Advised) {
-        val async = proxy.advisors.filterIsInstance<AsyncAnnotationAdvisor>().firstOrNull() ?: return
-        val detect = proxy.advisors.filterIsInstance<DetectAdvisor>().firstOrNull() ?: return
-        // An application's own processor may put @Async last.
-        val index = proxy.indexOf(async)
-        if (index < proxy.indexOf(detect)) proxy.addAdvisor(index, detect.before(async))
+    companion object {
+        fun sort(bean: Any) {
+            if (bean !is Advised || bean.isFrozen) return
+            val async = bean.advisors.filterIsInstance<AsyncAnnotationAdvisor>().firstOrNull() ?: return
+            val detect = bean.advisors.filterIsInstance<DetectAdvisor>().firstOrNull() ?: return
+            // An application's own processor may put @Async last.
+            if (bean.indexOf(detect) < bean.indexOf(async)) return
+            // A bean with a second name comes twice, and has @Async twice then.
+            val ahead = bean.advisors.firstOrNull { it is AsksAhead }?.also(bean::removeAdvisor) ?: detect.before(async)
+            bean.addAdvisor(bean.indexOf(async), ahead)
+        }
     }
 }

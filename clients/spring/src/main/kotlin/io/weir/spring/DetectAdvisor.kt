@@ -1,9 +1,10 @@
 package io.weir.spring
 
+import org.aopalliance.aop.Advice
 import org.aopalliance.intercept.MethodInterceptor
 import org.aopalliance.intercept.MethodInvocation
 import org.reactivestreams.Publisher
-import org.springframework.aop.Advisor
+import org.springframework.aop.Pointcut
 import org.springframework.aop.PointcutAdvisor
 import org.springframework.aop.ProxyMethodInvocation
 import org.springframework.aop.framework.Advised
@@ -31,14 +32,17 @@ internal class DetectAdvisor(private val guards: Guards, private val manager: ()
     override fun matches(method: Method, targetClass: Class<*>) = guards.of(method, targetClass) != null
 
     /** Asks for those methods that another advisor, too, has to do with: to stand before that one. This one then does not. */
-    fun before(other: PointcutAdvisor): Advisor =
-        DefaultPointcutAdvisor(Pointcuts.intersection(this, other.pointcut), DetectInterceptor(guards, manager, ahead = true))
+    fun before(other: PointcutAdvisor) =
+        AsksAhead(Pointcuts.intersection(this, other.pointcut), DetectInterceptor(guards, manager, ahead = true))
 
     private companion object {
         /** After Spring Security's checks of methods, which cost nobody anything; before transactions, caches and retries. */
         const val ORDER = 1000
     }
 }
+
+/** See [DetectAdvisor.before]. */
+internal class AsksAhead(pointcut: Pointcut, advice: Advice) : DefaultPointcutAdvisor(pointcut, advice)
 
 /** @param ahead another one comes later, see [DetectAdvisor.before] */
 private class DetectInterceptor(private val guards: Guards, manager: () -> DetectManager, private val ahead: Boolean = false) :

@@ -6,6 +6,7 @@ import org.springframework.aop.config.AopConfigUtils
 import org.springframework.beans.factory.BeanFactory
 import org.springframework.beans.factory.ObjectProvider
 import org.springframework.beans.factory.config.BeanDefinition
+import org.springframework.beans.factory.config.ConfigurableListableBeanFactory
 import org.springframework.beans.factory.support.BeanDefinitionRegistry
 import org.springframework.beans.factory.support.RootBeanDefinition
 import org.springframework.boot.autoconfigure.AutoConfiguration
@@ -57,6 +58,10 @@ internal class WeirAutoConfiguration {
         @Bean
         @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
         fun detectAdvisor(beans: BeanFactory) = DetectAdvisor(Guards(beans)) { beans.getBean(DetectManager::class.java) }
+
+        @Bean
+        @Role(BeanDefinition.ROLE_INFRASTRUCTURE)
+        fun allGuarded(beans: ConfigurableListableBeanFactory, advisor: DetectAdvisor) = AllGuarded(beans, advisor)
     }
 
     /** Spring Boot registers the first, too, unless spring.aop.auto is false. */
