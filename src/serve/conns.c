@@ -231,6 +231,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
     conn->peer = peer;
     conn->state = CONN_IDLE;
     conn->since_ms = now_ms;
+    conn->spared = false;
     join_state(conn);
     return true;
 }
@@ -245,6 +246,7 @@ static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
     conn->state = state;
     conn->whole = false;
     conn->since_ms = now_ms;
+    conn->spared = false;
     join_state(conn);
 }
 
@@ -265,12 +267,18 @@ void conn_idle(struct conn *conn, int64_t now_ms)
 }
 
 /* Those that came into a state first have been in it for longest. */
-void conns_sweep(struct conns *conns, int64_t now_ms)
+void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
     const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
     for (int state = 0; state < CONN_STATES; state++)
-        for (struct conn *conn; (conn = conns->lists[state].first) && now_ms - conn->since_ms >= most_ms[state];)
-            end(conn, &conns->overdue);
+        for (struct conn *conn = conns->lists[state].first, *next; conn && now_ms - conn->since_ms >= most_ms[state];
+             conn = next) {
+            next = conn->next;
+            if (late && !conn->spared)
+                conn->spared = true;
+            else
+                end(conn, &conns->overdue);
+        }
 }
 
 static void shut_one(struct conn *conn)

@@ -30,6 +30,7 @@ struct conn {
     enum conn_state state;
     bool whole;                      /* busy: its request is there, and only the answer is not out yet */
     int64_t since_ms;                /* it is in this state */
+    bool spared;                     /* it was overdue when the loop was late, and has had a turn since */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
     struct conns *conns;
     struct peer *peer;                  /* NULL: local */
@@ -77,8 +78,9 @@ void conn_idle(struct conn *conn, int64_t now_ms);
 /* Makes room by ending one, as for a newcomer. False: nobody gives way. */
 bool conns_yield(struct conns *conns, int64_t now_ms);
 
-/* Ends those whose time is over. */
-void conns_sweep(struct conns *conns, int64_t now_ms);
+/* Ends those whose time is over. late: the loop stood still, and has not heard yet what came meanwhile, nor run later
+ * timers; so whoever seems overdue gets a turn, once. */
+void conns_sweep(struct conns *conns, int64_t now_ms, bool late);
 void conns_shut_idle(struct conns *conns); /* but not those that have sent something that was not read yet */
 void conns_shut_all(struct conns *conns);
 

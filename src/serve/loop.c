@@ -214,22 +214,12 @@ static void drain_on(struct loop *loop)
         uv_stop(&loop->uv);
 }
 
-/* A loop that stood still has not heard yet what came meanwhile, nor run later timers: whoever seems overdue gets a turn.
- */
-static bool stood_still(struct loop *loop)
-{
-    int64_t now_ms = loop_now_ms(loop);
-    bool late = now_ms - loop->swept_ms > 2 * SWEEP_MS;
-    loop->swept_ms = now_ms;
-    loop->spared = late && !loop->spared;
-    return loop->spared;
-}
-
 static void on_sweep(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
-    if (!stood_still(loop))
-        conns_sweep(&loop->conns, loop_now_ms(loop));
+    int64_t now_ms = loop_now_ms(loop);
+    conns_sweep(&loop->conns, now_ms, now_ms - loop->swept_ms > 2 * SWEEP_MS);
+    loop->swept_ms = now_ms;
     if (loop->draining) {
         drain_on(loop);
         return;

@@ -60,8 +60,7 @@ struct loop {
 
     uv_prepare_t turn;
     uv_timer_t sweep;
-    int64_t swept_ms;
-    bool spared; /* the last time, by one that was late */
+    int64_t swept_ms; /* the last time */
     uv_async_t wake;
     pthread_mutex_t lock; /* of what follows */
     struct loop_task *tasks, **tasks_end;

@@ -185,18 +185,38 @@ static void deadlines(void **state)
     assert_true(enter(&conns, 1, "192.0.2.1", 0));
     conn_busy(&testers[1].conn, 50);
     conn_busy(&testers[1].conn, 120);
-    conns_sweep(&conns, 149);
+    conns_sweep(&conns, 149, false);
     assert_false(testers[1].shut);
-    conns_sweep(&conns, 150);
+    conns_sweep(&conns, 150, false);
     assert_true(testers[1].shut);
-    conns_sweep(&conns, 999);
+    conns_sweep(&conns, 999, false);
     assert_false(testers[0].shut);
-    conns_sweep(&conns, 1000);
+    conns_sweep(&conns, 1000, false);
     assert_true(testers[0].shut);
     assert_int_equal(conns.overdue, 2);
     /* Its owner may not have noticed yet. */
     conn_idle(&testers[0].conn, 1001);
     conn_leave(&testers[0].conn);
+    end(&conns);
+}
+
+/* Each gets one turn, however often the loop is late; and has it again for what he does next. */
+static void late_sweeps(void **state)
+{
+    (void)state;
+    struct conns conns;
+    begin(&conns, 10, 10);
+    assert_true(enter(&conns, 0, "192.0.2.1", 0));
+    assert_true(enter(&conns, 1, "192.0.2.1", 0));
+    conns_sweep(&conns, 2000, true);
+    assert_true(enter(&conns, 2, "192.0.2.1", 2000));
+    conn_idle(&testers[1].conn, 2100);
+    conns_sweep(&conns, 4000, true);
+    assert_true(testers[0].shut);
+    assert_false(testers[1].shut || testers[2].shut);
+    conns_sweep(&conns, 4001, false);
+    assert_true(testers[1].shut && testers[2].shut);
+    assert_int_equal(conns.overdue, 3);
     end(&conns);
 }
 
@@ -209,10 +229,10 @@ static void shorter_limits(void **state)
     assert_true(enter(&conns, 0, "192.0.2.1", 0));
     conns.limits.idle_ms = 50;
     assert_true(enter(&conns, 1, "192.0.2.1", 30));
-    conns_sweep(&conns, 60);
+    conns_sweep(&conns, 60, false);
     assert_true(testers[0].shut);
     assert_false(testers[1].shut);
-    conns_sweep(&conns, 80);
+    conns_sweep(&conns, 80, false);
     assert_true(testers[1].shut);
     end(&conns);
 }
@@ -244,7 +264,7 @@ static void against_a_model(void **state)
             bool entered = enter(&conns, i, text, step);
             assert_true(entered || conns.lists[CONN_IDLE].first == NULL || per_address[address_of[i]] >= MOST_PER_ADDRESS);
         }
-        conns_sweep(&conns, step);
+        conns_sweep(&conns, step, false);
         memset(per_address, 0, sizeof per_address);
         total = 0;
         for (int k = 0; k < CONNS; k++)
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(ipv6_is_counted_by_its_network),
         cmocka_unit_test(local_ones),
         cmocka_unit_test(deadlines),
+        cmocka_unit_test(late_sweeps),
         cmocka_unit_test(shorter_limits),
         cmocka_unit_test(against_a_model),
     };
