@@ -71,7 +71,7 @@ struct lease_ask {
     uint64_t owed;              /* key of the one that counts in place of the store: see lease_owed */
     struct limit limit;         /* fixed_window or calendar */
     struct window window, next; /* calendar: by the store's clock, the current one and the one after it */
-    uint32_t need;              /* has to fit, or nothing is lent */
+    uint32_t need;              /* what lacks of it here has to fit, or nothing is lent */
     uint32_t slice;             /* a full one */
     uint32_t ttl_ms;            /* given back if nobody spends from it for so long */
     uint16_t key_len, field_len;
