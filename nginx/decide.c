@@ -196,13 +196,6 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
     return copy_headers(r, use, headers, ret);
 }
 
-/* nginx reads the clock once for each turn of its loop. */
-static int64_t now_us(void)
-{
-    ngx_time_t *now = ngx_timeofday();
-    return (int64_t)now->sec * 1000000 + (int64_t)now->msec * 1000;
-}
-
 /* ---- what came of it ---- */
 
 static ngx_str_t keep(ngx_http_request_t *r, const char *text)
@@ -346,7 +339,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
-    int64_t now = now_us();
+    /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
+    int64_t now = weir_now_us();
     if (weir_check_soon(zone->weir, &request, now, until_us(passage, now), &verdict) == 1)
         return wait_for_slice(r, passage, zone);
     passage->waits = false;

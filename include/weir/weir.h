@@ -244,7 +244,8 @@ WEIR_API void weir_close(struct weir *weir);
 
 /* ---- decide ---- */
 
-/* CLOCK_REALTIME. Read it once for a batch or a turn of a loop: it costs more than a decision. */
+/* CLOCK_REALTIME. Read it once for a batch of decisions: it costs more than a decision. Read it again at least as often as
+ * the shortest period of a limit, or that limit refuses too much. */
 WEIR_API int64_t weir_now_us(void);
 
 /* Decides, and fills *ret_verdict always: a request that cannot be judged (WEIR_E_*) is refused. */

@@ -2,6 +2,7 @@
 #include "cells/cells.h"
 
 #include "cells/layout.h"
+#include "cells/rebase.h"
 #include "limit/take.h"
 
 enum {
@@ -157,11 +158,29 @@ static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const 
         raise_book(c, s, outlook);
 }
 
-static enum outcome charge(struct cell *c, const struct cells_ask *a, struct cells_taken *ret)
+/* A charge to a state that is more than a period ahead of the caller. Where the caller is stale, `a` becomes an ask at the
+ * cell's own time. */
+static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, struct cells_ask *a,
+                                                              struct limit_state state, bool may_write)
+{
+    if (cells_is_stale(t, a, state, may_write))
+        a->now_us = limit_own_time(a->limit, state).at_us;
+    return limit_take(a->limit, a->window, state, a->now_us, a->cost);
+}
+
+static enum outcome charge(struct cells *t, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
 {
     word16 s;
+    struct cells_ask ahead;
+    const struct cells_ask *a = ask;
     while (s = load_halves(c), is_own(c, a->key, s)) {
+        a = ask;
         struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+        if (__builtin_expect(take.rebased, 0)) {
+            ahead = *ask;
+            take = take_ahead(t, &ahead, state_payload(s), true);
+            a = &ahead;
+        }
         if (__builtin_expect(!take.fits && !take.rebased, 0)) {
             if (__builtin_expect(!same_16(load_16(&c->state), s), 0))
                 continue;
@@ -384,7 +403,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, a->key);
         if (found.live) {
-            enum outcome outcome = charge(found.live, a, ret);
+            enum outcome outcome = charge(t, found.live, a, ret);
             if (outcome != LOST)
                 return outcome == TAKEN;
             seen.cell = NULL;
@@ -523,7 +542,7 @@ static __attribute__((noinline)) bool take_any(struct cells *cells, const struct
 {
     enum outcome outcome = LOST;
     if (head_is_of(load_8(&c->head), ask->key))
-        outcome = charge(c, ask, ret);
+        outcome = charge(cells, c, ask, ret);
     else if ((c = find_elsewhere(cells, ask->key)))
         return take_from(cells, ask, ret, c);
     return outcome == LOST ? take_slow(cells, ask, ret) : outcome == TAKEN;
@@ -600,6 +619,16 @@ static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells 
     return NULL;
 }
 
+LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struct limit_state state)
+{
+    struct limit_take take = limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
+    if (__builtin_expect(take.rebased, 0)) {
+        struct cells_ask ahead = *ask;
+        take = take_ahead(cells, &ahead, state, false);
+    }
+    return take.fits;
+}
+
 /* `seen` is never behind a pointer that leaves this function: it would be written in halves and read whole, for which a CPU
  * has to wait. */
 LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, const struct cells_ask *ask,
@@ -617,7 +646,7 @@ LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, cons
     ret->seen.high = seen.high;
     ret->state = state_payload(seen);
     ret->quick = ask->cost > 0 && limit_quick_by(algorithm, ask->limit, ret->state, ask->now_us, ask->cost, &ret->charge);
-    ret->fits = ret->quick || limit_take(ask->limit, ask->window, ret->state, ask->now_us, ask->cost).fits;
+    ret->fits = ret->quick || look_fits(cells, ask, ret->state);
 }
 
 #define LOOK_BY(name, algorithm)                                                                                         \

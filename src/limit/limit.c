@@ -171,6 +171,16 @@ int64_t limit_window_us(const struct limit *limit, const struct window *window)
     return limit->algorithm == LIMIT_CALENDAR ? window->end_us - window->start_us : limit->window_us;
 }
 
+/* ---- clocks ---- */
+
+struct limit_own_time limit_own_time(const struct limit *limit, struct limit_state state)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET || limit->algorithm == LIMIT_SLIDING_WINDOW)
+        return (struct limit_own_time){ (int64_t)state.time, limit->per_us };
+    int64_t length_us = limit_length_unpack((uint32_t)(state.data >> 32) & INT32_MAX);
+    return (struct limit_own_time){ limit_state_end(state) - length_us, length_us };
+}
+
 /* ---- refunds ---- */
 
 static uint32_t less(uint32_t count, uint32_t cost)

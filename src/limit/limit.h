@@ -101,6 +101,14 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
 /* The time in which the whole capacity comes back. */
 int64_t limit_window_us(const struct limit *limit, const struct window *window);
 
+/* A cell's own time (a bucket's `when`, the start of a window), and the period beyond which it counts as wrong if it is
+ * ahead of the caller's clock. */
+struct limit_own_time {
+    int64_t at_us;
+    int64_t period_us;
+};
+struct limit_own_time limit_own_time(const struct limit *limit, struct limit_state state);
+
 /* Gives back `cost`, taken at taken_us and leaving `taken`, to the state that is there now. False: nothing to give back to
  * (another window). */
 bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,

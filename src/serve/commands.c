@@ -193,6 +193,7 @@ void commands_begin(struct commands *c, struct session *session)
     c->session = session;
     c->out.protocol = session->protocol;
     c->read_ns = uv_hrtime();
+    loop_time_passed(c->loop);
     judge(c);
 }
 

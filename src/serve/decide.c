@@ -28,6 +28,7 @@ struct decision {
 
 static struct decision begin(struct http_call *call, struct server *server)
 {
+    loop_time_passed(call->loop);
     return (struct decision){ call, server, loop_now_us(call->loop), uv_hrtime(), false };
 }
 
@@ -155,10 +156,11 @@ static void add_line(struct check *check, sv line)
 /* What cannot be judged is refused, and its verdict names no rule. */
 static void decide_some(struct check *check, size_t count)
 {
-    const struct decision *d = &check->decision;
+    struct decision *d = &check->decision;
     const struct weir_request *requests = check->ask.requests + check->done;
     struct weir_verdict verdicts[BATCH];
     char line[VERDICT_JSON_MAX];
+    d->now_us = loop_now_us(d->call->loop);
     weir_check_batch(d->server->weir, requests, count, d->now_us, verdicts);
     note(d, requests, verdicts, count);
     for (size_t i = 0; i < count; i++)

@@ -22,14 +22,24 @@ enum {
     DRAIN_SWEEP_MS = 20,  /* the same while everybody waits for the end */
     TURN_NS = 100000,     /* the shortest that there are */
     DRAIN_GRACE_MS = 100, /* what is on its way when the end begins is still answered */
+    NOW_USES = 8,         /* of one reading of the clock */
 };
 
 /* ---- time ---- */
 
+void loop_time_passed(struct loop *loop)
+{
+    loop->now_uses = 0;
+}
+
+/* A turn under deep pipelines takes longer than a short period lasts, so one reading does not serve all of it. */
 int64_t loop_now_us(struct loop *loop)
 {
-    if (loop->now_us == 0)
+    if (loop->now_uses == 0) {
         loop->now_us = clock_now_us();
+        loop->now_uses = NOW_USES;
+    }
+    loop->now_uses--;
     return loop->now_us;
 }
 
@@ -45,7 +55,7 @@ static void on_turn(uv_prepare_t *turn)
 {
     struct loop *loop = turn->data;
     flush_store(loop);
-    loop->now_us = 0;
+    loop_time_passed(loop);
 }
 
 /* ---- the store ---- */

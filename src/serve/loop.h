@@ -43,7 +43,8 @@ struct loop {
     uv_loop_t uv;
     pthread_t thread;
     bool started;
-    int64_t now_us; /* 0: not read yet in this turn */
+    int64_t now_us;    /* as it was last read; … */
+    unsigned now_uses; /* … so many more decisions may use it */
     struct conns conns;
     struct stats *stats;
     struct http *http[FRONTS]; /* of FRONT_HTTP and FRONT_ADMIN */
@@ -67,8 +68,10 @@ struct loop {
     struct loop_task drain;
 };
 
-/* CLOCK_REALTIME, read once in a turn of the loop. */
+/* CLOCK_REALTIME, read once for a few decisions. */
 int64_t loop_now_us(struct loop *loop);
+/* Something was read from the network, or took its time: the clock is read again for the next decision. */
+void loop_time_passed(struct loop *loop);
 /* A clock that does not step, for deadlines. */
 int64_t loop_now_ms(struct loop *loop);
 

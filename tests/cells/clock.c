@@ -205,8 +205,56 @@ static void test_forward_and_back(void **unused)
     }
 }
 
+/* A step of a random length, forward or back. */
+static int64_t random_step(struct random *random, int64_t now_us)
+{
+    int64_t step = random_scaled(random, 100 * MINUTE_US);
+    return random_one_in(random, 2) && now_us - step > T0_US / 2 ? -step : step;
+}
+
+/* A step to a time that is at least two minutes from all those that the clock has shown. */
+static int64_t step_to_new_time(struct random *random, const int64_t *shown_us, int count)
+{
+    for (;;) {
+        int64_t now = shown_us[count - 1] + random_step(random, shown_us[count - 1]);
+        bool new = true;
+        for (int i = 0; i < count; i++)
+            new = new &&llabs(now - shown_us[i]) >= 2 * MINUTE_US;
+        if (new)
+            return now;
+    }
+}
+
 /* Whatever the clock did: three periods without a further step, and the subject is free. */
 static void test_nobody_is_locked_out(void **unused)
+{
+    (void)unused;
+    struct random random = { random_seed() };
+    for (int round = 0; round < 5000 / SLOWER; round++) {
+        struct subject s = subject_of(round % ALGORITHMS, MINUTE_US);
+        int64_t shown_us[11] = { T0_US };
+        int steps = (int)random_in(&random, 1, 10);
+        for (int i = 1; i <= steps; i++) {
+            shown_us[i] = step_to_new_time(&random, shown_us, i);
+            charge_many(&s, shown_us[i]);
+        }
+        assert_int_equal(charge_many(&s, shown_us[steps] + 3 * MINUTE_US), MAX);
+        cells_close(s.table);
+    }
+}
+
+/* A question that is never answered with yes, but lets a clock be set right. */
+static void ask_too_much(const struct subject *s, int64_t now_us)
+{
+    struct window window = window_at(now_us, s->per_us);
+    struct cells_ask ask = { key_of(1), &s->limit, &window, now_us, MAX + 1 };
+    struct cells_taken taken;
+    assert_false(cells_take(s->table, &ask, &taken));
+}
+
+/* A clock that goes back and forth between the same times looks like two callers, one of them stale: that takes a period
+ * more, from when the subject is next asked for. */
+static void test_nobody_is_locked_out_by_a_clock_that_flaps(void **unused)
 {
     (void)unused;
     struct random random = { random_seed() };
@@ -214,14 +262,83 @@ static void test_nobody_is_locked_out(void **unused)
         struct subject s = subject_of(a, MINUTE_US);
         int64_t now = T0_US;
         for (int i = 0; i < 20000 / SLOWER; i++) {
-            int64_t step = random_scaled(&random, 100 * MINUTE_US);
-            now += random_one_in(&random, 2) && now - step > T0_US / 2 ? -step : step;
+            now += random_step(&random, now);
             charge_many(&s, now);
             if (random_one_in(&random, 10)) {
+                for (int minute = 0; minute < 8; minute++)
+                    ask_too_much(&s, now += MINUTE_US);
                 now += 3 * MINUTE_US;
                 assert_int_equal(charge_many(&s, now), MAX);
             }
         }
+        cells_close(s.table);
+    }
+}
+
+/* ---- callers that are stale ---- */
+
+static const int lag_parts[] = { 105, 150, 199, 200, 201, 300, 1000, 100000 }; /* of a period, in 1/100 */
+
+/* One is current and the other stale, both stand still. */
+static void test_stale_caller_that_stands_still(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < ALGORITHMS; a++) {
+        for (unsigned l = 0; l < sizeof lag_parts / sizeof lag_parts[0]; l++) {
+            struct subject s = subject_of(a, US_PER_S);
+            int passed = 0;
+            for (int i = 0; i < 1000; i++)
+                passed += charge(&s, T0_US) + charge(&s, T0_US - lag_parts[l] * US_PER_S / 100);
+            assert_true(passed <= 2 * MAX);
+            cells_close(s.table);
+        }
+    }
+}
+
+/* Callers whose clocks go on, each at its own lag, that stop now and then for up to three periods. With
+ * two of them no more passes in the long run than twice what the limit allows. */
+static void take_turns(enum limit_algorithm algorithm, struct random *random, int callers)
+{
+    enum { PERIODS = 200 };
+    struct subject s = subject_of(algorithm, US_PER_S);
+    int64_t lag_us[4], stopped_us[4] = { 0 }, passed = 0;
+    for (int i = 0; i < callers; i++)
+        lag_us[i] = i == 0 ? 0 : random_scaled(random, 20 * US_PER_S);
+    for (int64_t now = T0_US; now < T0_US + PERIODS * US_PER_S; now += random_scaled(random, US_PER_S / 20)) {
+        int i = (int)random_in(random, 0, callers - 1);
+        if (now < stopped_us[i])
+            continue;
+        if (random_one_in(random, 200))
+            stopped_us[i] = now + random_scaled(random, 3 * US_PER_S);
+        passed += charge(&s, now - lag_us[i]);
+    }
+    assert_true(passed <= 2 * (callers - 1) * MAX * PERIODS + callers * MAX);
+    cells_close(s.table);
+}
+
+static void test_stale_callers_take_turns(void **unused)
+{
+    (void)unused;
+    struct random random = { random_seed() };
+    for (int i = 0; i < 400 / SLOWER; i++)
+        take_turns(i % ALGORITHMS, &random, 2);
+    /* The callers that lead gain from each that is stale. */
+    for (int i = 0; i < 100 / SLOWER; i++)
+        take_turns(i % ALGORITHMS, &random, 3);
+}
+
+/* A stale caller whose lag is another one each time: what it gains is bounded by how many periods its lags spread over. */
+static void test_stale_caller_with_any_lag(void **unused)
+{
+    (void)unused;
+    enum { PERIODS = 100, LAG_PERIODS = 5 };
+    struct random random = { random_seed() };
+    for (int a = 0; a < ALGORITHMS; a++) {
+        struct subject s = subject_of(a, US_PER_S);
+        int64_t passed = 0;
+        for (int64_t now = T0_US; now < T0_US + PERIODS * US_PER_S; now += US_PER_S / 100)
+            passed += charge(&s, now) + charge(&s, now - random_in(&random, 0, LAG_PERIODS * US_PER_S));
+        assert_true(passed <= LAG_PERIODS * MAX * PERIODS);
         cells_close(s.table);
     }
 }
@@ -248,11 +365,20 @@ static void test_ends_of_time(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_laggard_at_the_end),         cmocka_unit_test(test_laggard_joins_the_newer_window),
-        cmocka_unit_test(test_laggard_at_a_bucket),        cmocka_unit_test(test_random_lags),
-        cmocka_unit_test(test_back_by_less_than_a_period), cmocka_unit_test(test_back_by_more_than_a_period),
-        cmocka_unit_test(test_back_with_some_left),        cmocka_unit_test(test_forward_and_back),
-        cmocka_unit_test(test_nobody_is_locked_out),       cmocka_unit_test(test_ends_of_time),
+        cmocka_unit_test(test_laggard_at_the_end),
+        cmocka_unit_test(test_laggard_joins_the_newer_window),
+        cmocka_unit_test(test_laggard_at_a_bucket),
+        cmocka_unit_test(test_random_lags),
+        cmocka_unit_test(test_back_by_less_than_a_period),
+        cmocka_unit_test(test_back_by_more_than_a_period),
+        cmocka_unit_test(test_back_with_some_left),
+        cmocka_unit_test(test_forward_and_back),
+        cmocka_unit_test(test_nobody_is_locked_out),
+        cmocka_unit_test(test_nobody_is_locked_out_by_a_clock_that_flaps),
+        cmocka_unit_test(test_stale_caller_that_stands_still),
+        cmocka_unit_test(test_stale_callers_take_turns),
+        cmocka_unit_test(test_stale_caller_with_any_lag),
+        cmocka_unit_test(test_ends_of_time),
     };
     return cmocka_run_group_tests_name("cells/clock", tests, NULL, NULL);
 }

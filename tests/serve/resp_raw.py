@@ -25,6 +25,10 @@ rules:
     match: { event: many }
     by: [key]
     limits: [ { name: day, algorithm: fixed_window, max: 4000000000, per: 24h } ]
+  - id: short
+    match: { event: short }
+    by: [key]
+    limits: [ { algorithm: ALGORITHM, max: 10, per: 5ms } ]
 """
 
 
@@ -33,8 +37,8 @@ UNKNOWN = (
 )
 
 
-def service(*flags):
-    return Service("--http", "off", *flags, rules=RULES)
+def service(*flags, algorithm="token_bucket"):
+    return Service("--http", "off", *flags, rules=RULES.replace("ALGORITHM", algorithm))
 
 
 def raises_gone(wire):
@@ -261,6 +265,36 @@ def deep_pipeline():
         expect(good.ask("PING"), "PONG")
 
 
+def hammer_short(s, seconds):
+    """How many pass, of pipelines on several connections that take the loops much longer than 5 ms each."""
+    passed = []
+    begin = time.monotonic()
+
+    def pipelines():
+        data = words("WEIR.CHECK", "event", "short", "key", "a") * 4000
+        with Wire(s) as wire:
+            while time.monotonic() - begin < seconds:
+                sender = threading.Thread(target=wire.send, args=(data,))
+                sender.start()
+                passed.append(sum(wire.reply()[0] for _ in range(4000)))
+                sender.join()
+
+    threads = [threading.Thread(target=pipelines) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(passed), time.monotonic() - begin
+
+
+def short_periods():
+    for algorithm in ("token_bucket", "fixed_window", "sliding_window"):
+        with service("--threads", "4", algorithm=algorithm) as s:
+            passed, seconds = hammer_short(s, 1)
+            most = 2 * 10 * (seconds / 0.005 + 2)
+            assert 10 <= passed <= most, f"{algorithm}: {passed} passed in {seconds} s, {most} at most"
+
+
 def memory_of(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) * 1024
@@ -447,6 +481,7 @@ if __name__ == "__main__":
             ("bytes that trickle in do not extend it", trickling_does_not_help),
             ("nor does a client that reads nothing", reads_nothing),
             ("a pipeline of 100,000", deep_pipeline),
+            ("a short period holds, however long the loops take", short_periods),
             ("replies that wait are bounded", replies_are_bounded),
             ("commands larger than a read", large_commands),
             ("who has shown no token has little room", strangers_have_little_room),

@@ -401,6 +401,7 @@ static void begin(struct schedule *s, struct weir *weir, uint64_t seed, bool lou
     *s = (struct schedule){ .seed = seed, .rnd = { seed * UINT64_C(0x9e3779b97f4a7c15) }, .weir = weir, .loud = loud };
 #ifdef SIM_STORE
     s->style = WINDOWS;
+    s->sim.one_clock = true;
 #else
     s->style = (enum style)(seed % STYLES);
 #endif

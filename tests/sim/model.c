@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -204,6 +205,59 @@ static struct sim_cell *find_cell(struct sim *sim, const struct sim_rule *rule, 
     return c;
 }
 
+/* ---- callers that are stale ---- */
+
+/* The engine rounds the length of a window up to 26 bits. */
+static int64_t rounded_up(int64_t length_us)
+{
+    int64_t unit = 1;
+    while (length_us > unit * ((1 << 26) - 1))
+        unit *= 2;
+    return (length_us + unit - 1) / unit * unit;
+}
+
+static int64_t period_us(const struct sim_limit *l, const struct sim_state *s)
+{
+    bool window = l->algorithm == SIM_FIXED || l->algorithm == SIM_CALENDAR;
+    return window ? rounded_up(s->end_us - s->start_us) : l->per_us;
+}
+
+static int64_t own_time_us(const struct sim_limit *l, const struct sim_state *s)
+{
+    if (l->algorithm == SIM_BUCKET)
+        return s->when_us;
+    return l->algorithm == SIM_SLIDING ? s->start_us : s->end_us - period_us(l, s);
+}
+
+/* The rebase that makes a caller at now_us stale, if the cell is ahead by more than a period: one of less than a period
+ * ago, after which the cell has gone ahead, to less than two periods from where it was. NULL: none does. */
+static const struct sim_rebase *find_rebase(const struct sim_cell *c, const struct sim_limit *l, int64_t now_us)
+{
+    int64_t per = period_us(l, &c->state), own = own_time_us(l, &c->state);
+    for (int i = 0; i < SIM_REBASES; i++) {
+        const struct sim_rebase *r = &c->rebases[i];
+        int64_t apart = llabs(now_us - r->to_us), periods = now_us / per - r->to_us / per;
+        bool near = apart < per && (periods == 0 || periods == 1);
+        if (r->to_us && near && own - r->to_us > per && llabs(own - r->ahead_us) < 2 * per)
+            return r;
+    }
+    return NULL;
+}
+
+static void note_rebase(struct sim_cell *c, const struct sim_limit *l, int64_t now_us)
+{
+    int64_t per = period_us(l, &c->state);
+    struct sim_rebase *r = NULL;
+    for (int i = 0; i < SIM_REBASES; i++)
+        if (c->rebases[i].to_us && c->rebases[i].to_us / per == now_us / per)
+            r = &c->rebases[i];
+    if (!r)
+        r = &c->rebases[c->next_rebase++ % SIM_REBASES];
+    *r = (struct sim_rebase){ now_us, own_time_us(l, &c->state), own_time_us(l, &c->state) + 2 * per };
+}
+
+/* ---- about cells ---- */
+
 bool sim_owner(const struct sim *sim, const struct sim_cell *cell, const struct sim_rule **ret_rule,
                const struct sim_limit **ret_limit)
 {
@@ -230,7 +284,12 @@ bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit,
     const struct sim_state *s = &cell->state;
     bool window = cell->algorithm == SIM_FIXED || cell->algorithm == SIM_CALENDAR;
     int64_t length = s->end_us - s->start_us, over = s->start_us - now_us - length;
-    return window && !is_unused(s) && over > 0 && (over <= length >> 20 || s->end_us - now_us <= limit->per_us);
+    if (window && !is_unused(s) && over > 0 && (over <= length >> 20 || s->end_us - now_us <= limit->per_us))
+        return true;
+    bool rebased;
+    at(limit, *s, now_us, &rebased);
+    const struct sim_rebase *r = rebased ? find_rebase(cell, limit, now_us) : NULL;
+    return r && cell->latest_us >= r->until_us;
 }
 
 /* ---- the plan ---- */
@@ -240,7 +299,9 @@ struct entry {
     const struct sim_limit *limit;
     struct sim_cell *cell;
     struct sim_state state; /* now */
+    struct sim_state shown; /* what the verdict tells of */
     bool rebased, fits;
+    bool stale;
 };
 
 struct plan {
@@ -263,7 +324,14 @@ static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *
         struct entry *e = &plan->entries[plan->count++];
         *e = (struct entry){ .rule = rule, .limit = &rule->limits[i], .cell = find_cell(sim, rule, &rule->limits[i], q) };
         e->state = at(e->limit, e->cell->state, now_us, &e->rebased);
-        e->fits = has_room(e->limit, &e->state, now_us, q->cost);
+        int64_t judged_us = now_us;
+        if (e->rebased && !sim->one_clock && find_rebase(e->cell, e->limit, now_us)) {
+            e->stale = true;
+            e->rebased = false;
+            e->state = e->cell->state;
+            judged_us = own_time_us(e->limit, &e->state);
+        }
+        e->fits = has_room(e->limit, &e->state, judged_us, q->cost);
     }
 }
 
@@ -279,8 +347,15 @@ static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t 
             charge(e->limit, &e->state, now_us, q->cost);
         else if (e->fits || !e->rebased)
             continue;
+        if (e->rebased)
+            note_rebase(e->cell, e->limit, now_us);
         e->cell->state = e->state;
         e->cell->latest_us = now_us;
+    }
+    bool rebased;
+    for (size_t i = 0; i < plan->count; i++) {
+        struct entry *e = &plan->entries[i];
+        e->shown = at(e->limit, e->state, now_us, &rebased);
     }
     return all;
 }
@@ -308,8 +383,8 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
         const struct entry *e = &plan->entries[i];
         if (!v->allowed && e->fits)
             continue;
-        uint32_t left = remaining(e->limit, &e->state, now_us);
-        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->state, now_us, q->cost);
+        uint32_t left = remaining(e->limit, &e->shown, now_us);
+        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, q->cost);
         if (named && !(v->allowed ? left < least : waits_longer(retry, longest)))
             continue;
         named = e;
@@ -323,7 +398,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
     v->limit = named->limit->name;
     v->max = capacity(named->limit);
     v->remaining = least;
-    v->reset_ms = ms_up(reset_us(named->limit, &named->state, now_us));
+    v->reset_ms = ms_up(reset_us(named->limit, &named->shown, now_us));
     v->retry_after_ms = ms_up(longest);
     v->window_ms = ms_up(window_us(named->limit, now_us));
 }

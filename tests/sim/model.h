@@ -13,6 +13,7 @@ enum {
     SIM_RULES = 4,
     SIM_LIMITS = 3,
     SIM_CELLS = 400,
+    SIM_REBASES = 16,
     SIM_TEXT = 40,
     SIM_NEVER = -1,
 };
@@ -49,6 +50,13 @@ struct sim_state {
     uint64_t count, previous;
 };
 
+/* A clock that was set back by more than a period. */
+struct sim_rebase {
+    int64_t to_us;    /* 0: none */
+    int64_t ahead_us; /* where the cell was */
+    int64_t until_us; /* when the engine may have forgotten it */
+};
+
 struct sim_cell {
     /* What it is: */
     char rule[SIM_TEXT], limit_name[SIM_TEXT];
@@ -58,10 +66,13 @@ struct sim_cell {
 
     struct sim_limit limit; /* as it was last asked about */
     struct sim_state state;
-    int64_t latest_us; /* the clock has been here since the last charge */
+    int64_t latest_us;                      /* the clock has been here since the last charge */
+    struct sim_rebase rebases[SIM_REBASES]; /* the last ones */
+    unsigned next_rebase;
 };
 
 struct sim {
+    bool one_clock; /* a store's: whoever asks, its clock is the one that counts, and nobody is stale */
     struct sim_rule rules[SIM_RULES];
     size_t rule_count;
     struct sim_cell cells[SIM_CELLS];
@@ -92,8 +103,9 @@ bool sim_owner(const struct sim *sim, const struct sim_cell *cell, const struct 
                const struct sim_limit **ret_limit);
 /* Would this cell be as if unused at this time? */
 bool sim_unused_at(const struct sim_cell *cell, int64_t now_us);
-/* Is this window ahead of the clock in a way that leaves open whether the clock was wrong: by its own length, rounded or
- * not, or within the length that `limit` has given to windows since? */
+/* Is this cell ahead of the clock in a way that leaves open whether the clock was wrong? A window is, if it is ahead by its
+ * own length, rounded or not, or within the length that `limit` has given to windows since. So is any cell that was rebased
+ * close to this time, so long ago that the engine may have forgotten it. */
 bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit, int64_t now_us);
 
 #endif
