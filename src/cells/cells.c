@@ -209,12 +209,6 @@ static bool vacate(struct cell *c, word16 s)
     return cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY));
 }
 
-/* Makes a reservation void. False: somebody has acted on it. */
-static bool kill_reservation(const struct reservation *r)
-{
-    return vacate(r->cell, r->state);
-}
-
 struct scan {
     struct cell *live;
     struct reservation reserved; /* the first in order; others have been killed */
@@ -237,11 +231,11 @@ static struct scan scan_all(const struct places *p, uint64_t key)
             found.live = c;
         else if (state_tag(r.state) == CELL_RESERVED && !found.reserved.cell)
             found.reserved = r;
-        else if (state_tag(r.state) == CELL_RESERVED && !kill_reservation(&r))
+        else if (state_tag(r.state) == CELL_RESERVED && !vacate(r.cell, r.state))
             found.unsettled = true;
     }
     if (found.live && found.reserved.cell)
-        kill_reservation(&found.reserved);
+        vacate(found.reserved.cell, found.reserved.state);
     return found;
 }
 
