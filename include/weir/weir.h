@@ -357,6 +357,7 @@ struct weir_status {
     uint64_t drops;          /* live cells dropped for a newcomer since the table was made */
     uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small */
     bool rules_bad;          /* weir_rules_error has something to say */
+    bool cells_copied;       /* this handle found cells_file to be a copy: it has its own identity from then on */
 };
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);

@@ -473,7 +473,7 @@ static void forget_subject(const struct bound *bound, const struct bound_rule *r
         if (rule->counting == COUNT_LOCAL)
             continue;
         cells_forget(bound->cells, instead_cell(&rule->limits[i], subject));
-        cells_forget(bound->cells, slice_cell(&rule->limits[i], subject));
+        cells_forget(bound->cells, slice_cell(bound->cells, &rule->limits[i], subject));
     }
 }
 
@@ -537,6 +537,7 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     *ret = (struct weir_status){
         .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops, .drops_at_limit = stats.drops_at_limit
     };
+    ret->cells_copied = cells_copied(weir->cells);
     ret->rules_bad = weir_rules_error(weir, NULL) != WEIR_OK;
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)

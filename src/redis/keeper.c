@@ -20,7 +20,7 @@
 #define PROBE_MAX_US US_PER_S
 #define STEADY_US US_PER_S /* a breaker that opens again sooner is probed less often */
 
-enum { ID_MAX = 96, BORN_MAX = 64, KEY_MAX = SCRIPT_PREFIX_MAX + 16 };
+enum { ID_MAX = 17, BORN_MAX = 64, KEY_MAX = SCRIPT_PREFIX_MAX + 16 };
 
 struct keeper {
     struct store *store;
@@ -46,18 +46,18 @@ static int64_t deadline_us(const struct keeper *k)
 
 /* ---- who counts here ---- */
 
-/* Processes that share a table of cells are one host: they share what is counted while the store is away. */
 static void make_names(struct keeper *k)
 {
     struct store *store = k->store;
-    char name[64] = "";
-    struct hash hash;
-    gethostname(name, sizeof name - 1);
-    hash_init(&hash, cells_hash_key(store->cells));
-    hash_text(&hash, name, strlen(name));
-    snprintf(k->id, sizeof k->id, "%.60s-%016llx", name, (unsigned long long)hash_final(&hash));
     snprintf(k->hosts_key, KEY_MAX, "%.*s:%d:hosts", SV_FMT(store->prefix), SCRIPT_LAYOUT);
     snprintf(k->born_key, KEY_MAX, "%.*s:%d:born", SV_FMT(store->prefix), SCRIPT_LAYOUT);
+}
+
+/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
+ * containers, whose host names differ. Asked again with each beat, so that they agree when the table gets another identity. */
+static void name_host(struct keeper *k)
+{
+    snprintf(k->id, sizeof k->id, "%016llx", (unsigned long long)cells_host(k->store->cells));
 }
 
 /* ---- the beat ---- */
@@ -139,6 +139,7 @@ static void beat(struct keeper *k)
     if (until_us < least_us)
         until_us = least_us;
     char now[24], gone[24];
+    name_host(k);
     k->asked_us = clock_steady_us();
     k->asked_now_us = clock_now_us();
     int64_t server_s = (k->asked_now_us + store_offset_us(k->store)) / US_PER_S;
@@ -376,7 +377,7 @@ static void take_leave(struct keeper *k)
 {
     int64_t until_us = clock_steady_us() + CLOSE_US;
     lender_recall(k->store->lender, clock_now_us());
-    if (store_up(k->store) && link_connected(k->link)) {
+    if (k->id[0] && store_up(k->store) && link_connected(k->link)) {
         LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
         link_end(k->link, &ignored, k, until_us);
     }
