@@ -136,10 +136,11 @@ static void tell_copied(const struct zone *zone, ngx_log_t *log)
     struct weir_status status;
     weir_status(zone->weir, &status);
     if (status.cells_copied)
-        ngx_log_error(NGX_LOG_NOTICE, log, 0,
-                      "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: it is a host of "
-                      "its own from now on; the counts stay, slices of the original are void here",
-                      &zone->name, zone->cells_file);
+        ngx_log_error(
+            NGX_LOG_NOTICE, log, 0,
+            "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: it is a host of "
+            "its own from now on; the counts stay, slices of the original are void here",
+            &zone->name, zone->cells_file);
 }
 
 static void close_zone(void *data)

@@ -31,8 +31,8 @@ void cells_close(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);
 
-/* Copies of a file have the same secret. This tells them apart: 0 in the file where the table was made, another number in each
- * copy of it. */
+/* Copies of a file have the same secret. This tells them apart: 0 in the file where the table was made, another number in
+ * each copy of it. */
 uint64_t cells_identity(const struct cells *cells);
 /* Names the host whose table this is, among those that share a store. */
 uint64_t cells_host(const struct cells *cells);

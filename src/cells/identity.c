@@ -1,21 +1,21 @@
 /* Which copy of a table this is.
  *
- * Counts may be copied with their file. But each copy is a host of its own: what the original was lent is not for the copy to
- * spend, and receipts of the original are for the original to take back. So a table has an identity besides its secret: 0 in
- * the file where it was made, a new random number in each copy. What belongs to one host alone is named after both.
+ * Counts may be copied with their file. But each copy is a host of its own: what the original was lent is not for the copy
+ * to spend, and receipts of the original are for the original to take back. So a table has an identity besides its secret:
+ * 0 in the file where it was made, a new random number in each copy. What belongs to one host alone is named after both.
  *
- * A copy has to be recognised when it is opened. Beside the identity, in one word that changes by one compare-and-swap, stands
- * the origin: what the file and the machine looked like when the file was last opened.
+ * A copy has to be recognised when it is opened. Beside the identity, in one word that changes by one compare-and-swap,
+ * stands the origin: what the file and the machine looked like when the file was last opened.
  *
  *   inode, birth   a copy on the same machine is another inode, or one that was made at another time (file systems use the
  *                  numbers of removed files again, so that a file restored in place of a removed one often has its number)
  *   place          the boot of the kernel, and the device: equal for all containers of a machine that share the file
- *   machine        its id, and the name of the host, since machines made from one image may have the same id. Containers of one
- *                  machine need not have the same, so it counts only where the place is another: after a reboot
+ *   machine        its id, and the name of the host, since machines made from one image may have the same id. Containers of
+ * one machine need not have the same, so it counts only where the place is another: after a reboot
  *
  * Each is a short hash, 0 if it cannot be known; what is not known on either side says nothing. Any value is a good one: at
- * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out. Processes
- * that open a copy at once agree on who was first; one that dies meanwhile has done all or nothing. */
+ * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out.
+ * Processes that open a copy at once agree on who was first; one that dies meanwhile has done all or nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "cells/layout.h"
+#include "cells/lease.h"
 
 /* Longer than any text: nothing else that is hashed with the secret begins with it. */
 #define HOST_MARK UINT64_C(0x686f73742d6d6172)
@@ -158,6 +159,8 @@ int cells_settle(struct cells *cells, int fd, const char *path, struct weir_erro
         word16 now = origin_word(&next);
         if (same_16(now, seen) || cas_16(word, seen, now)) {
             cells->copied = !same;
+            if (!same)
+                lease_note_copy(cells);
             return 0;
         }
     }

@@ -84,8 +84,8 @@ static inline struct origin origin_of(word16 w)
 
 static inline word16 origin_word(const struct origin *o)
 {
-    return (word16){ o->id | (uint64_t)o->place << ID_BITS, o->machine | (uint64_t)o->inode << MACHINE_BITS |
-                                                                (uint64_t)o->birth << (MACHINE_BITS + INODE_BITS) };
+    return (word16){ o->id | (uint64_t)o->place << ID_BITS,
+                     o->machine | (uint64_t)o->inode << MACHINE_BITS | (uint64_t)o->birth << (MACHINE_BITS + INODE_BITS) };
 }
 
 /* ---- words of a cell ---- */

@@ -53,13 +53,6 @@ static void make_names(struct keeper *k)
     snprintf(k->born_key, KEY_MAX, "%.*s:%d:born", SV_FMT(store->prefix), SCRIPT_LAYOUT);
 }
 
-/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
- * containers, whose host names differ. Asked again with each beat, so that they agree when the table gets another identity. */
-static void name_host(struct keeper *k)
-{
-    snprintf(k->id, sizeof k->id, "%016llx", (unsigned long long)cells_host(k->store->cells));
-}
-
 /* ---- the beat ---- */
 
 static void ignore(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
@@ -132,6 +125,23 @@ static void hosts_done(struct store_link *link, void *data, enum store_result ho
 
 static const struct link_kind hosts_kind = { .done = hosts_done };
 
+static void leave_hosts(struct keeper *k, int64_t until_us)
+{
+    LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
+    link_end(k->link, &ignored, k, until_us);
+}
+
+/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
+ * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity. */
+static void name_host(struct keeper *k, int64_t until_us)
+{
+    char id[ID_MAX];
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)cells_host(k->store->cells));
+    if (k->id[0] && strcmp(k->id, id) != 0)
+        leave_hosts(k, until_us);
+    memcpy(k->id, id, sizeof id);
+}
+
 static void beat(struct keeper *k)
 {
     struct store_link *link = k->link;
@@ -139,7 +149,6 @@ static void beat(struct keeper *k)
     if (until_us < least_us)
         until_us = least_us;
     char now[24], gone[24];
-    name_host(k);
     k->asked_us = clock_steady_us();
     k->asked_now_us = clock_now_us();
     int64_t server_s = (k->asked_now_us + store_offset_us(k->store)) / US_PER_S;
@@ -152,6 +161,7 @@ static void beat(struct keeper *k)
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
     link_end(link, &born_kind, k, until_us);
+    name_host(k, until_us);
     LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
@@ -377,10 +387,8 @@ static void take_leave(struct keeper *k)
 {
     int64_t until_us = clock_steady_us() + CLOSE_US;
     lender_recall(k->store->lender, clock_now_us());
-    if (k->id[0] && store_up(k->store) && link_connected(k->link)) {
-        LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
-        link_end(k->link, &ignored, k, until_us);
-    }
+    if (k->id[0] && store_up(k->store) && link_connected(k->link))
+        leave_hosts(k, until_us);
     do {
         run_lender(k);
         store_link_flush(k->link);

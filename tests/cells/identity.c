@@ -1,5 +1,5 @@
-/* Which copy of a table this is: what is recognised as a copy when it is opened, and what is not. Another machine, or another
- * boot, is made by changing what the file says of those where it was last opened. */
+/* Which copy of a table this is: what is recognised as a copy when it is opened, and what is not. Another machine, or
+ * another boot, is made by changing what the file says of those where it was last opened. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -248,10 +248,10 @@ static void test_evidence(void **unused)
     } cases[] = {
         { 1, 1, 1, 1, false }, { 1, 2, 1, 1, false }, /* containers of one machine */
         { 1, 0, 1, 1, false }, { 2, 1, 1, 1, false }, /* a reboot */
-        { 0, 1, 1, 1, false }, { 0, 0, 1, 1, false }, { 0, 0, 0, 0, false }, { 0, 2, 1, 1, true },
-        { 2, 2, 1, 1, true },  { 2, 0, 1, 1, true }, /* who knows where that was */
-        { 1, 1, 2, 1, true },  { 1, 1, 1, 2, true },  { 1, 1, 1, 0, false }, { 1, 1, 2, 0, true },
-        { 1, 1, 0, 2, true },  { 2, 1, 2, 1, true },
+        { 0, 1, 1, 1, false }, { 0, 0, 1, 1, false }, { 0, 0, 0, 0, false },
+        { 0, 2, 1, 1, true },  { 2, 2, 1, 1, true },  { 2, 0, 1, 1, true }, /* who knows where that was */
+        { 1, 1, 2, 1, true },  { 1, 1, 1, 2, true },  { 1, 1, 1, 0, false },
+        { 1, 1, 2, 0, true },  { 1, 1, 0, 2, true },  { 2, 1, 2, 1, true },
     };
     look("a");
     struct origin here = origin_in("a");
@@ -259,10 +259,18 @@ static void test_evidence(void **unused)
         skip();
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct origin was = { .id = 7,
-                              .place = cases[i].place == 2 ? here.place ^ 1 : cases[i].place ? here.place : 0,
-                              .machine = cases[i].machine == 2 ? here.machine ^ 1 : cases[i].machine ? here.machine : 0,
-                              .inode = cases[i].inode == 2 ? here.inode ^ 1 : cases[i].inode ? here.inode : 0,
-                              .birth = cases[i].birth == 2 ? here.birth ^ 1 : cases[i].birth ? here.birth : 0 };
+                              .place = cases[i].place == 2 ? here.place ^ 1
+                                       : cases[i].place    ? here.place
+                                                           : 0,
+                              .machine = cases[i].machine == 2 ? here.machine ^ 1
+                                         : cases[i].machine    ? here.machine
+                                                               : 0,
+                              .inode = cases[i].inode == 2 ? here.inode ^ 1
+                                       : cases[i].inode    ? here.inode
+                                                           : 0,
+                              .birth = cases[i].birth == 2 ? here.birth ^ 1
+                                       : cases[i].birth    ? here.birth
+                                                           : 0 };
         write_origin("a", was);
         struct seen seen = look("a");
         if (seen.copied != cases[i].copied || (seen.id == 7) != !seen.copied)
