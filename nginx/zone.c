@@ -133,9 +133,7 @@ static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
 
 static void tell_copied(const struct zone *zone, ngx_log_t *log)
 {
-    struct weir_status status;
-    weir_status(zone->weir, &status);
-    if (status.cells_copied)
+    if (weir_cells_copied(zone->weir))
         ngx_log_error(
             NGX_LOG_NOTICE, log, 0,
             "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: it is a host of "

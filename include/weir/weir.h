@@ -357,10 +357,14 @@ struct weir_status {
     uint64_t drops;          /* live cells dropped for a newcomer since the table was made */
     uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small */
     bool rules_bad;          /* weir_rules_error has something to say */
-    bool cells_copied;       /* this handle found cells_file to be a copy: it has its own identity from then on */
 };
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
+
+/* cells_file was found to be a copy of another one, or to come from another machine, when this handle was opened. From then
+ * on it is a host of its own: its counts stay, receipts and slices of the original are void. True for the first who opens
+ * it. */
+WEIR_API bool weir_cells_copied(const struct weir *weir);
 
 /* Of the store that `counters` names; all zero where there is none. Counts since the handle was opened. */
 struct weir_store_status {

@@ -7,11 +7,11 @@
  * A copy has to be recognised when it is opened. Beside the identity, in one word that changes by one compare-and-swap,
  * stands the origin: what the file and the machine looked like when the file was last opened.
  *
- *   inode, birth   a copy on the same machine is another inode, or one that was made at another time (file systems use the
- *                  numbers of removed files again, so that a file restored in place of a removed one often has its number)
+ *   inode, birth   a copy on the same machine is another inode, or one that was made at another time: file systems use the
+ *                  numbers of removed files again
  *   place          the boot of the kernel, and the device: equal for all containers of a machine that share the file
- *   machine        its id, and the name of the host, since machines made from one image may have the same id. Containers of
- * one machine need not have the same, so it counts only where the place is another: after a reboot
+ *   machine        its id and its host name, since machines made from one image may have the same id; containers of one
+ *                  machine may have different ones, so this counts only where the place is another, as after a reboot
  *
  * Each is a short hash, 0 if it cannot be known; what is not known on either side says nothing. Any value is a good one: at
  * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out.

@@ -141,11 +141,9 @@ const char *request_skip_missing_cells(struct request_options *o)
     return missing;
 }
 
-static void tell_copied(struct weir *weir, const char *path)
+static void tell_copied(const struct weir *weir, const char *path)
 {
-    struct weir_status status;
-    weir_status(weir, &status);
-    if (status.cells_copied)
+    if (weir_cells_copied(weir))
         cli_error("%s is a copy of another cells file, or comes from another machine: it is a host of its own from now on; "
                   "the counts stay, receipts and slices of the original are void here",
                   path);

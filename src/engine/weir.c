@@ -537,13 +537,17 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     *ret = (struct weir_status){
         .cells = stats.cells, .bytes = stats.bytes, .drops = stats.drops, .drops_at_limit = stats.drops_at_limit
     };
-    ret->cells_copied = cells_copied(weir->cells);
     ret->rules_bad = weir_rules_error(weir, NULL) != WEIR_OK;
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)
         return;
     ret->rules = ruleset_rules(bound->ruleset)->rule_count;
     hazard_release();
+}
+
+bool weir_cells_copied(const struct weir *weir)
+{
+    return cells_copied(weir->cells);
 }
 
 uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most)

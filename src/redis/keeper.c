@@ -132,7 +132,8 @@ static void leave_hosts(struct keeper *k, int64_t until_us)
 }
 
 /* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
- * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity. */
+ * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity.
+ */
 static void name_host(struct keeper *k, int64_t until_us)
 {
     char id[ID_MAX];

@@ -248,9 +248,7 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
 
 static void tell_copied(const struct keeper *keeper, const char *path)
 {
-    struct weir_status status;
-    weir_status(keeper->weir, &status);
-    if (status.cells_copied)
+    if (weir_cells_copied(keeper->weir))
         log_say(LEVEL_WARNING, "cells",
                 "%s is a copy of another cells file, or comes from another machine: this is a host of its own from now on; "
                 "the counts stay, receipts and slices of the original are void here",

@@ -333,14 +333,6 @@ static void forged_receipts(void **state)
 }
 
 /* The wrong request does not use it up. */
-static bool is_copied(struct weir *weir)
-{
-    struct weir_status status;
-    memset(&status, 0xa5, sizeof status);
-    weir_status(weir, &status);
-    return status.cells_copied;
-}
-
 static void copy_file(const char *from, const char *to)
 {
     char bytes[65536];
@@ -366,9 +358,9 @@ static void not_to_a_copy_of_the_table(void **state)
     copy_file(first, second);
     options.cells_file = second;
     struct weir *copy = open_with(options), *again = open_with(options);
-    assert_false(is_copied(weir));
-    assert_true(is_copied(copy));
-    assert_false(is_copied(again));
+    assert_false(weir_cells_copied(weir));
+    assert_true(weir_cells_copied(copy));
+    assert_false(weir_cells_copied(again));
     assert_int_equal(give_back(weir, &receipts[0], NOW), 1);
     for (int i = 0; i < 3; i++)
         assert_int_equal(give_back(i & 1 ? again : copy, &receipts[i], NOW), 0);
