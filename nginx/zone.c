@@ -131,6 +131,16 @@ static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
     return NGX_OK;
 }
 
+static void tell_copied(const struct zone *zone, ngx_log_t *log)
+{
+    if (weir_cells_copied(zone->weir))
+        ngx_log_error(
+            NGX_LOG_NOTICE, log, 0,
+            "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: it is a host of "
+            "its own from now on; the counts stay, slices of the original are void here",
+            &zone->name, zone->cells_file);
+}
+
 static void close_zone(void *data)
 {
     struct zone *zone = data;
@@ -162,6 +172,7 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
     pthread_mutex_init(&zone->news_lock, NULL);
     cleanup->handler = close_zone;
     cleanup->data = zone;
+    tell_copied(zone, cycle->log);
     return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;
 }
 

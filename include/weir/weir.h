@@ -362,6 +362,11 @@ struct weir_status {
 
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
 
+/* cells_file was found to be a copy of another one, or to come from another machine, when this handle was opened. From then
+ * on it is a host of its own: its counts stay, receipts and slices of the original are void. True for the first who opens
+ * it. */
+WEIR_API bool weir_cells_copied(const struct weir *weir);
+
 /* Of the store that `counters` names; all zero where there is none. Counts since the handle was opened. */
 struct weir_store_status {
     bool configured, up;

@@ -31,6 +31,14 @@ void cells_close(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);
 
+/* Copies of a file have the same secret. This tells them apart: 0 in the file where the table was made, another number in
+ * each copy of it. */
+uint64_t cells_identity(const struct cells *cells);
+/* Names the host whose table this is, among those that share a store. */
+uint64_t cells_host(const struct cells *cells);
+/* The file was found to be a copy when it was opened here, and got its own identity. Said to one process, once. */
+bool cells_copied(const struct cells *cells);
+
 /* One question to one cell. A key is a hash; who takes several cells takes them in the order of their keys, one order for
  * everybody. */
 struct cells_ask {

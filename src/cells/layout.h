@@ -44,6 +44,8 @@ struct cells_header {
     /* Counters lie apart, so that counting a drop disturbs nobody who reads the above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;
+    /* Hardly ever changes, and is read with each slice; 0 in a file that was made before there was one. */
+    _Alignas(128) word16 origin;
 };
 
 _Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fits its page");
@@ -54,7 +56,37 @@ struct cells {
     struct hash_key secret;
     struct cells_header *header;
     size_t mapped_bytes; /* 0: the memory is the caller's */
+    bool copied;         /* see cells_copied */
 };
+
+/* The file has been mapped: is it the one that it was? Else it gets a new identity. */
+int cells_settle(struct cells *cells, int fd, const char *path, struct weir_error *error);
+
+/* ---- the origin: identity.c says what it is for ---- */
+
+/* identity 36 · place 28, and above it machine 28 · inode 18 · birth 18 */
+enum { ID_BITS = 36, PLACE_BITS = 28, MACHINE_BITS = 28, INODE_BITS = 18, BIRTH_BITS = 18 };
+#define ORIGIN_IDS (UINT64_C(1) << ID_BITS)
+
+struct origin {
+    uint64_t id;
+    uint32_t place, machine, inode, birth; /* 0: not known */
+};
+
+static inline struct origin origin_of(word16 w)
+{
+    return (struct origin){ .id = w.low % ORIGIN_IDS,
+                            .place = (uint32_t)(w.low >> ID_BITS),
+                            .machine = (uint32_t)(w.high & ((1u << MACHINE_BITS) - 1)),
+                            .inode = (uint32_t)(w.high >> MACHINE_BITS & ((1u << INODE_BITS) - 1)),
+                            .birth = (uint32_t)(w.high >> (MACHINE_BITS + INODE_BITS)) };
+}
+
+static inline word16 origin_word(const struct origin *o)
+{
+    return (word16){ o->id | (uint64_t)o->place << ID_BITS,
+                     o->machine | (uint64_t)o->inode << MACHINE_BITS | (uint64_t)o->birth << (MACHINE_BITS + INODE_BITS) };
+}
 
 /* ---- words of a cell ---- */
 

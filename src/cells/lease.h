@@ -94,6 +94,8 @@ struct lease_news {
 /* A lender who has said nothing for a second is not there. */
 struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us);
 void lease_tell_news(struct cells *cells, const struct lease_news *news, int64_t steady_us);
+/* The table is a copy: the lender who spoke here is another host's, and there is one host more than he said. */
+void lease_note_copy(struct cells *cells);
 
 /* ---- what is owed ---- */
 

@@ -300,6 +300,13 @@ struct lease_news lease_read_news(const struct cells *cells, int64_t steady_us)
                                 .offset_us = offset_us > -CLOCK_END_US && offset_us < CLOCK_END_US ? offset_us : 0 };
 }
 
+void lease_note_copy(struct cells *cells)
+{
+    struct asks_page *page = page_of(cells);
+    __atomic_store_n(&page->beat_us, 0, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&page->flags, UINT64_C(1) << 32, __ATOMIC_SEQ_CST);
+}
+
 /* ---- what is owed ---- */
 
 void lease_note_owed(struct cells *cells, int64_t now_us)

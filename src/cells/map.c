@@ -156,7 +156,12 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
-    return use_mapping(ret, map, &header, error);
+    r = use_mapping(ret, map, &header, error);
+    if (r == 0 && (r = cells_settle(*ret, fd, path, error)) < 0) {
+        cells_close(*ret);
+        *ret = NULL;
+    }
+    return r;
 }
 
 /* Room is reserved now: writing to a hole in a file on a full disk would kill the process later. */

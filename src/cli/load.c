@@ -141,6 +141,14 @@ const char *request_skip_missing_cells(struct request_options *o)
     return missing;
 }
 
+static void tell_copied(const struct weir *weir, const char *path)
+{
+    if (weir_cells_copied(weir))
+        cli_error("%s is a copy of another cells file, or comes from another machine: it is a host of its own from now on; "
+                  "the counts stay, receipts and slices of the original are void here",
+                  path);
+}
+
 bool request_open(const struct request_options *o, struct weir **ret)
 {
     struct buf text;
@@ -158,6 +166,8 @@ bool request_open(const struct request_options *o, struct weir **ret)
     int code = weir_open(ret, &options, &error);
     if (code < 0)
         cli_error("%s", error.text);
+    else
+        tell_copied(*ret, o->cells);
     buf_done(&text);
     return code >= 0;
 }

@@ -7,8 +7,8 @@
  * and a bucket that fills at another rate by now. So nothing is given back that was not charged.
  *
  * Nor twice: a cell in the table says that a receipt was used, as long as a second use would give back anything. Nor can
- * one be made up: it is sealed with the table's secret. With another table it is of no use, which would not know whether it
- * was used. */
+ * one be made up: it is sealed with the table's secret and identity. With another table it is of no use, nor with a copy of
+ * the table, neither of which would know whether it was used. */
 #include "engine/refund.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void seal(struct weir_receipt *r, const struct cells *cells)
 {
     struct hash h;
     hash_init(&h, cells_hash_key(cells));
-    hash_word(&h, SEAL_MARK);
+    hash_word(&h, SEAL_MARK ^ cells_identity(cells));
     hash_word(&h, (uint64_t)r->count << 32 | r->cost);
     hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);

@@ -18,9 +18,10 @@ enum {
     NEAR_END_US = 10 * 1000 * 1000 /* the next window is passed along from then on: clocks differ by less */
 };
 
-uint64_t slice_cell(const struct bound_limit *limit, uint64_t subject)
+/* A copy of the table does not find the slices that the original was lent. */
+uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
 {
-    return cell_key(limit, subject ^ SLICE_MARK);
+    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells));
 }
 
 uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject)
@@ -89,7 +90,7 @@ static void choose_way(struct shared *s, struct plan_entry *e)
     e->state = &e->look.state;
     e->fits = true;
     if (m->way == WAY_SLICE) {
-        e->ask.key = slice_cell(e->limit, e->subject);
+        e->ask.key = slice_cell(s->bound->cells, e->limit, e->subject);
         cells_prefetch(s->bound->cells, e->ask.key);
     }
 }

@@ -110,7 +110,7 @@ void shared_hold(struct shared *s);
 void shared_release(struct shared *s);
 
 /* For weir_reset and weir_explain. The cell that stands for a limit in this host's table besides its own. */
-uint64_t slice_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
 uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject);
 
 #endif

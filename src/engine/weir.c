@@ -473,7 +473,7 @@ static void forget_subject(const struct bound *bound, const struct bound_rule *r
         if (rule->counting == COUNT_LOCAL)
             continue;
         cells_forget(bound->cells, instead_cell(&rule->limits[i], subject));
-        cells_forget(bound->cells, slice_cell(&rule->limits[i], subject));
+        cells_forget(bound->cells, slice_cell(bound->cells, &rule->limits[i], subject));
     }
 }
 
@@ -543,6 +543,11 @@ void weir_status(struct weir *weir, struct weir_status *ret)
         return;
     ret->rules = ruleset_rules(bound->ruleset)->rule_count;
     hazard_release();
+}
+
+bool weir_cells_copied(const struct weir *weir)
+{
+    return cells_copied(weir->cells);
 }
 
 uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most)

@@ -20,7 +20,7 @@
 #define PROBE_MAX_US US_PER_S
 #define STEADY_US US_PER_S /* a breaker that opens again sooner is probed less often */
 
-enum { ID_MAX = 96, BORN_MAX = 64, KEY_MAX = SCRIPT_PREFIX_MAX + 16 };
+enum { ID_MAX = 17, BORN_MAX = 64, KEY_MAX = SCRIPT_PREFIX_MAX + 16 };
 
 struct keeper {
     struct store *store;
@@ -46,16 +46,9 @@ static int64_t deadline_us(const struct keeper *k)
 
 /* ---- who counts here ---- */
 
-/* Processes that share a table of cells are one host: they share what is counted while the store is away. */
 static void make_names(struct keeper *k)
 {
     struct store *store = k->store;
-    char name[64] = "";
-    struct hash hash;
-    gethostname(name, sizeof name - 1);
-    hash_init(&hash, cells_hash_key(store->cells));
-    hash_text(&hash, name, strlen(name));
-    snprintf(k->id, sizeof k->id, "%.60s-%016llx", name, (unsigned long long)hash_final(&hash));
     snprintf(k->hosts_key, KEY_MAX, "%.*s:%d:hosts", SV_FMT(store->prefix), SCRIPT_LAYOUT);
     snprintf(k->born_key, KEY_MAX, "%.*s:%d:born", SV_FMT(store->prefix), SCRIPT_LAYOUT);
 }
@@ -132,6 +125,24 @@ static void hosts_done(struct store_link *link, void *data, enum store_result ho
 
 static const struct link_kind hosts_kind = { .done = hosts_done };
 
+static void leave_hosts(struct keeper *k, int64_t until_us)
+{
+    LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
+    link_end(k->link, &ignored, k, until_us);
+}
+
+/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
+ * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity.
+ */
+static void name_host(struct keeper *k, int64_t until_us)
+{
+    char id[ID_MAX];
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)cells_host(k->store->cells));
+    if (k->id[0] && strcmp(k->id, id) != 0)
+        leave_hosts(k, until_us);
+    memcpy(k->id, id, sizeof id);
+}
+
 static void beat(struct keeper *k)
 {
     struct store_link *link = k->link;
@@ -151,6 +162,7 @@ static void beat(struct keeper *k)
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
     link_end(link, &born_kind, k, until_us);
+    name_host(k, until_us);
     LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
     link_end(link, &ignored, k, until_us);
     LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
@@ -376,10 +388,8 @@ static void take_leave(struct keeper *k)
 {
     int64_t until_us = clock_steady_us() + CLOSE_US;
     lender_recall(k->store->lender, clock_now_us());
-    if (store_up(k->store) && link_connected(k->link)) {
-        LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
-        link_end(k->link, &ignored, k, until_us);
-    }
+    if (k->id[0] && store_up(k->store) && link_connected(k->link))
+        leave_hosts(k, until_us);
     do {
         run_lender(k);
         store_link_flush(k->link);

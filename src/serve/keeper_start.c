@@ -246,6 +246,15 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
     log_say(event == WEIR_STORE_UP ? LEVEL_INFO : LEVEL_WARNING, "store", "%s", text);
 }
 
+static void tell_copied(const struct keeper *keeper, const char *path)
+{
+    if (weir_cells_copied(keeper->weir))
+        log_say(LEVEL_WARNING, "cells",
+                "%s is a copy of another cells file, or comes from another machine: this is a host of its own from now on; "
+                "the counts stay, receipts and slices of the original are void here",
+                path);
+}
+
 static int open_engine(struct keeper *keeper, const struct config *config, struct weir_error *error)
 {
     char *own = config->cells ? NULL : path_in(config->data, "cells");
@@ -259,6 +268,8 @@ static int open_engine(struct keeper *keeper, const struct config *config, struc
                                     .on_store = on_store };
     keeper->has_store = config->counters;
     int r = options.cells_file ? weir_open(&keeper->weir, &options, error) : no_memory(error);
+    if (r == 0)
+        tell_copied(keeper, options.cells_file);
     /* An earlier start may have had a store: nobody is to wait for its slices any more. (Unless another service has one.)
      */
     if (r == 0 && !config->counters && !lease_read_news(keeper->weir->cells, clock_steady_us()).up)

@@ -111,6 +111,7 @@ static void change(struct weir *weir, enum weir_code *told)
     struct weir_error error;
     weir_status(weir, &status);
     expect(status.rules == 2 && status.cells > 0 && !status.rules_bad, "the status");
+    expect(!weir_cells_copied(weir), "the cells");
     expect(weir_rules_error(weir, &error) == 0 && error.code == WEIR_OK, "good rules");
     expect(weir_poll(weir, &error) == 0 && *told == WEIR_E_BLANK, "nothing to poll");
     expect(weir_poll_aside(weir) == 0, "nothing to poll aside, either");

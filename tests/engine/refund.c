@@ -333,6 +333,52 @@ static void forged_receipts(void **state)
 }
 
 /* The wrong request does not use it up. */
+static void copy_file(const char *from, const char *to)
+{
+    char bytes[65536];
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    assert_true(in && out);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;)
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* A copy of the table does not know which receipts were used since. */
+static void not_to_a_copy_of_the_table(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/refund-XXXXXX", first[40], second[40];
+    assert_non_null(mkdtemp(folder));
+    snprintf(first, sizeof first, "%s/first", folder);
+    snprintf(second, sizeof second, "%s/second", folder);
+    struct weir_options options = { .rules_text = "rules: [" RULE("r", FIXED("f", "9")) "]", .cells_file = first };
+    struct weir *weir = open_with(options);
+    struct weir_receipt receipts[] = { charge(weir, 1, NOW), charge(weir, 1, NOW), charge(weir, 1, NOW) };
+    copy_file(first, second);
+    options.cells_file = second;
+    struct weir *copy = open_with(options), *again = open_with(options);
+    assert_false(weir_cells_copied(weir));
+    assert_true(weir_cells_copied(copy));
+    assert_false(weir_cells_copied(again));
+    assert_int_equal(give_back(weir, &receipts[0], NOW), 1);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(give_back(i & 1 ? again : copy, &receipts[i], NOW), 0);
+    assert_int_equal(left(copy, NOW), 6);
+    struct weir_receipt own = charge(copy, 1, NOW);
+    assert_int_equal(give_back(weir, &own, NOW), 0);
+    assert_int_equal(give_back(again, &own, NOW), 1);
+    assert_int_equal(give_back(copy, &own, NOW), 0);
+    assert_int_equal(give_back(weir, &receipts[1], NOW), 1);
+    assert_int_equal(left(weir, NOW), 8);
+    weir_close(weir);
+    weir_close(copy);
+    weir_close(again);
+    unlink(first);
+    unlink(second);
+    rmdir(folder);
+}
+
 static void asked_wrongly_and_then_right(void **state)
 {
     (void)state;
@@ -568,6 +614,7 @@ int main(void)
         cmocka_unit_test(of_a_bucket_with_another_rate_nothing),
         cmocka_unit_test(clocks_that_were_ahead),
         cmocka_unit_test(forged_receipts),
+        cmocka_unit_test(not_to_a_copy_of_the_table),
         cmocka_unit_test(asked_wrongly_and_then_right),
         cmocka_unit_test(shadow_rules_as_they_were_charged),
         cmocka_unit_test(a_plan_of_many_limits),

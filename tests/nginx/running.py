@@ -8,8 +8,10 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import tempfile
 
 from gateway import DEADLINE_S, Gateway, expect, until
 from harness import main, weir
@@ -252,6 +254,26 @@ def shared_with_another_nginx():
     expect(remaining(client="127.0.0.5"), left - 2, "the first")
 
 
+def a_copied_file():
+    """Its counts stay; that it is a copy is said once."""
+    left = remaining(client="127.0.0.6")
+    http = HTTP.replace("@FOLDER@/cells", "@CELLS@")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "copy")
+        shutil.copyfile(g.path("cells"), copy)
+        with Gateway(http=http, server=SERVER, rules={"memory": RULES, "file": RULES}, names={"CELLS": copy}) as other:
+            def told():
+                return [line for line in other.errors().splitlines() if f'zone "file": {copy} is a copy' in line and "[notice]" in line]
+
+            expect(other.ask("/file/", client="127.0.0.6").headers["X-Weir"], f"allowed first {left - 1}", "the copy")
+            expect(len(told()), 1, other.errors())
+            other.reload()
+            other.restart()
+            expect(other.ask("/file/", client="127.0.0.6").headers["X-Weir"], f"allowed first {left - 2}", "the copy, later")
+            expect(len(told()), 1, other.errors())
+    expect((remaining(client="127.0.0.6"), "is a copy" in g.errors()), (left - 1, False), "the original")
+
+
 def fewer_rights():
     """Workers of another user: the master has opened the cells, for whom nobody else may."""
     with Gateway(http=HTTP, server=SERVER, rules={"memory": RULES, "file": RULES}, workers=2, user="nobody") as other:
@@ -288,5 +310,6 @@ with g:
         ("cells shared with `weir check`", shared_with_the_command),
         ("cells shared with `weir serve`", shared_with_the_service),
         ("cells shared with another nginx", shared_with_another_nginx),
+        ("a copied cells file", a_copied_file),
         ("workers with fewer rights", fewer_rights),
     ])

@@ -1,0 +1,189 @@
+/* Which copy of a table this is.
+ *
+ * Counts may be copied with their file. But each copy is a host of its own: what the original was lent is not for the copy
+ * to spend, and receipts of the original are for the original to take back. So a table has an identity besides its secret:
+ * 0 in the file where it was made, a new random number in each copy. What belongs to one host alone is named after both.
+ *
+ * A copy has to be recognised when it is opened. Beside the identity, in one word that changes by one compare-and-swap,
+ * stands the origin: what the file and the machine looked like when the file was last opened.
+ *
+ *   inode, birth   a copy on the same machine is another inode, or one that was made at another time: file systems use the
+ *                  numbers of removed files again
+ *   place          the boot of the kernel, and the device: equal for all containers of a machine that share the file
+ *   machine        its id and its host name, since machines made from one image may have the same id; containers of one
+ *                  machine may have different ones, so this counts only where the place is another, as after a reboot
+ *
+ * Each is a short hash, 0 if it cannot be known; what is not known on either side says nothing. Any value is a good one: at
+ * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out.
+ * Processes that open a copy at once agree on who was first; one that dies meanwhile has done all or nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "cells/layout.h"
+#include "cells/lease.h"
+
+/* Longer than any text: nothing else that is hashed with the secret begins with it. */
+#define HOST_MARK UINT64_C(0x686f73742d6d6172)
+
+enum { UUID_LEN = 32 }; /* without its hyphens: shorter ones are placeholders, as in images that are not set up yet */
+
+/* ---- what is here ---- */
+
+static uint32_t fold(struct hash *hash, unsigned bits)
+{
+    return (uint32_t)(hash_final(hash) % ((UINT64_C(1) << bits) - 1)) + 1;
+}
+
+static bool hash_line(struct hash *hash, const char *path)
+{
+    char text[100];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    size_t len = strcspn(text, "\n");
+    if (len < UUID_LEN)
+        return false;
+    hash_text(hash, text, len);
+    return true;
+}
+
+static uint32_t place_here(const struct cells *cells, uint64_t device)
+{
+    struct hash hash;
+    hash_init(&hash, &cells->secret);
+    hash_word(&hash, device);
+    return hash_line(&hash, "/proc/sys/kernel/random/boot_id") ? fold(&hash, PLACE_BITS) : 0;
+}
+
+static uint32_t machine_here(const struct cells *cells)
+{
+    static const char *const paths[] = { "/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid" };
+    char name[65] = "";
+    struct hash hash;
+    gethostname(name, sizeof name - 1);
+    hash_init(&hash, &cells->secret);
+    hash_text(&hash, name, strlen(name));
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (hash_line(&hash, paths[i]))
+            return fold(&hash, MACHINE_BITS);
+    return 0;
+}
+
+static uint32_t inode_bits(const struct cells *cells, uint64_t inode)
+{
+    struct hash hash;
+    hash_init(&hash, &cells->secret);
+    hash_word(&hash, inode);
+    return fold(&hash, INODE_BITS);
+}
+
+static uint32_t birth_bits(const struct cells *cells, const struct statx_timestamp *at)
+{
+    struct hash hash;
+    hash_init(&hash, &cells->secret);
+    hash_word(&hash, (uint64_t)at->tv_sec);
+    hash_word(&hash, at->tv_nsec);
+    return fold(&hash, BIRTH_BITS);
+}
+
+static bool origin_here(const struct cells *cells, int fd, struct origin *ret)
+{
+    struct stat st;
+    struct statx more;
+    if (fstat(fd, &st) < 0)
+        return false;
+    *ret = (struct origin){ .place = place_here(cells, st.st_dev),
+                            .machine = machine_here(cells),
+                            .inode = inode_bits(cells, st.st_ino) };
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && more.stx_mask & STATX_BTIME)
+        ret->birth = birth_bits(cells, &more.stx_btime);
+    return true;
+}
+
+/* ---- what it means ---- */
+
+static bool differ(uint32_t a, uint32_t b)
+{
+    return a && b && a != b;
+}
+
+static bool is_same(const struct origin *was, const struct origin *here)
+{
+    if (differ(was->inode, here->inode) || differ(was->birth, here->birth))
+        return false;
+    if (was->place && was->place == here->place)
+        return true;
+    if (was->machine && here->machine)
+        return was->machine == here->machine;
+    /* Where nobody says which machine this is, a reboot looks like another one. */
+    return !differ(was->place, here->place);
+}
+
+static struct origin merge(const struct origin *was, const struct origin *here)
+{
+    return (struct origin){ .id = was->id,
+                            .place = here->place ? here->place : was->place,
+                            .machine = was->machine ? was->machine : here->machine,
+                            .inode = here->inode,
+                            .birth = here->birth ? here->birth : was->birth };
+}
+
+static bool draw(uint64_t *ret)
+{
+    if (getrandom(ret, sizeof *ret, 0) != sizeof *ret)
+        return false;
+    *ret = *ret % (ORIGIN_IDS - 1) + 1;
+    return true;
+}
+
+int cells_settle(struct cells *cells, int fd, const char *path, struct weir_error *error)
+{
+    struct origin here;
+    word16 *word = &cells->header->origin;
+    if (!origin_here(cells, fd, &here))
+        return err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
+    for (;;) {
+        word16 seen = load_16(word);
+        struct origin was = origin_of(seen);
+        bool same = is_same(&was, &here);
+        if (!same && !draw(&here.id))
+            return err_set(error, WEIR_E_SYSTEM, "no random bytes to be had: %s", strerror(errno));
+        struct origin next = same ? merge(&was, &here) : here;
+        word16 now = origin_word(&next);
+        if (same_16(now, seen) || cas_16(word, seen, now)) {
+            cells->copied = !same;
+            if (!same)
+                lease_note_copy(cells);
+            return 0;
+        }
+    }
+}
+
+/* ---- what it is for ---- */
+
+uint64_t cells_identity(const struct cells *cells)
+{
+    return load_8(&cells->header->origin.low) % ORIGIN_IDS;
+}
+
+/* The place, too: machines whose files could not be told apart are counted apart in any case. */
+uint64_t cells_host(const struct cells *cells)
+{
+    struct hash hash;
+    hash_init(&hash, &cells->secret);
+    hash_word(&hash, HOST_MARK);
+    hash_word(&hash, load_8(&cells->header->origin.low));
+    return hash_final(&hash);
+}
+
+bool cells_copied(const struct cells *cells)
+{
+    return cells->copied;
+}
