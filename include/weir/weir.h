@@ -290,9 +290,9 @@ WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *reque
 
 /* Gives back what a request was charged, for one whose work came to nothing: the same request, and the receipt of its
  * verdict. Returns to how many limits, 0 or more: none to a window that is over, to a rule that is gone, to a subject that
- * was set free since, by a receipt that was used before, is older than an hour or was given with another table of cells; of
- * a bucket, the cost less what has refilled since. Limits that count in the store, leased ones too, are given back there,
- * without waiting for its answer. */
+ * was set free since, by a receipt that was used before, is older than an hour or than the last 4,032 of its subject, or
+ * was given with another table of cells; of a bucket, the cost less what has refilled since. Limits that count in the
+ * store, leased ones too, are given back there, without waiting for its answer. */
 WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,
                          int64_t now_us);
 

@@ -144,7 +144,7 @@ static bool commit(struct cell *c, word16 s, struct limit_state next, const stru
 LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
 {
     uint64_t book = load_8(&c->book);
-    return book_share(book) == 255 && book_covers(book, now_us);
+    return book_share(book) == LIMIT_SHARE_FULL && book_covers(book, now_us);
 }
 
 static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
@@ -302,7 +302,7 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
             unfinished = (struct victim){ .cell = c, .state = s };
         } else if (drop_rank(book) < lowest) {
             lowest = drop_rank(book);
-            drop = (struct victim){ c, s, true, book_share(book) == 255 };
+            drop = (struct victim){ c, s, true, book_share(book) == LIMIT_SHARE_FULL };
         }
         if (i == BUCKET_CELLS - 1 && (free & 3) == 3 && __builtin_popcount(free) > BUCKET_SPARE)
             break;

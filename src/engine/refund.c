@@ -6,15 +6,15 @@
  * been charged there since). So are a cell that was given to somebody else or set free meanwhile, a window that came later,
  * and a bucket that fills at another rate by now. So nothing is given back that was not charged.
  *
- * Nor twice: a cell in the table says that a receipt was used, as long as a second use would give back anything. Nor can
+ * Nor twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c). Nor can
  * one be made up: it is sealed with the table's secret and identity. With another table it is of no use, nor with a copy of
  * the table, neither of which would know whether it was used. */
 #include "engine/refund.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "engine/hazard.h"
+#include "engine/receipt_ring.h"
 #include "engine/shared.h"
 #include "engine/weir.h"
 #include "limit/take.h"
@@ -30,36 +30,37 @@
  * ten seconds. Of windows that are short the store takes a part of their length instead. */
 #define OFF_US (10 * US_PER_S)
 
-enum {
-    ROOM = 8,        /* entries of most plans */
-    SHARE_USED = 254 /* that a receipt was used is dropped last */
-};
+enum { ROOM = 8 }; /* entries of most plans */
 
 /* ---- making one ---- */
 
-/* No two are the same. Only after a fork both processes have some of the same before them, which matters for receipts of
- * the same microsecond alone: then one of the two gives nothing back. */
-static uint64_t next_number(void)
-{
-    enum { AT_ONCE = 32 };
-    static _Thread_local uint64_t numbers[AT_ONCE];
-    static _Thread_local unsigned left;
-    if (left == 0) {
-        if (getrandom(numbers, sizeof numbers, GRND_NONBLOCK) != sizeof numbers)
-            return 0;
-        left = AT_ONCE;
-    }
-    return numbers[--left];
-}
+/* A receipt that is being made. */
+struct making {
+    struct weir_receipt *receipt;
+    int64_t until_us; /* what was charged may have decayed, or its window be over, by then */
+};
 
 /* `at_us` by this host's clock, `store_us` by the store's. */
-static void begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t store_us)
+static struct making begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t store_us)
 {
     r->count = 0;
     r->cost = cost;
-    r->number = next_number();
     r->at_us = at_us;
     r->store_us = store_us;
+    return (struct making){ r, at_us };
+}
+
+/* Receipts of the same limits and subjects are numbered together. The head of a cell begins with its fingerprint; the
+ * generation, which differs from time to time, is left out. */
+static uint64_t ring_of(const struct weir_receipt *r, const struct cells *cells)
+{
+    enum { GENERATION_BITS = 12 };
+    struct hash h;
+    hash_init(&h, cells_hash_key(cells));
+    hash_word(&h, RECEIPT_MARK);
+    for (uint32_t i = 0; i < r->count; i++)
+        hash_word(&h, r->charged[i].limit >> GENERATION_BITS);
+    return hash_final(&h);
 }
 
 static void seal(struct weir_receipt *r, const struct cells *cells)
@@ -87,29 +88,42 @@ static struct limit_state kept_of(const struct limit *limit, struct limit_state 
     return (struct limit_state){ taken.time, taken.data >> 32 << 32 };
 }
 
-/* `limit`: the head of the cell that was charged, or what stands for it. */
-static void add(struct weir_receipt *r, uint64_t limit, struct limit_state kept, uint64_t place)
+static void end(const struct making *m, struct cells *cells)
 {
+    struct weir_receipt *r = m->receipt;
+    int64_t most_us = r->at_us + RECEIPT_LIFE_US + AHEAD_US, until_us = m->until_us < most_us ? m->until_us : most_us;
+    if (r->count > 0)
+        r->number = ring_draw(cells, ring_of(r, cells), r->at_us, until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
+    seal(r, cells);
+}
+
+/* `limit`: the head of the cell that was charged, or what stands for it. */
+static void add(struct making *m, uint64_t limit, struct limit_state kept, uint64_t place, int64_t until_us)
+{
+    struct weir_receipt *r = m->receipt;
     if (r->count == WEIR_RECEIPT_LIMITS || place > UINT32_MAX)
         return;
+    if (until_us > m->until_us)
+        m->until_us = until_us;
     r->charged[r->count].limit = limit;
     r->charged[r->count].time = kept.time;
     r->charged[r->count].window = (uint32_t)(kept.data >> 32);
     r->charged[r->count++].place = (uint32_t)place;
 }
 
-static void add_cell(struct weir_receipt *r, const struct plan_entry *e, const struct cells *cells)
+static void add_cell(struct making *m, const struct plan_entry *e, const struct cells *cells)
 {
-    add(r, e->taken.head, kept_of(e->ask.limit, e->taken.state), cells_place(cells, &e->taken));
+    int64_t until_us = limit_outlook(e->ask.limit, e->taken.state, e->taken.at_us).decays_us;
+    add(m, e->taken.head, kept_of(e->ask.limit, e->taken.state), cells_place(cells, &e->taken), until_us);
 }
 
-void plan_receipt(const struct plan *plan, const struct cells *cells, struct weir_receipt *ret)
+void plan_receipt(const struct plan *plan, struct cells *cells, struct weir_receipt *ret)
 {
-    begin(ret, plan->request->cost, plan->now_us, 0);
+    struct making m = begin(ret, plan->request->cost, plan->now_us, 0);
     for (size_t i = 0; i < plan->count; i++)
         if (plan_rule_fits(plan, i))
-            add_cell(ret, &plan->entries[i], cells);
-    seal(ret, cells);
+            add_cell(&m, &plan->entries[i], cells);
+    end(&m, cells);
 }
 
 /* A cell in the store, and a slice that is spent, have no cell in the table: this is what a receipt has in its place. */
@@ -120,18 +134,18 @@ static uint64_t store_id(const struct plan_entry *e)
 
 void shared_receipt(const struct shared *s, struct weir_receipt *ret)
 {
-    begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
+    struct making m = begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
     for (size_t i = 0; i < s->plan.count; i++) {
         const struct plan_entry *e = &s->plan.entries[i];
-        const struct shared_entry *m = &s->more[i];
-        if (m->way == WAY_CELLS && !m->instead && plan_rule_fits(&s->plan, i))
-            add_cell(ret, e, s->bound->cells);
-        else if (m->way == WAY_SLICE && m->taken)
-            add(ret, store_id(e), (struct limit_state){ .time = (uint64_t)m->end_us }, 0);
-        else if (m->way == WAY_STORE && m->cell && plan_rule_fits(&s->plan, i))
-            add(ret, store_id(e), kept_of(m->cell->limit, m->cell->state), 0);
+        const struct shared_entry *more = &s->more[i];
+        if (more->way == WAY_CELLS && !more->instead && plan_rule_fits(&s->plan, i))
+            add_cell(&m, e, s->bound->cells);
+        else if (more->way == WAY_SLICE && more->taken)
+            add(&m, store_id(e), (struct limit_state){ .time = (uint64_t)more->end_us }, 0, CLOCK_END_US);
+        else if (more->way == WAY_STORE && more->cell && plan_rule_fits(&s->plan, i))
+            add(&m, store_id(e), kept_of(more->cell->limit, more->cell->state), 0, CLOCK_END_US);
     }
-    seal(ret, s->bound->cells);
+    end(&m, s->bound->cells);
 }
 
 /* ---- as text ---- */
@@ -214,42 +228,13 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
     return 0;
 }
 
-/* ---- used once ---- */
-
-struct use {
-    int64_t now_us, until_us;
-    bool first;
-};
-
-static struct cells_change judge_use(struct limit_state state, void *data)
-{
-    struct use *u = data;
-    u->first = (int64_t)state.time <= u->now_us;
-    return (struct cells_change){ .writes = u->first,
-                                  .next = { .time = (uint64_t)u->until_us, .data = 1 },
-                                  .outlook = { .decays_us = u->until_us, .share = SHARE_USED } };
-}
-
-static bool use_receipt(struct cells *cells, const struct weir_receipt *r, int64_t now_us, int64_t until_us)
-{
-    struct use use = { .now_us = now_us, .until_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1 };
-    struct hash h;
-    hash_init(&h, cells_hash_key(cells));
-    hash_word(&h, RECEIPT_MARK);
-    hash_word(&h, r->number);
-    hash_word(&h, (uint64_t)r->at_us);
-    cells_update(cells, hash_final(&h), now_us, judge_use, &use);
-    return use.first;
-}
-
 /* ---- giving back ---- */
 
 struct refund {
     struct shared *s;
     const struct weir_receipt *receipt;
-    bool store;       /* it is there, and answers */
-    int64_t until_us; /* it has to be remembered that it was used */
-    size_t cells;     /* of s->call */
+    bool store;   /* it is there, and answers */
+    size_t cells; /* of s->call */
 };
 
 static enum way way_of(const struct shared *s, size_t i)
@@ -319,16 +304,14 @@ static void add_to_call(struct refund *f, size_t i, struct limit_state taken)
     cell->off_us = OFF_US;
 }
 
-/* False: there is nothing to give back. Else until_us is set. */
+/* A receipt of which nothing can be given back now is not used up. */
 static bool is_named(struct refund *f)
 {
     struct cells_taken taken;
-    int64_t last_us = 0, most_us = f->receipt->at_us + RECEIPT_LIFE_US + AHEAD_US;
     for (size_t i = 0; i < f->s->plan.count; i++)
-        if (can_be_given(f, i, &taken) && over_us(f, i, &taken) > last_us)
-            last_us = over_us(f, i, &taken);
-    f->until_us = last_us < most_us ? last_us : most_us;
-    return last_us > 0;
+        if (can_be_given(f, i, &taken))
+            return true;
+    return false;
 }
 
 static int refund_all(struct refund *f)
@@ -383,7 +366,7 @@ static int refund_by(struct weir *weir, const struct bound *bound, const struct 
         shared_make_keys(f.s, request, user, WAY_STORE);
         shared_make_keys(f.s, request, user, WAY_SLICE);
     }
-    if (is_named(&f) && use_receipt(bound->cells, receipt, now_us, f.until_us))
+    if (is_named(&f) && ring_use(bound->cells, ring_of(receipt, bound->cells), receipt->number, now_us))
         given = refund_all(&f);
     if (f.s->call.rule_count > 0)
         post(&f);

@@ -1,5 +1,7 @@
 #include "limit/gcra.h"
 
+#include "limit/take.h"
+
 /* A difference of two times. Any two that there are fit. */
 typedef __int128 span_ns;
 
@@ -61,14 +63,14 @@ static int64_t remaining_of(const struct gcra *g, span_ns ttl)
 
 static struct limit_outlook outlook_of(const struct gcra *g, struct limit_state next, span_ns ttl, int64_t now_us)
 {
-    struct limit_outlook outlook = { .decays_us = now_us, .share = 255 };
+    struct limit_outlook outlook = { .decays_us = now_us, .share = LIMIT_SHARE_FULL };
     if (next.time != GCRA_KEPT) {
         span_ns end_us = (span_ns)(next.time + 1) * US_PER_MS;
         outlook.decays_us = end_us < CLOCK_END_US ? (int64_t)end_us : CLOCK_END_US;
     }
     if (g->tolerance_ns > 0 && ttl + g->emission_ns <= g->tolerance_ns) {
-        span_ns share = ttl > 0 ? ttl * 255 / g->tolerance_ns : 0;
-        outlook.share = share > 254 ? 254 : (uint8_t)share;
+        span_ns parts = ttl > 0 ? ttl * LIMIT_SHARES / g->tolerance_ns : 0;
+        outlook.share = (uint8_t)limit_share_of((uint64_t)parts);
     }
     return outlook;
 }

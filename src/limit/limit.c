@@ -7,7 +7,7 @@
  * for each charge, against the caller. */
 enum { STEP_FINE_PART = 1000 };
 
-/* A note of a bucket's decay is set this many of its 255 parts late. */
+/* A note of a bucket's decay is set this many of its LIMIT_SHARES parts late. */
 enum { SPARE_PARTS = 16 };
 
 static uint64_t gcd(uint64_t a, uint64_t b)
@@ -43,9 +43,9 @@ static void init_bucket(struct limit *l)
     bool fits = l->step_units > step;
     l->drain_factor = fits ? (uint64_t)(((limit_wide)step << 64) / l->step_units) + 1 : 0;
     l->drain_extra_us = fits ? 1 : (uint64_t)CLOCK_END_US;
-    l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * 255)) : 1;
+    l->share_us = l->max ? clamp_time(divide_up((limit_wide)l->capacity * per, (limit_wide)l->max * LIMIT_SHARES)) : 1;
     l->spare_us = clamp_time((limit_wide)l->share_us * SPARE_PARTS);
-    l->share_factor = l->capacity_units ? (uint64_t)(((limit_wide)255 << 64) / l->capacity_units) + 1 : 0;
+    l->share_factor = l->capacity_units ? (uint64_t)(((limit_wide)LIMIT_SHARES << 64) / l->capacity_units) + 1 : 0;
     if (l->max)
         l->window_us = clamp_time(divide_up((limit_wide)l->capacity * per, l->max));
 }
@@ -67,7 +67,7 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
         .per_us = algorithm == LIMIT_CALENDAR ? 0 : per_us,
     };
     /* Rounded up: a share too small would make a bucket look decayed too soon. */
-    limit->share_factor = limit->capacity ? (UINT64_C(255) << 32) / limit->capacity + 1 : 0;
+    limit->share_factor = limit->capacity ? ((uint64_t)LIMIT_SHARES << 32) / limit->capacity + 1 : 0;
     limit->window_us = limit->per_us;
     limit->length = limit_length_pack(limit->per_us);
     limit->reach_us = 2 * limit_length_unpack(limit->length);
@@ -163,7 +163,7 @@ struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct li
     int64_t reset_us = report_bucket(limit, state, now_us, 0).reset_us, decays_us = now_us + reset_us;
     if (reset_us == LIMIT_NEVER_US || decays_us > CLOCK_END_US)
         decays_us = CLOCK_END_US;
-    return (struct limit_outlook){ decays_us, limit->spare_us, 255 };
+    return (struct limit_outlook){ decays_us, limit->spare_us, LIMIT_SHARE_FULL };
 }
 
 int64_t limit_window_us(const struct limit *limit, const struct window *window)

@@ -40,10 +40,11 @@ struct limit_divisor {
 struct limit {
     enum limit_algorithm algorithm;
     uint32_t max;
-    uint32_t capacity;     /* of a bucket: burst; else max */
-    uint64_t share_factor; /* used × this >> 32 is the share of the capacity in 1/255; of a bucket: units × this >> 64 */
-    int64_t per_us;        /* 0 for calendar */
-    int64_t window_us;     /* limit_window_us; 0 for calendar */
+    uint32_t capacity; /* of a bucket: burst; else max */
+    uint64_t
+        share_factor; /* used × this >> 32 is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
+    int64_t per_us;   /* 0 for calendar */
+    int64_t window_us; /* limit_window_us; 0 for calendar */
     /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
      */
     uint32_t length;
@@ -57,7 +58,7 @@ struct limit {
     uint64_t capacity_units;
     uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
     uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
-    int64_t share_us;        /* in this time 1/255 of the capacity comes back */
+    int64_t share_us;        /* in this time 1/LIMIT_SHARES of the capacity comes back */
     int64_t spare_us;        /* struct limit_outlook's */
     bool step_fine;          /* step is so short that a state may lag behind by one */
 };
@@ -72,8 +73,11 @@ struct limit_take {
     struct limit_state next;
 };
 
-/* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and the share of the limit that is used: 255 if
- * there is no room for 1, else less. */
+/* The share of a limit that a state has used: LIMIT_SHARE_FULL if there is no room for 1, else from 1 to LIMIT_SHARES. 0 is
+ * for what is not a count, and is given up before any count is. */
+enum { LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255 };
+
+/* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and its share. */
 struct limit_outlook {
     int64_t decays_us;
     int64_t spare_us; /* a note of decays_us may well be set this much later: a bucket's moves with each charge */
@@ -85,7 +89,7 @@ struct limit_outlook {
 struct limit_quick {
     struct limit_state next;
     int64_t decays_us;
-    uint64_t share; /* below 255 */
+    uint64_t share; /* below LIMIT_SHARE_FULL */
 };
 
 struct limit_report {

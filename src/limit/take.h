@@ -271,12 +271,15 @@ LIMIT_HOT uint32_t limit_remaining(const struct limit *l, const struct window *w
     return limit_remaining_count(l, limit_count_at(l, w, s, now_us).count);
 }
 
+/* Parts of the capacity, LIMIT_SHARES of which are all of it, as a share from 1 up to that. */
+LIMIT_HOT uint64_t limit_share_of(uint64_t parts)
+{
+    return (parts < LIMIT_SHARES ? parts : LIMIT_SHARES - 1) + 1;
+}
+
 LIMIT_HOT uint8_t limit_share(const struct limit *l, uint64_t used)
 {
-    if (used >= l->capacity)
-        return 255;
-    uint64_t share = used * l->share_factor >> 32;
-    return share > 254 ? 254 : (uint8_t)share;
+    return used >= l->capacity ? LIMIT_SHARE_FULL : (uint8_t)limit_share_of(used * l->share_factor >> 32);
 }
 
 LIMIT_HOT struct limit_outlook limit_outlook_bucket(const struct limit *l, struct limit_state s, int64_t now_us)
@@ -284,9 +287,9 @@ LIMIT_HOT struct limit_outlook limit_outlook_bucket(const struct limit *l, struc
     if (__builtin_expect(s.data > l->capacity_units, 0))
         return limit_outlook_overfull(l, s, now_us);
     uint64_t part = (uint64_t)((limit_wide)s.data * l->share_factor >> 64);
-    uint8_t share = l->capacity_units - s.data < LIMIT_TOKEN ? 255 : part > 254 ? 254 : (uint8_t)part;
+    uint8_t share = l->capacity_units - s.data < LIMIT_TOKEN ? LIMIT_SHARE_FULL : (uint8_t)limit_share_of(part);
     int64_t start = (int64_t)s.time > now_us ? (int64_t)s.time : now_us;
-    int64_t decays = start + (share + 1) * l->share_us;
+    int64_t decays = start + share * l->share_us;
     return (struct limit_outlook){ decays < CLOCK_END_US ? decays : CLOCK_END_US, l->spare_us, share };
 }
 
@@ -299,9 +302,9 @@ LIMIT_HOT struct limit_outlook limit_outlook_slide(const struct limit *l, struct
     uint64_t in_view = w.previous * ((uint64_t)(l->per_us - w.offset_us) >> shift) / ((uint64_t)l->per_us >> shift);
     uint8_t share = limit_share(l, in_view + w.count);
     if (!limit_slide_fits(l, &w, 1))
-        share = 255;
-    else if (share == 255)
-        share = 254;
+        share = LIMIT_SHARE_FULL;
+    else if (share == LIMIT_SHARE_FULL)
+        share = LIMIT_SHARES;
     return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
 }
 
@@ -337,8 +340,8 @@ LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, i
         ret->next.data += used;
     }
     uint64_t part = (uint64_t)((limit_wide)ret->next.data * l->share_factor >> 64);
-    ret->share = part > 254 ? 254 : part;
-    int64_t decays = now_us + (int64_t)(ret->share + 1) * l->share_us;
+    ret->share = limit_share_of(part);
+    int64_t decays = now_us + (int64_t)ret->share * l->share_us;
     ret->decays_us = decays < CLOCK_END_US ? decays : CLOCK_END_US;
     return __builtin_expect(ret->next.data >= units && ret->next.data <= l->capacity_units - LIMIT_TOKEN, 1);
 }
@@ -349,8 +352,7 @@ LIMIT_HOT bool limit_quick_count(const struct limit *l, struct limit_state s, in
     uint64_t used = (uint32_t)s.data + (uint64_t)cost;
     ret->next = (struct limit_state){ s.time, s.data + cost };
     ret->decays_us = limit_state_end(s);
-    ret->share = used * l->share_factor >> 32;
-    ret->share = ret->share > 254 ? 254 : ret->share;
+    ret->share = limit_share_of(used * l->share_factor >> 32);
     return __builtin_expect(limit_count_goes_on(l, s, now_us) && used < l->max, 1);
 }
 
@@ -367,8 +369,7 @@ LIMIT_HOT bool limit_quick_slide(const struct limit *l, struct limit_state s, in
     uint64_t used = in_view + (uint32_t)s.data + cost;
     ret->next = (struct limit_state){ s.time, s.data + cost };
     ret->decays_us = (int64_t)s.time + 2 * l->per_us;
-    ret->share = used * l->share_factor >> 32;
-    ret->share = ret->share > 254 ? 254 : ret->share;
+    ret->share = limit_share_of(used * l->share_factor >> 32);
     return __builtin_expect(used < l->max, 1);
 }
 

@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "../limit/random.h"
+#include "engine/receipt_ring.h"
 #include "helpers.h"
 
 #define RULE(id, limits) "{ id: " id ", match: { event: e }, by: [key], limits: [" limits "] }"
@@ -103,6 +104,104 @@ static void batches_have_receipts_too(void **state)
     assert_int_equal(give_back(weir, &verdicts[0].receipt, NOW), 1);
     assert_int_equal(give_back(weir, &verdicts[1].receipt, NOW), 1);
     assert_int_equal(left(weir, NOW), 2);
+    weir_close(weir);
+}
+
+/* ---- what is remembered ---- */
+
+/* Charging and giving back in a loop takes a bounded number of cells, and pushes nobody out. */
+static void a_loop_of_refunds_takes_few_cells(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("100")) "]");
+    for (int i = 0; i < 20000; i++) {
+        struct weir_receipt receipt = charge(weir, 1, NOW + i);
+        assert_int_equal(give_back(weir, &receipt, NOW + i), 1);
+    }
+    assert_true(weir_cells_used(weir, NOW, UINT64_MAX) <= 2 + RING_BLOCKS);
+    weir_close(weir);
+}
+
+static struct weir *open_small(uint64_t keys)
+{
+    struct weir_options options = { .size = sizeof options,
+                                    .rules_text = "rules: [" RULE("r", DAY("100")) "]",
+                                    .cells_keys = keys };
+    struct weir *weir = NULL;
+    struct weir_error error;
+    assert_int_equal(weir_open(&weir, &options, &error), 0);
+    return weir;
+}
+
+static void refunds_push_out_no_counts(void **state)
+{
+    (void)state;
+    enum { SUBJECTS = 200 };
+    struct weir *weir = open_small(SUBJECTS);
+    char key[20];
+    for (int i = 0; i < SUBJECTS; i++) {
+        snprintf(key, sizeof key, "s%d", i);
+        assert_true(check_at(weir, cost_of("e", key, 90), NOW).allowed);
+    }
+    /* Many keys with receipts, and one with very many of them. */
+    for (int i = 0; i < 40000; i++) {
+        snprintf(key, sizeof key, "k%d", i % 2 ? i % 64 : 0);
+        struct weir_verdict v = check_at(weir, refundable(key, 1), NOW + i);
+        struct weir_request request = one("e", key);
+        weir_refund(weir, &request, &v.receipt, NOW + i);
+    }
+    for (int i = 0; i < SUBJECTS; i++) {
+        snprintf(key, sizeof key, "s%d", i);
+        assert_int_equal(check_at(weir, peek_of("e", key, 1), NOW + S).remaining, 10);
+    }
+    weir_close(weir);
+}
+
+/* Receipts that are out at the same time: the last RING_WINDOW of them at least are good, each for once. */
+static void many_receipts_are_out(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 * RING_WINDOW };
+    struct weir *weir = open_rules("rules: [" RULE("r", DAY("1000000")) "]");
+    struct weir_receipt *receipts = calloc(COUNT, sizeof *receipts);
+    struct random random = { random_seed() };
+    bool used[COUNT] = { false };
+    for (int i = 0; i < COUNT; i++) {
+        receipts[i] = charge(weir, 1, NOW + i);
+        for (int k = 0; k < 2; k++) {
+            int which = (int)random_in(&random, 0, i), given = give_back(weir, &receipts[which], NOW + i);
+            assert_in_range(given, 0, !used[which]);
+            assert_true(given == 1 || used[which] || which < i - RING_WINDOW);
+            used[which] |= given == 1;
+        }
+    }
+    free(receipts);
+    weir_close(weir);
+}
+
+/* A table that is much too small forgets receipts: then they are not good at all, but never twice. */
+static void what_is_forgotten_is_not_given_back(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    struct weir *weir = open_small(64);
+    struct weir_receipt *receipts = calloc(COUNT, sizeof *receipts);
+    struct random random = { random_seed() };
+    bool used[COUNT] = { false };
+    char key[20];
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(key, sizeof key, "k%d", i % 10);
+        receipts[i] = check_at(weir, refundable(key, 1), NOW + i).receipt;
+        snprintf(key, sizeof key, "flood%d", i);
+        check_at(weir, one("e", key), NOW + i);
+        int which = (int)random_in(&random, i > 50 ? i - 50 : 0, i);
+        snprintf(key, sizeof key, "k%d", which % 10);
+        struct weir_request request = one("e", key);
+        int given = weir_refund(weir, &request, &receipts[which], NOW + i);
+        assert_in_range(given, 0, !used[which]);
+        used[which] |= given == 1;
+    }
+    free(receipts);
     weir_close(weir);
 }
 
@@ -319,6 +418,7 @@ static void forged_receipts(void **state)
     char text[WEIR_RECEIPT_TEXT_MAX];
     charge(weir, 9, NOW);
     size_t len = weir_receipt_text(&receipt, text, sizeof text);
+    uint64_t cells = weir_cells_used(weir, NOW, 100000);
     for (size_t i = 2; i < len; i++) {
         char was = text[i];
         text[i] = was == '7' ? '8' : '7';
@@ -327,12 +427,11 @@ static void forged_receipts(void **state)
         text[i] = was;
     }
     assert_int_equal(left(weir, NOW), 0);
-    assert_int_equal(weir_cells_used(weir, NOW, 100000), 1); /* and nothing is remembered of them */
+    assert_int_equal(weir_cells_used(weir, NOW, 100000), cells); /* and nothing is remembered of them */
     assert_int_equal(give_back(weir, &receipt, NOW), 1);
     weir_close(weir);
 }
 
-/* The wrong request does not use it up. */
 static void copy_file(const char *from, const char *to)
 {
     char bytes[65536];
@@ -379,6 +478,7 @@ static void not_to_a_copy_of_the_table(void **state)
     rmdir(folder);
 }
 
+/* The wrong request does not use it up. */
 static void asked_wrongly_and_then_right(void **state)
 {
     (void)state;
@@ -601,6 +701,10 @@ int main(void)
         cmocka_unit_test(to_every_limit_of_every_rule),
         cmocka_unit_test(only_those_that_were_charged_have_a_receipt),
         cmocka_unit_test(batches_have_receipts_too),
+        cmocka_unit_test(a_loop_of_refunds_takes_few_cells),
+        cmocka_unit_test(refunds_push_out_no_counts),
+        cmocka_unit_test(many_receipts_are_out),
+        cmocka_unit_test(what_is_forgotten_is_not_given_back),
         cmocka_unit_test(a_receipt_is_good_for_once),
         cmocka_unit_test(nothing_goes_into_another_window),
         cmocka_unit_test(a_sliding_window_follows_the_count),

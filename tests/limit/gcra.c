@@ -245,7 +245,7 @@ static void outlook(void **unused)
     struct limit_state state = { 0 };
     assert_int_equal(gcra_init(&gcra, 1, 1, 60, 1), GCRA_OK);
     struct gcra_take take = gcra_take(&gcra, state, T0);
-    assert_int_equal(take.outlook.share, 127);
+    assert_int_equal(take.outlook.share, LIMIT_SHARES / 2 + 1);
     assert_true(take.outlook.decays_us > T0 + 60 * US_PER_S);
     take = gcra_take(&gcra, take.next, T0);
     assert_false(take.answer.limited);

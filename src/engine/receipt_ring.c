@@ -1,0 +1,108 @@
+/* Each receipt is good once, and remembering that takes a bounded number of cells, however many there are.
+ *
+ * The receipts of one subject are numbered. A cell counts them, and blocks of 64 numbers have a cell each, with a bit for
+ * each number that is out and was not used. Using a number clears its bit. The cells of the blocks are a ring: the 65th
+ * block takes the place of the first, whose receipts are then too old to be used.
+ *
+ *   counter   time: incarnation, random            data: numbers drawn
+ *   block     time: hash of incarnation and block  data: bits of the numbers that can be used
+ *
+ * What the table has dropped is not guessed. A counter that is made anew has another incarnation, and a block that is made
+ * anew has the bit of the number it is made for and no other. So a number that the table does not remember cannot be used:
+ * its charge stays, which refuses one too many at worst.
+ *
+ * These cells have the share 0, below every count: receipts never push out a counter. */
+#include "engine/receipt_ring.h"
+
+#include <sys/random.h>
+
+/* A number: incarnation 24 · how many were drawn before 40 */
+enum { DRAWN_BITS = 40, INCARNATION_BITS = 24 };
+#define DRAWN_MASK ((UINT64_C(1) << DRAWN_BITS) - 1)
+#define STATE_TIME_MASK ((UINT64_C(1) << CLOCK_BITS) - 1)
+
+/* ---- the counter ---- */
+
+static uint64_t new_incarnation(int64_t now_us)
+{
+    uint32_t random;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        random = (uint32_t)now_us;
+    return random % ((1u << INCARNATION_BITS) - 1) + 1;
+}
+
+struct draw {
+    int64_t now_us;
+    struct limit_outlook outlook;
+    uint64_t incarnation, drawn;
+};
+
+static struct cells_change judge_draw(struct limit_state state, void *data)
+{
+    struct draw *d = data;
+    d->incarnation = state.time ? state.time : new_incarnation(d->now_us);
+    d->drawn = state.time ? state.data : 0;
+    return (struct cells_change){ .writes = true, .next = { d->incarnation, d->drawn + 1 }, .outlook = d->outlook };
+}
+
+/* ---- blocks ---- */
+
+struct slot {
+    uint64_t key; /* of the block's cell */
+    uint64_t tag; /* what its time is while it is this block's */
+    uint64_t bit;
+    struct limit_outlook outlook;
+    bool used_now;
+};
+
+static struct slot slot_of(const struct cells *cells, uint64_t ring, uint64_t number)
+{
+    uint64_t block = (number & DRAWN_MASK) / RING_BLOCK_NUMBERS;
+    struct hash key, tag;
+    hash_init(&key, cells_hash_key(cells));
+    hash_word(&key, ring);
+    hash_word(&key, block % RING_BLOCKS);
+    hash_init(&tag, cells_hash_key(cells));
+    hash_word(&tag, number >> DRAWN_BITS);
+    hash_word(&tag, block);
+    return (struct slot){ .key = hash_final(&key),
+                          .tag = hash_final(&tag) & STATE_TIME_MASK,
+                          .bit = UINT64_C(1) << number % RING_BLOCK_NUMBERS };
+}
+
+static struct cells_change judge_open(struct limit_state state, void *data)
+{
+    const struct slot *s = data;
+    uint64_t bits = state.time == s->tag ? state.data | s->bit : s->bit;
+    return (struct cells_change){ .writes = true, .next = { s->tag, bits }, .outlook = s->outlook };
+}
+
+static struct cells_change judge_use(struct limit_state state, void *data)
+{
+    struct slot *s = data;
+    s->used_now = state.time == s->tag && (state.data & s->bit);
+    return (struct cells_change){ .writes = s->used_now, .next = { s->tag, state.data & ~s->bit }, .outlook = s->outlook };
+}
+
+/* ---- both ---- */
+
+uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us)
+{
+    /* Set a little late, so that not every receipt has to move it. */
+    struct limit_outlook outlook = { .decays_us = until_us, .spare_us = (until_us - now_us) / 16, .share = 0 };
+    struct draw draw = { .now_us = now_us, .outlook = outlook };
+    cells_update(cells, ring, now_us, judge_draw, &draw);
+    uint64_t number = draw.incarnation << DRAWN_BITS | (draw.drawn & DRAWN_MASK);
+    struct slot slot = slot_of(cells, ring, number);
+    slot.outlook = outlook;
+    cells_update(cells, slot.key, now_us, judge_open, &slot);
+    return number;
+}
+
+bool ring_use(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
+{
+    struct slot slot = slot_of(cells, ring, number);
+    slot.outlook = (struct limit_outlook){ .decays_us = now_us, .share = 0 };
+    cells_update(cells, slot.key, now_us, judge_use, &slot);
+    return slot.used_now;
+}

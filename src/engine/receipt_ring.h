@@ -1,0 +1,19 @@
+/* Numbers of receipts, each of which is good once: see receipt_ring.c. */
+#ifndef ENGINE_RECEIPT_RING_H
+#define ENGINE_RECEIPT_RING_H
+
+#include "cells/cells.h"
+
+enum {
+    RING_BLOCKS = 64,
+    RING_BLOCK_NUMBERS = 64,
+    /* A number can be used until this many further ones were drawn of its ring. */
+    RING_WINDOW = (RING_BLOCKS - 1) * RING_BLOCK_NUMBERS,
+};
+
+/* Draws a number of the ring with this key. It can be used until until_us. */
+uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us);
+/* True the first time for each number that was drawn, as long as the ring remembers it. */
+bool ring_use(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us);
+
+#endif
