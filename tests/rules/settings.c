@@ -66,7 +66,7 @@ static void bad_settings(void **state)
           "\"proxy\"\n" },
         { "settings: { repeated_headers: newest }\nrules: []",
           "f:1: settings: repeated_headers: must be refuse, first or last, not \"newest\"\n" },
-        { "settings: { except: { user: [' '] } }\nrules: []", "f:1: settings: except: user[0]: must not be blank\n" },
+        { "settings: { except: { user: [' '] } }\nrules: []", "f:1: settings: except.user[0]: must not be blank\n" },
         { "settings: { ipv6_prefix: 0 }\nrules: []",
           "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n" },
         { "settings: { ipv6_prefix: 129 }\nrules: []",
