@@ -26,7 +26,7 @@ static bool read_headers(struct http_call *call, struct asked *asked)
                        HEADERS_MAX);
             return false;
         }
-        asked->headers[i] = (struct weir_header){ sv_trim(name), sv_trim(text) };
+        asked->headers[i] = (struct weir_header){ sv_trim(name), text };
         asked->request.header_count = i + 1;
     }
     asked->request.headers = asked->headers;
