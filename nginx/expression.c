@@ -131,8 +131,8 @@ static ngx_http_variable_value_t variable_of(ngx_str_t value)
     return variable;
 }
 
-/* The variable is another one while the expression is evaluated, and for that only: others go on with what nginx says. In an
- * expression of several, blanks at the end of one would be in the middle of the value, where weir leaves them. */
+/* The variable is another one while the expression is evaluated, and for that only: others go on with what nginx says. In
+ * an expression of several, blanks at the end of one would be in the middle of the value, where weir leaves them. */
 static ngx_int_t evaluate_with(ngx_http_request_t *r, const struct expression *expression, ngx_uint_t at, struct zone *zone,
                                const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict)
 {

@@ -117,8 +117,8 @@ struct place {
 
 ngx_str_t trimmed(ngx_str_t text); /* blanks and tabs off both ends */
 char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret);
-/* The value for a request. A header that is there twice with the same value is one; where the values differ, the settings of
- * the zone's rules say which one counts, or NGX_DECLINED: *ret_verdict refuses the request. */
+/* The value for a request. A header that is there twice with the same value is one; where the values differ, the settings
+ * of the zone's rules say which one counts, or NGX_DECLINED: *ret_verdict refuses the request. */
 ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
                            const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict);
 /* nginx reads the clock once for each turn of its loop. */

@@ -146,8 +146,8 @@ struct weir_receipt {
 };
 
 /* A request that repeats a header which a rule matches or counts by, with different values, is refused unless the settings
- * say otherwise (`repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` has the name of the
- * header, and nothing is charged. */
+ * say otherwise (`repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` has the name of
+ * the header, and nothing is charged. */
 struct weir_verdict {
     bool allowed;
     bool applied;       /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
@@ -265,8 +265,8 @@ enum weir_take {
     WEIR_TAKE_LAST
 };
 
-/* For programs that make an attribute of a request ("user", "key", "header:NAME", …) from a header that a client may repeat:
- * to be asked when its values differ. Says which value to take, of those that are not empty; or WEIR_TAKE_NONE, and
+/* For programs that make an attribute of a request ("user", "key", "header:NAME", …) from a header that a client may
+ * repeat: to be asked when its values differ. Says which value to take, of those that are not empty; or WEIR_TAKE_NONE, and
  * *ret_verdict refuses the request, because some enforced rule looks at the attribute. `header` is the name for people. */
 WEIR_API enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
                                       struct weir_verdict *ret_verdict);

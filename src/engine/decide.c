@@ -85,8 +85,9 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
     size_t needed = count_limits(bound, matches, count);
     bool fits = needed <= room->cap;
     if (fits) {
-        *ret = (struct plan){ .entries = room->entries, .order = room->order, .request = request, .now_us = now_us,
-                              .repeated = facts.repeated };
+        *ret = (struct plan){
+            .entries = room->entries, .order = room->order, .request = request, .now_us = now_us, .repeated = facts.repeated
+        };
         plan_fill(ret, bound, matches, count, needed, &facts);
     } else {
         *ret_needed = needed;

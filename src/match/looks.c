@@ -90,9 +90,9 @@ bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, s
     if (attribute != ATTR_HEADER)
         return now_us < ruleset->looked_until_us[attribute];
     struct looked_header key = { .name = header };
-    const struct looked_header *found = ruleset->looked_header_count == 0 || header.len == 0
-                                            ? NULL
-                                            : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count,
-                                                      sizeof key, compare_headers);
+    const struct looked_header *found =
+        ruleset->looked_header_count == 0 || header.len == 0
+            ? NULL
+            : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
     return found && now_us < found->until_us;
 }

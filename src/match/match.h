@@ -30,7 +30,7 @@ struct facts {
     const struct weir_request *request;
     sv user, key, event; /* without blanks at their ends */
     sv repeated;         /* ruleset_match: refuse the request, since it repeats this header with different values */
-    unsigned made; /* which of the following are */
+    unsigned made;       /* which of the following are */
     bool path_cut;
     bool has_ip;
     sv path;

@@ -154,9 +154,9 @@ static void read_setting(struct reader *r, enum setting setting, const struct no
 /* ignore_case comes first: the regexes of `ids` follow it. */
 void read_settings(struct reader *r, const struct node *node, struct settings *ret)
 {
-    static const enum setting order[SETTINGS] = { SETTING_IGNORE_CASE,      SETTING_IDS,         SETTING_STRIP_PREFIXES,
-                                                  SETTING_TRUSTED_PROXIES,  SETTING_IPV6_PREFIX, SETTING_REPEATED_HEADERS,
-                                                  SETTING_EXCEPT,           SETTING_REJECT };
+    static const enum setting order[SETTINGS] = { SETTING_IGNORE_CASE,     SETTING_IDS,         SETTING_STRIP_PREFIXES,
+                                                  SETTING_TRUSTED_PROXIES, SETTING_IPV6_PREFIX, SETTING_REPEATED_HEADERS,
+                                                  SETTING_EXCEPT,          SETTING_REJECT };
     const struct node *nodes[SETTINGS] = { 0 };
     r->in_settings = true;
     read_fields(r, node, settings_fields, nodes);

@@ -3,8 +3,8 @@
 
 #include "helpers.h"
 
-static const char *const spellings[] = { "real",       " real",    "\treal",      "\t\treal",        "real ",
-                                         "real\t",     "real \t ", " \t real\t ", "\t\t\t\treal\t\t", "\t real" };
+static const char *const spellings[] = { "real",   " real",    "\treal",      "\t\treal",         "real ",
+                                         "real\t", "real \t ", " \t real\t ", "\t\t\t\treal\t\t", "\t real" };
 enum { SPELLINGS = sizeof spellings / sizeof *spellings };
 
 static const char by_each[] = "rules:\n"
@@ -83,7 +83,8 @@ static void the_getter_is_trimmed_and_asked_for_a_blank_user(void **state)
 {
     (void)state;
     const char *user = "";
-    struct weir *weir = open_with((struct weir_options){ .rules_text = by_each, .user_id = say_user, .user_id_data = &user });
+    struct weir *weir =
+        open_with((struct weir_options){ .rules_text = by_each, .user_id = say_user, .user_id_data = &user });
     unsigned passed = 0;
     for (int i = 0; i < SPELLINGS; i++) {
         user = spellings[i];
@@ -99,8 +100,12 @@ static void subjects_are_shown_and_reset_without_blanks(void **state)
     (void)state;
     struct weir *weir = open_rules("rules: [ { id: r, by: [user, key, 'header:X-A', host], limits: [1 per 1h] } ]");
     struct weir_header header = { WEIR_STR("x-a"), WEIR_STR("a\t") };
-    struct weir_request request = { .user = WEIR_STR(" u"), .key = WEIR_STR("k "), .host = WEIR_STR("\tH.example"),
-                                    .headers = &header,     .header_count = 1,     .cost = 1 };
+    struct weir_request request = { .user = WEIR_STR(" u"),
+                                    .key = WEIR_STR("k "),
+                                    .host = WEIR_STR("\tH.example"),
+                                    .headers = &header,
+                                    .header_count = 1,
+                                    .cost = 1 };
     struct weir_error error;
     char text[200];
     assert_int_equal(passes(weir, request, NOW, 3), 1);
@@ -155,8 +160,9 @@ static void a_header_twice_is_refused(void **state)
     assert_string_equal(verdict.limit, "x-api-key");
     assert_string_equal(verdict.rule, "");
     weir_verdict_json(&verdict, text, sizeof text);
-    assert_string_equal(text, "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,"
-                              "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\",\"shadow\":[]}");
+    assert_string_equal(text,
+                        "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,"
+                        "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\",\"shadow\":[]}");
     assert_int_equal(weir_refuse(weir, &request, &verdict, &refusal), 0);
     assert_int_equal(refusal.status, 400);
     assert_int_equal(refusal.header_count, 0);
@@ -269,10 +275,10 @@ static void explained(void **state)
     twice("X-Watch", "a", "b", headers + 2);
     request.header_count = 4;
     assert_int_equal(weir_explain(weir, &request, NOW, &sink, story), 0);
-    assert_string_equal(story,
-                        "api: the request repeats the header x-api-key with different values, and is refused for that\n"
-                        "watch: the request repeats the header x-watch with different values, and would be refused for that\n"
-                        "refuse 400 no rule, retry -1");
+    assert_string_equal(
+        story, "api: the request repeats the header x-api-key with different values, and is refused for that\n"
+               "watch: the request repeats the header x-watch with different values, and would be refused for that\n"
+               "refuse 400 no rule, retry -1");
     weir_close(weir);
 }
 

@@ -206,7 +206,8 @@ static bool model_has(const char *attribute, const struct model_request *request
 }
 
 /* But for a header that differs. */
-static bool model_applies(const struct model_rule *rule, const struct model_request *request, enum repeated_headers repeated)
+static bool model_applies(const struct model_rule *rule, const struct model_request *request,
+                          enum repeated_headers repeated)
 {
     if (rule->off || rule->expired || !model_has(rule->by, request))
         return false;

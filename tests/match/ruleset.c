@@ -563,14 +563,22 @@ static int done(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_templates),       cmocka_unit_test(test_settings_of_paths),
-        cmocka_unit_test(test_regexes),         cmocka_unit_test(test_events_hosts_methods),
-        cmocka_unit_test(test_headers),         cmocka_unit_test(test_except),
-        cmocka_unit_test(test_repeated_headers), cmocka_unit_test(test_which_of_two),
-        cmocka_unit_test(test_looks),           cmocka_unit_test(test_blanks),
-        cmocka_unit_test(test_mode_and_expiry), cmocka_unit_test(test_by),
-        cmocka_unit_test(test_attributes),      cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_few_places),      cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_settings_of_paths),
+        cmocka_unit_test(test_regexes),
+        cmocka_unit_test(test_events_hosts_methods),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_except),
+        cmocka_unit_test(test_repeated_headers),
+        cmocka_unit_test(test_which_of_two),
+        cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_blanks),
+        cmocka_unit_test(test_mode_and_expiry),
+        cmocka_unit_test(test_by),
+        cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_few_places),
+        cmocka_unit_test(test_bad_rules),
     };
     return cmocka_run_group_tests_name("ruleset", tests, NULL, done);
 }
