@@ -10,7 +10,8 @@ import json
 import urllib.parse
 
 from resp_wire import Error, Wire
-from service import Service, expect
+from service import Service, expect, until
+from store import Store
 from harness import main
 
 RULES = """
@@ -172,6 +173,27 @@ def the_first_or_the_last():
                 expect(asked, wanted, f"{n}: {values}")
 
 
+def in_a_store():
+    """Names in the store are those of the trimmed values, and a header twice never gets there."""
+    with Store() as store, Service("--counters", store.address, "--store-deadline", "10s", "--user-header", "X-User", rules=REFUSE) as s:
+        until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
+        with Wire(s) as wire:
+            found = [bool(wire.ask("WEIR.CHECK", "event", "key", "key", value)[0]) for value in spelled("STORED")]
+            expect(found, TOO_MANY, "by key")
+            found = [auth(s, "/header", f"X-Api-Key:{value}")[0] == 200 for value in spelled("STORED")]
+            expect(found, TOO_MANY, "by header")
+            names = sorted(name for name in store.ask("KEYS", "*") if ":key:" in name or ":header:" in name)
+            expect((len(names), "weir:1:{STORED}:key:key" in names), (2, True), names)
+            twice = ("path", "/header", "header:X-Api-Key", "a", "header:X-Api-Key", "b")
+            for _ in range(7):
+                expect(wire.ask("WEIR.CHECK", *twice, "reply", "long"), [0, None, None, None, None, None, -1, None, 400, 0, None])
+                expect(s.check(path="/header", headers={"x-api-key": ["a", "b"]}).json(), TWICE)
+                expect(auth(s, "/header", "X-Api-Key: a", "X-Api-Key: b"), (400, TEXT))
+            expect([auth(s, "/header", "X-Api-Key: a")[0] for _ in range(6)], [200] * 5 + [429], "nothing was charged")
+            expect(s.steer("DELETE", "/v1/subjects?" + urllib.parse.urlencode({"rule": "key", "by": "\tSTORED "})).status, 204)
+            expect(wire.ask("WEIR.CHECK", "event", "key", "key", "STORED")[4], 4, "set free in the store, too")
+
+
 # ---- X-Forwarded-For ----
 
 
@@ -201,5 +223,6 @@ main([
     ("a header twice, over RESP", twice_over_resp),
     ("what is said of it", what_is_said),
     ("the first or the last", the_first_or_the_last),
+    ("in a store", in_a_store),
     ("X-Forwarded-For in several lines", hops),
 ])
