@@ -189,6 +189,10 @@ def in_a_store():
                 expect(wire.ask("WEIR.CHECK", *twice, "reply", "long"), [0, None, None, None, None, None, -1, None, 400, 0, None])
                 expect(s.check(path="/header", headers={"x-api-key": ["a", "b"]}).json(), TWICE)
                 expect(auth(s, "/header", "X-Api-Key: a", "X-Api-Key: b"), (400, TEXT))
+            query = [("path", "/header"), ("event", "key"), ("key", "STORED"), ("header", "X-Api-Key:a"), ("header", "X-Api-Key:b")]
+            shown = s.steer("GET", "/v1/explain?" + urllib.parse.urlencode(query)).json()
+            limit = next(rule for rule in shown["rules"] if rule["id"] == "key")["limits"][0]
+            expect((limit["known"], limit["max"], limit["used"], shown["verdict"]), (False, 5, 0, TWICE), shown)
             expect([auth(s, "/header", "X-Api-Key: a")[0] for _ in range(6)], [200] * 5 + [429], "nothing was charged")
             expect(s.steer("DELETE", "/v1/subjects?" + urllib.parse.urlencode({"rule": "key", "by": "\tSTORED "})).status, 204)
             expect(wire.ask("WEIR.CHECK", "event", "key", "key", "STORED")[4], 4, "set free in the store, too")
