@@ -145,14 +145,7 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 
 /* ---- weir ---- */
 
-static const char *const attribute_words[ATTRIBUTES] = { "user=", "key=",    "event=", "ip=",
-                                                         "host=", "method=", "path=",  "cost=" };
-
-static char *compile(ngx_conf_t *cf, ngx_str_t text, ngx_http_complex_value_t *ret)
-{
-    ngx_http_compile_complex_value_t compile = { .cf = cf, .value = &text, .complex_value = ret };
-    return ngx_http_compile_complex_value(&compile) == NGX_OK ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
+const char *const attribute_names[ATTRIBUTES] = { "user", "key", "event", "ip", "host", "method", "path", "cost" };
 
 static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
 {
@@ -168,7 +161,11 @@ static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
         return NGX_CONF_ERROR;
     header->name = name;
     ngx_str_t value = { word->len - (size_t)(equals + 1 - word->data), equals + 1 };
-    return compile(cf, value, &header->value);
+    char *attribute = ngx_pcalloc(cf->pool, prefix + name.len + 1);
+    if (!attribute)
+        return NGX_CONF_ERROR;
+    header->attribute = memcpy(attribute, word->data, prefix + name.len);
+    return expression_compile(cf, value, &header->value);
 }
 
 static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
@@ -176,18 +173,18 @@ static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *wo
     if (starts(word, "header:"))
         return read_header(cf, use, word);
     for (int i = 0; i < ATTRIBUTES; i++) {
-        size_t len = strlen(attribute_words[i]);
-        if (!starts(word, attribute_words[i]))
+        size_t len = strlen(attribute_names[i]) + 1;
+        if (!starts(word, attribute_names[i]) || word->len < len || word->data[len - 1] != '=')
             continue;
         if (use->attributes[i])
-            return COMPLAIN(cf, "weir: `%s` is there twice", attribute_words[i]);
+            return COMPLAIN(cf, "weir: `%s=` is there twice", attribute_names[i]);
         use->attributes[i] = ngx_palloc(cf->pool, sizeof *use->attributes[i]);
         ngx_str_t value = { word->len - len, word->data + len };
         use->has_attributes = true;
-        if (!use->attributes[i] || compile(cf, value, use->attributes[i]) != NGX_CONF_OK)
+        if (!use->attributes[i] || expression_compile(cf, value, use->attributes[i]) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
         /* Without variables it is known now. */
-        if (i == ATTR_COST && !use->attributes[i]->lengths && ngx_atoi(value.data, value.len) == NGX_ERROR)
+        if (i == ATTR_COST && !use->attributes[i]->value.lengths && ngx_atoi(value.data, value.len) == NGX_ERROR)
             return COMPLAIN(cf, "weir: a cost is a whole number or an expression that gives one, not `%V`", &value);
         return NGX_CONF_OK;
     }

@@ -69,13 +69,15 @@ bool use_gives(const struct use *use, const ngx_str_t *header)
     return false;
 }
 
-static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct weir_header *headers, size_t *count)
+static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct weir_header *headers, size_t *count,
+                           struct weir_verdict *verdict)
 {
     struct named_value *given = use->headers.elts;
     for (ngx_uint_t i = 0; i < use->headers.nelts; i++) {
         ngx_str_t value;
-        if (ngx_http_complex_value(r, &given[i].value, &value) != NGX_OK)
-            return NGX_ERROR;
+        ngx_int_t rc = expression_value(r, use->zone, &given[i].value, given[i].attribute, &value, verdict);
+        if (rc != NGX_OK)
+            return rc;
         headers[(*count)++] = (struct weir_header){ str_of(&given[i].name), str_of(&value) };
     }
     return NGX_OK;
@@ -83,9 +85,10 @@ static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct 
 
 /* `headers` has room for HEADERS_INLINE; a request may have more. */
 static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
-                              struct weir_request *ret)
+                              struct weir_request *ret, struct weir_verdict *verdict)
 {
     size_t most = count_headers(r) + use->headers.nelts, count = 0;
+    ngx_int_t rc = NGX_OK;
     if (most > HEADERS_INLINE && !(headers = ngx_palloc(r->pool, most * sizeof *headers)))
         return NGX_ERROR;
     for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
@@ -97,11 +100,11 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, stru
             headers[count++] = (struct weir_header){ str_of(&header[i].key), str_of(&header[i].value) };
         }
     }
-    if (use->headers.nelts && add_given(r, use, headers, &count) != NGX_OK)
-        return NGX_ERROR;
+    if (use->headers.nelts)
+        rc = add_given(r, use, headers, &count, verdict);
     ret->headers = headers;
     ret->header_count = count;
-    return NGX_OK;
+    return rc;
 }
 
 /* What is no number costs 1; what is too large for one costs all that there is. */
@@ -117,10 +120,11 @@ static uint32_t cost_of(const ngx_str_t *value)
 }
 
 /* With what is none, a client would be nobody to rules by ip. */
-static bool is_address(const ngx_str_t *text)
+static bool is_address(ngx_str_t *text)
 {
     char copy[INET6_ADDRSTRLEN];
     struct in6_addr address;
+    *text = trimmed(*text);
     if (text->len == 0 || text->len >= sizeof copy)
         return false;
     memcpy(copy, text->data, text->len);
@@ -129,7 +133,8 @@ static bool is_address(const ngx_str_t *text)
            (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
 }
 
-static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, struct weir_request *ret)
+static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, struct weir_request *ret,
+                                 struct weir_verdict *verdict)
 {
     struct weir_str *const fields[ATTR_COST] = {
         [ATTR_USER] = &ret->user, [ATTR_KEY] = &ret->key,       [ATTR_EVENT] = &ret->event, [ATTR_IP] = &ret->ip,
@@ -139,8 +144,9 @@ static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, s
         ngx_str_t value;
         if (!use->attributes[i])
             continue;
-        if (ngx_http_complex_value(r, use->attributes[i], &value) != NGX_OK)
-            return NGX_ERROR;
+        ngx_int_t rc = expression_value(r, use->zone, use->attributes[i], attribute_names[i], &value, verdict);
+        if (rc != NGX_OK)
+            return rc;
         if (i == ATTR_COST)
             ret->cost = cost_of(&value);
         else if (i != ATTR_IP || is_address(&value))
@@ -180,9 +186,11 @@ static ngx_int_t copy_path(ngx_http_request_t *r, struct weir_str *ret)
     return NGX_OK;
 }
 
+/* NGX_DECLINED: *ret_verdict refuses it already. */
 static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
-                              struct weir_request *ret)
+                              struct weir_request *ret, struct weir_verdict *ret_verdict)
 {
+    ngx_int_t rc = NGX_OK;
     *ret = (struct weir_request){
         .method = str_of(&r->method_name),
         .host = str_of(&r->headers_in.server),
@@ -191,9 +199,9 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
     };
     if (!use->attributes[ATTR_PATH] && copy_path(r, &ret->path) != NGX_OK)
         return NGX_ERROR;
-    if (use->has_attributes && copy_attributes(r, use, ret) != NGX_OK)
-        return NGX_ERROR;
-    return copy_headers(r, use, headers, ret);
+    if (use->has_attributes)
+        rc = copy_attributes(r, use, ret, ret_verdict);
+    return rc == NGX_OK ? copy_headers(r, use, headers, ret, ret_verdict) : rc;
 }
 
 /* ---- what came of it ---- */
@@ -227,7 +235,7 @@ static void remember(ngx_http_request_t *r, struct passage *passage, const struc
     passage->outcome = outcome;
     passage->applied = v->applied || !v->allowed;
     passage->rule = keep(r, v->rule);
-    passage->limit = keep(r, v->limit);
+    passage->limit = keep(r, v->applied ? v->limit : "");
     passage->remaining = v->remaining;
     passage->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
 }
@@ -266,6 +274,10 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     if (v->applied) {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s, zone \"%V\"%s", what, v->rule,
                       v->limit, *whom ? " for " : "", whom, wait, &zone->name, more);
+    } else if (v->status == WEIR_BAD_REQUEST) {
+        ngx_log_error(NGX_LOG_ERR, log, 0,
+                      "weir: %s, since the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,
+                      v->limit, &zone->name, more);
     } else {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, since it could not be judged, zone \"%V\"%s", what, &zone->name,
                       more);
@@ -335,13 +347,14 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
     if (passage->zones & UINT64_C(1) << zone->bit)
         return NGX_DECLINED;
     passage->zones |= UINT64_C(1) << zone->bit;
-    if (make_request(r, use, headers, &request) != NGX_OK)
+    ngx_int_t made = make_request(r, use, headers, &request, &verdict);
+    if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
     /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
     int64_t now = weir_now_us();
-    if (weir_check_soon(zone->weir, &request, now, until_us(passage, now), &verdict) == 1)
+    if (made == NGX_OK && weir_check_soon(zone->weir, &request, now, until_us(passage, now), &verdict) == 1)
         return wait_for_slice(r, passage, zone);
     passage->waits = false;
     enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;

@@ -70,9 +70,26 @@ struct main_conf {
 /* The values of a request that a directive may name. */
 enum attribute { ATTR_USER, ATTR_KEY, ATTR_EVENT, ATTR_IP, ATTR_HOST, ATTR_METHOD, ATTR_PATH, ATTR_COST, ATTRIBUTES };
 
+/* As they are written, without the `=`. */
+extern const char *const attribute_names[ATTRIBUTES];
+
+/* $http_NAME in an expression: a client may send the header more than once. */
+struct header_variable {
+    ngx_str_t name;   /* as behind http_, in lower case */
+    ngx_str_t header; /* the same as a header is called, for people */
+    ngx_int_t index;  /* of the variable */
+};
+
+struct expression {
+    ngx_http_complex_value_t value;
+    ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
+};
+
+/* header:NAME=VALUE */
 struct named_value {
     ngx_str_t name;
-    ngx_http_complex_value_t value;
+    const char *attribute; /* header:NAME */
+    struct expression value;
 };
 
 /* One `weir` directive. */
@@ -80,8 +97,8 @@ struct use {
     struct zone *zone;
     bool after_auth;
     bool has_attributes;
-    ngx_http_complex_value_t *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
-    ngx_array_t headers;                              /* of struct named_value */
+    struct expression *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
+    ngx_array_t headers;                       /* of struct named_value */
 };
 
 /* Does the directive say what this header is? */
@@ -95,6 +112,16 @@ struct place {
     ngx_flag_t dry_run;
     struct zone *status;
 };
+
+/* ---- expressions ---- */
+
+ngx_str_t trimmed(ngx_str_t text); /* blanks and tabs off both ends */
+char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret);
+/* The value for a request. A header that is there twice with the same value is one; where the values differ, the settings
+ * of the zone's rules say which one counts, or NGX_DECLINED: *ret_verdict refuses the request. */
+ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
+                           const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict);
+/* nginx reads the clock once for each turn of its loop. */
 
 extern ngx_command_t conf_commands[];
 void *conf_create_main(ngx_conf_t *cf);

@@ -114,13 +114,17 @@ static bool grpc_message(ngx_http_request_t *r, struct weir_str body, ngx_str_t 
 }
 
 /* An answer that is headers only, as clients of gRPC expect an error. */
-static ngx_int_t refuse_grpc(ngx_http_request_t *r, const struct weir_refusal *refusal)
+static ngx_int_t refuse_grpc(ngx_http_request_t *r, const struct weir_refusal *refusal, const struct weir_verdict *verdict)
 {
     ngx_str_t message;
-    bool unavailable = refusal->status == NGX_HTTP_SERVICE_UNAVAILABLE;
+    /* INVALID_ARGUMENT, UNAVAILABLE or RESOURCE_EXHAUSTED */
+    ngx_str_t status = ngx_string("8");
+    if (!verdict->applied && verdict->status == WEIR_BAD_REQUEST)
+        status = (ngx_str_t)ngx_string("3");
+    else if (refusal->status == NGX_HTTP_SERVICE_UNAVAILABLE)
+        status = (ngx_str_t)ngx_string("14");
     if (!grpc_message(r, refusal->body, &message) ||
-        add_header(r, (ngx_str_t)ngx_string("grpc-status"),
-                   unavailable ? (ngx_str_t)ngx_string("14") : (ngx_str_t)ngx_string("8")) != NGX_OK ||
+        add_header(r, (ngx_str_t)ngx_string("grpc-status"), status) != NGX_OK ||
         add_header(r, (ngx_str_t)ngx_string("grpc-message"), message) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     r->headers_out.status = NGX_HTTP_OK;
@@ -170,7 +174,7 @@ static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct place *place
     r->err_status = 0; /* of an error page that led here: nginx would put it in the place of the refusal's */
     if (add_headers(r, refusal.headers, refusal.header_count) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    return is_grpc(r) ? refuse_grpc(r, &refusal) : send_refusal(r, &refusal);
+    return is_grpc(r) ? refuse_grpc(r, &refusal, verdict) : send_refusal(r, &refusal);
 }
 
 /* Has nginx been told what to do with this status here? */

@@ -60,6 +60,7 @@ enum {
     WEIR_ERROR_MAX = 1000,       /* bytes in an error's text */
     WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
     WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt */
+    WEIR_BAD_REQUEST = 400,      /* status of a request that is refused for a repeated header, see weir_verdict */
     WEIR_NEVER = -1              /* retry_after_ms, reset_ms: no wait will help */
 };
 
@@ -109,7 +110,7 @@ struct weir_header {
     struct weir_str value;
 };
 
-/* What is asked about. Leave out what there is none of. */
+/* What is asked about. Leave out what there is none of. Blanks and tabs at the ends of a value are no part of it. */
 struct weir_request {
     struct weir_str method;
     struct weir_str path; /* as the client sent it, query and all: weir normalises it */
@@ -144,6 +145,9 @@ struct weir_receipt {
     struct weir_charged charged[WEIR_RECEIPT_LIMITS];
 };
 
+/* A request that repeats a header which a rule matches or counts by, with different values, is refused unless the settings
+ * say otherwise (`repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` has the name of
+ * the header, and nothing is charged. */
 struct weir_verdict {
     bool allowed;
     bool applied;       /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
@@ -255,6 +259,18 @@ WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, i
 /* The same for many, faster: their cache misses overlap. Each is decided on its own, in order. */
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
+
+enum weir_take {
+    WEIR_TAKE_NONE, /* the request is refused */
+    WEIR_TAKE_FIRST,
+    WEIR_TAKE_LAST
+};
+
+/* For programs that make an attribute of a request ("user", "key", "header:NAME", …) from a header that a client may
+ * repeat: to be asked when its values differ. Says which value to take, of those that are not empty; or WEIR_TAKE_NONE, and
+ * *ret_verdict refuses the request, because some enforced rule looks at the attribute. `header` is the name for people. */
+WEIR_API enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
+                                      struct weir_verdict *ret_verdict);
 
 /* ---- decide in an event loop ---- */
 

@@ -181,7 +181,8 @@ struct weir {
         /* Refused because the store does not answer, not for being too frequent. */
         bool unavailable() const noexcept { return c_.unavailable; }
 
-        /* Refused by no rule: it could not be judged, for a blank event or key, or for want of memory. */
+        /* Refused by no rule: it could not be judged, for a blank event or key, for want of memory, or because it repeats a
+         * header with different values (status() is 400). */
         bool failed() const noexcept { return !c_.allowed && !c_.applied; }
 
         /* HTTP status of the refusal, 0 when allowed. */

@@ -16,6 +16,17 @@ sv sv_trim(sv s)
     return s;
 }
 
+sv sv_trim_ows_slow(sv s)
+{
+    while (s.len > 0 && ascii_ows(s.ptr[0])) {
+        s.ptr++;
+        s.len--;
+    }
+    while (s.len > 0 && ascii_ows(s.ptr[s.len - 1]))
+        s.len--;
+    return s;
+}
+
 bool sv_blank(sv s)
 {
     return sv_trim(s).len == 0;

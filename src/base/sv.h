@@ -94,6 +94,22 @@ static inline sv sv_from(sv s, size_t offset)
     return offset > 0 ? sv_of(s.ptr + offset, s.len - offset) : s;
 }
 
+/* What HTTP does not count as a part of a field's value: SP and HTAB. */
+static inline bool ascii_ows(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+sv sv_trim_ows_slow(sv s);
+
+/* SP and HTAB off both ends. Most values have none: then only the first and the last byte are looked at. */
+static inline sv sv_trim_ows(sv s)
+{
+    if (s.len == 0 || (!ascii_ows(s.ptr[0]) && !ascii_ows(s.ptr[s.len - 1])))
+        return s;
+    return sv_trim_ows_slow(s);
+}
+
 sv sv_trim(sv s);    /* ASCII blanks off both ends */
 bool sv_blank(sv s); /* nothing but blanks */
 /* Cuts *rest at the first `c`: returns what is before it, *rest what is behind it (empty if there is none). */

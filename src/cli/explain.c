@@ -88,13 +88,13 @@ static void print_request(struct facts *facts, void *data)
     instant_text(p->now_us, now);
     bold(p, "request\n");
     fact(p, "time", weir_str(now), NULL);
-    fact(p, "event", r->event, NULL);
-    fact(p, "key", r->key, NULL);
-    fact(p, "method", r->method, NULL);
+    fact(p, "event", facts->event, NULL);
+    fact(p, "key", facts->key, NULL);
+    fact(p, "method", facts_method(facts), NULL);
     print_path(p, facts);
     fact(p, "host", facts_host(facts), NULL);
     print_client(p, facts);
-    fact(p, "user", r->user, "none");
+    fact(p, "user", facts->user, "none");
     for (size_t i = 0; i < r->header_count; i++) {
         buf_printf(&p->out, "  %-8s ", "header");
         add(p, r->headers[i].name);
@@ -205,7 +205,10 @@ static void print_verdict(const struct weir_verdict *v, void *data)
         buf_add(&p->out, SV("  none\n"));
     buf_char(&p->out, '\n');
     bold(p, "verdict\n");
-    if (!v->applied) {
+    if (verdict_is_repeated(v)) {
+        buf_printf(&p->out, "  %srefused%s: the header %s is repeated with different values (settings: repeated_headers)\n",
+                   term_red(&p->term), term_plain(&p->term), v->limit);
+    } else if (!v->applied) {
         buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
     } else if (v->allowed) {
         buf_printf(&p->out, "  %sallowed%s: least is left of %s, limit %s: %u of %u\n", term_green(&p->term),

@@ -157,7 +157,7 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
     tally->requests++;
     tally->passed += verdict->allowed;
     tally->refused += !verdict->allowed;
-    tally->unmatched += applied_count == 0;
+    tally->unmatched += applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
     const struct weir_request *request = facts->request;
     tally->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
     tally->shadow_left_out += verdict->shadow_count > WEIR_SHADOW_MAX ? verdict->shadow_count - WEIR_SHADOW_MAX : 0;

@@ -1,4 +1,5 @@
 /* Verdicts as others want to see them: JSON, HTTP headers, a whole refusal. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/hazard.h"
@@ -53,6 +54,10 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
     buf_number(&b, v->retry_after_ms);
     if (v->unavailable)
         buf_add(&b, SV(",\"unavailable\":true"));
+    if (verdict_is_repeated(v)) {
+        buf_add(&b, SV(",\"repeated_header\":"));
+        buf_json(&b, weir_str(v->limit));
+    }
     json_receipt(&b, v);
     json_ids(&b, v);
     if (cap > 0) {
@@ -270,6 +275,17 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
     return true;
 }
 
+enum { UNJUDGED_MAX = 150 };
+
+/* Of a refusal by no rule. */
+static sv unjudged_body(const struct weir_verdict *v, char room[UNJUDGED_MAX])
+{
+    if (!verdict_is_repeated(v))
+        return SV("Could not be judged; try again later\n");
+    int len = snprintf(room, UNJUDGED_MAX, "Bad request: the header %s is repeated with different values\n", v->limit);
+    return sv_of(room, (size_t)len);
+}
+
 int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                 struct weir_refusal *ret)
 {
@@ -279,10 +295,8 @@ int weir_refuse(struct weir *weir, const struct weir_request *request, const str
 int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                    unsigned style, struct weir_refusal *ret)
 {
-    static const struct rule_reject nothing, unjudged = {
-        .has_body = true,
-        .body = { "Could not be judged; try again later\n", 37 },
-    };
+    static const struct rule_reject nothing;
+    char body[UNJUDGED_MAX];
     struct refusal_room *room = get_room();
     const struct bound *bound = room ? hazard_acquire((void *const *)&weir->current) : NULL;
     if (!bound)
@@ -291,6 +305,7 @@ int weir_refuse_as(struct weir *weir, const struct weir_request *request, const 
     /* Refused by no rule: its words would be wrong. */
     bool judged = verdict->allowed || verdict->applied;
     const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
+    struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(verdict, body) };
     struct rule_reject reject = merged(rule     ? &rule->reject
                                        : judged ? &nothing
                                                 : &unjudged,

@@ -80,10 +80,14 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
         }
         count = ruleset_match(bound->ruleset, &facts, now_us, matches, count);
     }
+    if (__builtin_expect(facts.repeated.len > 0, 0))
+        count = 0;
     size_t needed = count_limits(bound, matches, count);
     bool fits = needed <= room->cap;
     if (fits) {
-        *ret = (struct plan){ .entries = room->entries, .order = room->order, .request = request, .now_us = now_us };
+        *ret = (struct plan){
+            .entries = room->entries, .order = room->order, .request = request, .now_us = now_us, .repeated = facts.repeated
+        };
         plan_fill(ret, bound, matches, count, needed, &facts);
     } else {
         *ret_needed = needed;
@@ -228,6 +232,14 @@ void verdict_blank(struct weir_verdict *v)
     v->receipt.count = 0;
 }
 
+void verdict_repeated(struct weir_verdict *v, sv header)
+{
+    verdict_blank(v);
+    v->status = WEIR_BAD_REQUEST;
+    v->retry_after_ms = WEIR_NEVER;
+    copy_text(v->limit, sizeof v->limit, header);
+}
+
 static void name_rule(struct weir_verdict *v, const struct bound *bound, const struct plan_entry *e)
 {
     v->applied = true;
@@ -348,6 +360,10 @@ bool plan_rule_fits(const struct plan *plan, size_t i)
 
 void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdict *ret)
 {
+    if (__builtin_expect(plan->repeated.len > 0, 0)) {
+        verdict_repeated(ret, plan->repeated);
+        return;
+    }
     struct cells *cells = bound->cells;
     struct group enforced = { plan->entries, plan->order, plan->enforced };
     bool charge = plan_charges(plan), allowed = decide_group(&enforced, cells, charge);

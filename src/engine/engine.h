@@ -111,6 +111,7 @@ struct plan {
     size_t enforced, count;
     const struct weir_request *request;
     int64_t now_us;
+    sv repeated; /* the request is refused, since it repeats this header with different values: there are no entries */
     bool shared; /* some of them are not counted in the cells alone: plan_decide is not for it, see shared.h */
 };
 
@@ -119,6 +120,12 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
                const struct plan_room *room, size_t *ret_needed);
 /* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
 void verdict_blank(struct weir_verdict *verdict);
+/* Of no rule, and refused as a bad request: it repeats this header with different values. */
+void verdict_repeated(struct weir_verdict *verdict, sv header);
+static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
+{
+    return !verdict->allowed && !verdict->applied && verdict->status == WEIR_BAD_REQUEST;
+}
 /* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
 /* What a verdict says of a plan whose entries are decided: `fits` and `state` of each enforced one. */

@@ -34,6 +34,20 @@ struct page {
     void *data;
 };
 
+static void explain_unknown(const struct page *page, const struct bound_limit *limit, struct explained_limit *ret)
+{
+    struct window window = limit_current_window(limit, page->now_us);
+    struct limit_state unused = { 0 };
+    *ret = (struct explained_limit){
+        .spec = limit->spec,
+        .limit = limit->limit,
+        .window = window,
+        .report = limit_report(&limit->limit, &window, unused, page->now_us, page->cost),
+        .fits = true,
+        .unknown = true,
+    };
+}
+
 /* As the store, or the slice, has it. */
 static void explain_shared(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
 {
@@ -43,6 +57,9 @@ static void explain_shared(const struct page *page, const struct bound_rule *rul
     size_t i = 0;
     while (i < plan->count && plan->entries[i].rule != rule)
         i++;
+    /* Nobody asks the store about a request that is refused for a repeated header: its plan is empty. */
+    for (size_t k = 0; i == plan->count && k < rule->limit_count; k++)
+        explain_unknown(page, &rule->limits[k], &limits[k]);
     for (size_t k = 0; k < rule->limit_count && i < plan->count; k++, i++) {
         const struct plan_entry *e = &plan->entries[i];
         const struct limit *limit = &e->limit->limit;

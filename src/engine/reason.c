@@ -81,5 +81,11 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, rule->detail);
         buf_add(out, SV(", which the request does not have"));
         break;
+    case MATCH_REPEATED:
+        buf_add(out, SV("the request repeats the header "));
+        buf_add(out, rule->detail);
+        buf_add(out, rule->rule->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
+                                                      : SV(" with different values, and would be refused for that"));
+        break;
     }
 }

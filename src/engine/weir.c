@@ -277,8 +277,8 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
                                  sv *ret_user)
 {
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    *ret_user = request->user;
-    if (!bound || request->user.len || !weir->options.user_id || !bound->wants_user)
+    *ret_user = sv_trim_ows(request->user);
+    if (!bound || ret_user->len || !weir->options.user_id || !bound->wants_user)
         return bound;
     /* Nothing is held meanwhile: the callback may do what it likes. */
     hazard_release();
@@ -352,6 +352,43 @@ int weir_check_soon(struct weir *weir, const struct weir_request *request, int64
                     struct weir_verdict *ret_verdict)
 {
     return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
+}
+
+/* Something that is no attribute of rules, such as the cost, matters to all of them. */
+static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
+{
+    sv name = weir_str(attribute);
+    char lower[RULE_NAME_MAX];
+    if (sv_starts(name, SV("header:"))) {
+        name = sv_from(name, strlen("header:"));
+        for (size_t i = 0; i < name.len && i < sizeof lower; i++)
+            lower[i] = ascii_lower(name.ptr[i]);
+        return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
+    }
+    for (int i = 0; i < ATTR_HEADER; i++)
+        if (sv_eq(name, weir_str(attribute_name((enum attribute)i))))
+            return ruleset_looks_at(bound->ruleset, (enum attribute)i, (sv){ 0 }, now_us);
+    return true;
+}
+
+enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
+                             struct weir_verdict *ret_verdict)
+{
+    static const enum weir_take takes[] = {
+        [REPEATED_REFUSE] = WEIR_TAKE_NONE, [REPEATED_FIRST] = WEIR_TAKE_FIRST, [REPEATED_LAST] = WEIR_TAKE_LAST
+    };
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound) {
+        verdict_unjudged(ret_verdict);
+        return WEIR_TAKE_NONE;
+    }
+    enum weir_take take = takes[ruleset_rules(bound->ruleset)->settings.repeated_headers];
+    if (take == WEIR_TAKE_NONE && !some_rule_looks_at(bound, attribute, now_us))
+        take = WEIR_TAKE_FIRST;
+    hazard_release();
+    if (take == WEIR_TAKE_NONE)
+        verdict_repeated(ret_verdict, header);
+    return take;
 }
 
 bool weir_trusts(struct weir *weir, sv address)
@@ -441,6 +478,7 @@ static sv spell(struct facts *facts, const struct bound *bound, const struct rul
 /* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
 static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
 {
+    value = sv_trim_ows(value);
     if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
         return value;
     if (by->attribute != ATTR_IP)

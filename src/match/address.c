@@ -73,10 +73,11 @@ static bool walk_hops(sv value, const struct networks *trusted, int *left, struc
 
 bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given)
 {
-    *ret_given = request->ip.len > 0 ? request->ip : request->peer;
+    sv known = sv_trim_ows(request->ip);
+    *ret_given = known.len > 0 ? known : request->peer;
     if (!ip_parse_hop(*ret_given, ret))
         return false;
-    if (request->ip.len > 0 || !networks_has(trusted, ret))
+    if (known.len > 0 || !networks_has(trusted, ret))
         return true;
     int left = HOPS_MAX;
     *ret_given = sv_of("", 0);

@@ -386,7 +386,7 @@ static int compile(struct builder *b)
     for (size_t i = 0; i < count; i++)
         if (ruleset->rules->rules[i].mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
-    return fill_slots(b) ? 0 : no_memory(b);
+    return fill_slots(b) && compile_looks(ruleset) ? 0 : no_memory(b);
 }
 
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error)

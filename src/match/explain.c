@@ -37,11 +37,10 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
                                        struct facts *facts, sv *detail)
 {
     const struct rule_match *match = &compiled->rule->match;
-    const struct weir_request *request = facts->request;
-    if (match->event.len > 0 && !sv_eq(match->event, request->event))
+    if (match->event.len > 0 && !sv_eq(match->event, facts->event))
         return MATCH_EVENT;
     size_t method = 0;
-    while (method < match->method_count && !sv_eq(match->methods[method], request->method))
+    while (method < match->method_count && !sv_eq(match->methods[method], facts_method(facts)))
         method++;
     if (match->method_count > 0 && method == match->method_count)
         return MATCH_METHOD;
@@ -49,7 +48,7 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
         return MATCH_HOST;
     if (match->path_count > 0 && !some_path_matches(ruleset, compiled, facts))
         return MATCH_PATH;
-    return headers_hold(match, request, detail) ? MATCH_YES : MATCH_HEADER;
+    return headers_hold(match, facts, detail) ? MATCH_YES : MATCH_HEADER;
 }
 
 static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,
@@ -86,6 +85,11 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
             reason = MATCH_NO_ATTRIBUTE;
             detail = r->by[i].attribute == ATTR_HEADER ? r->by[i].header : weir_str(attribute_name(r->by[i].attribute));
         }
+    sv repeated = reason == MATCH_YES ? facts_repeated(facts, r) : sv_of("", 0);
+    if (repeated.len > 0) {
+        reason = MATCH_REPEATED;
+        detail = repeated;
+    }
     *ret_detail = detail;
     return reason;
 }

@@ -8,7 +8,10 @@ void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct
 {
     facts->ruleset = ruleset;
     facts->request = request;
-    facts->user = user;
+    facts->user = sv_trim_ows(user);
+    facts->key = sv_trim_ows(request->key);
+    facts->event = sv_trim_ows(request->event);
+    facts->repeated = facts->header_name = sv_of(NULL, 0);
     facts->made = 0;
 }
 
@@ -94,7 +97,7 @@ sv facts_route(struct facts *facts)
 sv facts_host(struct facts *facts)
 {
     if (make(facts, MADE_HOST))
-        facts->host = host_normalise(facts->request->host, facts->host_buf, sizeof facts->host_buf);
+        facts->host = host_normalise(sv_trim_ows(facts->request->host), facts->host_buf, sizeof facts->host_buf);
     return facts->host;
 }
 
@@ -136,12 +139,56 @@ sv facts_ip_text(struct facts *facts)
     return facts->ip_text;
 }
 
-sv facts_header(struct facts *facts, sv lower_case_name)
+sv facts_method(const struct facts *facts)
+{
+    return sv_trim_ows(facts->request->method);
+}
+
+/* Rules ask for one header several times in a row: it is looked up once. */
+static void look_up_header(struct facts *facts, sv lower_case_name)
 {
     const struct weir_request *request = facts->request;
-    for (size_t i = 0; i < request->header_count; i++)
-        if (request->headers[i].value.len > 0 && sv_eq_nocase(request->headers[i].name, lower_case_name))
-            return request->headers[i].value;
+    bool last = facts->ruleset->rules->settings.repeated_headers == REPEATED_LAST, seen = false;
+    sv one = sv_of("", 0);
+    if (facts->header_name.ptr == lower_case_name.ptr && facts->header_name.len == lower_case_name.len)
+        return;
+    facts->header_name = lower_case_name;
+    facts->header = one;
+    facts->differs = false;
+    for (size_t i = 0; i < request->header_count; i++) {
+        if (!sv_eq_nocase(request->headers[i].name, lower_case_name))
+            continue;
+        sv value = sv_trim_ows(request->headers[i].value);
+        facts->differs = facts->differs || (seen && !sv_eq(value, one));
+        seen = true;
+        one = value;
+        if (value.len > 0 && (last || facts->header.len == 0))
+            facts->header = value;
+    }
+}
+
+sv facts_header(struct facts *facts, sv lower_case_name)
+{
+    look_up_header(facts, lower_case_name);
+    return facts->header;
+}
+
+bool facts_header_differs(struct facts *facts, sv lower_case_name)
+{
+    look_up_header(facts, lower_case_name);
+    return facts->differs;
+}
+
+sv facts_repeated(struct facts *facts, const struct rule *rule)
+{
+    if (facts->ruleset->rules->settings.repeated_headers != REPEATED_REFUSE)
+        return sv_of("", 0);
+    for (size_t i = 0; i < rule->by_count; i++)
+        if (rule->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->by[i].header))
+            return rule->by[i].header;
+    for (size_t i = 0; i < rule->match.header_count; i++)
+        if (facts_header_differs(facts, rule->match.headers[i].name))
+            return rule->match.headers[i].name;
     return sv_of("", 0);
 }
 
@@ -149,7 +196,7 @@ sv facts_attribute(struct facts *facts, const struct rule_by *by)
 {
     switch (by->attribute) {
     case ATTR_METHOD:
-        return facts->request->method;
+        return facts_method(facts);
     case ATTR_PATH:
         return facts_path(facts);
     case ATTR_HOST:
@@ -159,9 +206,9 @@ sv facts_attribute(struct facts *facts, const struct rule_by *by)
     case ATTR_USER:
         return facts->user;
     case ATTR_EVENT:
-        return facts->request->event;
+        return facts->event;
     case ATTR_KEY:
-        return facts->request->key;
+        return facts->key;
     case ATTR_ROUTE:
         return facts_route(facts);
     case ATTR_HEADER:

@@ -17,6 +17,9 @@ void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
 bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
 bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off counts by user or excepts one */
+/* Some rule that can refuse at that time matches or counts by the attribute, or excepts a user. `header` is its name in
+ * lower case, for ATTR_HEADER. */
+bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
 
 enum { FACTS_HOST_MAX = 255 };
 
@@ -25,8 +28,9 @@ enum { FACTS_HOST_MAX = 255 };
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;
-    sv user;
-    unsigned made; /* which of the following are */
+    sv user, key, event; /* without blanks at their ends */
+    sv repeated;         /* ruleset_match: refuse the request, since it repeats this header with different values */
+    unsigned made;       /* which of the following are */
     bool path_cut;
     bool has_ip;
     sv path;
@@ -34,6 +38,9 @@ struct facts {
     sv ip_text;
     sv ip_given; /* what the caller said it is */
     sv route;
+    sv header_name; /* the header that was looked up last, … */
+    sv header;      /* … its value … */
+    bool differs;   /* … and whether the request repeats it with different values */
     struct ip ip;
     struct path_segments segments;
     char ip_buf[IP_TEXT_MAX + 4];
@@ -42,7 +49,8 @@ struct facts {
     char route_buf[PATH_BYTES_MAX];
 };
 
-/* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. */
+/* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
+ * at the ends of a value are no part of it, whoever asks: most servers drop them, and so they must not make a subject. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
 /* Normalised, without the prefix that settings.strip_prefixes takes off; empty if the request has none. */
@@ -55,13 +63,20 @@ sv facts_host(struct facts *facts);             /* in lower case, without port a
 const struct ip *facts_ip(struct facts *facts); /* the client's address, whole; NULL: there is none */
 /* The subject of `by: ip`: IPv6 by settings.ipv6_prefix ("2001:db8:1:2::/64"). */
 sv facts_ip_text(struct facts *facts);
-/* The first value of a header that is not empty. */
+sv facts_method(const struct facts *facts);
+/* The value of a header: of several the first that is not empty, or the last where settings.repeated_headers says so. */
 sv facts_header(struct facts *facts, sv lower_case_name);
+/* The request has the header more than once, with values that differ; an empty one differs from others. */
+bool facts_header_differs(struct facts *facts, sv lower_case_name);
+/* The first header that the rule matches or counts by and that differs, where settings.repeated_headers refuses that; else
+ * empty. */
+sv facts_repeated(struct facts *facts, const struct rule *rule);
 /* The value of one attribute; empty if the request has none. */
 sv facts_attribute(struct facts *facts, const struct rule_by *by);
 
 /* Indexes of the rules that apply, rising (file order); at most `cap` are written, the number that apply is returned.
- * Applies: not off, not expired, all conditions hold, no exception, and every `by` attribute is there. */
+ * Applies: not off, not expired, all conditions hold, no exception, and every `by` attribute is there. A rule for which the
+ * request repeats a header (facts_repeated) does not apply; an enforced one sets facts->repeated. */
 size_t ruleset_match(const struct ruleset *ruleset, struct facts *facts, int64_t now_us, uint32_t *ret_rules, size_t cap);
 
 /* The same for one rule, slowly and by other code, with the reason: for people, and to test the index against. */
@@ -77,6 +92,7 @@ enum match_reason {
     MATCH_EXCEPT_IP,    /* detail: "settings" if it is excepted there, for all rules */
     MATCH_EXCEPT_USER,  /* detail: the same */
     MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header its name */
+    MATCH_REPEATED,     /* all else holds; detail: facts_repeated */
 };
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,
                                   sv *ret_detail);

@@ -63,28 +63,26 @@ static uint32_t request_method(const struct ruleset *ruleset, sv method)
 static bool method_holds(struct visit *v, const struct compiled_rule *rule, unsigned checks)
 {
     if (v->method == METHOD_UNKNOWN)
-        v->method = request_method(v->ruleset, v->facts->request->method);
+        v->method = request_method(v->ruleset, facts_method(v->facts));
     if (v->method & rule->methods)
         return true;
     const struct rule_match *match = &rule->rule->match;
     for (size_t i = 0; checks & CHECK_METHOD_TEXT && i < match->method_count; i++)
-        if (sv_eq(match->methods[i], v->facts->request->method))
+        if (sv_eq(match->methods[i], facts_method(v->facts)))
             return true;
     return false;
 }
 
-bool headers_hold(const struct rule_match *match, const struct weir_request *request, sv *ret_missing)
+/* A condition on a header that differs holds where such requests are refused: what follows finds that. */
+bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_missing)
 {
+    bool refuse = facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
     for (size_t i = 0; i < match->header_count; i++) {
         const struct rule_header *want = &match->headers[i];
-        size_t k = 0;
-        while (k < request->header_count &&
-               !(sv_eq(request->headers[k].value, want->value) && sv_eq_nocase(request->headers[k].name, want->name)))
-            k++;
-        if (k == request->header_count) {
-            *ret_missing = want->name;
-            return false;
-        }
+        if (sv_eq(facts_header(facts, want->name), want->value) || (refuse && facts_header_differs(facts, want->name)))
+            continue;
+        *ret_missing = want->name;
+        return false;
     }
     return true;
 }
@@ -94,13 +92,13 @@ static __attribute__((noinline)) bool others_are_there(const struct compiled_rul
 {
     const struct weir_request *request = facts->request;
     unsigned by = rule->by;
-    if (by & 1 << ATTR_KEY && request->key.len == 0)
+    if (by & 1 << ATTR_KEY && facts->key.len == 0)
         return false;
     if (by & 1 << ATTR_IP && !facts_ip(facts))
         return false;
-    if (by & 1 << ATTR_EVENT && request->event.len == 0)
+    if (by & 1 << ATTR_EVENT && facts->event.len == 0)
         return false;
-    if (by & 1 << ATTR_METHOD && request->method.len == 0)
+    if (by & 1 << ATTR_METHOD && facts_method(facts).len == 0)
         return false;
     if (by & (1 << ATTR_PATH | 1 << ATTR_ROUTE) && request->path.len == 0)
         return false;
@@ -134,19 +132,32 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
 /* Cheap conditions first, regexes last. */
 static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, unsigned checks)
 {
-    const struct weir_request *request = v->facts->request;
     sv missing;
     if (checks & CHECK_METHOD && !method_holds(v, rule, checks))
         return false;
-    if (checks & CHECK_EVENT && !sv_eq(rule->rule->match.event, request->event))
+    if (checks & CHECK_EVENT && !sv_eq(rule->rule->match.event, v->facts->event))
         return false;
     if (checks & CHECK_HOST && !sv_eq(rule->host, facts_host(v->facts)))
         return false;
-    if (checks & CHECK_HEADER && !headers_hold(&rule->rule->match, request, &missing))
+    if (checks & CHECK_HEADER && !headers_hold(&rule->rule->match, v->facts, &missing))
         return false;
     if (checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER) && excepted(rule->except, v->facts))
         return false;
     return !(checks & CHECK_PATH) || path_holds(v, rule);
+}
+
+static inline bool looks_at_headers(const struct compiled_rule *rule)
+{
+    return rule->all_checks & CHECK_HEADER || rule->by & 1 << ATTR_HEADER;
+}
+
+/* The rule applies, but for a header that says two things. Shadow rules refuse nothing. */
+static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
+{
+    sv name = facts_repeated(v->facts, rule->rule);
+    if (name.len > 0 && rule->rule->mode == MODE_ENFORCE)
+        v->facts->repeated = name;
+    return name.len > 0;
 }
 
 static void consider(struct visit *v, uint32_t i, bool all_checks)
@@ -156,6 +167,8 @@ static void consider(struct visit *v, uint32_t i, bool all_checks)
     if (v->now_us >= rule->expires_us || !subject_is_there(rule, v->facts))
         return;
     if (checks && !conditions_hold(v, rule, checks))
+        return;
+    if (looks_at_headers(rule) && is_repeated(v, rule))
         return;
     if (v->found < v->cap)
         v->ret_rules[v->found] = i;
@@ -168,8 +181,8 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
     size_t count = 0;
     if (ruleset->always)
         lists[count++] = ruleset->always;
-    if (ruleset->has_events && facts->request->event.len > 0) {
-        uint32_t list = table_find(&ruleset->table, SPACE_EVENT, facts->request->event);
+    if (ruleset->has_events && facts->event.len > 0) {
+        uint32_t list = table_find(&ruleset->table, SPACE_EVENT, facts->event);
         if (list != TABLE_NONE)
             lists[count++] = list;
     }

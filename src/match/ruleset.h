@@ -66,6 +66,12 @@ _Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
  * with the rules behind it. */
 #define LIST_ONE (UINT32_C(1) << 31)
 
+/* A header that enforced rules match or count by, and when the last of these expires. */
+struct looked_header {
+    sv name;
+    int64_t until_us;
+};
+
 struct ruleset {
     struct rules *rules;
     struct arena arena;
@@ -88,10 +94,15 @@ struct ruleset {
     struct compiled_except except;
     bool has_except;
     bool wants_user;
+
+    int64_t looked_until_us[ATTR_HEADER]; /* when the last enforced rule that looks at the attribute expires */
+    struct looked_header *looked_headers; /* in order of their names */
+    size_t looked_header_count;
 };
 
+bool compile_looks(struct ruleset *ruleset); /* false: no memory */
 bool names_have(const struct names *names, sv name);
 /* The rule's header conditions: each has a header of that name and value. Else *ret_missing is the first that has none. */
-bool headers_hold(const struct rule_match *match, const struct weir_request *request, sv *ret_missing);
+bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_missing);
 
 #endif

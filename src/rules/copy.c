@@ -200,6 +200,8 @@ static void keep_settings(struct settings *s, const struct settings *last, unsig
     }
     if (bad & 1u << SETTING_IPV6_PREFIX)
         s->ipv6_prefix = last->ipv6_prefix;
+    if (bad & 1u << SETTING_REPEATED_HEADERS)
+        s->repeated_headers = last->repeated_headers;
     if (bad & 1u << SETTING_EXCEPT)
         s->except = last->except;
     if (bad & 1u << SETTING_REJECT)

@@ -40,6 +40,13 @@ enum rule_on_failure {
     ON_FAILURE_DENY,
 };
 
+/* What becomes of a request that repeats a header, which a rule looks at, with different values. */
+enum repeated_headers {
+    REPEATED_REFUSE, /* it is refused as a bad request */
+    REPEATED_FIRST,  /* rules see the first value that is not empty */
+    REPEATED_LAST,   /* rules see the last one that is not empty */
+};
+
 #define RULE_SLICE_WHOLE 10000 /* rule_lease.slice is in 1/100 of a percent */
 
 /* This host takes slices of a window's budget ahead of need. */
@@ -140,6 +147,7 @@ struct settings {
     struct cidr *trusted_proxies;
     size_t trusted_proxy_count;
     unsigned ipv6_prefix; /* default 64 */
+    enum repeated_headers repeated_headers;
     struct rule_except except;
     struct rule_reject reject;
 };
@@ -202,6 +210,7 @@ enum setting {
     SETTING_STRIP_PREFIXES,
     SETTING_TRUSTED_PROXIES,
     SETTING_IPV6_PREFIX,
+    SETTING_REPEATED_HEADERS,
     SETTING_EXCEPT,
     SETTING_REJECT,
     SETTINGS
@@ -275,6 +284,7 @@ const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
 const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
 const char *rule_on_failure_name(enum rule_on_failure on_failure);
+const char *repeated_headers_name(enum repeated_headers repeated);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 

@@ -85,6 +85,7 @@ static const struct field settings_fields[] = {
     { "strip_prefixes", SETTING_STRIP_PREFIXES * sizeof(void *) },
     { "trusted_proxies", SETTING_TRUSTED_PROXIES * sizeof(void *) },
     { "ipv6_prefix", SETTING_IPV6_PREFIX * sizeof(void *) },
+    { "repeated_headers", SETTING_REPEATED_HEADERS * sizeof(void *) },
     { "except", SETTING_EXCEPT * sizeof(void *) },
     { "reject", SETTING_REJECT * sizeof(void *) },
     { NULL },
@@ -117,6 +118,7 @@ static void read_texts(struct reader *r, const struct node *node, bool regex, sv
 static void read_setting(struct reader *r, enum setting setting, const struct node *node, struct settings *s)
 {
     uint64_t number;
+    int word;
     switch (setting) {
     case SETTING_IDS:
         read_texts(r, node, true, &s->ids, &s->id_count);
@@ -134,6 +136,10 @@ static void read_setting(struct reader *r, enum setting setting, const struct no
         if (read_number(r, node, 1, 128, &number))
             s->ipv6_prefix = (unsigned)number;
         break;
+    case SETTING_REPEATED_HEADERS:
+        if (read_word(r, node, repeated_names, &word))
+            s->repeated_headers = (enum repeated_headers)word;
+        break;
     case SETTING_EXCEPT:
         read_except(r, node, &s->except);
         break;
@@ -149,8 +155,8 @@ static void read_setting(struct reader *r, enum setting setting, const struct no
 void read_settings(struct reader *r, const struct node *node, struct settings *ret)
 {
     static const enum setting order[SETTINGS] = { SETTING_IGNORE_CASE,     SETTING_IDS,         SETTING_STRIP_PREFIXES,
-                                                  SETTING_TRUSTED_PROXIES, SETTING_IPV6_PREFIX, SETTING_EXCEPT,
-                                                  SETTING_REJECT };
+                                                  SETTING_TRUSTED_PROXIES, SETTING_IPV6_PREFIX, SETTING_REPEATED_HEADERS,
+                                                  SETTING_EXCEPT,          SETTING_REJECT };
     const struct node *nodes[SETTINGS] = { 0 };
     r->in_settings = true;
     read_fields(r, node, settings_fields, nodes);

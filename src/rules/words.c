@@ -7,6 +7,7 @@ const char *const weekday_names[] = { "monday", "tuesday", "wednesday", "thursda
 const char *const mode_names[] = { "enforce", "shadow", "off", NULL };
 const char *const counters_names[] = { "", "local", "shared", NULL };
 const char *const on_failure_names[] = { "local", "allow", "deny", NULL };
+const char *const repeated_names[] = { "refuse", "first", "last", NULL };
 
 const char *attribute_name(enum attribute attribute)
 {
@@ -36,6 +37,11 @@ const char *rule_counters_name(enum rule_counters counters)
 const char *rule_on_failure_name(enum rule_on_failure on_failure)
 {
     return on_failure_names[on_failure];
+}
+
+const char *repeated_headers_name(enum repeated_headers repeated)
+{
+    return repeated_names[repeated];
 }
 
 int word_find(sv text, const char *const *names)

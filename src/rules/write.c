@@ -417,6 +417,8 @@ static void write_settings(struct buf *out, const struct settings *s)
     }
     if (s->ipv6_prefix != 64)
         buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);
+    if (s->repeated_headers != REPEATED_REFUSE)
+        buf_printf(out, "  repeated_headers: %s\n", repeated_headers_name(s->repeated_headers));
     write_except(out, &s->except, "  ");
     write_reject(out, &s->reject, "  ");
 }

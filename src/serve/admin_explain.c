@@ -26,7 +26,7 @@ static bool read_headers(struct http_call *call, struct asked *asked)
                        HEADERS_MAX);
             return false;
         }
-        asked->headers[i] = (struct weir_header){ sv_trim(name), sv_trim(text) };
+        asked->headers[i] = (struct weir_header){ sv_trim(name), text };
         asked->request.header_count = i + 1;
     }
     asked->request.headers = asked->headers;
@@ -95,15 +95,15 @@ static void add_request(struct facts *facts, void *data)
     instant_text(p->now_us, text);
     buf_add(&p->out, SV("{\"request\":{\"time\":"));
     buf_json(&p->out, weir_str(text));
-    add_or_null(&p->out, "method", p->request->method);
+    add_or_null(&p->out, "method", facts_method(facts));
     add_or_null(&p->out, "path", facts_path(facts));
     add_or_null(&p->out, "route", facts_route(facts));
     add_or_null(&p->out, "host", facts_host(facts));
     add_or_null(&p->out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
     add_or_null(&p->out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
-    add_or_null(&p->out, "user", p->request->user);
-    add_or_null(&p->out, "event", p->request->event);
-    add_or_null(&p->out, "key", p->request->key);
+    add_or_null(&p->out, "user", facts->user);
+    add_or_null(&p->out, "event", facts->event);
+    add_or_null(&p->out, "key", facts->key);
     buf_printf(&p->out, ",\"cost\":%u},\"rules\":[", p->request->cost);
 }
 
@@ -121,6 +121,7 @@ static const char *reason_name(enum match_reason reason)
         [MATCH_EXCEPT_IP] = "except_ip",
         [MATCH_EXCEPT_USER] = "except_user",
         [MATCH_NO_ATTRIBUTE] = "missing",
+        [MATCH_REPEATED] = "repeated_header",
     };
     return names[reason];
 }

@@ -55,17 +55,17 @@ static enum part part_of(sv name, const struct auth_gateway *gateway)
 /* The first header that says something about each part. */
 struct told {
     const struct weir_header *by[PARTS];
-    sv own_host;
+    const struct weir_header *own_host;
 };
 
-static bool tell(struct told *told, enum part part, const struct weir_header *header, char *why)
+static bool tell(const struct weir_header **by, const struct weir_header *header, char *why)
 {
-    const struct weir_header *before = told->by[part];
+    const struct weir_header *before = *by;
     if (!before) {
-        told->by[part] = header;
+        *by = header;
         return true;
     }
-    if (sv_eq(before->value, header->value))
+    if (sv_eq(sv_trim_ows(before->value), sv_trim_ows(header->value)))
         return true;
     snprintf(why, AUTH_WHY_MAX,
              "%.*s and %.*s contradict each other; the gateway has to set one of them, and to remove "
@@ -74,19 +74,20 @@ static bool tell(struct told *told, enum part part, const struct weir_header *he
     return false;
 }
 
-/* Sorts the headers: what they say about the request, those of the client, and those of the hop. An empty one says nothing.
- */
+/* Sorts the headers: what they say about the request, those of the client, and those of the hop. An empty one says nothing;
+ * but beside another one it may be the user of the gateway, who is nobody, or the one that a backend reads. */
 static bool sort(struct auth *ret, struct told *told, const struct auth_gateway *gateway, const struct weir_header *headers,
                  size_t count, char *why)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         enum part part = part_of(headers[i].name, gateway);
-        if (headers[i].value.len == 0 || part == PART_HOP)
+        bool empty = sv_trim_ows(headers[i].value).len == 0;
+        if (part == PART_HOP || (empty && part != PART_USER && part != PART_CLIENTS))
             continue;
-        if (part == PART_OWN_HOST)
-            told->own_host = headers[i].value;
-        else if (part < PARTS && !tell(told, part, &headers[i], why))
+        if (part == PART_OWN_HOST && !tell(&told->own_host, &headers[i], why))
+            return false;
+        if (part < PARTS && !tell(&told->by[part], &headers[i], why))
             return false;
         if (part == PART_CLIENTS || part == PART_USER)
             ret->headers[kept++] = headers[i];
@@ -96,9 +97,9 @@ static bool sort(struct auth *ret, struct told *told, const struct auth_gateway 
     return true;
 }
 
-static sv value_of(const struct told *told, enum part part)
+static sv value_of(const struct weir_header *header)
 {
-    return told->by[part] ? told->by[part]->value : sv_of("", 0);
+    return header ? sv_trim_ows(header->value) : sv_of("", 0);
 }
 
 static bool missing(char *why, const char *what, const char *names)
@@ -140,10 +141,10 @@ bool auth_read(struct auth *ret, const struct auth_gateway *gateway, const struc
         return missing(why, "URI", "X-Forwarded-Uri nor X-Original-URI");
     if (!told.by[PART_METHOD])
         return missing(why, "method", "X-Forwarded-Method nor X-Original-Method");
-    ret->request.method = value_of(&told, PART_METHOD);
-    ret->request.path = value_of(&told, PART_URI);
-    ret->request.host = told.by[PART_HOST] ? value_of(&told, PART_HOST) : told.own_host;
-    ret->request.user = value_of(&told, PART_USER);
+    ret->request.method = value_of(told.by[PART_METHOD]);
+    ret->request.path = value_of(told.by[PART_URI]);
+    ret->request.host = value_of(told.by[PART_HOST] ? told.by[PART_HOST] : told.own_host);
+    ret->request.user = value_of(told.by[PART_USER]);
     ret->request.peer = gateway->peer.len > 0 ? gateway->peer : last_hop(headers, count);
     if (ip_parse_hop(ret->request.peer, &(struct ip){ 0 }))
         return true;

@@ -236,6 +236,8 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_field(line, json, SV("rule"), weir_str(verdict->rule));
         add_field(line, json, SV("limit"), weir_str(verdict->limit));
     }
+    if (verdict_is_repeated(verdict))
+        add_field(line, json, SV("repeated_header"), weir_str(verdict->limit));
     if (weir_subject(weir, request, verdict, &subject))
         add_subject(line, json, &subject);
     sv query = request->path, path = sv_cut(&query, '?'); /* a query may hold what is no log's business */

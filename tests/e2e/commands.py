@@ -142,6 +142,53 @@ def cost_and_peek():
         expect(folder.check(*ocr, "--cost", "4")[1]["retry_after_ms"], -1)
 
 
+KEYS = """
+settings: { repeated_headers: REPEATED }
+rules:
+  - { id: key, by: "header:X-Api-Key", limits: [ { algorithm: fixed_window, max: 2, per: 1h } ] }
+  - { id: user, match: { event: e }, by: user, limits: [ { algorithm: fixed_window, max: 2, per: 1h } ] }
+"""
+
+
+def blanks_around_values():
+    with Folder() as folder:
+        folder.rules = folder.write("keys.yaml", KEYS.replace("REPEATED", "refuse"))
+        for option in (["--header", "X-Api-Key={}"], ["--event", " e", "--user", "{}"]):
+            asked = [[word.format(value) for word in option] for value in ("k", "\tk", "k \t", " k ")]
+            expect([folder.check(*words)[0] for words in asked], [0, 0, 1, 1], option)
+        done = weir("explain", "--rules", folder.rules, "--cells", folder.cells, "--event", "e\t", "--user", " k\t")
+        for part in ("  event    e\n", "  user     k\n", "counts for user k\n"):
+            expect(part in done.stdout.decode(), True, done.stdout.decode())
+        traffic = [json.dumps({"t": n, "headers": {"x-api-key": "k" + " \t"[n % 2] * n}}) for n in range(9)]
+        path = folder.write("traffic", "\n".join(traffic))
+        done = weir("simulate", "--rules", folder.rules, "--verdicts", path)
+        expect([json.loads(line)["allowed"] for line in done.stdout.splitlines()], [True] * 2 + [False] * 7)
+
+
+def a_header_twice():
+    twice = ["--header", "X-Api-Key=junk", "--header", "x-api-key=real"]
+    with Folder() as folder:
+        folder.rules = folder.write("keys.yaml", KEYS.replace("REPEATED", "refuse"))
+        for _ in range(5):
+            status, verdict = folder.check(*twice)
+            expect((status, verdict["rule"], verdict["repeated_header"]), (1, None, "x-api-key"), verdict)
+        expect(folder.check("--header", "X-Api-Key=real")[1]["remaining"], 1, "nothing was charged")
+        done = weir("explain", "--rules", folder.rules, "--cells", folder.cells, *twice)
+        for part in ("repeats the header x-api-key with different values", "refused: the header x-api-key is repeated"):
+            expect(part in done.stdout.decode(), True, done.stdout.decode())
+        traffic = [json.dumps({"t": n, "headers": {"x-api-key": ["real", f"junk{n}"]}}) for n in range(9)]
+        path = folder.write("traffic", "\n".join(traffic))
+        done = json.loads(weir("simulate", "--rules", folder.rules, "--json", path).stdout)
+        expect((done["passed"], done["refused"], done["no_rule"]), (0, 9, 0), done)
+        done = weir("simulate", "--rules", folder.rules, folder.write("one", '{"t": 0, "headers": {"a": "1", "a": "2"}}'))
+        expect((done.returncode, "duplicate" in done.stderr.decode()), (2, True), done.stderr.decode())
+    for repeated, wanted in (("first", [0, 0, 1]), ("last", [0, 0, 0])):
+        with Folder() as folder:
+            folder.rules = folder.write("keys.yaml", KEYS.replace("REPEATED", repeated))
+            asked = [["--header", "X-Api-Key=real", "--header", f"X-Api-Key=junk{n}"] for n in range(3)]
+            expect([folder.check(*words)[0] for words in asked], wanted, repeated)
+
+
 def addresses():
     with Folder() as folder:
         login = ["--method", "POST", "--path", "/login?next=/", "--now", NOW]
@@ -464,6 +511,8 @@ CASES = [
     exit_status,
     one_line_of_json,
     cost_and_peek,
+    blanks_around_values,
+    a_header_twice,
     addresses,
     explain_charges_nothing,
     many_processes,

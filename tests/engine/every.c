@@ -79,6 +79,9 @@ static void ask(struct weir *weir)
     weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
     expect(headers.count == WEIR_HEADERS_MAX, "headers");
 
+    expect(weir_repeated(weir, "user", WEIR_STR("x-user"), weir_now_us(), &verdict) == WEIR_TAKE_NONE &&
+               verdict.status == 400,
+           "a user from a header that is there twice");
     expect(weir_subject_text(weir, &request, &verdicts[1], json, sizeof json) > 0 && strcmp(json, "user=\"u1\"") == 0,
            "whom it was for");
     expect(weir_cells_used(weir, weir_now_us(), UINT64_MAX) > 0, "cells in use");

@@ -45,7 +45,8 @@ struct model_rule {
 
 struct model_request {
     const char *event, *host, *method, *header, *user, *ip, *key;
-    int depth; /* -1: no path */
+    const char *second; /* the header again; NULL: it is there once */
+    int depth;          /* -1: no path */
     const char *segment[DEPTH + 1];
     char path[100];
 };
@@ -119,6 +120,7 @@ static struct model_request random_request(struct random *r)
         .host = PICK(r, hosts),
         .method = PICK(r, methods),
         .header = PICK(r, values),
+        .second = random_one_in(r, 3) ? PICK(r, values) : NULL,
         .user = PICK(r, users),
         .ip = PICK(r, ips),
         .key = random_one_in(r, 2) ? "k" : "",
@@ -164,6 +166,23 @@ static bool model_regex_matches(const char *pattern, const struct model_request 
     return matches;
 }
 
+/* What settings.repeated_headers makes of a header that is there twice. */
+static const char *model_header(const struct model_request *request, enum repeated_headers repeated)
+{
+    const char *first = request->header, *second = request->second ? request->second : "";
+    return repeated == REPEATED_LAST ? (second[0] ? second : first) : (first[0] ? first : second);
+}
+
+static bool model_differs(const struct model_request *request, enum repeated_headers repeated)
+{
+    return repeated == REPEATED_REFUSE && request->second && strcmp(request->header, request->second) != 0;
+}
+
+static bool model_looks_at_header(const struct model_rule *rule)
+{
+    return rule->header[0] || strstr(rule->by, "header");
+}
+
 static bool model_has(const char *attribute, const struct model_request *request)
 {
     const struct {
@@ -175,7 +194,7 @@ static bool model_has(const char *attribute, const struct model_request *request
         { "ip", request->ip[0] },
         { "key", request->key[0] },
         { "host", request->host[0] },
-        { "'header:x-a'", request->header[0] },
+        { "'header:x-a'", model_header(request, REPEATED_FIRST)[0] },
         { "route", request->depth >= 0 },
         { "event", request->event[0] },
         { "method", request->method[0] },
@@ -186,14 +205,17 @@ static bool model_has(const char *attribute, const struct model_request *request
     return all[i].has;
 }
 
-static bool model_applies(const struct model_rule *rule, const struct model_request *request)
+/* But for a header that differs. */
+static bool model_applies(const struct model_rule *rule, const struct model_request *request,
+                          enum repeated_headers repeated)
 {
     if (rule->off || rule->expired || !model_has(rule->by, request))
         return false;
     if ((rule->event[0] && strcmp(rule->event, request->event) != 0) ||
         (rule->host[0] && strcmp(rule->host, request->host) != 0) ||
         (rule->method[0] && strcmp(rule->method, request->method) != 0) ||
-        (rule->header[0] && strcmp(rule->header, request->header) != 0))
+        (rule->header[0] && !model_differs(request, repeated) &&
+         strcmp(rule->header, model_header(request, repeated)) != 0))
         return false;
     if (rule->user[0] && strcmp(rule->user, request->user) == 0)
         return false;
@@ -207,25 +229,41 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
     return some;
 }
 
-static struct weir_request real_request(const struct model_request *model, struct weir_header *header)
+/* With blanks at its ends at times, which are no part of it. Lives until some more are made. */
+static struct weir_str padded(struct random *r, const char *text)
 {
-    *header = (struct weir_header){ WEIR_STR("x-a"), weir_str(model->header) };
+    static const char *const blanks[] = { "", "", "", " ", "\t", "\t \t\t" };
+    static char rooms[16][40];
+    static unsigned next;
+    char *room = rooms[next++ % 16];
+    const char *before = PICK(r, blanks), *after = PICK(r, blanks);
+    snprintf(room, sizeof rooms[0], "%s%s%s", before, text, after);
+    return weir_str(room);
+}
+
+static struct weir_request real_request(struct random *r, const struct model_request *model, struct weir_header headers[2])
+{
+    headers[0] = (struct weir_header){ WEIR_STR("x-a"), padded(r, model->header) };
+    headers[1] = (struct weir_header){ WEIR_STR("X-A"), padded(r, model->second ? model->second : "") };
     return (struct weir_request){
-        .event = weir_str(model->event),
-        .host = weir_str(model->host),
-        .method = weir_str(model->method),
-        .ip = weir_str(model->ip),
-        .key = weir_str(model->key),
+        .event = padded(r, model->event),
+        .host = padded(r, model->host),
+        .method = padded(r, model->method),
+        .ip = padded(r, model->ip),
+        .key = padded(r, model->key),
+        .user = padded(r, model->user),
         .path = weir_str(model->path),
-        .headers = header,
-        .header_count = 1,
+        .headers = headers,
+        .header_count = model->second ? 2 : 1,
     };
 }
 
 /* Compares the match with the explanation of every rule; returns how many apply. */
-static size_t compare(const struct ruleset *ruleset, const struct weir_request *request, sv user, uint32_t *found,
-                      size_t cap, const char *where)
+static size_t compare(const struct ruleset *ruleset, const struct weir_request *request, uint32_t *found, size_t cap,
+                      const char *where, bool *ret_repeated)
 {
+    sv user = request->user;
+    bool repeated = false;
     struct facts facts, again;
     facts_init(&facts, ruleset, request, user);
     facts_init(&again, ruleset, request, user);
@@ -233,13 +271,18 @@ static size_t compare(const struct ruleset *ruleset, const struct weir_request *
     assert_true(count <= cap);
     for (size_t i = 0; i < ruleset_rules(ruleset)->rule_count; i++) {
         sv detail;
-        bool explained = ruleset_explain(ruleset, i, &again, now_us, &detail) == MATCH_YES;
+        enum match_reason reason = ruleset_explain(ruleset, i, &again, now_us, &detail);
+        bool explained = reason == MATCH_YES;
+        repeated = repeated || reason == MATCH_REPEATED;
         bool matched = at < count && found[at] == i;
         at += matched;
         if (explained != matched)
             fail_msg("%s: rule %zu: explained %d, matched %d", where, i, explained, matched);
     }
     assert_int_equal(at, count);
+    if (repeated != (facts.repeated.len > 0))
+        fail_msg("%s: explained that a header is repeated: %d, matched: %d", where, repeated, !repeated);
+    *ret_repeated = repeated;
     return count;
 }
 
@@ -247,8 +290,10 @@ static void check_round(struct random *r, int round, size_t *applied)
 {
     struct model_rule rules[RULES];
     int count = (int)random_in(r, 0, RULES);
+    enum repeated_headers repeated = (enum repeated_headers)random_in(r, 0, 2);
     struct buf yaml;
     buf_init(&yaml, 1 << 20);
+    buf_printf(&yaml, "settings: { repeated_headers: %s }\n", repeated_headers_name(repeated));
     buf_printf(&yaml, "rules:%s\n", count == 0 ? " []" : "");
     for (int i = 0; i < count; i++) {
         rules[i] = random_rule(r);
@@ -258,20 +303,26 @@ static void check_round(struct random *r, int round, size_t *applied)
     buf_done(&yaml);
     for (int ask = 0; ask < 60; ask++) {
         struct model_request model = random_request(r);
-        struct weir_header header;
-        struct weir_request request = real_request(&model, &header);
+        struct weir_header headers[2];
+        struct weir_request request = real_request(r, &model, headers);
+        bool was_repeated, is_repeated = false;
         char where[300];
         snprintf(where, sizeof where, "seed %llu, round %d, ask %d: %s", (unsigned long long)random_seed(), round, ask,
                  model.path);
         uint32_t found[RULES];
-        size_t n = compare(ruleset, &request, weir_str(model.user), found, RULES, where), at = 0;
+        size_t n = compare(ruleset, &request, found, RULES, where, &was_repeated), at = 0;
         *applied += n;
         for (int i = 0; i < count; i++) {
             bool matched = at < n && found[at] == (uint32_t)i;
             at += matched;
-            if (model_applies(&rules[i], &model) != matched)
+            bool applies = model_applies(&rules[i], &model, repeated);
+            bool differs = applies && model_differs(&model, repeated) && model_looks_at_header(&rules[i]);
+            is_repeated = is_repeated || differs;
+            if ((applies && !differs) != matched)
                 fail_msg("%s: rule %d: matched %d, against the model", where, i, matched);
         }
+        if (was_repeated != is_repeated)
+            fail_msg("%s: repeated %d, against the model", where, was_repeated);
     }
     ruleset_free(ruleset);
 }
@@ -304,14 +355,15 @@ static void test_every_branch(void **state)
     struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
     buf_done(&yaml);
     static uint32_t found[4096];
+    bool repeated;
     struct weir_request request = { .path = WEIR_STR("/1/1/1/1/1/1") };
-    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "all ones"), 729);
+    assert_int_equal(compare(ruleset, &request, found, 4096, "all ones", &repeated), 729);
     request.path = WEIR_STR("/2/2/2/2/2/x");
-    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "few"), 243);
+    assert_int_equal(compare(ruleset, &request, found, 4096, "few", &repeated), 243);
     request.path = WEIR_STR("/x/y/x/y/x/y");
-    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "one"), 1);
+    assert_int_equal(compare(ruleset, &request, found, 4096, "one", &repeated), 1);
     request.path = WEIR_STR("/1/1/1/1/1");
-    assert_int_equal(compare(ruleset, &request, request.user, found, 4096, "none"), 0);
+    assert_int_equal(compare(ruleset, &request, found, 4096, "none", &repeated), 0);
     ruleset_free(ruleset);
 }
 
@@ -336,8 +388,9 @@ static void test_deep(void **state)
         buf_clear(&path);
         for (int i = 0; i < depth; i++)
             buf_printf(&path, "/1");
+        bool repeated;
         struct weir_request request = { .path = buf_sv(&path) };
-        size_t n = compare(ruleset, &request, request.user, found, 100, "deep");
+        size_t n = compare(ruleset, &request, found, 100, "deep", &repeated);
         assert_int_equal(n > 0, depth >= 60);
     }
     ruleset_free(ruleset);

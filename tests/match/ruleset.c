@@ -173,32 +173,163 @@ static void test_events_hosts_methods(void **state)
     check(" any v6");
 }
 
+static const char header_rules[] = "- { id: one, match: { header: { X-Plan: free } }, limits: [1 per 1s] }\n"
+                                   "- { id: two, match: { header: { x-plan: free, X-Beta: 'yes' } }, limits: [1 per 1s] }\n"
+                                   "- { id: by, by: ['header:X-Key'], limits: [1 per 1s] }\n"
+                                   "- { id: shadow, mode: shadow, by: ['header:X-Shadow'], limits: [1 per 1s] }\n"
+                                   "- { id: elsewhere, match: { path: /x }, by: ['header:X-There'], limits: [1 per 1s] }\n"
+                                   "- { id: plain, limits: [1 per 1s] }\n";
+
+static void use_headers(const char *repeated)
+{
+    char yaml[2000];
+    snprintf(yaml, sizeof yaml, "settings: { repeated_headers: %s }\nrules:\n%s", repeated, header_rules);
+    use(yaml);
+}
+
 static void test_headers(void **state)
 {
     (void)state;
-    use("rules:\n"
-        "- { id: one, match: { header: { X-Plan: free } }, limits: [1 per 1s] }\n"
-        "- { id: two, match: { header: { x-plan: free, X-Beta: 'yes' } }, limits: [1 per 1s] }\n"
-        "- { id: by, by: ['header:X-Key'], limits: [1 per 1s] }\n");
+    use_headers("refuse");
     struct weir_header headers[] = {
-        { WEIR_STR("x-PLAN"), WEIR_STR("paid") }, { WEIR_STR("X-Plan"), WEIR_STR("free") },
-        { WEIR_STR("x-beta"), WEIR_STR("yes") },  { WEIR_STR("x-key"), WEIR_STR("") },
-        { WEIR_STR("x-key"), WEIR_STR("k1") },    { WEIR_STR("x-key"), WEIR_STR("k2") },
+        { WEIR_STR("x-PLAN"), WEIR_STR(" \tfree") }, { WEIR_STR("X-Plan"), WEIR_STR("free\t") },
+        { WEIR_STR("x-beta"), WEIR_STR("yes") },     { WEIR_STR("x-key"), WEIR_STR("\t") },
+        { WEIR_STR("x-key"), WEIR_STR("") },
     };
     request.headers = headers;
-    request.header_count = 1;
-    check("");
+    request.header_count = 0;
+    check(" plain");
     request.header_count = 2;
-    check(" one");
+    check(" one plain");
     request.header_count = 3;
-    check(" one two");
-    request.header_count = 4;
-    check(" one two");
-    request.header_count = 6;
-    check(" one two by");
+    check(" one two plain");
+    request.header_count = 5;
+    check(" one two plain");
+    headers[4].value = WEIR_STR("\tk1 ");
+    headers[3] = headers[4];
+    check(" one two by plain");
     struct facts facts;
     facts_init(&facts, ruleset, &request, WEIR_STR(""));
     assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2].by), SV("k1")));
+}
+
+/* What the rules make of a header that is there with these values, and which one they refuse the request for. */
+static void check_twice(const char *name, const char *first, const char *second, const char *want, const char *refused_for)
+{
+    struct weir_header headers[] = { { weir_str(name), weir_str(first) },
+                                     { WEIR_STR("accept"), WEIR_STR("a") },
+                                     { WEIR_STR("accept"), WEIR_STR("b") },
+                                     { weir_str(name), weir_str(second) } };
+    struct facts facts;
+    uint32_t found[100];
+    request.headers = headers;
+    request.header_count = 4;
+    check(want);
+    facts_init(&facts, ruleset, &request, WEIR_STR(""));
+    ruleset_match(ruleset, &facts, now_us, found, 100);
+    assert_true(sv_eq(facts.repeated, weir_str(refused_for)));
+}
+
+static void test_repeated_headers(void **state)
+{
+    (void)state;
+    use_headers("refuse");
+    check_twice("X-Plan", "free", "\tfree ", " one plain", "");
+    check_twice("X-Plan", "paid", "free", " plain", "x-plan");
+    check_twice("X-Plan", "free", "paid", " plain", "x-plan");
+    check_twice("X-Plan", "gold", "paid", " plain", "x-plan");
+    check_twice("X-Key", "junk", "real", " plain", "x-key");
+    check_twice("X-Key", "", "real", " plain", "x-key");
+    check_twice("X-Key", "real", " ", " plain", "x-key");
+    check_twice("X-Key", "", "\t", " plain", "");
+    check_twice("X-Shadow", "junk", "real", " plain", ""); /* it refuses nothing, and cannot count either */
+    check_twice("X-There", "junk", "real", " plain", "");  /* the rule that looks at it is for another path */
+    request.path = WEIR_STR("/x");
+    check_twice("X-There", "junk", "real", " plain", "x-there");
+    use_headers("first");
+    check_twice("X-Plan", "paid", "free", " plain", "");
+    check_twice("X-Plan", "free", "paid", " one plain", "");
+    check_twice("X-Key", "", "real", " by plain", "");
+    check_twice("X-Shadow", "junk", "real", " shadow plain", "");
+    use_headers("last");
+    check_twice("X-Plan", "paid", "free", " one plain", "");
+    check_twice("X-Plan", "free", "paid", " plain", "");
+    check_twice("X-Key", "real", " ", " by plain", "");
+}
+
+/* What is counted for two values of a header. */
+static void test_which_of_two(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting, *want;
+    } cases[] = { { "first", "k1" }, { "last", "k2" } };
+    struct weir_header headers[] = { { WEIR_STR("x-key"), WEIR_STR("\t") },
+                                     { WEIR_STR("x-key"), WEIR_STR(" k1") },
+                                     { WEIR_STR("X-KEY"), WEIR_STR("k2\t") },
+                                     { WEIR_STR("x-key"), WEIR_STR("") } };
+    for (size_t i = 0; i < 2; i++) {
+        use_headers(cases[i].setting);
+        request.headers = headers;
+        request.header_count = 4;
+        struct facts facts;
+        facts_init(&facts, ruleset, &request, WEIR_STR(""));
+        assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[2].by), weir_str(cases[i].want)));
+    }
+}
+
+static void test_looks(void **state)
+{
+    (void)state;
+    use("rules:\n"
+        "- { id: key, by: [key], limits: [1 per 1s], expires: 1700000010 }\n"
+        "- { id: header, match: { header: { X-A: a } }, by: ['header:X-B'], limits: [1 per 1s] }\n"
+        "- { id: early, by: ['header:X-B'], limits: [1 per 1s], expires: 1600000000 }\n"
+        "- { id: gone, by: ['header:X-C'], limits: [1 per 1s], expires: 1600000000 }\n"
+        "- { id: shadow, by: [user, 'header:X-D'], mode: shadow, limits: [1 per 1s] }\n"
+        "- { id: off, by: [event], mode: off, limits: [1 per 1s] }\n"
+        "- { id: route, by: [route], except: { ip: 1.2.3.4 }, limits: [1 per 1s] }\n");
+    static const bool want[ATTR_HEADER] = { [ATTR_KEY] = true, [ATTR_PATH] = true, [ATTR_IP] = true };
+    for (int i = 0; i < ATTR_HEADER; i++)
+        assert_int_equal(ruleset_looks_at(ruleset, (enum attribute)i, SV(""), now_us), want[i]);
+    assert_false(ruleset_looks_at(ruleset, ATTR_KEY, SV(""), now_us + 10 * US_PER_S));
+    assert_true(ruleset_looks_at(ruleset, ATTR_HEADER, SV("x-a"), now_us));
+    assert_true(ruleset_looks_at(ruleset, ATTR_HEADER, SV("x-b"), now_us));
+    assert_false(ruleset_looks_at(ruleset, ATTR_HEADER, SV("x-c"), now_us));
+    assert_false(ruleset_looks_at(ruleset, ATTR_HEADER, SV("x-d"), now_us));
+    assert_false(ruleset_looks_at(ruleset, ATTR_HEADER, SV("x-"), now_us));
+    use("settings: { except: { user: root } }\nrules:\n- { id: a, mode: shadow, limits: [1 per 1s] }\n");
+    assert_false(ruleset_looks_at(ruleset, ATTR_USER, SV(""), now_us));
+    use("settings: { except: { user: root } }\nrules:\n- { id: a, limits: [1 per 1s] }\n");
+    assert_true(ruleset_looks_at(ruleset, ATTR_USER, SV(""), now_us));
+}
+
+/* Blanks at the ends of a value are no part of it: neither for what a rule matches, nor for whom it counts or excepts. */
+static void test_blanks(void **state)
+{
+    (void)state;
+    use("settings: { except: { user: [' root\t'] } }\n"
+        "rules:\n"
+        "- { id: event, match: { event: ' ocr' }, by: [key], limits: [1 per 1s] }\n"
+        "- { id: method, match: { method: POST }, by: [method], limits: [1 per 1s] }\n"
+        "- { id: host, match: { host: example.com }, limits: [1 per 1s] }\n"
+        "- { id: user, by: [user], limits: [1 per 1s], except: { user: [ann] } }\n");
+    request.event = WEIR_STR("\tocr ");
+    request.key = WEIR_STR(" \t ");
+    check("");
+    request.key = WEIR_STR("\tk");
+    request.method = WEIR_STR("POST ");
+    request.host = WEIR_STR(" Example.com:80\t");
+    check(" event method host");
+    check_user(" ", " event method host");
+    check_user("\tann", " event method host");
+    check_user("ann b ", " event method host user");
+    check_user(" root", "");
+    struct facts facts;
+    facts_init(&facts, ruleset, &request, WEIR_STR("\tann b "));
+    assert_true(sv_eq(facts.user, SV("ann b")));
+    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[0].by), SV("k")));
+    assert_true(sv_eq(facts_attribute(&facts, ruleset_rules(ruleset)->rules[1].by), SV("POST")));
 }
 
 static void test_except(void **state)
@@ -355,7 +486,9 @@ static void test_reasons(void **state)
         "  by: [key, 'header:X-B']\n"
         "  except: { ip: [10.0.0.0/8], user: [ann] }\n"
         "  limits: [1 per 1s]\n");
-    struct weir_header headers[] = { { WEIR_STR("x-a"), WEIR_STR("a") }, { WEIR_STR("x-b"), WEIR_STR("b") } };
+    struct weir_header headers[] = { { WEIR_STR("x-a"), WEIR_STR("a") },
+                                     { WEIR_STR("x-b"), WEIR_STR("b") },
+                                     { WEIR_STR("x-a"), WEIR_STR("c") } };
     request.headers = headers;
     check_reason(MATCH_EVENT, "");
     request.event = WEIR_STR("e");
@@ -380,6 +513,8 @@ static void test_reasons(void **state)
     check_reason(MATCH_NO_ATTRIBUTE, "x-b");
     request.header_count = 2;
     check_reason(MATCH_YES, "");
+    request.header_count = 3;
+    check_reason(MATCH_REPEATED, "x-a");
     use("rules:\n- { id: off, mode: off, limits: [1 per 1s] }\n");
     check_reason(MATCH_OFF, "");
     use("rules:\n- { id: over, expires: 1, limits: [1 per 1s] }\n");
@@ -428,12 +563,22 @@ static int done(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_templates),       cmocka_unit_test(test_settings_of_paths),
-        cmocka_unit_test(test_regexes),         cmocka_unit_test(test_events_hosts_methods),
-        cmocka_unit_test(test_headers),         cmocka_unit_test(test_except),
-        cmocka_unit_test(test_mode_and_expiry), cmocka_unit_test(test_by),
-        cmocka_unit_test(test_attributes),      cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_few_places),      cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_templates),
+        cmocka_unit_test(test_settings_of_paths),
+        cmocka_unit_test(test_regexes),
+        cmocka_unit_test(test_events_hosts_methods),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_except),
+        cmocka_unit_test(test_repeated_headers),
+        cmocka_unit_test(test_which_of_two),
+        cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_blanks),
+        cmocka_unit_test(test_mode_and_expiry),
+        cmocka_unit_test(test_by),
+        cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_few_places),
+        cmocka_unit_test(test_bad_rules),
     };
     return cmocka_run_group_tests_name("ruleset", tests, NULL, done);
 }

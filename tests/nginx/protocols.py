@@ -22,6 +22,7 @@ rules:
   - { id: host, match: { host: shop.example, path: /host }, limits: [ LIMIT ] }
   - { id: flood, match: { path: /flood }, limits: [ { name: ten, algorithm: fixed_window, max: 10, per: 1h } ] }
   - { id: busy, match: { path: /shop.Orders/Busy }, limits: [ { max: 0, per: 1h } ], reject: { status: 503 } }
+  - { id: keyed, match: { path: /shop.Orders/Keyed }, by: "header:x-api-key", limits: [ LIMIT ] }
   - id: own
     match: { path: /shop.Orders/Own }
     limits: [ { max: 0, per: 1h } ]
@@ -126,11 +127,11 @@ class Orders(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(lambda request, _: request[::-1])
 
 
-def call(method, kind="unary_unary"):
+def call(method, kind="unary_unary", metadata=None):
     """What came back, or how it failed."""
     try:
         with grpc.insecure_channel(f"127.0.0.1:{g.h2_port}", options=(("grpc.enable_http_proxy", 0),)) as channel:
-            answer = getattr(channel, kind)(f"/shop.Orders/{method}")(b"abc", timeout=DEADLINE_S)
+            answer = getattr(channel, kind)(f"/shop.Orders/{method}")(b"abc", timeout=DEADLINE_S, metadata=metadata)
             return answer if kind == "unary_unary" else list(answer)
     except grpc.RpcError as error:
         return error
@@ -151,6 +152,9 @@ def grpc_streams():
 
 def grpc_refusals():
     expect(call("Busy").code(), grpc.StatusCode.UNAVAILABLE, "where the rule says 503")
+    error = call("Keyed", metadata=(("x-api-key", "junk"), ("x-api-key", "real")))
+    wanted = (grpc.StatusCode.INVALID_ARGUMENT, "Bad request: the header x-api-key is repeated with different values")
+    expect((error.code(), error.details()), wanted, "a header twice")
     error = call("Own")
     expect((error.code(), error.details()), (grpc.StatusCode.RESOURCE_EXHAUSTED, "100 % für heute"), "a text of the rule's own")
     for kind, wanted in (

@@ -11,6 +11,7 @@ static void all_settings(void **state)
                                     "  strip_prefixes: [/api//v1/, /%61]\n"
                                     "  trusted_proxies: [10.0.0.0/8, '::1']\n"
                                     "  ipv6_prefix: 56\n"
+                                    "  repeated_headers: last\n"
                                     "  except: { ip: 127.0.0.1, user: root }\n"
                                     "  reject: { status: 503, body: later }\n"
                                     "rules: []\n");
@@ -23,6 +24,7 @@ static void all_settings(void **state)
     assert_text(s->strip_prefixes[1], "/a");
     assert_int_equal(s->trusted_proxy_count, 2);
     assert_int_equal(s->ipv6_prefix, 56);
+    assert_int_equal(s->repeated_headers, REPEATED_LAST);
     assert_int_equal(s->except.ip_count, 1);
     assert_text(s->except.users[0], "root");
     assert_int_equal(s->reject.status, 503);
@@ -46,7 +48,7 @@ static void bad_settings(void **state)
         { "settings: 5\nrules: []", "f:1: settings: must be a mapping (field: value), not 5\n" },
         { "settings: { trusted: x }\nrules: []", "f:1: settings: unknown field \"trusted\"; allowed: ids, ignore_case, "
                                                  "strip_prefixes, trusted_proxies, ipv6_prefix, "
-                                                 "except, reject\n" },
+                                                 "repeated_headers, except, reject\n" },
         { "settings: { ids: [] }\nrules: []", "f:1: settings: ids: an empty list; leave `ids` out for digits and UUIDs\n" },
         { "settings: { ids: ['[0-9]+', '(' ] }\nrules: []",
           "f:1: settings: ids[1]: a bad regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
@@ -62,6 +64,9 @@ static void bad_settings(void **state)
         { "settings:\n  trusted_proxies:\n    - 10.0.0.0/8\n    - proxy\nrules: []",
           "f:4: settings: trusted_proxies[1]: must be an address or a network such as 10.0.0.0/8 or fd00::/8, not "
           "\"proxy\"\n" },
+        { "settings: { repeated_headers: newest }\nrules: []",
+          "f:1: settings: repeated_headers: must be refuse, first or last, not \"newest\"\n" },
+        { "settings: { except: { user: [' '] } }\nrules: []", "f:1: settings: except.user[0]: must not be blank\n" },
         { "settings: { ipv6_prefix: 0 }\nrules: []",
           "f:1: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n" },
         { "settings: { ipv6_prefix: 129 }\nrules: []",

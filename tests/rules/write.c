@@ -162,7 +162,7 @@ static struct rule_except any_except(struct maker *m)
     e.user_count = maybe(m) ? below(m, 5) : 0;
     e.users = keep_array(m, e.user_count * sizeof *e.users);
     for (size_t i = 0; i < e.user_count; i++)
-        e.users[i] = any_text(m, false);
+        e.users[i] = sv_trim_ows(any_text(m, false)); /* as it is read */
     return e;
 }
 
@@ -190,7 +190,7 @@ static struct rule_match any_match(struct maker *m)
     static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
     struct rule_match match = { 0 };
     if (maybe(m))
-        match.event = any_text(m, false);
+        match.event = sv_trim_ows(any_text(m, false)); /* as it is read */
     match.method_count = maybe(m) ? below(m, 4) : 0;
     match.methods = keep_array(m, match.method_count * sizeof *match.methods);
     for (size_t i = 0; i < match.method_count; i++)
@@ -333,6 +333,7 @@ static void any_settings(struct maker *m, struct settings *s)
         s->strip_prefixes[i] = PICK(m, prefixes);
     s->trusted_proxies = any_cidrs(m, &s->trusted_proxy_count);
     s->ipv6_prefix = maybe(m) ? 64 : (unsigned)random_in(&m->random, 1, 128);
+    s->repeated_headers = (enum repeated_headers)below(m, 3);
     s->except = any_except(m);
     s->reject = any_reject(m);
 }

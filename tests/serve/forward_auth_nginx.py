@@ -34,6 +34,10 @@ rules:
     match: { path: /user }
     by: [user]
     limits: [ { name: once, algorithm: fixed_window, max: 1, per: 1h } ]
+  - id: plan
+    match: { path: /plan }
+    by: ["header:X-Plan"]
+    limits: [ { name: five, algorithm: fixed_window, max: 5, per: 1h } ]
 """
 # Requests pass while weir is away, as the page says.
 OPEN = ("internal;", "internal;\n        error_page 500 502 504 = @away;"), (
@@ -41,6 +45,11 @@ OPEN = ("internal;", "internal;\n        error_page 500 502 504 = @away;"), (
 
 # Where weir is there it is not to be taken for away on a machine that stands still.
 PATIENT = tuple((f"proxy_{kind}_timeout 1s;", f"proxy_{kind}_timeout {DEADLINE_S}s;") for kind in ("connect", "send", "read"))
+
+
+# A header of the client goes to weir, and the same to the application.
+BY_NAME = tuple((f"{words}\n        #proxy_set_header X-Plan", f"{words}\n        proxy_set_header X-Plan")
+                for words in ("a client may send one twice.", "each by its name."))
 
 
 class Application(http.server.BaseHTTPRequestHandler):
@@ -51,6 +60,7 @@ class Application(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.seen.append((self.command, self.path, body))
+        self.server.plans.append(self.headers.get_all("X-Plan"))
         self.send_response(403 if self.path == "/forbidden" else 200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -67,6 +77,7 @@ def application():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Application)
     server.daemon_threads = True
     server.seen = []
+    server.plans = []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -128,6 +139,15 @@ class Nginx:
         with contextlib.closing(connection):
             connection.request(method, path, body, {"Host": host, **(headers or {})})
             return Answer(connection.getresponse())
+
+
+    def raw(self, path, *headers):
+        """The status. Headers go out as they are."""
+        with socket.create_connection(("127.0.0.1", self.port), DEADLINE_S) as line:
+            line.sendall("\r\n".join([f"GET {path} HTTP/1.1", "Host: h", "Connection: close", *headers, "", ""]).encode())
+            response = http.client.HTTPResponse(line)
+            response.begin()
+            return response.status
 
 
 @contextlib.contextmanager
@@ -242,15 +262,39 @@ def sizes():
 def large_requests():
     """No size gets a request past a limit, not even where requests pass while weir is away. nginx takes lines of 8 KiB unless it
     is told otherwise; those that are larger than what weir takes are an error of weir's to it, which is no 502."""
-    by_name = ("#proxy_set_header X-Plan", "proxy_set_header X-Plan")
     larger = ("listen ", "large_client_header_buffers 4 32k;\n    listen ")
-    for changes, worst in (((), 499), ((by_name,), 499), ((by_name, larger), 500)):
+    for changes, worst in (((), 499), (BY_NAME, 499), (BY_NAME + (larger,), 500)):
         with all_of_it(changes=OPEN + changes) as (_, app, nginx):
             expect([nginx.ask("/api/a").status for _ in range(3)], [200, 200, 429], "used up")
             for path, headers in sizes():
                 status = nginx.ask(path, headers=headers).status
                 expect(400 <= status <= worst, True, f"{status} for {len(path)} and {sum(map(len, headers.values()))} bytes")
             expect(len(app.seen), 2, "what the application saw")
+
+
+def spellings_of_a_header():
+    """nginx hands on tabs at the ends of a value, and the application drops them."""
+    blanks = ["", " ", "\t", "\t\t", " \t", "\t ", "\t\t\t"]
+    with all_of_it(changes=BY_NAME) as (_, app, nginx):
+        found = [nginx.raw("/plan", f"X-Plan:{before}gold{after}") for before in blanks * 4 for after in blanks]
+        expect(found, [200] * 5 + [429] * (len(found) - 5), "blanks and tabs")
+        expect({plan[0].strip() for plan in app.plans}, {"gold"}, "to the application they are one")
+
+
+def a_header_twice():
+    """weir sees what the application sees: what this nginx makes of the header, or all of it where everything is passed on."""
+    everything = (("proxy_pass_request_headers off;", ""),)
+    with all_of_it(changes=BY_NAME) as (_, app, nginx):
+        for i in range(20):
+            nginx.raw("/plan", f"X-Plan: junk{i}", "X-Plan: real")
+            nginx.raw("/plan", "X-Plan: real", f"X-Plan: junk{i}")
+        expect({len(plan) for plan in app.plans}, {1}, "values that the application gets")
+        most = max(app.plans.count(plan) for plan in app.plans)
+        expect(most <= 5, True, f"{most} of one value passed")
+    with all_of_it(changes=everything) as (_, app, nginx):
+        expect([nginx.raw("/plan", f"X-Plan: junk{i}", "X-Plan: real") for i in range(20)], [429] * 20, "all headers: twice")
+        expect([nginx.raw("/plan", "X-Plan: real") for _ in range(6)], [200] * 5 + [429], "nothing was charged")
+        expect(app.plans, [["real"]] * 5, "what the application saw")
 
 
 def accepted(s):
@@ -299,6 +343,8 @@ main([
     ("nothing passes while weir is away", while_weir_is_away),
     ("or everything, if that is wished", open_while_weir_is_away),
     ("no size of a request gets past a limit", large_requests),
+    ("spellings of a header", spellings_of_a_header),
+    ("a header twice", a_header_twice),
     ("one connection for many refusals", one_connection),
     ("a weir that does not answer is away", no_answer),
     ("the page shows what is tested", the_page_shows_what_is_tested),

@@ -49,6 +49,15 @@ def test_no_rule(weir: Weir, key: str) -> None:
     assert verdict.headers() == []
 
 
+def test_a_header_twice(weir: Weir, key: str) -> None:
+    pairs = [("X-Tenant", key), ("x-tenant", "junk")]
+    refused = weir.check(method="POST", host="api.example.com", headers=pairs)
+    assert refused == Verdict(allowed=False, status=400, retry_after_ms=-1)
+    assert "repeats a header" in str(TooFrequent(refused)) and refused.headers() == []
+    same = [("X-Tenant", key), ("x-tenant", f"\t{key} ")]
+    assert weir.check(method="POST", host="api.example.com", headers=same).rule == "by-tenant"
+
+
 def test_standard_headers(weir: Weir, key: str) -> None:
     assert weir.check(event="ocr", key=key).headers() == [
         ("RateLimit-Policy", '"hour";q=2;w=3600'),
@@ -84,7 +93,7 @@ def test_what_is_used_up_in_one_form_is_used_up_in_the_other(remote: Weir, local
     assert not local.check(event="ocr", key=key).allowed
 
 
-@pytest.mark.parametrize("other", ["{}\0b", "{}\0", "\0{}", "{}\ud800", "{}\udcff", "{}é", "{}\U0001f600", "{} "])
+@pytest.mark.parametrize("other", ["{}\0b", "{}\0", "\0{}", "{}\ud800", "{}\udcff", "{}é", "{}\U0001f600", "{} x"])
 def test_any_text_is_a_subject_of_its_own(weir: Weir, key: str, other: str) -> None:
     assert weir.check(event="ocr", key=key, cost=2).allowed
     for _ in range(2):

@@ -57,6 +57,8 @@ class TooFrequent(Exception):
     def __str__(self) -> str:
         if self.verdict.unavailable:
             return "refused, since weir or the store of its counters does not answer"
+        if self.verdict.rule is None and self.verdict.status == 400:
+            return "refused, since the request repeats a header with different values"
         if self.verdict.rule is None:
             return "refused, since it could not be judged"
         text = f"too frequent: rule {self.verdict.rule}, limit {self.verdict.limit} (at most {self.verdict.max})"
@@ -76,5 +78,7 @@ def plain_refusal(verdict: Verdict) -> Refusal:
     """The one that weir itself has, for when the rule's own words are not at hand."""
     judged = verdict.rule is not None and not verdict.unavailable
     body = b"Too many requests\n" if judged else b"Could not be judged; try again later\n"
+    if verdict.rule is None and verdict.status == 400:
+        body = b"Bad request: a header is repeated with different values\n"
     headers = [("Content-Type", "text/plain; charset=utf-8"), *verdict.headers()]
     return Refusal(verdict.status or 429, headers, body)

@@ -1,0 +1,163 @@
+/* The values that a directive gives, and headers in them that a client sends more than once.
+ *
+ * What nginx makes of such a header differs: up to 1.22 $http_NAME is its first line, since 1.23 all of them with commas
+ * between. A backend may read either, so weir goes by what the rules say (`repeated_headers`). */
+#include "module.h"
+
+ngx_str_t trimmed(ngx_str_t text)
+{
+    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
+        text.data++;
+        text.len--;
+    }
+    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
+        text.len--;
+    return text;
+}
+
+/* ---- when the configuration is read ---- */
+
+/* Lists, whose lines nginx joins in order, as HTTP says: they say one thing. */
+static bool is_list(const ngx_str_t *name)
+{
+    static const ngx_str_t lists[] = { ngx_string("x_forwarded_for"), ngx_string("cookie") };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (name->len == lists[i].len && ngx_strncmp(name->data, lists[i].data, name->len) == 0)
+            return true;
+    return false;
+}
+
+/* `variable` is its name: http_x_api_key. */
+static char *add_variable(ngx_conf_t *cf, ngx_str_t variable, struct expression *expression)
+{
+    size_t prefix = strlen("http_");
+    u_char *room = ngx_pnalloc(cf->pool, 2 * variable.len);
+    if (!room)
+        return NGX_CONF_ERROR;
+    ngx_strlow(room, variable.data, variable.len);
+    ngx_str_t name = { variable.len - prefix, room + prefix }, header = { name.len, room + variable.len };
+    if (ngx_strncmp(room, "http_", prefix) != 0 || is_list(&name))
+        return NGX_CONF_OK;
+    for (size_t i = 0; i < name.len; i++)
+        header.data[i] = name.data[i] == '_' ? '-' : name.data[i];
+    if (!expression->headers)
+        expression->headers = ngx_array_create(cf->pool, 1, sizeof(struct header_variable));
+    struct header_variable *to = expression->headers ? ngx_array_push(expression->headers) : NULL;
+    ngx_int_t index = to ? ngx_http_get_variable_index(cf, &variable) : NGX_ERROR;
+    if (index == NGX_ERROR)
+        return NGX_CONF_ERROR;
+    *to = (struct header_variable){ name, header, index };
+    return NGX_CONF_OK;
+}
+
+static bool is_of_name(u_char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* nginx has checked the text: behind each `$` there is a variable, with braces or without. */
+static char *find_headers(ngx_conf_t *cf, ngx_str_t text, struct expression *expression)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] != '$')
+            continue;
+        size_t from = i + 1 + (i + 1 < text.len && text.data[i + 1] == '{'), to = from;
+        while (to < text.len && is_of_name(text.data[to]))
+            to++;
+        ngx_str_t name = { to - from, text.data + from };
+        if (name.len > strlen("http_") && add_variable(cf, name, expression) != NGX_CONF_OK)
+            return NGX_CONF_ERROR;
+        i = to - 1;
+    }
+    return NGX_CONF_OK;
+}
+
+char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret)
+{
+    ngx_http_compile_complex_value_t compile = { .cf = cf, .value = &text, .complex_value = &ret->value };
+    ret->headers = NULL;
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? find_headers(cf, text, ret) : NGX_CONF_ERROR;
+}
+
+/* ---- for a request ---- */
+
+/* What a request says of a header. */
+struct reading {
+    ngx_uint_t count;
+    ngx_str_t first, last; /* those that are not empty */
+    bool differs;
+    bool blanks; /* at the ends of one */
+};
+
+/* As nginx finds the header of a variable. */
+static bool is_called(const ngx_str_t *header, const ngx_str_t *name)
+{
+    if (header->len != name->len)
+        return false;
+    for (size_t i = 0; i < name->len; i++)
+        if ((header->data[i] == '-' ? '_' : ngx_tolower(header->data[i])) != name->data[i])
+            return false;
+    return true;
+}
+
+static struct reading read_header(const ngx_http_request_t *r, const ngx_str_t *name)
+{
+    struct reading reading = { 0 };
+    ngx_str_t before = ngx_null_string;
+    for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
+        const ngx_table_elt_t *header = part->elts;
+        for (ngx_uint_t i = 0; i < part->nelts; i++) {
+            if (!is_called(&header[i].key, name))
+                continue;
+            ngx_str_t value = trimmed(header[i].value);
+            if (reading.count++ > 0 && (value.len != before.len || ngx_memcmp(value.data, before.data, value.len) != 0))
+                reading.differs = true;
+            before = value;
+            reading.blanks = reading.blanks || value.len != header[i].value.len;
+            if (reading.first.len == 0)
+                reading.first = value;
+            if (value.len > 0)
+                reading.last = value;
+        }
+    }
+    return reading;
+}
+
+static ngx_http_variable_value_t variable_of(ngx_str_t value)
+{
+    ngx_http_variable_value_t variable = { .valid = 1, .not_found = value.len == 0 };
+    variable.len = (unsigned)value.len & 0xfffffff;
+    variable.data = value.data;
+    return variable;
+}
+
+/* The variable is another one while the expression is evaluated, and for that only: others go on with what nginx says. In
+ * an expression of several, blanks at the end of one would be in the middle of the value, where weir leaves them. */
+static ngx_int_t evaluate_with(ngx_http_request_t *r, const struct expression *expression, ngx_uint_t at, struct zone *zone,
+                               const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict)
+{
+    const struct header_variable *variables = expression->headers ? expression->headers->elts : NULL;
+    if (!variables || at == expression->headers->nelts)
+        return ngx_http_complex_value(r, (ngx_http_complex_value_t *)&expression->value, ret);
+    const struct header_variable *variable = &variables[at];
+    struct reading reading = read_header(r, &variable->name);
+    if (reading.count < 2 && !reading.blanks)
+        return evaluate_with(r, expression, at + 1, zone, attribute, ret, ret_verdict);
+    enum weir_take take = WEIR_TAKE_FIRST;
+    struct weir_str header = { (const char *)variable->header.data, variable->header.len };
+    if (reading.differs)
+        take = weir_repeated(zone->weir, attribute, header, weir_now_us(), ret_verdict);
+    if (take == WEIR_TAKE_NONE)
+        return NGX_DECLINED;
+    ngx_http_variable_value_t before = r->variables[variable->index];
+    r->variables[variable->index] = variable_of(take == WEIR_TAKE_LAST ? reading.last : reading.first);
+    ngx_int_t rc = evaluate_with(r, expression, at + 1, zone, attribute, ret, ret_verdict);
+    r->variables[variable->index] = before;
+    return rc;
+}
+
+ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
+                           const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict)
+{
+    return evaluate_with(r, expression, 0, zone, attribute, ret, ret_verdict);
+}

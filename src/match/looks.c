@@ -1,0 +1,98 @@
+/* What enforced rules look at: for callers that make an attribute of what a client may send twice. */
+#include <stdlib.h>
+
+#include "match/ruleset.h"
+
+static int compare_headers(const void *a, const void *b)
+{
+    const struct looked_header *x = a, *y = b;
+    size_t shorter = x->name.len < y->name.len ? x->name.len : y->name.len;
+    int bytes = memcmp(x->name.ptr, y->name.ptr, shorter);
+    return bytes ? bytes : (x->name.len > y->name.len) - (x->name.len < y->name.len);
+}
+
+static void look_until(struct ruleset *ruleset, enum attribute attribute, bool looks, int64_t until_us)
+{
+    if (looks && until_us > ruleset->looked_until_us[attribute])
+        ruleset->looked_until_us[attribute] = until_us;
+}
+
+static void add_header(struct ruleset *ruleset, sv name, int64_t until_us)
+{
+    ruleset->looked_headers[ruleset->looked_header_count++] = (struct looked_header){ name, until_us };
+}
+
+static void add_rule(struct ruleset *ruleset, const struct rule *rule)
+{
+    const struct rule_match *match = &rule->match;
+    const struct rule_except *everybodys = &ruleset->rules->settings.except;
+    const bool looks[ATTR_HEADER] = {
+        [ATTR_METHOD] = match->method_count > 0,
+        [ATTR_PATH] = match->path_count > 0,
+        [ATTR_HOST] = match->host.len > 0,
+        [ATTR_IP] = rule->except.ip_count > 0 || everybodys->ip_count > 0,
+        [ATTR_USER] = rule->except.user_count > 0 || everybodys->user_count > 0,
+        [ATTR_EVENT] = match->event.len > 0,
+    };
+    for (int i = 0; i < ATTR_HEADER; i++)
+        look_until(ruleset, (enum attribute)i, looks[i], rule->expires_us);
+    for (size_t i = 0; i < rule->by_count; i++) {
+        enum attribute by = rule->by[i].attribute;
+        if (by == ATTR_HEADER)
+            add_header(ruleset, rule->by[i].header, rule->expires_us);
+        else
+            look_until(ruleset, by == ATTR_ROUTE ? ATTR_PATH : by, true, rule->expires_us);
+    }
+    for (size_t i = 0; i < match->header_count; i++)
+        add_header(ruleset, match->headers[i].name, rule->expires_us);
+}
+
+/* Each name once, with the latest time. */
+static void merge_headers(struct ruleset *ruleset)
+{
+    struct looked_header *headers = ruleset->looked_headers;
+    size_t count = 0;
+    if (ruleset->looked_header_count > 1)
+        qsort(headers, ruleset->looked_header_count, sizeof *headers, compare_headers);
+    for (size_t i = 0; i < ruleset->looked_header_count; i++) {
+        if (count == 0 || compare_headers(&headers[count - 1], &headers[i]) != 0)
+            headers[count++] = headers[i];
+        else if (headers[i].until_us > headers[count - 1].until_us)
+            headers[count - 1].until_us = headers[i].until_us;
+    }
+    ruleset->looked_header_count = count;
+}
+
+bool compile_looks(struct ruleset *ruleset)
+{
+    const struct rules *rules = ruleset->rules;
+    size_t most = 0;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        most += rule->match.header_count;
+        for (size_t k = 0; k < rule->by_count; k++)
+            most += rule->by[k].attribute == ATTR_HEADER;
+    }
+    ruleset->looked_headers = ARENA_ARRAY(&ruleset->arena, struct looked_header, most);
+    if (!ruleset->looked_headers)
+        return false;
+    for (int i = 0; i < ATTR_HEADER; i++)
+        ruleset->looked_until_us[i] = INT64_MIN;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        if (rules->rules[i].mode == MODE_ENFORCE)
+            add_rule(ruleset, &rules->rules[i]);
+    merge_headers(ruleset);
+    return true;
+}
+
+bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us)
+{
+    if (attribute != ATTR_HEADER)
+        return now_us < ruleset->looked_until_us[attribute];
+    struct looked_header key = { .name = header };
+    const struct looked_header *found =
+        ruleset->looked_header_count == 0 || header.len == 0
+            ? NULL
+            : bsearch(&key, ruleset->looked_headers, ruleset->looked_header_count, sizeof key, compare_headers);
+    return found && now_us < found->until_us;
+}
