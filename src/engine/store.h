@@ -120,7 +120,7 @@ void store_count_unsent(struct store *store);
 void store_post(struct store *store, struct store_call *call);
 
 /* Forgets keys in the store, and that what they were charged so far can be given back; from any thread, waits until it is
- * done, at most for the deadline. */
+ * done, at most for the deadline. Returns how many of the keys were there. */
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
 /* ---- slices ---- */

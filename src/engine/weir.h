@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "engine/engine.h"
+#include "engine/top.h"
 #include "rules/file.h"
 
 struct store;
@@ -72,6 +73,14 @@ enum { VERDICT_JSON_MAX = 16384 };
 
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
+
+struct weir_forgotten {
+    struct subject subject; /* for a log */
+    bool counted;           /* there was something to forget, on this host or in the store */
+};
+/* weir_reset, and what it found. */
+int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+                struct weir_forgotten *ret, struct weir_error *error);
 
 /* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);

@@ -309,8 +309,8 @@ static void send_posted(struct keeper *k)
 
 static void forget_answered(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
-    (void)reply;
-    forget_done(link_store(link), data, how == STORE_DECIDED);
+    bool good = how == STORE_DECIDED && reply->kind == REPLY_INTEGER && reply->integer >= 0;
+    forget_done(link_store(link), data, good ? reply->integer : -1);
 }
 
 static const struct link_kind forget_kind = { .script = true, .done = forget_answered };
@@ -324,7 +324,7 @@ static void send_forgets(struct keeper *k)
             if (link_end(k->link, &forget_kind, f, deadline_us(k)))
                 continue;
         }
-        forget_done(k->store, f, false);
+        forget_done(k->store, f, -1);
     }
 }
 
