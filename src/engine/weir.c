@@ -59,8 +59,11 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
                    : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
                      "host's `weir serve --counters` (in nginx cells=FILE), or leave `lease` out";
     if (!weir->options.never_wait)
-        return "counts in the store that many hosts share, which a `weir serve --counters` on these cells asks, and this "
-               "program does not; give it options.counters, too, or give the rule `lease: true` or `counters: local`";
+        return "counts in the store of the `weir serve --counters` on these cells, and nothing here says where that is; "
+               "give "
+               "its address (--counters ADDRESS on the command line, options.counters in C), or give the rule `lease: "
+               "true` "
+               "or `counters: local`";
     if (rule->rule->counters == COUNTERS_SHARED)
         return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
                "that; give it `lease: true`, or `counters: local`";
@@ -182,6 +185,7 @@ static int open_store(struct weir *weir, struct weir_error *error)
     struct store_options options = { .address = o->counters,
                                      .deadline_ms = (uint32_t)weir_deadline_ms(weir),
                                      .hosts = o->store_hosts,
+                                     .visits = weir->visits,
                                      .on_event = o->on_store,
                                      .on_event_data = o->on_store_data };
     int r = o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
@@ -219,7 +223,7 @@ static int open_parts(struct weir *weir, struct weir_error *error)
     return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
 
-int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+static int open_as(struct weir **ret, const struct weir_options *options, bool visits, struct weir_error *error)
 {
     int r = check_options(options, error);
     if (r < 0)
@@ -228,6 +232,7 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
     if (!weir)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     memcpy(&weir->options, options, options->size);
+    weir->visits = visits;
     pthread_mutex_init(&weir->lock, NULL);
     pthread_mutex_init(&weir->error_lock, NULL);
     pthread_mutex_init(&weir->watch_lock, NULL);
@@ -238,6 +243,16 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
     }
     *ret = weir;
     return 0;
+}
+
+int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+{
+    return open_as(ret, options, false, error);
+}
+
+int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+{
+    return open_as(ret, options, true, error);
 }
 
 void weir_close(struct weir *weir)

@@ -17,6 +17,7 @@ struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
     struct store *store;          /* NULL: there is none */
+    bool visits;                  /* see weir_open_visit */
     bool store_by_now;            /* for tests: the store takes the request's clock for its own */
     uint64_t paying[WEIR_PAYING]; /* cells whose counts are being charged to it; atomic, see shared.c */
     unsigned late;                /* decisions made without an answer that may still come */
@@ -43,6 +44,10 @@ struct weir {
     pthread_cond_t watch_stop;
     bool stopping;
 };
+
+/* weir_open for a command that ends at once and leaves no trace beyond its charges. With options.counters: it is no host of
+ * its own, tells the other processes of the table nothing about the store, and fetches no slices for them. */
+int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error);
 
 enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 

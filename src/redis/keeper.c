@@ -147,16 +147,18 @@ static void beat(struct keeper *k)
     sv hosts = weir_str(k->hosts_key);
     LINK_WRITE(link_begin(link), SV("TIME"));
     k->beating = link_end(link, &time_kind, k, until_us);
-    write_mark(k);
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
-    link_end(link, &born_kind, k, until_us);
-    LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
-    link_end(link, &ignored, k, until_us);
+    if (!k->store->options.visits) {
+        write_mark(k);
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
+        link_end(link, &born_kind, k, until_us);
+        LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
+        link_end(link, &ignored, k, until_us);
+    }
     LINK_WRITE(link_begin(link), SV("ZCARD"), hosts);
     link_end(link, &hosts_kind, k, until_us);
 }
@@ -196,7 +198,8 @@ static void tell_news(struct keeper *k, int64_t now_us)
     struct lease_news news = {
         .counters = true, .up = store_up(store), .hosts = store_hosts(store), .offset_us = store_offset_us(store)
     };
-    lease_tell_news(store->cells, &news, now_us);
+    if (!store->options.visits)
+        lease_tell_news(store->cells, &news, now_us);
     k->news_us = now_us + NEWS_US;
 }
 
@@ -275,7 +278,7 @@ static void run_lender(struct keeper *k)
         lender_ask(lender, &w->ask);
         free(w);
     }
-    while (lease_next_ask(store->cells, &ask, clock_steady_us()))
+    while (!store->options.visits && lease_next_ask(store->cells, &ask, clock_steady_us()))
         lender_ask(lender, &ask);
     for (struct lend_call *call; (call = lender_next(lender, now_us));)
         if (link_usable(k->link))
@@ -376,7 +379,7 @@ static void take_leave(struct keeper *k)
 {
     int64_t until_us = clock_steady_us() + CLOSE_US;
     lender_recall(k->store->lender, clock_now_us());
-    if (store_up(k->store) && link_connected(k->link)) {
+    if (store_up(k->store) && link_connected(k->link) && !k->store->options.visits) {
         LINK_WRITE(link_begin(k->link), SV("ZREM"), weir_str(k->hosts_key), weir_str(k->id));
         link_end(k->link, &ignored, k, until_us);
     }
