@@ -121,7 +121,6 @@ char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret)
  * of the zone's rules say which one counts, or NGX_DECLINED: *ret_verdict refuses the request. */
 ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
                            const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict);
-/* nginx reads the clock once for each turn of its loop. */
 
 extern ngx_command_t conf_commands[];
 void *conf_create_main(ngx_conf_t *cf);

@@ -410,8 +410,9 @@ WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret
 /* Cells in use. Looks at about `most` of them, and reckons the rest; exact where there are no more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
 
-/* Whom a refusal was for, as the rule counts: `ip="203.0.113.7" user="ann"`, what is not plain escaped as in JSON, of a
- * long header its beginning only, for it may be a password. Returns its length, 0 if it was for no rule; writes at most cap
+/* Whom a refusal was for, as the rule counts: `ip="203.0.113.7" user="ann"`. Control and format characters are escaped as
+ * in JSON. Of a header of more than 8 bytes it has the first 4 only, since it may be a password. Returns its length, 0 if
+ * it was for no rule; writes at most cap
  * - 1 bytes and a NUL. */
 WEIR_API size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                                   char *buf, size_t cap);

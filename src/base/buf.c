@@ -122,20 +122,22 @@ static size_t plain(sv s)
 /* The character at the start of s, which is none of those. Returns its bytes. */
 static size_t add_escaped(struct buf *b, sv s)
 {
-    unsigned char c = (unsigned char)s.ptr[0];
     size_t n = utf8_length(s);
-    if (c == '"' || c == '\\')
-        buf_printf(b, "\\%c", c);
-    else if (c == '\n')
+    uint32_t code = n ? utf8_code(s, n) : 0xfffd;
+    if (code == '"' || code == '\\')
+        buf_printf(b, "\\%c", (char)code);
+    else if (code == '\n')
         buf_add(b, SV("\\n"));
-    else if (c == '\t')
+    else if (code == '\t')
         buf_add(b, SV("\\t"));
-    else if (c < 0x20 || c == 0x7f)
-        buf_printf(b, "\\u%04x", c);
     else if (n == 0)
         buf_add(b, SV("\xef\xbf\xbd"));
-    else
+    else if (utf8_shown(s, n))
         buf_add(b, sv_of(s.ptr, n));
+    else if (code < 0x10000)
+        buf_printf(b, "\\u%04x", code);
+    else
+        buf_printf(b, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + (code & 0x3ff));
     return n ? n : 1;
 }
 

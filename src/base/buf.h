@@ -28,7 +28,9 @@ enum { NUMBER_MAX = 20 };
 char *number_put(char *to, int64_t number);
 
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void buf_json(struct buf *b, sv s); /* s as a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD */
+/* s as a JSON string, quotes included. What utf8_shown does not let people see is escaped; bytes that are not UTF-8 become
+ * U+FFFD, since JSON has no way to write them. */
+void buf_json(struct buf *b, sv s);
 
 static inline sv buf_sv(const struct buf *b)
 {

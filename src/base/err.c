@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 int err_set(struct weir_error *error, enum weir_code code, const char *format, ...)
 {
     if (!error)
@@ -10,8 +12,11 @@ int err_set(struct weir_error *error, enum weir_code code, const char *format, .
     error->code = code;
     va_list args;
     va_start(args, format);
-    vsnprintf(error->text, sizeof error->text, format, args);
+    int len = vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
+    /* What did not fit ends with a whole character: it may become part of a JSON text. */
+    if (len >= (int)sizeof error->text)
+        error->text[utf8_whole(sv_of(error->text, sizeof error->text - 1))] = '\0';
     return code;
 }
 

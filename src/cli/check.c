@@ -8,7 +8,7 @@
 
 static const struct command command = {
     .name = "check",
-    .usage = "--rules FILE [--cells FILE] [OPTION]...",
+    .usage = "--rules FILE [--cells FILE] [--counters ADDRESS] [OPTION]...",
     .text = "Decides one request, charges it, and prints the verdict as one line of JSON.",
     .footer = "The exit status is 0 if the request is allowed, 1 if it is refused, 2 after an error.\n\n"
               "Example:\n  weir check --rules rules.yaml --cells cells --event ocr --key u1",
@@ -24,13 +24,13 @@ int cli_check(int argc, char **argv)
     int status = request_read(&command, argc, argv, &options, headers, &request);
     if (status >= 0)
         return status;
-    if (options.peek || options.cost == 0)
-        request_skip_missing_cells(&options);
+    if ((options.peek || options.cost == 0) && request_cells_missing(&options))
+        options.cells = NULL;
     if (!request_open(&options, &weir))
         return EXIT_BAD;
     struct weir_verdict verdict;
     int code = weir_check(weir, &request, options.now_us >= 0 ? options.now_us : weir_now_us(), &verdict);
-    weir_close(weir);
+    request_close(weir);
     if (code < 0)
         return cli_error("the request cannot be judged: %s", err_text((enum weir_code)code));
     char line[VERDICT_JSON_MAX];

@@ -6,15 +6,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/plain.h"
+
 enum { FILE_BYTES_MAX = 64 << 20 };
 
 int cli_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("weir: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    plain_vprintf("weir: ", format, args);
     va_end(args);
     return EXIT_BAD;
 }

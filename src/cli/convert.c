@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/options.h"
+#include "cli/plain.h"
 
 static const struct option options[] = { { 0 } };
 
@@ -23,7 +24,7 @@ static int print_errors(const char *name, sv errors)
 {
     while (errors.len > 0) {
         sv line = sv_cut(&errors, '\n');
-        fprintf(stderr, "%s:%.*s\n", name, SV_FMT(line));
+        plain_printf("%s:%.*s", name, SV_FMT(line));
     }
     return EXIT_BAD;
 }

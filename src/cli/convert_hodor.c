@@ -6,22 +6,10 @@
 
 #include "base/utf8.h"
 #include "cli/convert.h"
+#include "cli/plain.h"
 #include "rules/rules.h"
 
 /* ---- YAML that a stranger's text cannot break out of ---- */
-
-/* Characters that end a line in YAML or that a reader may drop, beside the ASCII control characters. */
-static bool special(sv c)
-{
-    return sv_eq(c, SV("\xc2\x85")) || sv_eq(c, SV("\xe2\x80\xa8")) || sv_eq(c, SV("\xe2\x80\xa9")) ||
-           sv_eq(c, SV("\xef\xbb\xbf"));
-}
-
-static unsigned code_point(sv c)
-{
-    const unsigned char *p = (const unsigned char *)c.ptr;
-    return c.len == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu) : (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-}
 
 static void add_quoted(struct buf *out, sv text)
 {
@@ -29,15 +17,13 @@ static void add_quoted(struct buf *out, sv text)
     while (text.len > 0) {
         size_t n = utf8_length(text);
         sv c = sv_of(text.ptr, n ? n : 1);
-        unsigned char byte = (unsigned char)text.ptr[0];
-        if (byte == '"' || byte == '\\')
-            buf_printf(out, "\\%c", byte);
-        else if (byte < 0x20 || byte == 0x7f)
-            buf_printf(out, "\\x%02x", byte);
-        else if (n > 1 && special(c))
-            buf_printf(out, "\\u%04x", code_point(c));
-        else
+        unsigned code = n ? utf8_code(text, n) : 0xfffd;
+        if (code == '"' || code == '\\')
+            buf_printf(out, "\\%c", (char)code);
+        else if (n == 0 || utf8_shown(text, n))
             buf_add(out, n ? c : SV("\xef\xbf\xbd"));
+        else
+            buf_printf(out, code < 0x80 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
         text = sv_from(text, c.len);
     }
     buf_char(out, '"');
@@ -46,13 +32,7 @@ static void add_quoted(struct buf *out, sv text)
 /* Within a comment. */
 static void add_plain(struct buf *out, sv text)
 {
-    while (text.len > 0) {
-        size_t n = utf8_length(text);
-        sv c = sv_of(text.ptr, n ? n : 1);
-        unsigned char byte = (unsigned char)text.ptr[0];
-        buf_add(out, n == 0 || byte < 0x20 || byte == 0x7f || (n > 1 && special(c)) ? SV("?") : c);
-        text = sv_from(text, c.len);
-    }
+    plain_add(out, text, SIZE_MAX);
 }
 
 static void add_list(struct buf *out, const struct node *list)

@@ -12,7 +12,7 @@
 
 static const struct command command = {
     .name = "explain",
-    .usage = "--rules FILE [--cells FILE] [OPTION]...",
+    .usage = "--rules FILE [--cells FILE] [--counters ADDRESS] [OPTION]...",
     .text = "Says what each rule makes of a request: whether it applies and why, whom it counts for, and what is used of "
             "each of its limits. Charges nothing.",
     .footer = "The exit status is 0, or 2 after an error.\n\n"
@@ -26,7 +26,9 @@ struct page {
     struct term term;
     struct buf out;
     const struct weir_request *request;
-    const char *missing_cells; /* a file that was asked for and is not there; or NULL */
+    bool has_store;
+    const struct rule *spent;       /* a leased rule of which neither this host nor the store has enough; NULL: none */
+    const struct rule_limit *limit; /* of it */
     int64_t now_us;
     size_t rules, applied;
 };
@@ -103,11 +105,6 @@ static void print_request(struct facts *facts, void *data)
         buf_char(&p->out, '\n');
     }
     buf_printf(&p->out, "  %-8s %u\n\n", "cost", r->cost);
-    if (p->missing_cells) {
-        buf_add(&p->out, SV("cells file "));
-        add(p, weir_str(p->missing_cells));
-        buf_add(&p->out, SV(" does not exist yet: nothing is used\n\n"));
-    }
     bold(p, "rules\n");
 }
 
@@ -152,14 +149,41 @@ static void print_room(struct page *p, const struct explained_limit *l)
     buf_add(&p->out, weir_str(term_plain(&p->term)));
 }
 
-static void print_limit(struct page *p, const struct explained_limit *l)
+/* Where a rule counts that is not local, and so what its numbers are. */
+static void print_where(struct page *p, const struct explained_rule *e)
+{
+    bool unknown = e->limits[0].unknown;
+    const char *text = NULL;
+    if (e->counting == COUNT_EXACT)
+        text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
+    else if (e->counting == COUNT_LEASED && p->has_store)
+        text = unknown ? "is leased from the store, which does not answer"
+                       : "is leased from the store: what is lent to hosts counts as used";
+    else if (e->counting == COUNT_LEASED)
+        text = "is leased from a store; --counters ADDRESS shows what is used there";
+    else if (e->rule->counters == COUNTERS_SHARED)
+        text = "counts on this host, since no store is given (--counters ADDRESS)";
+    if (text)
+        buf_printf(&p->out, "      %s\n", text);
+}
+
+static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l)
 {
     char span[SPAN_TEXT_MAX], end[INSTANT_TEXT_MAX];
     buf_add(&p->out, SV("      limit "));
     add(p, l->spec->name);
     buf_add(&p->out, SV(": "));
     rule_limit_text(l->spec, &p->out);
-    buf_printf(&p->out, "\n        %u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
+    buf_add(&p->out, SV("\n        "));
+    if (e->counting == COUNT_LEASED)
+        buf_printf(&p->out, "this host holds %u unspent%s", l->held, l->unknown ? "" : "; ");
+    else if (l->unknown)
+        buf_add(&p->out, SV("what is used is not known"));
+    if (l->unknown) {
+        buf_char(&p->out, '\n');
+        return;
+    }
+    buf_printf(&p->out, "%u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
     if (l->report.reset_us > 0) {
         span_text(l->report.reset_us, span);
         buf_printf(&p->out, ", as if unused in %s", span);
@@ -190,11 +214,23 @@ static void print_rule(const struct explained_rule *e, void *data)
     buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
                e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
     print_subject(p, e);
-    if (e->rule->counters == COUNTERS_SHARED)
-        buf_add(&p->out,
-                SV("      counts in a store that hosts share; what follows is what is in the cells of this host\n"));
-    for (size_t i = 0; i < e->rule->limit_count; i++)
-        print_limit(p, &e->limits[i]);
+    print_where(p, e);
+    for (size_t i = 0; i < e->rule->limit_count; i++) {
+        const struct explained_limit *l = &e->limits[i];
+        print_limit(p, e, l);
+        if (e->counting == COUNT_LEASED && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
+            l->held < p->request->cost && !p->spent) {
+            p->spent = e->rule;
+            p->limit = l->spec;
+        }
+    }
+}
+
+static void add_names(struct page *p, sv rule, sv limit)
+{
+    add(p, rule);
+    buf_add(&p->out, SV(", limit "));
+    add(p, limit);
 }
 
 static void print_verdict(const struct weir_verdict *v, void *data)
@@ -208,19 +244,32 @@ static void print_verdict(const struct weir_verdict *v, void *data)
     if (verdict_is_repeated(v)) {
         buf_printf(&p->out, "  %srefused%s: the header %s is repeated with different values (settings: repeated_headers)\n",
                    term_red(&p->term), term_plain(&p->term), v->limit);
+    } else if (v->allowed && p->spent) {
+        /* Looking takes no slice, and so the engine does not know. */
+        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
+        add_names(p, p->spent->id, p->limit->name);
+        buf_add(&p->out, SV(": the store has too little left to lend\n"));
     } else if (!v->applied) {
         buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
     } else if (v->allowed) {
-        buf_printf(&p->out, "  %sallowed%s: least is left of %s, limit %s: %u of %u\n", term_green(&p->term),
-                   term_plain(&p->term), v->rule, v->limit, v->remaining, v->max);
+        buf_printf(&p->out, "  %sallowed%s: least is left of ", term_green(&p->term), term_plain(&p->term));
+        add_names(p, weir_str(v->rule), weir_str(v->limit));
+        buf_printf(&p->out, ": %u of %u\n", v->remaining, v->max);
     } else {
         span_text(v->retry_after_ms * US_PER_MS, span);
-        buf_printf(&p->out, "  %srefused%s by %s, limit %s: %s%s\n", term_red(&p->term), term_plain(&p->term), v->rule,
-                   v->limit, v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
-                   v->retry_after_ms == WEIR_NEVER ? "" : span);
+        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
+        add_names(p, weir_str(v->rule), weir_str(v->limit));
+        if (v->unavailable)
+            buf_add(&p->out, SV(": the store does not answer, and its on_store_failure is deny\n"));
+        else
+            buf_printf(&p->out, ": %s%s\n", v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
+                       v->retry_after_ms == WEIR_NEVER ? "" : span);
     }
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        buf_printf(&p->out, "  %s would have refused it, but is in shadow\n", v->shadow[i]);
+    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++) {
+        buf_add(&p->out, SV("  "));
+        add(p, weir_str(v->shadow[i]));
+        buf_add(&p->out, SV(" would have refused it, but is in shadow\n"));
+    }
 }
 
 int cli_explain(int argc, char **argv)
@@ -233,14 +282,18 @@ int cli_explain(int argc, char **argv)
     int status = request_read(&command, argc, argv, &options, headers, &request);
     if (status >= 0)
         return status;
-    const char *missing_cells = request_skip_missing_cells(&options);
+    if (request_cells_missing(&options))
+        return cli_error(
+            "%s: there is no such cells file; name the one that is counted in (of 'weir serve', the file cells in "
+            "its data folder), or leave out --cells to see which rules apply",
+            options.cells);
     if (!request_open(&options, &weir))
         return EXIT_BAD;
-    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .missing_cells = missing_cells };
+    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
     page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
     buf_init(&page.out, OUTPUT_MAX);
     int code = weir_explain(weir, &request, page.now_us, &sink, &page);
-    weir_close(weir);
+    request_close(weir);
     if (code == 0)
         fwrite(buf_sv(&page.out).ptr, 1, page.out.len, stdout);
     buf_done(&page.out);

@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/plain.h"
 #include "rules/rules.h"
 
 static const struct option options[] = { { 0 } };
@@ -23,7 +24,8 @@ static bool lint_text(const char *name, sv text)
     struct rules *rules = rules_read(text, &report);
     buf_init(&out, 16 << 20);
     rules_report_print(&report, weir_str(name), true, &out);
-    fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
+    if (out.len > 0)
+        plain_print(buf_sv(&out));
     buf_done(&out);
     bool good = rules && report.error_count == 0;
     if (!rules)
@@ -40,7 +42,7 @@ static bool lint_file(const char *path)
     struct buf text;
     const char *why;
     if (!cli_read_file(path, &text, &why)) {
-        fprintf(stderr, "%s: %s\n", path, why);
+        plain_printf("%s: %s", path, why);
         return false;
     }
     bool good = lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));

@@ -2,10 +2,15 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "base/ip.h"
 #include "cli/cli.h"
+#include "cli/plain.h"
+#include "engine/weir.h"
+#include "redis/address.h"
 
 static bool is_database(const char *path)
 {
@@ -34,7 +39,8 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
         struct buf out;
         buf_init(&out, 16 << 20);
         rules_report_print(&report, weir_str(name), false, &out);
-        fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
+        if (out.len > 0)
+            plain_print(buf_sv(&out));
         buf_done(&out);
         if (!rules)
             cli_error("%s: out of memory", name);
@@ -58,6 +64,9 @@ const struct option request_option_table[] = {
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "size of a new table, in keys: one for each subject of each limit (500k, 10m)" },
     { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)" },
+    { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
+      "Redis or Valkey, where the rules count that are not local: the address that 'weir serve --counters' has" },
+    { "hosts", "N", OPTION_NUMBER, AT(hosts), "hosts that count in the store of --counters; 0 finds out there (default)" },
     { "event", "NAME", OPTION_TEXT, AT(event), "the business action: ocr" },
     { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
     { "method", "NAME", OPTION_TEXT, AT(method), "the HTTP method" },
@@ -86,6 +95,15 @@ static int read_headers(const struct command *command, const struct option_list 
     return -1;
 }
 
+static int check_counters(const struct command *command, const char *text)
+{
+    struct redis_address address;
+    struct weir_error error;
+    int r = text ? redis_address_read(&address, text, &error) : 0;
+    explicit_bzero(&address, sizeof address);
+    return r < 0 ? options_error(command, "--counters: %s", error.text) : -1;
+}
+
 /* An address that cannot be read would quietly keep every rule by ip from applying. */
 static int check_address(const struct command *command, const char *name, const char *text)
 {
@@ -108,7 +126,13 @@ int request_read(const struct command *command, int argc, char **argv, struct re
         return options_error(command, "--rules FILE is needed");
     if (o->cells_keys && o->cells_bytes)
         return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
-    status = check_address(command, "ip", o->ip);
+    if (o->hosts && !o->counters)
+        return options_error(command, "--hosts is about the store of --counters; give that, too");
+    if (o->counters && o->now_us >= 0)
+        return options_error(command, "--now does not go with --counters: the store's clock counts there; leave out one");
+    status = check_counters(command, o->counters);
+    if (status < 0)
+        status = check_address(command, "ip", o->ip);
     if (status < 0)
         status = check_address(command, "peer", o->peer);
     if (status < 0)
@@ -132,13 +156,9 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     return -1;
 }
 
-const char *request_skip_missing_cells(struct request_options *o)
+bool request_cells_missing(const struct request_options *o)
 {
-    if (!o->cells || access(o->cells, F_OK) == 0 || errno != ENOENT)
-        return NULL;
-    const char *missing = o->cells;
-    o->cells = NULL;
-    return missing;
+    return o->cells && access(o->cells, F_OK) < 0 && errno == ENOENT;
 }
 
 static void tell_copied(const struct weir *weir, const char *path)
@@ -149,12 +169,18 @@ static void tell_copied(const struct weir *weir, const char *path)
                   path);
 }
 
+/* A command has no connection yet, and asks once: it can wait for longer than a service. */
+enum { STORE_DEADLINE_MS = 1000 };
+
 bool request_open(const struct request_options *o, struct weir **ret)
 {
     struct buf text;
     struct weir_error error;
     if (!load_rules(o->rules, &text, NULL))
         return false;
+    char *counters = o->counters ? strdup(o->counters) : NULL;
+    if (o->counters)
+        plain_hide_password((char *)o->counters); /* a word of argv */
     struct weir_options options = {
         .size = sizeof options,
         .rules_text = buf_sv(&text).ptr,
@@ -162,12 +188,29 @@ bool request_open(const struct request_options *o, struct weir **ret)
         .cells_file = o->cells,
         .cells_keys = o->cells_keys,
         .cells_bytes = o->cells_bytes,
+        .counters = counters,
+        .store_deadline_ms = STORE_DEADLINE_MS,
+        .store_hosts = o->hosts,
     };
-    int code = weir_open(ret, &options, &error);
+    int code = o->counters && !counters ? err_set(&error, WEIR_E_NO_MEMORY, "out of memory")
+                                        : weir_open_visit(ret, &options, &error);
     if (code < 0)
-        cli_error("%s", error.text);
+        plain_say(weir_str(error.text));
     else
         tell_copied(*ret, o->cells);
     buf_done(&text);
+    if (counters)
+        explicit_bzero(counters, strlen(counters));
+    free(counters);
     return code >= 0;
+}
+
+void request_close(struct weir *weir)
+{
+    struct weir_store_status store;
+    weir_store_status(weir, &store);
+    if (store.configured && !store.up)
+        cli_error("the store %s does not answer%s%s; rules that count there go by their on_store_failure", store.address,
+                  store.problem[0] ? ": " : "", store.problem);
+    weir_close(weir);
 }

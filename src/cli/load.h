@@ -11,7 +11,8 @@
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules);
 
 struct request_options {
-    const char *rules, *cells;
+    const char *rules, *cells, *counters;
+    uint32_t hosts;
     uint64_t cells_keys, cells_bytes;
     const char *method, *path, *host, *ip, *peer, *user, *event, *key;
     struct option_list headers;
@@ -32,11 +33,12 @@ extern const struct option request_option_table[];
 int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
                  struct weir_header *headers, struct weir_request *ret_request);
 
-/* For what charges nothing, and so is to make no cells file: if the file is missing, goes on without it and returns its
- * name. NULL: it is there, or none was asked for. */
-const char *request_skip_missing_cells(struct request_options *options);
+/* The cells file that the options name does not exist. What charges nothing is to make none. */
+bool request_cells_missing(const struct request_options *options);
 
 /* Opens the handle that the options name. False: the errors were printed. */
 bool request_open(const struct request_options *options, struct weir **ret);
+/* Closes it, and says on stderr if the store did not answer. */
+void request_close(struct weir *weir);
 
 #endif

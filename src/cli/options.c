@@ -4,18 +4,19 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "cli/plain.h"
 #include "cli/when.h"
 
-enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64 };
+enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64, ERROR_BYTES_MAX = 8 << 10 };
 
 int options_error(const struct command *command, const char *format, ...)
 {
+    char what[ERROR_BYTES_MAX];
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "weir %s: ", command->name);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "; see 'weir %s --help'\n", command->name);
+    vsnprintf(what, sizeof what, format, args);
     va_end(args);
+    plain_printf("weir %s: %s; see 'weir %s --help'", command->name, what, command->name);
     return EXIT_BAD;
 }
 

@@ -4,21 +4,7 @@
 
 #include "base/utf8.h"
 
-enum { SAID_BYTES_MAX = 64 << 10 };
-
-/* Neither a control character (of ASCII or Latin-1) nor a line end, a mark of byte order or a character that is none: what
- * a reader of YAML refuses, or takes for the end of a comment. */
-static bool is_plain(const char *c, size_t length)
-{
-    if (length <= 1)
-        return length == 1 && c[0] >= 0x20 && c[0] < 0x7f;
-    if (length == 2)
-        return !(c[0] == '\xc2' && (unsigned char)c[1] < 0xa0);
-    if (length == 3)
-        return memcmp(c, "\u2028", 3) != 0 && memcmp(c, "\u2029", 3) != 0 && memcmp(c, "\ufeff", 3) != 0 &&
-               memcmp(c, "\xef\xbf\xbe", 3) != 0 && memcmp(c, "\xef\xbf\xbf", 3) != 0;
-    return true;
-}
+enum { LINE_BYTES_MAX = 64 << 10 };
 
 void plain_add(struct buf *out, sv text, size_t most)
 {
@@ -28,7 +14,7 @@ void plain_add(struct buf *out, sv text, size_t most)
             buf_add(out, SV("..."));
             return;
         }
-        buf_add(out, is_plain(text.ptr, length) ? sv_of(text.ptr, length) : SV("?"));
+        buf_add(out, utf8_shown(text, length) ? sv_of(text.ptr, length) : SV("?"));
         text = sv_from(text, length ? length : 1);
     }
 }
@@ -48,19 +34,44 @@ static void hide_values(char *text)
     }
 }
 
-void plain_say(sv text)
+static void print_line(const char *before, sv text, bool hide)
 {
     struct buf out;
-    buf_init(&out, SAID_BYTES_MAX);
-    buf_add(&out, SV("weir: "));
-    while (text.len > 0) {
-        plain_add(&out, sv_cut(&text, '\n'), SAID_BYTES_MAX / 8);
-        buf_char(&out, '\n');
-    }
-    if (out.ptr)
+    buf_init(&out, LINE_BYTES_MAX);
+    buf_add(&out, weir_str(before));
+    plain_add(&out, text, LINE_BYTES_MAX / 8);
+    buf_char(&out, '\n');
+    if (out.ptr && hide)
         hide_values(out.ptr);
     fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
     buf_done(&out);
+}
+
+void plain_print(sv text)
+{
+    while (text.len > 0)
+        print_line("", sv_cut(&text, '\n'), false);
+}
+
+void plain_vprintf(const char *before, const char *format, va_list args)
+{
+    char text[LINE_BYTES_MAX / 4];
+    vsnprintf(text, sizeof text, format, args);
+    print_line(before, weir_str(text), false);
+}
+
+void plain_printf(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    plain_vprintf("", format, args);
+    va_end(args);
+}
+
+void plain_say(sv text)
+{
+    for (const char *before = "weir: "; before[0] || text.len > 0; before = "")
+        print_line(before, sv_cut(&text, '\n'), true);
 }
 
 void plain_hide_password(char *address)

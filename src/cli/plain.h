@@ -2,14 +2,20 @@
 #ifndef CLI_PLAIN_H
 #define CLI_PLAIN_H
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/buf.h"
 
-/* What every reader takes for one line: control characters, all kinds of line ends and what is no UTF-8 become "?". Cut
- * ("...") at `most` characters. */
+/* What every reader takes for one line: what utf8_shown does not let people see becomes "?". Cut ("...") at `most`
+ * characters. */
 void plain_add(struct buf *out, sv text, size_t most);
 
+/* The lines of TEXT on stderr. */
+void plain_print(sv text);
+/* One line on stderr, whatever line ends the values have; the second with `before` before it. */
+void plain_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void plain_vprintf(const char *before, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 /* "weir: TEXT" and a line end on stderr, in lines of their own where TEXT has line ends. */
 void plain_say(sv text);
 

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/load.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 #include "cli/simulate.h"
 #include "cli/traffic.h"
@@ -69,7 +70,7 @@ struct simulation {
 
 static int bad_line(const struct simulation *s, const char *why)
 {
-    fprintf(stderr, "%s:%llu: %s\n", s->name, (unsigned long long)s->input.line, why);
+    plain_printf("%s:%llu: %s", s->name, (unsigned long long)s->input.line, why);
     return EXIT_BAD;
 }
 
@@ -79,7 +80,7 @@ static bool use_rules(struct simulation *s, struct rules *rules)
     struct weir_error error;
     struct ruleset *ruleset;
     if (ruleset_new(&ruleset, rules, &error) < 0) {
-        cli_error("%s", error.text);
+        plain_say(weir_str(error.text));
         return false;
     }
     ruleset_free(s->ruleset);
@@ -97,8 +98,8 @@ static void print_problems(const struct simulation *s, const struct rules_report
 {
     for (size_t i = 0; i < report->error_count && i < RULES_ERRORS_MAX; i++) {
         const struct rule_problem *p = &report->errors[i];
-        fprintf(stderr, "%s:%llu: set_rules: %s%.*s%s%.*s\n", s->name, (unsigned long long)s->input.line,
-                p->rule.len ? "rule " : "", SV_FMT(p->rule), p->rule.len ? ": " : "", SV_FMT(p->text));
+        plain_printf("%s:%llu: set_rules: %s%.*s%s%.*s", s->name, (unsigned long long)s->input.line,
+                     p->rule.len ? "rule " : "", SV_FMT(p->rule), p->rule.len ? ": " : "", SV_FMT(p->text));
     }
 }
 
@@ -208,7 +209,7 @@ static bool start(struct simulation *s)
     };
     bool ok = use_rules(s, rules);
     if (ok && weir_open(&s->weir, &engine, &error) < 0) {
-        cli_error("%s", error.text);
+        plain_say(weir_str(error.text));
         ok = false;
     }
     buf_done(&text);

@@ -76,13 +76,9 @@ size_t term_width(sv text)
     return n;
 }
 
-/* Printable as it stands: no control character of ASCII or Latin-1, and nothing that the terminal could not show. */
 static bool printable(const struct term *term, sv text, size_t len)
 {
-    unsigned char first = (unsigned char)text.ptr[0];
-    if (len <= 1)
-        return len == 1 && first >= 0x20 && first < 0x7f;
-    return term->unicode && !(first == 0xc2 && (unsigned char)text.ptr[1] < 0xa0);
+    return utf8_shown(text, len) && (len == 1 || term->unicode);
 }
 
 void term_add(const struct term *term, struct buf *out, sv text, size_t columns)

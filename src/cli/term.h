@@ -17,7 +17,8 @@ struct term term_of(int fd);
 /* Columns that a UTF-8 string takes, counting one for each character. */
 size_t term_width(sv text);
 
-/* Text from strangers: nothing that a terminal would obey, and cut ("...") at about `columns`. */
+/* Text from strangers: what utf8_shown does not let people see, or the terminal cannot show, becomes "?". Cut ("...") at
+ * about `columns`. */
 void term_add(const struct term *term, struct buf *out, sv text, size_t columns);
 
 /* Escape sequences; "" where colour is off. */

@@ -68,7 +68,7 @@ static int ask_json(const struct top_options *o, sv token, const char *path, jso
     json_t *json = NULL;
     if (status != 200)
         result = bad_status(o, status, buf_sv(&body), error);
-    else if (!(json = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES, NULL)))
+    else if (!(json = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)))
         result = err_set(error, WEIR_E_INVALID, "%s: answers with something that is no JSON; is it a weir?", o->admin);
     buf_done(&body);
     if (result == 0)

@@ -202,6 +202,12 @@ static size_t rule_columns(json_t *subjects)
     return widest < RULE_COLUMNS_MAX ? widest : RULE_COLUMNS_MAX;
 }
 
+/* A subject may hold NUL. */
+static sv text_of(const json_t *string)
+{
+    return json_is_string(string) ? sv_of(json_string_value(string), json_string_length(string)) : SV("?");
+}
+
 /* "ip=203.0.113.9 user=anna" */
 static void add_who(json_t *subject, struct buf *out)
 {
@@ -209,9 +215,10 @@ static void add_who(json_t *subject, struct buf *out)
     size_t i;
     json_array_foreach(by, i, one)
     {
-        const char *name = json_string_value(json_object_get(one, "name"));
-        const char *value = json_string_value(json_object_get(one, "value"));
-        buf_printf(out, "%s%s=%s", i ? " " : "", name ? name : "?", value ? value : "?");
+        buf_add(out, i ? SV(" ") : SV(""));
+        buf_add(out, text_of(json_object_get(one, "name")));
+        buf_char(out, '=');
+        buf_add(out, text_of(json_object_get(one, "value")));
     }
     if (json_array_size(by) == 0)
         buf_add(out, SV("everybody"));

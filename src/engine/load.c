@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 #include "engine/weir.h"
 
 /* ---- reading ---- */
@@ -19,7 +20,7 @@ static int lines_of(sv all, size_t count, struct weir_error *error)
         return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(all));
     while (room > 0 && all.ptr[room] != '\n')
         room--;
-    return err_set(error, WEIR_E_RULES, "%.*s\n… %zu %s in all", (int)(room ? room : most), all.ptr, count,
+    return err_set(error, WEIR_E_RULES, "%.*s\n… %zu %s in all", SV_FMT(utf8_cut(all, room ? room : most)), count,
                    count == 1 ? "error" : "errors");
 }
 

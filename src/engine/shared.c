@@ -757,10 +757,11 @@ enum step shared_look(struct shared *s, sv user)
     bool up = store_of(s) && store_up(store_of(s));
     for (size_t i = 0; i < s->plan.count; i++) {
         use(s, &s->plan.entries[i], false);
-        if (up && s->more[i].way == WAY_SLICE) {
-            s->more[i].held = lease_left_now(s, &s->plan.entries[i]);
+        if (s->more[i].way != WAY_SLICE)
+            continue;
+        s->more[i].held = lease_left_now(s, &s->plan.entries[i]);
+        if (up)
             s->more[i].way = WAY_STORE; /* what was lent is counted there as limits are */
-        }
     }
     if (!up || !wants_store(s))
         return STEP_DECIDED;

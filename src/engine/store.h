@@ -90,6 +90,7 @@ struct store_options {
     const char *address;  /* see docs/redis.md */
     uint32_t deadline_ms; /* for each decision; the engine sets the deadlines of calls, the store those of its own */
     uint32_t hosts;       /* 0: counted through the store */
+    bool visits;          /* for a moment: not counted as a host, and the cells' other processes do not notice */
     /* Told once of each change (store_event), from the store's thread or a link's. */
     void (*on_event)(enum weir_store_event event, const char *text, void *data);
     void *on_event_data;
@@ -120,7 +121,7 @@ void store_count_unsent(struct store *store);
 void store_post(struct store *store, struct store_call *call);
 
 /* Forgets keys in the store, and that what they were charged so far can be given back; from any thread, waits until it is
- * done, at most for the deadline. */
+ * done, at most for the deadline. Returns how many of the keys were there. */
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
 /* ---- slices ---- */

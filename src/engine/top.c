@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "engine/hazard.h"
 #include "engine/weir.h"
 
@@ -12,15 +13,11 @@
 /* At most `most` bytes, and no part of a character that was whole. */
 static uint16_t put(char *to, sv text, size_t most, bool *cut)
 {
-    size_t len = text.len;
-    if (len > most) {
-        *cut = true;
-        for (len = most; len > 0 && ((unsigned char)text.ptr[len] & 0xc0) == 0x80;)
-            len--;
-    }
-    if (len > 0)
-        memcpy(to, text.ptr, len);
-    return (uint16_t)len;
+    sv part = utf8_cut(text, most);
+    *cut = *cut || part.len < text.len;
+    if (part.len > 0)
+        memcpy(to, part.ptr, part.len);
+    return (uint16_t)part.len;
 }
 
 /* "user", "header:x-tenant" */
@@ -31,8 +28,20 @@ static uint16_t put_name(char *to, const struct rule_by *by, size_t most, bool *
     return (uint16_t)(len + put(to + len, by->header, most - len, cut));
 }
 
+enum { SECRET_SHOWN = 4 };
+
+/* A header may be a password: subjects are for logs and screens, so they keep no more than the beginning of its value. */
+static uint16_t put_value(char *to, const struct rule_by *by, sv value, size_t most, bool *cut)
+{
+    const sv more = SV("…");
+    if (by->attribute != ATTR_HEADER || value.len <= 2 * (size_t)SECRET_SHOWN || most < SECRET_SHOWN + more.len)
+        return put(to, value, most, cut);
+    size_t len = put(to, value, SECRET_SHOWN, cut);
+    return (uint16_t)(len + put(to + len, more, more.len, cut));
+}
+
 /* Each attribute has an equal share of the room that the rule's id leaves, and its name at most half of that. */
-static bool fill_subject(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
+void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key)
 {
     struct hash hash;
     char *to = ret->text;
@@ -45,59 +54,53 @@ static bool fill_subject(struct subject *ret, const struct rule *rule, struct fa
     size_t share = rule->by_count ? (SUBJECT_TEXT_MAX - ret->rule_len) / rule->by_count : 0;
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
-        sv value = facts_attribute(facts, by);
-        if (value.len == 0)
-            return false;
         hash_word(&hash, by->attribute);
         hash_text(&hash, by->header.ptr, by->header.len);
-        hash_text(&hash, value.ptr, value.len);
+        hash_text(&hash, values[i].ptr, values[i].len);
         ret->by[i].name_len = put_name(to, by, share / 2, &ret->cut);
         to += ret->by[i].name_len;
-        ret->by[i].value_len = put(to, value, share - ret->by[i].name_len, &ret->cut);
+        ret->by[i].value_len = put_value(to, by, values[i], share - ret->by[i].name_len, &ret->cut);
         to += ret->by[i].value_len;
     }
     ret->key = hash_final(&hash);
+}
+
+static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
+{
+    struct weir_str values[RULE_BY_MAX];
+    for (size_t i = 0; i < rule->by_count; i++) {
+        values[i] = facts_attribute(facts, &rule->by[i]);
+        if (values[i].len == 0)
+            return false;
+    }
+    subject_fill(ret, rule, values, key);
     return true;
 }
 
-/* For a log: a header may be a password, so it shows its beginning only; and control characters of two bytes, which JSON
- * lets pass, would reach somebody's terminal. */
-static void add_value(struct buf *text, sv name, sv value)
+void subject_text(const struct subject *subject, struct buf *out)
 {
-    enum { SECRET_SHOWN = 4 };
-    char plain[SUBJECT_TEXT_MAX + 4];
-    bool hidden = sv_starts(name, SV("header:")) && value.len > 2 * SECRET_SHOWN;
-    size_t len = hidden ? SECRET_SHOWN : value.len;
-    memcpy(plain, value.ptr, len);
-    for (size_t i = 0; i + 1 < len; i++)
-        if ((unsigned char)plain[i] == 0xc2 && ((unsigned char)plain[i + 1] & 0xe0) == 0x80)
-            plain[i] = plain[i + 1] = '?';
-    if (hidden) {
-        memcpy(plain + len, "…", strlen("…"));
-        len += strlen("…");
+    for (size_t i = 0; i < subject->by_count; i++) {
+        if (i)
+            buf_char(out, ' ');
+        buf_add(out, subject_name(subject, i));
+        buf_char(out, '=');
+        buf_json(out, subject_value(subject, i));
     }
-    buf_json(text, sv_of(plain, len));
 }
 
 size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                          char *buf, size_t cap)
 {
-    char room[6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX];
+    char room[SUBJECT_SHOWN_MAX];
     struct subject subject;
     struct buf text;
     buf_over(&text, room, sizeof room);
-    size_t count = weir_subject(weir, request, verdict, &subject) ? subject.by_count : 0;
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            buf_char(&text, ' ');
-        buf_add(&text, subject_name(&subject, i));
-        buf_char(&text, '=');
-        add_value(&text, subject_name(&subject, i), subject_value(&subject, i));
-    }
+    if (weir_subject(weir, request, verdict, &subject))
+        subject_text(&subject, &text);
     if (cap > 0) {
-        size_t n = text.len < cap ? text.len : cap - 1;
-        memcpy(buf, room, n);
-        buf[n] = '\0';
+        sv part = utf8_cut(buf_sv(&text), cap - 1);
+        memcpy(buf, part.ptr, part.len);
+        buf[part.len] = '\0';
     }
     return text.len;
 }
@@ -117,7 +120,7 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
     if (rule) {
         struct facts facts;
         facts_init(&facts, bound->ruleset, request, user);
-        known = fill_subject(ret, rule, &facts, cells_hash_key(bound->cells));
+        known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
     }
     hazard_release();
     return known;

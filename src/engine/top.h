@@ -11,6 +11,7 @@
 #ifndef ENGINE_TOP_H
 #define ENGINE_TOP_H
 
+#include "base/buf.h"
 #include "engine/engine.h"
 
 enum { TOP_PLACES = 1000, SUBJECT_TEXT_MAX = 400 };
@@ -20,7 +21,7 @@ enum { TOP_PLACES = 1000, SUBJECT_TEXT_MAX = 400 };
 struct subject {
     uint64_t key; /* a hash of all of it, before anything was cut; this says who is who */
     uint8_t rule_len, by_count;
-    bool cut; /* some name or value was too long */
+    bool cut; /* some name or value is not whole: it was too long, or the value is that of a header */
     struct {
         uint16_t name_len, value_len;
     } by[RULE_BY_MAX];
@@ -32,6 +33,12 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
                   struct subject *ret);
 /* Of a key that CL.THROTTLE refused, as if it were that of a rule by this name; `space` as for weir_throttle. */
 void weir_throttle_subject(struct weir *weir, sv rule, unsigned space, sv key, struct subject *ret);
+/* Of a rule and the values that it counts by. Only the beginning of a long header is kept, since it may be a password; so
+ * nothing that shows a subject can give one away. */
+void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key);
+/* `ip="203.0.113.7" user="ann"`, the values as JSON; at most SUBJECT_SHOWN_MAX bytes with a NUL. */
+void subject_text(const struct subject *subject, struct buf *out);
+enum { SUBJECT_SHOWN_MAX = 6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX };
 sv subject_rule(const struct subject *subject);
 sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */
 sv subject_value(const struct subject *subject, size_t i);

@@ -59,8 +59,11 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
                    : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
                      "host's `weir serve --counters` (in nginx cells=FILE), or leave `lease` out";
     if (!weir->options.never_wait)
-        return "counts in the store that many hosts share, which a `weir serve --counters` on these cells asks, and this "
-               "program does not; give it options.counters, too, or give the rule `lease: true` or `counters: local`";
+        return "counts in the store of the `weir serve --counters` on these cells, and nothing here says where that is; "
+               "give "
+               "its address (--counters ADDRESS on the command line, options.counters in C), or give the rule `lease: "
+               "true` "
+               "or `counters: local`";
     if (rule->rule->counters == COUNTERS_SHARED)
         return "counts in the store that many hosts share (`counters: shared`), and nothing here may wait for "
                "that; give it `lease: true`, or `counters: local`";
@@ -182,6 +185,7 @@ static int open_store(struct weir *weir, struct weir_error *error)
     struct store_options options = { .address = o->counters,
                                      .deadline_ms = (uint32_t)weir_deadline_ms(weir),
                                      .hosts = o->store_hosts,
+                                     .visits = weir->visits,
                                      .on_event = o->on_store,
                                      .on_event_data = o->on_store_data };
     int r = o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
@@ -219,7 +223,7 @@ static int open_parts(struct weir *weir, struct weir_error *error)
     return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
 
-int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+static int open_as(struct weir **ret, const struct weir_options *options, bool visits, struct weir_error *error)
 {
     int r = check_options(options, error);
     if (r < 0)
@@ -228,6 +232,7 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
     if (!weir)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     memcpy(&weir->options, options, options->size);
+    weir->visits = visits;
     pthread_mutex_init(&weir->lock, NULL);
     pthread_mutex_init(&weir->error_lock, NULL);
     pthread_mutex_init(&weir->watch_lock, NULL);
@@ -238,6 +243,16 @@ int weir_open(struct weir **ret, const struct weir_options *options, struct weir
     }
     *ret = weir;
     return 0;
+}
+
+int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+{
+    return open_as(ret, options, false, error);
+}
+
+int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error)
+{
+    return open_as(ret, options, true, error);
 }
 
 void weir_close(struct weir *weir)
@@ -504,20 +519,37 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
     return r;
 }
 
-static void forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
+static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us)
 {
+    struct window window = limit_current_window(limit, now_us);
+    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, 0 };
+    struct cells_look look;
+    cells_look(bound->cells, &ask, &look);
+    struct limit_report report = limit_report(&limit->limit, &window, look.state, now_us, 0);
+    return report.remaining < limit->limit.capacity || report.reset_us > 0;
+}
+
+/* True: something was counted on this host. */
+static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+{
+    bool found = false;
     for (size_t i = 0; i < rule->limit_count; i++) {
-        cells_forget(bound->cells, cell_key(&rule->limits[i], subject));
+        const struct bound_limit *limit = &rule->limits[i];
+        /* A cell that has decayed may be there still, and is as good as none. */
+        found = is_counted(bound, limit, subject, now_us) || found;
+        cells_forget(bound->cells, cell_key(limit, subject));
         if (rule->counting == COUNT_LOCAL)
             continue;
-        cells_forget(bound->cells, instead_cell(&rule->limits[i], subject));
-        cells_forget(bound->cells, slice_cell(bound->cells, &rule->limits[i], subject));
+        found = cells_forget(bound->cells, instead_cell(limit, subject)) || found;
+        found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
     }
+    return found;
 }
 
 /* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
-static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by,
-                    struct arena *arena, char key[LEASE_KEY_MAX], size_t *ret_key_len, struct weir_error *error)
+static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by, int64_t now_us,
+                    struct arena *arena, struct weir_forgotten *ret, char key[LEASE_KEY_MAX], size_t *ret_key_len,
+                    struct weir_error *error)
 {
     sv values[RULE_BY_MAX];
     struct hash subject;
@@ -534,12 +566,14 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
         if (!values[i].ptr)
             return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     }
-    forget_subject(bound, rule, hash_final(&subject));
+    subject_fill(&ret->subject, rule->rule, values, cells_hash_key(bound->cells));
+    ret->counted = forget_subject(bound, rule, hash_final(&subject), now_us);
     *ret_key_len = rule->counting == COUNT_LOCAL ? 0 : key_write(key, rule, values);
     return 0;
 }
 
-int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
+int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+                struct weir_forgotten *ret, struct weir_error *error)
 {
     char key[LEASE_KEY_MAX];
     size_t key_len = 0;
@@ -554,12 +588,21 @@ int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by
     else if (by_count != rule->rule->by_count)
         r = wrong_count(rule->rule, by_count, error);
     else
-        r = reset_in(bound, rule, by, &arena, key, &key_len, error);
+        r = reset_in(bound, rule, by, now_us, &arena, ret, key, &key_len, error);
     hazard_release();
     arena_done(&arena);
-    if (r == 0 && key_len > 0 && weir->store)
-        r = store_forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
-    return r;
+    if (r < 0 || key_len == 0 || !weir->store)
+        return r;
+    r = store_forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
+    if (r > 0)
+        ret->counted = true;
+    return r < 0 ? r : 0;
+}
+
+int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
+{
+    struct weir_forgotten forgotten;
+    return weir_forget(weir, rule_id, by, by_count, clock_now_us(), &forgotten, error);
 }
 
 void weir_store_status(struct weir *weir, struct weir_store_status *ret)

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "engine/engine.h"
+#include "engine/top.h"
 #include "rules/file.h"
 
 struct store;
@@ -16,6 +17,7 @@ struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
     struct store *store;          /* NULL: there is none */
+    bool visits;                  /* see weir_open_visit */
     bool store_by_now;            /* for tests: the store takes the request's clock for its own */
     uint64_t paying[WEIR_PAYING]; /* cells whose counts are being charged to it; atomic, see shared.c */
     unsigned late;                /* decisions made without an answer that may still come */
@@ -42,6 +44,10 @@ struct weir {
     pthread_cond_t watch_stop;
     bool stopping;
 };
+
+/* weir_open for a command that ends at once and leaves no trace beyond its charges. With options.counters: it is no host of
+ * its own, tells the other processes of the table nothing about the store, and fetches no slices for them. */
+int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error);
 
 enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 
@@ -72,6 +78,14 @@ enum { VERDICT_JSON_MAX = 16384 };
 
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
+
+struct weir_forgotten {
+    struct subject subject; /* for a log */
+    bool counted;           /* there was something to forget, on this host or in the store */
+};
+/* weir_reset, and what it found. */
+int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+                struct weir_forgotten *ret, struct weir_error *error);
 
 /* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);

@@ -158,17 +158,19 @@ static void beat(struct keeper *k)
     sv hosts = weir_str(k->hosts_key);
     LINK_WRITE(link_begin(link), SV("TIME"));
     k->beating = link_end(link, &time_kind, k, until_us);
-    write_mark(k);
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
-    link_end(link, &born_kind, k, until_us);
-    name_host(k, until_us);
-    LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
-    link_end(link, &ignored, k, until_us);
-    LINK_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
-    link_end(link, &ignored, k, until_us);
+    if (!k->store->options.visits) {
+        write_mark(k);
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("GET"), weir_str(k->born_key));
+        link_end(link, &born_kind, k, until_us);
+        name_host(k, until_us);
+        LINK_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(k->id));
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
+        link_end(link, &ignored, k, until_us);
+        LINK_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
+        link_end(link, &ignored, k, until_us);
+    }
     LINK_WRITE(link_begin(link), SV("ZCARD"), hosts);
     link_end(link, &hosts_kind, k, until_us);
 }
@@ -208,7 +210,8 @@ static void tell_news(struct keeper *k, int64_t now_us)
     struct lease_news news = {
         .counters = true, .up = store_up(store), .hosts = store_hosts(store), .offset_us = store_offset_us(store)
     };
-    lease_tell_news(store->cells, &news, now_us);
+    if (!store->options.visits)
+        lease_tell_news(store->cells, &news, now_us);
     k->news_us = now_us + NEWS_US;
 }
 
@@ -287,7 +290,7 @@ static void run_lender(struct keeper *k)
         lender_ask(lender, &w->ask);
         free(w);
     }
-    while (lease_next_ask(store->cells, &ask, clock_steady_us()))
+    while (!store->options.visits && lease_next_ask(store->cells, &ask, clock_steady_us()))
         lender_ask(lender, &ask);
     for (struct lend_call *call; (call = lender_next(lender, now_us));)
         if (link_usable(k->link))
@@ -321,8 +324,8 @@ static void send_posted(struct keeper *k)
 
 static void forget_answered(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
-    (void)reply;
-    forget_done(link_store(link), data, how == STORE_DECIDED);
+    bool good = how == STORE_DECIDED && reply->kind == REPLY_INTEGER && reply->integer >= 0;
+    forget_done(link_store(link), data, good ? reply->integer : -1);
 }
 
 static const struct link_kind forget_kind = { .script = true, .done = forget_answered };
@@ -336,7 +339,7 @@ static void send_forgets(struct keeper *k)
             if (link_end(k->link, &forget_kind, f, deadline_us(k)))
                 continue;
         }
-        forget_done(k->store, f, false);
+        forget_done(k->store, f, -1);
     }
 }
 

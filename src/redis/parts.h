@@ -45,7 +45,8 @@ struct forget {
     struct forget *next;
     struct buf command;
     unsigned holders;
-    bool done, worked;
+    bool done;
+    int64_t found; /* of the keys so many were there; below 0: nobody knows */
 };
 
 struct store {
@@ -94,8 +95,8 @@ void *store_keeper_run(void *store);
 
 /* Says that a call was not sent. */
 void store_refuse(struct store *store, struct store_call *call);
-/* The store's thread is done with it. */
-void forget_done(struct store *store, struct forget *forget, bool worked);
+/* The store's thread is done with it; found < 0: it failed. */
+void forget_done(struct store *store, struct forget *forget, int64_t found);
 /* What other threads have left for the store's own; each has to be freed, or called back. */
 struct store_call *store_take_posted(struct store *store);
 struct wanted *store_take_wanted(struct store *store);

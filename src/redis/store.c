@@ -226,17 +226,18 @@ static void forget_release(struct forget *forget)
     free(forget);
 }
 
-void forget_done(struct store *store, struct forget *forget, bool worked)
+void forget_done(struct store *store, struct forget *forget, int64_t found)
 {
     pthread_mutex_lock(&store->lock);
     forget->done = true;
-    forget->worked = worked;
+    forget->found = found;
     pthread_cond_broadcast(&store->forgotten);
     forget_release(forget);
     pthread_mutex_unlock(&store->lock);
 }
 
-static bool wait_for_forget(struct store *store, struct forget *forget)
+/* How many there were; below 0: it has not said so in time. */
+static int64_t wait_for_forget(struct store *store, struct forget *forget)
 {
     int64_t until_us = clock_steady_us() + store->options.deadline_ms * US_PER_MS;
     struct timespec at = { until_us / US_PER_S, until_us % US_PER_S * 1000 };
@@ -246,10 +247,10 @@ static bool wait_for_forget(struct store *store, struct forget *forget)
     store_wake(store);
     while (!forget->done && pthread_cond_timedwait(&store->forgotten, &store->lock, &at) != ETIMEDOUT)
         ;
-    bool worked = forget->done && forget->worked;
+    int64_t found = forget->done ? forget->found : -1;
     forget_release(forget);
     pthread_mutex_unlock(&store->lock);
-    return worked;
+    return found;
 }
 
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error)
@@ -265,10 +266,11 @@ int store_forget(struct store *store, const struct weir_str *keys, size_t count,
         return err_set(error, WEIR_E_INVALID, "too much to forget at once");
     }
     forget->holders = 2;
-    if (!wait_for_forget(store, forget))
+    int64_t found = wait_for_forget(store, forget);
+    if (found < 0)
         return err_set(error, WEIR_E_SYSTEM, "the store %s has not said that it forgot; try again when it answers",
                        store->address.shown);
-    return 0;
+    return found < (int64_t)count ? (int)found : (int)count;
 }
 
 /* ---- opening and closing ---- */

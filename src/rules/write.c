@@ -25,35 +25,24 @@ static bool writes_plain(sv s)
     return true;
 }
 
-static unsigned code_point(sv s, size_t length)
-{
-    const unsigned char *p = (const unsigned char *)s.ptr;
-    unsigned c = length == 1 ? p[0] : p[0] & (0x7fu >> length);
-    for (size_t i = 1; i < length; i++)
-        c = c << 6 | (p[i] & 0x3f);
-    return c;
-}
-
-/* Line ends, control characters and what YAML does not accept as it is become escapes; so does a blank of a run that would
- * come near RULES_BLANKS_MAX. */
+/* Line ends, and what YAML or people do not take as it is, become escapes; so does a blank of a run that would come near
+ * RULES_BLANKS_MAX. */
 void yaml_quote(struct buf *out, sv s)
 {
     size_t blanks = 0;
     buf_char(out, '"');
     while (s.len > 0) {
         size_t length = utf8_length(s);
-        unsigned c = length ? code_point(s, length) : 0xfffd;
+        unsigned c = length ? utf8_code(s, length) : 0xfffd;
         blanks = c == ' ' ? blanks + 1 : 0;
-        bool odd =
-            c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
         if (c == '"' || c == '\\')
             buf_printf(out, "\\%c", (char)c);
         else if (c == '\n')
             buf_add(out, SV("\\n"));
         else if (c == '\t')
             buf_add(out, SV("\\t"));
-        else if (odd || length == 0 || (blanks && blanks % (RULES_BLANKS_MAX / 2) == 0))
-            buf_printf(out, "\\u%04x", c);
+        else if (!utf8_shown(s, length) || (blanks && blanks % (RULES_BLANKS_MAX / 2) == 0))
+            buf_printf(out, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
         else
             buf_add(out, sv_of(s.ptr, length));
         s = sv_from(s, length ? length : 1);

@@ -81,6 +81,19 @@ bool admin_tag_in(sv tags, uint64_t version);
 /* `*`, or tags in quotes with commas between. */
 bool admin_tags_are_good(sv tags);
 
+/* ---- subjects ---- */
+
+struct set_free {
+    const char *rule;
+    const struct weir_str *values; /* that the rule counts by */
+    size_t count;
+    struct weir_str author; /* none: over RESP */
+    const char *from;
+};
+/* Forgets what a subject has used, and logs that. Returns 0; 1 if nothing was counted for it; or what the engine says.
+ * Unless it is 0, `error` has the reason. From any thread; with a store it waits for that. */
+int set_free(struct server *server, const struct set_free *whom, int64_t now_us, struct weir_error *error);
+
 /* ---- routes ---- */
 
 void admin_rules(struct http_call *call, struct server *server, sv id);

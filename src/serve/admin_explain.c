@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/instant.h"
 #include "engine/explain.h"
+#include "engine/weir.h"
 #include "serve/admin.h"
 #include "serve/log.h"
 
@@ -225,6 +226,20 @@ void admin_explain(struct http_call *call, struct server *server, sv id)
 
 /* ---- subjects ---- */
 
+int set_free(struct server *server, const struct set_free *whom, int64_t now_us, struct weir_error *error)
+{
+    struct weir_forgotten forgotten;
+    int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
+    if (r < 0)
+        return r;
+    if (!forgotten.counted) {
+        err_set(error, WEIR_E_INVALID, "rule %s has no count for this subject", whom->rule);
+        return 1;
+    }
+    log_freed(&forgotten.subject, whom->author, whom->from);
+    return 0;
+}
+
 void admin_reset(struct http_call *call, struct server *server, sv id)
 {
     static const char *const names[] = { "rule", "by", NULL };
@@ -244,11 +259,14 @@ void admin_reset(struct http_call *call, struct server *server, sv id)
     }
     char rule_id[WEIR_ID_MAX + 1] = "";
     memcpy(rule_id, rule.ptr, rule.len);
-    int r = weir_reset(server->weir, rule_id, by, count, &error);
-    if (r < 0) {
-        http_error(call, r == WEIR_E_UNKNOWN_RULE ? 404 : r == WEIR_E_INVALID ? 400 : 503, NULL, "%s", error.text);
-        return;
-    }
-    log_freed(rule_id, by, count, admin_author(call), conn_from(call->conn));
-    http_answer(call, &(struct http_answer){ .status = 204 });
+    struct set_free whom = { rule_id, by, count, admin_author(call), conn_from(call->conn) };
+    int r = set_free(server, &whom, loop_now_us(call->loop), &error);
+    if (r == 0)
+        http_answer(call, &(struct http_answer){ .status = 204 });
+    else
+        http_error(call,
+                   r == 1 || r == WEIR_E_UNKNOWN_RULE ? 404
+                   : r == WEIR_E_INVALID              ? 400
+                                                      : 503,
+                   NULL, "%s", error.text);
 }

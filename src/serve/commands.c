@@ -38,7 +38,7 @@ const struct command command_table[] = {
       "Says what WEIR.CHECK would, and charges nothing" },
     { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Gives back what WEIR.CHECK has charged" },
     { "weir.reset", -2, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
-      "Forgets what one subject has used of a rule" },
+      "Forgets what one subject has used of a rule, or says that it has used nothing" },
     { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
     { "del", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
     { "unlink", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "serve/admin.h"
 #include "serve/commands.h"
-#include "serve/log.h"
 #include "serve/server.h"
 
 enum { FROM_MAX = 100 };
@@ -19,7 +19,7 @@ struct reset {
     char from[FROM_MAX];
     int result;
     struct weir_error error;
-    size_t count;
+    struct set_free whom;
     sv values[]; /* their text behind them */
 };
 
@@ -27,7 +27,7 @@ struct reset {
 static void reset_in_store(uv_work_t *work)
 {
     struct reset *reset = work->data;
-    reset->result = weir_reset(reset->loop->server->weir, reset->rule, reset->values, reset->count, &reset->error);
+    reset->result = set_free(reset->loop->server, &reset->whom, weir_now_us(), &reset->error);
 }
 
 static void on_reset(uv_work_t *work, int status)
@@ -35,8 +35,6 @@ static void on_reset(uv_work_t *work, int status)
     struct reset *reset = work->data;
     bool good = status == 0 && reset->result == 0;
     reset->loop->working--;
-    if (good)
-        log_freed(reset->rule, reset->values, reset->count, SV(""), reset->from);
     wait_over(reset->wait, good ? NULL : reset->error.text);
     free(reset);
 }
@@ -51,7 +49,6 @@ static struct reset *reset_new(struct loop *loop, const char *rule, const char *
         return NULL;
     reset->work.data = reset;
     reset->loop = loop;
-    reset->count = count;
     snprintf(reset->rule, sizeof reset->rule, "%s", rule);
     snprintf(reset->from, sizeof reset->from, "%s", from);
     char *at = (char *)&reset->values[count];
@@ -60,6 +57,7 @@ static struct reset *reset_new(struct loop *loop, const char *rule, const char *
         reset->values[i] = sv_of(at, values[i].len);
         at += values[i].len;
     }
+    reset->whom = (struct set_free){ .rule = reset->rule, .values = reset->values, .count = count, .from = reset->from };
     return reset;
 }
 
@@ -92,10 +90,10 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
         reset_aside(c, rule, from, args + 2, count - 2);
         return;
     }
-    if (weir_reset(c->loop->server->weir, rule, args + 2, count - 2, &error) < 0) {
+    struct set_free whom = { .rule = rule, .values = args + 2, .count = count - 2, .from = from };
+    if (set_free(c->loop->server, &whom, loop_now_us(c->loop), &error) != 0) {
         resp_error(&c->out, "ERR %s", error.text);
         return;
     }
-    log_freed(rule, args + 2, count - 2, SV(""), from);
     resp_status(&c->out, "OK");
 }

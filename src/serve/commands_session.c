@@ -61,7 +61,7 @@ static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name,
 
 void session_refuse(struct commands *c, const char *why)
 {
-    log_mistake(MISTAKE_RESP_TOKEN, "RESP, asked from %s: the token is missing or wrong", conn_from(c->session->conn));
+    log_seldom(SELDOM_RESP_TOKEN, "RESP, asked from %s: the token is missing or wrong", conn_from(c->session->conn));
     resp_error(&c->out, "%s", why);
 }
 

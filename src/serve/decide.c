@@ -77,15 +77,14 @@ static void mistake(struct http_call *call, unsigned status, const char *hint, c
 
 static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
-    static const enum mistake kinds[2][2] = { { MISTAKE_CHECK, MISTAKE_CHECK_TOKEN },
-                                              { MISTAKE_AUTH, MISTAKE_AUTH_TOKEN } };
+    static const enum seldom kinds[2][2] = { { SELDOM_CHECK, SELDOM_CHECK_TOKEN }, { SELDOM_AUTH, SELDOM_AUTH_TOKEN } };
     char why[ASK_WHY_MAX];
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    log_mistake(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, asked from %s: %u, %s", SV_FMT(call->path),
-                conn_from(call->conn), status, why);
+    log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, asked from %s: %u, %s", SV_FMT(call->path),
+               conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);
 }
 

@@ -24,7 +24,7 @@ enum {
     PATH_MAX_BYTES = 400,
     ESCAPED_MAX = 6,
     NUMBERS_MAX = 120,
-    QUIET_S = 60, /* between two lines about mistakes of one kind */
+    QUIET_S = 60, /* between two lines of log_seldom of one kind */
 };
 
 static int log_format;
@@ -48,27 +48,21 @@ static bool is_json(void)
 
 /* ---- text ---- */
 
-static sv cut(sv text, size_t most)
-{
-    return text.len > most ? sv_of(text.ptr, most) : text;
-}
-
-/* Nothing that a terminal would obey or a reader of lines would take for an end. */
+/* The bytes of what is not to be shown become \xHH. */
 static void add_plain(struct buf *out, sv text)
 {
     while (text.len > 0) {
-        unsigned char c = (unsigned char)text.ptr[0];
-        size_t n = utf8_length(text);
-        bool is_control = c < 0x20 || c == 0x7f || (n == 2 && c == 0xc2 && (unsigned char)text.ptr[1] < 0xa0);
-        if (c == '\n')
+        size_t n = utf8_length(text), taken = n ? n : 1;
+        if (text.ptr[0] == '\n')
             buf_add(out, SV("\\n"));
-        else if (c == '\t')
+        else if (text.ptr[0] == '\t')
             buf_add(out, SV("\\t"));
-        else if (n == 0 || is_control)
-            buf_printf(out, "\\x%02x", c);
-        else
+        else if (utf8_shown(text, n))
             buf_add(out, sv_of(text.ptr, n));
-        text = sv_from(text, n == 0 || is_control ? 1 : n);
+        else
+            for (size_t i = 0; i < taken; i++)
+                buf_printf(out, "\\x%02x", (unsigned char)text.ptr[i]);
+        text = sv_from(text, taken);
     }
 }
 
@@ -155,7 +149,7 @@ static void short_line(struct buf *line, enum log_level level, const char *event
     message_line(line, level, event, message, now_us);
     while (line->len > PIPE_BUF && message.len > 0) {
         size_t over = line->len - PIPE_BUF, less = over / ESCAPED_MAX + 1;
-        message = cut(message, message.len > less ? message.len - less : 0);
+        message = utf8_cut(message, message.len > less ? message.len - less : 0);
         buf_done(line);
         message_line(line, level, event, message, now_us);
     }
@@ -181,24 +175,21 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-void log_freed(const char *rule, const struct weir_str *values, size_t count, struct weir_str author, const char *from)
+void log_freed(const struct subject *subject, struct weir_str author, const char *from)
 {
-    struct buf subject;
-    buf_init(&subject, MESSAGE_MAX);
-    for (size_t i = 0; i < count; i++) {
-        buf_add(&subject, i ? SV(", ") : SV(""));
-        buf_add(&subject, cut(values[i], VALUE_MAX));
-    }
-    log_say(LEVEL_INFO, "change", "rule %s: %.*s was set free %s%.*s from %s", rule,
-            SV_FMT(count ? buf_sv(&subject) : SV("everybody")), author.len ? "by " : "over RESP", SV_FMT(author), from);
-    buf_done(&subject);
+    char whom[SUBJECT_SHOWN_MAX] = "";
+    struct buf text;
+    buf_over(&text, whom, sizeof whom);
+    subject_text(subject, &text);
+    log_say(LEVEL_INFO, "change", "rule %.*s: %s was set free %s%.*s from %s", SV_FMT(subject_rule(subject)),
+            subject->by_count ? whom : "everybody", author.len ? "by " : "over RESP", SV_FMT(author), from);
 }
 
-/* ---- mistakes ---- */
+/* ---- what clients can repeat ---- */
 
-void log_mistake(enum mistake kind, const char *format, ...)
+void log_seldom(enum seldom kind, const char *format, ...)
 {
-    static int64_t quiet_until_s[MISTAKES];
+    static int64_t quiet_until_s[SELDOMS];
     int64_t now_s = clock_steady_us() / US_PER_S, until_s = __atomic_load_n(&quiet_until_s[kind], __ATOMIC_RELAXED);
     if (now_s < until_s || !__atomic_compare_exchange_n(&quiet_until_s[kind], &until_s, now_s + QUIET_S, false,
                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -208,7 +199,8 @@ void log_mistake(enum mistake kind, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    log_say(LEVEL_WARNING, "mistake", "%s (others like this are not logged for %d s)", text, QUIET_S);
+    log_say(LEVEL_WARNING, kind == SELDOM_ACCEPT ? "accept" : "mistake", "%s (others like this are not logged for %d s)",
+            text, QUIET_S);
 }
 
 /* ---- refusals ---- */
@@ -218,7 +210,7 @@ static void add_subject(struct buf *out, bool json, const struct subject *subjec
     struct buf members;
     buf_init(&members, LINE_MAX_BYTES);
     for (size_t i = 0; i < subject->by_count; i++)
-        add_field(&members, json, subject_name(subject, i), cut(subject_value(subject, i), VALUE_MAX));
+        add_field(&members, json, subject_name(subject, i), utf8_cut(subject_value(subject, i), VALUE_MAX));
     if (json)
         buf_printf(out, ",\"by\":{%s}", members.len ? members.ptr + 1 : "");
     else
@@ -242,12 +234,12 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_subject(line, json, &subject);
     sv query = request->path, path = sv_cut(&query, '?'); /* a query may hold what is no log's business */
     if (request->event.len)
-        add_field(line, json, SV("of_event"), cut(request->event, EVENT_MAX));
+        add_field(line, json, SV("of_event"), utf8_cut(request->event, EVENT_MAX));
     if (request->method.len)
-        add_field(line, json, SV("method"), cut(request->method, METHOD_MAX));
+        add_field(line, json, SV("method"), utf8_cut(request->method, METHOD_MAX));
     size_t room = line->len + NUMBERS_MAX < PIPE_BUF ? (PIPE_BUF - NUMBERS_MAX - line->len) / ESCAPED_MAX : 0;
     if (path.len)
-        add_field(line, json, SV("path"), cut(path, room < PATH_MAX_BYTES ? room : PATH_MAX_BYTES));
+        add_field(line, json, SV("path"), utf8_cut(path, room < PATH_MAX_BYTES ? room : PATH_MAX_BYTES));
     add_number(line, json, "status", verdict->status);
     add_number(line, json, "retry_after_ms", (long long)verdict->retry_after_ms);
     if (skipped)

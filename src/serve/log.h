@@ -5,6 +5,8 @@
 
 #include <weir/weir.h>
 
+struct subject; /* engine/top.h */
+
 enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_INFO };
 
 /* format: enum config_log. refusals_per_second 0: none are logged. */
@@ -15,23 +17,24 @@ void log_setup(int format, unsigned refusals_per_second);
  * (not_logged). */
 void log_say(enum log_level level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Mistakes of clients that nobody might see otherwise: a gateway hides them from people, and who tries tokens tells nobody.
- */
-enum mistake {
-    MISTAKE_CHECK,
-    MISTAKE_CHECK_TOKEN,
-    MISTAKE_AUTH,
-    MISTAKE_AUTH_TOKEN,
-    MISTAKE_RESP_TOKEN,
-    MISTAKE_ADMIN_TOKEN,
-    MISTAKES
+/* What clients can make happen as often as they like. Mistakes that nobody might see otherwise, since a gateway hides them
+ * from people, and who tries tokens tells nobody; and newcomers for whom there is no file descriptor. */
+enum seldom {
+    SELDOM_CHECK,
+    SELDOM_CHECK_TOKEN,
+    SELDOM_AUTH,
+    SELDOM_AUTH_TOKEN,
+    SELDOM_RESP_TOKEN,
+    SELDOM_ADMIN_TOKEN,
+    SELDOM_ACCEPT,
+    SELDOMS
 };
 
-/* A line a minute for each kind, whatever the number of clients. */
-void log_mistake(enum mistake kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line a minute for each kind, whatever the number of clients and threads. */
+void log_seldom(enum seldom kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Somebody was set free of a rule. No values: everybody was. No author: over RESP. */
-void log_freed(const char *rule, const struct weir_str *values, size_t count, struct weir_str author, const char *from);
+/* Somebody was set free of a rule. A rule that counts by nothing: everybody was. No author: over RESP. */
+void log_freed(const struct subject *subject, struct weir_str author, const char *from);
 
 /* One refused request, sampled: at most so many lines a second, and how many were left out says the first one of a later
  * second. The handle is asked whom the rule counts for. */

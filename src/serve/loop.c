@@ -128,7 +128,8 @@ static void take_in(struct loop_listener *listener, int fd, const struct sockadd
 /* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
 static void rest(struct loop_listener *listener, int why)
 {
-    log_say(LEVEL_WARNING, "accept", "newcomers have to wait: %s", strerror(why));
+    log_seldom(SELDOM_ACCEPT, "new connections have to wait: %s; see ulimit -n, LimitNOFILE= and --connections",
+               strerror(why));
     conns_yield(&listener->loop->conns, loop_now_ms(listener->loop));
     uv_poll_stop(&listener->poll);
 }

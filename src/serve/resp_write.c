@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/utf8.h"
 #include "serve/resp.h"
 
 enum { OUT_FIRST = 16 * 1024 };
@@ -54,14 +55,25 @@ static void put_number(struct resp_out *out, char type, int64_t n)
         out->len += (size_t)(resp_put_number(to, type, n) - to);
 }
 
-/* Makes a line of text: what would end it becomes a blank. */
+/* Makes a line of text, in place: what would end it becomes a blank, and what else is not to be shown (clients see their
+ * own words in errors) "?". */
 static void end_line(struct resp_out *out, char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++)
-        if (text[i] == '\r' || text[i] == '\n')
-            text[i] = ' ';
-    memcpy(text + len, "\r\n", 2);
-    out->len += len + 3;
+    size_t to = 0;
+    for (size_t from = 0; from < len;) {
+        sv rest = sv_of(text + from, len - from);
+        size_t n = utf8_length(rest);
+        if (rest.ptr[0] == '\r' || rest.ptr[0] == '\n')
+            text[to++] = ' ';
+        else if (!utf8_shown(rest, n))
+            text[to++] = '?';
+        else
+            for (size_t i = 0; i < n; i++)
+                text[to++] = text[from + i];
+        from += n ? n : 1;
+    }
+    memcpy(text + to, "\r\n", 2);
+    out->len += to + 3;
 }
 
 void resp_status(struct resp_out *out, const char *text)

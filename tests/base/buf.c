@@ -103,6 +103,55 @@ static void test_json(void **state)
     check_json(SV("a\0b"), "\"a\\u0000b\"");
     check_json(SV("h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), "\"h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
     check_json(SV("\xff\xc3(\xe2\x82"), "\"\xef\xbf\xbd\xef\xbf\xbd(\xef\xbf\xbd\xef\xbf\xbd\"");
+    check_json(SV("\xc2\x9b \u202e \u2028 \ufeff \U000e0041"), "\"\\u009b \\u202e \\u2028 \\ufeff \\udb40\\udc41\"");
+}
+
+/* As UTF-8, whatever it is; returns its length. */
+static size_t encode(uint32_t code, char to[4])
+{
+    if (code < 0x80) {
+        to[0] = (char)code;
+        return 1;
+    }
+    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, code >>= 6)
+        to[i] = (char)(0x80 | (code & 0x3f));
+    to[0] = (char)((0xf00 >> n & 0xff) | code);
+    return n;
+}
+
+/* Whatever is not to be shown is neither as it stands in JSON, nor lost. tests/e2e/commands.py holds the table against
+ * that of Python. */
+static void test_shown(void **state)
+{
+    (void)state;
+    static const uint32_t hidden[] = { 0,      0x1b,   0x7f,   0x85,   0x9f,   0xad,   0x61c,   0x180e,  0x200b,
+                                       0x200d, 0x200f, 0x2028, 0x2029, 0x202a, 0x202e, 0x2060,  0x2066,  0x206f,
+                                       0xfdd0, 0xfdef, 0xfeff, 0xfffb, 0xfffe, 0xffff, 0x1fffe, 0xe0001, 0x10ffff };
+    static const uint32_t shown[] = { ' ',    'z',    '~',    0xa0,   0xac,   0xae,    0x600 - 1, 0x2027,
+                                      0x202f, 0x2070, 0xfdcf, 0xfdf0, 0xfffd, 0x1f600, 0xe0100,   0x10fffd };
+    char bytes[4];
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        size_t n = encode(hidden[i], bytes);
+        assert_int_equal(utf8_length(sv_of(bytes, n)), n);
+        assert_int_equal(utf8_code(sv_of(bytes, n), n), hidden[i]);
+        if (utf8_shown(sv_of(bytes, n), n))
+            fail_msg("U+%04X is shown", hidden[i]);
+    }
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        size_t n = encode(shown[i], bytes);
+        if (!utf8_shown(sv_of(bytes, n), n))
+            fail_msg("U+%04X is not shown", shown[i]);
+    }
+    assert_int_equal(utf8_cut(SV("a\u20ac\u20ac"), 7).len, 7);
+    assert_int_equal(utf8_cut(SV("a\u20ac\u20ac"), 6).len, 4);
+    assert_int_equal(utf8_cut(SV("a\u20ac\u20ac"), 4).len, 4);
+    assert_int_equal(utf8_cut(SV("a\u20ac\u20ac"), 3).len, 1);
+    assert_int_equal(utf8_cut(SV("\U0001f600\U0001f600"), 7).len, 4);
+    assert_int_equal(utf8_cut(SV("\x80\x80\x80\x80\x80\x80"), 5).len, 5);
+    assert_int_equal(utf8_cut(SV("\u20ac"), 0).len, 0);
+    assert_false(utf8_shown(SV("\xff"), 0));
+    assert_false(utf8_shown(SV("\xed\xa0\x80"), 0)); /* a surrogate */
 }
 
 /* RFC 3629's own table of what is well-formed, checked over all code points and all short byte strings. */
@@ -165,6 +214,15 @@ static void test_errors(void **state)
     assert_int_equal(error.code, WEIR_E_CELLS);
     assert_string_equal(error.text, "file: 7");
     assert_int_equal(err_set(NULL, WEIR_E_INVALID, "nobody listens"), WEIR_E_INVALID);
+    for (int i = 0; i < 6; i++) { /* cut between characters */
+        char text[WEIR_ERROR_MAX + 20];
+        int n = snprintf(text, sizeof text, "%.*s", i, "abcdef");
+        while (n + 4 < (int)sizeof text)
+            n += snprintf(text + n, sizeof text - (size_t)n, "\u20ac");
+        err_set(&error, WEIR_E_CELLS, "%s", text);
+        assert_true(utf8_valid(weir_str(error.text)));
+        assert_true(strlen(error.text) >= sizeof error.text - 4);
+    }
     assert_string_equal(err_text(WEIR_E_NO_MEMORY), "out of memory");
     assert_string_equal(err_text(WEIR_OK), "no error");
 }
@@ -173,8 +231,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grows),   cmocka_unit_test(test_maximum), cmocka_unit_test(test_over),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_json),    cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_arena),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_json),    cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_utf8),    cmocka_unit_test(test_arena),   cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

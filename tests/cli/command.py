@@ -290,24 +290,32 @@ def test_check_peek_and_cost():
 
 
 def test_no_charge_makes_no_file():
-    """What only looks goes on without a cells file, and reads one that is there."""
+    """What only looks makes no cells file. A peek goes on without it; explain says that there is none, and no numbers."""
     ocr = ["--rules", write("rules.yaml", RULES), "--cells", "none", "--cells-keys", "1k", "--event", "ocr", "--key", "u"]
-    looks = [["check", "--peek"], ["check", "--cost", "0"], ["explain"], ["explain", "--cost", "3"]]
-    for words in looks:
+    for words in [["check", "--peek"], ["check", "--cost", "0"]]:
         done = run(*words, *ocr, "--now", NOW)
         equal((done.returncode, done.stderr), (0, ""), words)
         assert not os.path.lexists("none"), words
-        if words[0] == "check":
-            equal(json.loads(done.stdout)["remaining"], 3)
-        else:
-            has(done.stdout, "\ncells file none does not exist yet: nothing is used\n")
-            has(done.stdout, "0 used, 3 left")
+        equal(json.loads(done.stdout)["remaining"], 3)
+    os.symlink("nowhere", "link")
+    for cells in ("none", "no/such/folder/cells", "link"):
+        for words in [["explain"], ["explain", "--cost", "3"]]:
+            done = run(*words, *ocr[:3], cells, *ocr[4:], "--now", NOW)
+            equal((done.returncode, done.stdout), (2, ""), words)
+            equal(done.stderr.count("\n"), 1)
+            has(done.stderr, f"weir: {cells}: there is no such cells file; ")
+            has(done.stderr, "leave out --cells")
+            assert not os.path.lexists("none") and not os.path.lexists("nowhere"), words
+    os.unlink("link")
     equal(run("check", *ocr, "--now", NOW, "--cost", "2").returncode, 0)
     assert os.path.exists("none")
     equal(json.loads(run("check", "--peek", *ocr, "--now", NOW).stdout)["remaining"], 1)
+    with open("none", "rb") as file:
+        before = file.read(), os.fstat(file.fileno()).st_mtime_ns
     done = run("explain", *ocr, "--now", NOW)
     has(done.stdout, "2 used, 1 left")
-    assert "does not exist" not in done.stdout
+    with open("none", "rb") as file:
+        assert (file.read(), os.fstat(file.fileno()).st_mtime_ns) == before, "explain has written to the cells"
 
 
 def test_addresses_that_cannot_be_read():
@@ -377,7 +385,7 @@ def test_explain():
     has(done.stdout, "allowed: no rule that refuses applies")
     os.unlink(cells)
     shared = write("shared.yaml", "rules: [ { id: a, limits: 1 per day, counters: shared }, { id: b, limits: 1 per day } ]")
-    equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts in a store that hosts share"), 1)
+    equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts on this host, since no store is given (--counters ADDRESS)"), 1)
 
 
 def test_explain_reasons():

@@ -199,6 +199,7 @@ static void test_strangers_text(void **state)
     assert_safe(true, "abc", 10, "abc");
     assert_safe(true, "a\033[2Jb\x7f\r\n", 20, "a?[2Jb???");
     assert_safe(true, "h\xc3\xa9\xc2\x9bz\xff", 20, "h\xc3\xa9?z?");
+    assert_safe(true, "a\u202eb\u2028c\u200fd\ufeff", 20, "a?b?c?d?");
     assert_safe(false, "h\xc3\xa9", 20, "h?");
     assert_safe(true, "0123456789", 10, "0123456789");
     assert_safe(true, "0123456789a", 10, "0123456...");

@@ -27,6 +27,7 @@ static void text_in_one_line(void **state)
     plain_is(SV("\u00fc\u6f22\U0001f600"), 100, "\u00fc\u6f22\U0001f600");
     plain_is(SV("\xc2\x85 \xe2\x80\xa8 \xe2\x80\xa9 \xef\xbb\xbf \xef\xbf\xbe \xef\xbf\xbf"), 100, "? ? ? ? ? ?");
     plain_is(SV("\xff\xc3"), 100, "??");
+    plain_is(SV("a\u202eb\u200bc\u00add\u2066e\U000e0041f"), 100, "a?b?c?d?e?f");
     plain_is(SV("abcdef"), 3, "abc...");
     plain_is(SV("abc"), 3, "abc");
 }

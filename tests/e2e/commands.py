@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import unicodedata
 
 import harness
 from harness import expect, weir
@@ -253,6 +254,45 @@ def explain_charges_nothing():
             "x-forwarded-for=203.0.113.9",
         ).stdout.decode()
         expect("/login" in login and "203.0.113.9" in login, True, login)
+
+
+def is_hidden(character):
+    """What changes how its neighbours look, ends a line, or is obeyed by a terminal."""
+    code = ord(character)
+    return unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+
+
+def nothing_hidden_is_shown():
+    """Every character, as a value from outside: in what explain prints, in errors, and in JSON."""
+    everything = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    hidden = [character for character in everything if is_hidden(character)]
+    assigned = [c for c in everything if not is_hidden(c) and unicodedata.category(c) not in ("Cn", "Co")]
+    with Folder() as folder:
+        lines = []
+        for begin in range(0, len(hidden), 50):
+            text = "a" + "b".join(hidden[begin : begin + 50]) + "c"
+            done = weir("explain", "--rules", folder.rules, "--event", "ocr", "--key", text)
+            expect(done.returncode, 0)
+            lines += done.stdout.decode().splitlines()
+            done = weir("check", "--rules", folder.rules, f"--no{text}")
+            expect((done.returncode, done.stderr.count(b"\n")), (2, 1))
+            lines += done.stderr.decode().split("\n")
+            done = weir("check", "--rules", folder.path + "/" + text[:60])
+            expect(done.returncode, 2)
+            lines += done.stderr.decode().split("\n")
+        expect({c for line in lines for c in line if is_hidden(c)}, set())
+        summary = weir("simulate", "--rules", folder.rules, "--json", "-", stdin="".join(
+            json.dumps({"t": 1000, "event": "ocr", "cost": 9, "key": c}) + "\n" for c in hidden).encode()).stdout.decode()
+        json.loads(summary)
+        expect({c for c in summary if is_hidden(c)} - {"\n"}, set())
+        # The rest is shown as it is.
+        for begin in range(0, len(assigned), 20000):
+            text = "".join(assigned[begin : begin + 20000])
+            summary = weir("simulate", "--rules", folder.rules, "--json", "-", stdin=(
+                json.dumps({"t": 1000, "event": "ocr", "cost": 9, "key": text}) + "\n").encode()).stdout.decode()
+            expect(json.dumps(text, ensure_ascii=False) in summary, True, f"from U+{ord(text[0]):04X}")
+        done = weir("simulate", "--rules", folder.rules, "-", stdin='{"t": 1000, "key": \x1b[31m\u202e}\n'.encode())
+        expect((done.returncode, b"\x1b" in done.stderr, "\u202e" in done.stderr.decode()), (2, False, False), done.stderr)
 
 
 # ---- cells ----
@@ -518,6 +558,7 @@ CASES = [
     many_processes,
     killed_in_the_middle,
     killed_while_it_makes_the_table,
+    nothing_hidden_is_shown,
     files_that_are_no_cells,
     damaged_cells,
     rules_change_cells_stay,

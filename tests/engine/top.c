@@ -194,6 +194,46 @@ static void a_subject_is_named_as_it_is_counted(void **state)
     weir_close(weir);
 }
 
+/* A header may be a password; two that begin alike are two. */
+static void a_long_header_is_not_kept(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("\"header:Authorization\""));
+    struct weir_header header = { WEIR_STR("authorization"), WEIR_STR("12345678") };
+    struct weir_request request = one("e", "k");
+    struct subject a, b;
+    request.headers = &header;
+    request.header_count = 1;
+    struct weir_verdict verdict = check_at(weir, request, NOW);
+    expect_subject(weir, request, &verdict, "r header:authorization=12345678");
+    header.value = weir_str("Bearer swordfish");
+    expect_subject(weir, request, &verdict, "r header:authorization=Bear\u2026 cut");
+    assert_true(weir_subject(weir, &request, &verdict, &a));
+    header.value = weir_str("Bearer cuttlefish");
+    assert_true(weir_subject(weir, &request, &verdict, &b));
+    assert_int_not_equal(a.key, b.key);
+    header.value = weir_str("\u00e4bc\u00e4 and so on"); /* cut between characters */
+    expect_subject(weir, request, &verdict, "r header:authorization=\u00e4bc\u2026 cut");
+    char text[100];
+    size_t len = weir_subject_text(weir, &request, &verdict, text, sizeof text);
+    assert_int_equal(len, strlen(text));
+    assert_string_equal(text, "header:authorization=\"\u00e4bc\u2026\"");
+    weir_close(weir);
+}
+
+static void what_is_not_to_be_shown_is_escaped(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULE("key"));
+    struct weir_request request = one("e", "");
+    request.key = (struct weir_str){ "a\0b\u202ec\u2028\xc2\x9b\xff", 13 };
+    struct weir_verdict verdict = check_at(weir, request, NOW);
+    char text[100];
+    weir_subject_text(weir, &request, &verdict, text, sizeof text);
+    assert_string_equal(text, "key=\"a\\u0000b\\u202ec\\u2028\\u009b\ufffd\"");
+    weir_close(weir);
+}
+
 static void one_by_nothing_is_the_rule_itself(void **state)
 {
     (void)state;
@@ -280,11 +320,12 @@ static void many_and_long_attributes_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_are_within_their_bounds),    cmocka_unit_test(what_is_old_goes_away),
-        cmocka_unit_test(a_clock_that_lags_loses_nothing),   cmocka_unit_test(a_subject_is_named_as_it_is_counted),
-        cmocka_unit_test(one_by_nothing_is_the_rule_itself), cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
-        cmocka_unit_test(rules_may_change_in_between),       cmocka_unit_test(what_is_too_long_is_cut_between_characters),
-        cmocka_unit_test(many_and_long_attributes_fit),
+        cmocka_unit_test(counts_are_within_their_bounds),     cmocka_unit_test(what_is_old_goes_away),
+        cmocka_unit_test(a_clock_that_lags_loses_nothing),    cmocka_unit_test(a_subject_is_named_as_it_is_counted),
+        cmocka_unit_test(one_by_nothing_is_the_rule_itself),  cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
+        cmocka_unit_test(rules_may_change_in_between),        cmocka_unit_test(what_is_too_long_is_cut_between_characters),
+        cmocka_unit_test(many_and_long_attributes_fit),       cmocka_unit_test(a_long_header_is_not_kept),
+        cmocka_unit_test(what_is_not_to_be_shown_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

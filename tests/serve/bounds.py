@@ -5,6 +5,7 @@ tests/serve/bounds.py BUILD/weir BUILD/tests/source/source_servers
 """
 
 import json
+import os
 import resource
 import signal
 import socket
@@ -388,6 +389,22 @@ def out_of_descriptors():
             c.close()
 
 
+def out_of_descriptors_is_said_once():
+    """Not at each try, of each listener and thread: the log is not the client's to fill."""
+    with Service("--threads", "2", rules=RULES) as s:
+        used = max(map(int, os.listdir(f"/proc/{s.process.pid}/fd")))
+        limits = resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (used + 2, limits[1]))
+        clients = [connect(s.http) for _ in range(12)] + [connect(s.resp) for _ in range(12)]
+        until(lambda: s.events("accept"), "it is said")
+        time.sleep(1.5)
+        expect(len(s.events("accept")), 1, "".join(s.lines()))
+        resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, limits)
+        for client in clients:
+            client.close()
+        decides(s)
+
+
 def slow_readers():
     """Who sends and does not read is not read from, and cut off in the end."""
     with Service("--request", "1s", "--pipeline-bytes", "64k", rules=RULES) as s:
@@ -437,6 +454,7 @@ if __name__ == "__main__":
             ("slow senders give way", slow_senders_give_way),
             ("connections of the admin listener are apart", admin_connections_are_apart),
             ("out of descriptors", out_of_descriptors),
+            ("out of descriptors is said once", out_of_descriptors_is_said_once),
             ("a client that does not read", slow_readers),
             ("garbage", garbage),
         ]

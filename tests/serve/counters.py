@@ -359,6 +359,12 @@ def test_away_at_the_start():
             expect((replies[0], replies[1][0], replies[2], replies[3][0]), ("OK", 1, "OK", 1))
             expect(len(service.events("change")), 4)
             expect(service.steer("DELETE", "/v1/subjects?rule=exact&by=k").status, 204)
+            # What was never counted is neither here nor in the store.
+            for _ in range(2):
+                found = service.steer("DELETE", "/v1/subjects?rule=exact&by=k")
+                expect((found.status, "no count for this subject" in found.json()["error"]), (404, True))
+            expect(type(wire.ask("WEIR.RESET", "exact", "never")), Error)
+            expect(len(service.events("change")), 5)
             expect([wire.ask(*ask)[0] for _ in range(2)], [1, 0])
     done = weir("serve", "--data", store.log + "/none", "--counters", "http://me:swordfish@127.0.0.1/")
     expect((done.returncode, b"swordfish" in done.stderr), (2, False), "a wrong address")
@@ -458,6 +464,108 @@ def test_drain():
             except Gone:
                 pass
         store.go_on()
+
+
+# ---- weir check and weir explain ----
+
+
+def on_cells(command, service, *more):
+    """(exit status, output, errors) of a command on the service's cells."""
+    done = weir(command, "--rules", service.rules_file, "--cells", service.data + "/cells", *more)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def used_of(service, store, event, *more):
+    status, out, errors = on_cells("explain", service, "--counters", store.address, "--event", event, "--key", "k", *more)
+    expect((status, errors), (0, ""), "weir explain")
+    return int(re.search(r"(\d+) used, \d+ left", out)[1]), out
+
+
+def commands_count_in_the_store(service, store, begin):
+    """`begin` of `exact`, `alone` and `leased` are used; and one more of each when it returns."""
+    for command in ("explain", "check"):
+        status, out, errors = on_cells(command, service, "--event", "exact", "--key", "k")
+        expect((status, out), (2, ""), "without the store")
+        expect("rule exact counts in the store" in errors and "--counters ADDRESS" in errors, True, errors)
+    for event in ("exact", "alone"):
+        for _ in range(2):  # which charges nothing
+            expect(used_of(service, store, event)[0], begin, event)
+        status, out, errors = on_cells("check", service, "--counters", store.address, "--event", event, "--key", "k")
+        expect((status, errors), (0, ""))
+        most = MAX if event == "exact" else 1000000
+        expect(json.loads(out)["remaining"], most - begin - 1)
+    expect("counts in the store, for all hosts together" in used_of(service, store, "exact")[1], True)
+    used, out = used_of(service, store, "leased")
+    expect(used - int(re.search(r"this host holds (\d+) unspent", out)[1]), begin, out)
+    status, out, errors = on_cells("check", service, "--counters", store.address, "--event", "leased", "--key", "k")
+    expect((status, errors, json.loads(out)["rule"]), (0, "", "leased"))
+
+
+def test_commands_on_the_cells():
+    """The commands count where the service does, while it runs and after its end, and nobody notices them."""
+    with Store() as store:
+        with node(store, *PATIENT) as service:
+            for event in ("exact", "alone", "leased"):
+                for _ in range(3):
+                    expect(service.check(event=event, key="k").status, 200)
+            hosts = store.ask("ZRANGE", "weir:1:hosts", 0, -1)
+            expect(len(hosts), 1)
+            done = threading.Event()
+            seen, found = set(), []
+
+            def watch():
+                while not done.is_set():
+                    seen.add(tuple(store.ask("ZRANGE", "weir:1:hosts", 0, -1)))
+                    found.append(service.steer("GET", "/v1/status").json()["store"]["up"])
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            try:
+                commands_count_in_the_store(service, store, 3)
+                # With a table of its own, too, and that is no further host.
+                words = ["--rules", service.rules_file, "--counters", store.address, "--event", "exact", "--key", "own"]
+                for left in (99, 98):
+                    expect(json.loads(weir("check", *words).stdout)["remaining"], left)
+            finally:
+                done.set()
+                watcher.join()
+            expect((seen, set(found)), ({tuple(hosts)}, {True}))
+            # Neither the service nor a command forgets what the other has charged.
+            expect(service.check(event="exact", key="k").json()["remaining"], MAX - 5)
+            for event in ("alone", "leased"):
+                expect(service.check(event=event, key="k").status, 200)
+            service.stop()
+            commands_count_in_the_store(service, store, 5)
+            # What looks knows that there is nothing left to lend.
+            expect(on_cells("check", service, "--counters", store.address, "--event", "leased", "--key", "k", "--cost", MAX - 6)[0], 0)
+            for _ in range(2):
+                used, out = used_of(service, store, "leased")
+                expect((used, "refused by leased, limit day: " in out), (MAX, True), out)
+                time.sleep(1.2)  # until what the cells knew of that has gone
+            expect("the store has too little left to lend" in used_of(service, store, "leased")[1], True)
+            expect(on_cells("check", service, "--counters", store.address, "--event", "leased", "--key", "k")[0], 1)
+            store.kill()
+            status, out, errors = on_cells("explain", service, "--counters", store.address, "--event", "exact", "--key", "k")
+            expect((status, "what is used is not known" in out, " used, " in out), (0, True, False), out)
+            expect("does not answer" in errors and "on_store_failure" in errors, True, errors)
+            status, out, errors = on_cells("check", service, "--counters", store.address, "--event", "deny", "--key", "k")
+            expect((status, json.loads(out)["unavailable"], "does not answer" in errors), (1, True, True), errors)
+            service.process = None
+
+
+def test_words_of_commands():
+    with Store(password="swordfish") as store:
+        with Service(rules=SHARED) as service:
+            given = ["--rules", service.rules_file, "--event", "exact", "--key", "k"]
+            for command in ("check", "explain"):
+                for wrong, why in ((("--now", "5", "--counters", store.address), "--now does not go with --counters"),
+                                   (("--hosts", "2"), "--hosts is about the store of --counters"),
+                                   (("--counters", "http://me:swordfish@127.0.0.1/"), "--counters: that is no address of a store")):
+                    done = weir(command, *given, *wrong)
+                    expect((done.returncode, done.stdout), (2, b""))
+                    expect((why in done.stderr.decode(), b"swordfish" in done.stderr), (True, False), done.stderr)
+                done = weir(command, *given, "--counters", store.address.replace("//", "//:swordfish@", 1), "--hosts", "2")
+                expect((done.returncode, done.stderr), (0, b""), command)
 
 
 # ---- what is said of it ----

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "engine/weir.h"
 #include "serve/config.h"
 
 #define S INT64_C(1000000)
@@ -24,7 +25,8 @@
 #define RULES                                                                                                \
     "rules:\n"                                                                                               \
     "  - { id: login, match: { path: /login }, by: [ip, user], limits: [ { name: m, max: 0, per: 1h } ] }\n" \
-    "  - { id: all, match: { event: e }, limits: [ { name: m, max: 0, per: 1h } ] }\n"
+    "  - { id: all, match: { event: e }, limits: [ { name: m, max: 0, per: 1h } ] }\n"                       \
+    "  - { id: by_header, match: { event: h }, by: [\"header:X-Api-Key\"], limits: [ 0 per 1h ] }\n"
 
 /* ---- what is said ---- */
 
@@ -86,6 +88,7 @@ static const char *text_of(json_t *json, const char *name)
 /* ---- messages ---- */
 
 #define HOSTILE "a\nb\t\x1b[31m\"\\ \xc2\x9b \xff \xe2\x82\xac"
+#define FORMAT "c\u202ed\u2028\u2029\u200b\ufeff\U000e0041"
 
 static void plain_lines_hold_nothing_that_is_obeyed(void **state)
 {
@@ -111,6 +114,41 @@ static void json_lines_are_json(void **state)
     assert_string_equal(text_of(json, "event"), "listen");
     assert_string_equal(text_of(json, "message"), "a\nb\t\x1b[31m\"\\ \xc2\x9b \xef\xbf\xbd \xe2\x82\xac");
     json_decref(json);
+}
+
+/* Text that runs the other way, ends of lines that only some know, what nobody sees. */
+static void format_characters_are_escaped(void **state)
+{
+    (void)state;
+    log_setup(CONFIG_LOG_PLAIN, 0);
+    begin();
+    log_say(LEVEL_INFO, "x", "%s", FORMAT);
+    assert_string_equal(strchr(end(), 'Z'), "Z info x: c\\xe2\\x80\\xaed\\xe2\\x80\\xa8\\xe2\\x80\\xa9\\xe2\\x80\\x8b"
+                                            "\\xef\\xbb\\xbf\\xf3\\xa0\\x81\\x81\n");
+    log_setup(CONFIG_LOG_JSON, 0);
+    begin();
+    log_say(LEVEL_INFO, "x", "%s", FORMAT);
+    const char *line = end();
+    assert_non_null(strstr(line, "\"c\\u202ed\\u2028\\u2029\\u200b\\ufeff\\udb40\\udc41\""));
+    json_t *json = read_json(line);
+    assert_string_equal(text_of(json, "message"), FORMAT);
+    json_decref(json);
+}
+
+/* Whatever clients do, and however many threads notice. */
+static void what_clients_repeat_is_said_once(void **state)
+{
+    (void)state;
+    log_setup(CONFIG_LOG_PLAIN, 0);
+    begin();
+    for (int i = 0; i < 100; i++) {
+        log_seldom(SELDOM_ACCEPT, "try %d", i);
+        log_seldom(SELDOM_CHECK, "try %d", i);
+    }
+    const char *text = end();
+    assert_int_equal(lines_of(text), 2);
+    assert_non_null(strstr(text, "Z warning accept: try 0 (others like this are not logged for 60 s)\n"));
+    assert_non_null(strstr(text, "Z warning mistake: try 0 (others like this are not logged for 60 s)\n"));
 }
 
 static void long_messages_are_cut(void **state)
@@ -183,6 +221,38 @@ static void a_refusal_as_json(void **state)
                "\"path\":\"/login\",\"status\":429,\"retry_after_ms\":-1}\n"
                "{\"time\":\"2023-11-14T22:13:30.250Z\",\"level\":\"info\",\"event\":\"refused\",\"rule\":\"all\","
                "\"limit\":\"m\",\"by\":{},\"of_event\":\"e\",\"status\":429,\"retry_after_ms\":-1}\n");
+    weir_close(weir);
+}
+
+static const struct weir_header secret = { WEIR_STR("X-Api-Key"), WEIR_STR("swordfish-\u202e") };
+
+/* Neither a refusal nor its end tells a password. */
+static void headers_are_not_logged_whole(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules();
+    struct weir_request request = { .event = WEIR_STR("h"), .headers = &secret, .header_count = 1, .cost = 1 };
+    for (int format = CONFIG_LOG_PLAIN; format <= CONFIG_LOG_JSON; format++) {
+        log_setup(format, 10);
+        begin();
+        refuse(weir, &request, NOW + (4 + format) * S);
+        const char *text = end();
+        assert_non_null(strstr(text, format == CONFIG_LOG_JSON ? "\"by\":{\"header:x-api-key\":\"swor\u2026\"}"
+                                                               : " header:x-api-key=swor\u2026 "));
+        assert_null(strstr(text, "fish"));
+    }
+    struct weir_forgotten forgotten;
+    assert_int_equal(weir_forget(weir, "by_header", &secret.value, 1, NOW, &forgotten, NULL), 0);
+    assert_false(forgotten.counted); /* a refusal charges nothing */
+    begin();
+    log_setup(CONFIG_LOG_PLAIN, 0);
+    log_freed(&forgotten.subject, weir_str("ann"), "127.0.0.1");
+    assert_non_null(strstr(end(), "rule by_header: header:x-api-key=\"swor\u2026\" was set free by ann from 127.0.0.1\n"));
+    struct weir_str values[] = { WEIR_STR("203.0.113.9"), { "a\0b\u202e", 6 } };
+    assert_int_equal(weir_forget(weir, "login", values, 2, NOW, &forgotten, NULL), 0);
+    begin();
+    log_freed(&forgotten.subject, weir_str(NULL), "127.0.0.1");
+    assert_non_null(strstr(end(), "rule login: ip=\"203.0.113.9\" user=\"a\\u0000b\\u202e\" was set free over RESP from"));
     weir_close(weir);
 }
 
@@ -334,6 +404,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_lines_hold_nothing_that_is_obeyed),
         cmocka_unit_test(json_lines_are_json),
+        cmocka_unit_test(format_characters_are_escaped),
+        cmocka_unit_test(what_clients_repeat_is_said_once),
+        cmocka_unit_test(headers_are_not_logged_whole),
         cmocka_unit_test(long_messages_are_cut),
         cmocka_unit_test(a_refusal_in_plain_words),
         cmocka_unit_test(a_refusal_as_json),

@@ -182,6 +182,9 @@ static void replies(void **state)
     resp_status(&out, "OK");
     resp_error(&out, "ERR no '%s'\r\n", "a\nb");
     expect_out(&out, "+OK\r\n-ERR no 'a b'\r\n");
+    /* What a client sent goes back to its terminal, or to a reader that wants UTF-8. */
+    resp_error(&out, "ERR no '%s'", "a\x1b[31m\xff\u202e\u20ac\xc2\x9b");
+    expect_out(&out, "-ERR no 'a?[31m??\u20ac?'\r\n");
     resp_integer(&out, 0);
     resp_integer(&out, -1);
     resp_integer(&out, INT64_MIN);

@@ -220,9 +220,10 @@ def set_free():
         expect(r.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[0], 0)
         expect(r.execute_command("WEIR.RESET", "ocr", "u"), "OK")
         expect(r.execute_command("WEIR.CHECK", "event", "ocr", "key", "u")[:5], [1, "ocr", "hour", 3, 2])
+        fails("rule ocr has no count for this subject", r.execute_command, "WEIR.RESET", "ocr", "never")
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
         fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
-        expect([each["message"] for each in s.events("change")], ["rule ocr: u was set free over RESP from 127.0.0.1"])
+        expect([each["message"] for each in s.events("change")], ['rule ocr: key="u" was set free over RESP from 127.0.0.1'])
         with Wire(s) as wire:
             expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions want none"))
         with client(s) as other:

@@ -97,6 +97,31 @@ def what_the_list_is_of():
         has(once(s, "--rule", "(cl.throttle)"), "key=k7")
 
 
+def what_clients_send_is_no_command():
+    """NUL, bytes that are not UTF-8, controls, and text that runs the other way."""
+    keys = (b"a\0b", b"c\xff\xed\xa0\x80", "d\u202ee\u2028f\u200bg\x9b".encode(), b"h\r\ni")
+    with Service(rules=RULES) as s:
+        with s.socket(s.resp) as client:
+            for key in keys:
+                words = [b"WEIR.CHECK", b"event", b"ocr", b"key", key]
+                client.sendall(b"*5\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+            client.sendall(b"*1\r\n$4\r\nQUIT\r\n")
+            while client.recv(4096):
+                pass
+        text = once(s)
+        has(text, "key=a?b", "key=d?e?f?g?", "key=h??i")
+        for bad in "\0\x9b\u202e\u2028\u200b\r":
+            expect(bad in text, False, f"{bad!r} in {text!r}")
+        answer = s.steer("GET", "/v1/top")
+        values = {subject["by"][0]["value"] for subject in answer.json()["subjects"]}
+        expect({"a\0b", "d\u202ee\u2028f\u200bg\x9b", "h\r\ni"} - values, set())
+        for bad in (b"\0", b"\xe2\x80\xae", b"\xe2\x80\xa8", b"\xc2\x9b", b"\xff"):
+            expect(bad in answer.body, False, f"{bad!r} in {answer.body!r}")
+        log = "".join(s.lines())
+        for bad in "\0\x9b\u202e\u2028\u200b":
+            expect(bad in log, False, f"{bad!r} in the log")
+
+
 def a_pipe_gets_it_once():
     with Service(rules=RULES) as s:
         done = weir(*words_for(s))
@@ -341,6 +366,7 @@ if __name__ == "__main__":
     main(
         [
             ("printed once", printed_once),
+            ("what clients send is no command", what_clients_send_is_no_command),
             ("a pipe gets it once", a_pipe_gets_it_once),
             ("keys of CL.THROTTLE are listed, peeks are not", what_the_list_is_of),
             ("over a unix socket", over_a_unix_socket),
