@@ -28,7 +28,7 @@ enum way {
 struct shared_entry {
     enum way way;
     bool taken;      /* charged here: cells or slice */
-    bool instead;    /* WAY_CELLS in place of the store: `limit` is this host's share */
+    bool instead;    /* of the store: WAY_CELLS, `limit` is this host's share; or WAY_PASS, it is the rule's own */
     bool too_little; /* of the slice: more has to come */
     bool renew;      /* of the slice little is left */
     uint32_t held;   /* for weir_explain: tokens of the slice */
@@ -38,6 +38,7 @@ struct shared_entry {
     int64_t seen_us;
     int64_t end_us; /* of the window that the slice belongs to */
     struct limit limit;
+    struct limit_state owed; /* `taken` and `instead`: the cell of what is owed, after the charge */
     struct store_cell *cell; /* WAY_STORE, once it is asked about */
     size_t key_len;          /* of the rule's key in the store, at the first entry of a rule; 0: not made yet */
     char key[LEASE_KEY_MAX];
@@ -109,8 +110,10 @@ void shared_looked(struct shared *s);
 void shared_hold(struct shared *s);
 void shared_release(struct shared *s);
 
-/* For weir_reset and weir_explain. The cell that stands for a limit in this host's table besides its own. */
+/* The cells of a limit in this host's table besides its own: the slice; the stand-in, which bounds what this host lets
+ * through in place of the store; and what of that the store has yet to charge. */
 uint64_t slice_cell(const struct bound_limit *limit, uint64_t subject);
-uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t owed_cell(const struct bound_limit *limit, uint64_t subject);
 
 #endif

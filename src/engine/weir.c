@@ -472,7 +472,8 @@ static void forget_subject(const struct bound *bound, const struct bound_rule *r
         cells_forget(bound->cells, cell_key(&rule->limits[i], subject));
         if (rule->counting == COUNT_LOCAL)
             continue;
-        cells_forget(bound->cells, instead_cell(&rule->limits[i], subject));
+        cells_forget(bound->cells, standin_cell(&rule->limits[i], subject));
+        cells_forget(bound->cells, owed_cell(&rule->limits[i], subject));
         cells_forget(bound->cells, slice_cell(&rule->limits[i], subject));
     }
 }
