@@ -24,6 +24,8 @@
  * of a second; the clock of who looks may lag behind his by the rest, since a turn of an event loop has one time for all.
  */
 #define LEASE_DRY_MAX_US US_PER_S
+/* Longer than a question to the store is waited for: its connection is given up ten seconds after the deadline. */
+#define LEASE_CLAIM_US (20 * US_PER_S)
 
 /* ---- spending ---- */
 
@@ -111,6 +113,11 @@ void lease_unowe(struct cells *cells, uint64_t key, const struct limit *limit, s
 /* The amount that is owed now; 0, without looking, if nothing was added for long. *ret_seen is for lease_pay. */
 uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
                     int64_t now_us, struct limit_state *ret_seen);
+/* Whoever pays does so alone: two processes of a host would charge the same amount twice. `who` is one number for one
+ * payment, not 0. The claim ends by itself after LEASE_CLAIM_US, since its holder may die. False: somebody else is paying.
+ */
+bool lease_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
+void lease_release(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
 /* The store has charged all that lease_owed saw at seen_us. What was added since stays. */
 void lease_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
                uint32_t paid, int64_t now_us);

@@ -17,7 +17,7 @@
 #include "cells/layout.h"
 #include "limit/take.h"
 
-enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
+enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000, SHARE_CLAIM = 0 };
 #define LEASE_OLD_US US_PER_S
 #define LEASE_OWED_STEP_US (100 * US_PER_MS) /* so that not everybody writes to one word */
 
@@ -361,6 +361,43 @@ uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit
         return 0;
     struct limit free = without_bound(limit);
     return free.capacity - limit_remaining(&free, window, look.state, now_us);
+}
+
+/* Keys are hashes: one bit pattern more or less keeps the cells apart. */
+#define CLAIM_MARK UINT64_C(0x636c61696d2d6d6b)
+
+struct claim {
+    uint64_t who;
+    int64_t now_us;
+    bool release;
+    bool held; /* ret: by this one */
+};
+
+static struct cells_change judge_claim(struct limit_state state, void *data)
+{
+    struct claim *c = data;
+    int64_t left_us = (int64_t)state.time - c->now_us, until_us = c->now_us + LEASE_CLAIM_US;
+    bool taken = state.data != 0 && left_us > 0 && left_us <= LEASE_CLAIM_US;
+    c->held = c->release ? state.data == c->who : !taken;
+    /* A mark that is lost costs a payment made twice: counts are worth more. */
+    return (struct cells_change){ .writes = c->held,
+                                  .forgets = c->release,
+                                  .next = { .time = (uint64_t)until_us, .data = c->who },
+                                  .outlook = { .decays_us = until_us, .share = SHARE_CLAIM } };
+}
+
+bool lease_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us)
+{
+    struct claim claim = { .who = who, .now_us = now_us };
+    if (now_us < CLOCK_END_US - LEASE_CLAIM_US)
+        cells_update(cells, key ^ CLAIM_MARK, now_us, judge_claim, &claim);
+    return claim.held;
+}
+
+void lease_release(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us)
+{
+    struct claim claim = { .who = who, .now_us = now_us, .release = true };
+    cells_update(cells, key ^ CLAIM_MARK, now_us, judge_claim, &claim);
 }
 
 struct payment {

@@ -1,6 +1,7 @@
 #include "engine/shared.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "engine/keys.h"
@@ -188,43 +189,39 @@ static int64_t clock_within(int64_t us)
 
 /* ---- what is owed ---- */
 
-/* What was counted in place of the store is charged there by one call at a time: this is who. Where two cells fall into one
- * place, the second waits for a later call. */
-static uint64_t *place_of(struct weir *weir, uint64_t cell)
+/* What was counted in place of the store is charged there by one call of this host at a time: this is who. Calls of two
+ * processes may lie at the same address. */
+static uint64_t payer(const struct shared_entry *m)
 {
-    return &weir->paying[cell % WEIR_PAYING];
+    return (uint64_t)getpid() << 48 ^ (uint64_t)(uintptr_t)m;
 }
 
-static bool claim(struct weir *weir, uint64_t cell)
+static void end_claim(struct shared *s, size_t i)
 {
-    uint64_t nobody = 0;
-    return __atomic_compare_exchange_n(place_of(weir, cell), &nobody, cell, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-}
-
-static void release(struct weir *weir, uint64_t cell)
-{
-    __atomic_store_n(place_of(weir, cell), 0, __ATOMIC_SEQ_CST);
+    const struct plan_entry *e = &s->plan.entries[i];
+    struct shared_entry *m = &s->more[i];
+    if (m->claimed)
+        lease_release(s->bound->cells, owed_cell(e->limit, e->subject), payer(m), now_of(s));
+    m->claimed = false;
+    m->debt = 0;
 }
 
 static void take_debt(struct shared *s, size_t i)
 {
     const struct plan_entry *e = &s->plan.entries[i];
     struct shared_entry *m = &s->more[i];
+    struct cells *cells = s->bound->cells;
     uint64_t cell = owed_cell(e->limit, e->subject);
-    struct limit_state seen;
-    m->debt = lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &seen);
+    m->seen_us = e->ask.now_us;
+    m->debt = lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen);
     if (m->debt == 0)
         return;
-    m->claimed = claim(s->weir, cell);
+    m->claimed = lease_claim(cells, cell, payer(m), m->seen_us);
     /* Once more: who had it before may have paid meanwhile. */
-    m->debt = m->claimed ? lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &m->seen) : 0;
-    m->seen_us = e->ask.now_us;
+    m->debt = m->claimed ? lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen) : 0;
     /* Looked at last: a late call is counted here before what it takes is seen above, and its answer makes up for that. */
-    if (m->claimed && __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0) {
-        m->debt = 0;
-        release(s->weir, cell);
-        m->claimed = false;
-    }
+    if (m->debt == 0 || __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
+        end_claim(s, i);
 }
 
 /* The call is over. Unless it is certain that it has charged what was owed, that is owed still. */
@@ -234,15 +231,12 @@ static void settle_debts(struct shared *s)
     for (size_t i = 0; i < s->plan.count; i++) {
         const struct plan_entry *e = &s->plan.entries[i];
         struct shared_entry *m = &s->more[i];
-        uint64_t cell = owed_cell(e->limit, e->subject);
         if (m->debt > 0 && s->call.result == STORE_DECIDED) {
-            lease_pay(s->bound->cells, cell, &e->limit->limit, m->seen, m->seen_us, m->debt, now_of(s));
+            lease_pay(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, m->seen, m->seen_us, m->debt,
+                      now_of(s));
             paid += m->debt;
         }
-        m->debt = 0;
-        if (m->claimed)
-            release(s->weir, cell);
-        m->claimed = false;
+        end_claim(s, i);
     }
     if (paid > 0)
         store_count_reconciled(store_of(s), paid);

@@ -32,7 +32,7 @@ struct shared_entry {
     bool too_little; /* of the slice: more has to come */
     bool renew;      /* of the slice little is left */
     uint32_t held;   /* for weir_explain: tokens of the slice */
-    bool claimed;    /* this call alone may pay what is owed */
+    bool claimed;    /* this call alone pays what is owed */
     uint32_t debt;   /* … which is so much, and was seen so */
     struct limit_state seen;
     int64_t seen_us;
