@@ -439,8 +439,9 @@ static void test_claim(void **state)
     lease_release(t, KEY, 1, T0_US);
     assert_int_equal(cells_count_live(t, T0_US), 0);
     assert_true(lease_claim(t, KEY, 2, T0_US));
-    assert_true(lease_claim(t, KEY, 3, T0_US + LEASE_CLAIM_US)); /* 2 has died */
-    assert_true(lease_claim(t, KEY, 4, T0_US - 1));              /* the clock was wrong */
+    assert_true(lease_claim(t, KEY, 3, T0_US + LEASE_CLAIM_US));      /* 2 has died */
+    assert_false(lease_claim(t, KEY, 4, T0_US + LEASE_CLAIM_US / 2)); /* whose clock lags behind */
+    assert_true(lease_claim(t, KEY, 4, T0_US - 1));                   /* the clock was wrong */
     lease_release(t, KEY, 3, T0_US);
     assert_false(lease_claim(t, KEY, 5, T0_US));
 }

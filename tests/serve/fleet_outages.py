@@ -7,15 +7,16 @@ tests/serve/fleet_outages.py BUILD/weir
 
 import contextlib
 
-from crowd import Crowd, Node, ask, spend
+from crowd import Crowd, Node, ask, spend, total
 from harness import main
-from outage import all_down, all_up, more
+from outage import all_down, all_up, more, settled
 from service import expect
 from store import Store
 
 MAX = 20
 OUTAGES = 5
 FLAGS = ("--store-deadline", "200ms")
+PATIENT = ("--store-deadline", "5s")
 LIMITS = {
     "bucket": f"algorithm: token_bucket, max: {MAX}, per: 365d",
     "fixed": f"algorithm: fixed_window, max: {MAX}, per: 365d",
@@ -119,4 +120,25 @@ def crowd_asks(crowd, count=30):
     more(crowd, SUBJECTS, "sent", count)
 
 
-main([(case.__name__, case) for case in (one_host, three_hosts, crowds)])
+def one_cells_file():
+    """Two services on one host: both find the same debt when the store is back, and it is charged once."""
+    subject = ("local", "k")
+    rules = "rules: [ { id: local, match: { event: local }, by: [key], limits: [ { name: n, algorithm: fixed_window, max: 1000000, per: 365d } ] } ]"
+    with Store(persistent=True) as store, Node(store, rules, "--hosts", 1, *PATIENT) as first:
+        with Node(store, rules, "--hosts", 1, "--cells", f"{first.data}/cells", *PATIENT) as second:
+            nodes = [first, second]
+            with Crowd(nodes, [subject], connections=8, greedy=True, rest_s=0.002) as crowd:
+                for _ in range(OUTAGES):
+                    all_up(nodes)
+                    more(crowd, [subject])
+                    store.kill()
+                    all_down(nodes)
+                    more(crowd, [subject], count=200)
+                    store.start()
+                all_up(nodes)
+                more(crowd, [subject])
+            expect(crowd.unanswered(), 0)
+            settled(store, nodes, subject, crowd.allowed(subject), total(nodes, "lost"))
+
+
+main([(case.__name__, case) for case in (one_host, three_hosts, crowds, one_cells_file)])
