@@ -130,7 +130,7 @@ def one_cells_file():
             with Crowd(nodes, [subject], connections=8, greedy=True, rest_s=0.002) as crowd:
                 for _ in range(OUTAGES):
                     all_up(nodes)
-                    more(crowd, [subject])
+                    more(crowd, [subject], count=1000)  # no debt is on its way: a lost one may be charged twice
                     store.kill()
                     all_down(nodes)
                     more(crowd, [subject], count=200)
