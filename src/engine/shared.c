@@ -1,10 +1,10 @@
 #include "engine/shared.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "engine/keys.h"
+#include "engine/owed.h"
 #include "engine/refund.h"
 #include "engine/weir.h"
 #include "limit/take.h"
@@ -12,7 +12,6 @@
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
 #define STANDIN_MARK UINT64_C(0x7374616e642d696e)
-#define OWED_MARK UINT64_C(0x696e73746561642d)
 
 enum {
     STALE_TRIES = 3,               /* windows that are still not those of the store's clock: it runs wild */
@@ -28,11 +27,6 @@ uint64_t slice_cell(const struct bound_limit *limit, uint64_t subject)
 uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject)
 {
     return cell_key(limit, subject ^ STANDIN_MARK);
-}
-
-uint64_t owed_cell(const struct bound_limit *limit, uint64_t subject)
-{
-    return cell_key(limit, subject ^ OWED_MARK);
 }
 
 /* ---- memory ---- */
@@ -69,12 +63,6 @@ void shared_release(struct shared *s)
 static struct store *store_of(const struct shared *s)
 {
     return s->weir->store;
-}
-
-/* The request's clock, now. */
-static int64_t now_of(const struct shared *s)
-{
-    return s->plan.now_us + clock_steady_us() - s->since_us;
 }
 
 static struct shared_entry *more_of(const struct shared *s, const struct plan_entry *e)
@@ -187,61 +175,6 @@ static int64_t clock_within(int64_t us)
     return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
 }
 
-/* ---- what is owed ---- */
-
-/* What was counted in place of the store is charged there by one call of this host at a time: this is who. Calls of two
- * processes may lie at the same address. */
-static uint64_t payer(const struct shared_entry *m)
-{
-    return (uint64_t)getpid() << 48 ^ (uint64_t)(uintptr_t)m;
-}
-
-static void end_claim(struct shared *s, size_t i)
-{
-    const struct plan_entry *e = &s->plan.entries[i];
-    struct shared_entry *m = &s->more[i];
-    if (m->claimed)
-        lease_release(s->bound->cells, owed_cell(e->limit, e->subject), payer(m), now_of(s));
-    m->claimed = false;
-    m->debt = 0;
-}
-
-static void take_debt(struct shared *s, size_t i)
-{
-    const struct plan_entry *e = &s->plan.entries[i];
-    struct shared_entry *m = &s->more[i];
-    struct cells *cells = s->bound->cells;
-    uint64_t cell = owed_cell(e->limit, e->subject);
-    m->seen_us = e->ask.now_us;
-    m->debt = lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen);
-    if (m->debt == 0)
-        return;
-    m->claimed = lease_claim(cells, cell, payer(m), m->seen_us);
-    /* Once more: who had it before may have paid meanwhile. */
-    m->debt = m->claimed ? lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen) : 0;
-    /* Looked at last: a late call is counted here before what it takes is seen above, and its answer makes up for that. */
-    if (m->debt == 0 || __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
-        end_claim(s, i);
-}
-
-/* The call is over. Unless it is certain that it has charged what was owed, that is owed still. */
-static void settle_debts(struct shared *s)
-{
-    uint64_t paid = 0;
-    for (size_t i = 0; i < s->plan.count; i++) {
-        const struct plan_entry *e = &s->plan.entries[i];
-        struct shared_entry *m = &s->more[i];
-        if (m->debt > 0 && s->call.result == STORE_DECIDED) {
-            lease_pay(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, m->seen, m->seen_us, m->debt,
-                      now_of(s));
-            paid += m->debt;
-        }
-        end_claim(s, i);
-    }
-    if (paid > 0)
-        store_count_reconciled(store_of(s), paid);
-}
-
 /* ---- asking for slices ---- */
 
 static uint32_t slice_of(const struct plan_entry *e)
@@ -311,14 +244,6 @@ static enum here use_slice(struct shared *s, struct plan_entry *e, bool charge)
     return e->fits ? HERE_FITS : m->too_little ? HERE_SHORT : HERE_REFUSED;
 }
 
-/* It is let through in place of the store. */
-static void owe(struct shared *s, struct plan_entry *e)
-{
-    struct shared_entry *m = more_of(s, e);
-    m->owed = lease_owe(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, &m->limit, &e->window,
-                        e->ask.now_us, e->ask.cost);
-}
-
 /* The stand-in is charged before what is owed: a process that dies between the two has counted too much here. */
 static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
 {
@@ -327,7 +252,7 @@ static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
         e->fits = m->taken = cells_take(s->bound->cells, &e->ask, &e->taken);
         e->state = &e->taken.state;
         if (m->taken && m->instead)
-            owe(s, e);
+            owed_add(s, (size_t)(e - s->plan.entries));
     } else {
         cells_look(s->bound->cells, &e->ask, &e->look);
         e->fits = e->look.fits;
@@ -351,7 +276,7 @@ static enum here use(struct shared *s, struct plan_entry *e, bool charge)
         return HERE_REFUSED;
     case WAY_PASS:
         if (charge && m->instead)
-            owe(s, e);
+            owed_add(s, (size_t)(e - s->plan.entries));
         m->taken = charge && m->instead;
         e->fits = true;
         return HERE_FITS;
@@ -373,10 +298,9 @@ static void give_back(struct shared *s, size_t from, size_t count)
         if (m->way == WAY_SLICE)
             lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
         if (m->way == WAY_CELLS)
-            cells_refund(e->ask.limit, &e->taken, now_of(s));
+            cells_refund(e->ask.limit, &e->taken, shared_now_us(s));
         if (m->instead)
-            lease_unowe(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, m->owed, e->ask.now_us,
-                        e->ask.cost, now_of(s));
+            owed_drop(s, i);
     }
 }
 
@@ -423,6 +347,12 @@ static void count_instead(struct shared *s, struct plan_entry *e, uint32_t hosts
 {
     struct shared_entry *m = more_of(s, e);
     init_share(&m->limit, e->limit->spec, hosts);
+    /* No wait makes room in such a share, but the store may have room when it is back. */
+    bool too_large = m->limit.max == 0 || e->ask.cost > m->limit.capacity;
+    if (too_large && e->limit->limit.max > 0 && e->ask.cost <= e->limit->limit.capacity) {
+        m->way = WAY_DENIED;
+        return;
+    }
     m->way = WAY_CELLS;
     m->instead = true;
     e->ask.limit = &m->limit;
@@ -564,7 +494,7 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
 {
     struct plan_entry *e = &s->plan.entries[i];
-    take_debt(s, i);
+    owed_take(s, i);
     *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = s->more[i].debt };
     store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &cell->window, &cell->next);
     s->more[i].cell = cell;
@@ -716,7 +646,7 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
         renew_windows(s);
         return STEP_STORE;
     }
-    settle_debts(s);
+    owed_settle(s);
     if (s->call.result == STORE_DECIDED) {
         take_answer(s);
         finish(s, s->call.allowed, ret_verdict);
@@ -756,7 +686,7 @@ static void make_up(struct shared *s)
 void shared_aftermath(struct shared *s)
 {
     make_up(s);
-    settle_debts(s);
+    owed_settle(s);
     if (s->late)
         __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
     s->late = false;
@@ -790,7 +720,7 @@ enum step shared_look(struct shared *s, sv user)
 
 void shared_looked(struct shared *s)
 {
-    settle_debts(s);
+    owed_settle(s);
     if (s->call.result == STORE_DECIDED)
         take_answer(s);
 }

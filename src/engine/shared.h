@@ -106,6 +106,12 @@ void shared_aftermath(struct shared *s);
 enum step shared_look(struct shared *s, sv user);
 void shared_looked(struct shared *s);
 
+/* The request's clock, now. */
+static inline int64_t shared_now_us(const struct shared *s)
+{
+    return s->plan.now_us + clock_steady_us() - s->since_us;
+}
+
 /* Keeps the rules that it was planned with from being freed while it waits. */
 void shared_hold(struct shared *s);
 void shared_release(struct shared *s);

@@ -46,8 +46,8 @@ int lender_new(struct lender **ret, struct cells *cells);
 void lender_free(struct lender *lender);
 
 /* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
- * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too many
- * wait. */
+ * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too
+ * many wait. */
 bool lender_ask(struct lender *lender, const struct lease_ask *ask);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
