@@ -24,8 +24,9 @@
  * of a second; the clock of who looks may lag behind his by the rest, since a turn of an event loop has one time for all.
  */
 #define LEASE_DRY_MAX_US US_PER_S
-/* Longer than a question to the store is waited for: its connection is given up ten seconds after the deadline. */
-#define LEASE_CLAIM_US (20 * US_PER_S)
+/* Longer than a question to the store is under way: ten seconds to its deadline at most, and ten more until its connection
+ * is given up. */
+#define LEASE_CLAIM_US (30 * US_PER_S)
 
 /* ---- spending ---- */
 
