@@ -150,12 +150,12 @@ struct weir_receipt {
  * the header, and nothing is charged. */
 struct weir_verdict {
     bool allowed;
-    bool applied;       /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
-    bool unavailable;   /* refused because the store does not answer (on_store_failure: deny), not for being too frequent */
-    uint16_t status;    /* HTTP status of the refusal, 0 when allowed */
-    uint32_t max;       /* capacity of the limit that is named */
-    uint32_t remaining; /* whole units left after this charge */
-    int64_t reset_ms;   /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
+    bool applied;           /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
+    bool unavailable;       /* refused because the store does not answer, not for being too frequent */
+    uint16_t status;        /* HTTP status of the refusal, 0 when allowed */
+    uint32_t max;           /* capacity of the limit that is named */
+    uint32_t remaining;     /* whole units left after this charge */
+    int64_t reset_ms;       /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
     int64_t window_ms;      /* the time in which `max` comes back */
     uint32_t shadow_count;  /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */

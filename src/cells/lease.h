@@ -24,6 +24,9 @@
  * of a second; the clock of who looks may lag behind his by the rest, since a turn of an event loop has one time for all.
  */
 #define LEASE_DRY_MAX_US US_PER_S
+/* Longer than a question to the store is under way: ten seconds to its deadline at most, and ten more until its connection
+ * is given up. */
+#define LEASE_CLAIM_US (30 * US_PER_S)
 
 /* ---- spending ---- */
 
@@ -68,7 +71,7 @@ enum { LEASE_KEY_MAX = 344, LEASE_FIELD_MAX = WEIR_NAME_MAX + 2 };
 /* What the lender has to know; he need not have the same rules. */
 struct lease_ask {
     uint64_t cell;              /* key of the cell that the slice is put into */
-    uint64_t owed;              /* key of the one that counts in place of the store: see lease_owed */
+    uint64_t owed;              /* key of the one that holds what is owed: see lease_owed */
     struct limit limit;         /* fixed_window or calendar */
     struct window window, next; /* calendar: by the store's clock, the current one and the one after it */
     uint32_t need;              /* what lacks of it here has to fit, or nothing is lent */
@@ -99,16 +102,26 @@ void lease_note_copy(struct cells *cells);
 
 /* ---- what is owed ---- */
 
-/* While the store is away, a limit counts in a cell of this host. What is in it is owed to the store: it is charged there
- * when the store is back, and stays in the cell until that is certain. */
+/* While the store is away, each limit counts what it lets through in a cell of its own besides the one that bounds it: this
+ * amount is owed to the store. It is charged there when the store is back, and the cell is given up when that is certain.
+ * The amount decays as the limit does. It has no upper bound: what was let through is owed, whatever `max` says. */
 
-/* Something was counted so. */
-void lease_note_owed(struct cells *cells, int64_t now_us);
-/* What the cell has of the window or bucket that goes on; 0, without looking, if nothing was counted so for long. *ret_seen
- * is for lease_pay. */
+/* Adds `cost` to what is owed. `rank` is the limit whose share of the table's room the debt has: that of the count which it
+ * stands for. Returns the state of the cell, for lease_unowe. */
+struct limit_state lease_owe(struct cells *cells, uint64_t key, const struct limit *limit, const struct limit *rank,
+                             const struct window *window, int64_t now_us, uint32_t cost);
+/* Takes back `cost` that lease_owe added at owed_us and that left `owed`. */
+void lease_unowe(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state owed, int64_t owed_us,
+                 uint32_t cost, int64_t now_us);
+/* The amount that is owed now; 0, without looking, if nothing was added for long. *ret_seen is for lease_pay. */
 uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
                     int64_t now_us, struct limit_state *ret_seen);
-/* So much of it was charged in the store. */
+/* Whoever pays does so alone: two processes of a host would charge the same amount twice. `who` is one number for one
+ * payment, not 0. The claim ends by itself after LEASE_CLAIM_US, since its holder may die. False: somebody else is paying.
+ */
+bool lease_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
+void lease_release(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
+/* The store has charged all that lease_owed saw at seen_us. What was added since stays. */
 void lease_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
                uint32_t paid, int64_t now_us);
 

@@ -17,7 +17,7 @@
 #include "cells/layout.h"
 #include "limit/take.h"
 
-enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
+enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000, SHARE_CLAIM = 0 };
 #define LEASE_OLD_US US_PER_S
 #define LEASE_OWED_STEP_US (100 * US_PER_MS) /* so that not everybody writes to one word */
 
@@ -309,12 +309,49 @@ void lease_note_copy(struct cells *cells)
 
 /* ---- what is owed ---- */
 
-void lease_note_owed(struct cells *cells, int64_t now_us)
+static void note_owed(struct cells *cells, int64_t now_us)
 {
     int64_t *owed_us = &page_of(cells)->owed_us;
     int64_t before_us = __atomic_load_n(owed_us, __ATOMIC_RELAXED);
     if (before_us > now_us || now_us - before_us > LEASE_OWED_STEP_US)
         __atomic_store_n(owed_us, now_us, __ATOMIC_RELAXED);
+}
+
+/* A limit that counts and decays as this one, and refuses nothing. */
+static struct limit without_bound(const struct limit *limit)
+{
+    struct limit free;
+    bool bucket = limit->algorithm == LIMIT_TOKEN_BUCKET;
+    limit_init(&free, limit->algorithm, bucket ? limit->max : LIMIT_MAX_MAX, LIMIT_MAX_MAX, limit->per_us);
+    return free;
+}
+
+struct owing {
+    const struct limit *limit, *rank;
+    const struct window *window;
+    int64_t now_us;
+    uint32_t cost;
+    struct limit_state state; /* ret */
+};
+
+static struct cells_change judge_owe(struct limit_state state, void *data)
+{
+    struct owing *o = data;
+    struct limit_take take = limit_take(o->limit, o->window, state, o->now_us, o->cost);
+    o->state = take.next;
+    return (struct cells_change){ .writes = take.fits,
+                                  .next = take.next,
+                                  .outlook = limit_outlook(o->rank, take.next, o->now_us) };
+}
+
+struct limit_state lease_owe(struct cells *cells, uint64_t key, const struct limit *limit, const struct limit *rank,
+                             const struct window *window, int64_t now_us, uint32_t cost)
+{
+    struct limit free = without_bound(limit);
+    struct owing owing = { &free, rank, window, now_us, cost, { 0 } };
+    note_owed(cells, now_us);
+    cells_update(cells, key, now_us, judge_owe, &owing);
+    return owing.state;
 }
 
 uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
@@ -327,8 +364,48 @@ uint32_t lease_owed(struct cells *cells, uint64_t key, const struct limit *limit
     struct cells_look look;
     cells_look(cells, &ask, &look);
     *ret_seen = look.state;
-    uint32_t left = look.cell ? limit_remaining(limit, window, look.state, now_us) : limit->capacity;
-    return limit->capacity - left;
+    if (!look.cell)
+        return 0;
+    struct limit free = without_bound(limit);
+    return free.capacity - limit_remaining(&free, window, look.state, now_us);
+}
+
+/* Keys are hashes: one bit pattern more or less keeps the cells apart. */
+#define CLAIM_MARK UINT64_C(0x636c61696d2d6d6b)
+
+struct claim {
+    uint64_t who;
+    int64_t now_us;
+    bool release;
+    bool held; /* ret: by this one */
+};
+
+static struct cells_change judge_claim(struct limit_state state, void *data)
+{
+    struct claim *c = data;
+    int64_t left_us = (int64_t)state.time - c->now_us, until_us = c->now_us + LEASE_CLAIM_US;
+    /* This one's clock may lag behind the holder's. One that lies much further ahead was made by a clock that was wrong. */
+    bool taken = state.data != 0 && left_us > 0 && left_us <= 2 * LEASE_CLAIM_US;
+    c->held = c->release ? state.data == c->who : !taken;
+    /* A mark that is lost costs a payment made twice: counts are worth more. */
+    return (struct cells_change){ .writes = c->held,
+                                  .forgets = c->release,
+                                  .next = { .time = (uint64_t)until_us, .data = c->who },
+                                  .outlook = { .decays_us = until_us, .share = SHARE_CLAIM } };
+}
+
+bool lease_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us)
+{
+    struct claim claim = { .who = who, .now_us = now_us };
+    if (now_us < CLOCK_END_US - LEASE_CLAIM_US)
+        cells_update(cells, key ^ CLAIM_MARK, now_us, judge_claim, &claim);
+    return claim.held;
+}
+
+void lease_release(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us)
+{
+    struct claim claim = { .who = who, .now_us = now_us, .release = true };
+    cells_update(cells, key ^ CLAIM_MARK, now_us, judge_claim, &claim);
 }
 
 struct payment {
@@ -336,19 +413,59 @@ struct payment {
     struct limit_state seen;
     int64_t seen_us, now_us;
     uint32_t paid;
+    bool all; /* that was seen, not only the last charge */
 };
 
-static struct cells_change pay(struct limit_state state, void *data)
+static uint32_t less(uint32_t count, uint32_t by)
+{
+    return count > by ? count - by : 0;
+}
+
+/* What was in view of the previous window was paid as well, as the part that it was then. limit_refund gives a cost back to
+ * one window only. */
+static bool pay_slide(const struct limit *limit, struct limit_state seen, struct limit_state *state)
+{
+    uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
+    if (state->time == seen.time) {
+        previous = less(previous, (uint32_t)(seen.data >> 32));
+        count = less(count, (uint32_t)seen.data);
+    } else if (state->time == seen.time + (uint64_t)limit->per_us) {
+        previous = less(previous, (uint32_t)seen.data);
+    } else {
+        return false;
+    }
+    state->data = (uint64_t)previous << 32 | count;
+    return true;
+}
+
+static bool is_nothing(const struct limit *limit, struct limit_state state)
+{
+    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
+    return window ? (uint32_t)state.data == 0 : state.data == 0;
+}
+
+static struct cells_change judge_pay(struct limit_state state, void *data)
 {
     const struct payment *p = data;
-    if (!limit_refund(p->limit, p->seen, p->seen_us, p->paid, p->now_us, &state))
-        return (struct cells_change){ .writes = false };
-    return (struct cells_change){ .writes = true, .next = state, .outlook = limit_outlook(p->limit, state, p->now_us) };
+    bool slide = p->all && p->limit->algorithm == LIMIT_SLIDING_WINDOW;
+    bool paid = slide ? pay_slide(p->limit, p->seen, &state)
+                      : limit_refund(p->limit, p->seen, p->seen_us, p->paid, p->now_us, &state);
+    return (struct cells_change){ .writes = paid,
+                                  .forgets = is_nothing(p->limit, state),
+                                  .next = state,
+                                  .outlook = limit_outlook(p->limit, state, p->now_us) };
+}
+
+void lease_unowe(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state owed, int64_t owed_us,
+                 uint32_t cost, int64_t now_us)
+{
+    struct payment payment = { limit, owed, owed_us, now_us, cost, false };
+    cells_update(cells, key, now_us, judge_pay, &payment);
 }
 
 void lease_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
                uint32_t paid, int64_t now_us)
 {
-    struct payment payment = { limit, seen, seen_us, now_us, paid };
-    cells_update(cells, key, now_us, pay, &payment);
+    struct payment payment = { limit, seen, seen_us, now_us, paid, true };
+    cells_update(cells, key, now_us, judge_pay, &payment);
 }

@@ -4,13 +4,14 @@
 
 #include "base/err.h"
 #include "engine/keys.h"
+#include "engine/owed.h"
 #include "engine/refund.h"
 #include "engine/weir.h"
 #include "limit/take.h"
 
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
-#define INSTEAD_MARK UINT64_C(0x696e73746561642d)
+#define STANDIN_MARK UINT64_C(0x7374616e642d696e)
 
 enum {
     STALE_TRIES = 3,               /* windows that are still not those of the store's clock: it runs wild */
@@ -24,9 +25,9 @@ uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, 
     return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells));
 }
 
-uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject)
+uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject)
 {
-    return cell_key(limit, subject ^ INSTEAD_MARK);
+    return cell_key(limit, subject ^ STANDIN_MARK);
 }
 
 /* ---- memory ---- */
@@ -63,12 +64,6 @@ void shared_release(struct shared *s)
 static struct store *store_of(const struct shared *s)
 {
     return s->weir->store;
-}
-
-/* The request's clock, now. */
-static int64_t now_of(const struct shared *s)
-{
-    return s->plan.now_us + clock_steady_us() - s->since_us;
 }
 
 static struct shared_entry *more_of(const struct shared *s, const struct plan_entry *e)
@@ -181,68 +176,6 @@ static int64_t clock_within(int64_t us)
     return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
 }
 
-/* ---- what is owed ---- */
-
-/* What was counted in place of the store is charged there by one call at a time: this is who. Where two cells fall into one
- * place, the second waits for a later call. */
-static uint64_t *place_of(struct weir *weir, uint64_t cell)
-{
-    return &weir->paying[cell % WEIR_PAYING];
-}
-
-static bool claim(struct weir *weir, uint64_t cell)
-{
-    uint64_t nobody = 0;
-    return __atomic_compare_exchange_n(place_of(weir, cell), &nobody, cell, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-}
-
-static void release(struct weir *weir, uint64_t cell)
-{
-    __atomic_store_n(place_of(weir, cell), 0, __ATOMIC_SEQ_CST);
-}
-
-static void take_debt(struct shared *s, size_t i)
-{
-    const struct plan_entry *e = &s->plan.entries[i];
-    struct shared_entry *m = &s->more[i];
-    uint64_t cell = instead_cell(e->limit, e->subject);
-    struct limit_state seen;
-    m->debt = lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &seen);
-    if (m->debt == 0)
-        return;
-    m->claimed = claim(s->weir, cell);
-    /* Once more: who had it before may have paid meanwhile. */
-    m->debt = m->claimed ? lease_owed(s->bound->cells, cell, &e->limit->limit, &e->window, e->ask.now_us, &m->seen) : 0;
-    m->seen_us = e->ask.now_us;
-    /* Looked at last: a late call is counted here before what it takes is seen above, and its answer makes up for that. */
-    if (m->claimed && __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0) {
-        m->debt = 0;
-        release(s->weir, cell);
-        m->claimed = false;
-    }
-}
-
-/* The call is over. Unless it is certain that it has charged what was owed, that is owed still. */
-static void settle_debts(struct shared *s)
-{
-    uint64_t paid = 0;
-    for (size_t i = 0; i < s->plan.count; i++) {
-        const struct plan_entry *e = &s->plan.entries[i];
-        struct shared_entry *m = &s->more[i];
-        uint64_t cell = instead_cell(e->limit, e->subject);
-        if (m->debt > 0 && s->call.result == STORE_DECIDED) {
-            lease_pay(s->bound->cells, cell, &e->limit->limit, m->seen, m->seen_us, m->debt, now_of(s));
-            paid += m->debt;
-        }
-        m->debt = 0;
-        if (m->claimed)
-            release(s->weir, cell);
-        m->claimed = false;
-    }
-    if (paid > 0)
-        store_count_reconciled(store_of(s), paid);
-}
-
 /* ---- asking for slices ---- */
 
 static uint32_t slice_of(const struct plan_entry *e)
@@ -261,7 +194,7 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
         .need = e->ask.cost,
         .slice = slice_of(e),
         .ttl_ms = e->rule->rule->lease.ttl_ms,
-        .owed = instead_cell(e->limit, e->subject),
+        .owed = owed_cell(e->limit, e->subject),
         .key_len = (uint16_t)key.len,
         .field_len = (uint16_t)e->limit->field.len,
     };
@@ -312,30 +245,21 @@ static enum here use_slice(struct shared *s, struct plan_entry *e, bool charge)
     return e->fits ? HERE_FITS : m->too_little ? HERE_SHORT : HERE_REFUSED;
 }
 
+/* The stand-in is charged before what is owed: a process that dies between the two has counted too much here. */
 static enum here use_cell(struct shared *s, struct plan_entry *e, bool charge)
 {
     struct shared_entry *m = more_of(s, e);
     if (charge) {
         e->fits = m->taken = cells_take(s->bound->cells, &e->ask, &e->taken);
         e->state = &e->taken.state;
-        if (m->instead)
-            lease_note_owed(s->bound->cells, e->ask.now_us);
+        if (m->taken && m->instead)
+            owed_add(s, (size_t)(e - s->plan.entries));
     } else {
         cells_look(s->bound->cells, &e->ask, &e->look);
         e->fits = e->look.fits;
         e->state = &e->look.state;
     }
     return e->fits ? HERE_FITS : HERE_REFUSED;
-}
-
-/* It is let through, and owed to the store. */
-static bool note_passed(struct shared *s, struct plan_entry *e)
-{
-    struct cells_ask ask = e->ask;
-    ask.limit = &more_of(s, e)->limit;
-    ask.key = instead_cell(e->limit, e->subject);
-    lease_note_owed(s->bound->cells, ask.now_us);
-    return cells_take(s->bound->cells, &ask, &e->taken);
 }
 
 static enum here use(struct shared *s, struct plan_entry *e, bool charge)
@@ -353,7 +277,8 @@ static enum here use(struct shared *s, struct plan_entry *e, bool charge)
         return HERE_REFUSED;
     case WAY_PASS:
         if (charge && m->instead)
-            m->taken = note_passed(s, e);
+            owed_add(s, (size_t)(e - s->plan.entries));
+        m->taken = charge && m->instead;
         e->fits = true;
         return HERE_FITS;
     default:
@@ -373,8 +298,10 @@ static void give_back(struct shared *s, size_t from, size_t count)
         m->taken = false;
         if (m->way == WAY_SLICE)
             lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
-        else
-            cells_refund(m->instead ? &m->limit : e->ask.limit, &e->taken, now_of(s));
+        if (m->way == WAY_CELLS)
+            cells_refund(e->ask.limit, &e->taken, shared_now_us(s));
+        if (m->instead)
+            owed_drop(s, i);
     }
 }
 
@@ -399,38 +326,60 @@ static enum here take_here(struct shared *s, size_t from, size_t count, bool cha
 
 /* ---- when the store is away ---- */
 
+/* Calendar windows are those of the store's clock, told by this host's: the cells are judged by that. */
+static void use_store_window(struct plan_entry *e, int64_t offset_us)
+{
+    if (e->limit->limit.algorithm != LIMIT_CALENDAR)
+        return;
+    struct window window = limit_current_window(e->limit, clock_within(e->ask.now_us + offset_us));
+    e->window = (struct window){ window.start_us - offset_us, window.end_us - offset_us };
+}
+
+/* This host's share of a limit. A share below 1 lets nothing through, be it of `max` or of `burst`. */
+static void init_share(struct limit *ret, const struct rule_limit *spec, uint32_t hosts)
+{
+    bool nothing = spec->burst > 0 && spec->burst < hosts;
+    limit_init(ret, spec->algorithm, nothing ? 0 : spec->max / hosts, spec->burst / hosts, spec->per_us);
+}
+
+/* The stand-in counts on from outage to outage. Paying the store what is owed does not empty it: that was let through
+ * besides what the store lets through. */
 static void count_instead(struct shared *s, struct plan_entry *e, uint32_t hosts)
 {
     struct shared_entry *m = more_of(s, e);
-    const struct rule_limit *spec = e->limit->spec;
-    limit_init(&m->limit, spec->algorithm, spec->max / hosts, spec->burst / hosts, spec->per_us);
+    init_share(&m->limit, e->limit->spec, hosts);
+    /* No wait makes room in such a share, but the store may have room when it is back. */
+    bool too_large = m->limit.max == 0 || e->ask.cost > m->limit.capacity;
+    if (too_large && e->limit->limit.max > 0 && e->ask.cost <= e->limit->limit.capacity) {
+        m->way = WAY_DENIED;
+        return;
+    }
     m->way = WAY_CELLS;
     m->instead = true;
     e->ask.limit = &m->limit;
-    e->ask.key = instead_cell(e->limit, e->subject);
+    e->ask.key = standin_cell(e->limit, e->subject);
 }
 
-/* No limit, but what is let through is counted: as the rule counts, since it is owed by that. */
+/* No limit, but what is let through is owed. */
 static void let_pass(struct shared *s, const struct plan_entry *e)
 {
     struct shared_entry *m = more_of(s, e);
-    const struct rule_limit *spec = e->limit->spec;
-    bool bucket = spec->algorithm == LIMIT_TOKEN_BUCKET;
-    limit_init(&m->limit, spec->algorithm, bucket ? spec->max : LIMIT_MAX_MAX, LIMIT_MAX_MAX, spec->per_us);
+    m->limit = e->limit->limit;
     m->way = WAY_PASS;
     m->instead = true;
 }
 
 /* The rule of entry i goes by its on_store_failure. */
-static void fail_rule(struct shared *s, size_t i, uint32_t hosts)
+static void fail_rule(struct shared *s, size_t i, const struct lease_news *news)
 {
     const struct bound_rule *rule = s->plan.entries[i].rule;
     for (; i < s->plan.count && s->plan.entries[i].rule == rule; i++) {
         if (s->more[i].way != WAY_SLICE && s->more[i].way != WAY_STORE)
             continue;
         s->more[i].too_little = false;
+        use_store_window(&s->plan.entries[i], news->offset_us);
         if (rule->rule->on_failure == ON_FAILURE_LOCAL)
-            count_instead(s, &s->plan.entries[i], hosts);
+            count_instead(s, &s->plan.entries[i], news->hosts > 0 ? news->hosts : 1);
         else if (rule->rule->on_failure == ON_FAILURE_ALLOW)
             let_pass(s, &s->plan.entries[i]);
         else
@@ -452,10 +401,10 @@ static bool fails_with(const struct shared *s, size_t i, enum way way)
  * nothing when nothing is known. */
 static void fail_rules(struct shared *s, enum way way)
 {
-    uint32_t hosts = news_of(s).hosts;
+    struct lease_news news = news_of(s);
     for (size_t i = 0; i < s->plan.enforced; i++)
         if (is_first(s, i) && fails_with(s, i, way))
-            fail_rule(s, i, hosts > 0 ? hosts : 1);
+            fail_rule(s, i, &news);
     for (size_t i = s->plan.enforced; way == WAY_STORE && i < s->plan.count; i++)
         if (s->more[i].way == WAY_STORE)
             s->more[i].way = WAY_PASS;
@@ -546,7 +495,7 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
 {
     struct plan_entry *e = &s->plan.entries[i];
-    take_debt(s, i);
+    owed_take(s, i);
     *cell = (struct store_cell){ .limit = &e->limit->limit, .field = e->limit->field, .debt = s->more[i].debt };
     store_windows(e->limit, clock_within(s->plan.now_us + news->offset_us), &cell->window, &cell->next);
     s->more[i].cell = cell;
@@ -698,7 +647,7 @@ enum step shared_answered(struct shared *s, struct weir_verdict *ret_verdict)
         renew_windows(s);
         return STEP_STORE;
     }
-    settle_debts(s);
+    owed_settle(s);
     if (s->call.result == STORE_DECIDED) {
         take_answer(s);
         finish(s, s->call.allowed, ret_verdict);
@@ -738,7 +687,7 @@ static void make_up(struct shared *s)
 void shared_aftermath(struct shared *s)
 {
     make_up(s);
-    settle_debts(s);
+    owed_settle(s);
     if (s->late)
         __atomic_sub_fetch(&s->weir->late, 1, __ATOMIC_SEQ_CST);
     s->late = false;
@@ -773,7 +722,7 @@ enum step shared_look(struct shared *s, sv user)
 
 void shared_looked(struct shared *s)
 {
-    settle_debts(s);
+    owed_settle(s);
     if (s->call.result == STORE_DECIDED)
         take_answer(s);
 }

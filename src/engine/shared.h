@@ -28,16 +28,17 @@ enum way {
 struct shared_entry {
     enum way way;
     bool taken;      /* charged here: cells or slice */
-    bool instead;    /* WAY_CELLS in place of the store: `limit` is this host's share */
+    bool instead;    /* of the store: WAY_CELLS, `limit` is this host's share; or WAY_PASS, it is the rule's own */
     bool too_little; /* of the slice: more has to come */
     bool renew;      /* of the slice little is left */
     uint32_t held;   /* for weir_explain: tokens of the slice */
-    bool claimed;    /* this call alone may pay what is owed */
+    bool claimed;    /* this call alone pays what is owed */
     uint32_t debt;   /* … which is so much, and was seen so */
     struct limit_state seen;
     int64_t seen_us;
     int64_t end_us; /* of the window that the slice belongs to */
     struct limit limit;
+    struct limit_state owed; /* `taken` and `instead`: the cell of what is owed, after the charge */
     struct store_cell *cell; /* WAY_STORE, once it is asked about */
     size_t key_len;          /* of the rule's key in the store, at the first entry of a rule; 0: not made yet */
     char key[LEASE_KEY_MAX];
@@ -105,12 +106,20 @@ void shared_aftermath(struct shared *s);
 enum step shared_look(struct shared *s, sv user);
 void shared_looked(struct shared *s);
 
+/* The request's clock, now. */
+static inline int64_t shared_now_us(const struct shared *s)
+{
+    return s->plan.now_us + clock_steady_us() - s->since_us;
+}
+
 /* Keeps the rules that it was planned with from being freed while it waits. */
 void shared_hold(struct shared *s);
 void shared_release(struct shared *s);
 
-/* For weir_reset and weir_explain. The cell that stands for a limit in this host's table besides its own. */
+/* The cells of a limit in this host's table besides its own: the slice; the stand-in, which bounds what this host lets
+ * through in place of the store; and what of that the store has yet to charge. */
 uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
-uint64_t instead_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject);
+uint64_t owed_cell(const struct bound_limit *limit, uint64_t subject);
 
 #endif

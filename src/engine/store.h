@@ -107,7 +107,7 @@ void store_close(struct store *store);
 bool store_up(const struct store *store);
 /* Hosts that count in the store, as far as is known: at least 1. */
 uint32_t store_hosts(const struct store *store);
-/* The store's clock less this host's; 0 until it is known. */
+/* The store's clock less this host's, as it was last known on this host; 0 until it is. */
 int64_t store_offset_us(const struct store *store);
 void store_status(struct store *store, struct weir_store_status *ret);
 /* For the status: so many tokens of debts were charged; an answer that came too late was made up for; the store was not

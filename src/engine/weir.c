@@ -519,10 +519,10 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
     return r;
 }
 
-static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us)
+static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t key, int64_t now_us)
 {
     struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, 0 };
+    struct cells_ask ask = { key, &limit->limit, &window, now_us, 0 };
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
     struct limit_report report = limit_report(&limit->limit, &window, look.state, now_us, 0);
@@ -536,11 +536,13 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
     for (size_t i = 0; i < rule->limit_count; i++) {
         const struct bound_limit *limit = &rule->limits[i];
         /* A cell that has decayed may be there still, and is as good as none. */
-        found = is_counted(bound, limit, subject, now_us) || found;
+        found = is_counted(bound, limit, cell_key(limit, subject), now_us) || found;
         cells_forget(bound->cells, cell_key(limit, subject));
         if (rule->counting == COUNT_LOCAL)
             continue;
-        found = cells_forget(bound->cells, instead_cell(limit, subject)) || found;
+        found = is_counted(bound, limit, standin_cell(limit, subject), now_us) || found;
+        cells_forget(bound->cells, standin_cell(limit, subject));
+        found = cells_forget(bound->cells, owed_cell(limit, subject)) || found;
         found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
     }
     return found;

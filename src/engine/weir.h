@@ -11,19 +11,16 @@
 
 struct store;
 
-enum { WEIR_PAYING = 1024 };
-
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
-    struct store *store;          /* NULL: there is none */
-    bool visits;                  /* see weir_open_visit */
-    bool store_by_now;            /* for tests: the store takes the request's clock for its own */
-    uint64_t paying[WEIR_PAYING]; /* cells whose counts are being charged to it; atomic, see shared.c */
-    unsigned late;                /* decisions made without an answer that may still come */
-    struct weir_options options;  /* its strings are not kept, but for … */
-    char *rules_file;             /* … this one */
-    struct cidr *trusted;         /* options.trusted_proxies, if they were given */
+    struct store *store;         /* NULL: there is none */
+    bool visits;                 /* see weir_open_visit */
+    bool store_by_now;           /* for tests: the store takes the request's clock for its own */
+    unsigned late;               /* decisions made without an answer that may still come */
+    struct weir_options options; /* its strings are not kept, but for … */
+    char *rules_file;            /* … this one */
+    struct cidr *trusted;        /* options.trusted_proxies, if they were given */
     size_t trusted_count;
 
     /* Below: changed under `lock`, by whoever changes rules. */

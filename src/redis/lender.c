@@ -1,6 +1,7 @@
 #include "redis/lender.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
     SLICE_CHAINS = 16384,
@@ -15,7 +16,7 @@ struct message {
     struct message *peer;  /* LEND_TAKE: others of its chain */
     bool flying;
     int64_t dies_us;         /* LEND_RETURN: by this host's clock, not to be sent any more */
-    struct limit_state seen; /* of what is owed, when it was sent */
+    struct limit_state seen; /* of what is owed, when it was sent; then only this message pays it */
 };
 
 /* A slice that is looked after. */
@@ -230,6 +231,26 @@ static bool is_needless(const struct lease_ask *ask, const struct lease_spent *l
     return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
 }
 
+/* Calls of two processes may lie at the same address. */
+static uint64_t payer(const struct message *m)
+{
+    return (uint64_t)getpid() << 48 ^ (uint64_t)(uintptr_t)m;
+}
+
+/* What is owed, if nobody else is paying it. */
+static uint32_t take_debt(struct lender *l, struct message *m, int64_t now_us)
+{
+    const struct lease_ask *ask = &m->call.ask;
+    uint32_t debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
+    if (debt == 0 || !lease_claim(l->cells, ask->owed, payer(m), now_us))
+        return 0;
+    /* Once more: who had it before may have paid meanwhile. */
+    debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
+    if (debt == 0)
+        lease_release(l->cells, ask->owed, payer(m), now_us);
+    return debt;
+}
+
 /* What this host has and what it is lent is together no more than a full slice, or twice what somebody needs. He is lent
  * all that he needs if the store has it, since others may spend what is here before that arrives; otherwise what he lacks.
  */
@@ -238,7 +259,7 @@ static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
     struct lease_ask *ask = &m->call.ask;
     struct held *h = *held_at(l, ask->cell);
     struct lease_spent look = lease_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
-    m->call.debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
+    m->call.debt = take_debt(l, m, now_us);
     if (m->call.debt == 0 && is_needless(ask, &look, h))
         return false;
     ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
@@ -359,14 +380,17 @@ static bool is_kept(const struct lender *l, const struct message *m, int64_t now
     return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
 }
 
-/* What was owed is charged in the store now. In all other cases it is owed still. */
-static void pay(struct lender *l, const struct message *m, int64_t now_us)
+/* What was owed is charged in the store now, or is owed still. */
+static void settle_debt(struct lender *l, const struct message *m, bool charged, int64_t now_us)
 {
     const struct lend_call *call = &m->call;
     if (call->debt == 0)
         return;
-    lease_pay(l->cells, call->ask.owed, &call->ask.limit, m->seen, call->sent_us, call->debt, now_us);
-    l->counts.paid += call->debt;
+    if (charged) {
+        lease_pay(l->cells, call->ask.owed, &call->ask.limit, m->seen, call->sent_us, call->debt, now_us);
+        l->counts.paid += call->debt;
+    }
+    lease_release(l->cells, call->ask.owed, payer(m), now_us);
 }
 
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
@@ -380,8 +404,7 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
         messages_add(&lender->kept, call);
         return false;
     }
-    if (answered && took && !lent->stale)
-        pay(lender, m, now_us);
+    settle_debt(lender, m, answered && took && !lent->stale, now_us);
     if (answered && took)
         take_in(lender, call, lent, now_us);
     else if (answered)

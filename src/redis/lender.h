@@ -36,7 +36,7 @@ struct lend_call {
 
 enum lend_result {
     LEND_ANSWERED,
-    LEND_UNSENT, /* it certainly never reached the store: what is given back or owed is sent again after the next sweep */
+    LEND_UNSENT, /* it certainly never reached the store: what is given back is sent again after the next sweep */
     LEND_LOST,   /* nobody knows */
     LEND_FAILED, /* the store refused, and changed nothing */
 };
@@ -46,7 +46,8 @@ int lender_new(struct lender **ret, struct cells *cells);
 void lender_free(struct lender *lender);
 
 /* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
- * or ignored: they look again when it is answered. What is owed (ask->debt) is always sent. False: too many wait. */
+ * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too
+ * many wait. */
 bool lender_ask(struct lender *lender, const struct lease_ask *ask);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);

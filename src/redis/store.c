@@ -330,8 +330,10 @@ static struct store *store_new(const struct redis_address *address, const struct
     store->cells = cells;
     store->posted_end = &store->posted;
     store->wanted_end = &store->wanted;
-    /* The cells know how many there were last, should the store be away. */
-    atomic_init(&store->hosts, options->hosts ? options->hosts : lease_read_news(cells, clock_steady_us()).hosts);
+    /* The cells know how many there were last, and the store's clock, should the store be away. */
+    struct lease_news last = lease_read_news(cells, clock_steady_us());
+    atomic_init(&store->hosts, options->hosts ? options->hosts : last.hosts);
+    atomic_init(&store->offset_us, last.offset_us);
     init_conditions(store);
     breaker_init(&store->breaker, &store->options, store->address.shown);
     store->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -351,6 +351,101 @@ static void test_blank_page(void **state)
         assert_int_equal(page[i], 0);
 }
 
+/* ---- what is owed ---- */
+
+static const struct window DAY = { T0_US - 3600 * US_PER_S, T0_US + 82800 * US_PER_S };
+
+static uint32_t owe(struct cells *t, const struct limit *limit, int64_t now_us, uint32_t cost)
+{
+    struct limit_state seen;
+    lease_owe(t, KEY, limit, limit, &DAY, now_us, cost);
+    return lease_owed(t, KEY, limit, &DAY, now_us, &seen);
+}
+
+static void pay(struct cells *t, const struct limit *limit, int64_t now_us)
+{
+    struct limit_state seen;
+    uint32_t owed = lease_owed(t, KEY, limit, &DAY, now_us, &seen);
+    lease_pay(t, KEY, limit, seen, now_us, owed, now_us);
+}
+
+/* As much as was let through, whatever the limit; paid once; then there is no cell. */
+static void test_owed(void **state)
+{
+    struct cells *t = *state;
+    static const enum limit_algorithm all[] = { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW,
+                                                LIMIT_CALENDAR };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct limit limit = limit_of(all[i], MAX, all[i] == LIMIT_CALENDAR ? 0 : 86400 * US_PER_S);
+        struct limit_state seen, last;
+        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 0);
+        assert_int_equal(owe(t, &limit, T0_US, 7), 7);
+        assert_int_equal(owe(t, &limit, T0_US, 3 * MAX), 3 * MAX + 7);
+        lease_owed(t, KEY, &limit, &DAY, T0_US, &seen);
+        last = lease_owe(t, KEY, &limit, &limit, &DAY, T0_US, 5); /* while it is paid */
+        lease_pay(t, KEY, &limit, seen, T0_US, 3 * MAX + 7, T0_US);
+        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 5);
+        lease_unowe(t, KEY, &limit, last, T0_US, 3, T0_US);
+        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 2);
+        pay(t, &limit, T0_US);
+        assert_int_equal(cells_count_live(t, T0_US), 0);
+    }
+}
+
+/* The part of the previous window that is in view is paid once, too. */
+static void test_owed_of_two_windows(void **state)
+{
+    struct cells *t = *state;
+    struct limit limit = limit_of(LIMIT_SLIDING_WINDOW, MAX, 60 * US_PER_S);
+    struct limit_state seen;
+    int64_t now_us = T0_US + 90 * US_PER_S;
+    assert_int_equal(owe(t, &limit, T0_US, 40), 40);
+    assert_int_equal(owe(t, &limit, now_us, 3), 20 + 3);
+    lease_owed(t, KEY, &limit, &DAY, now_us, &seen);
+    pay(t, &limit, now_us);
+    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, now_us, &seen), 0);
+    assert_int_equal(cells_count_live(t, now_us), 0);
+    /* Paid when the window has gone on. */
+    owe(t, &limit, now_us, 10);
+    lease_owed(t, KEY, &limit, &DAY, now_us, &seen);
+    assert_int_equal(owe(t, &limit, now_us + 61 * US_PER_S, 4), 10 + 4); /* 59/60 of 10, rounded up */
+    lease_pay(t, KEY, &limit, seen, now_us, 10, now_us + 61 * US_PER_S);
+    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, now_us + 61 * US_PER_S, &seen), 4);
+}
+
+/* A debt is kept as the count that it stands for: a flood of newcomers does not make it disappear. */
+static void test_owed_is_kept(void **state)
+{
+    struct cells *t = *state;
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, MAX, 60 * US_PER_S),
+                 share = limit_of(LIMIT_FIXED_WINDOW, 10, 60 * US_PER_S);
+    struct limit_state seen;
+    struct cells_taken taken;
+    lease_owe(t, KEY, &limit, &share, &DAY, T0_US, 5);
+    for (uint64_t i = 0; i < 100 * CELLS; i++) {
+        struct cells_ask ask = { key_of(i), &limit, &DAY, T0_US, 10 };
+        cells_take(t, &ask, &taken);
+    }
+    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 5);
+}
+
+static void test_claim(void **state)
+{
+    struct cells *t = *state;
+    assert_true(lease_claim(t, KEY, 1, T0_US));
+    assert_false(lease_claim(t, KEY, 2, T0_US + LEASE_CLAIM_US - 1));
+    lease_release(t, KEY, 2, T0_US); /* not its own */
+    assert_false(lease_claim(t, KEY, 1, T0_US));
+    lease_release(t, KEY, 1, T0_US);
+    assert_int_equal(cells_count_live(t, T0_US), 0);
+    assert_true(lease_claim(t, KEY, 2, T0_US));
+    assert_true(lease_claim(t, KEY, 3, T0_US + LEASE_CLAIM_US));      /* 2 has died */
+    assert_false(lease_claim(t, KEY, 4, T0_US + LEASE_CLAIM_US / 2)); /* whose clock lags behind */
+    assert_true(lease_claim(t, KEY, 4, T0_US - 1));                   /* the clock was wrong */
+    lease_release(t, KEY, 3, T0_US);
+    assert_false(lease_claim(t, KEY, 5, T0_US));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_table, close_table)
 
 int main(void)
@@ -377,6 +472,10 @@ int main(void)
         TEST(test_waiting),
         TEST(test_news),
         TEST(test_blank_page),
+        TEST(test_owed),
+        TEST(test_owed_of_two_windows),
+        TEST(test_owed_is_kept),
+        TEST(test_claim),
     };
     return cmocka_run_group_tests_name("cells/lease", tests, NULL, NULL);
 }

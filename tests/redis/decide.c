@@ -413,6 +413,34 @@ static void test_never_there(void **state)
     weir_close(weir);
 }
 
+static void assert_unavailable(struct weir *weir, struct weir_request request, bool unavailable)
+{
+    struct weir_verdict verdict = check_now(weir, request);
+    assert_false(verdict.allowed);
+    assert_int_equal(verdict.unavailable, unavailable);
+    assert_int_equal(verdict.status, unavailable ? 503 : 429);
+    assert_true(unavailable ? verdict.retry_after_ms == 1000 : verdict.retry_after_ms == -1);
+}
+
+/* No share of a host has room for these, however long they wait; the store may have, when it is back. */
+static void test_no_share(void **state)
+{
+    (void)state;
+    static const char rules[] =
+        "- { id: w, match: { event: w }, by: [key], limits: [{ max: 10, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: f, match: { event: f }, by: [key], limits: [{ max: 2, per: 1h, algorithm: fixed_window }] }\n"
+        "- { id: b, match: { event: b }, by: [key], limits: [{ max: 30, burst: 2, per: 1h }] }\n";
+    struct weir *weir = open_with(
+        (struct weir_options){ .rules_text = file_of(rules), .counters = "redis://127.0.0.1:1/0", .store_hosts = 3 });
+    assert_unavailable(weir, cost_of("w", "u", 4), true);
+    assert_unavailable(weir, cost_of("w", "u", 11), false); /* nor has the store */
+    assert_int_equal(check_now(weir, cost_of("w", "u", 3)).allowed, true);
+    assert_unavailable(weir, one("f", "u"), true);
+    assert_unavailable(weir, one("b", "u"), true); /* three hosts with 10 each would let 30 through at once */
+    assert_unavailable(weir, cost_of("b", "u", 3), false);
+    weir_close(weir);
+}
+
 /* Stops the server, or lets it go on. It has to be asked for its process before. */
 static pid_t server_process(void)
 {
@@ -561,11 +589,11 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_hosts),   cmocka_unit_test(test_looks),   cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_shadow),      cmocka_unit_test(test_change),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_loops),       cmocka_unit_test(test_slices),  cmocka_unit_test(test_without_store),
-        cmocka_unit_test(test_never_there), cmocka_unit_test(test_late),    cmocka_unit_test(test_debt),
-        cmocka_unit_test(test_odd_key),     cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_two_hosts),   cmocka_unit_test(test_looks),    cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_shadow),      cmocka_unit_test(test_change),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_loops),       cmocka_unit_test(test_slices),   cmocka_unit_test(test_without_store),
+        cmocka_unit_test(test_never_there), cmocka_unit_test(test_no_share), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_debt),        cmocka_unit_test(test_odd_key),  cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

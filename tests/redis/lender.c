@@ -110,12 +110,9 @@ static void test_debts(void **state)
     (void)state;
     enum { OWED = 99 };
     struct lease_ask ask = ask_for(CELL, 1);
-    struct cells_ask count = { OWED, &ask.limit, NULL, T0_US, 7 };
-    struct cells_taken taken;
     struct lent stale = { .stale = true, .server_us = T0_US }, lent = lent_at(T0_US, 40, 500);
     ask.owed = OWED;
-    assert_true(cells_take(cells, &count, &taken));
-    lease_note_owed(cells, T0_US);
+    lease_owe(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 7);
     static const enum lend_result undone[] = { LEND_LOST, LEND_UNSENT, LEND_FAILED };
     for (int i = 0; i < 4; i++) {
         assert_true(lender_ask(lender, &ask));
@@ -127,8 +124,7 @@ static void test_debts(void **state)
     }
     assert_true(lender_ask(lender, &ask));
     struct lend_call *call = lender_next(lender, T0_US);
-    count.cost = 2; /* meanwhile */
-    assert_true(cells_take(cells, &count, &taken));
+    lease_owe(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 2); /* meanwhile */
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
     assert_int_equal(lender_counts(lender).paid, 7);
     assert_true(lender_ask(lender, &ask));
