@@ -115,8 +115,8 @@ static bool is_so(struct rules_call *call, sv id, bool enabled)
         return false;
     for (size_t i = 0; i < reading.row_count && !so; i++) {
         const struct source_row *row = &reading.rows[i];
-        so = sv_eq(row->rule, id) && row->enabled == enabled && (row->parsed || !enabled) &&
-             !sv_eq(row->table, SV("THROTTLED_CALLS"));
+        so = sv_eq(row->rule, id) && row->enabled == enabled &&
+             (!enabled || (row->parsed && row->parsed->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS"));
     }
     source_reading_done(&reading);
     return so;

@@ -100,7 +100,7 @@ int rules_show(struct rules_call *call)
 
 /* ---- export ---- */
 
-/* Rows that are not enabled leave with `mode: off`: they are kept, and not in force. */
+/* Rows that are not enabled leave with `enabled: false`: they are kept, and not in force. */
 static void add_disabled(const struct source_row *row, struct buf *out)
 {
     struct rules *parsed;
@@ -108,7 +108,7 @@ static void add_disabled(const struct source_row *row, struct buf *out)
     rule_of(row, &parsed);
     if (!parsed)
         return; /* it is bad, and out of force anyway */
-    parsed->rules->mode = MODE_OFF;
+    rule_disable(parsed->rules);
     buf_init(&text, RULES_OUTPUT_MAX);
     add_rule(parsed->rules, &text);
     buf_add(out, sv_from(buf_sv(&text), sizeof "rules:\n" - 1));
@@ -140,8 +140,8 @@ static json_t *rule_json(const struct source_row *row)
     json_t *value = source_json_load(row->text);
     if (json_is_object(value) && !json_object_get(value, "id"))
         json_object_set_new(value, "id", json_stringn(row->rule.ptr, row->rule.len));
-    if (json_is_object(value) && !row->enabled)
-        json_object_set_new(value, "mode", json_string("off"));
+    if (json_is_object(value) && !row->enabled && !row->parsed)
+        json_object_set_new(value, "enabled", json_false());
     return value;
 }
 

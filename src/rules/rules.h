@@ -117,8 +117,10 @@ struct rule_reject {
 struct rule {
     sv id;
     int line;
-    enum rule_mode mode;
-    int64_t expires_us; /* from then on the rule is not there */
+    enum rule_mode mode;         /* the one in force: MODE_OFF while `disabled` */
+    bool disabled;               /* `enabled: false` */
+    enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
+    int64_t expires_us;          /* from then on the rule is not there */
     struct rule_match match;
     struct rule_by *by;
     size_t by_count;
@@ -273,6 +275,8 @@ const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADE
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
+/* As `enabled: false` does. */
+void rule_disable(struct rule *rule);
 const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
 const char *rule_on_failure_name(enum rule_on_failure on_failure);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */

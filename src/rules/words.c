@@ -23,6 +23,13 @@ const char *calendar_unit_name(enum calendar_unit unit)
     return unit_names[unit];
 }
 
+void rule_disable(struct rule *rule)
+{
+    rule->enabled_mode = rule->disabled ? rule->enabled_mode : rule->mode;
+    rule->disabled = true;
+    rule->mode = MODE_OFF;
+}
+
 const char *rule_mode_name(enum rule_mode mode)
 {
     return mode_names[mode];
