@@ -23,8 +23,6 @@
 
 enum {
     POLL_DEFAULT_MS = 1000,
-    POLL_MIN_MS = 100,
-    POLL_MAX_MS = 3600000,
     BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
     PROBLEMS_SHOWN_MAX = 50,
     PROBLEM_BYTES_MAX = 900,
@@ -41,7 +39,7 @@ _Static_assert((int)PROBLEM_BYTES_MAX < (int)RULES_PROBLEM_TEXT_MAX, "each of th
 
 struct sync_options {
     const char *from, *to;
-    uint32_t poll_ms;
+    uint64_t poll_ms;
     bool once, start_without_rules;
 };
 
@@ -72,7 +70,9 @@ static const struct option options[] = {
       "file:PATH. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
     { "to", "FILE", OPTION_TEXT, AT(to),
       "the rules file (needed); it keeps its mode and owner, and is made with mode 0644" },
-    { "poll", "MS", OPTION_NUMBER, AT(poll_ms), "how often to ask for changes, 100 to 3600000 (default 1000)" },
+    { "poll", "TIME", OPTION_LENGTH, AT(poll_ms),
+      "how often to ask for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
+      .max = 3600000, .bare = 1 },
     { "once", NULL, OPTION_FLAG, AT(once), "write the file, and end" },
     { "start-without-rules", NULL, OPTION_FLAG, AT(start_without_rules),
       "if the source is out of reach and there is no file of an earlier run: begin with a file that limits nobody, instead "
@@ -475,9 +475,6 @@ static int check_options(const struct sync_options *o, char **words, size_t word
         return options_error(&command, "--from SOURCE (or $WEIR_FROM) is needed, such as sqlite:rules.db");
     if (!o->to || !o->to[0])
         return options_error(&command, "--to FILE is needed");
-    if (o->poll_ms < POLL_MIN_MS || o->poll_ms > POLL_MAX_MS)
-        return options_error(&command, "--poll: '%u' is not allowed here; allowed: %d to %d", o->poll_ms, POLL_MIN_MS,
-                             POLL_MAX_MS);
     return -1;
 }
 

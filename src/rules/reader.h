@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 
+#include "base/amount.h"
 #include "rules/node.h"
 #include "rules/rules.h"
 
@@ -119,8 +120,7 @@ bool read_template(struct reader *r, const struct node *node, bool prefix, sv *r
 bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
 
 /* Lengths of time, "90s" */
-enum length { LENGTH_GOOD, LENGTH_NONE, LENGTH_OUT_OF_BOUNDS };
-enum length parse_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
+enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
 
 struct counters_nodes {
     const struct node *counters, *lease, *on_store_failure; /* NULL: not given */
