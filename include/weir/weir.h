@@ -172,7 +172,7 @@ struct weir_refusal {
     uint16_t status;
     struct weir_str body;
     struct weir_str content_type;
-    const struct weir_header *headers; /* the rule's own and the standard ones */
+    const struct weir_header *headers; /* the rule's own, and the standard ones whose names the rule does not use */
     size_t header_count;
 };
 

@@ -168,7 +168,7 @@ def throttle_badly(db):
         (["/a", "10", "per", "500ms"], "whole seconds"),
         (["/a", "10 per 60s burst 20"], "whole seconds"),
         (["/a"], "CALL N per LENGTH"),
-        (["/a", "1 per 1s", "--for", "soon"], "30m, 2h or 7d"),
+        (["/a", "1 per 1s", "--for", "soon"], "1ms to 3650d, with ms, s, m, h or d"),
         (["/a", "1 per 1s", "--for", "1h", "--expires", "0"], "leave out one"),
         (["/a", "1 per 1s", "--json"], "--json has no meaning for throttle"),
         (["entity", "1 per 1s"], "entity"),
