@@ -351,7 +351,7 @@ WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, str
 /* ---- watch ---- */
 
 struct weir_status {
-    uint64_t rules;          /* in force */
+    uint64_t rules;          /* in force: neither off nor expired */
     uint64_t cells;          /* in the table */
     uint64_t bytes;          /* of the table */
     uint64_t drops;          /* live cells dropped for a newcomer since the table was made */

@@ -186,7 +186,7 @@ static int write_file(struct sync *s, struct weir_error *error)
     if (code < 0)
         return code;
     remember_file(s);
-    size_t count = s->last ? s->last->rule_count : 0;
+    size_t count = s->last ? rules_in_force(s->last, clock_now_us()) : 0;
     printf("%s: %zu %s\n", s->options->to, count, count == 1 ? "rule" : "rules");
     fflush(stdout);
     return 0;
@@ -254,12 +254,23 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
     buf_add(&s->problems, buf_sv(problems));
 }
 
+/* The file has what may be in force: those who read it need not know what the source keeps aside. */
+static void leave_out_disabled(struct rules *rules)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        if (!rules->rules[i].disabled)
+            rules->rules[kept++] = rules->rules[i];
+    rules->rule_count = kept;
+}
+
 /* Takes over a reading: rules, text and problems. */
 static int take_reading(struct sync *s, struct source_reading *reading, struct weir_error *error)
 {
     struct buf text, problems;
     buf_init(&text, RULES_BYTES_MAX);
     buf_init(&problems, RULES_BYTES_MAX);
+    leave_out_disabled(reading->rules);
     list_problems(reading, &problems);
     int code = 0;
     bool kept = keep_problems(reading->rules, buf_sv(&problems));

@@ -17,6 +17,7 @@ struct reader {
     struct rules_report *report;
     struct arena *scratch; /* given back when the reading is over */
     bool no_memory;
+    bool quiet; /* errors count, and are not listed: those of a row that is disabled */
 
     sv rule_id;         /* of the rule at hand, as far as it is known */
     size_t rule_number; /* from 1; 0: not in a rule */

@@ -249,6 +249,9 @@ struct rule_row {
     sv id;    /* of the rule, which its document may leave out but not change; or the setting's name */
     sv text;  /* YAML or JSON */
     sv fault; /* not empty: why the row is bad, whatever its text is */
+    /* Of a rule: it is read as with `enabled: false`, and if it is bad it is left out and not reported. Such rows come
+     * last, so that they take nothing from the others. */
+    bool disabled;
 };
 
 /* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the number of the
@@ -277,6 +280,8 @@ const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
 /* As `enabled: false` does. */
 void rule_disable(struct rule *rule);
+/* How many are neither off nor expired. */
+size_t rules_in_force(const struct rules *rules, int64_t now_us);
 const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
 const char *rule_on_failure_name(enum rule_on_failure on_failure);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */

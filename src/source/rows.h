@@ -51,7 +51,8 @@ const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id);
 uint64_t row_version(const struct stored *row);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
-/* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are read too. */
+/* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are
+ * read as if they were. */
 int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all, struct source_reading *ret,
                   struct weir_error *error);
 

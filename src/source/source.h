@@ -40,13 +40,13 @@ struct source_row {
     bool setting;                    /* and no rule */
     uint64_t version;                /* another one whenever the row says something else; not 0 */
     sv updated_at, updated_by, note; /* may be empty */
-    const struct rule *parsed;       /* in `rules`; NULL: bad, or not enabled */
+    const struct rule *parsed;       /* in `rules`; NULL: bad */
 };
 
 /* All of it at one instant. */
 struct source_reading {
     struct arena arena;
-    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there */
+    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there; disabled ones are off */
     struct source_row *rows;
     size_t row_count;
     struct source_problem *problems;

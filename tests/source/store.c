@@ -231,7 +231,10 @@ static void enabled_in_many_spellings(void **state)
         hand(sql, statement);
     }
     expect_problems(source, 0, NULL);
-    expect_rules(source, NULL, "r0 1 per 1s; r2 1 per 1s; r4 1 per 1s; r6 1 per 1s");
+    expect_rules(
+        source, NULL,
+        "r0 1 per 1s; r2 1 per 1s; r4 1 per 1s; r6 1 per 1s; disabled r1 1 per 1s; disabled r3 1 per 1s; disabled r5 1 per "
+        "1s");
     source_close(source);
     sql_close(sql);
 }
@@ -258,7 +261,7 @@ static void rules_are_put_set_switched_and_removed(void **state)
     good(set(source, "q'\"\\;--", "max", "6"));
     expect_rules(source, NULL, "ocr 11 per 1m 120 per day (Asia/Shanghai); q'\"\\;-- 6 per 1m burst 20");
     good(source_enable(source, SV("ocr"), false, me, &error));
-    expect_rules(source, NULL, "q'\"\\;-- 6 per 1m burst 20");
+    expect_rules(source, NULL, "q'\"\\;-- 6 per 1m burst 20; disabled ocr 11 per 1m 120 per day (Asia/Shanghai)");
     /* A rule that is off is checked all the same. */
     bad(set(source, "ocr", "limits.day.max", "-1"), "nothing was changed");
     good(set(source, "ocr", "limits.day.max", "121"));
@@ -471,7 +474,7 @@ static void enabled_in_a_document_is_the_column(void **state)
     expect_text(source, shadow, false);
     /* Not said: it stays as it is. */
     good(source_put(source, SV("{ id: a, limits: [1 per 1m], mode: shadow, enabled: null }"), true, me, &error));
-    expect_rules(source, NULL, "");
+    expect_rules(source, NULL, "disabled a 1 per 1m");
     good(source_put(source, SV("{ id: a, limits: [1 per 1m], mode: shadow, enabled: true }"), true, me, &error));
     expect_text(source, shadow, true);
     good(set(source, "a", "enabled", "false"));
