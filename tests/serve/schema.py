@@ -38,7 +38,14 @@ REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer":
 RULES = [{"limits": limits} for limits in (
     "1 per 1s", ["1 per 1s", "2 per day"], LIMIT, [], None, "", "1 per", "often", ["x"], [[]], [LIMIT] * 16, [LIMIT] * 17,
     {**LIMIT, "calendar": None}, {**LIMIT, "calendar": "day"}, {"max": 1}, {"per": "1s"}, {"max": 1, "calendar": "day", "per": None},
-    {"max": 1, "per": "60 s"}, {"max": 1, "per": "060s"}, {"max": 1, "per": "1M"}, {"max": 1, "per": 60},
+    {"max": 1, "per": "60 s"}, {"max": 1, "per": "060s"}, {"max": 1, "per": "1M"}, {"max": 1, "per": 60}, {"max": 1, "per": "day"},
+    {"max": 1, "per": "day", "tz": "UTC"}, {"max": 1, "per": "day", "burst": 2}, {"max": 1, "per": "day", "calendar": "day"},
+    {**LIMIT, "tz": "UTC"}, {**LIMIT, "week_start": "monday"}, {**LIMIT, "burst": 2}, {"max": 1, "per": "Day"},
+    *({"max": 1, "per": per, "algorithm": name} for per in ("1s", "day", None)
+      for name in ("token_bucket", "fixed_window", "sliding_window", "calendar", None, "")),
+    *({"max": 1, "calendar": "week", "algorithm": name, **more} for name in ("token_bucket", "sliding_window", "calendar", None)
+      for more in ({}, {"tz": "UTC"}, {"burst": 2}, {"week_start": "sunday"}, {"week_start": "Sunday"})),
+    {**LIMIT, "algorithm": "fixed_window", "burst": 2}, {**LIMIT, "algorithm": "fixed_window", "burst": None},
 )] + [{"limits": LIMIT, **more} for more in (
     {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
     {"by": ["method", "path", "route", "host", "ip", "user", "event", "key", "header:X-A"]}, {"match": None}, {"match": {}},
@@ -51,7 +58,8 @@ RULES = [{"limits": limits} for limits in (
 VALUES = (None, True, False, 0, 1, -1, 1.5, 2**32, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
           {"x": "y"}, {"X-A": ["a", "b"]}, {"X-A": []})
 # What only the service knows.
-BEYOND = ("id: must be that of the path", "there is no time zone", "goes with fixed and calendar windows only", "goes with counters that hosts share")
+BEYOND = ("id: must be that of the path", "there is no time zone", "goes with fixed and calendar windows only",
+          "goes with counters that hosts share")
 
 
 def places(value, at=()):
