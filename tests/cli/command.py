@@ -544,6 +544,16 @@ def test_simulate_shadow():
     has(text, "ip 192.0.2.1, header:user-agent curl?[2J")
 
 
+def test_simulate_shares():
+    """What passed and what was refused add up to 100 %, and neither is rounded to nothing or to all."""
+    for requests, most, shares in ((2000, 1997, ["99.8", "0.2"]), (2000, 3, ["0.1", "99.9"]), (6000, 5991, ["99.8", "0.2"]),
+                                   (16, 1, ["6.2", "93.8"]), (3, 1, ["33.3", "66.7"]), (1000, 999, ["99.9", "0.1"]),
+                                   (1001, 1000, [">99.9", "<0.1"]), (1001, 1, ["<0.1", ">99.9"]), (5, 5, ["100.0"]), (4, 0, ["100.0"])):
+        rules = write("shares.yaml", f"rules: [{{ id: a, limits: [ {{ algorithm: fixed_window, max: {most}, per: 1h }} ] }}]")
+        done = run("simulate", "--rules", rules, "-", stdin=jsonl(*[{"t": MS}] * requests))
+        equal(re.findall(r"([<>]?[0-9.]+) %  (?:passed|refused)", done.stdout), shares, f"{most} of {requests}")
+
+
 def test_simulate_picture():
     text = "".join(log_line(i // 2, ip=f"192.0.2.{i % 7}") for i in range(600))
     for locale, term, glyphs, others in (("C.UTF-8", "xterm", "█░┤└", "#"), ("xx_XX.utf8", "xterm", "█░┤└", "#"),
