@@ -38,10 +38,10 @@ static void add_count(struct buf *out, uint64_t n, int columns)
     buf_printf(out, "%*s", columns, text);
 }
 
-/* In tenths of a per cent. */
+/* In tenths of a per cent, the nearest; a half goes down. */
 static unsigned share(uint64_t n, uint64_t of)
 {
-    return of ? (unsigned)(((unsigned __int128)n * 1000 + of / 2) / of) : 0;
+    return of ? (unsigned)(((unsigned __int128)n * 1000 + (of - 1) / 2) / of) : 0;
 }
 
 /* `n` of `of`, rounded to `tenths`. What is little is not called nothing, and what is nearly all not all of it. */
