@@ -134,7 +134,7 @@ static void what_looks_like_json_is_json(void **state)
     static const char *const good[] = {
         "\t{ \"rules\" : [ ] , \"settings\" : { \"ipv6_prefix\" : 48 } }\r\n\n",
         "{\"rules\": [{\"id\": \"a\\/\\u00fc\\ud83d\\ude00\", \"limits\": {\"max\": 1, \"per\": \"1s\"}, \"expires\": "
-        "1.5e9}]}",
+        "1500000000.5}]}",
         "{ rules: [ { \"id\": a, limits: [ 1 per 1s, ] }, ] } # YAML",
         "{ 'rules': [], }",
     };
