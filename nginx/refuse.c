@@ -31,18 +31,28 @@ static ngx_str_t copy(u_char **room, struct weir_str from)
     return copied;
 }
 
-/* Two zones may have something to say of one answer, but these headers are for one. */
-static void drop_rate_headers(ngx_http_request_t *r)
+static bool is_wait(const u_char *name, size_t len)
+{
+    static const char wait[] = "retry-after";
+    return len == sizeof wait - 1 && ngx_strncasecmp((u_char *)name, (u_char *)wait, len) == 0;
+}
+
+/* Two zones may have something to say of one answer, but these headers are for one. The wait of the first stays unless the
+ * second has one. */
+static void drop_rate_headers(ngx_http_request_t *r, bool wait)
 {
     static const char *const names[] = { "ratelimit", "x-ratelimit-" };
     struct passage *passage = passage_of(r);
     for (ngx_list_part_t *part = &r->headers_out.headers.part; part && passage->rate_headers; part = part->next) {
         ngx_table_elt_t *header = part->elts;
-        for (ngx_uint_t i = 0; i < part->nelts; i++)
+        for (ngx_uint_t i = 0; i < part->nelts; i++) {
+            if (wait && is_wait(header[i].key.data, header[i].key.len))
+                header[i].hash = 0;
             for (size_t k = 0; k < sizeof names / sizeof *names; k++)
                 if (header[i].key.len >= strlen(names[k]) &&
                     ngx_strncasecmp(header[i].key.data, (u_char *)names[k], strlen(names[k])) == 0)
                     header[i].hash = 0;
+        }
     }
     passage->rate_headers = true;
 }
@@ -50,12 +60,15 @@ static void drop_rate_headers(ngx_http_request_t *r)
 static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *headers, size_t count)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < count; i++)
+    bool wait = false;
+    for (size_t i = 0; i < count; i++) {
         bytes += headers[i].name.len + headers[i].value.len;
+        wait = wait || is_wait((const u_char *)headers[i].name.ptr, headers[i].name.len);
+    }
     u_char *room = bytes ? ngx_pnalloc(r->pool, bytes) : NULL;
     if (!room)
         return bytes ? NGX_ERROR : NGX_OK;
-    drop_rate_headers(r);
+    drop_rate_headers(r, wait);
     for (size_t i = 0; i < count; i++) {
         ngx_str_t name = copy(&room, headers[i].name), value = copy(&room, headers[i].value);
         if (add_header(r, name, value) != NGX_OK)

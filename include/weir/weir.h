@@ -176,7 +176,7 @@ struct weir_refusal {
     uint16_t status;
     struct weir_str body;
     struct weir_str content_type;
-    const struct weir_header *headers; /* the rule's own and the standard ones */
+    const struct weir_header *headers; /* the rule's own, and the standard ones whose names the rule does not use */
     size_t header_count;
 };
 
@@ -368,7 +368,7 @@ WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, str
 /* ---- watch ---- */
 
 struct weir_status {
-    uint64_t rules;          /* in force */
+    uint64_t rules;          /* in force: neither off nor expired */
     uint64_t cells;          /* in the table */
     uint64_t bytes;          /* of the table */
     uint64_t drops;          /* live cells dropped for a newcomer since the table was made */

@@ -62,8 +62,10 @@ const struct option request_option_table[] = {
       "the table of counts, shared with every process that opens it, made by the first charge if it is missing; without "
       "it nothing was counted before and nothing is kept" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
-      "size of a new table, in keys: one for each subject of each limit (500k, 10m)" },
-    { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)" },
+      "size of a new table, in keys: one for each subject of each limit (500k, 10m)", .min = 1,
+      .max = OPTION_CELLS_KEYS_MAX },
+    { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)", .min = 1,
+      .max = OPTION_CELLS_BYTES_MAX },
     { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
       "Redis or Valkey, where the rules count that are not local: the address that 'weir serve --counters' has" },
     { "hosts", "N", OPTION_NUMBER, AT(hosts), "hosts that count in the store of --counters; 0 finds out there (default)" },

@@ -106,21 +106,30 @@ static const struct option *find_option(const struct command *command, sv name, 
     return NULL;
 }
 
-/* Digits, and one of the suffixes k, m, g. */
-static bool read_size(sv text, uint64_t unit, uint64_t *ret)
+static const char *store_amount(const struct option *option, sv text, void *place, char scratch[AMOUNT_ALLOWED_MAX])
 {
-    uint64_t factor = 1, n;
-    const char suffixes[] = "kmg";
-    const char *suffix = text.len ? strchr(suffixes, ascii_lower(text.ptr[text.len - 1])) : NULL;
-    if (suffix && *suffix) {
-        for (ptrdiff_t i = 0; i <= suffix - suffixes; i++)
-            factor *= unit;
-        text.len--;
+    bool number = option->kind == OPTION_NUMBER;
+    struct amount_range range = {
+        .kind = number                         ? AMOUNT_NUMBER
+                : option->kind == OPTION_SIZE  ? AMOUNT_SIZE
+                : option->kind == OPTION_COUNT ? AMOUNT_COUNT
+                                               : AMOUNT_TIME,
+        .min = option->min,
+        .max = option->max ? option->max
+               : number    ? UINT32_MAX
+                           : UINT64_MAX,
+        .bare = option->bare,
+    };
+    uint64_t n;
+    if (amount_read(text, &range, &n) != AMOUNT_GOOD) {
+        amount_allowed_text(&range, scratch);
+        return scratch;
     }
-    if (!sv_u64(text, UINT64_MAX / factor, &n) || n == 0)
-        return false;
-    *ret = n * factor;
-    return true;
+    if (number)
+        *(uint32_t *)place = (uint32_t)n;
+    else
+        *(uint64_t *)place = n;
+    return NULL;
 }
 
 static bool read_choice(sv text, const char *choices, int *ret)
@@ -134,12 +143,11 @@ static bool read_choice(sv text, const char *choices, int *ret)
     return false;
 }
 
-/* Stores the value of one option. NULL, or what is allowed. */
-static const char *store(const struct option *option, const char *value, void *values)
+/* Stores the value of one option. NULL, or what is allowed, in `scratch` or elsewhere. */
+static const char *store(const struct option *option, const char *value, void *values, char scratch[AMOUNT_ALLOWED_MAX])
 {
     void *place = (char *)values + option->offset;
     sv text = weir_str(value);
-    uint64_t n;
     switch (option->kind) {
     case OPTION_FLAG:
         *(bool *)place = true;
@@ -150,15 +158,10 @@ static const char *store(const struct option *option, const char *value, void *v
     case OPTION_CHOICE:
         return read_choice(text, option->argument, place) ? NULL : option->argument;
     case OPTION_NUMBER:
-        if (!sv_u64(text, UINT32_MAX, &n))
-            return "0 to 4294967295";
-        *(uint32_t *)place = (uint32_t)n;
-        return NULL;
     case OPTION_SIZE:
     case OPTION_COUNT:
-        return read_size(text, option->kind == OPTION_SIZE ? 1024 : 1000, place)
-                   ? NULL
-                   : "a whole number above 0, with k, m or g behind it or not";
+    case OPTION_LENGTH:
+        return store_amount(option, text, place, scratch);
     case OPTION_TIME:
         return when_parse(text, place) ? NULL : "RFC 3339 (2026-03-01T12:00:00Z) or milliseconds since 1970, up to 2112";
     case OPTION_LIST: {
@@ -202,7 +205,8 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
     }
     if (is_again(option, index, given))
         return options_error(command, "--%s is given twice; leave out one", option->name);
-    const char *allowed = store(option, value, values);
+    char scratch[AMOUNT_ALLOWED_MAX];
+    const char *allowed = store(option, value, values, scratch);
     if (allowed)
         return options_error(command, "--%s: '%s' is not allowed here; allowed: %s", option->name, value, allowed);
     return -1;

@@ -4,15 +4,16 @@
 
 #include <stdio.h>
 
-#include "base/sv.h"
+#include "base/amount.h"
 
 enum option_kind {
     OPTION_FLAG,   /* bool */
     OPTION_TEXT,   /* const char * */
     OPTION_CHOICE, /* int: which of `choices` ("a|b|c", counted from 0) */
-    OPTION_NUMBER, /* uint32_t, 0 to 4294967295 */
-    OPTION_SIZE,   /* uint64_t above 0; k, m and g behind it count in 1024 */
-    OPTION_COUNT,  /* uint64_t above 0; k, m and g behind it count in 1000 */
+    OPTION_NUMBER, /* uint32_t */
+    OPTION_SIZE,   /* uint64_t; k, m and g after it count in 1024 */
+    OPTION_COUNT,  /* uint64_t; k, m and g after it count in 1000 */
+    OPTION_LENGTH, /* uint64_t in milliseconds; ms, s, m, h or d after the number */
     OPTION_TIME,   /* int64_t in microseconds; RFC 3339 or epoch milliseconds */
     OPTION_LIST,   /* struct option_list: may be given again and again */
 };
@@ -30,7 +31,14 @@ struct option {
     enum option_kind kind;
     size_t offset; /* where in the command's own structure the value goes */
     const char *help;
+    /* NUMBER, SIZE, COUNT and LENGTH: what is allowed; max 0: as much as there is room for. */
+    uint64_t min, max;
+    uint64_t bare; /* LENGTH: milliseconds that a number without a unit counts in; 0: it needs a unit */
 };
+
+/* Bounds of options that several commands have. */
+#define OPTION_CELLS_KEYS_MAX UINT64_C(50000000000)
+#define OPTION_CELLS_BYTES_MAX (UINT64_C(1) << 41)
 
 struct command {
     const char *name;   /* "check" */

@@ -24,9 +24,11 @@ static const struct option options[] = {
     { "expires", "TIME", OPTION_TEXT, AT(expires),
       "throttle: until then, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: until it is "
       "removed)" },
-    { "for", "LENGTH", OPTION_TEXT, AT(length), "throttle: for so long from now: 30m, 2h, 7d" },
-    { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)" },
-    { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)" },
+    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle: for so long from now: 30m, 2h, 7d; up to 3650d", .min = 1,
+      .max = LIMIT_PER_MAX_US / US_PER_MS },
+    { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)", .min = 1 },
+    { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)",
+      .min = 1 },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
       "allow a change of a file that has comments: it is written anew, without them" },
     { 0 },
@@ -108,7 +110,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "by", o->by, AUTHOR },
         { "note", o->note, AUTHOR },
         { "replace", o->replace, REPLACE },
-        { "for", o->length, UNTIL },
+        { "for", o->for_ms, UNTIL },
         { "expires", o->expires, UNTIL },
         { "most", o->most > 0, MOST },
         { "change", o->change > 0, CHANGE },
@@ -117,7 +119,7 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
             return options_error(&command, "--%s has no meaning for %s", given[i].name, verb->name);
-    if (o->length && o->expires)
+    if (o->for_ms && o->expires)
         return options_error(&command, "--for and --expires both say until when; leave out one");
     return -1;
 }

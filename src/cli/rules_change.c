@@ -115,8 +115,8 @@ static bool is_so(struct rules_call *call, sv id, bool enabled)
         return false;
     for (size_t i = 0; i < reading.row_count && !so; i++) {
         const struct source_row *row = &reading.rows[i];
-        so = sv_eq(row->rule, id) && row->enabled == enabled && (row->parsed || !enabled) &&
-             !sv_eq(row->table, SV("THROTTLED_CALLS"));
+        so = sv_eq(row->rule, id) && row->enabled == enabled &&
+             (!enabled || (row->parsed && row->parsed->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS"));
     }
     source_reading_done(&reading);
     return so;
@@ -215,20 +215,8 @@ static int read_until(const struct rules_call *call, int64_t *ret_us)
                              "--expires: '%s' is not allowed here; allowed: a time as in 2027-01-01T00:00:00Z, or whole "
                              "seconds since 1970 (from 100000000000 on: milliseconds)",
                              o->expires);
-    if (!o->length)
-        return -1;
-    struct rule_limit limit = { 0 };
-    struct buf text, why;
-    buf_init(&text, 1000);
-    buf_init(&why, 1000);
-    buf_printf(&text, "1 per %s", o->length);
-    bool good = read_limit(buf_sv(&text), &limit, &why) && limit.algorithm == LIMIT_TOKEN_BUCKET;
-    buf_done(&text);
-    buf_done(&why);
-    if (!good)
-        return options_error(call->command, "--for: '%s' is not allowed here; allowed: a length such as 30m, 2h or 7d",
-                             o->length);
-    *ret_us = (clock_now_us() / US_PER_S + (limit.per_us + US_PER_S - 1) / US_PER_S) * US_PER_S;
+    if (o->for_ms)
+        *ret_us = (clock_now_us() / US_PER_S + ((int64_t)o->for_ms + 999) / 1000) * US_PER_S;
     return -1;
 }
 

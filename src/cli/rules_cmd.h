@@ -13,7 +13,8 @@ enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or the
 enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
-    const char *from, *by, *note, *length, *expires;
+    const char *from, *by, *note, *expires;
+    uint64_t for_ms;
     bool json, replace, drop_comments;
     uint32_t most, change;
 };

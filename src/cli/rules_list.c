@@ -65,18 +65,15 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
 
 static void put_row(struct table *table, const struct source_row *row, int64_t now_us)
 {
-    struct rules *parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
-    const struct rule *rule = parsed ? parsed->rules : row->parsed;
     struct line *line = &table->lines[table->count++];
     char where[512];
     line->row = row;
     snprintf(where, sizeof where, "%.*s %.*s", SV_FMT(row->table), (int)(row->key.len < 200 ? row->key.len : 200),
              row->key.ptr);
     put_cell(table, line, 0, row->rule.len ? row->rule : SV("?"));
-    put_rule(table, line, rule);
-    put_cell(table, line, 4, weir_str(source_row_state(row, rule, now_us)));
+    put_rule(table, line, row->parsed);
+    put_cell(table, line, 4, weir_str(source_row_state(row, now_us)));
     put_cell(table, line, 5, weir_str(where));
-    rules_free(parsed);
 }
 
 static bool make_table(struct table *table, const struct source_reading *reading)

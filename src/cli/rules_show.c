@@ -48,18 +48,10 @@ static void add_origin(const struct source_reading *reading, const struct source
     buf_done(&line);
 }
 
-/* The row's rule, also if it is not enabled; *ret_parsed is to be freed by the caller. */
-static const struct rule *rule_of(const struct source_row *row, struct rules **ret_parsed)
-{
-    *ret_parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
-    return *ret_parsed ? (*ret_parsed)->rules : row->parsed;
-}
-
 /* Returns whether the row is good. */
 static bool show_row(const struct source_reading *reading, const struct source_row *row, bool json, struct buf *out)
 {
-    struct rules *parsed;
-    const struct rule *rule = rule_of(row, &parsed);
+    const struct rule *rule = row->parsed;
     if (json) {
         source_row_json(reading, row, out);
         buf_char(out, '\n');
@@ -70,7 +62,6 @@ static bool show_row(const struct source_reading *reading, const struct source_r
         else
             add_comment(out, row->text);
     }
-    rules_free(parsed);
     return rule != NULL;
 }
 
@@ -100,48 +91,14 @@ int rules_show(struct rules_call *call)
 
 /* ---- export ---- */
 
-/* Rows that are not enabled leave with `mode: off`: they are kept, and not in force. */
-static void add_disabled(const struct source_row *row, struct buf *out)
-{
-    struct rules *parsed;
-    struct buf text;
-    rule_of(row, &parsed);
-    if (!parsed)
-        return; /* it is bad, and out of force anyway */
-    parsed->rules->mode = MODE_OFF;
-    buf_init(&text, RULES_OUTPUT_MAX);
-    add_rule(parsed->rules, &text);
-    buf_add(out, sv_from(buf_sv(&text), sizeof "rules:\n" - 1));
-    out->failed = out->failed || text.failed;
-    buf_done(&text);
-    rules_free(parsed);
-}
-
-static void export_yaml(const struct source_reading *reading, struct buf *out)
-{
-    struct buf disabled;
-    buf_init(&disabled, RULES_OUTPUT_MAX);
-    for (size_t i = 0; i < reading->row_count; i++)
-        if (!reading->rows[i].enabled && !rules_is_setting(&reading->rows[i]))
-            add_disabled(&reading->rows[i], &disabled);
-    rules_write(reading->rules, out);
-    if (disabled.len > 0 && reading->rules->rule_count == 0 && !out->failed)
-        out->len -= sizeof " []\n" - 1; /* "rules: []" is going to be a list */
-    if (disabled.len > 0 && reading->rules->rule_count == 0)
-        buf_char(out, '\n');
-    buf_add(out, buf_sv(&disabled));
-    out->failed = out->failed || disabled.failed;
-    buf_done(&disabled);
-}
-
-/* A document may leave its id to its row. */
+/* A document may leave its id to its row, and leaves it to a column whether the rule is enabled. */
 static json_t *rule_json(const struct source_row *row)
 {
     json_t *value = source_json_load(row->text);
     if (json_is_object(value) && !json_object_get(value, "id"))
         json_object_set_new(value, "id", json_stringn(row->rule.ptr, row->rule.len));
-    if (json_is_object(value) && !row->enabled)
-        json_object_set_new(value, "mode", json_string("off"));
+    if (json_is_object(value) && !row->enabled && row->parsed->disabled)
+        json_object_set_new(value, "enabled", json_false());
     return value;
 }
 
@@ -150,7 +107,7 @@ static void export_json(const struct source_reading *reading, struct buf *out)
     json_t *rules = json_array(), *settings = json_object();
     for (size_t i = 0; i < reading->row_count; i++) {
         const struct source_row *row = &reading->rows[i];
-        if (!rules_is_setting(row) && (row->parsed || !row->enabled))
+        if (!rules_is_setting(row) && row->parsed)
             json_array_append_new(rules, rule_json(row));
         else if (rules_is_setting(row))
             json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, source_json_load(row->text));
@@ -177,7 +134,7 @@ int rules_export(struct rules_call *call)
     if (call->options->json)
         export_json(&reading, &out);
     else
-        export_yaml(&reading, &out);
+        rules_write(reading.rules, &out);
     for (size_t i = 0; i < reading.problem_count; i++) {
         buf_clear(&problems);
         buf_add(&problems, SV("left out: "));

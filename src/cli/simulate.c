@@ -38,7 +38,8 @@ static const struct option options[] = {
     { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
     { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
-      "how many keys are counted at a time: one for each subject of each limit (default 4m)" },
+      "how many keys are counted at a time: one for each subject of each limit (default 4m)", .min = 1,
+      .max = OPTION_CELLS_KEYS_MAX },
     { 0 },
 };
 

@@ -38,20 +38,28 @@ static void add_count(struct buf *out, uint64_t n, int columns)
     buf_printf(out, "%*s", columns, text);
 }
 
-static double percent(uint64_t n, uint64_t of)
+/* In tenths of a per cent, the nearest; a half goes down. */
+static unsigned share(uint64_t n, uint64_t of)
 {
-    return of ? (double)n * 100 / (double)of : 0;
+    return of ? (unsigned)(((unsigned __int128)n * 1000 + (of - 1) / 2) / of) : 0;
+}
+
+/* `n` of `of`, rounded to `tenths`. What is little is not called nothing, and what is nearly all not all of it. */
+static void add_tenths(struct buf *out, uint64_t n, uint64_t of, unsigned tenths)
+{
+    if (n == 0)
+        buf_add(out, SV("        "));
+    else if (n < of && n < of / 1000 + (of % 1000 > 0))
+        buf_add(out, SV("  <0.1 %"));
+    else if (n < of && of - n < of / 1000 + (of % 1000 > 0))
+        buf_add(out, SV(" >99.9 %"));
+    else
+        buf_printf(out, " %3u.%u %%", tenths / 10, tenths % 10);
 }
 
 static void add_share(struct buf *out, uint64_t n, uint64_t of)
 {
-    double part = percent(n, of);
-    if (n == 0)
-        buf_add(out, SV("        "));
-    else if (part < 0.1)
-        buf_add(out, SV("  <0.1 %"));
-    else
-        buf_printf(out, " %5.1f %%", part);
+    add_tenths(out, n, of, share(n, of));
 }
 
 /* In the unit that gives a number above 1, if there is one. */
@@ -90,7 +98,8 @@ static void print_totals(const struct page *p)
     const struct tally *t = p->tally;
     const struct term *term = p->term;
     add_count(p->out, t->passed, 13);
-    add_share(p->out, t->passed, t->requests);
+    /* Each request passed or was refused: the two add up to 100 %. */
+    add_tenths(p->out, t->passed, t->requests, 1000 - share(t->refused, t->requests));
     buf_printf(p->out, "  %spassed%s", term_green(term), term_plain(term));
     if (t->unmatched) {
         buf_add(p->out, SV(", of which no rule applied to "));

@@ -23,8 +23,6 @@
 
 enum {
     POLL_DEFAULT_MS = 1000,
-    POLL_MIN_MS = 100,
-    POLL_MAX_MS = 3600000,
     BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
     PROBLEMS_SHOWN_MAX = 50,
     PROBLEM_BYTES_MAX = 900,
@@ -41,7 +39,7 @@ _Static_assert((int)PROBLEM_BYTES_MAX < (int)RULES_PROBLEM_TEXT_MAX, "each of th
 
 struct sync_options {
     const char *from, *to;
-    uint32_t poll_ms;
+    uint64_t poll_ms;
     bool once, start_without_rules;
 };
 
@@ -72,7 +70,9 @@ static const struct option options[] = {
       "file:PATH. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
     { "to", "FILE", OPTION_TEXT, AT(to),
       "the rules file (needed); it keeps its mode and owner, and is made with mode 0644" },
-    { "poll", "MS", OPTION_NUMBER, AT(poll_ms), "how often to ask for changes, 100 to 3600000 (default 1000)" },
+    { "poll", "TIME", OPTION_LENGTH, AT(poll_ms),
+      "how often to ask for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
+      .max = 3600000, .bare = 1 },
     { "once", NULL, OPTION_FLAG, AT(once), "write the file, and end" },
     { "start-without-rules", NULL, OPTION_FLAG, AT(start_without_rules),
       "if the source is out of reach and there is no file of an earlier run: begin with a file that limits nobody, instead "
@@ -186,7 +186,7 @@ static int write_file(struct sync *s, struct weir_error *error)
     if (code < 0)
         return code;
     remember_file(s);
-    size_t count = s->last ? s->last->rule_count : 0;
+    size_t count = s->last ? rules_in_force(s->last, clock_now_us()) : 0;
     printf("%s: %zu %s\n", s->options->to, count, count == 1 ? "rule" : "rules");
     fflush(stdout);
     return 0;
@@ -254,12 +254,23 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
     buf_add(&s->problems, buf_sv(problems));
 }
 
+/* The file has what may be in force: those who read it need not know what the source keeps aside. */
+static void leave_out_disabled(struct rules *rules)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        if (!rules->rules[i].disabled)
+            rules->rules[kept++] = rules->rules[i];
+    rules->rule_count = kept;
+}
+
 /* Takes over a reading: rules, text and problems. */
 static int take_reading(struct sync *s, struct source_reading *reading, struct weir_error *error)
 {
     struct buf text, problems;
     buf_init(&text, RULES_BYTES_MAX);
     buf_init(&problems, RULES_BYTES_MAX);
+    leave_out_disabled(reading->rules);
     list_problems(reading, &problems);
     int code = 0;
     bool kept = keep_problems(reading->rules, buf_sv(&problems));
@@ -475,9 +486,6 @@ static int check_options(const struct sync_options *o, char **words, size_t word
         return options_error(&command, "--from SOURCE (or $WEIR_FROM) is needed, such as sqlite:rules.db");
     if (!o->to || !o->to[0])
         return options_error(&command, "--to FILE is needed");
-    if (o->poll_ms < POLL_MIN_MS || o->poll_ms > POLL_MAX_MS)
-        return options_error(&command, "--poll: '%u' is not allowed here; allowed: %d to %d", o->poll_ms, POLL_MIN_MS,
-                             POLL_MAX_MS);
     return -1;
 }
 

@@ -17,8 +17,7 @@
 #include "cli/plain.h"
 
 enum {
-    INTERVAL_DEFAULT_S = 2,
-    INTERVAL_MAX_S = 3600,
+    INTERVAL_DEFAULT_MS = 2000,
     MOST_DEFAULT = 20,
     MOST_MAX = 1000,
     FRAME_BYTES_MAX = 4 << 20,
@@ -32,8 +31,11 @@ static const struct option options[] = {
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
       "the service's admin listener, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
     { "rule", "ID", OPTION_TEXT, AT(rule), "only what this rule refused" },
-    { "interval", "SECONDS", OPTION_NUMBER, AT(interval_s), "how often to look, 1 to 3600 (default 2)" },
-    { "most", "N", OPTION_NUMBER, AT(most), "how many subjects to list, 1 to 1000 (default 20, or what fits the screen)" },
+    { "interval", "TIME", OPTION_LENGTH, AT(interval_ms),
+      "how often to look, 1s to 1h (default 2s); a number without a unit is in seconds", .min = 1000, .max = 3600000,
+      .bare = 1000 },
+    { "most", "N", OPTION_NUMBER, AT(most), "how many subjects to list, 1 to 1000 (default 20, or what fits the screen)",
+      .min = 1, .max = MOST_MAX },
     { "once", NULL, OPTION_FLAG, AT(once), "print it once, as plain text, and end" },
     { 0 },
 };
@@ -175,7 +177,7 @@ static void watch(const struct top_options *o, struct screen *screen)
         struct buf frame;
         if (event == EVENT_TIME) {
             top_ask(&news, o, most_of(o, term.rows));
-            next_us = clock_steady_us() + o->interval_s * US_PER_S;
+            next_us = clock_steady_us() + (int64_t)o->interval_ms * US_PER_MS;
         }
         buf_init(&frame, FRAME_BYTES_MAX);
         top_draw(&news, o, &term, term.rows, &frame);
@@ -234,7 +236,7 @@ static bool is_screen(void)
 int cli_top(int argc, char **argv)
 {
     struct top_options o = {
-        .data = "./weir-data", .admin = "127.0.0.1:8081", .interval_s = INTERVAL_DEFAULT_S, .most = MOST_NOT_GIVEN
+        .data = "./weir-data", .admin = "127.0.0.1:8081", .interval_ms = INTERVAL_DEFAULT_MS, .most = MOST_NOT_GIVEN
     };
     size_t count;
     int status = options_read(&command, argc, argv, &o, &count);
@@ -242,11 +244,6 @@ int cli_top(int argc, char **argv)
         return status;
     if (count > 0)
         return options_error(&command, "there is no argument '%s'", argv[0]);
-    if (o.interval_s < 1 || o.interval_s > INTERVAL_MAX_S)
-        return options_error(&command, "--interval: '%u' is not allowed here; allowed: 1 to %d", o.interval_s,
-                             INTERVAL_MAX_S);
-    if (o.most != MOST_NOT_GIVEN && (o.most < 1 || o.most > MOST_MAX))
-        return options_error(&command, "--most: '%u' is not allowed here; allowed: 1 to %d", o.most, MOST_MAX);
     if (!client_is_address(o.admin))
         return options_error(&command, "--admin: '%s' is no address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH",
                              o.admin);

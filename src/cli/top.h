@@ -8,7 +8,8 @@
 
 struct top_options {
     const char *data, *admin, *rule;
-    uint32_t interval_s, most;
+    uint64_t interval_ms;
+    uint32_t most;
     bool once;
 };
 

@@ -287,7 +287,8 @@ static void draw_away(const struct drawing *d)
     char age[SPAN_TEXT_MAX];
     buf_printf(d->out, "%sno answer: ", term_red(d->term));
     add_text(d, d->news->away.text, 400);
-    buf_printf(d->out, "%s\ntrying again every %u s, until q is pressed", term_plain(d->term), d->options->interval_s);
+    span_text((int64_t)d->options->interval_ms * US_PER_MS, age);
+    buf_printf(d->out, "%s\ntrying again every %s, until q is pressed", term_plain(d->term), age);
     if (d->news->status)
         buf_printf(d->out, "; the last answer was %s ago",
                    span((double)(clock_steady_us() - d->news->steady_us) / (double)US_PER_S, age));

@@ -624,7 +624,7 @@ void weir_status(struct weir *weir, struct weir_status *ret)
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)
         return;
-    ret->rules = ruleset_rules(bound->ruleset)->rule_count;
+    ret->rules = rules_in_force(ruleset_rules(bound->ruleset), clock_now_us());
     hazard_release();
 }
 

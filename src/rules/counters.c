@@ -55,10 +55,10 @@ static void read_ttl(struct reader *r, const struct node *node, struct rule_leas
     size_t before = path_field(r, SV("ttl"));
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     int64_t us;
-    enum length found = parse_length(text, TTL_MIN_US, TTL_MAX_US, &us);
-    if (found == LENGTH_GOOD)
+    enum amount_found found = read_length(text, TTL_MIN_US, TTL_MAX_US, &us);
+    if (found == AMOUNT_GOOD)
         lease->ttl_ms = (uint32_t)(us / US_PER_MS);
-    else if (found == LENGTH_OUT_OF_BOUNDS)
+    else if (found == AMOUNT_OUT_OF_RANGE)
         report_error(r, node->line, "must be from 100ms to 1h, not %s", shown_node(r, node));
     else
         report_error(r, node->line, "must be " TTLS ", not %s", shown_node(r, node));

@@ -20,32 +20,16 @@ static bool whole_number(sv s)
 }
 
 /* One whole number and one unit, blanks between them if you like. */
-enum length parse_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us)
+enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us)
 {
-    static const struct {
-        sv name;
-        int64_t us;
-    } units[] = { { SV("ms"), US_PER_MS },
-                  { SV("s"), US_PER_S },
-                  { SV("m"), 60 * US_PER_S },
-                  { SV("h"), 3600 * US_PER_S },
-                  { SV("d"), 86400 * US_PER_S } };
-    size_t n = 0;
-    while (n < text.len && ascii_digit(text.ptr[n]))
-        n++;
-    sv number = sv_of(text.ptr, n), unit = sv_trim(sv_from(text, n));
-    if (!whole_number(number))
-        return LENGTH_NONE;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        uint64_t value;
-        if (!sv_eq(unit, units[i].name))
-            continue;
-        if (!sv_u64(number, (uint64_t)(max_us / units[i].us), &value) || (int64_t)value * units[i].us < min_us)
-            return LENGTH_OUT_OF_BOUNDS;
-        *ret_us = (int64_t)value * units[i].us;
-        return LENGTH_GOOD;
-    }
-    return LENGTH_NONE;
+    struct amount_range range = { .kind = AMOUNT_TIME,
+                                  .min = (uint64_t)(min_us / US_PER_MS),
+                                  .max = (uint64_t)(max_us / US_PER_MS) };
+    uint64_t ms;
+    enum amount_found found = amount_read(text, &range, &ms);
+    if (found == AMOUNT_GOOD)
+        *ret_us = (int64_t)ms * US_PER_MS;
+    return found;
 }
 
 static bool short_number(struct reader *r, const struct node *node, sv text, const char *what, uint64_t min, uint32_t *ret)
@@ -129,13 +113,13 @@ static void read_short(struct reader *r, const struct node *node, struct rule_li
         length = sv_of(length.ptr, (size_t)(words[used].ptr - length.ptr) + words[used].len);
         used++;
     }
-    enum length found = parse_length(length, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
+    enum amount_found found = read_length(length, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
     bool burst = count == used + 2 && sv_eq(words[used], SV("burst")) && whole_number(words[used + 1]);
-    if (found == LENGTH_NONE || (count > used && !burst)) {
+    if (found == AMOUNT_INVALID || (count > used && !burst)) {
         wrong_form(r, node);
         return;
     }
-    if (found == LENGTH_OUT_OF_BOUNDS)
+    if (found == AMOUNT_OUT_OF_RANGE)
         report_error(r, node->line, "the time must be from 1ms to 3650d, not %s", shown_text(r, length));
     ret->burst = ret->max;
     if (burst)
@@ -190,17 +174,17 @@ static void read_per(struct reader *r, const struct node *node, struct rule_limi
 {
     size_t before = path_field(r, SV("per"));
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
-    enum length found = parse_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
+    enum amount_found found = read_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
     int unit = word_find(text, unit_names);
-    if (found == LENGTH_OUT_OF_BOUNDS)
+    if (found == AMOUNT_OUT_OF_RANGE)
         report_error(r, node->line, "must be from 1ms to 3650d, not %s", shown_node(r, node));
-    else if (found == LENGTH_NONE && unit >= 0)
+    else if (found == AMOUNT_INVALID && unit >= 0)
         report_error(r, node->line,
                      "`%s` is a calendar unit, and %s takes " LENGTHS "; write `calendar: %s` for the natural %s",
                      unit_names[unit], algorithm_name(ret->algorithm), unit_names[unit], unit_names[unit]);
-    else if (found == LENGTH_NONE && all_digits(text))
+    else if (found == AMOUNT_INVALID && all_digits(text))
         report_error(r, node->line, "must be " LENGTHS "; %s has no unit", shown_node(r, node));
-    else if (found == LENGTH_NONE)
+    else if (found == AMOUNT_INVALID)
         report_error(r, node->line, "must be " LENGTHS ", not %s", shown_node(r, node));
     path_end(r, before);
 }

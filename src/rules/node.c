@@ -268,6 +268,9 @@ int node_read(sv text, struct arena *arena, const struct node **ret_root, struct
         b->arena = arena;
         b->error = ret_error;
         r = build(b, prepared);
+        text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
+        if (r == 0 && json_looks(text))
+            r = json_check(text, ret_error);
     }
     buf_done(&scratch);
     if (r == 0)

@@ -35,7 +35,8 @@ struct node_error {
     char text[300];
 };
 
-/* 0 with *ret_root (NULL for a document that is empty), or -1 with *ret_error. The tree lives in `arena`. */
+/* 0 with *ret_root (NULL for a document that is empty), or -1 with *ret_error. The tree lives in `arena`. A text that looks
+ * like JSON has to be JSON. */
 int node_read(sv text, struct arena *arena, const struct node **ret_root, struct node_error *ret_error);
 
 bool node_is_null(const struct node *node);
@@ -43,6 +44,10 @@ bool node_is_bool(const struct node *node, bool *ret); /* true/false, yes/no, on
 bool node_is_number(const struct node *node);          /* as JSON writes numbers */
 /* The value behind a key; NULL if there is none. */
 const struct node *node_get(const struct node *map, sv key);
+
+/* From json.c. A mapping, or a list of them, whose first key is in quotes, with brackets around it. */
+bool json_looks(sv text);
+int json_check(sv text, struct node_error *ret_error);
 
 /* From text.c: a view of `text` that libyaml reads as it was meant, in `scratch` if it had to be changed. */
 struct buf;

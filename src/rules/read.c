@@ -6,7 +6,7 @@
 /* ---- one rule ---- */
 
 struct rule_nodes {
-    const struct node *id, *match, *by, *limits, *mode, *expires, *except, *reject;
+    const struct node *id, *match, *by, *limits, *mode, *enabled, *expires, *except, *reject;
     struct counters_nodes where;
 };
 
@@ -16,6 +16,7 @@ static const struct field rule_fields[] = {
     { "by", offsetof(struct rule_nodes, by) },
     { "limits", offsetof(struct rule_nodes, limits) },
     { "mode", offsetof(struct rule_nodes, mode) },
+    { "enabled", offsetof(struct rule_nodes, enabled) },
     { "expires", offsetof(struct rule_nodes, expires) },
     { "except", offsetof(struct rule_nodes, except) },
     { "reject", offsetof(struct rule_nodes, reject) },
@@ -57,6 +58,16 @@ static void read_mode(struct reader *r, const struct node *node, struct rule *ru
     path_end(r, before);
 }
 
+/* After the mode, which a rule that is disabled keeps. */
+static void read_enabled(struct reader *r, const struct node *node, struct rule *rule)
+{
+    size_t before = path_field(r, SV("enabled"));
+    bool enabled;
+    if (read_bool(r, node, &enabled) && !enabled)
+        rule_disable(rule);
+    path_end(r, before);
+}
+
 static void read_expires(struct reader *r, const struct node *node, struct rule *rule)
 {
     size_t before = path_field(r, SV("expires"));
@@ -86,6 +97,8 @@ static void read_rule_fields(struct reader *r, const struct node *node, struct r
     read_counters(r, &n.where, r->errors == errors, rule);
     if (n.mode)
         read_mode(r, n.mode, rule);
+    if (n.enabled)
+        read_enabled(r, n.enabled, rule);
     if (n.expires)
         read_expires(r, n.expires, rule);
     if (n.except)

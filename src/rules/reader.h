@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 
+#include "base/amount.h"
 #include "rules/node.h"
 #include "rules/rules.h"
 
@@ -16,6 +17,7 @@ struct reader {
     struct rules_report *report;
     struct arena *scratch; /* given back when the reading is over */
     bool no_memory;
+    bool quiet; /* errors count, and are not listed: those of a row that is disabled */
 
     sv rule_id;         /* of the rule at hand, as far as it is known */
     size_t rule_number; /* from 1; 0: not in a rule */
@@ -119,8 +121,7 @@ bool read_template(struct reader *r, const struct node *node, bool prefix, sv *r
 bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
 
 /* Lengths of time, "90s" */
-enum length { LENGTH_GOOD, LENGTH_NONE, LENGTH_OUT_OF_BOUNDS };
-enum length parse_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
+enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
 
 struct counters_nodes {
     const struct node *counters, *lease, *on_store_failure; /* NULL: not given */

@@ -42,6 +42,8 @@ static void add_problem(struct reader *r, struct rule_problem **list, size_t *co
 void report_error(struct reader *r, int line, const char *format, ...)
 {
     r->errors++;
+    if (r->quiet)
+        return;
     va_list args;
     va_start(args, format);
     add_problem(r, &r->report->errors, &r->report->error_count, line, format, args);
@@ -50,6 +52,8 @@ void report_error(struct reader *r, int line, const char *format, ...)
 
 void report_advice(struct reader *r, int line, const char *format, ...)
 {
+    if (r->quiet)
+        return;
     va_list args;
     va_start(args, format);
     add_problem(r, &r->report->advice, &r->report->advice_count, line, format, args);

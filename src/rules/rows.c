@@ -99,6 +99,7 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     struct arena arena = { 0 };
     size_t errors = r->errors;
     struct node id = { .kind = NODE_SCALAR, .text = row->id };
+    r->quiet = row->disabled;
     r->row = (int)index + 1;
     r->rule_number = index + 1;
     r->rule_id = utf8_valid(row->id) && id_valid(&id) ? row->id : (sv){ 0 };
@@ -108,7 +109,10 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     if (root && r->errors == errors && read_rule(r, root, NULL, &rr->rules[index])) {
         rr->good[index] = true;
         rr->rules[index].line = r->row;
+        if (row->disabled)
+            rule_disable(&rr->rules[index]);
     }
+    r->quiet = false;
     arena_done(&arena);
 }
 
@@ -215,7 +219,7 @@ static void gather(struct row_reader *rr)
         r->rule_id = utf8_valid(id.text) && id_valid(&id) ? id.text : (sv){ 0 };
         if (rr->good[i])
             rules->rules[rules->rule_count++] = rr->rules[i];
-        else
+        else if (!rr->rows[i].disabled)
             report_bad_rule(r, rules->rule_count, rr->count);
     }
 }

@@ -124,8 +124,10 @@ struct rule_reject {
 struct rule {
     sv id;
     int line;
-    enum rule_mode mode;
-    int64_t expires_us; /* from then on the rule is not there */
+    enum rule_mode mode;         /* the one in force: MODE_OFF while `disabled` */
+    bool disabled;               /* `enabled: false` */
+    enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
+    int64_t expires_us;          /* from then on the rule is not there */
     struct rule_match match;
     struct rule_by *by;
     size_t by_count;
@@ -256,6 +258,9 @@ struct rule_row {
     sv id;    /* of the rule, which its document may leave out but not change; or the setting's name */
     sv text;  /* YAML or JSON */
     sv fault; /* not empty: why the row is bad, whatever its text is */
+    /* Of a rule: it is read as with `enabled: false`, and if it is bad it is left out and not reported. Such rows come
+     * last, so that they take nothing from the others. */
+    bool disabled;
 };
 
 /* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the number of the
@@ -282,6 +287,10 @@ const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADE
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
+/* As `enabled: false` does. */
+void rule_disable(struct rule *rule);
+/* How many are neither off nor expired. */
+size_t rules_in_force(const struct rules *rules, int64_t now_us);
 const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
 const char *rule_on_failure_name(enum rule_on_failure on_failure);
 const char *repeated_headers_name(enum repeated_headers repeated);

@@ -24,6 +24,21 @@ const char *calendar_unit_name(enum calendar_unit unit)
     return unit_names[unit];
 }
 
+void rule_disable(struct rule *rule)
+{
+    rule->enabled_mode = rule->disabled ? rule->enabled_mode : rule->mode;
+    rule->disabled = true;
+    rule->mode = MODE_OFF;
+}
+
+size_t rules_in_force(const struct rules *rules, int64_t now_us)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        count += rules->rules[i].mode != MODE_OFF && rules->rules[i].expires_us > now_us;
+    return count;
+}
+
 const char *rule_mode_name(enum rule_mode mode)
 {
     return mode_names[mode];

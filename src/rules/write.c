@@ -369,8 +369,11 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_match(out, &rule->match);
     write_by(out, rule);
     write_limits(out, rule);
-    if (rule->mode != MODE_ENFORCE)
-        buf_printf(out, "    mode: %s\n", rule->mode == MODE_OFF ? "\"off\"" : rule_mode_name(rule->mode));
+    enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
+    if (mode != MODE_ENFORCE)
+        buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : rule_mode_name(mode));
+    if (rule->disabled)
+        buf_add(out, SV("    enabled: false\n"));
     if (rule->expires_us != RULE_NEVER_EXPIRES) {
         char text[INSTANT_TEXT_MAX];
         instant_text(rule->expires_us, text);

@@ -84,10 +84,50 @@ static void ready(struct http_call *call, struct server *server, sv id)
         http_error(call, 503, NULL, "the service is starting or ending");
 }
 
+/* A server of the document: where the decision listener is. No URL names a unix socket, and none names every address. */
+static void add_decide_server(const char *where, struct buf *out)
+{
+    static const char *const every[] = { "0.0.0.0:", "[::]:" };
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+        if (strncmp(where, every[i], strlen(every[i])) == 0) {
+            buf_printf(
+                out,
+                "{\"url\": \"http://{host}:%s\", \"description\": \"The decision listener.\", \"variables\": {\"host\": "
+                "{\"default\": \"localhost\", \"description\": \"Any address of the service's host.\"}}}",
+                where + strlen(every[i]));
+            return;
+        }
+    bool unix_socket = strncmp(where, "unix:", 5) == 0, off = strcmp(where, "off") == 0;
+    struct buf text;
+    buf_init(&text, LISTEN_WHERE_MAX + 100);
+    buf_printf(&text, "http://%s", unix_socket || off ? "localhost" : where);
+    buf_add(out, SV("{\"url\": "));
+    buf_json(out, buf_sv(&text));
+    buf_clear(&text);
+    buf_printf(&text, "The decision listener%s%s.", off ? " is off" : unix_socket ? ", on " : "", unix_socket ? where : "");
+    buf_add(out, SV(", \"description\": "));
+    buf_json(out, buf_sv(&text));
+    buf_char(out, '}');
+    buf_done(&text);
+}
+
+/* The document has the address that is the default; this service may listen elsewhere. */
 static void openapi(struct http_call *call, struct server *server, sv id)
 {
-    (void)server, (void)id;
-    http_answer(call, &(struct http_answer){ .status = 200, .body = sv_of(embedded_openapi, embedded_openapi_len) });
+    static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
+    sv rest = sv_of(embedded_openapi, embedded_openapi_len);
+    struct buf out;
+    (void)id;
+    buf_init(&out, 2 * embedded_openapi_len);
+    for (const char *at; (at = memmem(rest.ptr, rest.len, usual.ptr, usual.len));) {
+        size_t before = (size_t)(at - rest.ptr);
+        buf_add(&out, sv_of(rest.ptr, before));
+        add_decide_server(server->where[FRONT_HTTP], &out);
+        rest = sv_from(rest, before + usual.len);
+    }
+    buf_add(&out, rest);
+    admin_answer(call, 200, &out);
+    buf_done(&out);
 }
 
 /* ---- reports ---- */

@@ -286,9 +286,10 @@ static int put_rule(struct source *source, struct admin_job *job, struct weir_er
     if (!body)
         return WEIR_E_INVALID;
     json_t *rule = with_id(body, job->id);
-    const char *mode = json_string_value(json_object_get(rule, "mode"));
+    const json_t *mode = json_object_get(rule, "mode");
+    bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
     char *text = json_dumps(rule, JSON_COMPACT);
-    set_terms(source, job, !mode || strcmp(mode, "off") != 0);
+    set_terms(source, job, !off);
     int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
     clear_terms(source);
     free(text);

@@ -1,84 +1,43 @@
-/* Values of options: read from text, within their bounds, and bounds written as text. */
+/* Values of options: read from text, within their bounds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/amount.h"
 #include "serve/config.h"
 #include "serve/listen.h"
 
-struct unit {
-    const char *name;
-    uint64_t size;
-};
-
-/* From the smallest to the largest. */
-static const struct unit times[] = { { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { 0 } };
-static const struct unit sizes[] = { { "", 1 }, { "k", 1 << 10 }, { "m", 1 << 20 }, { "g", 1 << 30 }, { 0 } };
-static const struct unit counts[] = { { "", 1 }, { "k", 1000 }, { "m", 1000000 }, { "g", 1000000000 }, { 0 } };
-static const struct unit numbers[] = { { "", 1 }, { 0 } };
-
-static const struct unit *units_of(enum config_kind kind)
+static bool is_amount(enum config_kind kind)
 {
-    switch (kind) {
-    case CONFIG_TIME:
-        return times;
-    case CONFIG_SIZE:
-        return sizes;
-    case CONFIG_COUNT:
-        return counts;
-    case CONFIG_NUMBER:
-        return numbers;
-    default:
-        return NULL;
-    }
+    return kind == CONFIG_NUMBER || kind == CONFIG_TIME || kind == CONFIG_COUNT || kind == CONFIG_SIZE;
 }
 
-static bool read_amount(sv text, const struct unit *unit, uint64_t *ret)
+static struct amount_range range_of(const struct config_option *option)
 {
-    size_t digits = 0;
-    uint64_t n;
-    while (digits < text.len && ascii_digit(text.ptr[digits]))
-        digits++;
-    while (unit->name && !sv_eq_nocase(sv_from(text, digits), weir_str(unit->name)))
-        unit++;
-    if (!unit->name || !sv_u64(sv_of(text.ptr, digits), UINT64_MAX / unit->size, &n))
-        return false;
-    *ret = n * unit->size;
-    return true;
-}
-
-/* In the largest unit that it is a whole number of. */
-static void amount_text(uint64_t amount, const struct unit *units, char out[40])
-{
-    const struct unit *best = units;
-    for (const struct unit *unit = units; unit->name; unit++)
-        if (amount >= unit->size && amount % unit->size == 0)
-            best = unit;
-    snprintf(out, 40, "%" PRIu64 "%s", amount / best->size, best->name);
+    return (struct amount_range){
+        .kind = option->kind == CONFIG_TIME    ? AMOUNT_TIME
+                : option->kind == CONFIG_COUNT ? AMOUNT_COUNT
+                : option->kind == CONFIG_SIZE  ? AMOUNT_SIZE
+                                               : AMOUNT_NUMBER,
+        .min = option->min,
+        .max = option->max,
+    };
 }
 
 void config_bounds(const struct config_option *option, char out[CONFIG_ALLOWED_MAX])
 {
-    const struct unit *units = units_of(option->kind);
-    char min[40], max[40];
+    struct amount_range range = range_of(option);
     out[0] = '\0';
-    if (!units)
-        return;
-    amount_text(option->min, units, min);
-    amount_text(option->max, units, max);
-    snprintf(out, CONFIG_ALLOWED_MAX, "%s to %s", min, max);
+    if (is_amount(option->kind))
+        amount_range_text(&range, out);
 }
 
 static const char *store_amount(const struct config_option *option, sv value, void *place, char scratch[CONFIG_ALLOWED_MAX])
 {
+    struct amount_range range = range_of(option);
     uint64_t n;
-    if (!read_amount(value, units_of(option->kind), &n) || n < option->min || n > option->max) {
-        const char *note = option->kind == CONFIG_TIME     ? ", with ms, s, m or h behind the number"
-                           : option->kind == CONFIG_NUMBER ? ""
-                                                           : "; k, m or g may stand behind the number";
-        config_bounds(option, scratch);
-        size_t len = strlen(scratch);
-        snprintf(scratch + len, CONFIG_ALLOWED_MAX - len, "%s", note);
+    if (amount_read(value, &range, &n) != AMOUNT_GOOD) {
+        amount_allowed_text(&range, scratch);
         return scratch;
     }
     if (option->kind == CONFIG_NUMBER || option->kind == CONFIG_TIME)
@@ -129,11 +88,13 @@ static const char *store_choice(const struct config_option *option, sv value, in
     return option->argument;
 }
 
+_Static_assert((int)CONFIG_ALLOWED_MAX >= (int)AMOUNT_ALLOWED_MAX, "what is allowed fits");
+
 const char *config_store(const struct config_option *option, sv value, struct config *config,
                          char scratch[CONFIG_ALLOWED_MAX])
 {
     void *place = (char *)config + option->offset;
-    if (units_of(option->kind))
+    if (is_amount(option->kind))
         return store_amount(option, value, place, scratch);
     if (option->kind == CONFIG_CHOICE)
         return store_choice(option, value, place);

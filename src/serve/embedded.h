@@ -5,6 +5,8 @@
 #include <stddef.h>
 
 extern const char embedded_openapi[]; /* src/serve/openapi.json */
+/* In it: where decisions are asked for by default. */
+#define OPENAPI_DECIDE_SERVER "{\"url\": \"http://127.0.0.1:8080\", \"description\": \"The decision listener.\"}"
 extern const size_t embedded_openapi_len;
 extern const char embedded_rules[]; /* examples/rules.yaml */
 extern const size_t embedded_rules_len;

@@ -113,7 +113,7 @@ static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
     buf_init(&names, 2 * ALONE_NAMED_MAX * WEIR_ID_MAX);
     for (size_t i = 0; !keeper->has_store && i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
-        if (rule->counters != COUNTERS_SHARED)
+        if (rule->counters != COUNTERS_SHARED || rule->mode == MODE_OFF)
             continue;
         hash_text(&hash, rule->id.ptr, rule->id.len);
         if (count++ >= ALONE_NAMED_MAX)
@@ -135,7 +135,7 @@ static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
 
 int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error)
 {
-    size_t count = rules->rule_count;
+    size_t count = rules_in_force(rules, clock_now_us());
     struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     rules_write(rules, &text);

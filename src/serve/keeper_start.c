@@ -147,11 +147,8 @@ static int restore_database(const struct keeper *keeper, const char *path, sv co
                        "%s is missing, and cannot be made from %s, the copy of its last good rules: %.*s; put it back, or "
                        "remove the copy to begin with example rules",
                        path, keeper->copy, WEIR_ERROR_MAX / 2, why.text);
-    log_say(
-        LEVEL_WARNING, "rules",
-        "%s was missing and is made anew from the last good rules in %s; rules that were disabled, and the history, are "
-        "not in it",
-        path, keeper->copy);
+    log_say(LEVEL_WARNING, "rules",
+            "%s was missing and is made anew from the last good rules in %s; the history is not in it", path, keeper->copy);
     return 0;
 }
 

@@ -44,7 +44,8 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         return;
     const struct rules *rules = ruleset_rules(bound->ruleset);
     for (size_t i = 0; i < rules->rule_count; i++)
-        stats_know(stats, rules->rules[i].id);
+        if (rules->rules[i].mode != MODE_OFF)
+            stats_know(stats, rules->rules[i].id);
     hazard_release();
 }
 

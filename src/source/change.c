@@ -309,6 +309,21 @@ static int keep_mode(struct plan *plan, const struct stored *old, struct stored 
     return r;
 }
 
+/* A table has a column for `enabled`: what the document says goes there, and leaves the document. *ret_said: it says it. A
+ * bad document is judged later. */
+static int take_enabled(struct plan *plan, struct stored *row, bool *ret_said)
+{
+    struct set set = { .field = SV("enabled") };
+    bool table = plan->source->address.kind != SOURCE_FILE;
+    struct rules *rules = table && document_has(row->text, "enabled") ? plan_rule(plan, row) : NULL;
+    *ret_said = rules != NULL;
+    if (!rules)
+        return 0;
+    row->enabled = !rules->rules[0].disabled;
+    rules_free(rules);
+    return set_document(plan, &set, row, row);
+}
+
 /* Puts a rule as JSON in its row. */
 static int put_rule(struct plan *plan, sv id, sv text, bool replace)
 {
@@ -317,16 +332,19 @@ static int put_rule(struct plan *plan, sv id, sv text, bool replace)
     if (old && !replace)
         return err_set(plan->error, WEIR_E_INVALID, "%s: there is a rule %.*s already; nothing was changed",
                        plan->source->address.shown, SV_FMT(id));
+    bool said = false;
+    int r = 0;
     if (old && old->table == TABLE_CALLS) {
-        int r = to_call(plan, old, &row);
-        if (r < 0)
-            return r;
-    } else if (old) {
-        row.enabled = old->enabled || plan->source->terms.enable;
-        int r = row.enabled ? 0 : keep_mode(plan, old, &row);
-        if (r < 0)
-            return r;
+        r = to_call(plan, old, &row);
+    } else {
+        r = take_enabled(plan, &row, &said);
+        if (r == 0 && old && !said)
+            row.enabled = old->enabled || plan->source->terms.enable;
+        if (r == 0 && old && !said && !row.enabled)
+            r = keep_mode(plan, old, &row);
     }
+    if (r < 0)
+        return r;
     if (old && old->fault.len == 0 && old->enabled == row.enabled && json_is_same(old->text, row.text))
         return 0;
     struct stored *kept = plan_row(plan, row);
@@ -358,14 +376,33 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
     return source_change(source, make_put, &put, author, error);
 }
 
-/* A rule that is enabled is in force, whatever its document said. */
-static int leave_off(struct plan *plan, const struct set *set, struct stored *row)
+/* A rule that is enabled is in force, whatever its document said. It keeps a mode other than `off`. */
+static int switch_on(struct plan *plan, struct stored *row)
 {
+    static const struct set enabled = { .field = { "enabled", 7 } };
+    static const struct set enforce = { .field = { "mode", 4 }, .value = { "enforce", 7 } };
     struct rules *rules = plan_rule(plan, row);
-    bool off = rules && rules->rules[0].mode == MODE_OFF;
-    int r = rules ? 0 : (int)plan->error->code;
+    if (!rules)
+        return plan->error->code;
+    bool disabled = rules->rules[0].disabled;
+    bool off = (disabled ? rules->rules[0].enabled_mode : rules->rules[0].mode) == MODE_OFF;
     rules_free(rules);
-    return off ? set_document(plan, set, row, row) : r;
+    int r = disabled ? set_document(plan, &enabled, row, row) : 0;
+    return r == 0 && off ? set_document(plan, &enforce, row, row) : r;
+}
+
+/* A file has no column for it, but the field `enabled`. A rule whose mode is `off` is disabled already. */
+static int switch_off(struct plan *plan, struct stored *row)
+{
+    static const struct set disabled = { .field = { "enabled", 7 }, .value = { "false", 5 } };
+    bool file = plan->source->address.kind == SOURCE_FILE;
+    struct rules *rules = file ? plan_rule(plan, row) : NULL;
+    bool off = rules && rules->rules[0].mode == MODE_OFF;
+    rules_free(rules);
+    if (file)
+        return off ? 0 : set_document(plan, &disabled, row, row);
+    row->enabled = false;
+    return 0;
 }
 
 static int make_enable(struct plan *plan, void *data)
@@ -378,10 +415,10 @@ static int make_enable(struct plan *plan, void *data)
         return err_set(plan->error, WEIR_E_INVALID,
                        "a row of THROTTLED_CALLS cannot be switched off and on; let it expire (expires=…), or remove it");
     struct stored row = *old;
-    row.enabled = set->enabled;
+    row.enabled = true;
     row.fault = (sv){ 0 };
-    int r = set->enabled ? leave_off(plan, set, &row) : 0;
-    if (r < 0 || (old->enabled == set->enabled && old->fault.len == 0 && sv_eq(old->text, row.text)))
+    int r = set->enabled ? switch_on(plan, &row) : switch_off(plan, &row);
+    if (r < 0 || (old->enabled == row.enabled && old->fault.len == 0 && sv_eq(old->text, row.text)))
         return r;
     struct stored *kept = plan_row(plan, row);
     r = kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
@@ -439,28 +476,22 @@ static int make_set(struct plan *plan, void *data)
     return kept ? plan_add(plan, "change", old, kept) : WEIR_E_NO_MEMORY;
 }
 
+int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id, .enabled = enabled };
+    return source_change(source, make_enable, &set, author, error);
+}
+
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error)
 {
     struct set set = { .id = id, .field = field, .value = value };
-    return source_change(source, make_set, &set, author, error);
-}
-
-/* A file has no column for it, but a mode. A rule in the shadow is on. */
-static int make_mode(struct plan *plan, void *data)
-{
-    const struct set *set = data;
-    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
-    struct rules *rules = old ? plan_rule(plan, old) : NULL;
-    bool done = rules && (rules->rules[0].mode != MODE_OFF) == set->enabled;
-    rules_free(rules);
-    return done ? 0 : make_set(plan, data);
-}
-
-int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
-{
-    struct set set = { .id = id, .field = SV("mode"), .value = enabled ? SV("enforce") : SV("off"), .enabled = enabled };
-    bool file = source->address.kind == SOURCE_FILE;
-    return source_change(source, file ? make_mode : make_enable, &set, author, error);
+    bool on = value.len == 0 || sv_eq(value, SV("true"));
+    if (!sv_eq(field, SV("enabled")))
+        return source_change(source, make_set, &set, author, error);
+    if (!on && !sv_eq(value, SV("false")))
+        return err_set(error, WEIR_E_INVALID, "rule %.*s: enabled: must be true or false; nothing was changed",
+                       (int)(id.len < WEIR_ID_MAX ? id.len : WEIR_ID_MAX), id.ptr ? id.ptr : "");
+    return source_enable(source, id, on, author, error);
 }
 
 static int make_remove(struct plan *plan, void *data)

@@ -270,14 +270,19 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
     struct rule_row *rows = calloc(snapshot->count + 1, sizeof *rows);
     struct stored **given = calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
     size_t count = 0;
-    for (size_t i = 0; rows && given && i < snapshot->count; i++) {
-        struct stored *row = &snapshot->rows[i];
-        if (!row->enabled && !all)
-            continue;
-        given[count] = row;
-        rows[count++] = (struct rule_row){ kind_of(row->table), row->table == TABLE_SETTINGS ? row->key : row->rule,
-                                           row->text, row->fault };
-    }
+    for (int disabled = 0; disabled < 2; disabled++)
+        for (size_t i = 0; rows && given && i < snapshot->count; i++) {
+            struct stored *row = &snapshot->rows[i];
+            bool off = !row->enabled && !all;
+            if (off != disabled || (off && count == RULES_MAX))
+                continue;
+            given[count] = row;
+            rows[count++] = (struct rule_row){ .kind = kind_of(row->table),
+                                               .id = row->table == TABLE_SETTINGS ? row->key : row->rule,
+                                               .text = row->text,
+                                               .fault = row->fault,
+                                               .disabled = off };
+        }
     if (rows && given)
         reading.rules = rules_read_rows(rows, count, &report);
     reading.arena = snapshot->arena;

@@ -51,7 +51,8 @@ const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id);
 uint64_t row_version(const struct stored *row);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
-/* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are read too. */
+/* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are
+ * read as if they were. */
 int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all, struct source_reading *ret,
                   struct weir_error *error);
 
@@ -163,6 +164,8 @@ bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 
 /* The document with one field changed; `rule`: what it says now. */
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error);
+/* The JSON document has this field, and not null in it. */
+bool document_has(sv text, const char *field);
 bool json_is_valid(sv text);
 bool json_is_same(sv a, sv b); /* says the same */
 

@@ -10,7 +10,7 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name" };
 static const char *const match_fields[] = { "path", "method", "event", "host", "header" };
-static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "expires",
+static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",         "expires",
                                            "except", "reject", "counters", "lease", "on_store_failure" };
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
@@ -33,6 +33,17 @@ bool json_is_valid(sv text)
     json_t *json = load(text);
     json_decref(json);
     return json != NULL;
+}
+
+bool document_has(sv text, const char *field)
+{
+    if (!text.ptr || !memmem(text.ptr, text.len, field, strlen(field)))
+        return false;
+    json_t *json = load(text);
+    const json_t *value = json_object_get(json, field);
+    bool has = value && !json_is_null(value);
+    json_decref(json);
+    return has;
 }
 
 bool json_is_same(sv a, sv b)
@@ -188,9 +199,10 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
     sv rest = *field, first = sv_cut(&rest, '.');
     if (!among(first, rule_fields, COUNT(rule_fields))) {
         err_set(error, WEIR_E_INVALID,
-                sv_eq(first, SV("id")) ? "an id does not change, since counts hang on it; add a rule and remove this one"
-                                       : "unknown field; try max, per, limits.NAME.max, mode, expires, path, method, "
-                                         "match.host, by, except.ip, reject.status, counters or lease");
+                sv_eq(first, SV("id"))
+                    ? "an id does not change, since counts hang on it; add a rule and remove this one"
+                    : "unknown field; try max, per, limits.NAME.max, mode, enabled, expires, path, method, "
+                      "match.host, by, except.ip, reject.status, counters or lease");
         return NULL;
     }
     return descend(document, field, error);

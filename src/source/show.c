@@ -58,8 +58,9 @@ void source_show_by(const struct rule *rule, struct buf *out)
         buf_add(out, SV("all together"));
 }
 
-const char *source_row_state(const struct source_row *row, const struct rule *rule, int64_t now_us)
+const char *source_row_state(const struct source_row *row, int64_t now_us)
 {
+    const struct rule *rule = row->parsed;
     if (!row->enabled)
         return "disabled";
     if (!rule)
@@ -73,18 +74,6 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
         sv_starts(problem->row, SV("line ")) && row->rule.len > 0; /* of a file, whose rows have none of their own */
     return sv_eq(problem->table, row->table) &&
            (sv_eq(problem->row, row->key) || (line && sv_eq(problem->rule, row->rule)));
-}
-
-struct rules *source_row_rules(const struct source_row *row)
-{
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read_rows(&(struct rule_row){ .id = row->rule, .text = row->text }, 1, &report);
-    bool good = rules && report.error_count == 0 && rules->rule_count == 1;
-    rules_report_done(&report);
-    if (good)
-        return rules;
-    rules_free(rules);
-    return NULL;
 }
 
 /* ---- JSON ---- */
@@ -144,11 +133,10 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
 
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
-    struct rules *parsed = row->parsed || row->enabled ? NULL : source_row_rules(row);
-    const struct rule *rule = parsed ? parsed->rules : row->parsed;
+    const struct rule *rule = row->parsed;
     buf_add(out, SV("{\"id\":"));
     buf_json(out, row->rule);
-    add_field(out, "state", weir_str(source_row_state(row, rule, clock_now_us())));
+    add_field(out, "state", weir_str(source_row_state(row, clock_now_us())));
     if (rule)
         add_summary_json(rule, out);
     add_field(out, "table", row->table);
@@ -167,5 +155,4 @@ void source_row_json(const struct source_reading *reading, const struct source_r
             buf_json(out, reading->problems[i].text);
         }
     buf_add(out, SV("]}"));
-    rules_free(parsed);
 }

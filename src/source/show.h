@@ -11,10 +11,8 @@ void source_show_limits(const struct rule *rule, struct buf *out);
 void source_show_match(const struct rule_match *match, struct buf *out);
 void source_show_by(const struct rule *rule, struct buf *out);
 
-/* "bad", "disabled", "expired", or the rule's mode. `rule` may be NULL. */
-const char *source_row_state(const struct source_row *row, const struct rule *rule, int64_t now_us);
-/* The rule of a row that is not enabled, which the reading leaves out. NULL: it is bad. The caller frees what it is in. */
-struct rules *source_row_rules(const struct source_row *row);
+/* "bad", "disabled", "expired", or the rule's mode. */
+const char *source_row_state(const struct source_row *row, int64_t now_us);
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row);
 
 /* A row as one object, its rule included. */

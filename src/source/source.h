@@ -40,13 +40,13 @@ struct source_row {
     bool setting;                    /* and no rule */
     uint64_t version;                /* another one whenever the row says something else; not 0 */
     sv updated_at, updated_by, note; /* may be empty */
-    const struct rule *parsed;       /* in `rules`; NULL: bad, or not enabled */
+    const struct rule *parsed;       /* in `rules`; NULL: bad */
 };
 
 /* All of it at one instant. */
 struct source_reading {
     struct arena arena;
-    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there */
+    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there; disabled ones are off */
     struct source_row *rows;
     size_t row_count;
     struct source_problem *problems;
@@ -104,10 +104,10 @@ int source_init(struct source *source, struct buf *out, struct weir_error *error
 /* A rule as JSON or YAML. `replace` false: an error if the id is there. Nothing is written unless the rule is good. */
 int source_put(struct source *source, sv rule, bool replace, struct source_author author, struct weir_error *error);
 /* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
- * THROTTLED_CALLS (max, per, expires, path). */
+ * THROTTLED_CALLS (max, per, expires, path). "enabled=false" is source_enable. */
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
-/* WEIR_RULES: its column ENABLED; a file: mode `off`. What is enabled gets mode `enforce` if its document says `off`. A bad
- * row can be disabled. Rows of THROTTLED_CALLS can be neither. */
+/* WEIR_RULES: its column ENABLED; a file: the field `enabled`. Either way the rule keeps its mode, except that a rule whose
+ * mode is `off` gets `enforce` when it is enabled. A bad row can be disabled. Rows of THROTTLED_CALLS can be neither. */
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */

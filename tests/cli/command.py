@@ -175,7 +175,18 @@ def test_unknown_words():
                         (["rules", "list", "--note", "x"], "--note has no meaning for list"),
                         (["rules", "undo", "--most", "3"], "--most has no meaning for undo"),
                         (["sync", "--from", "file:x"], "--to FILE is needed"),
-                        (["sync", "--from", "file:x", "--to", "y", "--poll", "1"], "100 to 3600000"),
+                        (["sync", "--from", "file:x", "--to", "y", "--poll", "1"], "100ms to 1h"),
+                        (["sync", "--from", "file:x", "--to", "y", "--poll", "1 day"], "allowed: 100ms to 1h, with ms, s, m, h or d after"),
+                        (["sync", "--from", "file:x", "--to", "y", "--poll", "60S"], "allowed: 100ms to 1h"),
+                        (["top", "--interval", "soon"], "allowed: 1s to 1h"), (["top", "--interval", "999ms"], "allowed: 1s to 1h"),
+                        (["top", "--most", "all"], "allowed: 1 to 1000"), (["top", "--most", "0"], "allowed: 1 to 1000"),
+                        (["rules", "history", "--most", "0"], "allowed: 1 to 4294967295"),
+                        (["rules", "undo", "--change", "0"], "allowed: 1 to 4294967295"),
+                        (["rules", "throttle", "/a", "1 per 1s", "--for", "day"], "allowed: 1ms to 3650d"),
+                        (["rules", "throttle", "/a", "1 per 1s", "--for", "1h burst 5"], "allowed: 1ms to 3650d"),
+                        (["check", "--rules", "r", "--cells-keys", "0"], "allowed: 1 to 50g; k, m or g may follow the number"),
+                        (["simulate", "--rules", "r", "--cells-keys", "51g", "x"], "allowed: 1 to 50g"),
+                        (["explain", "--rules", "r", "--cells-bytes", "3000g"], "allowed: 1 to 2048g"),
                         (["simulate", "--format", "xml"], "json|combined")):
         done = run(*words)
         equal((done.returncode, done.stdout), (2, ""), words)
@@ -539,6 +550,16 @@ def test_simulate_shadow():
     text = simulate(text, "--format", "combined").stdout
     has(text, "* a shadow rule: what it would have refused")
     has(text, "ip 192.0.2.1, header:user-agent curl?[2J")
+
+
+def test_simulate_shares():
+    """What passed and what was refused add up to 100 %, and neither is rounded to nothing or to all."""
+    for requests, most, shares in ((2000, 1997, ["99.9", "0.1"]), (2000, 3, ["0.2", "99.8"]), (6000, 5991, ["99.9", "0.1"]),
+                                   (16, 1, ["6.3", "93.7"]), (3, 1, ["33.3", "66.7"]), (1000, 999, ["99.9", "0.1"]),
+                                   (1001, 1000, [">99.9", "<0.1"]), (1001, 1, ["<0.1", ">99.9"]), (5, 5, ["100.0"]), (4, 0, ["100.0"])):
+        rules = write("shares.yaml", f"rules: [{{ id: a, limits: [ {{ algorithm: fixed_window, max: {most}, per: 1h }} ] }}]")
+        done = run("simulate", "--rules", rules, "-", stdin=jsonl(*[{"t": MS}] * requests))
+        equal(re.findall(r"([<>]?[0-9.]+) %  (?:passed|refused)", done.stdout), shares, f"{most} of {requests}")
 
 
 def test_simulate_picture():

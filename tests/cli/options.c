@@ -14,7 +14,7 @@ struct values {
     const char *text;
     int choice;
     uint32_t number;
-    uint64_t size, count;
+    uint64_t size, count, length, bare;
     int64_t when;
     struct option_list list;
 };
@@ -29,8 +29,10 @@ static const struct option options[] = {
 };
 
 static const struct option more[] = {
-    { "size", "N", OPTION_SIZE, offsetof(struct values, size), "a size" },
-    { "count", "N", OPTION_COUNT, offsetof(struct values, count), "a count" },
+    { "size", "N", OPTION_SIZE, offsetof(struct values, size), "a size", .min = 1 },
+    { "count", "N", OPTION_COUNT, offsetof(struct values, count), "a count", .min = 1 },
+    { "length", "TIME", OPTION_LENGTH, offsetof(struct values, length), "a length", .min = 100, .max = 86400000 },
+    { "bare", "TIME", OPTION_LENGTH, offsetof(struct values, bare), "a length", .min = 1000, .max = 3600000, .bare = 1000 },
     { "when", "TIME", OPTION_TIME, offsetof(struct values, when), "an instant" },
     { "list", "X", OPTION_LIST, offsetof(struct values, list), "a list" },
     { 0 },
@@ -92,6 +94,12 @@ static void test_values(void **state)
     assert_int_equal(values.size, UINT64_C(2) << 30);
     assert_int_equal(values.count, 7000000);
     assert_string_equal(values.text, "");
+    assert_int_equal(parse("--length 1d --bare 3600"), -1);
+    assert_int_equal(values.length, 86400000);
+    assert_int_equal(values.bare, 3600000);
+    assert_int_equal(parse("--length=90s --bare 2m"), -1);
+    assert_int_equal(values.length, 90000);
+    assert_int_equal(values.bare, 120000);
     assert_int_equal(parse("--flag --flag --list a --list a"), -1);
     assert_int_equal(values.list.count, 2);
     assert_int_equal(parse("--text --flag"), -1);
@@ -134,6 +142,17 @@ static void test_errors(void **state)
         { "--choice one --choice=one", "--choice is given twice" },
         { "--number 1 --flag --number=1", "--number is given twice" },
         { "--size 1 --count 1 --size 1", "--size is given twice" },
+        { "--length 1000",
+          "--length: '1000' is not allowed here; allowed: 100ms to 1d, with ms, s, m, h or d after the number" },
+        { "--length 99ms", "allowed: 100ms to 1d" },
+        { "--length 2d", "allowed: 100ms to 1d" },
+        { "--length 060s", "allowed: 100ms to 1d" },
+        { "--length 1M", "allowed: 100ms to 1d" },
+        { "--length ms", "allowed: 100ms to 1d" },
+        { "--length=", "allowed: 100ms to 1d" },
+        { "--length 99999999999999999999d", "allowed: 100ms to 1d" },
+        { "--bare 0", "allowed: 1s to 1h" },
+        { "--bare 3601", "allowed: 1s to 1h" },
         { "--when 1 --when 1", "--when is given twice" },
         { "--when tomorrow", "--when: 'tomorrow' is not allowed here; allowed: RFC 3339" },
     };

@@ -168,7 +168,7 @@ def throttle_badly(db):
         (["/a", "10", "per", "500ms"], "whole seconds"),
         (["/a", "10 per 60s burst 20"], "whole seconds"),
         (["/a"], "CALL N per LENGTH"),
-        (["/a", "1 per 1s", "--for", "soon"], "30m, 2h or 7d"),
+        (["/a", "1 per 1s", "--for", "soon"], "1ms to 3650d, with ms, s, m, h or d"),
         (["/a", "1 per 1s", "--for", "1h", "--expires", "0"], "leave out one"),
         (["/a", "1 per 1s", "--json"], "--json has no meaning for throttle"),
         (["entity", "1 per 1s"], "entity"),
@@ -198,6 +198,44 @@ def switches_of_a_file(_):
         refused(path, "disable", "ocr is disabled already")
         done(path, "enable", "ocr")
         expect(states(path), {"ocr": "enforce"})
+        done(path, "set", "ocr", "mode=shadow")
+        done(path, "disable", "ocr")
+        expect(states(path), {"ocr": "disabled"})
+        text = done(path, "export")
+        has(text, "mode: shadow", "enabled: false")
+        done(path, "import", "-", stdin=text.encode())
+        done(path, "enable", "ocr")
+        expect(states(path), {"ocr": "shadow"})
+        done(path, "set", "ocr", "enabled=false")
+        expect(states(path), {"ocr": "disabled"})
+        done(path, "set", "ocr", "mode=off")
+        done(path, "enable", "ocr")
+        expect(states(path), {"ocr": "enforce"})
+
+
+def an_export_keeps_the_mode_of_what_is_disabled(db):
+    init(db)
+    done(db, "add", OCR)
+    done(db, "set", "ocr", "mode=shadow")
+    done(db, "disable", "ocr")
+    for flags in ([], ["--json"]):
+        text = done(db, "export", *flags)
+        done(db, "rm", "ocr")
+        done(db, "import", "-", stdin=text.encode())
+        expect(states(db), {"ocr": "disabled"}, text)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rules.yaml")
+            done(path, "init")
+            done(path, "import", "-", stdin=text.encode())
+            expect(states(path), {"ocr": "disabled"})
+            done(path, "enable", "ocr")
+            expect(states(path), {"ocr": "shadow"})
+    done(db, "enable", "ocr")
+    expect(states(db), {"ocr": "shadow"})
+    done(db, "set", "ocr", "mode=off")
+    expect(states(db), {"ocr": "off"})
+    done(db, "enable", "ocr")
+    expect(states(db), {"ocr": "enforce"})
 
 
 def change_where_it_counts(db):
@@ -359,7 +397,7 @@ def import_and_export(db):
     done(db, "rm", "throttled-call-1")
     done(db, "disable", "ocr")
     text = done(db, "export")
-    has(text, 'mode: "off"')
+    has(text, "enabled: false")
     exported = json.loads(done(db, "export", "--json"))
     expect({rule["id"] for rule in exported["rules"]}, {"entity-bundle", "ocr", "login", "per-address", "upload"})
     expect(exported["settings"], {"trusted_proxies": ["10.0.0.0/8"]})
@@ -374,7 +412,7 @@ def an_export_of_disabled_rules_alone(db):
     done(db, "disable", "ocr")
     text = done(db, "export")
     expect(harness.weir("lint", "-", stdin=text.encode()).returncode, 0, text)
-    has(text, "rules:\n  - id: ocr\n", 'mode: "off"')
+    has(text, "rules:\n  - id: ocr\n", "enabled: false")
 
 
 # ---- what is bad ----
@@ -493,6 +531,7 @@ CASES = [
     who_did_it,
     import_and_export,
     an_export_of_disabled_rules_alone,
+    an_export_keeps_the_mode_of_what_is_disabled,
     rows_that_are_bad,
     values_that_are_hostile,
     no_password_in_any_message,

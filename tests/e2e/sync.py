@@ -70,7 +70,7 @@ class Folder(tempfile.TemporaryDirectory):
 
     def start(self, address, *words):
         with open(os.path.join(self.name, "errors"), "wb") as errors:
-            child = subprocess.Popen([WEIR, "sync", "--from", address, "--to", self.path, "--poll", "100", *words],
+            child = subprocess.Popen([WEIR, "sync", "--from", address, "--to", self.path, "--poll", "100ms", *words],
                                      env=harness.ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=errors)
         self.running.append((child, errors))
         return child
@@ -476,8 +476,9 @@ def wrong_words(_):
     for words, part in (
         (["--to", "f"], "--from SOURCE"),
         (["--from", "sqlite:x"], "--to FILE"),
-        (["--from", "sqlite:x", "--to", "f", "--poll", "99"], "100 to 3600000"),
-        (["--from", "sqlite:x", "--to", "f", "--poll", "3600001"], "100 to 3600000"),
+        (["--from", "sqlite:x", "--to", "f", "--poll", "99"], "100ms to 1h"),
+        (["--from", "sqlite:x", "--to", "f", "--poll", "3600001"], "100ms to 1h"),
+        (["--from", "sqlite:x", "--to", "f", "--poll", "2h"], "100ms to 1h"),
         (["--from", "nonsense:x", "--to", "f"], "sqlite:PATH"),
         (["--to", "f", "mysql://ann:geheim@h/db"], "there is no argument 'mysql://ann:******@h/db'"),
         (["--to", "f", "postgres://h/db?sslpassword=geheim"], "'postgres://h/db?sslpassword=******'"),

@@ -19,6 +19,10 @@ rules:
     by: [ ip, path ]
     limits: [ { name: hour, algorithm: fixed_window, max: 2, per: 1h } ]
     reject: { headers: { X-Own: "1" } }
+  - id: own
+    match: { path: [ "/headers/own", "/headers/legacy/own", "/headers/off/own" ] }
+    limits: [ { name: nothing, max: 0, per: 1h } ]
+    reject: { headers: { ratelimit: mine, X-RateLimit-Limit: ours, X-Own: "2" } }
   - { id: busy, match: { path: /page/busy }, limits: [ { max: 0, per: 1h } ], reject: { status: 503 } }
   - { id: trial, match: { path: /logged/shadow }, limits: [ { max: 0, per: 1h } ], mode: shadow }
   - { id: never, match: { path: "/never/*" }, limits: [ { name: nothing, max: 0, per: 1h } ] }
@@ -27,7 +31,7 @@ rules:
 OTHER = """
 rules:
   - id: one
-    match: { path: [ /shared/plain, /shared/legacy, /shared/page ] }
+    match: { path: [ /shared/plain, /shared/legacy, /shared/page, /shared/twice ] }
     by: [ ip, path ]
     limits: [ { name: only, algorithm: fixed_window, max: 1, per: 1h } ]
   - { id: much, match: { path: /dry/both }, limits: [ { max: 1000, per: 1h } ] }
@@ -66,6 +70,8 @@ location /page/upstream { error_page 429 = @slow; proxy_pass http://@BACKEND@; }
 location /page/outer { weir off; error_page 404 /page/inner; proxy_intercept_errors on; proxy_pass http://@BACKEND@; }
 location /page/inner { weir main path=/never/x; error_page 429 = @slow; proxy_pass http://@BACKEND@; }
 location = /slow.html { internal; root @FOLDER@; }
+location /page/twice { error_page 429 = @twice; proxy_pass http://@BACKEND@; }
+location @twice { weir other path=/shared/twice; weir_headers always; proxy_pass http://@BACKEND@; }
 location @slow { default_type text/plain; return 200 "wait $weir_retry_after for $weir_rule\\n"; }
 location /dry/ {
     weir_dry_run on;
@@ -118,6 +124,19 @@ def header_styles():
     expect([an_hour(answer.headers[name]) for name in LIMITS], ['"hour";q=2;w=3600', '"hour";r=0;t=3600'], "values")
     expect(an_hour(answer.headers["Retry-After"]), "3600", "the wait")
     expect([answer.headers[name] for name in OLD[:2]], ["2", "0"], "old values")
+
+
+def headers_in_place_of_standard_ones():
+    """A rule's own header replaces the standard one of its name, and no other."""
+    own = {"RateLimit": ["mine"], "X-RateLimit-Limit": ["ours"], "X-Own": ["2"]}
+    policy = {"RateLimit-Policy": ['"nothing";q=0;w=3600']}
+    wanted = {"/headers/own": {**own, **policy}, "/headers/off/own": own,
+              "/headers/legacy/own": {**own, **policy, "X-RateLimit-Remaining": ["0"], "X-RateLimit-Reset": ["0"]}}
+    for path, headers in wanted.items():
+        answer = g.ask(path)
+        expect(answer.status, 429, path)
+        found = {name: answer.headers.get_all(name) for name in (*LIMITS, *OLD, "X-Own", "Retry-After")}
+        expect({name: values for name, values in found.items() if values}, headers, path)
 
 
 def headers_on_other_answers():
@@ -310,11 +329,16 @@ def headers_of_several_zones():
             values = [an_hour(value) for name in names for value in answer.headers.get_all(name, [])]
             expect((answer.status, *values), wanted, path)
             expect([len(answer.headers.get_all(name)) for name in (LIMITS[0], OLD[2])], [1, 1], f"{path}: the others")
+    for status, headers in ((200, []), (200, []), (200, ["3600", '"only";r=0;t=3600']), (429, ["3600", '"only";r=0;t=3600'])):
+        answer = g.ask("/page/twice")
+        values = [an_hour(value) for name in ("Retry-After", "RateLimit") for value in answer.headers.get_all(name, [])]
+        expect((answer.status, values), (status, headers), "refused by one zone, and then by another")
 
 
 with g:
     main([
         ("weir_headers", header_styles),
+        ("headers in place of standard ones", headers_in_place_of_standard_ones),
         ("headers on answers of all kinds", headers_on_other_answers),
         ("variables", variables),
         ("variables where weir says nothing", variables_where_weir_says_nothing),

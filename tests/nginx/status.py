@@ -19,6 +19,9 @@ rules:
   - { id: dry, match: { path: /dry }, by: ip, limits: [ LIMIT ] }
   - { id: trial, match: { path: [ /few, /trial ] }, by: ip, limits: [ LIMIT ], mode: shadow }
   - { id: %s, match: { path: /odd }, limits: [ LIMIT ] }
+  - { id: off, match: { path: /few }, limits: [ LIMIT ], mode: off }
+  - { id: disabled, match: { path: /few }, limits: [ LIMIT ], mode: shadow, enabled: false }
+  - { id: expired, match: { path: /few }, limits: [ LIMIT ], expires: 2020-01-01T00:00:00Z }
 """.replace("LIMIT", "{ algorithm: fixed_window, max: 4, per: 1h }") % json.dumps(ODD)
 HTTP = """
 weir_zone main 1m rules=@FOLDER@/rules.yaml;

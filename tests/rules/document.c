@@ -100,6 +100,50 @@ static void what_is_no_document_is_unreadable(void **state)
     reading_done(&nul);
 }
 
+#define AS_JSON "; a text that begins with {\" is read as JSON, not as YAML\n"
+
+/* libyaml would take it for YAML. */
+static void what_looks_like_json_is_json(void **state)
+{
+    (void)state;
+    static const struct report_case cases[] = {
+        { "{\"rules\": [\n  {\"id\": \"a\", \"limits\": [\"1 per 1s\"],}\n]}",
+          "f:2: not JSON: column 38: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+        { "\xef\xbb\xbf{\"rules\": [\n\n],}",
+          "f:3: not JSON: column 3: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+        { "{\"rules\": [], \"x\": [\"\xc3\xbc\", ]}",
+          "f:1: not JSON: column 26: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+        { "[{\"id\": \"a\", \"limits\": \"1 per 1s\"}, ]",
+          "f:1: not JSON: column 37: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+        { "{\"rules\": []} # none", "f:1: not JSON: column 15: something follows the end" AS_JSON },
+        { "{\"rules\": ['a']}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
+        { "{\"rules\": yes}", "f:1: not JSON: column 11: neither a number nor a text in \"quotes\"" AS_JSON },
+        { "{\"rules\": [01]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
+        { "{\"rules\": [-01]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
+        { "{\"rules\": [.5]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
+        { "{\"rules\":}", "f:1: not JSON: column 10: a value is missing" AS_JSON },
+        { "{\"rules\"}", "f:1: not JSON: column 9: a colon is missing" AS_JSON },
+        { "{\"rules\": [], rest: 1}", "f:1: not JSON: column 15: the name of a field is missing, in \"quotes\"" AS_JSON },
+        { "{\"rules\": [\"\\x41\"]}", "f:1: not JSON: column 13: there is no such escape" AS_JSON },
+        { "{\"rules\": [\"a\tb\"]}",
+          "f:1: not JSON: column 14: a control character in a string; write it as \\n, \\t or \\u00XX" AS_JSON },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_report(cases[i].text, cases[i].report);
+    /* JSON, and YAML that has brackets. */
+    static const char *const good[] = {
+        "\t{ \"rules\" : [ ] , \"settings\" : { \"ipv6_prefix\" : 48 } }\r\n\n",
+        "{\"rules\": [{\"id\": \"a\\/\\u00fc\\ud83d\\ude00\", \"limits\": {\"max\": 1, \"per\": \"1s\"}, \"expires\": "
+        "1500000000.5}]}",
+        "{ rules: [ { \"id\": a, limits: [ 1 per 1s, ] }, ] } # YAML",
+        "{ 'rules': [], }",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct reading r = good_reading(good[i]);
+        reading_done(&r);
+    }
+}
+
 static void unknown_parts_of_a_document_are_named(void **state)
 {
     (void)state;
@@ -290,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_document_without_rules_is_unreadable),
         cmocka_unit_test(a_byte_order_mark_is_skipped),
         cmocka_unit_test(what_is_no_document_is_unreadable),
+        cmocka_unit_test(what_looks_like_json_is_json),
         cmocka_unit_test(unknown_parts_of_a_document_are_named),
         cmocka_unit_test(aliases_stand_for_values),
         cmocka_unit_test(alias_bombs_end_in_an_error),

@@ -30,6 +30,40 @@ static struct reading rows_of(const struct rule_row *rows, size_t count)
     return r;
 }
 
+#define ASIDE(ROW_ID, TEXT)                                  \
+    (struct rule_row)                                        \
+    {                                                        \
+        .id = SV(ROW_ID), .text = SV(TEXT), .disabled = true \
+    }
+
+/* It is off, it takes nothing from others, and nobody is told that it is bad. */
+static void a_row_that_is_disabled(void **state)
+{
+    (void)state;
+    struct rule_row rows[] = {
+        ROW("a", "{\"limits\": [\"1 per 1s\"]}"),          ASIDE("b", "{\"limits\": [\"2 per 1s\"], \"mode\": \"shadow\"}"),
+        ASIDE("a", "{\"limits\": [\"3 per 1s\"]}"),        ASIDE("broken", "{\"limits\": ["),
+        ASIDE("bad", "{\"limits\": [], \"lease\": true}"), ASIDE("c", "{\"limits\": [\"1 per 1s\", \"2 per 1s\"]}"),
+    };
+    struct reading r = READ(rows);
+    assert_string_equal(r.text.ptr, "");
+    assert_int_equal(r.report.error_count + r.report.advice_count + r.report.bad_count, 0);
+    assert_int_equal(r.rules->rule_count, 3);
+    assert_int_equal(rules_in_force(r.rules, 0), 1);
+    assert_int_equal(r.rules->rules[0].limits[0].max, 1);
+    assert_text(r.rules->rules[1].id, "b");
+    assert_int_equal(r.rules->rules[1].mode, MODE_OFF);
+    assert_int_equal(r.rules->rules[1].enabled_mode, MODE_SHADOW);
+    assert_text(r.rules->rules[2].id, "c");
+    /* Bad and disabled, its last good version does not come back. */
+    struct rule_row before[] = { ROW("broken", "{\"limits\": [\"1 per 1s\"]}") };
+    struct reading last = READ(before);
+    assert_int_equal(rules_keep_last_good(r.rules, &r.report, last.rules), 0);
+    assert_int_equal(r.rules->rule_count, 3);
+    reading_done(&last);
+    reading_done(&r);
+}
+
 static void a_bad_row_hides_no_other(void **state)
 {
     (void)state;
@@ -229,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_row_hides_no_other),
         cmocka_unit_test(settings_are_read_first),
+        cmocka_unit_test(a_row_that_is_disabled),
         cmocka_unit_test(calls_are_unique_once_normalised),
         cmocka_unit_test(an_expired_call_is_in_nobodys_way),
         cmocka_unit_test(a_bad_row_keeps_its_last_good_version),

@@ -72,7 +72,7 @@ static void bad_rules(void **state)
         { "rules:\n- id: a\n", "f:2: rule a: needs `limits`, at least one, such as \"10 per 60s\"\n" },
         { "rules:\n- id: a\n  limit: 1 per 1s\n", "f:2: rule a: needs `limits`, at least one, such as \"10 per 60s\"\n"
                                                   "f:3: rule a: unknown field \"limit\"; did you mean `limits`? Allowed: "
-                                                  "id, match, by, limits, mode, expires, except, "
+                                                  "id, match, by, limits, mode, enabled, expires, except, "
                                                   "reject, counters, lease, on_store_failure\n" },
         { "rules:\n- id: a\n  limits: 1 per 1s\n  limits: 2 per 1s\n",
           "f:4: rule a: the field \"limits\" is there twice; the first is in line 3\n" },
@@ -392,7 +392,18 @@ static void modes(void **state)
         assert_int_equal(r.rules->rules[0].mode, good[i].mode);
         reading_done(&r);
     }
+    struct reading r = rule_of("mode: shadow, enabled: false");
+    assert_int_equal(r.rules->rules[0].mode, MODE_OFF);
+    assert_true(r.rules->rules[0].disabled);
+    assert_int_equal(r.rules->rules[0].enabled_mode, MODE_SHADOW);
+    reading_done(&r);
+    r = rule_of("mode: shadow, enabled: true");
+    assert_int_equal(r.rules->rules[0].mode, MODE_SHADOW);
+    assert_false(r.rules->rules[0].disabled);
+    reading_done(&r);
     static const struct report_case cases[] = {
+        { "enabled: 0", "f:1: rule a: enabled: must be true or false, not 0\n" },
+        { "enabled: shadow", "f:1: rule a: enabled: must be true or false, not \"shadow\"\n" },
         { "mode: true", "f:1: rule a: mode: must be enforce, shadow or off, not true\n" },
         { "mode: on", "f:1: rule a: mode: must be enforce, shadow or off, not on\n" },
         { "mode: Shadow", "f:1: rule a: mode: must be enforce, shadow or off, not \"Shadow\"; did you mean `shadow`?\n" },

@@ -299,6 +299,8 @@ static void any_counters(struct maker *m, struct rule *rule)
 static struct rule any_rule(struct maker *m, size_t index)
 {
     struct rule rule = { .id = any_id(m, index), .mode = (enum rule_mode)below(m, 3), .expires_us = RULE_NEVER_EXPIRES };
+    if (below(m, 4) == 0)
+        rule_disable(&rule);
     if (maybe(m))
         rule.expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * (maybe(m) ? US_PER_S : 1000003);
     if (rule.expires_us >= INT64_C(253402300800) * US_PER_S)

@@ -348,6 +348,8 @@ def rules_outlive_their_database():
     with Checked(rules=None) as s:
         put(s, "mine", limited(7), 201)
         settings = s.steer("PUT", "/v1/settings", {"ipv6_prefix": 48}).json()
+        put(s, "aside", {**limited(3), "mode": "shadow", "enabled": False}, 201)
+        expect(s.steer("GET", "/v1/rules/aside").json()["state"], "disabled")
         before = [row["id"] for row in s.steer("GET", "/v1/rules").json()["rules"]]
         s.stop()
         os.unlink(os.path.join(s.data, "rules.db"))
@@ -355,6 +357,9 @@ def rules_outlive_their_database():
         expect([row["id"] for row in s.steer("GET", "/v1/rules").json()["rules"]], before)
         expect(s.steer("GET", "/v1/settings").json(), settings)
         expect(s.check(event="e", key="k").json()["max"], 7)
+        expect(s.steer("GET", "/v1/rules/aside").json()["state"], "disabled")
+        cli(s, "enable", "aside")
+        expect(s.steer("GET", "/v1/rules/aside").json()["state"], "shadow")
         warnings = [entry["message"] for entry in s.events("rules") if entry["level"] == "warning"]
         expect(len(warnings), 1)
         has(warnings[0], "rules.db was missing and is made anew", "rules.last.yaml")
@@ -448,7 +453,8 @@ def explanations():
 
 
 def subjects_are_set_free():
-    with Checked(rules=None) as s:
+    with Checked("--poll", "100ms", rules=None) as s:
+        before = s.steer("GET", "/v1/status").json()["rules"]["count"]
         put(s, "e", limited(1), 201)
         for key in ("a b", "other"):
             expect(s.check(event="e", key=key).status, 200)
@@ -457,11 +463,24 @@ def subjects_are_set_free():
         expect(s.events("change")[-1]["message"], 'rule e: key="a b" was set free by Ann from 127.0.0.1')
         expect(s.check(event="e", key="a b").status, 200)
         expect(s.check(event="e", key="other").status, 429)
+        cli(s, "set", "e", "mode=shadow")
+        cli(s, "disable", "e")
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["count"] == before, "it is disabled")
+        # What GET /v1/rules lists has subjects, in force or not.
+        expect(s.steer("GET", "/v1/rules/e").json()["state"], "disabled")
+        explained = {rule["id"]: rule for rule in s.steer("GET", "/v1/explain?event=e&key=other").json()["rules"]}
+        expect((explained["e"]["mode"], explained["e"]["reason"]), ("off", "off"))
+        expect(s.steer("DELETE", "/v1/subjects?rule=e&by=other").status, 204)
+        expect(s.check(event="e", key="other").json()["rule"], None)
+        cli(s, "set", "e", "mode=enforce")
+        cli(s, "enable", "e")
+        until(lambda: s.check(event="e", key="other").json()["rule"] == "e", "it is enabled")
+        expect(s.check(event="e", key="other").status, 429)
         # There is nothing to forget of one who was never counted, or was set free already.
         refused(s.steer("DELETE", "/v1/subjects?rule=e&by=never"), 404, "rule e has no count for this subject")
         expect(s.steer("DELETE", "/v1/subjects?rule=e&by=other").status, 204)
         refused(s.steer("DELETE", "/v1/subjects?rule=e&by=other"), 404, "rule e has no count for this subject")
-        expect(len([each for each in s.events("change") if "set free" in each["message"]]), 2)
+        expect(len([each for each in s.events("change") if "set free" in each["message"]]), 3)
         # A header may be a password.
         put(s, "h", {**limited(1), "match": {"event": "h"}, "by": ["header:X-Api-Key"]}, 201)
         expect(s.check(event="h", headers={"X-Api-Key": "swordfish-1"}).status, 200)

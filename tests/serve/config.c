@@ -118,9 +118,10 @@ static void test_amounts(void **state)
         unsigned value;
     } cases[] = {
         { "--idle=500ms", offsetof(struct config, idle_ms), 500 },
-        { "--idle=2S", offsetof(struct config, idle_ms), 2000 },
+        { "--idle=2s", offsetof(struct config, idle_ms), 2000 },
         { "--idle=3m", offsetof(struct config, idle_ms), 180000 },
         { "--idle=24h", offsetof(struct config, idle_ms), 86400000 },
+        { "--idle=1d", offsetof(struct config, idle_ms), 86400000 },
         { "--drain=0s", offsetof(struct config, drain_ms), 0 },
         { "--connections=1", offsetof(struct config, connections), 1 },
         { "--log-refusals=0", offsetof(struct config, log_refusals), 0 },
@@ -165,15 +166,16 @@ static void test_wrong_flags(void **state)
 static void test_out_of_bounds(void **state)
 {
     (void)state;
-#define TIMES ", with ms, s, m or h behind the number" SEE
-#define SIZES "; k, m or g may stand behind the number" SEE
-    is_bad(WORDS("--idle=60"), "--idle: '60' is not allowed here; allowed: 100ms to 24h" TIMES);
-    is_bad(WORDS("--idle=99ms"), "--idle: '99ms' is not allowed here; allowed: 100ms to 24h" TIMES);
-    is_bad(WORDS("--idle=25h"), "--idle: '25h' is not allowed here; allowed: 100ms to 24h" TIMES);
-    is_bad(WORDS("--idle=-1s"), "--idle: '-1s' is not allowed here; allowed: 100ms to 24h" TIMES);
+#define TIMES ", with ms, s, m, h or d after the number" SEE
+#define SIZES "; k, m or g may follow the number" SEE
+    is_bad(WORDS("--idle=60"), "--idle: '60' is not allowed here; allowed: 100ms to 1d" TIMES);
+    is_bad(WORDS("--idle=99ms"), "--idle: '99ms' is not allowed here; allowed: 100ms to 1d" TIMES);
+    is_bad(WORDS("--idle=25h"), "--idle: '25h' is not allowed here; allowed: 100ms to 1d" TIMES);
+    is_bad(WORDS("--idle=2S"), "--idle: '2S' is not allowed here; allowed: 100ms to 1d" TIMES);
+    is_bad(WORDS("--idle=-1s"), "--idle: '-1s' is not allowed here; allowed: 100ms to 1d" TIMES);
     is_bad(WORDS("--drain=s"), "--drain: 's' is not allowed here; allowed: 0ms to 1h" TIMES);
     is_bad(WORDS("--idle=99999999999999999999h"),
-           "--idle: '99999999999999999999h' is not allowed here; allowed: 100ms to 24h" TIMES);
+           "--idle: '99999999999999999999h' is not allowed here; allowed: 100ms to 1d" TIMES);
     is_bad(WORDS("--request-bytes=65m"), "--request-bytes: '65m' is not allowed here; allowed: 1k to 64m" SIZES);
     is_bad(WORDS("--request-bytes=1t"), "--request-bytes: '1t' is not allowed here; allowed: 1k to 64m" SIZES);
     is_bad(WORDS("--cells-keys=0"), "--cells-keys: '0' is not allowed here; allowed: 1 to 50g" SIZES);
@@ -207,7 +209,7 @@ static void test_wrong_files(void **state)
            "/nonexistent/weir.yaml: cannot be read: No such file or directory");
     is_bad_file("http: off\n\nhtpp: off\n", "3: there is no option htpp (did you mean http?)");
     is_bad_file("http: off\nidle: 5\n",
-                "2: idle: '5' is not allowed here; allowed: 100ms to 24h, with ms, s, m or h behind the number");
+                "2: idle: '5' is not allowed here; allowed: 100ms to 1d, with ms, s, m, h or d after the number");
     is_bad_file("idle: 5s\nidle: 5s\n", "2: idle is given twice; leave out one");
     is_bad_file("http: [off]\n", "1: http: wants one value, and no list or mapping");
     is_bad_file("http:\n", "1: http: has no value; leave out the line for the default");
@@ -225,7 +227,7 @@ static void test_wrong_file_beneath_a_flag(void **state)
     char expected[200];
     write_file("idle: 5\n");
     snprintf(expected, sizeof expected,
-             "%s:1: idle: '5' is not allowed here; allowed: 100ms to 24h, with ms, s, m or h behind the number", file);
+             "%s:1: idle: '5' is not allowed here; allowed: 100ms to 1d, with ms, s, m, h or d after the number", file);
     is_bad(WORDS("--config", file, "--idle=5s"), expected);
 }
 

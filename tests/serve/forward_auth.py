@@ -25,6 +25,10 @@ rules:
     by: [user]
     limits: [ { name: once, algorithm: fixed_window, max: 1, per: 1h } ]
     reject: { status: 503, content_type: application/json, body: '{"later": true}', headers: { X-Why: orders } }
+  - id: own
+    match: { path: /own }
+    limits: [ { name: none, algorithm: fixed_window, max: 1, per: 1h } ]
+    reject: { headers: { retry-after: "7", X-Why: own } }
   - id: host
     match: { host: slow.example }
     limits: [ { name: none, algorithm: fixed_window, max: 0, per: 1h } ]
@@ -80,6 +84,10 @@ def the_rules_own_refusal():
         expect((answer.status, answer.json()), (503, {"later": True}), "second")
         expect((answer.headers["Content-Type"], answer.headers["X-Why"]), ("application/json", "orders"), "headers")
         expect(an_hour_since(begin, answer.headers["Retry-After"]), "3600", "wait")
+        expect(ask(s, "/own").status, 200, "first")
+        headers = ask(s, "/own").headers
+        expect((headers.get_all("Retry-After"), headers["X-Why"]), (["7"], "own"), "in place of the standard one")
+        expect((headers["RateLimit-Policy"], len(headers.get_all("RateLimit"))), ('"none";q=1;w=3600', 1), "the others")
 
 
 def another_status():

@@ -159,6 +159,18 @@ def decisions_are_counted():
         expect(status(s)["decisions"], {"allowed": 5, "refused": 12, "shadow": 1}, "in the status")
 
 
+def rules_that_are_not_in_force_do_not_count():
+    more = """  - { id: off, limits: [ '1 per 1h' ], mode: off }
+  - { id: disabled, limits: [ '1 per 1h' ], enabled: false }
+  - { id: expired, limits: [ '1 per 1h' ], expires: 2020-01-01T00:00:00Z }
+"""
+    with Service(rules=RULES.rstrip() + "\n" + more) as s:
+        found = metrics(s)
+        expect((found["weir_rules"][()], status(s)["rules"]["count"]), (4, 4), "in force")
+        expect("off" in decisions(found) or "disabled" in decisions(found), False, "series of rules that cannot decide")
+        expect([e["message"].split()[0] for e in s.events("rules") if "in force" in e["message"]], ["4"], "in the log")
+
+
 def counters_outlive_a_change_of_rules():
     with Service("--poll", "100ms", rules=RULES) as s:
         many(s, [login("203.0.113.9")] * 5)
@@ -281,6 +293,7 @@ if __name__ == "__main__":
     main(
         [
             ("decisions are counted by rule and outcome", decisions_are_counted),
+            ("rules that are not in force do not count", rules_that_are_not_in_force_do_not_count),
             ("counters outlive a change of rules", counters_outlive_a_change_of_rules),
             ("peeks are no decisions", peeks_are_no_decisions),
             ("keys of CL.THROTTLE are listed", throttled_keys_are_listed),

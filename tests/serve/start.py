@@ -115,7 +115,7 @@ def wrong_options():
     for words, wanted in (
         (["--frobnicate", "x"], "weir serve: there is no option --frobnicate" + see),
         (["--htpp", "off"], "there is no option --htpp (did you mean --http?)" + see),
-        (["--idle", "5"], "--idle: '5' is not allowed here; allowed: 100ms to 24h"),
+        (["--idle", "5"], "--idle: '5' is not allowed here; allowed: 100ms to 1d"),
         (["--http", "example.com:80"], "--http: 'example.com:80' is not allowed here; allowed: HOST:PORT"),
         (["--http", ":80"], "--http: ':80' is not allowed here"),
         (["mysql://ann:geheim@h/db"], "there is no argument 'mysql'; "),

@@ -151,7 +151,7 @@ def a_database_has_rows():
 
 
 def wrong_words():
-    fails(["--interval", "1 to 3600"], "--interval", "0")
+    fails(["--interval", "1s to 1h"], "--interval", "0")
     fails(["--most", "1 to 1000"], "--most", "1001")
     fails(["--most", "1 to 1000"], "--most", "0")
     fails(["--admin", "HOST:PORT", "unix:PATH"], "--admin", "nowhere")

@@ -77,6 +77,45 @@ static void a_file_is_read_with_its_lines(void **state)
     source_close(source);
 }
 
+static void the_mode_outlives_a_pause(void **state)
+{
+    static const struct {
+        const char *before, *off, *on;
+    } cases[] = {
+        { "mode: shadow", "mode: shadow\n    enabled: false", "mode: shadow" },
+        { "mode: enforce", "enabled: false", NULL },
+        { "enabled: true", "enabled: false", NULL },
+        { "mode: off", NULL, NULL },
+        { "mode: off, enabled: false", NULL, NULL },
+        { "mode: shadow, enabled: no", NULL, "mode: shadow" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "rules: [{ id: a, limits: [1 per 1s], %s }]\n", cases[i].before);
+        struct source *source = file_source(text);
+        good(source_enable(source, SV("a"), false, me, &error));
+        if (cases[i].off)
+            snprintf(text, sizeof text, "rules:\n  - id: a\n    limits:\n      - \"1 per 1s\"\n    %s\n", cases[i].off);
+        expect_text(text);
+        good(source_enable(source, SV("a"), true, me, &error));
+        snprintf(text, sizeof text, "rules:\n  - id: a\n    limits:\n      - \"1 per 1s\"\n%s%s%s",
+                 cases[i].on ? "    " : "", cases[i].on ? cases[i].on : "", cases[i].on ? "\n" : "");
+        expect_text(text);
+        source_close(source);
+    }
+    struct source *source =
+        file_source("{\"rules\": [{\"id\": \"a\", \"mode\": \"shadow\", \"limits\": [\"1 per 1s\"]}]}\n");
+    good(set(source, "a", "enabled", "false"));
+    expect_text(
+        "{\n  \"rules\": [\n    {\"id\": \"a\", \"mode\": \"shadow\", \"limits\": [\"1 per 1s\"], \"enabled\": false}\n"
+        "  ]\n}\n");
+    good(set(source, "a", "enabled", "true"));
+    expect_text("{\n  \"rules\": [\n    {\"id\": \"a\", \"mode\": \"shadow\", \"limits\": [\"1 per 1s\"]}\n  ]\n}\n");
+    bad(set(source, "a", "enabled", "maybe"), "rule a: enabled: must be true or false");
+    source_close(source);
+}
+
 /* Nothing is written, so that nothing in the file can be lost. */
 static void a_file_can_be_tried(void **state)
 {
@@ -106,12 +145,18 @@ static void a_file_is_changed_through_the_model(void **state)
     good(set(source, "b", "max", "20"));
     good(source_enable(source, SV("b"), false, me, &error));
     good(source_put_settings(source, SV("{ ipv6_prefix: 48 }"), me, &error));
-    expect_text("settings:\n  ipv6_prefix: 48\nrules:\n  - id: b\n    limits:\n      - \"20 per 1s\"\n    mode: \"off\"\n"
+    expect_text("settings:\n  ipv6_prefix: 48\nrules:\n  - id: b\n    limits:\n      - \"20 per 1s\"\n    enabled: false\n"
                 "  - id: a\n    match:\n      path: \"/x/#\"\n    by: [user]\n    limits:\n      - \"1 per 1s\"\n");
     good(source_enable(source, SV("b"), true, me, &error));
     good(set(source, "b", "mode", "shadow"));
     good(source_enable(source, SV("b"), true, me, &error)); /* it is */
+    good(source_enable(source, SV("b"), false, me, &error));
     struct source_reading reading;
+    good(source_read(source, NULL, &reading, &error));
+    assert_false(reading.rows[1].enabled);
+    assert_int_equal(reading.rules->rules[0].mode, MODE_OFF);
+    source_reading_done(&reading);
+    good(source_enable(source, SV("b"), true, me, &error));
     good(source_read(source, NULL, &reading, &error));
     assert_int_equal(reading.rules->rules[0].mode, MODE_SHADOW);
     source_reading_done(&reading);
@@ -248,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_file_is_read_with_its_lines),
         cmocka_unit_test(a_file_can_be_tried),
         cmocka_unit_test(a_file_is_changed_through_the_model),
+        cmocka_unit_test(the_mode_outlives_a_pause),
         cmocka_unit_test(json_stays_json),
         cmocka_unit_test(comments_are_not_dropped_unasked),
         cmocka_unit_test(mode_and_owner_are_kept),

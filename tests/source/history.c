@@ -73,7 +73,7 @@ static void undoing_goes_back_step_by_step(void **state)
     good(source_remove(source, SV("a"), me, &error));
     expect_rules(source, NULL, "b 9 per 1s");
     assert_int_equal(undo(source, "a", 0), 5);
-    expect_rules(source, NULL, "b 9 per 1s");
+    expect_rules(source, NULL, "b 9 per 1s; disabled a 2 per 1s");
     assert_int_equal(undo(source, "a", 0), 4);
     expect_rules(source, NULL, "a 2 per 1s; b 9 per 1s");
     assert_int_equal(undo(source, "a", 0), 3);

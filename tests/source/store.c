@@ -231,7 +231,10 @@ static void enabled_in_many_spellings(void **state)
         hand(sql, statement);
     }
     expect_problems(source, 0, NULL);
-    expect_rules(source, NULL, "r0 1 per 1s; r2 1 per 1s; r4 1 per 1s; r6 1 per 1s");
+    expect_rules(
+        source, NULL,
+        "r0 1 per 1s; r2 1 per 1s; r4 1 per 1s; r6 1 per 1s; disabled r1 1 per 1s; disabled r3 1 per 1s; disabled r5 1 per "
+        "1s");
     source_close(source);
     sql_close(sql);
 }
@@ -258,7 +261,7 @@ static void rules_are_put_set_switched_and_removed(void **state)
     good(set(source, "q'\"\\;--", "max", "6"));
     expect_rules(source, NULL, "ocr 11 per 1m 120 per day (Asia/Shanghai); q'\"\\;-- 6 per 1m burst 20");
     good(source_enable(source, SV("ocr"), false, me, &error));
-    expect_rules(source, NULL, "q'\"\\;-- 6 per 1m burst 20");
+    expect_rules(source, NULL, "q'\"\\;-- 6 per 1m burst 20; disabled ocr 11 per 1m 120 per day (Asia/Shanghai)");
     /* A rule that is off is checked all the same. */
     bad(set(source, "ocr", "limits.day.max", "-1"), "nothing was changed");
     good(set(source, "ocr", "limits.day.max", "121"));
@@ -455,6 +458,42 @@ static void a_rule_that_is_off_keeps_its_mode(void **state)
     good(set(source, "a", "mode", "enforce"));
     good(source_import(source, SV("rules:\n- { id: a, limits: [3 per 1m], mode: off }\n"), false, me, &out, &error));
     expect_text(source, "{\"id\": \"a\", \"limits\": [\"3 per 1m\"]}", false);
+    buf_done(&out);
+    source_close(source);
+}
+
+static void enabled_in_a_document_is_the_column(void **state)
+{
+    struct source *source = fresh_source(*state);
+    struct source_reading reading;
+    struct buf out;
+    buf_init(&out, 4000);
+    static const char shadow[] = "{\"id\": \"a\", \"limits\": [\"1 per 1m\"], \"mode\": \"shadow\"}";
+    good(source_import(source, SV("rules:\n- { id: a, limits: [1 per 1m], mode: shadow, enabled: false }\n"), false, me,
+                       &out, &error));
+    expect_text(source, shadow, false);
+    /* Not said: it stays as it is. */
+    good(source_put(source, SV("{ id: a, limits: [1 per 1m], mode: shadow, enabled: null }"), true, me, &error));
+    expect_rules(source, NULL, "disabled a 1 per 1m");
+    good(source_put(source, SV("{ id: a, limits: [1 per 1m], mode: shadow, enabled: true }"), true, me, &error));
+    expect_text(source, shadow, true);
+    good(set(source, "a", "enabled", "false"));
+    expect_text(source, shadow, false);
+    good(source_undo(source, SV("a"), 0, me, NULL, &error));
+    expect_text(source, shadow, true);
+    bad(source_put(source, SV("{ id: a, limits: [1 per 1m], enabled: 7 }"), true, me, &error),
+        "rule a: enabled: must be true or false");
+    good(source_remove(source, SV("a"), me, &error));
+    /* By hand it may stand in the document. */
+    struct sql *sql = place_connect(*state);
+    hand(sql, "INSERT INTO WEIR_RULES (ID, RULE) VALUES ('b', '{\"limits\":[\"1 per "
+              "1s\"],\"mode\":\"shadow\",\"enabled\":false}')");
+    good(source_read(source, NULL, &reading, &error));
+    assert_int_equal(reading.rules->rules[0].mode, MODE_OFF);
+    source_reading_done(&reading);
+    good(source_enable(source, SV("b"), true, me, &error));
+    expect_text(source, "{\"limits\": [\"1 per 1s\"], \"mode\": \"shadow\"}", true);
+    sql_close(sql);
     buf_done(&out);
     source_close(source);
 }
@@ -692,6 +731,7 @@ int main(void)
         { "calls have bounds of their own", calls_have_bounds_of_their_own },
         { "keys that are no numbers", keys_that_are_no_numbers, ON_SQLITE },
         { "what is enabled is in force", what_is_enabled_is_in_force },
+        { "enabled in a document is the column", enabled_in_a_document_is_the_column },
         { "a rule that is off keeps its mode", a_rule_that_is_off_keeps_its_mode },
         { "bad rows can be mended", bad_rows_can_be_mended },
         { "settings hold for calls too", settings_hold_for_calls_too },

@@ -124,7 +124,7 @@ static void what_is_put_can_be_enabled(void **state)
     put(source, "{ id: a, limits: [1 per 1s] }");
     good(source_enable(source, SV("a"), false, me, &error));
     good(source_put(source, SV("{ id: a, limits: [2 per 1s] }"), true, me, &error));
-    expect_rules(source, NULL, "");
+    expect_rules(source, NULL, "disabled a 2 per 1s");
     source_set_terms(source, &(struct source_terms){ .enable = true });
     good(source_put(source, SV("{ id: a, limits: [2 per 1s] }"), true, me, &error));
     expect_rules(source, NULL, "a 2 per 1s");
