@@ -96,8 +96,8 @@ static int compile_settings(struct builder *b)
     for (size_t i = 0; i < settings->strip_prefix_count; i++) {
         char out[PATH_BYTES_MAX];
         struct path_segments segments;
-        bool cut;
-        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &cut, &segments);
+        unsigned notes;
+        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &notes, &segments);
         ruleset->strip_prefixes[i] = arena_copy(arena, prefix);
         if (!ruleset->strip_prefixes[i].ptr)
             return no_memory(b);
