@@ -134,12 +134,7 @@ void regex_free(struct regex *regex)
     free(regex);
 }
 
-enum regex_result regex_match(const struct regex *regex, sv text)
-{
-    return regex_match_part(regex, text, 1);
-}
-
-enum regex_result regex_match_part(const struct regex *regex, sv text, size_t parts)
+static inline __attribute__((always_inline)) enum regex_result match_part(const struct regex *regex, sv text, size_t parts)
 {
     struct scratch *scratch = thread_scratch ? thread_scratch : scratch_new();
     if (!scratch)
@@ -154,4 +149,14 @@ enum regex_result regex_match_part(const struct regex *regex, sv text, size_t pa
         return REGEX_YES;
     /* Every other failure is a bound as well: steps, memory, or a (*UTF) pattern on bytes that are none. */
     return r == PCRE2_ERROR_NOMATCH ? REGEX_NO : REGEX_BOUND;
+}
+
+enum regex_result regex_match(const struct regex *regex, sv text)
+{
+    return match_part(regex, text, 1);
+}
+
+enum regex_result regex_match_part(const struct regex *regex, sv text, size_t parts)
+{
+    return match_part(regex, text, parts);
 }

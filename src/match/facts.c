@@ -2,7 +2,7 @@
 
 #include "match/ruleset.h"
 
-enum { MADE_PATH = 1, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
+enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
 
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
 {
@@ -75,12 +75,6 @@ static void make_path(struct facts *facts)
         path_split(facts->path, &facts->segments);
     if (notes & PATH_AMBIGUOUS)
         make_readings(facts, notes);
-}
-
-size_t facts_readings(struct facts *facts)
-{
-    facts_path(facts);
-    return facts->reading_count;
 }
 
 void facts_use(struct facts *facts, size_t reading)

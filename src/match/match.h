@@ -19,6 +19,7 @@ bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trus
 bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off counts by user or excepts one */
 
 enum { FACTS_HOST_MAX = 255 };
+enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
 /* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
  * Some 26 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
@@ -47,13 +48,18 @@ struct facts {
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
-/* How many readings the path has that differ; 0: the request has no path. The first is in use unless facts_use says
- * otherwise. */
-size_t facts_readings(struct facts *facts);
 /* From now on facts_path and facts_route are those of this reading. */
 void facts_use(struct facts *facts, size_t reading);
 /* Normalised, without the prefix that settings.strip_prefixes takes off; empty if the request has none. */
 sv facts_path(struct facts *facts);
+/* How many readings the path has that differ; 0: the request has no path. The first is in use unless facts_use says
+ * otherwise. */
+static inline size_t facts_readings(struct facts *facts)
+{
+    if (!(facts->made & FACTS_PATH))
+        facts_path(facts);
+    return facts->reading_count;
+}
 /* facts_path was too long and is cut: every regex counts as a match, and every template that could match. */
 bool facts_path_cut(struct facts *facts);
 /* The path with every id segment as `#`, as far as PATH_SEGMENTS_MAX segments. */

@@ -4,14 +4,15 @@
 #include <emmintrin.h>
 #endif
 
-enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16 };
+enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16, NEWLINE = 32 };
 
 /* What a byte means to a path that may need no change at all. */
 static const uint8_t kinds[256] = {
-    ['/'] = SLASH, ['.'] = DOT,   ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,  ['A'] = UPPER, ['B'] = UPPER,
-    ['C'] = UPPER, ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER, ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER,
-    ['K'] = UPPER, ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER, ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER, ['R'] = UPPER,
-    ['S'] = UPPER, ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
+    ['/'] = SLASH, ['.'] = DOT,   ['\n'] = NEWLINE, ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,
+    ['A'] = UPPER, ['B'] = UPPER, ['C'] = UPPER,    ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER,
+    ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER,    ['K'] = UPPER, ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER,
+    ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER,    ['R'] = UPPER, ['S'] = UPPER, ['T'] = UPPER, ['U'] = UPPER,
+    ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER,    ['Y'] = UPPER, ['Z'] = UPPER,
 };
 
 /* A path on its way through is_plain. */
@@ -154,6 +155,12 @@ static unsigned decode_segment(sv raw, bool ignore_case, bool cut_params, struct
     unsigned notes = 0;
     bool at_start = true, ended = false;
     for (size_t i = 0; i < raw.len; i++) {
+        if (!(kinds[(unsigned char)raw.ptr[i]] & (SLOW | DOT | NEWLINE))) {
+            at_start = false;
+            if (!ended)
+                piece_add(piece, ignore_case ? ascii_lower(raw.ptr[i]) : raw.ptr[i]);
+            continue;
+        }
         int byte = escape_at(raw, i);
         char c = byte >= 0 ? (char)byte : raw.ptr[i];
         bool kept = byte >= 0 && (c == '/' || c == '%' || c == '\0');
@@ -322,8 +329,9 @@ static sv rewrite(sv raw, struct path_way way, bool ignore_case, char *out, size
     rest = cut_authority(rest);
     if (rest.len > 0 && rest.ptr[0] == '/')
         rest = sv_from(rest, 1);
+    bool simple = !way.slash && way.params != PARAMS_CUT_RAW;
     while (rest.len > 0)
-        add_raw_segment(&w, sv_cut(&rest, '/'));
+        (simple ? add_segment : add_raw_segment)(&w, sv_cut(&rest, '/'));
     if (way.dots == DOTS_BEFORE_SLASHES)
         merge_slashes(&w);
     if (w.len == 0)

@@ -29,12 +29,11 @@ static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *re
     return false;
 }
 
-static bool regex_says(const struct regex *regex, struct facts *facts)
+static inline bool regex_says(const struct regex *regex, const struct facts *facts)
 {
-    sv path = facts_path(facts);
     if (facts->reading_count > 1)
         return regex_holds_somehow(regex, facts);
-    return facts->path_cut || regex_match(regex, path) != REGEX_NO;
+    return facts->path_cut || regex_match(regex, facts->path) != REGEX_NO;
 }
 
 static bool regex_holds(struct visit *v, uint32_t regex)
@@ -57,11 +56,10 @@ static bool regex_holds(struct visit *v, uint32_t regex)
 }
 
 /* Some reading of the path matches. */
-static bool template_holds(const struct ruleset *ruleset, sv template, struct facts *facts)
+static bool template_holds(const struct ruleset *ruleset, sv template, const struct facts *facts)
 {
-    sv path = facts_path(facts);
     if (facts->reading_count <= 1)
-        return (facts->path_cut ? template_may_match : template_matches)(template, path, &ruleset->ids);
+        return (facts->path_cut ? template_may_match : template_matches)(template, facts->path, &ruleset->ids);
     for (size_t i = 0; i < facts->reading_count; i++) {
         const struct path_reading *reading = &facts->readings[i];
         if ((reading->cut ? template_may_match : template_matches)(template, reading->path, &ruleset->ids))
