@@ -127,7 +127,7 @@ static inline bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct pa
 }
 
 /* The byte that "%xx" at offset `at` stands for, or -1. */
-static int escape_at(sv s, size_t at)
+static inline int escape_at(sv s, size_t at)
 {
     if (s.ptr[at] != '%' || s.len - at < 3)
         return -1;
@@ -148,18 +148,33 @@ static inline void piece_add(struct piece *piece, char c)
     piece->len++;
 }
 
+static inline void piece_add_all(struct piece *piece, sv text, bool ignore_case)
+{
+    size_t room = piece->len < piece->cap ? piece->cap - piece->len : 0, n = text.len < room ? text.len : room;
+    char *to = piece->out + piece->len;
+    for (size_t i = 0; !ignore_case && i < n; i++)
+        to[i] = text.ptr[i];
+    for (size_t i = 0; ignore_case && i < n; i++)
+        to[i] = ascii_lower(text.ptr[i]);
+    piece->len += text.len;
+}
+
 /* Decodes one segment. Returns what it notes; where a `;` ends the segment, what follows is noted and not written. */
-static unsigned decode_segment(sv raw, bool ignore_case, bool cut_params, struct piece *piece)
+static inline unsigned decode_segment(sv raw, bool ignore_case, bool cut_params, struct piece *piece)
 {
     static const char digits[] = "0123456789ABCDEF";
     unsigned notes = 0;
     bool at_start = true, ended = false;
     for (size_t i = 0; i < raw.len; i++) {
-        if (!(kinds[(unsigned char)raw.ptr[i]] & (SLOW | DOT | NEWLINE))) {
+        size_t from = i;
+        while (i < raw.len && !(kinds[(unsigned char)raw.ptr[i]] & (SLOW | DOT | NEWLINE)))
+            i++;
+        if (i > from) {
             at_start = false;
             if (!ended)
-                piece_add(piece, ignore_case ? ascii_lower(raw.ptr[i]) : raw.ptr[i]);
-            continue;
+                piece_add_all(piece, sv_of(raw.ptr + from, i - from), ignore_case);
+            if (i == raw.len)
+                break;
         }
         int byte = escape_at(raw, i);
         char c = byte >= 0 ? (char)byte : raw.ptr[i];
@@ -190,6 +205,13 @@ static unsigned decode_segment(sv raw, bool ignore_case, bool cut_params, struct
     return notes;
 }
 
+/* One that is decoded already, up to its `;`. */
+static void copy_segment(sv raw, struct piece *piece)
+{
+    raw = sv_cut(&raw, ';');
+    piece_add_all(piece, raw, false);
+}
+
 size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap)
 {
     struct piece piece = { out, 0, cap };
@@ -212,10 +234,11 @@ static sv cut_authority(sv raw)
     return rest;
 }
 
-static sv cut_query(sv raw)
+/* hash: a `#` is not the end. */
+static sv cut_query(sv raw, bool hash)
 {
     for (size_t i = 0; i < raw.len; i++)
-        if (kinds[(unsigned char)raw.ptr[i]] == END)
+        if (kinds[(unsigned char)raw.ptr[i]] == END && !(hash && raw.ptr[i] == '#'))
             return sv_of(raw.ptr, i);
     return raw;
 }
@@ -229,6 +252,7 @@ struct writer {
     size_t cut_from; /* where that one begins */
     struct path_way way;
     bool ignore_case;
+    bool decoded; /* what it gets is that already */
     unsigned notes;
 };
 
@@ -248,7 +272,7 @@ static void leave_segment(struct writer *w)
 }
 
 /* Decodes a segment and puts it behind the others, or does what a dot segment says. */
-static void add_segment(struct writer *w, sv raw)
+static inline void add_segment(struct writer *w, sv raw)
 {
     /* Where there is no room to decode it, its first bytes tell whether it is a dot segment. */
     char head[3];
@@ -256,7 +280,10 @@ static void add_segment(struct writer *w, sv raw)
     bool fits = room > sizeof head;
     char *to = fits ? w->out + w->len + 1 : head;
     struct piece piece = { to, 0, fits ? room - 1 : sizeof head };
-    w->notes |= decode_segment(raw, w->ignore_case, w->way.params == PARAMS_CUT, &piece);
+    if (w->decoded)
+        copy_segment(raw, &piece);
+    else
+        w->notes |= decode_segment(raw, w->ignore_case, w->way.params == PARAMS_CUT, &piece);
     size_t length = piece.len;
     if (length == 0 && w->way.dots != DOTS_BEFORE_SLASHES)
         return;
@@ -288,7 +315,7 @@ static size_t find_encoded_slash(sv raw, size_t from)
 }
 
 /* What stands between two slashes of the request, which is several segments to some. */
-static void add_raw_segment(struct writer *w, sv raw)
+static __attribute__((noinline)) void add_raw_segment(struct writer *w, sv raw)
 {
     if (w->way.params == PARAMS_CUT_RAW)
         raw = sv_cut(&raw, ';');
@@ -319,24 +346,51 @@ void path_split(sv path, struct path_segments *ret)
     }
 }
 
+/* Writes what is neither query nor authority. */
+static void write_path(struct writer *w, sv rest)
+{
+    if (rest.len > 0 && rest.ptr[0] == '/')
+        rest = sv_from(rest, 1);
+    if (w->way.slash || w->way.params == PARAMS_CUT_RAW)
+        while (rest.len > 0)
+            add_raw_segment(w, sv_cut(&rest, '/'));
+    while (rest.len > 0)
+        add_segment(w, sv_cut(&rest, '/'));
+    if (w->beyond > 0)
+        w->notes |= PATH_CUT;
+}
+
+/* Two servers, one behind the other: the first knows no parameters, and hands on what is left when it has resolved dots. Of
+ * a path that is too long for it nothing is known. */
+static __attribute__((noinline)) void write_twice(struct writer *w, sv rest)
+{
+    char between[PATH_BYTES_MAX];
+    struct writer first = { .out = between, .cap = sizeof between, .way = w->way, .ignore_case = w->ignore_case };
+    first.way.params = PARAMS_KEPT;
+    write_path(&first, rest);
+    w->way.params = PARAMS_CUT;
+    w->way.slash = false;
+    w->decoded = true;
+    w->notes |= first.notes;
+    if (!(first.notes & PATH_CUT))
+        write_path(w, sv_of(between, first.len));
+}
+
 /* Notes are added to *notes. */
 static sv rewrite(sv raw, struct path_way way, bool ignore_case, char *out, size_t cap, unsigned *notes)
 {
-    struct writer w = { .out = out, .cap = cap, .way = way, .ignore_case = ignore_case };
-    sv rest = cut_query(raw);
+    sv rest = cut_query(raw, way.hash);
+    if (rest.len < raw.len && rest.ptr[rest.len] == '#')
+        *notes |= PATH_HAS_HASH;
     if (sv_eq(rest, SV("*")))
         return rest;
-    rest = cut_authority(rest);
-    if (rest.len > 0 && rest.ptr[0] == '/')
-        rest = sv_from(rest, 1);
-    bool simple = !way.slash && way.params != PARAMS_CUT_RAW;
-    while (rest.len > 0)
-        (simple ? add_segment : add_raw_segment)(&w, sv_cut(&rest, '/'));
+    struct writer w = { .out = out, .cap = cap, .way = way, .ignore_case = ignore_case };
+    (way.params == PARAMS_CUT_LAST ? write_twice : write_path)(&w, cut_authority(rest));
     if (way.dots == DOTS_BEFORE_SLASHES)
         merge_slashes(&w);
     if (w.len == 0)
         out[w.len++] = '/';
-    *notes |= w.notes | (w.beyond > 0 ? PATH_CUT : 0);
+    *notes |= w.notes;
     return sv_of(out, w.len);
 }
 
@@ -348,6 +402,8 @@ sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret
     if (!is_plain(raw, ignore_case, &len, ret_segments)) {
         path = rewrite(raw, (struct path_way){ 0 }, ignore_case, out, cap, ret_notes);
     } else if (len <= cap) {
+        if (len < raw.len && raw.ptr[len] == '#')
+            *ret_notes = PATH_HAS_HASH;
         return sv_of(raw.ptr, len);
     } else {
         *ret_notes = PATH_CUT;
@@ -377,14 +433,22 @@ static size_t add_reading(struct path_reading *readings, size_t count, struct pa
 size_t path_readings(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES],
                      struct path_reading ret[PATH_READINGS_MAX])
 {
+    unsigned hashes = notes & PATH_HAS_HASH ? 2 : 1;
+    if (hashes > 1) /* what is behind it was not looked at */
+        rewrite(raw, (struct path_way){ .hash = true }, ignore_case, pool, PATH_BYTES_MAX, &notes);
     unsigned params = notes & PATH_HAS_PARAMS ? PATH_PARAMS : 1;
     unsigned slashes = notes & PATH_HAS_SLASH ? 2 : 1;
     unsigned dots = notes & PATH_HAS_DOTS ? PATH_DOTS : 1;
-    unsigned ways = params * slashes * dots;
+    unsigned ways = params * slashes * dots * hashes;
     size_t cap = PATH_POOL_BYTES / ways < PATH_BYTES_MAX ? PATH_POOL_BYTES / ways : PATH_BYTES_MAX;
     size_t count = 0;
     for (unsigned i = 0; i < ways; i++) {
-        struct path_way way = { .params = i % params, .slash = i / params % slashes, .dots = i / params / slashes };
+        struct path_way way = {
+            .params = i % params,
+            .slash = i / params % slashes,
+            .dots = i / params / slashes % dots,
+            .hash = i / params / slashes / dots,
+        };
         struct path_reading reading = path_read(raw, way, ignore_case, pool, cap);
         size_t before = count;
         count = add_reading(ret, count, reading);

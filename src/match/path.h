@@ -35,29 +35,32 @@ static inline uint64_t sv_short_word(sv s)
 /* What path_normalise says of a path. The notes are cheap and may be wrong in one direction: without a note all readings of
  * the path are the same. */
 enum {
-    PATH_CUT = 1,         /* it would have been longer than `cap`, and stops there */
-    PATH_HAS_PARAMS = 2,  /* a `;`, written or encoded */
-    PATH_HAS_SLASH = 4,   /* an encoded slash */
-    PATH_HAS_DOTS = 8,    /* what may be a dot segment */
-    PATH_HAS_NEWLINE = 16 /* a newline, maybe at the end */
+    PATH_CUT = 1,          /* it would have been longer than `cap`, and stops there */
+    PATH_HAS_PARAMS = 2,   /* a `;`, written or encoded */
+    PATH_HAS_SLASH = 4,    /* an encoded slash */
+    PATH_HAS_DOTS = 8,     /* what may be a dot segment */
+    PATH_HAS_NEWLINE = 16, /* a newline, maybe at the end */
+    PATH_HAS_HASH = 32,    /* a `#` as such: it begins a fragment, which is not looked at */
 };
-#define PATH_AMBIGUOUS (PATH_HAS_PARAMS | PATH_HAS_SLASH | PATH_HAS_DOTS | PATH_HAS_NEWLINE)
+#define PATH_AMBIGUOUS (PATH_HAS_PARAMS | PATH_HAS_SLASH | PATH_HAS_DOTS | PATH_HAS_NEWLINE | PATH_HAS_HASH)
 
 /* Normalises `raw` as src/match/README.md says, in its first reading. Returns a part of `raw` if that is as it should be,
  * else what it wrote to `out`, of `cap` bytes (1 to PATH_BYTES_MAX). */
 sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret_notes, struct path_segments *ret_segments);
 
-/* How a reader answers the three questions on which servers differ. */
-enum path_params { PARAMS_CUT, PARAMS_CUT_RAW, PARAMS_KEPT, PATH_PARAMS };
+/* How a reader answers the questions on which servers differ. */
+enum path_params { PARAMS_CUT, PARAMS_CUT_RAW, PARAMS_CUT_LAST, PARAMS_KEPT, PATH_PARAMS };
 enum path_dots { DOTS_AFTER_SLASHES, DOTS_BEFORE_SLASHES, DOTS_KEPT, PATH_DOTS };
 struct path_way {
-    enum path_params params; /* `;…` is cut off; only where it is written as `;`; or it is part of the segment */
+    enum path_params params; /* `;…` is cut off; only where it is written as `;`; when dots are resolved, and then dots are
+                              * resolved again; or it is part of the segment */
     enum path_dots dots;     /* `..` takes back a segment that is not empty; any segment; or it is an ordinary segment */
     bool slash;              /* `%2F` separates segments */
+    bool hash;               /* `#` is an ordinary byte */
 };
 
 enum {
-    PATH_WAYS_MAX = PATH_PARAMS * PATH_DOTS * 2,
+    PATH_WAYS_MAX = PATH_PARAMS * PATH_DOTS * 2 * 2,
     PATH_READINGS_MAX = 2 * PATH_WAYS_MAX, /* each with and without a newline at its end */
     PATH_POOL_BYTES = 2 * PATH_BYTES_MAX,  /* that all readings share */
 };

@@ -1,6 +1,7 @@
 """Which rules a request meets, and for whom they count: paths, templates, hosts, addresses."""
 
 import ipaddress
+import itertools
 import re
 
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -59,22 +60,26 @@ class Settings:
     def readings(self, path):
         """The segments of the path, once for each way to read it; the first reading first, and none twice."""
         path = as_bytes(path)
-        path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*", "", path)
-        path = re.split("[?#]", path, maxsplit=1)[0].removeprefix("/")
+        path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?]*", "", path)
         result = []
-        for dots in ("merged", "unmerged", "kept"):
-            for slash in (False, True):
-                for params in ("cut", "cut raw", "kept"):
-                    for segments in with_and_without_newline(read(path, params, slash, dots)):
-                        segments = self.strip([self.fold(segment) for segment in segments])
-                        if segments not in result:
-                            result.append(segments)
+        ways = itertools.product(("[?#]", "[?]"), DOTS, (False, True), PARAMS)
+        for end, dots, slash, params in ways:
+            read_as = read(re.split(end, path, maxsplit=1)[0].removeprefix("/"), params, slash, dots)
+            for segments in with_and_without_newline(read_as):
+                segments = self.strip([self.fold(segment) for segment in segments])
+                if segments not in result:
+                    result.append(segments)
         return result
 
 
+DOTS = ("merged", "unmerged", "kept")
+PARAMS = ("cut", "cut raw", "cut last", "kept")
+
+
 def read(path, params, slash, dots):
-    """One way to read a path. It says whether `;…` is cut off each segment, only if it is not encoded, or kept; whether an
-    encoded slash separates segments; and whether `..` takes back a segment that is not empty, any segment, or none."""
+    """One way to read a path. It says whether `;…` is cut off each segment, only if it is not encoded, after dots were
+    resolved (and then they are resolved again), or kept; whether an encoded slash separates segments; and whether `..` takes
+    back a segment that is not empty, any segment, or none."""
     segments = path.split("/")
     if params == "cut raw":
         segments = [segment.split(";", 1)[0] for segment in segments]
@@ -83,6 +88,13 @@ def read(path, params, slash, dots):
     segments = [decode(segment) for segment in segments]
     if params == "cut":
         segments = [segment.split(";", 1)[0] for segment in segments]
+    segments = resolve(segments, dots)
+    if params == "cut last":
+        segments = resolve([segment.split(";", 1)[0] for segment in segments], dots)
+    return [segment for segment in segments if segment]
+
+
+def resolve(segments, dots):
     if dots == "merged":
         segments = [segment for segment in segments if segment]
     if dots != "kept":
@@ -93,7 +105,7 @@ def read(path, params, slash, dots):
             elif segment != ".":
                 result.append(segment)
         segments = result
-    return [segment for segment in segments if segment]
+    return segments
 
 
 def with_and_without_newline(segments):

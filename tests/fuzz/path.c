@@ -108,7 +108,12 @@ static void check_readings(sv raw, bool ignore_case)
     unsigned notes;
     sv first = path_normalise(raw, ignore_case, out, sizeof out, &notes, &segments);
     for (unsigned i = 0; !(notes & PATH_AMBIGUOUS) && i < PATH_WAYS_MAX; i++) {
-        struct path_way way = { .params = i % PATH_PARAMS, .slash = i / PATH_PARAMS % 2, .dots = i / PATH_PARAMS / 2 };
+        struct path_way way = {
+            .params = i % PATH_PARAMS,
+            .slash = i / PATH_PARAMS % 2,
+            .dots = i / PATH_PARAMS / 2 % PATH_DOTS,
+            .hash = i / PATH_PARAMS / 2 / PATH_DOTS,
+        };
         struct path_reading other = path_read(raw, way, ignore_case, pool, PATH_BYTES_MAX);
         bool cut = notes & PATH_CUT || other.cut;
         require(cut || sv_eq(first, other.path), "an ambiguity was overlooked", raw);

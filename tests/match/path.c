@@ -250,6 +250,13 @@ static void test_readings(void **state)
     check_readings("/a%2fb", "/a%2Fb /a/b");
     check_readings("/a%2F..%2Fb", "/a%2F..%2Fb /b /a/../b");
     check_readings("/a;x%2Fy/b", "/a/b /a;x%2Fy/b /a/y/b /a;x/y/b");
+    check_readings("/a/b/..;/c;/..;/../x", "/x /a/c/x /a/b/..;/c;/x /a/b/../c/../../x /a/b/..;/c;/..;/../x");
+    check_readings("/a/%%32e%%32e;/..;/../x", "/x /a/%2e%2e/x /a/%2e%2e;/x /a/%2e%2e/../../x /a/%2e%2e;/..;/../x");
+    check_readings("/a#b/c", "/a /a#b/c");
+    check_readings("/a#/../c", "/a /c /a#/../c");
+    check_readings("/a?#/../c", "/a");
+    check_readings("/a#?/../c", "/a /a#");
+    check_readings("/a%23/c", "/a#/c");
     check_readings("/x%0a", "/x\n /x");
     check_readings("/x\n", "/x\n /x");
     check_readings("/x/%0A", "/x/\n /x");

@@ -173,6 +173,22 @@ static void decoded_then_jetty(void)
     remove_dot_segments(&a);
 }
 
+/* nginx hands on the path of its location, and Tomcat reads what is left of it. */
+static void nginx_then_tomcat(void)
+{
+    nginx();
+    drop_params(&a);
+    merge_slashes(&a);
+    remove_dot_segments(&a);
+}
+
+static void nginx_then_jetty(void)
+{
+    nginx_merge_slashes_off();
+    drop_params(&a);
+    remove_dot_segments(&a);
+}
+
 /* Routers of applications do not resolve dots. */
 static void django(void)
 {
@@ -191,8 +207,20 @@ static void spring(void)
 }
 
 static void (*const servers[])(void) = {
-    nginx,  nginx_merge_slashes_off, httpd_no_decode,     rfc_3986,           tomcat, tomcat_decodes_slashes,
-    jetty,  jetty_decodes_slashes,   decoded_then_tomcat, decoded_then_jetty, django, express,
+    nginx,
+    nginx_merge_slashes_off,
+    httpd_no_decode,
+    rfc_3986,
+    tomcat,
+    tomcat_decodes_slashes,
+    jetty,
+    jetty_decodes_slashes,
+    decoded_then_tomcat,
+    decoded_then_jetty,
+    nginx_then_tomcat,
+    nginx_then_jetty,
+    django,
+    express,
     spring,
 };
 
