@@ -207,8 +207,7 @@ static size_t add_lists(uint32_t lists[RULESET_LISTS_MAX], size_t count, const u
     return count;
 }
 
-/* Adds the lists of a path that has several readings or is cut. The tree does not find templates that only begin like a
- * path that is cut: then there are too many. */
+/* Adds the lists of a path that has several readings or is cut. */
 static __attribute__((noinline)) size_t find_readings(const struct ruleset *ruleset, struct facts *facts,
                                                       uint32_t lists[RULESET_LISTS_MAX], size_t count)
 {
@@ -216,10 +215,9 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
     for (size_t i = 0; i < facts->reading_count && count <= RULESET_LISTS_MAX; i++) {
         uint32_t found[RULESET_LISTS_MAX];
         facts_use(facts, i);
-        size_t n = RULESET_LISTS_MAX + 1;
-        if (!facts->path_cut)
-            n = tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments, &ruleset->ids, found,
-                          RULESET_LISTS_MAX);
+        size_t n = facts->path_cut ? begin_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
+                                   : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments,
+                                               &ruleset->ids, found, RULESET_LISTS_MAX);
         count = n > RULESET_LISTS_MAX ? n : add_lists(lists, count, found, n);
     }
     facts_use(facts, used);

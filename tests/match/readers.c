@@ -294,6 +294,12 @@ static void check(const struct ruleset *ruleset, sv raw, size_t *needed)
     size_t count = ruleset_match(ruleset, &facts, 0, found, RULES);
     for (size_t i = 0; i < count; i++)
         has[found[i]] = true;
+    for (size_t i = 0; i < RULES; i++) {
+        sv detail;
+        if (has[i] != (ruleset_explain(ruleset, i, &facts, 0, &detail) == MATCH_YES))
+            fail_msg("seed %llu: \"%.*s\": rule %zu: matched %d, but not explained so", (unsigned long long)random_seed(),
+                     raw.len < 200 ? (int)raw.len : 200, raw.ptr, i, has[i]);
+    }
     for (size_t s = 0; s < sizeof servers / sizeof *servers; s++)
         for (int newline = 0; newline < 2; newline++) {
             memcpy(a.at, raw.ptr, raw.len);
@@ -311,9 +317,10 @@ static void check(const struct ruleset *ruleset, sv raw, size_t *needed)
         }
 }
 
-static const char *const pieces[] = { "/",  "/",     "/",      "/a",  "/b",  "/1",  "/22",  "/adm", "//",  "/..",   "/../",
-                                      "/.", "%2e",   "%2F",    "%2f", ";",   "%3b", ";x=1", "..;",  "/;/", "%2F..", "%2f/",
-                                      "..", "/%2e.", "%2F%2F", "%25", "%61", "/a",  "/b",   "//..", "%5c", "\\",    "b" };
+static const char *const pieces[] = { "/",   "/",    "/",     "/a",   "/b",  "/1",    "/22",    "/adm",  "//",
+                                      "/..", "/../", "/.",    "%2e",  "%2F", "%2f",   ";",      "%3b",   ";x=1",
+                                      "..;", "/;/",  "%2F..", "%2f/", "..",  "/%2e.", "%2F%2F", "%25",   "%61",
+                                      "/a",  "/b",   "//..",  "%5c",  "\\",  "b",     "/;%23",  "/;%3f", "/;*" };
 static const char *const ends[] = { "", "", "", "", "/", "%0a", "%0A", "/%0a", "%0a;x", ";%0a", "%0d" };
 
 static size_t put(char *to, const char *text)
