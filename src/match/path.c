@@ -406,7 +406,7 @@ sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret
             *ret_notes = PATH_HAS_HASH;
         return sv_of(raw.ptr, len);
     } else {
-        *ret_notes = PATH_CUT;
+        *ret_notes = PATH_CUT | (len < raw.len && raw.ptr[len] == '#' ? PATH_HAS_HASH : 0);
         path = sv_of(raw.ptr, cap > 1 && raw.ptr[cap - 1] == '/' ? cap - 1 : cap);
     }
     path_split(path, ret_segments);

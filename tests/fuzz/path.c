@@ -131,7 +131,8 @@ static void check_readings(sv raw, bool ignore_case)
         for (size_t k = 0; k < segments.count; k++) {
             sv segment = path_segment_at(path, &segments, k);
             require(segment.len > 0 && !memchr(segment.ptr, '/', segment.len), "an empty segment", raw);
-            require(notes & PATH_HAS_DOTS || readings[i].cut || !is_dots(segment), "dots of a reading", raw);
+            require(notes & (PATH_HAS_DOTS | PATH_HAS_HASH) || readings[i].cut || !is_dots(segment), "dots of a reading",
+                    raw);
         }
     }
 }

@@ -205,7 +205,13 @@ static void test_cut(void **state)
     request.event = WEIR_STR("e");
     check(" tree name id two one event");
     request.event = WEIR_STR("");
-    /* With eighteen readings to make, less is read of each. */
+    /* What is behind a `#` may take all of it back. */
+    memcpy(path + sizeof path - 15, "#/../../other/7", 15);
+    check(" tree name id two one");
+    memcpy(path + sizeof path - 19, "#/../../other/7/end", 19);
+    check(" tree name id two one other");
+    memset(path + sizeof path - 19, '7', 15);
+    /* With many readings to make, less is read of each. */
     memset(path + 6, 'x', 1500);
     memcpy(path + 1506, "/..;/%2F.%0a", 12);
     request.path = sv_of(path, 1518);
