@@ -155,37 +155,6 @@ static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, s
     return NGX_OK;
 }
 
-static bool is_escaped_slash(const ngx_str_t *path, size_t at)
-{
-    const u_char *c = path->data + at;
-    return c[0] == '%' && path->len - at >= 3 && c[1] == '2' && (c[2] == 'F' || c[2] == 'f');
-}
-
-/* As the client sent it, but with `/` for `%2F`: nginx looks for a location so, and who gets to one is to meet the rules
- * for it. */
-static ngx_int_t copy_path(ngx_http_request_t *r, struct weir_str *ret)
-{
-    const ngx_str_t *sent = &r->unparsed_uri;
-    size_t at = 0, len = 0;
-    *ret = str_of(sent);
-    if (sent->len == 0 || !memchr(sent->data, '%', sent->len))
-        return NGX_OK;
-    while (at < sent->len && !is_escaped_slash(sent, at))
-        at++;
-    if (at == sent->len)
-        return NGX_OK;
-    char *path = ngx_pnalloc(r->pool, sent->len);
-    if (!path)
-        return NGX_ERROR;
-    for (at = 0; at < sent->len; at++) {
-        bool slash = is_escaped_slash(sent, at);
-        path[len++] = slash ? '/' : (char)sent->data[at];
-        at += slash ? 2 : 0;
-    }
-    *ret = (struct weir_str){ path, len };
-    return NGX_OK;
-}
-
 /* NGX_DECLINED: *ret_verdict refuses it already. */
 static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *ret_verdict)
@@ -193,12 +162,11 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
     ngx_int_t rc = NGX_OK;
     *ret = (struct weir_request){
         .method = str_of(&r->method_name),
+        .path = str_of(&r->unparsed_uri), /* as it was sent: nginx's own reading is one of those that weir looks at */
         .host = str_of(&r->headers_in.server),
         .peer = str_of(&r->connection->addr_text),
         .cost = 1,
     };
-    if (!use->attributes[ATTR_PATH] && copy_path(r, &ret->path) != NGX_OK)
-        return NGX_ERROR;
     if (use->has_attributes)
         rc = copy_attributes(r, use, ret, ret_verdict);
     return rc == NGX_OK ? copy_headers(r, use, headers, ret, ret_verdict) : rc;

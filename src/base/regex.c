@@ -134,7 +134,7 @@ void regex_free(struct regex *regex)
     free(regex);
 }
 
-enum regex_result regex_match(const struct regex *regex, sv text)
+static inline __attribute__((always_inline)) enum regex_result match_part(const struct regex *regex, sv text, size_t parts)
 {
     struct scratch *scratch = thread_scratch ? thread_scratch : scratch_new();
     if (!scratch)
@@ -142,10 +142,21 @@ enum regex_result regex_match(const struct regex *regex, sv text)
     if (text.len == 0)
         text = SV("");
     size_t steps = STEP_BYTES / (text.len + 1);
-    pcre2_set_match_limit(scratch->context, (uint32_t)(steps < 1 ? 1 : steps > STEPS_MAX ? STEPS_MAX : steps));
+    steps = (steps > STEPS_MAX ? STEPS_MAX : steps) / parts;
+    pcre2_set_match_limit(scratch->context, (uint32_t)(steps < 1 ? 1 : steps));
     int r = pcre2_match(regex->code, (PCRE2_SPTR)text.ptr, text.len, 0, 0, scratch->data, scratch->context);
     if (r >= 0)
         return REGEX_YES;
     /* Every other failure is a bound as well: steps, memory, or a (*UTF) pattern on bytes that are none. */
     return r == PCRE2_ERROR_NOMATCH ? REGEX_NO : REGEX_BOUND;
+}
+
+enum regex_result regex_match(const struct regex *regex, sv text)
+{
+    return match_part(regex, text, 1);
+}
+
+enum regex_result regex_match_part(const struct regex *regex, sv text, size_t parts)
+{
+    return match_part(regex, text, parts);
 }

@@ -15,5 +15,7 @@ int regex_new(struct regex **ret, sv pattern, bool ignore_case, char *error, siz
 void regex_free(struct regex *regex);
 /* Any number of threads at once; allocates nothing after the first call of a thread. */
 enum regex_result regex_match(const struct regex *regex, sv text);
+/* The same within a part of the bound, for one of `parts` texts that share it. */
+enum regex_result regex_match_part(const struct regex *regex, sv text, size_t parts);
 
 #endif

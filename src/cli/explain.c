@@ -63,6 +63,11 @@ static void print_path(struct page *p, struct facts *facts)
         fact(p, "", raw, NULL);
     if (!sv_eq(facts_route(facts), path))
         fact(p, "route", facts_route(facts), NULL);
+    for (size_t i = 1; i < facts_readings(facts); i++) {
+        facts_use(facts, i);
+        fact(p, "or", facts_path(facts), NULL);
+    }
+    facts_use(facts, 0);
 }
 
 static void print_client(struct page *p, struct facts *facts)
@@ -213,6 +218,11 @@ static void print_rule(const struct explained_rule *e, void *data)
     p->applied++;
     buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
                e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
+    if (e->reading.len > 0) {
+        buf_add(&p->out, SV("      because some servers read the path as "));
+        add(p, e->reading);
+        buf_char(&p->out, '\n');
+    }
     print_subject(p, e);
     print_where(p, e);
     for (size_t i = 0; i < e->rule->limit_count; i++) {

@@ -170,6 +170,8 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
         row->passed += verdict->allowed;
         bool shadow = verdict->shadow_count > 0 && is_in_shadow(verdict, rule->id);
         bool refused = !verdict->allowed && sv_eq(weir_str(verdict->rule), rule->id);
+        if (shadow || refused)
+            facts_use_first(facts, applied[i]);
         if ((shadow || refused) && !count_refusal(tally, slot, rule, facts, bin, shadow))
             return false;
     }

@@ -119,6 +119,9 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
                                               .limit_count = (uint32_t)rule->limit_count,
                                               .by_class = class,
                                               .counting = counting_of(rule, sharing) };
+        for (size_t k = 0; k < rule->by_count; k++)
+            bound_rules[i].by_path |= rule->by[k].attribute == ATTR_PATH || rule->by[k].attribute == ATTR_ROUTE;
+        bound->by_path = bound->by_path || bound_rules[i].by_path;
         for (size_t k = 0; k < rule->limit_count; k++)
             bind_limit(limits++, key, rule, &rule->limits[k]);
     }

@@ -11,14 +11,16 @@
 
 enum { MATCHES_INLINE = 64 };
 
-static struct plan_entry *plan_rule(struct plan_entry *entry, const struct bound *bound, const struct bound_rule *rule,
-                                    uint64_t subject, const struct weir_request *request, int64_t now_us)
+static inline __attribute__((always_inline)) struct plan_entry *
+plan_rule(struct plan_entry *entry, const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
+          const struct weir_request *request, int64_t now_us)
 {
     for (size_t i = 0; i < rule->limit_count; i++, entry++) {
         const struct bound_limit *limit = &rule->limits[i];
         entry->rule = rule;
         entry->limit = limit;
         entry->subject = subject;
+        entry->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             entry->window = limit_current_window(limit, now_us);
         entry->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &entry->window, now_us, request->cost };
@@ -28,17 +30,48 @@ static struct plan_entry *plan_rule(struct plan_entry *entry, const struct bound
     return entry;
 }
 
-static size_t count_limits(const struct bound *bound, const uint32_t *matches, size_t count)
+/* A rule by path for a path that has several readings: the limits once for each reading that the rule matches, with the
+ * subject that it has there. One of them is the subject of the server that serves the request, whichever way it reads. */
+static __attribute__((noinline)) struct plan_entry *plan_readings(struct plan_entry *entry, const struct bound *bound,
+                                                                  const struct bound_rule *rule, struct facts *facts,
+                                                                  const struct weir_request *request, int64_t now_us)
+{
+    struct plan_entry *first = entry;
+    for (size_t i = 0; i < facts_readings(facts); i++) {
+        facts_use(facts, i);
+        if (!ruleset_reads(bound->ruleset, (size_t)(rule - bound->rules), facts))
+            continue;
+        uint64_t subject = subject_hash(bound, rule, facts);
+        const struct plan_entry *same = first;
+        while (same < entry && same->subject != subject)
+            same++;
+        if (same < entry)
+            continue;
+        struct plan_entry *end = plan_rule(entry, bound, rule, subject, request, now_us);
+        for (; entry < end; entry++)
+            entry->reading = (uint8_t)i;
+    }
+    facts_use(facts, 0);
+    return entry;
+}
+
+/* How many entries there are at most. */
+static size_t count_limits(const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts)
 {
     size_t needed = 0;
+    size_t readings = bound->by_path && count > 0 ? facts_readings(facts) : 1;
     for (size_t i = 0; i < count; i++)
         needed += bound->rules[matches[i]].limit_count;
+    for (size_t i = 0; readings > 1 && i < count; i++)
+        if (bound->rules[matches[i]].by_path)
+            needed += bound->rules[matches[i]].limit_count * (readings - 1);
     return needed;
 }
 
-/* The rules of one mode among those that match. */
+/* The rules of one mode among those that match. several: the path has several readings, and some rule counts by path. */
 static struct plan_entry *plan_mode(struct plan *plan, struct plan_entry *next, enum rule_mode mode,
-                                    const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts)
+                                    const struct bound *bound, const uint32_t *matches, size_t count, struct facts *facts,
+                                    bool several)
 {
     uint32_t class = UINT32_MAX;
     uint64_t subject = 0;
@@ -46,6 +79,11 @@ static struct plan_entry *plan_mode(struct plan *plan, struct plan_entry *next, 
         const struct bound_rule *rule = &bound->rules[matches[i]];
         if (rule->mode != mode)
             continue;
+        if (several && rule->by_path) {
+            plan->shared = plan->shared || rule->counting != COUNT_LOCAL;
+            next = plan_readings(next, bound, rule, facts, plan->request, plan->now_us);
+            continue;
+        }
         if (rule->by_class != class)
             subject = subject_hash(bound, rule, facts);
         class = rule->by_class;
@@ -58,10 +96,11 @@ static struct plan_entry *plan_mode(struct plan *plan, struct plan_entry *next, 
 static void plan_fill(struct plan *plan, const struct bound *bound, const uint32_t *matches, size_t count, size_t needed,
                       struct facts *facts)
 {
-    struct plan_entry *end = plan_mode(plan, plan->entries, MODE_ENFORCE, bound, matches, count, facts);
+    bool several = bound->by_path && facts_readings(facts) > 1;
+    struct plan_entry *end = plan_mode(plan, plan->entries, MODE_ENFORCE, bound, matches, count, facts, several);
     plan->enforced = (size_t)(end - plan->entries);
     if (plan->enforced < needed)
-        end = plan_mode(plan, end, MODE_SHADOW, bound, matches, count, facts);
+        end = plan_mode(plan, end, MODE_SHADOW, bound, matches, count, facts, several);
     plan->count = (size_t)(end - plan->entries);
 }
 
@@ -82,7 +121,7 @@ bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_re
     }
     if (__builtin_expect(facts.repeated.len > 0, 0))
         count = 0;
-    size_t needed = count_limits(bound, matches, count);
+    size_t needed = count_limits(bound, matches, count, &facts);
     bool fits = needed <= room->cap;
     if (fits) {
         *ret = (struct plan){
@@ -327,8 +366,8 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
 {
     for (size_t i = plan->enforced; i < plan->count;) {
         const struct bound_rule *rule = plan->entries[i].rule;
-        struct group g = { plan->entries + i, plan->order, rule->limit_count };
-        i += rule->limit_count;
+        struct group g = { plan->entries + i, plan->order, plan_rule_entries(plan, i) };
+        i += g.count;
         if (!decide_group(&g, cells, charge))
             verdict_add_shadow(v, rule);
     }
@@ -347,6 +386,14 @@ void plan_report(const struct plan *plan, const struct bound *bound, bool allowe
         report_pass(v, bound, plan);
     else
         report_refusal(v, bound, plan);
+}
+
+size_t plan_rule_entries(const struct plan *plan, size_t i)
+{
+    size_t end = i;
+    while (end < plan->count && plan->entries[end].rule == plan->entries[i].rule)
+        end++;
+    return end - i;
 }
 
 bool plan_rule_fits(const struct plan *plan, size_t i)

@@ -36,7 +36,8 @@ struct bound_rule {
     uint32_t limit_count; /* … this: a decision need not go there */
     uint32_t by_class;    /* equal for rules with the same `by`: their subjects are hashed once */
     enum counting counting;
-    sv key_end; /* of its keys in the store: see keys.h */
+    bool by_path; /* or by route: it counts for every reading of the path that it matches */
+    sv key_end;   /* of its keys in the store: see keys.h */
 };
 
 struct bound {
@@ -46,6 +47,7 @@ struct bound {
     struct bound_limit *limits;
     uint64_t version; /* of the rules of this engine; rises */
     bool wants_user;  /* some rule looks at the user */
+    bool by_path;     /* some rule counts by path or route */
     bool shared;      /* some rule does not count in the cells alone */
     unsigned waiting; /* decisions that wait for a store and need it; atomic */
     struct arena keys;
@@ -94,6 +96,7 @@ struct plan_entry {
     struct cells_look look;
     struct cells_taken taken;
     bool fits;
+    uint8_t reading;                 /* of the path, for the subject: see facts_use */
     const struct limit_state *state; /* after the decision: what is reported, at ask.now_us */
 };
 
@@ -104,7 +107,8 @@ struct plan_room {
     size_t cap;
 };
 
-/* The cells that one request touches: those of enforced rules first, then those of shadow rules, each in file order. */
+/* The cells that one request touches: those of enforced rules first, then those of shadow rules, each in file order. A rule
+ * that counts by path has its limits once for each subject, one subject after another. */
 struct plan {
     struct plan_entry *entries;
     struct plan_entry **order;
@@ -133,6 +137,8 @@ void plan_report(const struct plan *plan, const struct bound *bound, bool allowe
 /* Adds a shadow rule that would have refused. */
 void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
 bool plan_charges(const struct plan *plan);
+/* How many entries from i on are of the same rule. */
+size_t plan_rule_entries(const struct plan *plan, size_t i);
 /* Once it is decided: all limits of the rule of entry i have room; else none of them was charged. */
 bool plan_rule_fits(const struct plan *plan, size_t i);
 

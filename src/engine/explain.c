@@ -54,8 +54,9 @@ static void explain_shared(const struct page *page, const struct bound_rule *rul
     if (!page->shared)
         return;
     const struct plan *plan = &page->shared->plan;
+    uint64_t subject = subject_hash(page->bound, rule, page->facts);
     size_t i = 0;
-    while (i < plan->count && plan->entries[i].rule != rule)
+    while (i < plan->count && (plan->entries[i].rule != rule || plan->entries[i].subject != subject))
         i++;
     /* Nobody asks the store about a request that is refused for a repeated header: its plan is empty. */
     for (size_t k = 0; i == plan->count && k < rule->limit_count; k++)
@@ -76,6 +77,26 @@ static void explain_shared(const struct page *page, const struct bound_rule *rul
     }
 }
 
+/* For the reading of the path that is in use. */
+static void explain_limits(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
+{
+    if (rule->counting != COUNT_LOCAL) {
+        explain_shared(page, rule, limits);
+        return;
+    }
+    uint64_t subject = subject_hash(page->bound, rule, page->facts);
+    for (size_t i = 0; i < rule->limit_count; i++)
+        explain_limit(page->bound, &rule->limits[i], subject, page->now_us, page->cost, &limits[i]);
+}
+
+static bool have_room(const struct explained_rule *rule)
+{
+    for (size_t i = 0; i < rule->rule->limit_count; i++)
+        if (!rule->limits[i].fits)
+            return false;
+    return true;
+}
+
 static void explain_rule(const struct page *page, size_t index, struct explained_rule *ret)
 {
     const struct bound *bound = page->bound;
@@ -84,17 +105,26 @@ static void explain_rule(const struct page *page, size_t index, struct explained
     ret->counting = rule->counting;
     ret->detail = (sv){ 0 };
     ret->reason = ruleset_explain(bound->ruleset, index, page->facts, page->now_us, &ret->detail);
+    ret->reading = (sv){ 0 };
     if (ret->reason != MATCH_YES)
         return;
+    explain_limits(page, rule, ret->limits);
+    /* Of several subjects the first is shown, or one that has no room. */
+    size_t shown = page->facts->reading, count = rule->by_path ? facts_readings(page->facts) : 0;
+    for (size_t i = shown + 1; have_room(ret) && i < count; i++) {
+        facts_use(page->facts, i);
+        if (!ruleset_reads(bound->ruleset, index, page->facts))
+            continue;
+        explain_limits(page, rule, ret->limits);
+        shown = have_room(ret) ? shown : i;
+    }
+    facts_use(page->facts, shown);
+    if (have_room(ret) && count > 1)
+        explain_limits(page, rule, ret->limits);
     for (size_t i = 0; i < rule->rule->by_count; i++)
         ret->by[i] = facts_attribute(page->facts, &rule->rule->by[i]);
-    if (rule->counting != COUNT_LOCAL) {
-        explain_shared(page, rule, ret->limits);
-        return;
-    }
-    uint64_t subject = subject_hash(bound, rule, page->facts);
-    for (size_t i = 0; i < rule->rule->limit_count; i++)
-        explain_limit(bound, &rule->limits[i], subject, page->now_us, page->cost, &ret->limits[i]);
+    if (shown > 0)
+        ret->reading = facts_path(page->facts);
 }
 
 static void explain_rules(const struct shared *shared, bool known, void *data)

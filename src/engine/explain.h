@@ -21,6 +21,8 @@ struct explained_rule {
     const struct rule *rule;
     enum match_reason reason;
     sv detail;                                      /* see enum match_reason */
+    sv reading;                                     /* of a rule that applies: the path as read when it does, unless that is
+                                                     * its first reading */
     sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
     struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise */
     enum counting counting;                         /* COUNT_LEASED: what is left is what this host has of it */

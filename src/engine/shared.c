@@ -90,18 +90,24 @@ static void choose_way(struct shared *s, struct plan_entry *e)
     }
 }
 
+/* The first limit of a rule and subject. */
 static bool is_first(const struct shared *s, size_t i)
 {
-    return i == 0 || s->plan.entries[i].rule != s->plan.entries[i - 1].rule;
+    return s->plan.entries[i].limit == s->plan.entries[i].rule->limits;
 }
 
 void shared_make_keys(struct shared *s, const struct weir_request *request, sv user, enum way way)
 {
     struct facts facts;
     facts_init(&facts, s->bound->ruleset, request, user);
-    for (size_t i = 0; i < s->plan.count; i++)
-        if (s->more[i].way == way && is_first(s, i) && s->more[i].key_len == 0)
-            s->more[i].key_len = key_write_facts(s->more[i].key, s->plan.entries[i].rule, &facts);
+    for (size_t i = 0; i < s->plan.count; i++) {
+        const struct plan_entry *e = &s->plan.entries[i];
+        if (s->more[i].way != way || !is_first(s, i) || s->more[i].key_len > 0)
+            continue;
+        if (e->rule->by_path)
+            facts_use(&facts, e->reading);
+        s->more[i].key_len = key_write_facts(s->more[i].key, e->rule, &facts);
+    }
 }
 
 sv shared_key(const struct shared *s, size_t i)
@@ -429,9 +435,10 @@ static void decide_shadows(struct shared *s, struct weir_verdict *v)
     bool charge = plan_charges(&s->plan) && s->allowed;
     for (size_t i = s->plan.enforced; i < s->plan.count;) {
         const struct bound_rule *rule = s->plan.entries[i].rule;
-        if (!shadow_fits(s, i, rule->limit_count, charge))
+        size_t count = plan_rule_entries(&s->plan, i);
+        if (!shadow_fits(s, i, count, charge))
             verdict_add_shadow(v, rule);
-        i += rule->limit_count;
+        i += count;
     }
 }
 

@@ -120,6 +120,7 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
     if (rule) {
         struct facts facts;
         facts_init(&facts, bound->ruleset, request, user);
+        facts_use_first(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
         known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
     }
     hazard_release();

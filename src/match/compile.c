@@ -96,8 +96,8 @@ static int compile_settings(struct builder *b)
     for (size_t i = 0; i < settings->strip_prefix_count; i++) {
         char out[PATH_BYTES_MAX];
         struct path_segments segments;
-        bool cut;
-        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &cut, &segments);
+        unsigned notes;
+        sv prefix = path_normalise(settings->strip_prefixes[i], settings->ignore_case, out, sizeof out, &notes, &segments);
         ruleset->strip_prefixes[i] = arena_copy(arena, prefix);
         if (!ruleset->strip_prefixes[i].ptr)
             return no_memory(b);
@@ -363,6 +363,36 @@ static bool fill_slots(struct builder *b)
     return true;
 }
 
+/* Of rules that the tree finds. */
+static bool has_in_tree(const struct compiled_rule *compiled)
+{
+    return compiled->all_checks & CHECK_PATH && !(compiled->checks & CHECK_PATH);
+}
+
+/* The templates of the tree once more, when their lists are in their places. */
+static bool fill_begin(struct builder *b)
+{
+    struct ruleset *ruleset = b->ruleset;
+    struct begin_index *begin = &ruleset->begin;
+    size_t count = 0;
+    for (size_t i = 0; i < ruleset->rules->rule_count; i++)
+        count += has_in_tree(&ruleset->compiled[i]) ? ruleset->compiled[i].path_count : 0;
+    begin->sorted = ARENA_ARRAY(&ruleset->arena, struct begin_entry, count);
+    if (!begin->sorted)
+        return false;
+    for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
+        const struct compiled_rule *compiled = &ruleset->compiled[i];
+        for (size_t k = 0; has_in_tree(compiled) && k < compiled->path_count; k++) {
+            const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, compiled->paths[k].template);
+            if (!list)
+                return false;
+            begin->sorted[begin->count++] = (struct begin_entry){ compiled->paths[k].template, *list };
+        }
+    }
+    begin_sort(begin);
+    return true;
+}
+
 static int compile(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
@@ -386,7 +416,7 @@ static int compile(struct builder *b)
     for (size_t i = 0; i < count; i++)
         if (ruleset->rules->rules[i].mode != MODE_OFF && !index_rule(b, (uint32_t)i))
             return no_memory(b);
-    return fill_slots(b) && compile_looks(ruleset) ? 0 : no_memory(b);
+    return fill_slots(b) && fill_begin(b) && compile_looks(ruleset) ? 0 : no_memory(b);
 }
 
 int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *error)

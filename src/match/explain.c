@@ -18,19 +18,44 @@ static bool user_listed(const struct rule_except *except, struct facts *facts)
     return false;
 }
 
-static bool some_path_matches(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
+static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
     sv path = facts_path(facts);
-    if (path.len == 0)
-        return false;
+    bool cut = facts_path_cut(facts);
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *p = &compiled->paths[i];
-        if (!p->is_regex && template_matches(p->template, path, &ruleset->ids))
+        if (p->is_regex && (cut || regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts)) != REGEX_NO))
             return true;
-        if (p->is_regex && (facts_path_cut(facts) || regex_match(ruleset->regexes[p->regex], path) != REGEX_NO))
+        if (!p->is_regex && (cut ? template_may_match : template_matches)(p->template, path, &ruleset->ids))
             return true;
     }
     return false;
+}
+
+/* Leaves the first reading in use that matches; if none does, the first of all. */
+static bool some_path_matches(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
+{
+    for (size_t i = 0; i < facts_readings(facts); i++) {
+        facts_use(facts, i);
+        if (reading_holds(ruleset, compiled, facts))
+            return true;
+    }
+    facts_use(facts, 0);
+    return false;
+}
+
+bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts)
+{
+    const struct compiled_rule *compiled = &ruleset->compiled[rule];
+    return compiled->path_count == 0 || reading_holds(ruleset, compiled, facts);
+}
+
+void facts_use_first(struct facts *facts, size_t rule)
+{
+    const struct compiled_rule *compiled = &facts->ruleset->compiled[rule];
+    facts_use(facts, 0);
+    if (compiled->path_count > 0)
+        some_path_matches(facts->ruleset, compiled, facts);
 }
 
 static enum match_reason explain_match(const struct ruleset *ruleset, const struct compiled_rule *compiled,
@@ -72,6 +97,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     const struct rule *r = compiled->rule;
     sv detail = sv_of("", 0);
     enum match_reason reason = MATCH_YES;
+    facts_use(facts, 0);
     if (r->mode == MODE_OFF)
         reason = MATCH_OFF;
     else if (now_us >= r->expires_us)
@@ -90,6 +116,8 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
         reason = MATCH_REPEATED;
         detail = repeated;
     }
+    if (reason != MATCH_YES)
+        facts_use(facts, 0);
     *ret_detail = detail;
     return reason;
 }

@@ -2,7 +2,7 @@
 
 #include "match/ruleset.h"
 
-enum { MADE_PATH = 1, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
+enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
 
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
 {
@@ -39,19 +39,52 @@ static sv strip_prefix(const struct ruleset *ruleset, sv path)
     return path;
 }
 
+static void use_reading(struct facts *facts, size_t reading)
+{
+    facts->reading = (uint8_t)reading;
+    facts->path = facts->readings[reading].path;
+    facts->path_cut = facts->readings[reading].cut;
+    facts->made &= ~(unsigned)MADE_ROUTE;
+    path_split(facts->path, &facts->segments);
+}
+
+/* The first reading is made again: it has a smaller part of the pool if there are many. */
+static __attribute__((noinline)) void make_readings(struct facts *facts, unsigned notes)
+{
+    const struct ruleset *ruleset = facts->ruleset;
+    facts->reading_count = (uint8_t)path_readings(facts->request->path, notes, ruleset->rules->settings.ignore_case,
+                                                  facts->path_buf, facts->readings);
+    for (size_t i = 0; i < facts->reading_count; i++)
+        facts->readings[i].path = strip_prefix(ruleset, facts->readings[i].path);
+    use_reading(facts, 0);
+}
+
 static void make_path(struct facts *facts)
 {
     const struct ruleset *ruleset = facts->ruleset;
     facts->path = sv_of("", 0);
     facts->path_cut = false;
+    facts->reading = facts->reading_count = 0;
     facts->segments.count = 0;
     if (facts->request->path.len == 0)
         return;
-    sv path = path_normalise(facts->request->path, ruleset->rules->settings.ignore_case, facts->path_buf,
-                             sizeof facts->path_buf, &facts->path_cut, &facts->segments);
+    unsigned notes;
+    sv path = path_normalise(facts->request->path, ruleset->rules->settings.ignore_case, facts->path_buf, PATH_BYTES_MAX,
+                             &notes, &facts->segments);
+    facts->reading_count = 1;
+    facts->path_cut = notes & PATH_CUT;
     facts->path = strip_prefix(ruleset, path);
     if (facts->path.len != path.len)
         path_split(facts->path, &facts->segments);
+    if (notes & PATH_AMBIGUOUS)
+        make_readings(facts, notes);
+}
+
+void facts_use(struct facts *facts, size_t reading)
+{
+    if (facts_readings(facts) <= 1 || facts->reading == reading)
+        return;
+    use_reading(facts, reading);
 }
 
 sv facts_path(struct facts *facts)

@@ -22,9 +22,10 @@ bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
 
 enum { FACTS_HOST_MAX = 255 };
+enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
 /* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
- * Some 17 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
+ * Some 26 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;
@@ -33,7 +34,8 @@ struct facts {
     unsigned made;       /* which of the following are */
     bool path_cut;
     bool has_ip;
-    sv path;
+    uint8_t reading, reading_count; /* the one in use, and how many there are; 0: there is no path */
+    sv path;                        /* of the reading in use, as are path_cut, segments and route */
     sv host;
     sv ip_text;
     sv ip_given; /* what the caller said it is */
@@ -45,17 +47,28 @@ struct facts {
     struct path_segments segments;
     char ip_buf[IP_TEXT_MAX + 4];
     char host_buf[FACTS_HOST_MAX];
-    char path_buf[PATH_BYTES_MAX];
+    struct path_reading readings[PATH_READINGS_MAX]; /* where there are several */
     char route_buf[PATH_BYTES_MAX];
+    char path_buf[PATH_POOL_BYTES];
 };
 
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
  * at the ends of a value are no part of it, whoever asks: most servers drop them, and so they must not make a subject. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
+/* From now on facts_path and facts_route are those of this reading. */
+void facts_use(struct facts *facts, size_t reading);
 /* Normalised, without the prefix that settings.strip_prefixes takes off; empty if the request has none. */
 sv facts_path(struct facts *facts);
-/* facts_path was longer than PATH_BYTES_MAX and stops there: every regex counts as a match. */
+/* How many readings the path has that differ; 0: the request has no path. The first is in use unless facts_use says
+ * otherwise. */
+static inline size_t facts_readings(struct facts *facts)
+{
+    if (!(facts->made & FACTS_PATH))
+        facts_path(facts);
+    return facts->reading_count;
+}
+/* facts_path was too long and is cut: every regex counts as a match, and every template that could match. */
 bool facts_path_cut(struct facts *facts);
 /* The path with every id segment as `#`, as far as PATH_SEGMENTS_MAX segments. */
 sv facts_route(struct facts *facts);
@@ -94,7 +107,12 @@ enum match_reason {
     MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header its name */
     MATCH_REPEATED,     /* all else holds; detail: facts_repeated */
 };
+/* MATCH_YES leaves the first reading in use in which the rule matches the path, anything else the first of all. */
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,
                                   sv *ret_detail);
+/* Whether the reading in use satisfies the rule's condition on the path; true if it has none. */
+bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts);
+/* Uses the first reading in which it does. */
+void facts_use_first(struct facts *facts, size_t rule);
 
 #endif

@@ -4,14 +4,15 @@
 #include <emmintrin.h>
 #endif
 
-enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16 };
+enum { SLASH = 1, END = 2, SLOW = 4, UPPER = 8, DOT = 16, NEWLINE = 32 };
 
 /* What a byte means to a path that may need no change at all. */
 static const uint8_t kinds[256] = {
-    ['/'] = SLASH, ['.'] = DOT,   ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,  ['A'] = UPPER, ['B'] = UPPER,
-    ['C'] = UPPER, ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER, ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER,
-    ['K'] = UPPER, ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER, ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER, ['R'] = UPPER,
-    ['S'] = UPPER, ['T'] = UPPER, ['U'] = UPPER, ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER, ['Y'] = UPPER, ['Z'] = UPPER,
+    ['/'] = SLASH, ['.'] = DOT,   ['\n'] = NEWLINE, ['?'] = END,   ['#'] = END,   ['%'] = SLOW,  [';'] = SLOW,
+    ['A'] = UPPER, ['B'] = UPPER, ['C'] = UPPER,    ['D'] = UPPER, ['E'] = UPPER, ['F'] = UPPER, ['G'] = UPPER,
+    ['H'] = UPPER, ['I'] = UPPER, ['J'] = UPPER,    ['K'] = UPPER, ['L'] = UPPER, ['M'] = UPPER, ['N'] = UPPER,
+    ['O'] = UPPER, ['P'] = UPPER, ['Q'] = UPPER,    ['R'] = UPPER, ['S'] = UPPER, ['T'] = UPPER, ['U'] = UPPER,
+    ['V'] = UPPER, ['W'] = UPPER, ['X'] = UPPER,    ['Y'] = UPPER, ['Z'] = UPPER,
 };
 
 /* A path on its way through is_plain. */
@@ -116,7 +117,7 @@ static inline bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct pa
     if (scan.at < raw.len && !scan_bytes(&scan, raw, ignore_case))
         return false;
     size_t len = scan.at < raw.len ? scan.at : raw.len;
-    if (len > 1 && raw.ptr[len - 1] == '/')
+    if (len > 1 && (raw.ptr[len - 1] == '/' || raw.ptr[len - 1] == '\n'))
         return false;
     if (scan.slashes <= PATH_SEGMENTS_MAX + 1)
         segments->start[scan.slashes] = (uint16_t)(len + 1);
@@ -126,7 +127,7 @@ static inline bool is_plain(sv raw, bool ignore_case, size_t *ret_len, struct pa
 }
 
 /* The byte that "%xx" at offset `at` stands for, or -1. */
-static int escape_at(sv s, size_t at)
+static inline int escape_at(sv s, size_t at)
 {
     if (s.ptr[at] != '%' || s.len - at < 3)
         return -1;
@@ -134,30 +135,88 @@ static int escape_at(sv s, size_t at)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
+/* Where a segment is written to. */
+struct piece {
+    char *out;
+    size_t len, cap; /* at most `cap` bytes are written, all are counted */
+};
+
+static inline void piece_add(struct piece *piece, char c)
+{
+    if (piece->len < piece->cap)
+        piece->out[piece->len] = c;
+    piece->len++;
+}
+
+static inline void piece_add_all(struct piece *piece, sv text, bool ignore_case)
+{
+    size_t room = piece->len < piece->cap ? piece->cap - piece->len : 0, n = text.len < room ? text.len : room;
+    char *to = piece->out + piece->len;
+    for (size_t i = 0; !ignore_case && i < n; i++)
+        to[i] = text.ptr[i];
+    for (size_t i = 0; ignore_case && i < n; i++)
+        to[i] = ascii_lower(text.ptr[i]);
+    piece->len += text.len;
+}
+
+/* Decodes one segment. Returns what it notes; where a `;` ends the segment, what follows is noted and not written. */
+static inline unsigned decode_segment(sv raw, bool ignore_case, bool cut_params, struct piece *piece)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    unsigned notes = 0;
+    bool at_start = true, ended = false;
+    for (size_t i = 0; i < raw.len; i++) {
+        size_t from = i;
+        while (i < raw.len && !(kinds[(unsigned char)raw.ptr[i]] & (SLOW | DOT | NEWLINE)))
+            i++;
+        if (i > from) {
+            at_start = false;
+            if (!ended)
+                piece_add_all(piece, sv_of(raw.ptr + from, i - from), ignore_case);
+            if (i == raw.len)
+                break;
+        }
+        int byte = escape_at(raw, i);
+        char c = byte >= 0 ? (char)byte : raw.ptr[i];
+        bool kept = byte >= 0 && (c == '/' || c == '%' || c == '\0');
+        if (byte >= 0)
+            i += 2;
+        if (c == '.' && at_start)
+            notes |= PATH_HAS_DOTS;
+        if (c == '\n')
+            notes |= PATH_HAS_NEWLINE;
+        if (c == ';') {
+            notes |= PATH_HAS_PARAMS;
+            ended = ended || cut_params;
+        }
+        at_start = c == '/';
+        if (at_start)
+            notes |= PATH_HAS_SLASH;
+        if (ended)
+            continue;
+        if (!kept) {
+            piece_add(piece, ignore_case ? ascii_lower(c) : c);
+            continue;
+        }
+        piece_add(piece, '%');
+        piece_add(piece, digits[byte >> 4]);
+        piece_add(piece, digits[byte & 15]);
+    }
+    return notes;
+}
+
+/* One that is decoded already, up to its `;`. */
+static void copy_segment(sv raw, struct piece *piece)
+{
+    raw = sv_cut(&raw, ';');
+    piece_add_all(piece, raw, false);
+}
+
 size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < raw.len; i++) {
-        int byte = escape_at(raw, i);
-        char piece[3] = { raw.ptr[i] };
-        size_t length = 1;
-        if (byte >= 0) {
-            piece[0] = (char)byte;
-            if (byte == '/' || byte == '%' || byte == '\0') {
-                memcpy(piece, byte == '/' ? "%2F" : byte == '%' ? "%25" : "%00", 3);
-                length = 3;
-            }
-            i += 2;
-        }
-        if (length == 1 && piece[0] == ';')
-            break;
-        if (length == 1 && ignore_case)
-            piece[0] = ascii_lower(piece[0]);
-        for (size_t k = 0; k < length; k++, n++)
-            if (n < cap)
-                out[n] = piece[k];
-    }
-    return n;
+    struct piece piece = { out, 0, cap };
+    decode_segment(raw, ignore_case, true, &piece);
+    return piece.len;
 }
 
 /* "http://host/path": what is behind the host. */
@@ -175,21 +234,26 @@ static sv cut_authority(sv raw)
     return rest;
 }
 
-static sv cut_query(sv raw)
+/* hash: a `#` is not the end. */
+static sv cut_query(sv raw, bool hash)
 {
     for (size_t i = 0; i < raw.len; i++)
-        if (kinds[(unsigned char)raw.ptr[i]] == END)
+        if (kinds[(unsigned char)raw.ptr[i]] == END && !(hash && raw.ptr[i] == '#'))
             return sv_of(raw.ptr, i);
     return raw;
 }
 
 /* A path under way. Segments behind the place where `out` is full are only counted, so that a `..` among them takes back
- * the right one: nobody hides a path behind one that is too long. */
+ * the right one: nobody hides a path behind one that is too long. An empty segment that counts is a slash of its own. */
 struct writer {
     char *out;
     size_t len, cap;
     size_t beyond;   /* segments that did not fit, the one that was cut included */
     size_t cut_from; /* where that one begins */
+    struct path_way way;
+    bool ignore_case;
+    bool decoded; /* what it gets is that already */
+    unsigned notes;
 };
 
 static void leave_segment(struct writer *w)
@@ -207,17 +271,25 @@ static void leave_segment(struct writer *w)
         ;
 }
 
-static void add_segment(struct writer *w, sv raw, bool ignore_case)
+/* Decodes a segment and puts it behind the others, or does what a dot segment says. */
+static inline void add_segment(struct writer *w, sv raw)
 {
     /* Where there is no room to decode it, its first bytes tell whether it is a dot segment. */
     char head[3];
     size_t room = w->beyond ? 0 : w->cap - w->len;
     bool fits = room > sizeof head;
     char *to = fits ? w->out + w->len + 1 : head;
-    size_t length = path_segment(raw, ignore_case, to, fits ? room - 1 : sizeof head);
-    if (length == 0 || (length == 1 && to[0] == '.'))
+    struct piece piece = { to, 0, fits ? room - 1 : sizeof head };
+    if (w->decoded)
+        copy_segment(raw, &piece);
+    else
+        w->notes |= decode_segment(raw, w->ignore_case, w->way.params == PARAMS_CUT, &piece);
+    size_t length = piece.len;
+    if (length == 0 && w->way.dots != DOTS_BEFORE_SLASHES)
         return;
-    if (length == 2 && to[0] == '.' && to[1] == '.') {
+    if (length == 1 && to[0] == '.' && w->way.dots != DOTS_KEPT)
+        return;
+    if (length == 2 && to[0] == '.' && to[1] == '.' && w->way.dots != DOTS_KEPT) {
         leave_segment(w);
         return;
     }
@@ -234,6 +306,34 @@ static void add_segment(struct writer *w, sv raw, bool ignore_case)
     w->len += length + 1;
 }
 
+/* Where "%2F" stands at or after `from`; the length of `raw` if nowhere. */
+static size_t find_encoded_slash(sv raw, size_t from)
+{
+    while (from < raw.len && escape_at(raw, from) != '/')
+        from++;
+    return from;
+}
+
+/* What stands between two slashes of the request, which is several segments to some. */
+static __attribute__((noinline)) void add_raw_segment(struct writer *w, sv raw)
+{
+    if (w->way.params == PARAMS_CUT_RAW)
+        raw = sv_cut(&raw, ';');
+    for (size_t at; w->way.slash && (at = find_encoded_slash(raw, 0)) < raw.len; raw = sv_from(raw, at + 3))
+        add_segment(w, sv_of(raw.ptr, at));
+    add_segment(w, raw);
+}
+
+/* Takes out the empty segments that were kept for `..`. */
+static void merge_slashes(struct writer *w)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < w->len; i++)
+        if (w->out[i] != '/' || (i + 1 < w->len && w->out[i + 1] != '/'))
+            w->out[len++] = w->out[i];
+    w->len = len;
+}
+
 void path_split(sv path, struct path_segments *ret)
 {
     ret->count = 0;
@@ -246,37 +346,122 @@ void path_split(sv path, struct path_segments *ret)
     }
 }
 
-static sv rewrite(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut)
+/* Writes what is neither query nor authority. */
+static void write_path(struct writer *w, sv rest)
 {
-    struct writer w = { .out = out, .cap = cap };
-    sv rest = cut_query(raw);
-    *ret_cut = false;
+    if (rest.len > 0 && rest.ptr[0] == '/')
+        rest = sv_from(rest, 1);
+    if (w->way.slash || w->way.params == PARAMS_CUT_RAW)
+        while (rest.len > 0)
+            add_raw_segment(w, sv_cut(&rest, '/'));
+    while (rest.len > 0)
+        add_segment(w, sv_cut(&rest, '/'));
+    if (w->beyond > 0)
+        w->notes |= PATH_CUT;
+}
+
+/* Two servers, one behind the other: the first knows no parameters, and hands on what is left when it has resolved dots. Of
+ * a path that is too long for it nothing is known. */
+static __attribute__((noinline)) void write_twice(struct writer *w, sv rest)
+{
+    char between[PATH_BYTES_MAX];
+    struct writer first = { .out = between, .cap = sizeof between, .way = w->way, .ignore_case = w->ignore_case };
+    first.way.params = PARAMS_KEPT;
+    write_path(&first, rest);
+    w->way.params = PARAMS_CUT;
+    w->way.slash = false;
+    w->decoded = true;
+    w->notes |= first.notes;
+    if (!(first.notes & PATH_CUT))
+        write_path(w, sv_of(between, first.len));
+}
+
+/* Notes are added to *notes. */
+static sv rewrite(sv raw, struct path_way way, bool ignore_case, char *out, size_t cap, unsigned *notes)
+{
+    sv rest = cut_query(raw, way.hash);
+    if (rest.len < raw.len && rest.ptr[rest.len] == '#')
+        *notes |= PATH_HAS_HASH;
     if (sv_eq(rest, SV("*")))
         return rest;
-    rest = cut_authority(rest);
-    while (rest.len > 0)
-        add_segment(&w, sv_cut(&rest, '/'), ignore_case);
+    struct writer w = { .out = out, .cap = cap, .way = way, .ignore_case = ignore_case };
+    (way.params == PARAMS_CUT_LAST ? write_twice : write_path)(&w, cut_authority(rest));
+    if (way.dots == DOTS_BEFORE_SLASHES)
+        merge_slashes(&w);
     if (w.len == 0)
         out[w.len++] = '/';
-    *ret_cut = w.beyond > 0;
+    *notes |= w.notes;
     return sv_of(out, w.len);
 }
 
-sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut, struct path_segments *ret_segments)
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret_notes, struct path_segments *ret_segments)
 {
     size_t len;
     sv path;
+    *ret_notes = 0;
     if (!is_plain(raw, ignore_case, &len, ret_segments)) {
-        path = rewrite(raw, ignore_case, out, cap, ret_cut);
+        path = rewrite(raw, (struct path_way){ 0 }, ignore_case, out, cap, ret_notes);
     } else if (len <= cap) {
-        *ret_cut = false;
+        if (len < raw.len && raw.ptr[len] == '#')
+            *ret_notes = PATH_HAS_HASH;
         return sv_of(raw.ptr, len);
     } else {
-        *ret_cut = true;
+        *ret_notes = PATH_CUT | (len < raw.len && raw.ptr[len] == '#' ? PATH_HAS_HASH : 0);
         path = sv_of(raw.ptr, cap > 1 && raw.ptr[cap - 1] == '/' ? cap - 1 : cap);
     }
     path_split(path, ret_segments);
     return path;
+}
+
+struct path_reading path_read(sv raw, struct path_way way, bool ignore_case, char *out, size_t cap)
+{
+    unsigned notes = 0;
+    sv path = rewrite(raw, way, ignore_case, out, cap, &notes);
+    return (struct path_reading){ path, notes & PATH_CUT };
+}
+
+/* Adds a reading unless there is one like it. */
+static size_t add_reading(struct path_reading *readings, size_t count, struct path_reading reading)
+{
+    for (size_t i = 0; i < count; i++)
+        if (readings[i].cut == reading.cut && sv_eq(readings[i].path, reading.path))
+            return count;
+    readings[count] = reading;
+    return count + 1;
+}
+
+size_t path_readings(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES],
+                     struct path_reading ret[PATH_READINGS_MAX])
+{
+    unsigned hashes = notes & PATH_HAS_HASH ? 2 : 1;
+    if (hashes > 1) /* what is behind it was not looked at */
+        rewrite(raw, (struct path_way){ .hash = true }, ignore_case, pool, PATH_BYTES_MAX, &notes);
+    unsigned params = notes & PATH_HAS_PARAMS ? PATH_PARAMS : 1;
+    unsigned slashes = notes & PATH_HAS_SLASH ? 2 : 1;
+    unsigned dots = notes & PATH_HAS_DOTS ? PATH_DOTS : 1;
+    unsigned ways = params * slashes * dots * hashes;
+    size_t cap = PATH_POOL_BYTES / ways < PATH_BYTES_MAX ? PATH_POOL_BYTES / ways : PATH_BYTES_MAX;
+    size_t count = 0;
+    for (unsigned i = 0; i < ways; i++) {
+        struct path_way way = {
+            .params = i % params,
+            .slash = i / params % slashes,
+            .dots = i / params / slashes % dots,
+            .hash = i / params / slashes / dots,
+        };
+        struct path_reading reading = path_read(raw, way, ignore_case, pool, cap);
+        size_t before = count;
+        count = add_reading(ret, count, reading);
+        pool += count > before ? cap : 0;
+        sv path = reading.path;
+        if (reading.cut || path.len < 2 || path.ptr[path.len - 1] != '\n')
+            continue;
+        /* Without it, and without the slash that is then the last. */
+        path.len--;
+        path.len -= path.len > 1 && path.ptr[path.len - 1] == '/';
+        count = add_reading(ret, count, (struct path_reading){ path, false });
+    }
+    return count;
 }
 
 bool path_segment_is_id(sv segment)
@@ -295,4 +480,21 @@ bool path_segment_is_id(sv segment)
             return false;
     }
     return true;
+}
+
+bool path_segment_begins_id(sv begin)
+{
+    /* The rest of a UUID, whose form does not depend on its digits. */
+    static const char rest[] = "00000000-0000-0000-0000-000000000000";
+    char whole[sizeof rest];
+    size_t digits = 0;
+    while (digits < begin.len && ascii_digit(begin.ptr[digits]))
+        digits++;
+    if (digits == begin.len)
+        return true;
+    if (begin.len >= sizeof rest)
+        return false;
+    memcpy(whole, rest, sizeof rest);
+    memcpy(whole, begin.ptr, begin.len);
+    return path_segment_is_id(sv_of(whole, sizeof rest - 1));
 }

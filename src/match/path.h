@@ -1,4 +1,4 @@
-/* Paths: one spelling for each resource. */
+/* Paths: one spelling for each resource, and the other ways in which common servers read a path. */
 #ifndef MATCH_PATH_H
 #define MATCH_PATH_H
 
@@ -32,11 +32,53 @@ static inline uint64_t sv_short_word(sv s)
            (uint64_t)(unsigned char)p[n - 1] << 8 * (n - 1);
 }
 
-/* Normalises `raw` as src/match/README.md says. Returns a part of `raw` if that is as it should be, else what it wrote to
- * `out`. *ret_cut: it would have been longer than `cap` (1 to PATH_BYTES_MAX), and stops there. */
-sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, bool *ret_cut, struct path_segments *ret_segments);
+/* What path_normalise says of a path. The notes are cheap and may be wrong in one direction: without a note all readings of
+ * the path are the same. */
+enum {
+    PATH_CUT = 1,          /* it would have been longer than `cap`, and stops there */
+    PATH_HAS_PARAMS = 2,   /* a `;`, written or encoded */
+    PATH_HAS_SLASH = 4,    /* an encoded slash */
+    PATH_HAS_DOTS = 8,     /* what may be a dot segment */
+    PATH_HAS_NEWLINE = 16, /* a newline, maybe at the end */
+    PATH_HAS_HASH = 32,    /* a `#` as such: it begins a fragment, which is not looked at */
+};
+#define PATH_AMBIGUOUS (PATH_HAS_PARAMS | PATH_HAS_SLASH | PATH_HAS_DOTS | PATH_HAS_NEWLINE | PATH_HAS_HASH)
 
-/* One segment: percent-decodes, cuts at `;`, folds case. Returns its length, of which at most `cap` bytes are written. */
+/* Normalises `raw` as src/match/README.md says, in its first reading. Returns a part of `raw` if that is as it should be,
+ * else what it wrote to `out`, of `cap` bytes (1 to PATH_BYTES_MAX). */
+sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret_notes, struct path_segments *ret_segments);
+
+/* How a reader answers the questions on which servers differ. */
+enum path_params { PARAMS_CUT, PARAMS_CUT_RAW, PARAMS_CUT_LAST, PARAMS_KEPT, PATH_PARAMS };
+enum path_dots { DOTS_AFTER_SLASHES, DOTS_BEFORE_SLASHES, DOTS_KEPT, PATH_DOTS };
+struct path_way {
+    enum path_params params; /* `;…` is cut off; only where it is written as `;`; when dots are resolved, and then dots are
+                              * resolved again; or it is part of the segment */
+    enum path_dots dots;     /* `..` takes back a segment that is not empty; any segment; or it is an ordinary segment */
+    bool slash;              /* `%2F` separates segments */
+    bool hash;               /* `#` is an ordinary byte */
+};
+
+enum {
+    PATH_WAYS_MAX = PATH_PARAMS * PATH_DOTS * 2 * 2,
+    PATH_READINGS_MAX = 2 * PATH_WAYS_MAX, /* each with and without a newline at its end */
+    PATH_POOL_BYTES = 2 * PATH_BYTES_MAX,  /* that all readings share */
+};
+
+struct path_reading {
+    sv path;
+    bool cut; /* its last segment may be longer, and others may follow it */
+};
+
+/* The path as this reader reads it; the first reading is that of a way that is all zeros. */
+struct path_reading path_read(sv raw, struct path_way way, bool ignore_case, char *out, size_t cap);
+/* All readings of a path that differ, given the notes of path_normalise; the first reading comes first. Each gets the same
+ * part of `pool`, PATH_BYTES_MAX bytes at most, and is cut at its end. Returns how many there are, 1 or more. */
+size_t path_readings(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES],
+                     struct path_reading ret[PATH_READINGS_MAX]);
+
+/* One segment of a template: percent-decodes, cuts at `;`, folds case. Returns its length, of which at most `cap` bytes are
+ * written. */
 size_t path_segment(sv raw, bool ignore_case, char *out, size_t cap);
 
 void path_split(sv path, struct path_segments *ret);
@@ -48,5 +90,7 @@ static inline sv path_segment_at(sv path, const struct path_segments *segments, 
 
 /* Digits only, or a UUID in either case: what `#` accepts unless settings.ids says otherwise. */
 bool path_segment_is_id(sv segment);
+/* Whether some segment that begins like this is one. */
+bool path_segment_begins_id(sv begin);
 
 #endif

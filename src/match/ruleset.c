@@ -18,13 +18,29 @@ struct visit {
 
 #define METHOD_UNKNOWN UINT32_MAX
 
+/* Some reading of the path matches. */
+static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *regex, const struct facts *facts)
+{
+    for (size_t i = 0; i < facts->reading_count; i++) {
+        const struct path_reading *reading = &facts->readings[i];
+        if (reading->cut || regex_match_part(regex, reading->path, facts->reading_count) != REGEX_NO)
+            return true;
+    }
+    return false;
+}
+
+static inline bool regex_says(const struct regex *regex, const struct facts *facts)
+{
+    if (facts->reading_count > 1)
+        return regex_holds_somehow(regex, facts);
+    return facts->path_cut || regex_match(regex, facts->path) != REGEX_NO;
+}
+
 static bool regex_holds(struct visit *v, uint32_t regex)
 {
     const struct ruleset *ruleset = v->ruleset;
-    if (facts_path_cut(v->facts))
-        return true;
     if (regex >= RULESET_MEMO_MAX)
-        return regex_match(ruleset->regexes[regex], facts_path(v->facts)) != REGEX_NO;
+        return regex_says(ruleset->regexes[regex], v->facts);
     if (!v->memo_ready) {
         size_t kept = ruleset->regex_count < RULESET_MEMO_MAX ? ruleset->regex_count : RULESET_MEMO_MAX;
         memset(v->memo, SAID_NOTHING, (kept + 3) / 4);
@@ -33,10 +49,23 @@ static bool regex_holds(struct visit *v, uint32_t regex)
     unsigned shift = 2 * (regex % 4);
     unsigned said = v->memo[regex / 4] >> shift & 3;
     if (said == SAID_NOTHING) {
-        said = regex_match(ruleset->regexes[regex], facts_path(v->facts)) == REGEX_NO ? SAID_NO : SAID_YES;
+        said = regex_says(ruleset->regexes[regex], v->facts) ? SAID_YES : SAID_NO;
         v->memo[regex / 4] |= (uint8_t)(said << shift);
     }
     return said == SAID_YES;
+}
+
+/* Some reading of the path matches. */
+static bool template_holds(const struct ruleset *ruleset, sv template, const struct facts *facts)
+{
+    if (facts->reading_count <= 1)
+        return (facts->path_cut ? template_may_match : template_matches)(template, facts->path, &ruleset->ids);
+    for (size_t i = 0; i < facts->reading_count; i++) {
+        const struct path_reading *reading = &facts->readings[i];
+        if ((reading->cut ? template_may_match : template_matches)(template, reading->path, &ruleset->ids))
+            return true;
+    }
+    return false;
 }
 
 static bool path_holds(struct visit *v, const struct compiled_rule *rule)
@@ -46,7 +75,7 @@ static bool path_holds(struct visit *v, const struct compiled_rule *rule)
         return false;
     for (size_t i = 0; i < rule->path_count; i++) {
         const struct compiled_path *p = &rule->paths[i];
-        if (p->is_regex ? regex_holds(v, p->regex) : template_matches(p->template, path, &v->ruleset->ids))
+        if (p->is_regex ? regex_holds(v, p->regex) : template_holds(v->ruleset, p->template, v->facts))
             return true;
     }
     return false;
@@ -175,6 +204,39 @@ static void consider(struct visit *v, uint32_t i, bool all_checks)
     v->found++;
 }
 
+/* Adds those that are not there yet. */
+static size_t add_lists(uint32_t lists[RULESET_LISTS_MAX], size_t count, const uint32_t *found, size_t n)
+{
+    for (size_t i = 0; i < n && count <= RULESET_LISTS_MAX; i++) {
+        size_t same = 0;
+        while (same < count && lists[same] != found[i])
+            same++;
+        if (same < count)
+            continue;
+        if (count < RULESET_LISTS_MAX)
+            lists[count] = found[i];
+        count++;
+    }
+    return count;
+}
+
+/* Adds the lists of a path that has several readings or is cut. */
+static __attribute__((noinline)) size_t find_readings(const struct ruleset *ruleset, struct facts *facts,
+                                                      uint32_t lists[RULESET_LISTS_MAX], size_t count)
+{
+    size_t used = facts->reading;
+    for (size_t i = 0; i < facts->reading_count && count <= RULESET_LISTS_MAX; i++) {
+        uint32_t found[RULESET_LISTS_MAX];
+        facts_use(facts, i);
+        size_t n = facts->path_cut ? begin_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
+                                   : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments,
+                                               &ruleset->ids, found, RULESET_LISTS_MAX);
+        count = n > RULESET_LISTS_MAX ? n : add_lists(lists, count, found, n);
+    }
+    facts_use(facts, used);
+    return count;
+}
+
 /* The lists of a request; more than RULESET_LISTS_MAX: too many. */
 static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uint32_t lists[RULESET_LISTS_MAX])
 {
@@ -193,6 +255,8 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
     }
     if (ruleset->tree.count > 0 && facts->request->path.len > 0) {
         sv path = facts_path(facts);
+        if (facts->reading_count > 1 || facts->path_cut)
+            return find_readings(ruleset, facts, lists, count);
         count += tree_find(&ruleset->tree, &ruleset->table, path, &facts->segments, &ruleset->ids, lists + count,
                            RULESET_LISTS_MAX - count);
     }

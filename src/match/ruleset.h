@@ -4,6 +4,7 @@
 
 #include "base/regex.h"
 #include "match/address.h"
+#include "match/begin.h"
 #include "match/match.h"
 #include "match/table.h"
 #include "match/template.h"
@@ -79,6 +80,7 @@ struct ruleset {
 
     struct table table; /* events, hosts, literal segments */
     struct tree tree;
+    struct begin_index begin; /* the same templates, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;

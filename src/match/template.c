@@ -81,3 +81,25 @@ bool template_matches(sv canonical, sv path, const struct ids *ids)
     }
     return rest.len == 0;
 }
+
+bool template_may_match(sv canonical, sv begin, const struct ids *ids)
+{
+    sv rest = begin.len > 0 && begin.ptr[0] == '/' ? sv_from(begin, 1) : begin;
+    while (rest.len > 0) {
+        if (canonical.len == 0)
+            return false;
+        sv part = template_next(&canonical), segment = sv_cut(&rest, '/');
+        bool last = rest.len == 0;
+        if (sv_eq(part, SV(TEMPLATE_REST)))
+            return true;
+        if (sv_eq(part, SV(TEMPLATE_ANY)))
+            continue;
+        if (sv_eq(part, SV(TEMPLATE_ID))) {
+            if (last ? !ids->custom && !path_segment_begins_id(segment) : !ids_accept(ids, segment))
+                return false;
+        } else if (last ? !sv_starts(part, segment) : !sv_eq(part, segment)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -88,6 +88,19 @@ static void add_ms(struct buf *out, const char *name, int64_t us)
         buf_printf(out, ",\"%s\":%lld", name, (long long)((us + US_PER_MS - 1) / US_PER_MS));
 }
 
+/* The path as it may be read, the first as in `path`. */
+static void add_readings(struct facts *facts, struct buf *out)
+{
+    buf_add(out, SV(",\"readings\":["));
+    for (size_t i = 0; i < facts_readings(facts); i++) {
+        facts_use(facts, i);
+        buf_add(out, i ? SV(",") : SV(""));
+        buf_json(out, facts_path(facts));
+    }
+    facts_use(facts, 0);
+    buf_char(out, ']');
+}
+
 static void add_request(struct facts *facts, void *data)
 {
     struct page *p = data;
@@ -99,6 +112,7 @@ static void add_request(struct facts *facts, void *data)
     add_or_null(&p->out, "method", facts_method(facts));
     add_or_null(&p->out, "path", facts_path(facts));
     add_or_null(&p->out, "route", facts_route(facts));
+    add_readings(facts, &p->out);
     add_or_null(&p->out, "host", facts_host(facts));
     add_or_null(&p->out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
     add_or_null(&p->out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
@@ -185,6 +199,7 @@ static void add_rule(const struct explained_rule *e, void *data)
     admin_add_field(&p->out, "reason", weir_str(reason_name(e->reason)));
     add_or_null(&p->out, "detail", e->detail);
     add_text(e, p);
+    add_or_null(&p->out, "reading", e->reading);
     buf_add(&p->out, SV(",\"by\":["));
     if (applies)
         add_by(e, &p->out);

@@ -7,6 +7,7 @@ tests/e2e/limits.py BUILD/weir
 import json
 
 import harness
+import model_match
 from harness import expect
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000  # ms
@@ -117,11 +118,45 @@ def hostile_paths():
         ("/a" * 70 + "/7", "/a" * 70 + "/#"),
         ("/" + "b" * 20_000, {"regex": "/only-this"}),
         ("/" + "a" * 5000 + "bc", {"regex": "(/(a+)+)+b"}),
+        ("/a/" + "b" * 20_000 + "/c", "/a/{name}/c"),
+        ("/a/" + "7" * 20_000 + "/c", "/a/#/c"),
+        ("/a/" + "b/" * 20_000 + "c", "/a/b/{x}/b/*"),
+        ("/a/" + "b" * 3000 + "/..;/%2F../c;/..;/", "/a/{name}/c"),
     ):
         found = verdicts(rule(["1 per 1h"], match={"path": template}), (T0, {"path": path}), (T0, {"path": path}))
         expect(allowed(found), "+-", f"{template}")
     slow = {"t": T0, "path": "/c"}
     expect(verdicts(rule(["0 per 1h"], match={"path": {"regex": "(/(a+)+)+b"}}), slow)[0]["allowed"], True)
+
+
+def spellings_of_one_resource():
+    """However a server reads the path: no spelling of a resource is a subject of its own to a rule by path or route."""
+    servers = {
+        ("kept", True, "merged"): ["/J{n}/..%2Fadm%2Fx%2FQ/..", "/adm%2fJ{n}%2F../x", "/adm/;J{n}/../x", "/x%2FJ{n}/../../adm/x"],
+        ("kept", True, "unmerged"): ["/adm/x/J{n}//../..", "/J{n}%2F%2f..%2F../adm/x", "/adm//J{n}/../x"],
+        ("kept", False, "merged"): ["/J{n}%2Fa/../adm/x", "/adm/..;J{n}/../x"],
+        ("cut raw", False, "merged"): ["/adm;J{n}/x", "/J{n}%3b/..;/adm/x", "/adm/..%3b/..;J{n}/x"],
+        ("cut", True, "merged"): ["/adm/x%3bJ{n}", "/J{n};a%2F..%2F../adm/x", "/a;%2F..;J{n}%2Fadm/x"],
+        ("cut last", True, "merged"): ["/adm/q/..;/z;/..;J{n}/../../x"],
+    }
+    for by in ("path", "route"):
+        limited = rule(["5 per 1h"], by=by, match={"path": ["/adm/*", {"regex": ".*/x"}]})
+        for (params, slash, dots), spellings in servers.items():
+            paths = [text.format(n=n) for text in spellings for n in range(20)]
+            for path in paths:
+                expect(model_match.read(path[1:], params, slash, dots), ["adm", "x"], f"{path} to {params} {slash} {dots}")
+            found = verdicts(limited, *((T0, {"path": path}) for path in paths + ["/adm/x"]))
+            expect(allowed(found), "+" * 5 + "-" * (len(paths) - 4), f"by {by}, {params} {slash} {dots}")
+    shadow = rule(["1 per 1h", "2 per 1h"], by="path", mode="shadow", match={"path": "/{a}/{b}"})
+    found = verdicts(shadow, *((T0, {"path": path}) for path in ("/a/b%2f..%2Fc", "/a/c", "/a/b%2F..%2Fc", "/a/d")))
+    expect([verdict["shadow"] for verdict in found], [[], ["r"], ["r"], []], "a shadow rule is one for all readings, and named once")
+
+
+def names_with_an_encoded_slash():
+    """They count apart, as they did when they were read in one way."""
+    projects = rule(["2 per 1h"], by="path", match={"path": "/projects/*"})
+    paths = ["/projects/a%2Fb", "/projects/a%2Fc", "/projects/a%2fb", "/projects/a%2fc", "/projects/a%2Fb", "/projects/a%2Fd"]
+    expect(allowed(verdicts(projects, *((T0, {"path": path}) for path in paths))), "++++-+")
 
 
 # ---- what the verdict says ----
@@ -475,6 +510,8 @@ CASES = [
     no_rule_applies,
     subjects_do_not_run_together,
     hostile_paths,
+    spellings_of_one_resource,
+    names_with_an_encoded_slash,
     naming,
     microseconds_decide,
     rounded_up,

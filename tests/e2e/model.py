@@ -78,14 +78,14 @@ class Rule:
             self.limits.append(read_limit(limit, taken))
             taken.add(self.limits[-1].name)
 
-    def subject(self, seen, now):
-        """The values of `by`, or None if the rule does not apply."""
+    def subjects(self, seen, now):
+        """The values of `by`, once for each that the readings of the path give; nothing if the rule does not apply."""
         if self.mode in ("off", False) or (self.expires is not None and now >= self.expires):
-            return None
+            return []
         if self.excepted.holds(seen) or seen.settings.excepted.holds(seen) or not self.match.holds(seen):
-            return None
-        values = tuple(seen.attribute(name) for name in self.by)
-        return values if all(values) else None
+            return []
+        found = [tuple(seen.attribute(name, reading) for name in self.by) for reading in self.match.readings(seen)]
+        return [values for values in dict.fromkeys(found) if all(values)]
 
 
 class Entry:
@@ -165,9 +165,10 @@ class Model:
         cost, charges = request.get("cost", 1), not request.get("peek", False)
         groups = []
         for rule in self.rules:
-            subject = rule.subject(seen, now)
-            if subject is not None:
-                groups.append((rule, [Entry(self, rule, limit, subject, now, cost) for limit in rule.limits]))
+            subjects = rule.subjects(seen, now)
+            if subjects:
+                entries = [Entry(self, rule, limit, subject, now, cost) for subject in subjects for limit in rule.limits]
+                groups.append((rule, entries))
         self.touched = [entry.key for _, entries in groups for entry in entries]
         plan = [entry for rule, entries in groups if rule.mode == "enforce" for entry in entries]
         allowed = not any(entry.retry for entry in plan)

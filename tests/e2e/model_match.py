@@ -1,6 +1,7 @@
 """Which rules a request meets, and for whom they count: paths, templates, hosts, addresses."""
 
 import ipaddress
+import itertools
 import re
 
 UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -50,22 +51,68 @@ class Settings:
     def is_id(self, segment):
         return any(pattern.fullmatch(segment) for pattern in self.ids)
 
-    def normalise(self, path):
-        """The segments of the normalised path."""
+    def strip(self, segments):
+        for prefix in self.strip_prefixes:
+            if segments[: len(prefix)] == prefix:
+                return segments[len(prefix) :]
+        return segments
+
+    def readings(self, path):
+        """The segments of the path, once for each way to read it; the first reading first, and none twice."""
         path = as_bytes(path)
-        path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#]*", "", path)
-        path = re.split("[?#]", path, maxsplit=1)[0]
+        path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?]*", "", path)
         result = []
-        for segment in decode(path).split("/"):
-            segment = segment.split(";", 1)[0]
+        ways = itertools.product(("[?#]", "[?]"), DOTS, (False, True), PARAMS)
+        for end, dots, slash, params in ways:
+            read_as = read(re.split(end, path, maxsplit=1)[0].removeprefix("/"), params, slash, dots)
+            for segments in with_and_without_newline(read_as):
+                segments = self.strip([self.fold(segment) for segment in segments])
+                if segments not in result:
+                    result.append(segments)
+        return result
+
+
+DOTS = ("merged", "unmerged", "kept")
+PARAMS = ("cut", "cut raw", "cut last", "kept")
+
+
+def read(path, params, slash, dots):
+    """One way to read a path. It says whether `;…` is cut off each segment, only if it is not encoded, after dots were
+    resolved (and then they are resolved again), or kept; whether an encoded slash separates segments; and whether `..` takes
+    back a segment that is not empty, any segment, or none."""
+    segments = path.split("/")
+    if params == "cut raw":
+        segments = [segment.split(";", 1)[0] for segment in segments]
+    if slash:
+        segments = re.split("/|%2[fF]", "/".join(segments))
+    segments = [decode(segment) for segment in segments]
+    if params == "cut":
+        segments = [segment.split(";", 1)[0] for segment in segments]
+    segments = resolve(segments, dots)
+    if params == "cut last":
+        segments = resolve([segment.split(";", 1)[0] for segment in segments], dots)
+    return [segment for segment in segments if segment]
+
+
+def resolve(segments, dots):
+    if dots == "merged":
+        segments = [segment for segment in segments if segment]
+    if dots != "kept":
+        result = []
+        for segment in segments:
             if segment == "..":
                 del result[-1:]
-            elif segment not in ("", "."):
-                result.append(self.fold(segment))
-        for prefix in self.strip_prefixes:
-            if result[: len(prefix)] == prefix:
-                return result[len(prefix) :]
-        return result
+            elif segment != ".":
+                result.append(segment)
+        segments = result
+    return segments
+
+
+def with_and_without_newline(segments):
+    """A `$` matches before a newline at the end, too."""
+    yield segments
+    if segments and segments[-1].endswith("\n"):
+        yield [segment for segment in segments[:-1] + [segments[-1][:-1]] if segment]
 
 
 class Pattern:
@@ -181,20 +228,20 @@ class Seen:
         self.ip = client(request, settings)
         self.user = request.get("user")
         self.host = host_name(request["host"]) if request.get("host") else None
-        self.segments = settings.normalise(request["path"]) if request.get("path") else None
+        self.readings = settings.readings(request["path"]) if request.get("path") else []
         self.headers = {lower(name): value for name, value in request.get("headers", {}).items()}
 
-    def attribute(self, name):
-        """The value of an entry of `by`; None or "" where it is missing."""
+    def attribute(self, name, segments):
+        """The value of an entry of `by`, given one reading of the path or None; None or "" where it is missing."""
         if name == "ip":
             return self.subject_ip()
         if name == "host":
             return self.host
         if name in ("path", "route"):
-            if self.segments is None:
+            if segments is None:
                 return None
             mark = name == "route"
-            return "/" + "/".join("#" if mark and self.settings.is_id(s) else s for s in self.segments)
+            return "/" + "/".join("#" if mark and self.settings.is_id(s) else s for s in segments)
         if name.startswith("header:"):
             return self.headers.get(lower(name[len("header:") :]))
         return self.request.get(name)
@@ -216,14 +263,17 @@ class Match:
         self.headers = {lower(name): str(value) for name, value in doc.get("header", {}).items()}
 
     def holds(self, seen):
+        """All but the path."""
         if self.event is not None and seen.request.get("event") != self.event:
             return False
         if self.methods and seen.request.get("method") not in self.methods:
             return False
         if self.host is not None and seen.host != self.host:
             return False
-        if any(seen.headers.get(name) != value for name, value in self.headers.items()):
-            return False
+        return all(seen.headers.get(name) == value for name, value in self.headers.items())
+
+    def readings(self, seen):
+        """The readings of the path that fit; of a rule without one, all of them, or None in place of a path."""
         if not self.patterns:
-            return True
-        return seen.segments is not None and any(pattern.matches(seen.segments) for pattern in self.patterns)
+            return seen.readings or [None]
+        return [reading for reading in seen.readings if any(pattern.matches(reading) for pattern in self.patterns)]

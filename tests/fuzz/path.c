@@ -71,9 +71,10 @@ static void check_segments(sv path, const struct path_segments *segments, const 
 static void check_path(sv raw, bool ignore_case, size_t cap)
 {
     static char out[PATH_BYTES_MAX], again[PATH_BYTES_MAX];
-    bool cut, cut_again;
+    unsigned notes, notes_again;
     struct path_segments segments, split;
-    sv path = path_normalise(raw, ignore_case, out, cap, &cut, &segments);
+    sv path = path_normalise(raw, ignore_case, out, cap, &notes, &segments);
+    bool cut = notes & PATH_CUT;
     require(path.len > 0 && path.len <= cap && path.len <= raw.len + 1, "length", path);
     require(path.ptr[0] == '/' || sv_eq(path, SV("*")), "start", path);
     require(path.len == 1 || path.ptr[path.len - 1] != '/', "end", path);
@@ -89,8 +90,51 @@ static void check_path(sv raw, bool ignore_case, size_t cap)
         }
     if (cut || !once_is_enough(raw, path))
         return;
-    sv twice = path_normalise(path, ignore_case, again, sizeof again, &cut_again, &split);
-    require(!cut_again && sv_eq(path, twice), "not idempotent", path);
+    sv twice = path_normalise(path, ignore_case, again, sizeof again, &notes_again, &split);
+    require(!(notes_again & PATH_CUT) && sv_eq(path, twice), "not idempotent", path);
+}
+
+static bool is_dots(sv segment)
+{
+    return sv_eq(segment, SV(".")) || sv_eq(segment, SV(".."));
+}
+
+/* A path without notes reads the same in every way; the others have no reading twice, and none that is not normal. */
+static void check_readings(sv raw, bool ignore_case)
+{
+    static char pool[PATH_POOL_BYTES], out[PATH_BYTES_MAX];
+    struct path_reading readings[PATH_READINGS_MAX];
+    struct path_segments segments;
+    unsigned notes;
+    sv first = path_normalise(raw, ignore_case, out, sizeof out, &notes, &segments);
+    for (unsigned i = 0; !(notes & PATH_AMBIGUOUS) && i < PATH_WAYS_MAX; i++) {
+        struct path_way way = {
+            .params = i % PATH_PARAMS,
+            .slash = i / PATH_PARAMS % 2,
+            .dots = i / PATH_PARAMS / 2 % PATH_DOTS,
+            .hash = i / PATH_PARAMS / 2 / PATH_DOTS,
+        };
+        struct path_reading other = path_read(raw, way, ignore_case, pool, PATH_BYTES_MAX);
+        bool cut = notes & PATH_CUT || other.cut;
+        require(cut || sv_eq(first, other.path), "an ambiguity was overlooked", raw);
+    }
+    size_t count = path_readings(raw, notes, ignore_case, pool, readings);
+    require(count > 0 && count <= PATH_READINGS_MAX, "count", raw);
+    require(readings[0].cut || sv_eq(readings[0].path, first), "the first reading", raw);
+    for (size_t i = 0; i < count; i++) {
+        sv path = readings[i].path;
+        require(path.len > 0 && (path.ptr[0] == '/' || sv_eq(path, SV("*"))), "start of a reading", raw);
+        require(path.len == 1 || path.ptr[path.len - 1] != '/', "end of a reading", raw);
+        for (size_t k = 0; k < i; k++)
+            require(readings[k].cut != readings[i].cut || !sv_eq(readings[k].path, path), "a reading twice", raw);
+        path_split(path, &segments);
+        for (size_t k = 0; k < segments.count; k++) {
+            sv segment = path_segment_at(path, &segments, k);
+            require(segment.len > 0 && !memchr(segment.ptr, '/', segment.len), "an empty segment", raw);
+            require(notes & (PATH_HAS_DOTS | PATH_HAS_HASH) || readings[i].cut || !is_dots(segment), "dots of a reading",
+                    raw);
+        }
+    }
 }
 
 static void check_match(const struct ruleset *ruleset, const struct weir_request *request)
@@ -126,6 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data, size);
     sv raw = sv_of(text + 1, size - 1);
     check_path(raw, text[0] & 1, text[0] & 2 ? 1 + (unsigned char)text[0] / 4 : PATH_BYTES_MAX);
+    check_readings(raw, text[0] & 1);
     struct weir_request request = { .path = raw };
     request.method = text[0] & 4 ? SV("GET") : SV("PUT");
     request.event = text[0] & 8 ? SV("e") : SV("");

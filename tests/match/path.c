@@ -5,6 +5,8 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "../limit/random.h"
 #include "match/path.h"
 
@@ -13,9 +15,9 @@ static struct path_segments segments;
 
 static sv normalise(sv raw, bool ignore_case)
 {
-    bool cut = true;
-    sv path = path_normalise(raw, ignore_case, out, sizeof out, &cut, &segments);
-    assert_false(cut);
+    unsigned notes = ~0U;
+    sv path = path_normalise(raw, ignore_case, out, sizeof out, &notes, &segments);
+    assert_false(notes & PATH_CUT);
     return path;
 }
 
@@ -208,6 +210,90 @@ static size_t model_normalise(sv raw, bool ignore_case, char *to)
     return len;
 }
 
+/* ---- the other readings ---- */
+
+static void check_readings(const char *raw, const char *want)
+{
+    static char pool[PATH_POOL_BYTES];
+    struct path_reading readings[PATH_READINGS_MAX];
+    char got[1000] = "";
+    unsigned notes;
+    sv first = path_normalise(weir_str(raw), false, out, sizeof out, &notes, &segments);
+    size_t count = path_readings(weir_str(raw), notes, false, pool, readings);
+    assert_true(sv_eq(first, readings[0].path));
+    if (!(notes & PATH_AMBIGUOUS))
+        assert_int_equal(count, 1);
+    for (size_t i = 0; i < count; i++) {
+        assert_false(readings[i].cut);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? " " : "", SV_FMT(readings[i].path));
+    }
+    if (strcmp(got, want) != 0)
+        fail_msg("\"%s\": \"%s\" instead of \"%s\"", raw, got, want);
+}
+
+static void test_readings(void **state)
+{
+    (void)state;
+    check_readings("/a/b", "/a/b");
+    check_readings("//a///b/", "/a/b");
+    check_readings("/%61%20?;/..%2F", "/a ");
+    check_readings("/.well-known/x", "/.well-known/x");
+    check_readings("*", "*");
+    check_readings("/adm//../x", "/x /adm/x /adm/../x");
+    check_readings("/adm/../x", "/x /adm/../x");
+    check_readings("/adm/./x", "/adm/x /adm/./x");
+    check_readings("/a;v=1/b", "/a/b /a;v=1/b");
+    check_readings("/a%3bv=1/b", "/a/b /a;v=1/b");
+    check_readings("/a;v/b%3bw", "/a/b /a/b;w /a;v/b;w");
+    check_readings("/a/..;/b", "/b /a/..;/b /a/../b");
+    check_readings("/a/;/../b", "/b /a/b /a/../b /a/;/../b");
+    check_readings("/a%2fb", "/a%2Fb /a/b");
+    check_readings("/a%2F..%2Fb", "/a%2F..%2Fb /b /a/../b");
+    check_readings("/a;x%2Fy/b", "/a/b /a;x%2Fy/b /a/y/b /a;x/y/b");
+    check_readings("/a/b/..;/c;/..;/../x", "/x /a/c/x /a/b/..;/c;/x /a/b/../c/../../x /a/b/..;/c;/..;/../x");
+    check_readings("/a/%%32e%%32e;/..;/../x", "/x /a/%2e%2e/x /a/%2e%2e;/x /a/%2e%2e/../../x /a/%2e%2e;/..;/../x");
+    check_readings("/a#b/c", "/a /a#b/c");
+    check_readings("/a#/../c", "/a /c /a#/../c");
+    check_readings("/a?#/../c", "/a");
+    check_readings("/a#?/../c", "/a /a#");
+    check_readings("/a%23/c", "/a#/c");
+    check_readings("/x%0a", "/x\n /x");
+    check_readings("/x\n", "/x\n /x");
+    check_readings("/x/%0A", "/x/\n /x");
+    check_readings("/%0A", "/\n /");
+    check_readings("/x%0A/", "/x\n /x");
+    check_readings("/x%0Ay", "/x\ny");
+    check_readings("http://h/a%2Fb?c%2Fd", "/a%2Fb /a/b");
+}
+
+/* All readings have their part of the pool, and none leaves it. */
+static void test_readings_are_bounded(void **state)
+{
+    (void)state;
+    static char pool[PATH_POOL_BYTES + 1], raw[40000];
+    struct path_reading readings[PATH_READINGS_MAX];
+    unsigned notes;
+    for (size_t length = 10; length < sizeof raw - 20; length = length * 3 / 2) {
+        size_t len = 0;
+        static const char spelled[] = "/a;x/b%3b//c%2f..%0a";
+        while (len + sizeof spelled < length)
+            memcpy(raw + len, spelled, sizeof spelled - 1), len += sizeof spelled - 1;
+        memcpy(raw + len, "/y%0A", 5);
+        sv path = sv_of(raw, len + 5);
+        pool[PATH_POOL_BYTES] = 'Q';
+        path_normalise(path, false, out, sizeof out, &notes, &segments);
+        size_t count = path_readings(path, notes, false, pool, readings);
+        assert_int_equal(pool[PATH_POOL_BYTES], 'Q');
+        assert_true(count <= PATH_READINGS_MAX);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(readings[i].path.ptr >= pool &&
+                        readings[i].path.ptr + readings[i].path.len <= pool + PATH_POOL_BYTES);
+            for (size_t k = 0; k < i; k++)
+                assert_false(readings[i].cut == readings[k].cut && sv_eq(readings[i].path, readings[k].path));
+        }
+    }
+}
+
 static size_t random_path(struct random *r, char *raw, size_t max)
 {
     static const char *const pieces[] = { "/",    "/",   "/",     "/a",  "/bc/D", ".",   "..", "/..",
@@ -251,9 +337,10 @@ static void test_cut(void **state)
     for (int round = 0; round < 100000; round++) {
         sv path = sv_of(raw, random_path(&r, raw, sizeof raw));
         size_t cap = (size_t)random_in(&r, 1, 20);
-        bool cut;
+        unsigned notes;
         sv whole = normalise(path, false);
-        sv got = path_normalise(path, false, small, cap, &cut, &segments);
+        sv got = path_normalise(path, false, small, cap, &notes, &segments);
+        bool cut = notes & PATH_CUT;
         assert_true(got.len <= cap && got.len > 0);
         assert_int_equal(cut, whole.len > cap);
         sv want = cut ? sv_of(whole.ptr, cap) : whole;
@@ -317,6 +404,12 @@ static void test_ids(void **state)
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         if (!path_segment_is_id(weir_str(good[i])))
             fail_msg("%s is no id", good[i]);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        for (size_t len = 0; len <= strlen(good[i]); len++)
+            assert_true(path_segment_begins_id(sv_of(good[i], len)));
+    assert_false(path_segment_begins_id(SV("a-")));
+    assert_false(path_segment_begins_id(SV("x")));
+    assert_false(path_segment_begins_id(SV("6ba7b810-9dad-11d1-80b4-00c04fd430c8a")));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (path_segment_is_id(weir_str(bad[i])))
             fail_msg("%s is an id", bad[i]);
@@ -333,6 +426,8 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_case),
         cmocka_unit_test(test_plain_is_not_copied),
+        cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_readings_are_bounded),
         cmocka_unit_test(test_against_model),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_hidden_behind_length),

@@ -43,11 +43,16 @@ struct model_rule {
     struct model_path path[PATHS];
 };
 
+/* A path as somebody reads it. */
+struct model_reading {
+    int depth; /* -1: no path */
+    const char *segment[2 * (DEPTH + 1)];
+};
+
 struct model_request {
     const char *event, *host, *method, *header, *user, *ip, *key;
-    const char *second; /* the header again; NULL: it is there once */
-    int depth;          /* -1: no path */
-    const char *segment[DEPTH + 1];
+    const char *second;        /* the header again; NULL: it is there once */
+    struct model_reading sent; /* with `.` and `%2F` as they are */
     char path[100];
 };
 
@@ -124,16 +129,32 @@ static struct model_request random_request(struct random *r)
         .user = PICK(r, users),
         .ip = PICK(r, ips),
         .key = random_one_in(r, 2) ? "k" : "",
-        .depth = (int)random_in(r, -1, DEPTH + 1),
     };
-    if (request.depth == 0)
+    int depth = (int)random_in(r, -1, DEPTH + 1);
+    if (depth < 0)
+        request.sent.depth = -1;
+    if (depth == 0)
         strcpy(request.path, "/");
-    for (int i = 0; i < request.depth; i++) {
-        request.segment[i] = PICK(r, segments);
-        strcat(request.path, random_one_in(r, 9) ? "/./" : "/");
-        strcat(request.path, request.segment[i]);
+    for (int i = 0; i < depth; i++) {
+        if (random_one_in(r, 9))
+            request.sent.segment[request.sent.depth++] = ".";
+        request.sent.segment[request.sent.depth++] = PICK(r, segments);
+    }
+    for (int i = 0; i < request.sent.depth; i++) {
+        strcat(request.path, "/");
+        strcat(request.path, request.sent.segment[i]);
     }
     return request;
+}
+
+/* `slash`: an encoded slash separates, and here it stands between two others. */
+static struct model_reading model_read(const struct model_reading *sent, bool slash, bool keep_dots)
+{
+    struct model_reading reading = { .depth = sent->depth < 0 ? -1 : 0 };
+    for (int i = 0; i < sent->depth; i++)
+        if (!(slash && sent->segment[i][0] == '%') && (keep_dots || sent->segment[i][0] != '.'))
+            reading.segment[reading.depth++] = sent->segment[i];
+    return reading;
 }
 
 static bool digits(const char *s)
@@ -141,7 +162,7 @@ static bool digits(const char *s)
     return s[strspn(s, "0123456789")] == '\0';
 }
 
-static bool model_path_matches(const struct model_path *path, const struct model_request *request)
+static bool model_path_matches(const struct model_path *path, const struct model_reading *request)
 {
     if (request->depth < path->depth || (request->depth > path->depth && !path->rest))
         return false;
@@ -154,7 +175,7 @@ static bool model_path_matches(const struct model_path *path, const struct model
 }
 
 /* Regexes are the one thing that the model takes from the code. */
-static bool model_regex_matches(const char *pattern, const struct model_request *request)
+static bool model_regex_matches(const char *pattern, const struct model_reading *request)
 {
     char path[100] = "", error[200];
     for (int i = 0; i < request->depth; i++)
@@ -195,7 +216,7 @@ static bool model_has(const char *attribute, const struct model_request *request
         { "key", request->key[0] },
         { "host", request->host[0] },
         { "'header:x-a'", model_header(request, REPEATED_FIRST)[0] },
-        { "route", request->depth >= 0 },
+        { "route", request->sent.depth >= 0 },
         { "event", request->event[0] },
         { "method", request->method[0] },
     };
@@ -223,9 +244,12 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
     if (same > 0 && strncmp(rule->network, request->ip, same) == 0)
         return false;
     bool some = rule->path_count == 0;
-    for (int i = 0; i < rule->path_count; i++)
-        some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, request)
-                                            : model_path_matches(&rule->path[i], request));
+    for (int way = 0; way < 4; way++) {
+        struct model_reading reading = model_read(&request->sent, way & 1, way & 2);
+        for (int i = 0; i < rule->path_count; i++)
+            some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, &reading)
+                                                : model_path_matches(&rule->path[i], &reading));
+    }
     return some;
 }
 

@@ -144,6 +144,82 @@ static void test_regexes(void **state)
     check(" login hard mixed post");
 }
 
+/* Where servers read a path differently, the rules of all of them apply, each once. */
+static void test_readings(void **state)
+{
+    (void)state;
+    use("settings: { strip_prefixes: [/api] }\n"
+        "rules:\n"
+        "- { id: adm, match: { path: '/adm/*' }, limits: [1 per 1s] }\n"
+        "- { id: x, match: { path: /x }, limits: [1 per 1s] }\n"
+        "- { id: ab, match: { path: /a/b }, by: [path], limits: [1 per 1s] }\n"
+        "- { id: name, match: { path: '/a/{name}' }, limits: [1 per 1s] }\n"
+        "- { id: number, match: { path: '/n/#' }, limits: [1 per 1s] }\n"
+        "- { id: regex, match: { path: { regex: '/r(/[a-z]+)?$' } }, limits: [1 per 1s] }\n"
+        "- { id: all, by: [route], limits: [1 per 1s] }\n");
+    check_path("/adm//../x", " adm x all");
+    check_path("/adm/../x", " adm x all");
+    check_path("/adm%2F..%2Fx", " adm x all");
+    check_path("/x//../adm", " adm all");
+    check_path("/a/..;/b", " all");
+    check_path("/adm/..;/x", " adm x all");
+    check_path("/adm/;/../x", " adm x all");
+    check_path("/adm/%3b/../x", " adm x all");
+    check_path("/a;v=1/b", " ab name all");
+    check_path("/a%2fb", " ab name all");
+    check_path("/a/b%2fc", " name all");
+    check_path("/n/7%0a", " number all");
+    check_path("/n/7%0a%0a", " all");
+    check_path("/x%0A", " x all");
+    check_path("/x/%0A", " x all");
+    check_path("/r%0a", " regex all");
+    check_path("/r/b%0a", " regex all");
+    check_path("/api//../x", " x all");
+    check_path("/api/x%0a", " x all");
+    check_path("/api%2Fx", " x all");
+    check_path("/b/../api/x", " x all");
+}
+
+/* What is read of a path that is too long may go on in any way. */
+static void test_cut(void **state)
+{
+    (void)state;
+    use("rules:\n"
+        "- { id: tree, match: { path: '/tree/*' }, limits: [1 per 1s] }\n"
+        "- { id: name, match: { path: '/tree/{name}/end' }, limits: [1 per 1s] }\n"
+        "- { id: id, match: { path: '/tree/#/end' }, limits: [1 per 1s] }\n"
+        "- { id: two, match: { path: ['/one', '/{a}/{b}/{c}/d'] }, limits: [1 per 1s] }\n"
+        "- { id: one, match: { path: '/tree/{name}' }, limits: [1 per 1s] }\n"
+        "- { id: short, match: { path: /tree }, limits: [1 per 1s] }\n"
+        "- { id: literal, match: { path: /tree/xxx/end }, limits: [1 per 1s] }\n"
+        "- { id: event, match: { event: e, path: '/tree/{name}/end' }, limits: [1 per 1s] }\n"
+        "- { id: other, match: { path: '/other/{name}/end' }, limits: [1 per 1s] }\n");
+    static char path[20000];
+    memset(path, 'x', sizeof path);
+    memcpy(path, "/tree/", 6);
+    memcpy(path + sizeof path - 4, "/end", 4);
+    request.path = sv_of(path, sizeof path);
+    check(" tree name two one");
+    memset(path + 6, '7', sizeof path - 10);
+    check(" tree name id two one");
+    request.event = WEIR_STR("e");
+    check(" tree name id two one event");
+    request.event = WEIR_STR("");
+    /* What is behind a `#` may take all of it back. */
+    memcpy(path + sizeof path - 15, "#/../../other/7", 15);
+    check(" tree name id two one");
+    memcpy(path + sizeof path - 19, "#/../../other/7/end", 19);
+    check(" tree name id two one other");
+    memset(path + sizeof path - 19, '7', 15);
+    /* With many readings to make, less is read of each. */
+    memset(path + 6, 'x', 1500);
+    memcpy(path + 1506, "/..;/%2F.%0a", 12);
+    request.path = sv_of(path, 1518);
+    check(" tree name two one");
+    memcpy(path, "/other/", 7);
+    check(" two other");
+}
+
 static void test_events_hosts_methods(void **state)
 {
     (void)state;
@@ -565,6 +641,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_templates),
         cmocka_unit_test(test_settings_of_paths),
+        cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_cut),
         cmocka_unit_test(test_regexes),
         cmocka_unit_test(test_events_hosts_methods),
         cmocka_unit_test(test_headers),

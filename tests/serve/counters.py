@@ -40,6 +40,14 @@ rules:
   - {{ id: deny, match: {{ event: deny }}, by: [key], on_store_failure: deny,
       limits: [ {{ name: day, algorithm: fixed_window, max: 1000, per: 24h }} ] }}
 """
+BY_PATH = """
+rules:
+  - { id: exact, match: { path: "/exact/*" }, by: [path], limits: [ { name: day, algorithm: fixed_window, max: 5, per: 24h } ] }
+  - { id: leased, match: { path: "/leased/*" }, by: [path], lease: true,
+      limits: [ { name: day, algorithm: fixed_window, max: 5, per: 24h } ] }
+  - { id: tried, match: { path: "/tried/*" }, by: [path], mode: shadow,
+      limits: [ { name: day, algorithm: fixed_window, max: 5, per: 24h } ] }
+"""
 # Longer than the default, so that a slow machine does not miss it.
 PATIENT = ["--store-deadline", "10s", "--threads", "2"]
 
@@ -47,7 +55,7 @@ PATIENT = ["--store-deadline", "10s", "--threads", "2"]
 @contextlib.contextmanager
 def node(store, *flags, kind=Service, **more):
     """A service that counts there."""
-    with kind("--counters", store.address, *flags, rules=SHARED, **more) as service:
+    with kind("--counters", store.address, *flags, **{"rules": SHARED, **more}) as service:
         until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
         yield service
 
@@ -576,6 +584,23 @@ METRICS = {
     *(f"weir_store_{name}_total" for name in ("replaced", "emptied", "reconciled_tokens")),
     *(f"weir_lease_{name}_total" for name in ("slices", "tokens_lent", "tokens_returned")),
 }
+
+
+def test_by_path():
+    """A path that may be read in several ways is charged for each, wherever a rule counts; explain finds each."""
+    with Store() as store, node(store, *PATIENT, rules=BY_PATH) as one, node(store, *PATIENT, rules=BY_PATH) as other:
+        for name in ("exact", "leased"):
+            paths = [f"/J{n}/..%2F{name}%2Fx%2FQ/.." for n in range(4)] + [f"/J{n}%2fa/../{name}/x" for n in range(4)]
+            found = [service.check(path=path).json()["allowed"] for path in paths for service in (one, other)]
+            expect(sum(found), 5, f"{name}: {found}")
+            shown = one.steer("GET", f"/v1/explain?path=/J9/..%252F{name}%252Fx%252FQ/..").json()
+            rule = next(rule for rule in shown["rules"] if rule["id"] == name)
+            expect((rule["reading"], rule["by"][0]["value"], shown["verdict"]["allowed"]), (f"/{name}/x", f"/{name}/x", False))
+            if name == "exact":
+                expect((rule["limits"][0]["used"], rule["limits"][0]["fits"]), (5, False))
+            expect(one.check(path=f"/{name}/y").json()["allowed"], True, "another path")
+        found = [one.check(path=f"/tried//..;J{n}/../x").json()["shadow"] for n in range(7)]
+        expect(found, [[]] * 5 + [["tried"]] * 2, "in shadow, named once")
 
 
 def metrics_of(service):
