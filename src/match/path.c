@@ -287,9 +287,9 @@ static inline void add_segment(struct writer *w, sv raw)
     size_t length = piece.len;
     if (length == 0 && w->way.dots != DOTS_BEFORE_SLASHES)
         return;
-    if (length == 1 && to[0] == '.' && w->way.dots != DOTS_KEPT)
+    if (length == 1 && to[0] == '.')
         return;
-    if (length == 2 && to[0] == '.' && to[1] == '.' && w->way.dots != DOTS_KEPT) {
+    if (length == 2 && to[0] == '.' && to[1] == '.') {
         leave_segment(w);
         return;
     }

@@ -50,11 +50,11 @@ sv path_normalise(sv raw, bool ignore_case, char *out, size_t cap, unsigned *ret
 
 /* How a reader answers the questions on which servers differ. */
 enum path_params { PARAMS_CUT, PARAMS_CUT_RAW, PARAMS_CUT_LAST, PARAMS_KEPT, PATH_PARAMS };
-enum path_dots { DOTS_AFTER_SLASHES, DOTS_BEFORE_SLASHES, DOTS_KEPT, PATH_DOTS };
+enum path_dots { DOTS_AFTER_SLASHES, DOTS_BEFORE_SLASHES, PATH_DOTS };
 struct path_way {
     enum path_params params; /* `;…` is cut off; only where it is written as `;`; when dots are resolved, and then dots are
                               * resolved again; or it is part of the segment */
-    enum path_dots dots;     /* `..` takes back a segment that is not empty; any segment; or it is an ordinary segment */
+    enum path_dots dots;     /* `..` takes back a segment that is not empty, or any segment */
     bool slash;              /* `%2F` separates segments */
     bool hash;               /* `#` is an ordinary byte */
 };

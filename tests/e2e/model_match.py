@@ -72,14 +72,14 @@ class Settings:
         return result
 
 
-DOTS = ("merged", "unmerged", "kept")
+DOTS = ("merged", "unmerged")
 PARAMS = ("cut", "cut raw", "cut last", "kept")
 
 
 def read(path, params, slash, dots):
     """One way to read a path. It says whether `;…` is cut off each segment, only if it is not encoded, after dots were
     resolved (and then they are resolved again), or kept; whether an encoded slash separates segments; and whether `..` takes
-    back a segment that is not empty, any segment, or none."""
+    back a segment that is not empty, or any segment."""
     segments = path.split("/")
     if params == "cut raw":
         segments = [segment.split(";", 1)[0] for segment in segments]
@@ -97,15 +97,13 @@ def read(path, params, slash, dots):
 def resolve(segments, dots):
     if dots == "merged":
         segments = [segment for segment in segments if segment]
-    if dots != "kept":
-        result = []
-        for segment in segments:
-            if segment == "..":
-                del result[-1:]
-            elif segment != ".":
-                result.append(segment)
-        segments = result
-    return segments
+    result = []
+    for segment in segments:
+        if segment == "..":
+            del result[-1:]
+        elif segment != ".":
+            result.append(segment)
+    return result
 
 
 def with_and_without_newline(segments):

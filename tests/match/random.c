@@ -148,11 +148,11 @@ static struct model_request random_request(struct random *r)
 }
 
 /* `slash`: an encoded slash separates, and here it stands between two others. */
-static struct model_reading model_read(const struct model_reading *sent, bool slash, bool keep_dots)
+static struct model_reading model_read(const struct model_reading *sent, bool slash)
 {
     struct model_reading reading = { .depth = sent->depth < 0 ? -1 : 0 };
     for (int i = 0; i < sent->depth; i++)
-        if (!(slash && sent->segment[i][0] == '%') && (keep_dots || sent->segment[i][0] != '.'))
+        if (!(slash && sent->segment[i][0] == '%') && sent->segment[i][0] != '.')
             reading.segment[reading.depth++] = sent->segment[i];
     return reading;
 }
@@ -244,8 +244,8 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
     if (same > 0 && strncmp(rule->network, request->ip, same) == 0)
         return false;
     bool some = rule->path_count == 0;
-    for (int way = 0; way < 4; way++) {
-        struct model_reading reading = model_read(&request->sent, way & 1, way & 2);
+    for (int way = 0; way < 2; way++) {
+        struct model_reading reading = model_read(&request->sent, way);
         for (int i = 0; i < rule->path_count; i++)
             some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, &reading)
                                                 : model_path_matches(&rule->path[i], &reading));

@@ -189,23 +189,6 @@ static void nginx_then_jetty(void)
     remove_dot_segments(&a);
 }
 
-/* Routers of applications do not resolve dots. */
-static void django(void)
-{
-    decode(&a, true);
-}
-
-static void express(void)
-{
-    decode(&a, false);
-}
-
-static void spring(void)
-{
-    drop_params(&a);
-    decode(&a, false);
-}
-
 static void (*const servers[])(void) = {
     nginx,
     nginx_merge_slashes_off,
@@ -219,9 +202,6 @@ static void (*const servers[])(void) = {
     decoded_then_jetty,
     nginx_then_tomcat,
     nginx_then_jetty,
-    django,
-    express,
-    spring,
 };
 
 /* ---- rules ---- */

@@ -158,8 +158,8 @@ static void test_readings(void **state)
         "- { id: regex, match: { path: { regex: '/r(/[a-z]+)?$' } }, limits: [1 per 1s] }\n"
         "- { id: all, by: [route], limits: [1 per 1s] }\n");
     check_path("/adm//../x", " adm x all");
-    check_path("/adm/../x", " adm x all");
-    check_path("/adm%2F..%2Fx", " adm x all");
+    check_path("/adm/../x", " x all");
+    check_path("/adm%2F..%2Fx", " x all");
     check_path("/x//../adm", " adm all");
     check_path("/a/..;/b", " all");
     check_path("/adm/..;/x", " adm x all");

@@ -444,7 +444,7 @@ def explanations():
         expect((login["text"], rule["text"]), ("the method must be POST, and is GET", None))
         document = s.steer("GET", "/v1/explain?path=/x//../7%252F1&user=u&header=X-Plan:free").json()
         rule = next(rule for rule in document["rules"] if rule["id"] == "e")
-        expect(document["request"]["readings"], ["/7%2F1", "/7/1", "/x/7%2F1", "/x/7/1", "/x/../7%2F1", "/x/../7/1"])
+        expect(document["request"]["readings"], ["/7%2F1", "/7/1", "/x/7%2F1", "/x/7/1"])
         expect((rule["applies"], rule["reading"]), (False, None))
         rule = next(rule for rule in s.steer("GET", where.replace("//x", "/x//..")).json()["rules"] if rule["id"] == "e")
         expect((rule["applies"], rule["reading"]), (True, "/x/7"))

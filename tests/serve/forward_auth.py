@@ -152,7 +152,7 @@ def who_the_client_is():
 def spellings():
     with Service(rules=RULES) as s:
         for i, uri in enumerate(("/api/a", "//api//b", "/x/../api/c?d#e", "/%61pi/", "http://shop.example/api/f", "/api",
-                                  "/api//../g", "/api/..;/h", "/api/../i", "/x%2F..%2fapi", "/api%0a")):
+                                  "/api//../g", "/api/..;/h", "/x%2F..%2fapi", "/api%0a")):
             found = [ask(s, uri, X_Forwarded_For=f"192.0.2.{100 + i}").status for _ in range(3)]
             expect(found, [200, 200, 429], uri)
 
