@@ -82,6 +82,17 @@ static inline bool sv_eq_nocase(sv a, sv b)
     return true;
 }
 
+/* `lower` has no upper-case letters. */
+static inline bool sv_eq_lower(sv s, sv lower)
+{
+    if (s.len != lower.len)
+        return false;
+    for (size_t i = 0; i < s.len; i++)
+        if (ascii_lower(s.ptr[i]) != lower.ptr[i])
+            return false;
+    return true;
+}
+
 static inline bool sv_starts(sv s, sv prefix)
 {
     return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
@@ -102,10 +113,10 @@ static inline bool ascii_ows(char c)
 
 sv sv_trim_ows_slow(sv s);
 
-/* SP and HTAB off both ends. Most values have none: then only the first and the last byte are looked at. */
+/* SP and HTAB off both ends. Most values have none, and then one comparison at each end tells. */
 static inline sv sv_trim_ows(sv s)
 {
-    if (s.len == 0 || (!ascii_ows(s.ptr[0]) && !ascii_ows(s.ptr[s.len - 1])))
+    if (__builtin_expect(s.len == 0 || ((unsigned char)s.ptr[0] > ' ' && (unsigned char)s.ptr[s.len - 1] > ' '), 1))
         return s;
     return sv_trim_ows_slow(s);
 }

@@ -11,8 +11,8 @@ void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct
     facts->user = sv_trim_ows(user);
     facts->key = sv_trim_ows(request->key);
     facts->event = sv_trim_ows(request->event);
-    facts->repeated = facts->header_name = sv_of(NULL, 0);
-    facts->made = 0;
+    facts->repeated = sv_of(NULL, 0);
+    facts->made = facts->header_count = 0;
 }
 
 /* True the first time. */
@@ -177,39 +177,43 @@ sv facts_method(const struct facts *facts)
     return sv_trim_ows(facts->request->method);
 }
 
-/* Rules ask for one header several times in a row: it is looked up once. */
-static void look_up_header(struct facts *facts, sv lower_case_name)
+static struct header_fact read_header(const struct facts *facts, sv lower_case_name)
 {
     const struct weir_request *request = facts->request;
-    bool last = facts->ruleset->rules->settings.repeated_headers == REPEATED_LAST, seen = false;
-    sv one = sv_of("", 0);
-    if (facts->header_name.ptr == lower_case_name.ptr && facts->header_name.len == lower_case_name.len)
-        return;
-    facts->header_name = lower_case_name;
-    facts->header = one;
-    facts->differs = false;
+    struct header_fact found = { .name = lower_case_name, .value = sv_of("", 0) };
+    const struct weir_header *before = NULL;
     for (size_t i = 0; i < request->header_count; i++) {
-        if (!sv_eq_nocase(request->headers[i].name, lower_case_name))
+        const struct weir_header *header = &request->headers[i];
+        if (!sv_eq_lower(header->name, lower_case_name))
             continue;
-        sv value = sv_trim_ows(request->headers[i].value);
-        facts->differs = facts->differs || (seen && !sv_eq(value, one));
-        seen = true;
-        one = value;
-        if (value.len > 0 && (last || facts->header.len == 0))
-            facts->header = value;
+        sv value = sv_trim_ows(header->value);
+        found.differs = found.differs || (before && !sv_eq(value, sv_trim_ows(before->value)));
+        before = header;
+        if (value.len > 0 && (found.value.len == 0 || facts->ruleset->rules->settings.repeated_headers == REPEATED_LAST))
+            found.value = value;
     }
+    return found;
+}
+
+/* Each is looked for by several steps, and by several rules. */
+static const struct header_fact *header_of(struct facts *facts, sv lower_case_name)
+{
+    for (unsigned i = 0; i < facts->header_count && i < FACTS_HEADERS; i++)
+        if (sv_eq(facts->headers[i].name, lower_case_name))
+            return &facts->headers[i];
+    struct header_fact *next = &facts->headers[facts->header_count++ % FACTS_HEADERS];
+    *next = read_header(facts, lower_case_name);
+    return next;
 }
 
 sv facts_header(struct facts *facts, sv lower_case_name)
 {
-    look_up_header(facts, lower_case_name);
-    return facts->header;
+    return header_of(facts, lower_case_name)->value;
 }
 
 bool facts_header_differs(struct facts *facts, sv lower_case_name)
 {
-    look_up_header(facts, lower_case_name);
-    return facts->differs;
+    return header_of(facts, lower_case_name)->differs;
 }
 
 sv facts_repeated(struct facts *facts, const struct rule *rule)

@@ -26,6 +26,14 @@ enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
 /* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
  * Some 26 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
+/* A header of the request. */
+struct header_fact {
+    sv name;
+    sv value;
+    bool differs; /* the request repeats it with different values */
+};
+enum { FACTS_HEADERS = 4 };
+
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;
@@ -40,9 +48,8 @@ struct facts {
     sv ip_text;
     sv ip_given; /* what the caller said it is */
     sv route;
-    sv header_name; /* the header that was looked up last, … */
-    sv header;      /* … its value … */
-    bool differs;   /* … and whether the request repeats it with different values */
+    struct header_fact headers[FACTS_HEADERS]; /* the last ones that were looked up */
+    unsigned header_count;                     /* that were looked up in all */
     struct ip ip;
     struct path_segments segments;
     char ip_buf[IP_TEXT_MAX + 4];
