@@ -133,8 +133,8 @@ static void what_looks_like_json_is_json(void **state)
     /* JSON, and YAML that has brackets. */
     static const char *const good[] = {
         "\t{ \"rules\" : [ ] , \"settings\" : { \"ipv6_prefix\" : 48 } }\r\n\n",
-        "{\"rules\": [{\"id\": \"a\\/\\u00fc\\ud83d\\ude00\", \"limits\": {\"max\": 1, \"per\": \"1s\"}, \"expires\": "
-        "1500000000.5}]}",
+        ("{\"rules\": [{\"id\": \"a\\/\\u00fc\\ud83d\\ude00\", \"limits\": {\"max\": 1, \"per\": \"1s\"}, \"expires\": "
+         "1500000000.5}]}"),
         "{ rules: [ { \"id\": a, limits: [ 1 per 1s, ] }, ] } # YAML",
         "{ 'rules': [], }",
     };
