@@ -120,11 +120,10 @@ static uint32_t cost_of(const ngx_str_t *value)
 }
 
 /* With what is none, a client would be nobody to rules by ip. */
-static bool is_address(ngx_str_t *text)
+static bool is_address(const ngx_str_t *text)
 {
     char copy[INET6_ADDRSTRLEN];
     struct in6_addr address;
-    *text = trimmed(*text);
     if (text->len == 0 || text->len >= sizeof copy)
         return false;
     memcpy(copy, text->data, text->len);

@@ -159,5 +159,8 @@ static ngx_int_t evaluate_with(ngx_http_request_t *r, const struct expression *e
 ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
                            const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict)
 {
-    return evaluate_with(r, expression, 0, zone, attribute, ret, ret_verdict);
+    ngx_int_t rc = evaluate_with(r, expression, 0, zone, attribute, ret, ret_verdict);
+    if (rc == NGX_OK)
+        *ret = trimmed(*ret);
+    return rc;
 }

@@ -20,9 +20,10 @@ rules: base limit
 match: base limit rules
 engine: base limit cells rules match
 redis: base limit cells engine
+library: engine redis
 source: base rules
-serve: base limit cells rules match engine redis source
-cli: base limit cells rules match engine redis source serve
+serve: base limit cells rules match engine redis library source
+cli: base limit cells rules match engine redis library source serve
 '
 
 # header of a library: the places that may include it.

@@ -161,9 +161,10 @@ static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const 
 /* A charge to a state that is more than a period ahead of the caller. Where the caller is stale, `a` becomes an ask at the
  * cell's own time. */
 static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, struct cells_ask *a,
-                                                              struct limit_state state, bool may_write)
+                                                              struct limit_state state, bool may_write, bool *rebases)
 {
-    if (cells_is_stale(t, a, state, may_write))
+    *rebases = *rebases || !cells_is_stale(t, a, state, may_write);
+    if (!*rebases)
         a->now_us = limit_own_time(a->limit, state).at_us;
     return limit_take(a->limit, a->window, state, a->now_us, a->cost);
 }
@@ -173,12 +174,13 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
     word16 s;
     struct cells_ask ahead;
     const struct cells_ask *a = ask;
+    bool rebases = false; /* it may: this is asked once, since the answer leaves a mark */
     while (s = load_halves(c), is_own(c, a->key, s)) {
         a = ask;
         struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
         if (__builtin_expect(take.rebased, 0)) {
             ahead = *ask;
-            take = take_ahead(t, &ahead, state_payload(s), true);
+            take = take_ahead(t, &ahead, state_payload(s), true, &rebases);
             a = &ahead;
         }
         if (__builtin_expect(!take.fits && !take.rebased, 0)) {
@@ -241,8 +243,8 @@ static struct scan scan_all(const struct places *p, uint64_t key)
 
 struct victim {
     struct cell *cell;
-    word16 state; /* the very state that was judged */
-    bool dropped, at_limit;
+    word16 state;  /* the very state that was judged */
+    uint8_t share; /* of a live cell, which is dropped; else LIMIT_SHARE_NONE */
 };
 
 /* Nothing is lost if this cell is taken. The state was read before; the book is read now: one of another generation says
@@ -302,7 +304,7 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
             unfinished = (struct victim){ .cell = c, .state = s };
         } else if (drop_rank(book) < lowest) {
             lowest = drop_rank(book);
-            drop = (struct victim){ c, s, true, book_share(book) == LIMIT_SHARE_FULL };
+            drop = (struct victim){ c, s, book_share(book) };
         }
         if (i == BUCKET_CELLS - 1 && (free & 3) == 3 && __builtin_popcount(free) > BUCKET_SPARE)
             break;
@@ -334,10 +336,10 @@ static bool publish(const struct reservation *r, uint64_t *word, uint64_t to)
 
 static void count_drop(struct cells *t, const struct victim *v)
 {
-    if (!v->dropped)
+    if (v->share == LIMIT_SHARE_NONE)
         return;
     __atomic_fetch_add(&t->header->drops, 1, __ATOMIC_RELAXED);
-    if (v->at_limit)
+    if (v->share == LIMIT_SHARE_FULL)
         __atomic_fetch_add(&t->header->drops_at_limit, 1, __ATOMIC_RELAXED);
 }
 
@@ -347,14 +349,16 @@ struct newcomer {
     int64_t now_us;
     struct limit_state first;
     struct limit_outlook outlook;
+    bool no_room; /* it is not a count, and there are only counts where it could be */
 };
 
-/* Seizes a cell and publishes it as reserved for the key. {NULL}: try again. */
-static struct reservation reserve(struct cells *t, const struct places *p, const struct newcomer *n, bool impatient)
+/* Seizes a cell and publishes it as reserved for the key. {NULL}: try again, unless n->no_room. */
+static struct reservation reserve(struct cells *t, const struct places *p, struct newcomer *n, bool impatient)
 {
     struct reservation none = { 0 };
     struct victim v = choose_victim(p, n->now_us, impatient);
-    if (!v.cell)
+    n->no_room = n->outlook.share == LIMIT_SHARE_NONE && v.share != LIMIT_SHARE_NONE;
+    if (!v.cell || n->no_room)
         return none;
     uint64_t gen = (state_gen(v.state) + 1) & GEN_MASK;
     /* One left from 1024 generations ago, and delayed until now, is the same only if it was for this key, too. */
@@ -372,7 +376,7 @@ static struct reservation reserve(struct cells *t, const struct places *p, const
 
 /* After a scan that found no live one: the next step of making it. `seen` is the reservation that was there before that
  * scan began. True: it is made, and is seen->cell. */
-static bool make(struct cells *t, const struct places *p, const struct newcomer *n, const struct scan *found,
+static bool make(struct cells *t, const struct places *p, struct newcomer *n, const struct scan *found,
                  struct reservation *seen, unsigned tries)
 {
     const struct reservation *r = &found->reserved;
@@ -390,7 +394,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
     struct places p = places_of(t, a->key);
     struct limit_state unused = { 0 };
     struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
-    struct newcomer n = { a->key, a->now_us, first.next, { 0 } };
+    struct newcomer n = { .key = a->key, .now_us = a->now_us, .first = first.next };
     if (first.fits)
         n.outlook = limit_outlook(a->limit, first.next, a->now_us);
     struct reservation seen = { 0 };
@@ -618,7 +622,8 @@ LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struc
     struct limit_take take = limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
     if (__builtin_expect(take.rebased, 0)) {
         struct cells_ask ahead = *ask;
-        take = take_ahead(cells, &ahead, state, false);
+        bool rebases = false;
+        take = take_ahead(cells, &ahead, state, false, &rebases);
     }
     return take.fits;
 }
@@ -731,28 +736,30 @@ static bool update_live(struct cell *c, uint64_t key, cells_judge *judge, void *
     return false;
 }
 
-void cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data)
+bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data)
 {
     struct limit_state unused = { 0 };
     struct cell *c = find_home(cells, key);
     if (!head_is_of(load_8(&c->head), key))
         c = find_elsewhere(cells, key);
     if (c && update_live(c, key, judge, data))
-        return;
+        return true;
     struct places p = places_of(cells, key);
     struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, key);
         if (found.live) {
             if (update_live(found.live, key, judge, data))
-                return;
+                return true;
             seen.cell = NULL;
             continue;
         }
         struct cells_change first = judge(unused, data);
-        struct newcomer n = { key, now_us, first.next, first.outlook };
+        struct newcomer n = { key, now_us, first.next, first.outlook, false };
         if (!first.writes || first.forgets || make(cells, &p, &n, &found, &seen, tries))
-            return;
+            return true;
+        if (n.no_room)
+            return false;
     }
 }
 

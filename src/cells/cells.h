@@ -91,8 +91,9 @@ struct cells_change {
 };
 typedef struct cells_change cells_judge(struct limit_state state, void *data);
 /* Changes the cell of a key, making it if need be, by what `judge` says of its state (unused if there is none). Where
- * others were quicker `judge` is asked again; what it said last is what was done. */
-void cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data);
+ * others were quicker `judge` is asked again; what it said last is what was done. Returns false if nothing was done: a cell
+ * with LIMIT_SHARE_NONE is not made where it could only take the place of a count. */
+bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data);
 
 /* Forgets a cell. False: there is none. */
 bool cells_forget(struct cells *cells, uint64_t key);

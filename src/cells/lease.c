@@ -6,7 +6,7 @@
 /* A cell that holds tokens is kept in preference to those of newcomers, or a flood of these would waste what was lent. But
  * whoever loses a slice is refused too early at worst, and whoever loses the count of a limit is admitted too often: so
  * counts from a quarter of their limit on are worth more. Marks are worth one question to the store. */
-enum { SHARE_HELD = 64, SHARE_MARKS = 0 };
+enum { SHARE_HELD = 64 };
 
 enum { DRY_UNTIL_BITS = 17, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 5 };
 enum { DRY_BITS = DRY_UNTIL_BITS + DRY_ROOM_BITS + DRY_MAX_BITS };
@@ -74,7 +74,7 @@ LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
     int64_t decays_us = s->left > 0 || s->end_us < now_us ? s->end_us : now_us;
     return (struct cells_change){ .writes = true,
                                   .next = slice_state(s),
-                                  .outlook = { decays_us, 0, s->left > 0 ? SHARE_HELD : SHARE_MARKS } };
+                                  .outlook = { decays_us, 0, s->left > 0 ? SHARE_HELD : LIMIT_SHARE_NONE } };
 }
 
 /* ---- dry marks ---- */

@@ -17,7 +17,7 @@
 #include "cells/layout.h"
 #include "limit/take.h"
 
-enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000, SHARE_CLAIM = 0 };
+enum { ASKS_OFFSET = 512, LEASE_PLACES = 7, LEASE_HOSTS_MAX = 1000000 };
 #define LEASE_OLD_US US_PER_S
 #define LEASE_OWED_STEP_US (100 * US_PER_MS) /* so that not everybody writes to one word */
 
@@ -391,7 +391,7 @@ static struct cells_change judge_claim(struct limit_state state, void *data)
     return (struct cells_change){ .writes = c->held,
                                   .forgets = c->release,
                                   .next = { .time = (uint64_t)until_us, .data = c->who },
-                                  .outlook = { .decays_us = until_us, .share = SHARE_CLAIM } };
+                                  .outlook = { .decays_us = until_us, .share = LIMIT_SHARE_NONE } };
 }
 
 bool lease_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us)

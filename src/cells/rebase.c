@@ -6,22 +6,41 @@
  * current: then the cell should not be rebased, because the next current caller finds a cell of long ago, all of which has
  * decayed. The two together would pass a whole limit each time they take turns.
  *
- * So a cell is rebased once for each period of its callers' time while the leading clock stays where it is. A rebase leaves
- * a mark, in a cell of its own, whose key says which period the caller's time fell into: that time, and the cell's. A
- * caller who finds a mark less than a period from its own time, less than two from the cell's, and a cell that has gone
- * ahead since, is stale: it is judged at the cell's own time, as one that lags by less than a period is.
+ * So a rebase leaves a mark, in a cell of its own: the caller's time (`to`), the cell's (`lead`), and how many times the
+ * lead has come back. If a cell that has a mark is ahead again, the lead came back: either the clock stepped once more, or
+ * callers take turns. The caller is then rebased only if its time is far enough from `to`: a period for the first few
+ * times, and twice as far each time after that, less one time for each period that the lead goes on. Else the caller is
+ * stale: it is judged at the cell's own time, as one that lags by less than a period is.
  *
- * What follows: two callers who take turns, however far apart they are, gain one limit in each period. A clock that is set
- * back locks nobody out for longer than a period. One that goes back and forth between the same times cannot be told from
- * two callers, and locks out for a period more each time.
+ * What follows: two callers who take turns gain one limit in each period of the lead, or of the stale caller's own time. If
+ * the lag varies, they gain in addition a few limits once: FREE_RETURNS, and one for each doubling of its range. A clock
+ * that is set back locks nobody out for longer than a period. One that jumps back and forth many times cannot be told from
+ * two callers, and may lock out for longer.
  *
- * Marks have the share 0, below every count, so the table drops them first. A lost mark costs one more rebase. */
+ * A mark is not a count: in a full table it takes the place of no count. Then the caller is stale. */
 #include "cells/rebase.h"
 
 #include <stdlib.h>
 
 /* Keys are hashes: another bit pattern leads to another cell. */
 #define MARK_KEY UINT64_C(0x636c6f636b2d6d6b)
+
+enum {
+    FREE_RETURNS = 3, /* of the lead, before a caller has to be further away each time */
+    RETURNS_MAX = FREE_RETURNS + 12,
+};
+
+/* The state of a mark: its time is `to`, its data lead (52) and above it the returns. */
+struct mark {
+    int64_t to_us, lead_us;
+    unsigned returns;
+};
+
+static struct mark mark_of(struct limit_state state)
+{
+    return (struct mark){ (int64_t)state.time, (int64_t)(state.data & (CLOCK_END_US - 1)),
+                          (unsigned)(state.data >> CLOCK_BITS) };
+}
 
 struct judging {
     int64_t now_us;
@@ -30,38 +49,41 @@ struct judging {
     bool stale;
 };
 
-/* A mark's time is the caller's at the rebase, its data is the cell's. */
-static bool is_stale(const struct judging *j, struct limit_state mark)
+/* The lead has come back since the mark was made. False: the caller is stale. */
+static bool may_return(const struct judging *j, struct mark *mark)
 {
-    int64_t to_us = (int64_t)mark.time, ahead_us = (int64_t)mark.data, per_us = j->own.period_us;
-    return ahead_us != 0 && llabs(j->now_us - to_us) < per_us && j->own.at_us - to_us > per_us &&
-           llabs(j->own.at_us - ahead_us) < 2 * per_us;
+    int64_t per_us = j->own.period_us, lead_us = j->own.at_us, since_us = lead_us - mark->lead_us;
+    if (since_us > 0 && per_us > 0)
+        mark->returns -= since_us / per_us < mark->returns ? (unsigned)(since_us / per_us) : mark->returns;
+    unsigned doublings = mark->returns > FREE_RETURNS ? mark->returns - FREE_RETURNS : 0;
+    if (llabs(j->now_us - mark->to_us) >> doublings < per_us)
+        return false;
+    if (mark->returns < RETURNS_MAX)
+        mark->returns++;
+    /* A lead that is lower by far is that of another clock. */
+    if (since_us > 0 || since_us < -2 * per_us)
+        mark->lead_us = lead_us;
+    return true;
 }
 
-static struct cells_change judge_mark(struct limit_state mark, void *data)
+static struct cells_change judge_mark(struct limit_state state, void *data)
 {
     struct judging *j = data;
-    j->stale = j->stale || is_stale(j, mark);
+    struct mark mark = mark_of(state);
+    bool first = state.data == 0, led = j->own.at_us - mark.to_us > j->own.period_us;
+    if (first)
+        mark.lead_us = j->own.at_us;
+    j->stale = !first && led && !may_return(j, &mark);
     int64_t decays_us = j->own.at_us + 2 * j->own.period_us;
     return (struct cells_change){
         .writes = j->may_write && !j->stale,
-        .next = { (uint64_t)j->now_us, (uint64_t)j->own.at_us },
-        .outlook = { .decays_us = decays_us < CLOCK_END_US ? decays_us : CLOCK_END_US, .share = 0 },
+        .next = { (uint64_t)j->now_us, (uint64_t)mark.returns << CLOCK_BITS | (uint64_t)mark.lead_us },
+        .outlook = { .decays_us = decays_us < CLOCK_END_US ? decays_us : CLOCK_END_US, .share = LIMIT_SHARE_NONE },
     };
-}
-
-static void judge_period(struct cells *cells, uint64_t key, int64_t period, struct judging *j)
-{
-    uint64_t mark_key = key ^ MARK_KEY ^ (uint64_t)period * UINT64_C(0x9e3779b97f4a7c15);
-    cells_update(cells, mark_key, j->now_us, judge_mark, j);
 }
 
 bool cells_is_stale(struct cells *cells, const struct cells_ask *ask, struct limit_state state, bool may_write)
 {
-    struct judging j = { .now_us = ask->now_us, .own = limit_own_time(ask->limit, state) };
-    int64_t period = j.own.period_us > 0 ? j.now_us / j.own.period_us : j.now_us;
-    judge_period(cells, ask->key, period - 1, &j);
-    j.may_write = may_write;
-    judge_period(cells, ask->key, period, &j);
-    return j.stale;
+    struct judging j = { ask->now_us, limit_own_time(ask->limit, state), may_write, false };
+    return !cells_update(cells, ask->key ^ MARK_KEY, ask->now_us, judge_mark, &j) || j.stale;
 }

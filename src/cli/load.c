@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/plain.h"
 #include "engine/weir.h"
+#include "library/open.h"
 #include "redis/address.h"
 
 static bool is_database(const char *path)

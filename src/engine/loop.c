@@ -117,7 +117,7 @@ static void send_call(struct pending *p)
     call->deadline_us = p->until_us;
     call->late = on_late;
     call->done = on_done;
-    store_send(p->loop->link, call);
+    p->loop->weir->ops->link_send(p->loop->link, call);
 }
 
 /* Slices may have come, or their time is over. */
@@ -145,7 +145,7 @@ static void set_timer(struct weir_loop *loop)
     for (const struct pending *p = loop->waiting; p; p = p->next)
         if (first_us == 0 || p->until_us < first_us)
             first_us = p->until_us;
-    store_link_wake_at(loop->link, first_us);
+    loop->weir->ops->link_wake_at(loop->link, first_us);
 }
 
 /* Those that go on waiting come back to the list, as do others that callbacks ask for. */
@@ -176,7 +176,7 @@ int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error 
     if (!loop)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     loop->weir = weir;
-    int r = store_link_new(&loop->link, weir->store, on_nudge, loop);
+    int r = weir->ops->link_new(&loop->link, weir->store, on_nudge, loop);
     if (r < 0) {
         free(loop);
         return err_set(error, (enum weir_code)r, "no link to the store: %s", err_text((enum weir_code)r));
@@ -192,7 +192,7 @@ void weir_loop_close(struct weir_loop *loop)
     loop->closing = true;
     while (loop->waiting)
         look_at_all(loop, false);
-    store_link_free(loop->link);
+    loop->weir->ops->link_free(loop->link);
     for (struct pending *p; (p = loop->spare);) {
         loop->spare = p->next;
         free(p);
@@ -202,17 +202,17 @@ void weir_loop_close(struct weir_loop *loop)
 
 int weir_loop_fd(const struct weir_loop *loop)
 {
-    return store_link_fd(loop->link);
+    return loop->weir->ops->link_fd(loop->link);
 }
 
 void weir_loop_run(struct weir_loop *loop)
 {
-    store_link_run(loop->link);
+    loop->weir->ops->link_run(loop->link);
 }
 
 void weir_loop_flush(struct weir_loop *loop)
 {
-    store_link_flush(loop->link);
+    loop->weir->ops->link_flush(loop->link);
 }
 
 /* Planned. NULL: there is no memory. */
@@ -236,7 +236,7 @@ static int begin_to_wait(struct pending *p, enum step step, struct weir_verdict 
     if (step == STEP_SLICES) {
         wait_for_slices(p);
         if (!p->next)
-            store_link_wake_at(p->loop->link, p->until_us);
+            p->loop->weir->ops->link_wake_at(p->loop->link, p->until_us);
         return 0;
     }
     p->at_once = ret;

@@ -80,5 +80,5 @@ void owed_settle(struct shared *s)
         end_claim(s, i);
     }
     if (paid > 0)
-        store_count_reconciled(s->weir->store, paid);
+        s->weir->ops->count(s->weir->store, STORE_RECONCILED, paid);
 }

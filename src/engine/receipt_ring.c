@@ -11,7 +11,8 @@
  * anew has the bit of the number it is made for and no other. So a number that the table does not remember cannot be used:
  * its charge stays, which refuses one too many at worst.
  *
- * These cells have the share 0, below every count: receipts never push out a counter. */
+ * These cells are not counts (LIMIT_SHARE_NONE): they take the place of no count. In a full table a number that finds no
+ * place cannot be used. */
 #include "engine/receipt_ring.h"
 
 #include <sys/random.h>
@@ -89,7 +90,9 @@ static struct cells_change judge_use(struct limit_state state, void *data)
 uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us)
 {
     /* Set a little late, so that not every receipt has to move it. */
-    struct limit_outlook outlook = { .decays_us = until_us, .spare_us = (until_us - now_us) / 16, .share = 0 };
+    struct limit_outlook outlook = { .decays_us = until_us,
+                                     .spare_us = (until_us - now_us) / 16,
+                                     .share = LIMIT_SHARE_NONE };
     struct draw draw = { .now_us = now_us, .outlook = outlook };
     cells_update(cells, ring, now_us, judge_draw, &draw);
     uint64_t number = draw.incarnation << DRAWN_BITS | (draw.drawn & DRAWN_MASK);
@@ -102,7 +105,7 @@ uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t u
 bool ring_use(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
 {
     struct slot slot = slot_of(cells, ring, number);
-    slot.outlook = (struct limit_outlook){ .decays_us = now_us, .share = 0 };
+    slot.outlook = (struct limit_outlook){ .decays_us = now_us, .share = LIMIT_SHARE_NONE };
     cells_update(cells, slot.key, now_us, judge_use, &slot);
     return slot.used_now;
 }

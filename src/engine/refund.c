@@ -299,7 +299,7 @@ static void add_to_call(struct refund *f, size_t i, struct limit_state taken)
     if (s->more[i].way != WAY_SLICE)
         return;
     /* The slice's end is by this host's clock. */
-    struct limit_count window = { .end_us = (int64_t)taken.time + store_offset_us(s->weir->store) };
+    struct limit_count window = { .end_us = (int64_t)taken.time + s->weir->ops->offset_us(s->weir->store) };
     cell->state = limit_count_state(&window);
     cell->off_us = OFF_US;
 }
@@ -350,7 +350,7 @@ static void post(struct refund *f)
     s->call.deadline_us = clock_steady_us() + weir_deadline_ms(s->weir) * US_PER_MS;
     s->call.done = on_sent;
     shared_hold(s);
-    store_post(s->weir->store, &s->call);
+    s->weir->ops->post(s->weir->store, &s->call);
 }
 
 static int refund_by(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
@@ -361,7 +361,7 @@ static int refund_by(struct weir *weir, const struct bound *bound, const struct 
     if (!f.s)
         return WEIR_E_NO_MEMORY;
     void *memory = f.s->plan.entries;
-    f.store = f.s->plan.shared && weir->store && store_up(weir->store);
+    f.store = f.s->plan.shared && weir_store_up(weir);
     if (f.store) {
         shared_make_keys(f.s, request, user, WAY_STORE);
         shared_make_keys(f.s, request, user, WAY_SLICE);

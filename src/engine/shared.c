@@ -159,9 +159,9 @@ static struct lease_news news_of(const struct shared *s)
         return lease_read_news(s->bound->cells, clock_steady_us());
     return (struct lease_news){
         .counters = true,
-        .up = store_up(store),
-        .hosts = store_hosts(store),
-        .offset_us = store_offset_us(store),
+        .up = s->weir->ops->up(store),
+        .hosts = s->weir->ops->hosts(store),
+        .offset_us = s->weir->ops->offset_us(store),
     };
 }
 
@@ -208,7 +208,7 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
     memcpy(ask.key, key.ptr, key.len);
     memcpy(ask.field, e->limit->field.ptr, e->limit->field.len);
     if (store_of(s))
-        store_want(store_of(s), &ask);
+        s->weir->ops->want(store_of(s), &ask);
     else
         lease_post(s->bound->cells, &ask, clock_steady_us());
 }
@@ -581,7 +581,7 @@ static enum here take_or_ask(struct shared *s, const struct weir_request *reques
             return HERE_SHORT;
         }
         if (store_of(s))
-            store_count_unsent(store_of(s));
+            s->weir->ops->count(store_of(s), STORE_NOT_ASKED, 1);
         fail_rules(s, WAY_SLICE);
         here = take_here(s, 0, s->plan.enforced, charge);
     }
@@ -601,12 +601,12 @@ static enum step go_on(struct shared *s, const struct weir_request *request, sv 
     if (here == HERE_SHORT)
         return STEP_SLICES;
     if (here == HERE_FITS && wants_store(s)) {
-        if (store_of(s) && store_up(store_of(s))) {
+        if (weir_store_up(s->weir)) {
             make_call(s);
             return STEP_STORE;
         }
         if (store_of(s))
-            store_count_unsent(store_of(s));
+            s->weir->ops->count(store_of(s), STORE_NOT_ASKED, 1);
         decide_without(s, v);
         return STEP_DECIDED;
     }
@@ -684,11 +684,11 @@ static void make_up(struct shared *s)
             made_up = true;
         }
     if (!s->allowed) {
-        store_refund(s->call.link, &s->call);
+        s->weir->ops->link_refund(s->call.link, &s->call);
         made_up = true;
     }
     if (made_up)
-        store_count_refunded(store_of(s));
+        s->weir->ops->count(store_of(s), STORE_REFUNDED, 1);
 }
 
 void shared_aftermath(struct shared *s)
@@ -710,7 +710,7 @@ static uint32_t lease_left_now(const struct shared *s, const struct plan_entry *
 enum step shared_look(struct shared *s, sv user)
 {
     struct weir_request request = s->request;
-    bool up = store_of(s) && store_up(store_of(s));
+    bool up = weir_store_up(s->weir);
     for (size_t i = 0; i < s->plan.count; i++) {
         use(s, &s->plan.entries[i], false);
         if (s->more[i].way != WAY_SLICE)

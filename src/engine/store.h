@@ -1,5 +1,5 @@
-/* Counters in a store that many hosts share, as the engine sees them. src/redis is the store that there is: it defines
- * these functions, and knows nothing of rules or plans.
+/* Counters in a store that many hosts share, as the engine sees them: a table of operations, which is handed in when a
+ * handle is opened. src/redis is the store that there is; it knows nothing of rules or plans.
  *
  *   exact    a call decides on all cells of a plan in the store, atomically, by the store's clock
  *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells
@@ -80,72 +80,75 @@ struct store_call {
     struct store_call *next;
 };
 
-/* Gives back what a call has charged, as limit_refund would: windows only if they are still the same. `call` is one that
- * was answered (STORE_DECIDED, allowed, charge); it is copied, sent once and forgotten. */
-void store_refund(struct store_link *link, const struct store_call *call);
-
 /* ---- the store ---- */
+
+/* What the engine tells the store for its status. */
+enum store_event {
+    STORE_RECONCILED, /* tokens of debts were charged */
+    STORE_REFUNDED,   /* an answer that came too late was made up for */
+    STORE_NOT_ASKED,  /* a decision was made without the store, since it is unreachable */
+};
 
 struct store_options {
     const char *address;  /* see docs/redis.md */
     uint32_t deadline_ms; /* for each decision; the engine sets the deadlines of calls, the store those of its own */
     uint32_t hosts;       /* 0: counted through the store */
     bool visits;          /* for a moment: not counted as a host, and the cells' other processes do not notice */
-    /* Told once of each change (store_event), from the store's thread or a link's. */
+    /* Told once of each change, from the store's thread or a link's. */
     void (*on_event)(enum weir_store_event event, const char *text, void *data);
     void *on_event_data;
 };
 
-/* Checks the address, makes the store's thread and returns at once: a store that is away is no error, since it may come
- * back. Slices go into `cells`, which have to stay. */
-int store_open(struct store **ret, const struct store_options *options, struct cells *cells, struct weir_error *error);
-/* Gives slices back, as far as the store answers within a fifth of a second. No link may be left.
- * A child of fork must not use the store or its links; this leaves all alone there. */
-void store_close(struct store *store);
+/* What a store can do. Any thread may call these, unless it says otherwise. */
+struct store_ops {
+    /* Checks the address, makes the store's thread and returns at once: a store that is unreachable is not an error, since
+     * it may come back. Slices go into `cells`, which have to stay. */
+    int (*open)(struct store **ret, const struct store_options *options, struct cells *cells, struct weir_error *error);
+    /* Gives slices back, as far as the store answers within a fifth of a second. No link may be left. A child of fork must
+     * not use the store or its links; this leaves all alone there. NULL is ignored. */
+    void (*close)(struct store *store);
 
-/* Is there any use in asking? False while the circuit breaker is open or there is no connection. From any thread, cheap. */
-bool store_up(const struct store *store);
-/* Hosts that count in the store, as far as is known: at least 1. */
-uint32_t store_hosts(const struct store *store);
-/* The store's clock less this host's, as it was last known on this host; 0 until it is. */
-int64_t store_offset_us(const struct store *store);
-void store_status(struct store *store, struct weir_store_status *ret);
-/* For the status: so many tokens of debts were charged; an answer that came too late was made up for; the store was not
- * asked, since it is away. */
-void store_count_reconciled(struct store *store, uint64_t tokens);
-void store_count_refunded(struct store *store);
-void store_count_unsent(struct store *store);
+    /* Returns whether asking is of use: false while the circuit breaker is open or there is no connection. Cheap. */
+    bool (*up)(const struct store *store);
+    /* Returns the number of hosts that count in the store, as far as is known: at least 1. */
+    uint32_t (*hosts)(const struct store *store);
+    /* Returns the store's clock less this host's, as it was last known on this host; 0 until it is. */
+    int64_t (*offset_us)(const struct store *store);
+    void (*status)(struct store *store, struct weir_store_status *ret);
+    /* For the status. */
+    void (*count)(struct store *store, enum store_event event, uint64_t n);
 
-/* From any thread: the store's own thread sends it and calls back there; done may be called before it returns, too
- * (STORE_UNSENT). For callers that block. */
-void store_post(struct store *store, struct store_call *call);
+    /* The store's own thread sends the call and calls back there. done may be called before it returns, too
+     * (STORE_UNSENT). For callers that block. */
+    void (*post)(struct store *store, struct store_call *call);
+    /* Forgets keys in the store, and that what they were charged so far can be given back. Waits until it is done, for the
+     * deadline at most. Returns how many of the keys were there. */
+    int (*forget)(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
-/* Forgets keys in the store, and that what they were charged so far can be given back; from any thread, waits until it is
- * done, at most for the deadline. Returns how many of the keys were there. */
-int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
+    /* A slice is wanted, see cells/lease.h; the ask is copied. Returns false if too many are waiting already. */
+    bool (*want)(struct store *store, const struct lease_ask *ask);
+    /* The rules have changed: all slices are given back, so that new numbers count. */
+    void (*recall)(struct store *store);
 
-/* ---- slices ---- */
-
-/* From any thread: a slice is wanted, see cells/lease.h; copied. False: too many wait already. */
-bool store_want(struct store *store, const struct lease_ask *ask);
-/* The rules have changed: all slices are given back, so that new numbers count. From any thread. */
-void store_recall(struct store *store);
-
-/* ---- links: one for each event loop ---- */
-
-/* To be used by one thread only. Callbacks may use it, but neither run nor free it. `nudged` is called in store_link_run
- * when slices have come since it was last called. */
-int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data);
-/* What still waits is told late and done (STORE_LOST). */
-void store_link_free(struct store_link *link);
-/* Readable when store_link_run has something to do (replies, deadlines, news). It stays the same. */
-int store_link_fd(const struct store_link *link);
-void store_link_run(struct store_link *link);
-/* `nudged` is called at this time (clock_steady_us) at the latest; 0: no more. */
-void store_link_wake_at(struct store_link *link, int64_t steady_us);
-/* Queues a call; late and done may be called before it returns (STORE_UNSENT). */
-void store_send(struct store_link *link, struct store_call *call);
-/* Sends what was queued, in one write. At the end of each turn. */
-void store_link_flush(struct store_link *link);
+    /* Links, one for each event loop, to be used by its thread only. Callbacks may use a link, but neither run nor free it.
+     * `nudged` is called in link_run when slices have come since it was last called. */
+    int (*link_new)(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data);
+    /* Calls that are still waiting are told late and done (STORE_LOST). */
+    void (*link_free)(struct store_link *link);
+    /* Returns a descriptor that is readable when link_run has something to do (replies, deadlines, news). It stays the
+     * same.
+     */
+    int (*link_fd)(const struct store_link *link);
+    void (*link_run)(struct store_link *link);
+    /* `nudged` is called at this time (clock_steady_us) at the latest; 0: no more. */
+    void (*link_wake_at)(struct store_link *link, int64_t steady_us);
+    /* Queues a call; late and done may be called before it returns (STORE_UNSENT). */
+    void (*link_send)(struct store_link *link, struct store_call *call);
+    /* Sends what was queued, in one write. At the end of each turn. */
+    void (*link_flush)(struct store_link *link);
+    /* Gives back what a call has charged, as limit_refund would: windows only if they are still the same. `call` is one
+     * that was answered (STORE_DECIDED, allowed, charge); it is copied, sent once and forgotten. */
+    void (*link_refund)(struct store_link *link, const struct store_call *call);
+};
 
 #endif

@@ -75,7 +75,7 @@ static bool ask_store(struct waiting *w, int64_t until_us)
     s->call.deadline_us = until_us;
     s->call.late = on_late;
     s->call.done = on_done;
-    store_post(s->weir->store, &s->call);
+    s->weir->ops->post(s->weir->store, &s->call);
     pthread_mutex_lock(&w->lock);
     if (!wait_until(w, until_us))
         return false;

@@ -111,7 +111,7 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     }
     weir_free_retired(weir);
     if (weir->store && old)
-        store_recall(weir->store);
+        weir->ops->recall(weir->store);
     return 0;
 }
 
@@ -188,10 +188,14 @@ static int open_store(struct weir *weir, struct weir_error *error)
                                      .visits = weir->visits,
                                      .on_event = o->on_store,
                                      .on_event_data = o->on_store_data };
-    int r = o->counters ? store_open(&weir->store, &options, weir->cells, error) : 0;
+    if (!o->counters)
+        return 0;
+    if (!weir->ops)
+        return err_set(error, WEIR_E_INVALID, "options.counters: this program has no store");
+    int r = weir->ops->open(&weir->store, &options, weir->cells, error);
     /* So that the first decisions of a program find it, if it is there. */
     for (int64_t until_us = clock_steady_us() + options.deadline_ms * US_PER_MS;
-         r == 0 && weir->store && !store_up(weir->store) && clock_steady_us() < until_us;)
+         r == 0 && !weir_store_up(weir) && clock_steady_us() < until_us;)
         nanosleep(&(struct timespec){ 0, FIRST_LOOK_NS }, NULL);
     return r;
 }
@@ -223,7 +227,8 @@ static int open_parts(struct weir *weir, struct weir_error *error)
     return r == 0 && o->watch_ms ? weir_watch_start(weir, error) : r;
 }
 
-static int open_as(struct weir **ret, const struct weir_options *options, bool visits, struct weir_error *error)
+int weir_open_with(struct weir **ret, const struct weir_options *options, const struct store_ops *ops, bool visits,
+                   struct weir_error *error)
 {
     int r = check_options(options, error);
     if (r < 0)
@@ -232,6 +237,7 @@ static int open_as(struct weir **ret, const struct weir_options *options, bool v
     if (!weir)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     memcpy(&weir->options, options, options->size);
+    weir->ops = ops;
     weir->visits = visits;
     pthread_mutex_init(&weir->lock, NULL);
     pthread_mutex_init(&weir->error_lock, NULL);
@@ -245,22 +251,13 @@ static int open_as(struct weir **ret, const struct weir_options *options, bool v
     return 0;
 }
 
-int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
-{
-    return open_as(ret, options, false, error);
-}
-
-int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error)
-{
-    return open_as(ret, options, true, error);
-}
-
 void weir_close(struct weir *weir)
 {
     if (!weir)
         return;
     weir_end_threads(weir);
-    store_close(weir->store);
+    if (weir->ops)
+        weir->ops->close(weir->store);
     weir_free_retired(weir);
     bound_free(weir->current);
     cells_close(weir->cells);
@@ -292,7 +289,7 @@ const struct bound *weir_acquire(struct weir *weir, const struct weir_request *r
                                  sv *ret_user)
 {
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    *ret_user = sv_trim_ows(request->user);
+    *ret_user = request->user;
     if (!bound || ret_user->len || !weir->options.user_id || !bound->wants_user)
         return bound;
     /* Nothing is held meanwhile: the callback may do what it likes. */
@@ -493,7 +490,6 @@ static sv spell(struct facts *facts, const struct bound *bound, const struct rul
 /* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
 static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
 {
-    value = sv_trim_ows(value);
     if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
         return value;
     if (by->attribute != ATTR_IP)
@@ -595,7 +591,7 @@ int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *b
     arena_done(&arena);
     if (r < 0 || key_len == 0 || !weir->store)
         return r;
-    r = store_forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
+    r = weir->ops->forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
     if (r > 0)
         ret->counted = true;
     return r < 0 ? r : 0;
@@ -611,7 +607,7 @@ void weir_store_status(struct weir *weir, struct weir_store_status *ret)
 {
     *ret = (struct weir_store_status){ 0 };
     if (weir->store)
-        store_status(weir->store, ret);
+        weir->ops->status(weir->store, ret);
 }
 
 void weir_status(struct weir *weir, struct weir_status *ret)

@@ -6,16 +6,16 @@
 #include <sys/types.h>
 
 #include "engine/engine.h"
+#include "engine/store.h"
 #include "engine/top.h"
 #include "rules/file.h"
-
-struct store;
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
     struct cells *cells;
+    const struct store_ops *ops; /* of the store; NULL: this program has none */
     struct store *store;         /* NULL: there is none */
-    bool visits;                 /* see weir_open_visit */
+    bool visits;                 /* see weir_open_with */
     bool store_by_now;           /* for tests: the store takes the request's clock for its own */
     unsigned late;               /* decisions made without an answer that may still come */
     struct weir_options options; /* its strings are not kept, but for … */
@@ -42,9 +42,17 @@ struct weir {
     bool stopping;
 };
 
-/* weir_open for a command that ends at once and leaves no trace beyond its charges. With options.counters: it is no host of
- * its own, tells the other processes of the table nothing about the store, and fetches no slices for them. */
-int weir_open_visit(struct weir **ret, const struct weir_options *options, struct weir_error *error);
+/* weir_open with a store of this kind (NULL: options.counters is an error). visits: for a command that ends at once and
+ * leaves no trace beyond its charges. With options.counters it is not a host of its own, tells the other processes of the
+ * table nothing about the store, and fetches no slices for them. */
+int weir_open_with(struct weir **ret, const struct weir_options *options, const struct store_ops *ops, bool visits,
+                   struct weir_error *error);
+
+/* Returns whether there is a store, and asking it is of use. */
+static inline bool weir_store_up(const struct weir *weir)
+{
+    return weir->store && weir->ops->up(weir->store);
+}
 
 enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 

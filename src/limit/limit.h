@@ -73,9 +73,9 @@ struct limit_take {
     struct limit_state next;
 };
 
-/* The share of a limit that a state has used: LIMIT_SHARE_FULL if there is no room for 1, else from 1 to LIMIT_SHARES. 0 is
- * for what is not a count, and is given up before any count is. */
-enum { LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255 };
+/* The share of a limit that a state has used: LIMIT_SHARE_FULL if there is no room for 1, else from 1 to LIMIT_SHARES.
+ * LIMIT_SHARE_NONE is for what is not a count (marks, numbers of receipts): it never takes the place of a count. */
+enum { LIMIT_SHARE_NONE = 0, LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255 };
 
 /* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and its share. */
 struct limit_outlook {

@@ -8,9 +8,9 @@ void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct
 {
     facts->ruleset = ruleset;
     facts->request = request;
-    facts->user = sv_trim_ows(user);
-    facts->key = sv_trim_ows(request->key);
-    facts->event = sv_trim_ows(request->event);
+    facts->user = user;
+    facts->key = request->key;
+    facts->event = request->event;
     facts->repeated = sv_of(NULL, 0);
     facts->made = facts->header_count = 0;
 }

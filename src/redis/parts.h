@@ -7,11 +7,11 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "engine/store.h"
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
 #include "redis/lender.h"
+#include "redis/store.h"
 
 #define STORE_OVERDUE_US (10 * US_PER_S)         /* then a connection is given up … */
 #define STORE_OVERDUE_SENTINEL_US (1 * US_PER_S) /* … sooner where sentinels may know another master */

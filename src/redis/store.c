@@ -78,19 +78,12 @@ int64_t store_offset_us(const struct store *store)
     return atomic_load_explicit(&store->offset_us, memory_order_relaxed);
 }
 
-void store_count_reconciled(struct store *store, uint64_t tokens)
+void store_note(struct store *store, enum store_event event, uint64_t n)
 {
-    store_count(&store->counts.reconciled, tokens);
-}
-
-void store_count_unsent(struct store *store)
-{
-    store_count(&store->counts.unsent, 1);
-}
-
-void store_count_refunded(struct store *store)
-{
-    store_count(&store->counts.refunded, 1);
+    atomic_uint_fast64_t *const counters[] = { [STORE_RECONCILED] = &store->counts.reconciled,
+                                               [STORE_REFUNDED] = &store->counts.refunded,
+                                               [STORE_NOT_ASKED] = &store->counts.unsent };
+    store_count(counters[event], n);
 }
 
 void store_status(struct store *store, struct weir_store_status *ret)
@@ -409,3 +402,25 @@ void store_close(struct store *store)
     pthread_join(store->waiter, NULL);
     store_free(store);
 }
+
+const struct store_ops redis_store = {
+    .open = store_open,
+    .close = store_close,
+    .up = store_up,
+    .hosts = store_hosts,
+    .offset_us = store_offset_us,
+    .status = store_status,
+    .count = store_note,
+    .post = store_post,
+    .forget = store_forget,
+    .want = store_want,
+    .recall = store_recall,
+    .link_new = store_link_new,
+    .link_free = store_link_free,
+    .link_fd = store_link_fd,
+    .link_run = store_link_run,
+    .link_wake_at = store_link_wake_at,
+    .link_send = store_send,
+    .link_flush = store_link_flush,
+    .link_refund = store_refund,
+};

@@ -19,7 +19,6 @@ static void read_event(struct reader *r, const struct node *node, sv *ret)
 {
     if (!read_text(r, node, 1, RULE_TEXT_MAX, ret))
         return;
-    *ret = sv_trim_ows(*ret); /* as the event of a request is */
     if (sv_blank(*ret))
         report_error(r, node->line, "must not be blank");
 }
@@ -266,18 +265,6 @@ bool read_cidrs(struct reader *r, const struct node *node, size_t max, struct ci
     return true;
 }
 
-/* Trimmed, as the user of a request is. A blank one would be every request without a user. */
-static bool read_user(struct reader *r, const struct node *node, sv *ret)
-{
-    sv user;
-    if (!read_text(r, node, 1, RULE_TEXT_MAX, &user))
-        return false;
-    *ret = sv_trim_ows(user);
-    if (ret->len == 0)
-        report_error(r, node->line, "must not be blank");
-    return ret->len > 0;
-}
-
 static void read_users(struct reader *r, const struct node *node, struct rule_except *ret)
 {
     if (!check_count(r, node, 0, RULE_EXCEPT_MAX, ""))
@@ -286,7 +273,7 @@ static void read_users(struct reader *r, const struct node *node, struct rule_ex
     struct walk walk = walk_list(node);
     const struct node *item;
     while (ret->users && (item = walk_next(r, &walk)))
-        ret->user_count += read_user(r, item, &ret->users[ret->user_count]);
+        ret->user_count += read_text(r, item, 1, RULE_TEXT_MAX, &ret->users[ret->user_count]);
 }
 
 void read_except(struct reader *r, const struct node *node, struct rule_except *ret)

@@ -107,7 +107,8 @@ static void charge_unbounded(uint32_t cost)
 
 /* ---- the store, as the engine asks for it ---- */
 
-int store_open(struct store **ret, const struct store_options *options, struct cells *cells, struct weir_error *error)
+static int store_open(struct store **ret, const struct store_options *options, struct cells *cells,
+                      struct weir_error *error)
 {
     (void)options, (void)error;
     struct store *store = calloc(1, sizeof *store);
@@ -118,13 +119,13 @@ int store_open(struct store **ret, const struct store_options *options, struct c
     return 0;
 }
 
-bool store_up(const struct store *store)
+static bool store_up(const struct store *store)
 {
     (void)store;
     return w.mood != IS_AWAY;
 }
 
-uint32_t store_hosts(const struct store *store)
+static uint32_t store_hosts(const struct store *store)
 {
     (void)store;
     return w.hosts;
@@ -138,7 +139,7 @@ static const struct host *host_of(const struct store *store)
     return host;
 }
 
-int64_t store_offset_us(const struct store *store)
+static int64_t store_offset_us(const struct store *store)
 {
     return -host_of(store)->ahead_us;
 }
@@ -165,7 +166,7 @@ static bool decide(struct store_call *call)
     return answer.fits;
 }
 
-void store_post(struct store *store, struct store_call *call)
+static void store_post(struct store *store, struct store_call *call)
 {
     call->link = NULL;
     switch (w.mood) {
@@ -191,74 +192,10 @@ void store_post(struct store *store, struct store_call *call)
 }
 
 /* Of a late call, whose answer has just come. */
-void store_refund(struct store_link *link, const struct store_call *call)
+static void store_refund(struct store_link *link, const struct store_call *call)
 {
     (void)link, (void)call;
     model_refund(&w.limit, &w.charged, &w.cell, w.now_us);
-}
-
-void store_send(struct store_link *link, struct store_call *call)
-{
-    (void)link, (void)call;
-    fail();
-}
-
-void store_count_reconciled(struct store *store, uint64_t tokens)
-{
-    (void)store, (void)tokens;
-}
-
-void store_count_refunded(struct store *store)
-{
-    (void)store;
-}
-
-void store_count_unsent(struct store *store)
-{
-    (void)store;
-}
-
-void store_status(struct store *store, struct weir_store_status *ret)
-{
-    (void)store, (void)ret;
-}
-
-int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error)
-{
-    (void)store, (void)keys, (void)count, (void)error;
-    return 0;
-}
-
-int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data)
-{
-    (void)ret, (void)store, (void)nudged, (void)data;
-    return -1;
-}
-
-void store_link_free(struct store_link *link)
-{
-    (void)link;
-}
-
-int store_link_fd(const struct store_link *link)
-{
-    (void)link;
-    return -1;
-}
-
-void store_link_run(struct store_link *link)
-{
-    (void)link;
-}
-
-void store_link_wake_at(struct store_link *link, int64_t steady_us)
-{
-    (void)link, (void)steady_us;
-}
-
-void store_link_flush(struct store_link *link)
-{
-    (void)link;
 }
 
 /* ---- slices ---- */
@@ -311,7 +248,7 @@ static void carry(struct store *store)
     }
 }
 
-bool store_want(struct store *store, const struct lease_ask *ask)
+static bool store_want(struct store *store, const struct lease_ask *ask)
 {
     bool room = lender_ask(store->lender, ask);
     w.asking->slice = ask->cell;
@@ -319,7 +256,7 @@ bool store_want(struct store *store, const struct lease_ask *ask)
     return room;
 }
 
-void store_recall(struct store *store)
+static void store_recall(struct store *store)
 {
     lender_recall(store->lender, w.now_us + host_of(store)->ahead_us);
     carry(store);
@@ -354,7 +291,7 @@ static void deliver(struct host *host, bool charged)
     store->late_count = 0;
 }
 
-void store_close(struct store *store)
+static void store_close(struct store *store)
 {
     deliver(w.asking, false);
     lender_recall(store->lender, w.now_us + w.asking->ahead_us);
@@ -363,6 +300,25 @@ void store_close(struct store *store)
     lender_free(store->lender);
     free(store);
 }
+
+static void store_note(struct store *store, enum store_event event, uint64_t n)
+{
+    (void)store, (void)event, (void)n;
+}
+
+/* Nobody asks in an event loop here. */
+static const struct store_ops played = {
+    .open = store_open,
+    .close = store_close,
+    .up = store_up,
+    .hosts = store_hosts,
+    .offset_us = store_offset_us,
+    .count = store_note,
+    .post = store_post,
+    .want = store_want,
+    .recall = store_recall,
+    .link_refund = store_refund,
+};
 
 /* ---- hosts ---- */
 
@@ -393,7 +349,7 @@ static void open_host(struct host *host)
                                     .counters = "redis://played",
                                     .store_deadline_ms = 1 };
     w.asking = host;
-    if (weir_open(&host->weir, &options, &error) < 0)
+    if (weir_open_with(&host->weir, &options, &played, false, &error) < 0)
         fail_msg("%s", error.text);
 }
 
