@@ -219,7 +219,7 @@ static void print_rule(const struct explained_rule *e, void *data)
     buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
                e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
     if (e->reading.len > 0) {
-        buf_add(&p->out, SV("      because some servers read the path as "));
+        buf_add(&p->out, SV("      for the path as some servers read it: "));
         add(p, e->reading);
         buf_char(&p->out, '\n');
     }

@@ -189,7 +189,7 @@ const struct rule *verdict_rule(const struct bound *bound, const struct weir_ver
 {
     size_t i = v->private_rule;
     /* The verdict may be of older rules, or of another handle. */
-    if (v->private_rules == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
+    if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
         sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
         return bound->rules[i].rule;
     const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));

@@ -285,7 +285,7 @@ static void name_rule(struct weir_verdict *v, const struct bound *bound, const s
     v->max = e->ask.limit->capacity;
     copy_text(v->rule, sizeof v->rule, e->rule->rule->id);
     copy_text(v->limit, sizeof v->limit, e->limit->spec->name);
-    v->private_rules = bound->version;
+    v->private_rules = bound->version | (uint64_t)e->reading << VERDICT_VERSION_BITS;
     v->private_rule = (uint32_t)(e->rule - bound->rules);
 }
 
@@ -398,10 +398,12 @@ size_t plan_rule_entries(const struct plan *plan, size_t i)
 
 bool plan_rule_fits(const struct plan *plan, size_t i)
 {
-    bool fits = true;
     const struct bound_rule *rule = plan->entries[i].rule;
-    for (size_t k = 0; k < plan->count; k++)
-        fits = fits && (plan->entries[k].rule != rule || plan->entries[k].fits);
+    while (i > 0 && plan->entries[i - 1].rule == rule)
+        i--;
+    bool fits = true;
+    for (; fits && i < plan->count && plan->entries[i].rule == rule; i++)
+        fits = plan->entries[i].fits;
     return fits;
 }
 

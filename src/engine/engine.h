@@ -130,6 +130,16 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 {
     return !verdict->allowed && !verdict->applied && verdict->status == WEIR_BAD_REQUEST;
 }
+/* A verdict says in private_rules which version of the rules it is of, and which reading of the path it is about. */
+enum { VERDICT_VERSION_BITS = 56 };
+static inline uint64_t verdict_version(const struct weir_verdict *verdict)
+{
+    return verdict->private_rules & ((UINT64_C(1) << VERDICT_VERSION_BITS) - 1);
+}
+static inline size_t verdict_reading(const struct weir_verdict *verdict)
+{
+    return (size_t)(verdict->private_rules >> VERDICT_VERSION_BITS);
+}
 /* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
 /* What a verdict says of a plan whose entries are decided: `fits` and `state` of each enforced one. */

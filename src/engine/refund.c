@@ -120,7 +120,7 @@ static void add_cell(struct making *m, const struct plan_entry *e, const struct 
 void plan_receipt(const struct plan *plan, struct cells *cells, struct weir_receipt *ret)
 {
     struct making m = begin(ret, plan->request->cost, plan->now_us, 0);
-    for (size_t i = 0; i < plan->count; i++)
+    for (size_t i = 0; i < plan->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
         if (plan_rule_fits(plan, i))
             add_cell(&m, &plan->entries[i], cells);
     end(&m, cells);
@@ -135,7 +135,7 @@ static uint64_t store_id(const struct plan_entry *e)
 void shared_receipt(const struct shared *s, struct weir_receipt *ret)
 {
     struct making m = begin(ret, s->request.cost, s->plan.now_us, s->call.server_us);
-    for (size_t i = 0; i < s->plan.count; i++) {
+    for (size_t i = 0; i < s->plan.count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
         const struct plan_entry *e = &s->plan.entries[i];
         const struct shared_entry *more = &s->more[i];
         if (more->way == WAY_CELLS && !more->instead && plan_rule_fits(&s->plan, i))

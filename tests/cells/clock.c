@@ -252,25 +252,22 @@ static void ask_too_much(const struct subject *s, int64_t now_us)
     assert_false(cells_take(s->table, &ask, &taken));
 }
 
-/* A clock that goes back and forth between the same times looks like two callers, one of them stale: that takes a period
- * more, from when the subject is next asked for. */
+/* A clock that goes back and forth between the same times looks like two callers, one of them stale. That takes some
+ * periods more, in which the subject is asked for. */
 static void test_nobody_is_locked_out_by_a_clock_that_flaps(void **unused)
 {
     (void)unused;
     struct random random = { random_seed() };
-    for (int a = 0; a < ALGORITHMS; a++) {
-        struct subject s = subject_of(a, MINUTE_US);
+    for (int round = 0; round < 5000 / SLOWER; round++) {
+        struct subject s = subject_of(round % ALGORITHMS, MINUTE_US);
         int64_t now = T0_US;
-        for (int i = 0; i < 20000 / SLOWER; i++) {
+        for (int64_t steps = random_in(&random, 1, 8); steps > 0; steps--) {
             now += random_step(&random, now);
             charge_many(&s, now);
-            if (random_one_in(&random, 10)) {
-                for (int minute = 0; minute < 8; minute++)
-                    ask_too_much(&s, now += MINUTE_US);
-                now += 3 * MINUTE_US;
-                assert_int_equal(charge_many(&s, now), MAX);
-            }
         }
+        for (int minute = 0; minute < 40; minute++)
+            ask_too_much(&s, now += MINUTE_US);
+        assert_int_equal(charge_many(&s, now + 3 * MINUTE_US), MAX);
         cells_close(s.table);
     }
 }
@@ -327,18 +324,60 @@ static void test_stale_callers_take_turns(void **unused)
         take_turns(i % ALGORITHMS, &random, 3);
 }
 
-/* A stale caller whose lag is another one each time: what it gains is bounded by how many periods its lags spread over. */
+/* A current caller and one whose lag is another one each time: as time goes by they pass twice the limit, and a few limits
+ * once. */
+static void take_turns_with_any_lag(enum limit_algorithm algorithm, struct random *random, int64_t most_us)
+{
+    enum { PERIODS = 200, ONCE = 3 + 12 };
+    struct subject s = subject_of(algorithm, US_PER_S);
+    int64_t passed = 0;
+    for (int64_t now = T0_US; now < T0_US + PERIODS * US_PER_S; now += US_PER_S / 100)
+        passed += charge(&s, now) + charge(&s, now - random_in(random, 0, most_us));
+    assert_true(passed <= (2 * PERIODS + ONCE) * MAX);
+    cells_close(s.table);
+}
+
 static void test_stale_caller_with_any_lag(void **unused)
 {
     (void)unused;
-    enum { PERIODS = 100, LAG_PERIODS = 5 };
     struct random random = { random_seed() };
+    for (int a = 0; a < ALGORITHMS; a++)
+        for (int64_t most_s = 1; most_s <= 1000; most_s *= 10)
+            take_turns_with_any_lag(a, &random, most_s * US_PER_S);
+}
+
+/* Somebody plays back what has been, faster than it was, beside a current caller. */
+static void test_stale_caller_that_catches_up(void **unused)
+{
+    (void)unused;
+    enum { PERIODS = 100, ONCE = 3 + 12 };
+    for (int a = 0; a < ALGORITHMS; a++) {
+        for (int64_t speed = 2; speed <= 2000; speed *= 10) {
+            struct subject s = subject_of(a, US_PER_S);
+            int64_t passed = 0;
+            for (int64_t at = 0; at < PERIODS * US_PER_S; at += US_PER_S / 100) {
+                int64_t behind = (PERIODS * US_PER_S - at) * (speed - 1);
+                passed += charge(&s, T0_US + at) + charge(&s, T0_US + at - behind);
+            }
+            assert_true(passed <= (3 * PERIODS + ONCE) * MAX);
+            cells_close(s.table);
+        }
+    }
+}
+
+/* In a table that is full of counts there is no room for marks: then nobody is rebased. */
+static void test_stale_caller_in_a_full_table(void **unused)
+{
+    (void)unused;
     for (int a = 0; a < ALGORITHMS; a++) {
         struct subject s = subject_of(a, US_PER_S);
-        int64_t passed = 0;
-        for (int64_t now = T0_US; now < T0_US + PERIODS * US_PER_S; now += US_PER_S / 100)
-            passed += charge(&s, now) + charge(&s, now - random_in(&random, 0, LAG_PERIODS * US_PER_S));
-        assert_true(passed <= LAG_PERIODS * MAX * PERIODS);
+        struct limit other = limit_of(LIMIT_FIXED_WINDOW, 100, 60 * MINUTE_US);
+        for (uint64_t k = 1000; k < 1200; k++)
+            take(s.table, key_of(k), &other, T0_US, 90);
+        int passed = 0;
+        for (int i = 0; i < 1000; i++)
+            passed += charge(&s, T0_US) + charge(&s, T0_US - 1500 * US_PER_MS);
+        assert_true(passed <= 2 * MAX);
         cells_close(s.table);
     }
 }
@@ -378,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_stale_caller_that_stands_still),
         cmocka_unit_test(test_stale_callers_take_turns),
         cmocka_unit_test(test_stale_caller_with_any_lag),
+        cmocka_unit_test(test_stale_caller_that_catches_up),
+        cmocka_unit_test(test_stale_caller_in_a_full_table),
         cmocka_unit_test(test_ends_of_time),
     };
     return cmocka_run_group_tests_name("cells/clock", tests, NULL, NULL);

@@ -256,7 +256,7 @@ def explain_charges_nothing():
         expect("/login" in login and "203.0.113.9" in login, True, login)
         for path in ("/login%2fx//../..", "/login%0a", "/x%2F..%2flogin"):
             text = weir("explain", "--rules", folder.rules, "--method", "POST", "--path", path, "--ip", "203.0.113.9").stdout.decode()
-            said = "login applies\n      because some servers read the path as /login\n"
+            said = "login applies\n      for the path as some servers read it: /login\n"
             expect(said in text and "\n  or       /login\n" in text, True, text)
 
 

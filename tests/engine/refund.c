@@ -157,6 +157,26 @@ static void refunds_push_out_no_counts(void **state)
     weir_close(weir);
 }
 
+/* A table that is full of counts: receipts find no place in it, and take none. */
+static void a_full_table_has_no_room_for_receipts(void **state)
+{
+    (void)state;
+    enum { SUBJECTS = 2000 };
+    struct weir *weir = open_small(200);
+    char key[20];
+    for (int i = 0; i < SUBJECTS; i++) {
+        snprintf(key, sizeof key, "s%d", i);
+        check_at(weir, cost_of("e", key, 90), NOW);
+    }
+    struct weir_status before, after;
+    weir_status(weir, &before);
+    unsigned passed = passes(weir, refundable("k", 1), NOW, 2000);
+    weir_status(weir, &after);
+    assert_int_equal(passed, 100);
+    assert_in_range(after.drops - before.drops, 0, 1);
+    weir_close(weir);
+}
+
 /* Receipts that are out at the same time: the last RING_WINDOW of them at least are good, each for once. */
 static void many_receipts_are_out(void **state)
 {
@@ -703,6 +723,7 @@ int main(void)
         cmocka_unit_test(batches_have_receipts_too),
         cmocka_unit_test(a_loop_of_refunds_takes_few_cells),
         cmocka_unit_test(refunds_push_out_no_counts),
+        cmocka_unit_test(a_full_table_has_no_room_for_receipts),
         cmocka_unit_test(many_receipts_are_out),
         cmocka_unit_test(what_is_forgotten_is_not_given_back),
         cmocka_unit_test(a_receipt_is_good_for_once),

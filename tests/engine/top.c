@@ -317,14 +317,39 @@ static void many_and_long_attributes_fit(void **state)
     weir_close(weir);
 }
 
+/* Of the readings of a path, the one that has no room. */
+static void a_path_is_named_as_it_was_refused(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [{ id: r, match: { path: '/p/*' }, by: [path], limits: [2 per 1h] }]");
+    static const char *const spellings[] = { "/p/zz", "/p/other%2F..%2Fzz", "/p/zz%0a", "/p/x/..;/zz" };
+    struct weir_request request = { .path = weir_str("/p/zz"), .cost = 1 };
+    assert_int_equal(passes(weir, request, NOW, 3), 2);
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        char text[200];
+        request.path = weir_str(spellings[i]);
+        struct weir_verdict v = check_at(weir, request, NOW);
+        assert_false(v.allowed);
+        weir_subject_text(weir, &request, &v, text, sizeof text);
+        assert_string_equal(text, "path=\"/p/zz\"");
+    }
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_are_within_their_bounds),     cmocka_unit_test(what_is_old_goes_away),
-        cmocka_unit_test(a_clock_that_lags_loses_nothing),    cmocka_unit_test(a_subject_is_named_as_it_is_counted),
-        cmocka_unit_test(one_by_nothing_is_the_rule_itself),  cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
-        cmocka_unit_test(rules_may_change_in_between),        cmocka_unit_test(what_is_too_long_is_cut_between_characters),
-        cmocka_unit_test(many_and_long_attributes_fit),       cmocka_unit_test(a_long_header_is_not_kept),
+        cmocka_unit_test(counts_are_within_their_bounds),
+        cmocka_unit_test(what_is_old_goes_away),
+        cmocka_unit_test(a_clock_that_lags_loses_nothing),
+        cmocka_unit_test(a_subject_is_named_as_it_is_counted),
+        cmocka_unit_test(a_path_is_named_as_it_was_refused),
+        cmocka_unit_test(one_by_nothing_is_the_rule_itself),
+        cmocka_unit_test(what_was_not_refused_by_a_rule_has_none),
+        cmocka_unit_test(rules_may_change_in_between),
+        cmocka_unit_test(what_is_too_long_is_cut_between_characters),
+        cmocka_unit_test(many_and_long_attributes_fit),
+        cmocka_unit_test(a_long_header_is_not_kept),
         cmocka_unit_test(what_is_not_to_be_shown_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,31 +229,31 @@ static int64_t own_time_us(const struct sim_limit *l, const struct sim_state *s)
     return l->algorithm == SIM_SLIDING ? s->start_us : s->end_us - period_us(l, s);
 }
 
-/* The rebase that makes a caller at now_us stale, if the cell is ahead by more than a period: one of less than a period
- * ago, after which the cell has gone ahead, to less than two periods from where it was. NULL: none does. */
-static const struct sim_rebase *find_rebase(const struct sim_cell *c, const struct sim_limit *l, int64_t now_us)
+/* What becomes of the note of a rebase if this cell, which is more than a period ahead of now_us, is rebased once more.
+ * False: it is not, since the caller is stale. */
+static bool rebase(const struct sim_cell *c, const struct sim_limit *l, int64_t now_us, struct sim_rebase *ret)
 {
+    enum { FREE = 3, MOST = 15 };
     int64_t per = period_us(l, &c->state), own = own_time_us(l, &c->state);
-    for (int i = 0; i < SIM_REBASES; i++) {
-        const struct sim_rebase *r = &c->rebases[i];
-        int64_t apart = llabs(now_us - r->to_us), periods = now_us / per - r->to_us / per;
-        bool near = apart < per && (periods == 0 || periods == 1);
-        if (r->to_us && near && own - r->to_us > per && llabs(own - r->ahead_us) < 2 * per)
-            return r;
+    struct sim_rebase r = c->rebase;
+    if (!r.made)
+        r = (struct sim_rebase){ .made = true, .lead_us = own };
+    else if (own - r.to_us > per) { /* it has gone ahead since */
+        int64_t gone = (own - r.lead_us) / per, distance = per;
+        if (gone > 0)
+            r.returns = gone < r.returns ? r.returns - (unsigned)gone : 0;
+        for (unsigned i = FREE; i < r.returns; i++)
+            distance *= 2;
+        if (llabs(now_us - r.to_us) < distance)
+            return false;
+        r.returns += r.returns < MOST;
+        if (own > r.lead_us || own < r.lead_us - 2 * per)
+            r.lead_us = own;
     }
-    return NULL;
-}
-
-static void note_rebase(struct sim_cell *c, const struct sim_limit *l, int64_t now_us)
-{
-    int64_t per = period_us(l, &c->state);
-    struct sim_rebase *r = NULL;
-    for (int i = 0; i < SIM_REBASES; i++)
-        if (c->rebases[i].to_us && c->rebases[i].to_us / per == now_us / per)
-            r = &c->rebases[i];
-    if (!r)
-        r = &c->rebases[c->next_rebase++ % SIM_REBASES];
-    *r = (struct sim_rebase){ now_us, own_time_us(l, &c->state), own_time_us(l, &c->state) + 2 * per };
+    r.to_us = now_us;
+    r.until_us = own + 2 * per;
+    *ret = r;
+    return true;
 }
 
 /* ---- about cells ---- */
@@ -288,8 +288,7 @@ bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit,
         return true;
     bool rebased;
     at(limit, *s, now_us, &rebased);
-    const struct sim_rebase *r = rebased ? find_rebase(cell, limit, now_us) : NULL;
-    return r && cell->latest_us >= r->until_us;
+    return rebased && cell->rebase.made && cell->latest_us >= cell->rebase.until_us;
 }
 
 /* ---- the plan ---- */
@@ -301,7 +300,7 @@ struct entry {
     struct sim_state state; /* now */
     struct sim_state shown; /* what the verdict tells of */
     bool rebased, fits;
-    bool stale;
+    struct sim_rebase rebase; /* if it is rebased */
 };
 
 struct plan {
@@ -325,8 +324,7 @@ static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *
         *e = (struct entry){ .rule = rule, .limit = &rule->limits[i], .cell = find_cell(sim, rule, &rule->limits[i], q) };
         e->state = at(e->limit, e->cell->state, now_us, &e->rebased);
         int64_t judged_us = now_us;
-        if (e->rebased && !sim->one_clock && find_rebase(e->cell, e->limit, now_us)) {
-            e->stale = true;
+        if (e->rebased && !sim->one_clock && !rebase(e->cell, e->limit, now_us, &e->rebase)) {
             e->rebased = false;
             e->state = e->cell->state;
             judged_us = own_time_us(e->limit, &e->state);
@@ -348,7 +346,7 @@ static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t 
         else if (e->fits || !e->rebased)
             continue;
         if (e->rebased)
-            note_rebase(e->cell, e->limit, now_us);
+            e->cell->rebase = e->rebase;
         e->cell->state = e->state;
         e->cell->latest_us = now_us;
     }

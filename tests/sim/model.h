@@ -13,7 +13,6 @@ enum {
     SIM_RULES = 4,
     SIM_LIMITS = 3,
     SIM_CELLS = 400,
-    SIM_REBASES = 16,
     SIM_TEXT = 40,
     SIM_NEVER = -1,
 };
@@ -50,11 +49,13 @@ struct sim_state {
     uint64_t count, previous;
 };
 
-/* A clock that was set back by more than a period. */
+/* A clock that was set back by more than a period: the last time. */
 struct sim_rebase {
-    int64_t to_us;    /* 0: none */
-    int64_t ahead_us; /* where the cell was */
-    int64_t until_us; /* when the engine may have forgotten it */
+    bool made;
+    int64_t to_us;
+    int64_t lead_us;  /* where the cell was */
+    unsigned returns; /* how often it was there again since, less what has been worked off */
+    int64_t until_us; /* the engine may have forgotten it then */
 };
 
 struct sim_cell {
@@ -66,9 +67,8 @@ struct sim_cell {
 
     struct sim_limit limit; /* as it was last asked about */
     struct sim_state state;
-    int64_t latest_us;                      /* the clock has been here since the last charge */
-    struct sim_rebase rebases[SIM_REBASES]; /* the last ones */
-    unsigned next_rebase;
+    int64_t latest_us; /* the clock has been here since the last charge */
+    struct sim_rebase rebase;
 };
 
 struct sim {
