@@ -19,7 +19,6 @@ int cli_rules(int argc, char **argv);
 int cli_sync(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_top(int argc, char **argv);
-int cli_bench(int argc, char **argv);
 
 /* "weir: " and one line on stderr. Returns EXIT_BAD, so that `return cli_error(…)` reads well. */
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -18,7 +18,6 @@ static const struct {
     { "rules", cli_rules, "look at the rules of a database or file, and change them" },
     { "sync", cli_sync, "keep a rules file equal to a database" },
     { "top", cli_top, "watch who is throttled by which rule of a running service" },
-    { "bench", cli_bench, "measure decisions on this machine" },
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
