@@ -11,7 +11,8 @@ cc=${CC:-gcc}
 cxx=${CXX:-g++}
 export LC_ALL=C
 
-# folder: the folders that it may include beside itself and <weir/weir.h>. The same table stands in ARCHITECTURE.md.
+# folder, without what stands before it: the folders that it may include beside itself and <weir/weir.h>. The same table
+# stands in ARCHITECTURE.md.
 allowed='
 base:
 limit: base
@@ -24,6 +25,8 @@ library: engine redis
 source: base rules
 serve: base limit cells rules match engine redis library source
 cli: base limit cells rules match engine redis library source serve
+bench:
+decisions: base limit cells rules match engine redis library source serve cli
 '
 
 # header of a library: the places that may include it.
@@ -72,7 +75,7 @@ sources() {
 }
 
 includes() {
-  sources src | xargs awk -v table="$allowed" -v libraries="$libraries" -v limit_headers="$limit_headers" '
+  sources src bench | xargs awk -v table="$allowed" -v libraries="$libraries" -v limit_headers="$limit_headers" '
     function words(list, set,   n, i, part) {
       n = split(list, part, /[ \n]+/)
       for (i = 1; i <= n; i++) set[part[i]] = 1
@@ -98,9 +101,9 @@ includes() {
       words(limit_headers, pure)
     }
     FNR == 1 {
-      split(FILENAME, part, "/")
-      folder = part[2]
-      if (!(folder in known)) print FILENAME ": src/" folder " is not in the table of tests/layering.sh"
+      n = split(FILENAME, part, "/")
+      folder = part[n - 1]
+      if (!(folder in known)) print FILENAME ": " folder " is not in the table of tests/layering.sh"
     }
     /^[ \t]*#[ \t]*include[ \t]*"/ {
       split($0, quoted, "\"")
@@ -150,9 +153,9 @@ limit_is_pure() {
 }
 
 headers_alone() {
-  local header flags=(-fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -Isrc)
+  local header flags=(-fsyntax-only -Wall -Wextra -Werror -D_GNU_SOURCE -Iinclude -Isrc -Ibench)
   [ "$(uname -m)" != x86_64 ] || flags+=(-mcx16)
-  for header in $(sources src include | grep '\.h$'); do
+  for header in $(sources src include bench | grep '\.h$'); do
     echo "#include \"$header\"" | "$cc" "${flags[@]}" -std=gnu17 -I. -x c - || echo "$header does not compile alone"
   done
 }
@@ -209,7 +212,7 @@ sizes() {
 
 readmes() {
   local folder
-  for folder in src/*/ nginx/; do
+  for folder in src/*/ nginx/ bench/; do
     [ -n "$(sources "$folder")" ] || continue
     [ -f "${folder}README.md" ] || echo "${folder}README.md is missing: what the folder does, and what it relies on"
   done
@@ -217,7 +220,7 @@ readmes() {
 
 unfinished() {
   grep -rnE '\b(TODO|FIXME|XXX|HACK)\b' --include='*.[ch]' --include='meson.build' --include='*.md' \
-    src include nginx tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
+    src include nginx bench tests script docs ./*.md meson.build 2>/dev/null | grep -vE 'tests/layering|CONTRIBUTING\.md'
 }
 
 check 'a folder includes only what its row allows' includes

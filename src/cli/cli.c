@@ -19,6 +19,15 @@ int cli_error(const char *format, ...)
     return EXIT_BAD;
 }
 
+int cli_finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    if (errno == EPIPE)
+        return EXIT_BAD;
+    return cli_error("cannot write the output: %s", strerror(errno));
+}
+
 static bool read_all(int fd, struct buf *out, const char **ret_why)
 {
     char chunk[65536];

@@ -19,10 +19,13 @@ int cli_rules(int argc, char **argv);
 int cli_sync(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_top(int argc, char **argv);
-int cli_bench(int argc, char **argv);
 
 /* "weir: " and one line on stderr. Returns EXIT_BAD, so that `return cli_error(…)` reads well. */
 int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Call it last: a full disk may show only when stdout is flushed. Returns `status`, or EXIT_BAD if the output cannot be
+ * written; a reader that closed the pipe gets no error message. */
+int cli_finish(int status);
 
 /* Reads a whole file ("-": stdin) into *ret. False: *ret_why says why not ("No such file or directory"). */
 bool cli_read_file(const char *path, struct buf *ret, const char **ret_why);

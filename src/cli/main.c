@@ -1,5 +1,4 @@
 /* weir: which command, and nothing else. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +18,6 @@ static const struct {
     { "rules", cli_rules, "look at the rules of a database or file, and change them" },
     { "sync", cli_sync, "keep a rules file equal to a database" },
     { "top", cli_top, "watch who is throttled by which rule of a running service" },
-    { "bench", cli_bench, "measure decisions on this machine" },
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -38,21 +36,11 @@ static void help(FILE *out)
           out);
 }
 
-/* What was printed may only now meet a full disk. A reader that went away is no error worth a word. */
-static int finish(int status)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return status;
-    if (errno == EPIPE)
-        return EXIT_BAD;
-    return cli_error("cannot write the output: %s", strerror(errno));
-}
-
 static int run(const char *name, int argc, char **argv)
 {
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0)
-            return finish(commands[i].run(argc, argv));
+            return cli_finish(commands[i].run(argc, argv));
     return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
 }
 
@@ -69,11 +57,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         help(stdout);
-        return finish(0);
+        return cli_finish(0);
     }
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("weir %s\n", weir_version());
-        return finish(0);
+        return cli_finish(0);
     }
     return run(name, argc - 1, argv + 1);
 }

@@ -9,6 +9,11 @@
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64, ERROR_BYTES_MAX = 8 << 10 };
 
+static const char *program_of(const struct command *command)
+{
+    return command->program ? command->program : "weir";
+}
+
 int options_error(const struct command *command, const char *format, ...)
 {
     char what[ERROR_BYTES_MAX];
@@ -16,7 +21,8 @@ int options_error(const struct command *command, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    plain_printf("weir %s: %s; see 'weir %s --help'", command->name, what, command->name);
+    const char *program = program_of(command), *name = command->name;
+    plain_printf("%s %s: %s; see '%s %s --help'", program, name, what, program, name);
     return EXIT_BAD;
 }
 
@@ -80,7 +86,7 @@ static void help_table(const struct option *option, FILE *out)
 void options_help(const struct command *command, FILE *out)
 {
     static const struct option help = { .name = "help", .help = "print this, and exit" };
-    fprintf(out, "Usage: weir %s %s\n\n", command->name, command->usage);
+    fprintf(out, "Usage: %s %s %s\n\n", program_of(command), command->name, command->usage);
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);
     help_table(command->options, out);

@@ -41,10 +41,11 @@ struct option {
 #define OPTION_CELLS_BYTES_MAX (UINT64_C(1) << 41)
 
 struct command {
-    const char *name;   /* "check" */
-    const char *usage;  /* what follows the name: "--rules FILE [OPTION]... INPUT" */
-    const char *text;   /* what it does, in paragraphs */
-    const char *footer; /* behind the options: the exit status, and so on */
+    const char *program; /* what the user types before the name; NULL: "weir" */
+    const char *name;    /* "check" */
+    const char *usage;   /* what follows the name: "--rules FILE [OPTION]... INPUT" */
+    const char *text;    /* what it does, in paragraphs */
+    const char *footer;  /* behind the options: the exit status, and so on */
     const struct option *options;
     const struct option *more_options; /* further ones, shared between commands; may be NULL. Offsets as above */
 };

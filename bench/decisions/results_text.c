@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
 #include "cli/term.h"
+#include "decisions/bench.h"
 
 enum { LABEL = 27, COLUMN = 11 };
 

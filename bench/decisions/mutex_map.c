@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 #include "limit/take.h"
 
 enum { PARTS = 64 };

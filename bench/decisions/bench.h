@@ -1,7 +1,7 @@
-/* weir bench: what a decision costs on this machine, beside what the machine itself costs. bench/README.md says how it is
+/* script/bench: what a decision costs on this machine, beside what the machine itself costs. bench/README.md says how it is
  * measured and how to read it. */
-#ifndef CLI_BENCH_H
-#define CLI_BENCH_H
+#ifndef DECISIONS_BENCH_H
+#define DECISIONS_BENCH_H
 
 #include "base/buf.h"
 #include "cells/cells.h"
@@ -121,7 +121,6 @@ bool bench_has_memory(struct bench *bench, uint64_t bytes, const char *part);
 void bench_say(const struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The parts. False: out of memory, or the like; a note says why. */
-bool bench_hot(struct bench *bench);
 bool bench_keys(struct bench *bench, uint64_t keys);
 bool bench_check(struct bench *bench, uint64_t keys);
 bool bench_resident(struct bench *bench);

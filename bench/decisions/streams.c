@@ -2,7 +2,7 @@
  * other, which costs next to nothing. */
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 enum { SLICES_SMALL = 16, SLICES_LARGE = 510, SMALL = 100000 };
 

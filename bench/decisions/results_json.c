@@ -1,7 +1,7 @@
 /* The results of a bench, for programs. */
 #include <stdio.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 static const char *what_name(enum bench_what what)
 {

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 enum { WARM_KEYS_MIN = 16 * BENCH_SLICE, WARM_KEYS_MAX = 1 << 20 };
 

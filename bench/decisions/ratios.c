@@ -1,7 +1,7 @@
 /* What weir wants to reach, as ratios between results of the same run. */
 #include <stdio.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 enum size { ONE, SMALL, MEDIUM, LARGE };
 

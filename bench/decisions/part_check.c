@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 enum {
     SPREAD = 100, /* resources of a service in the paths of the rules */

@@ -1,7 +1,7 @@
 /* Tables to measure on: fresh ones, and ones in which many generations of keys came and went. */
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 #include "limit/take.h"
 
 #define START_US (INT64_C(1800000000) * US_PER_S)

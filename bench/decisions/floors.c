@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "cells/atomic.h"
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 struct line {
     uint64_t next; /* line of a random round trip through all */

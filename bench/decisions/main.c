@@ -1,5 +1,5 @@
-/* weir bench: which parts to run, and how large. */
-#include "cli/bench.h"
+/* The program that `script/bench` runs: which parts to measure, and how large. */
+#include "decisions/bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,21 +19,30 @@ static const struct option options[] = {
     { "json", NULL, OPTION_FLAG, AT(json), "print one JSON document" },
     { "quick", NULL, OPTION_FLAG, AT(quick),
       "some seconds, with small tables: shows that it works, and says little about speed" },
-    { "only", "PART", OPTION_LIST, AT(only), "run this part, and others that are named so; see below" },
+    { "only", "PART", OPTION_LIST, AT(only), "run only this part; may be given more than once; see below" },
     { 0 },
 };
 
 static const struct command command = {
-    .name = "bench",
+    .program = "script/bench",
+    .name = "decisions",
     .usage = "[OPTION]...",
     .text =
         "Measures how long decisions take on this machine, beside a map with 64 mutexes that does the same and beside what "
-        "the machine itself takes for a compare-and-swap and for a memory access, all in one run. What weir wants to reach "
-        "is printed as ratios between them.\n\n"
+        "the machine itself takes for a compare-and-swap and for a memory access, all in one run. It ends with the ratios "
+        "between them, each beside the one that weir wants to reach. bench/README.md explains the rows and columns and the "
+        "fields of the JSON document.\n\n"
         "It takes some minutes, two CPUs that nobody else uses, and 3 GB of memory; with less memory the larger parts "
-        "are left out.",
-    .footer = "Parts: hot (one key), 1k, 1m, 10m (so many keys, plan in hand), check-1k, check-10m (the whole weir_check), "
-              "memory, source (rules in a database that change).\n\n"
+        "are left out, with a note.",
+    .footer = "Parts:\n"
+              "  hot        one key, and the refusal of one subject\n"
+              "  1k         a thousand keys, plan in hand\n"
+              "  1m         a million keys, plan in hand\n"
+              "  10m        ten million keys, plan in hand\n"
+              "  check-1k   the whole weir_check, a thousand keys\n"
+              "  check-10m  the whole weir_check, ten million keys\n"
+              "  memory     bytes for a key\n"
+              "  source     rules in an SQLite database: reading them, and deciding while a row changes every 100 ms\n\n"
               "The exit status is 0 however fast it was, 2 after an error.",
     .options = options,
 };
@@ -101,7 +110,7 @@ static int check_parts(const struct bench_options *o)
         while (k < PARTS && strcmp(parts[k].name, o->only.items[i]) != 0)
             k++;
         if (k == PARTS)
-            return options_error(&command, "there is no part '%s'", o->only.items[i]);
+            return options_error(&command, "unknown part '%s'", o->only.items[i]);
     }
     return -1;
 }
@@ -128,7 +137,7 @@ static void bench_init(struct bench *b, const struct bench_options *o)
         bench_note(b, "two threads left out: this process may use one CPU only");
 }
 
-int cli_bench(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct bench_options o = { 0 };
     size_t words;
@@ -136,7 +145,7 @@ int cli_bench(int argc, char **argv)
     if (status >= 0)
         return status;
     if (words > 0)
-        return options_error(&command, "it takes no '%s'", argv[0]);
+        return options_error(&command, "unexpected argument '%s'", argv[0]);
     status = check_parts(&o);
     if (status >= 0)
         return status;
@@ -158,4 +167,9 @@ int cli_bench(int argc, char **argv)
     buf_done(&out);
     free(bench);
     return ok ? 0 : cli_error("out of memory");
+}
+
+int main(int argc, char **argv)
+{
+    return cli_finish(run(argc, argv));
 }

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 #include "engine/weir.h"
 #include "source/sql.h"
 #include "source/watch.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 #include "engine/engine.h"
 
 /* ---- several limits ---- */

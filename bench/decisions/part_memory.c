@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "decisions/bench.h"
 
 static uint64_t resident_bytes(void)
 {
