@@ -143,6 +143,21 @@ nginx_includes() {
   done
 }
 
+# The same table for what the linker sees: a declaration of one's own is no way around it.
+symbols() {
+  local folder others other
+  while IFS=: read -r folder others; do
+    [ -f "$build/src/$folder/lib$folder.a" ] || continue
+    for other in "$build"/src/*/lib*.a; do
+      other=$(basename "$(dirname "$other")")
+      case " $folder $others " in *" $other "*) continue ;; esac
+      comm -12 <(nm -u "$build/src/$folder/lib$folder.a" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
+        <(nm --defined-only "$build/src/$other/lib$other.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[A-Z]/ { print $3 }' | sort -u) |
+        sed "s|\$|: src/$folder calls it, and src/$other, which defines it, is not in its row|"
+    done
+  done <<<"$allowed"
+}
+
 limit_is_pure() {
   local archive=$build/src/limit/liblimit.a allow
   [ -f "$archive" ] || { echo "$archive is missing: build first"; return; }
@@ -224,6 +239,7 @@ unfinished() {
 }
 
 check 'a folder includes only what its row allows' includes
+check 'a folder calls only what its row allows' symbols
 check 'the nginx module includes only the public header' nginx_includes
 check 'limit calls neither memory nor clock nor I/O' limit_is_pure
 check 'every header compiles alone' headers_alone

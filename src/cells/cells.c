@@ -763,18 +763,6 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
     }
 }
 
-const struct hash_key *cells_hash_key(const struct cells *cells)
-{
-    return &cells->secret;
-}
-
-struct cells_stats cells_stats(const struct cells *cells)
-{
-    uint64_t count = cells->bucket_count * BUCKET_CELLS;
-    return (struct cells_stats){ count, count * CELL_BYTES, __atomic_load_n(&cells->header->drops, __ATOMIC_RELAXED),
-                                 __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
-}
-
 static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_us)
 {
     unsigned live = 0;

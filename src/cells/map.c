@@ -293,3 +293,17 @@ void cells_close(struct cells *cells)
         munmap(cells->header, cells->mapped_bytes);
     free(cells);
 }
+
+/* ---- what it is ---- */
+
+const struct hash_key *cells_hash_key(const struct cells *cells)
+{
+    return &cells->secret;
+}
+
+struct cells_stats cells_stats(const struct cells *cells)
+{
+    uint64_t count = cells->bucket_count * BUCKET_CELLS;
+    return (struct cells_stats){ count, count * CELL_BYTES, __atomic_load_n(&cells->header->drops, __ATOMIC_RELAXED),
+                                 __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
+}
