@@ -48,7 +48,7 @@ struct asks_page {
     uint64_t beat_us; /* when the lender last spoke, by the clock that all processes of a host share */
     uint64_t flags;   /* hosts 32 · NEWS_… 32 */
     int64_t offset_us;
-    int64_t owed_us; /* see lease_note_owed */
+    int64_t owed_us; /* when something was last owed to the store */
     uint32_t posted; /* asks so far; a futex */
     struct ask_place place[LEASE_PLACES];
 };
