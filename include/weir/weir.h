@@ -110,7 +110,8 @@ struct weir_header {
     struct weir_str value;
 };
 
-/* What is asked about. Leave out what there is none of. Blanks and tabs at the ends of a value are no part of it. */
+/* What is asked about. Leave out what there is none of. Blanks and tabs at the ends of method, host, ip and the values of
+ * headers are no part of them. user, event and key count as they are given: trim what you take from a header. */
 struct weir_request {
     struct weir_str method;
     struct weir_str path; /* as the client sent it, query and all: weir normalises it */

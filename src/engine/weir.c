@@ -492,7 +492,7 @@ static sv counted_value(struct facts *facts, const struct bound *bound, const st
         return value;
     if (by->attribute != ATTR_IP)
         return spell(facts, bound, by, value);
-    sv network = value, address = sv_cut(&network, '/');
+    sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */
     sv counted = spell(facts, bound, by, address), of = counted;
     sv_cut(&of, '/');
     return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };

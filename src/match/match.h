@@ -37,7 +37,7 @@ enum { FACTS_HEADERS = 4 };
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;
-    sv user, key, event; /* without blanks at their ends */
+    sv user, key, event; /* as they are given */
     sv repeated;         /* ruleset_match: refuse the request, since it repeats this header with different values */
     unsigned made;       /* which of the following are */
     bool path_cut;
@@ -60,7 +60,8 @@ struct facts {
 };
 
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
- * at the ends of a value are no part of it, whoever asks: most servers drop them, and so they must not make a subject. */
+ * at the ends of a header, the host, the method and the address are no part of it, whoever asks: most servers drop them, so
+ * they must not make a subject. User, key and event count as they are given. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
 /* From now on facts_path and facts_route are those of this reading. */

@@ -1,4 +1,5 @@
-/* Values as clients send them: blanks at their ends, and headers that are there twice. Neither may make a new subject. */
+/* Headers as clients send them: blanks at the ends of a value, and headers that are there twice. Neither may make a new
+ * subject. A user, key or event that a program names counts as it is given. */
 #include "engine/explain.h"
 
 #include "helpers.h"
@@ -12,7 +13,9 @@ static const char by_each[] = "rules:\n"
                               "- { id: user, by: [user], limits: [5 per 1h] }\n"
                               "- { id: header, by: ['header:X-Api-Key'], limits: [5 per 1h] }\n"
                               "- { id: plan, match: { header: { X-Plan: real } }, limits: [5 per 1h] }\n"
-                              "- { id: event, match: { path: /events }, by: [event], limits: [5 per 1h] }\n";
+                              "- { id: event, match: { path: /events }, by: [event], limits: [5 per 1h] }\n"
+                              "- { id: host, by: [host], limits: [5 per 1h] }\n"
+                              "- { id: method, by: [method], limits: [5 per 1h] }\n";
 
 /* A request that one of the rules counts for `value`. */
 static struct weir_request request_of(const char *rule, const char *value, struct weir_header *header)
@@ -20,13 +23,17 @@ static struct weir_request request_of(const char *rule, const char *value, struc
     struct weir_request request = { .cost = 1 };
     *header = (struct weir_header){ weir_str(strcmp(rule, "plan") == 0 ? "X-Plan" : "X-Api-Key"), weir_str(value) };
     if (strcmp(rule, "key") == 0) {
-        request.event = WEIR_STR(" e");
+        request.event = WEIR_STR("e");
         request.key = weir_str(value);
     } else if (strcmp(rule, "user") == 0) {
         request.user = weir_str(value);
     } else if (strcmp(rule, "event") == 0) {
         request.path = WEIR_STR("/events");
         request.event = weir_str(value);
+    } else if (strcmp(rule, "host") == 0) {
+        request.host = weir_str(value);
+    } else if (strcmp(rule, "method") == 0) {
+        request.method = weir_str(value);
     } else {
         request.headers = header;
         request.header_count = 1;
@@ -37,7 +44,7 @@ static struct weir_request request_of(const char *rule, const char *value, struc
 static void blanks_make_no_new_subject(void **state)
 {
     (void)state;
-    static const char *const rules[] = { "key", "user", "header", "plan", "event" };
+    static const char *const rules[] = { "header", "plan", "host", "method" };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         struct weir *weir = open_rules(by_each);
         struct weir_header header;
@@ -54,21 +61,52 @@ static void blanks_make_no_new_subject(void **state)
     }
 }
 
-static void batches_trim_too(void **state)
+static void what_a_program_names_counts_as_given(void **state)
 {
     (void)state;
+    static const char *const rules[] = { "key", "user", "event" };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct weir *weir = open_rules(by_each);
+        struct weir_header header;
+        unsigned passed[SPELLINGS] = { 0 };
+        for (int n = 0; n < 199; n++)
+            passed[n % SPELLINGS] += check_at(weir, request_of(rules[i], spellings[n % SPELLINGS], &header), NOW).allowed;
+        for (int n = 0; n < SPELLINGS; n++)
+            assert_int_equal(passed[n], 5);
+        assert_true(check_at(weir, request_of(rules[i], " \t", &header), NOW).applied);
+        assert_false(check_at(weir, request_of(rules[i], "", &header), NOW).applied);
+        weir_close(weir);
+    }
+    /* The event of a rule is compared as it is, too. */
     struct weir *weir = open_rules(by_each);
-    struct weir_request requests[SPELLINGS];
-    struct weir_verdict verdicts[SPELLINGS];
-    struct weir_header headers[SPELLINGS];
-    unsigned passed = 0;
-    for (int i = 0; i < SPELLINGS; i++)
-        requests[i] = request_of("user", spellings[i], &headers[i]);
-    assert_int_equal(weir_check_batch(weir, requests, SPELLINGS, NOW, verdicts), 0);
-    for (int i = 0; i < SPELLINGS; i++)
-        passed += verdicts[i].allowed;
-    assert_int_equal(passed, 5);
+    struct weir_request request = { .event = WEIR_STR(" e"), .key = WEIR_STR("k"), .cost = 1 };
+    assert_false(check_at(weir, request, NOW).applied);
     weir_close(weir);
+}
+
+static unsigned batch_passes(const char *rule)
+{
+    struct weir *weir = open_rules(by_each);
+    struct weir_request requests[2 * SPELLINGS];
+    struct weir_verdict verdicts[2 * SPELLINGS];
+    struct weir_header headers[2 * SPELLINGS];
+    unsigned passed = 0;
+    for (int i = 0; i < 2 * SPELLINGS; i++)
+        requests[i] = request_of(rule, spellings[i % SPELLINGS], &headers[i]);
+    assert_int_equal(weir_check_batch(weir, requests, 2 * SPELLINGS, NOW, verdicts), 0);
+    for (int i = 0; i < 2 * SPELLINGS; i++)
+        passed += verdicts[i].allowed;
+    weir_close(weir);
+    return passed;
+}
+
+static void batches_do_the_same(void **state)
+{
+    (void)state;
+    assert_int_equal(batch_passes("header"), 5);
+    assert_int_equal(batch_passes("host"), 5);
+    assert_int_equal(batch_passes("user"), 2 * SPELLINGS);
+    assert_int_equal(batch_passes("key"), 2 * SPELLINGS);
 }
 
 static size_t say_user(const struct weir_request *request, char *buf, size_t cap, void *data)
@@ -79,23 +117,22 @@ static size_t say_user(const struct weir_request *request, char *buf, size_t cap
     return strlen(*user);
 }
 
-static void the_getter_is_trimmed_and_asked_for_a_blank_user(void **state)
+static void what_the_getter_says_counts_as_given(void **state)
 {
     (void)state;
     const char *user = "";
     struct weir *weir =
         open_with((struct weir_options){ .rules_text = by_each, .user_id = say_user, .user_id_data = &user });
-    unsigned passed = 0;
     for (int i = 0; i < SPELLINGS; i++) {
         user = spellings[i];
-        struct weir_request request = { .user = weir_str(i % 2 ? "" : " \t"), .cost = 1 };
-        passed += check_at(weir, request, NOW).allowed;
+        assert_int_equal(passes(weir, (struct weir_request){ .cost = 1 }, NOW, 9), 5);
     }
-    assert_int_equal(passed, 5);
+    /* It is asked where there is no user, and blanks are one. */
+    assert_int_equal(passes(weir, (struct weir_request){ .user = WEIR_STR(" \t"), .cost = 1 }, NOW, 9), 5);
     weir_close(weir);
 }
 
-static void subjects_are_shown_and_reset_without_blanks(void **state)
+static void subjects_are_shown_and_reset_as_they_count(void **state)
 {
     (void)state;
     struct weir *weir = open_rules("rules: [ { id: r, by: [user, key, 'header:X-A', host], limits: [1 per 1h] } ]");
@@ -111,17 +148,20 @@ static void subjects_are_shown_and_reset_without_blanks(void **state)
     assert_int_equal(passes(weir, request, NOW, 3), 1);
     struct weir_verdict verdict = check_at(weir, request, NOW);
     weir_subject_text(weir, &request, &verdict, text, sizeof text);
-    assert_string_equal(text, "user=\"u\" key=\"k\" header:x-a=\"a\" host=\"h.example\"");
-    const struct weir_str by[] = { WEIR_STR("u\t"), WEIR_STR(" k"), WEIR_STR(" a "), WEIR_STR("h.example ") };
+    assert_string_equal(text, "user=\" u\" key=\"k \" header:x-a=\"a\" host=\"h.example\"");
+    const struct weir_str other[] = { WEIR_STR("u"), WEIR_STR("k "), WEIR_STR("a"), WEIR_STR("h.example") };
+    assert_int_equal(weir_reset(weir, "r", other, 4, &error), 0);
+    assert_int_equal(passes(weir, request, NOW, 3), 0);
+    const struct weir_str by[] = { WEIR_STR(" u"), WEIR_STR("k "), WEIR_STR(" a "), WEIR_STR("h.example ") };
     assert_int_equal(weir_reset(weir, "r", by, 4, &error), 0);
     assert_int_equal(passes(weir, request, NOW, 3), 1);
-    const struct weir_str blank[] = { WEIR_STR(" "), WEIR_STR("k"), WEIR_STR("a"), WEIR_STR("h.example") };
+    const struct weir_str blank[] = { WEIR_STR(" u"), WEIR_STR("k "), WEIR_STR(" "), WEIR_STR("h.example") };
     assert_int_equal(weir_reset(weir, "r", blank, 4, &error), WEIR_E_INVALID);
     weir_close(weir);
     weir = open_rules("rules: [ { id: ip, by: [ip, route], limits: [1 per 1h] } ]");
     request = (struct weir_request){ .ip = WEIR_STR(" 2001:db8::1"), .path = WEIR_STR("/a/1"), .cost = 1 };
     assert_int_equal(passes(weir, request, NOW, 3), 1);
-    const struct weir_str network[] = { WEIR_STR(" 2001:db8::/64 "), WEIR_STR("\t/a/# ") };
+    const struct weir_str network[] = { WEIR_STR(" 2001:db8::/64 "), WEIR_STR("/a/#") };
     assert_int_equal(weir_reset(weir, "ip", network, 2, &error), 0);
     assert_int_equal(passes(weir, request, NOW, 3), 1);
     weir_close(weir);
@@ -286,9 +326,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blanks_make_no_new_subject),
-        cmocka_unit_test(batches_trim_too),
-        cmocka_unit_test(the_getter_is_trimmed_and_asked_for_a_blank_user),
-        cmocka_unit_test(subjects_are_shown_and_reset_without_blanks),
+        cmocka_unit_test(what_a_program_names_counts_as_given),
+        cmocka_unit_test(batches_do_the_same),
+        cmocka_unit_test(what_the_getter_says_counts_as_given),
+        cmocka_unit_test(subjects_are_shown_and_reset_as_they_count),
         cmocka_unit_test(a_header_twice_is_refused),
         cmocka_unit_test(a_batch_refuses_only_those),
         cmocka_unit_test(a_setting_takes_the_first_or_the_last),

@@ -15,11 +15,11 @@ static const int64_t now_us = INT64_C(1700000000) * US_PER_S;
 
 static const char *const segments[] = { "a", "b", "1", "22", "a1", "%2F" };
 static const char *const parts[] = { "a", "b", "1", "22", "a1", "%2F", "#", "{x}", "{y}" };
-static const char *const events[] = { "", "", "e1", "e2", "e3" };
+static const char *const events[] = { "", "", "e1", "e2", "e3", " e1" };
 static const char *const hosts[] = { "", "", "h1", "h2" };
 static const char *const methods[] = { "", "GET", "PUT" };
 static const char *const values[] = { "", "v1", "v2" };
-static const char *const users[] = { "", "u1", "u2" };
+static const char *const users[] = { "", "u1", "u2", "u1 " };
 static const char *const ips[] = { "", "1.1.1.1", "1.2.2.2", "2001:db8::1" };
 static const char *const networks[] = { "", "1.0.0.0/8", "1.2.0.0/16", "2001:db8::/32" };
 static const char *const regexes[] = { "/a.*", ".*/b", "/[0-9]+(?:/.*)?", "(?:/1)*", "/(?:a|22)/b" };
@@ -89,7 +89,7 @@ static void write_rule(struct buf *out, const struct model_rule *rule, int numbe
     bool any = rule->event[0] || rule->host[0] || rule->method[0] || rule->header[0] || rule->path_count > 0;
     buf_printf(out, "- id: r%d\n  limits: [1 per 1s]\n  match:%s\n", number, any ? "" : " {}");
     if (rule->event[0])
-        buf_printf(out, "    event: %s\n", rule->event);
+        buf_printf(out, "    event: '%s'\n", rule->event);
     if (rule->host[0])
         buf_printf(out, "    host: %s\n", rule->host);
     if (rule->method[0])
@@ -109,8 +109,8 @@ static void write_rule(struct buf *out, const struct model_rule *rule, int numbe
         buf_printf(out, "%s'\n", path->rest ? "/*" : path->depth == 0 ? "/" : "");
     }
     if (rule->user[0] || rule->network[0])
-        buf_printf(out, "  except: { user: [%s], ip: [%s%s%s] }\n", rule->user, rule->network[0] ? "'" : "", rule->network,
-                   rule->network[0] ? "'" : "");
+        buf_printf(out, "  except: { user: [%s%s%s], ip: [%s%s%s] }\n", rule->user[0] ? "'" : "", rule->user,
+                   rule->user[0] ? "'" : "", rule->network[0] ? "'" : "", rule->network, rule->network[0] ? "'" : "");
     if (rule->by[0])
         buf_printf(out, "  by: [%s]\n", rule->by);
     if (rule->off)
@@ -253,7 +253,8 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
     return some;
 }
 
-/* With blanks at its ends at times, which are no part of it. Lives until some more are made. */
+/* With blanks at its ends at times, which are no part of a header, a host, a method or an address. Lives until some more
+ * are made. */
 static struct weir_str padded(struct random *r, const char *text)
 {
     static const char *const blanks[] = { "", "", "", " ", "\t", "\t \t\t" };
@@ -270,12 +271,12 @@ static struct weir_request real_request(struct random *r, const struct model_req
     headers[0] = (struct weir_header){ WEIR_STR("x-a"), padded(r, model->header) };
     headers[1] = (struct weir_header){ WEIR_STR("X-A"), padded(r, model->second ? model->second : "") };
     return (struct weir_request){
-        .event = padded(r, model->event),
+        .event = weir_str(model->event),
         .host = padded(r, model->host),
         .method = padded(r, model->method),
         .ip = padded(r, model->ip),
-        .key = padded(r, model->key),
-        .user = padded(r, model->user),
+        .key = weir_str(model->key),
+        .user = weir_str(model->user),
         .path = weir_str(model->path),
         .headers = headers,
         .header_count = model->second ? 2 : 1,

@@ -38,6 +38,7 @@ PLACES = """
 location ~ ^/(header|plan|ip)/ZONE/ { weir ZONE; proxy_pass http://@BACKEND@; }
 location /event/ZONE/ { weir ZONE event=$http_x_event; proxy_pass http://@BACKEND@; }
 location /key/ZONE/ { weir ZONE event=key key=$http_x_api_key; proxy_pass http://@BACKEND@; }
+location /made/ZONE/ { set $made $http_x_api_key; weir ZONE "event= key" key=$made; proxy_pass http://@BACKEND@; }
 location /both/ZONE/ { weir ZONE event=key key="both:$http_x_tenant/${http_x_api_key}"; proxy_pass http://@BACKEND@; }
 location /user/ZONE/ { weir ZONE event=user user=$HTTP_X_User; proxy_pass http://@BACKEND@; }
 location /said/ZONE/ { weir ZONE event=said header:X-Said=$http_x_api_key; proxy_pass http://@BACKEND@; }
@@ -94,6 +95,13 @@ def blanks():
             expect(len(g.backend.seen), 5, "what the backend was asked")
             expect({key_as(request, name) for request in g.backend.seen}, {"REALKEY"}, "by the same client")
         expect([get(f"/plan/{zone}/", f"X-Plan:{value}") for value in spelled("free")], TOO_MANY, "what a rule matches")
+
+
+def blanks_in_other_variables():
+    """Whatever a value is made of, its ends are trimmed."""
+    for zone in ZONES:
+        found = [get(f"/made/{zone}/", f"X-Api-Key:{value}") for value in spelled("MADE")]
+        expect(found, TOO_MANY, "a variable that is made of a header")
 
 
 def blanks_in_the_middle():
@@ -236,6 +244,7 @@ def http2():
 with g:
     main([
         ("blanks around values", blanks),
+        ("blanks in other variables", blanks_in_other_variables),
         ("blanks in the middle of an expression", blanks_in_the_middle),
         ("blanks around addresses", addresses),
         ("nothing but blanks", nothing_but_blanks),

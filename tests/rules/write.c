@@ -162,7 +162,7 @@ static struct rule_except any_except(struct maker *m)
     e.user_count = maybe(m) ? below(m, 5) : 0;
     e.users = keep_array(m, e.user_count * sizeof *e.users);
     for (size_t i = 0; i < e.user_count; i++)
-        e.users[i] = sv_trim_ows(any_text(m, false)); /* as it is read */
+        e.users[i] = any_text(m, false);
     return e;
 }
 
@@ -190,7 +190,7 @@ static struct rule_match any_match(struct maker *m)
     static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
     struct rule_match match = { 0 };
     if (maybe(m))
-        match.event = sv_trim_ows(any_text(m, false)); /* as it is read */
+        match.event = any_text(m, false);
     match.method_count = maybe(m) ? below(m, 4) : 0;
     match.methods = keep_array(m, match.method_count * sizeof *match.methods);
     for (size_t i = 0; i < match.method_count; i++)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Values that a client spells in many ways, and headers that are there twice: HTTP, RESP, the admin API, logs and metrics.
+"""Headers that a client spells in many ways, and headers that are there twice: HTTP, RESP, the admin API, logs and metrics.
+A user, key or event that a program names counts as it is given.
 
 tests/serve/values.py BUILD/weir
 """
@@ -27,6 +28,7 @@ REFUSE, FIRST, LAST = (RULES.replace("REPEATED", word) for word in ("refuse", "f
 
 BLANKS = ["", " ", "\t", "\t\t", " \t", "\t ", "  ", "\t\t\t", " \t ", "\t \t"]
 AROUND = list(itertools.product(BLANKS, BLANKS))
+GIVEN = ["k", " k", "k ", "\tk", "k\t", " k ", " \t"]  # each a subject of its own, if a program names it
 TOO_MANY = [True] * 5 + [False] * 95
 TWICE = {"allowed": False, "rule": None, "limit": None, "max": None, "remaining": None, "reset_ms": None, "retry_after_ms": -1,
          "repeated_header": "x-api-key", "shadow": []}
@@ -60,38 +62,61 @@ def blanks_over_http():
             expect(found, TOO_MANY, f"/v1/auth{path}")
         found = [s.check(path="/header", headers={"x-api-key": value}).json()["allowed"] for value in spelled("CHECK")]
         expect(found, TOO_MANY, "/v1/check, a header")
-        found = [s.check(event=event, key=value).json()["allowed"] for event, value in zip(spelled("key"), spelled("CHECK"))]
-        expect(found, TOO_MANY, "/v1/check, event and key")
-        requests = [{"path": "/user", "user": value} for value in spelled("LIST")]
+        requests = [{"path": "/header", "headers": {"x-api-key": value}} for value in spelled("LIST")]
         answer = s.ask(s.http, "POST", "/v1/check", json.dumps(requests), {"Content-Type": "application/json"})
         expect([verdict["allowed"] for verdict in answer.json()], TOO_MANY, "/v1/check, a list")
-        expect(s.check(event="key", key=" \t").json()["rule"], None, "blanks are no key")
+        expect(s.check(path="/header", headers={"x-api-key": " \t"}).json()["rule"], None, "blanks are no value")
+        expect(auth(s, "/user", "X-User: \t "), (200, ""), "nor a user, in a header")
+
+
+def as_given_over_http():
+    with Service(rules=REFUSE) as s:
+        for value in GIVEN:
+            left = [s.check(event="key", key=value).json()["remaining"] for _ in range(2)]
+            expect(left, [4, 3], f"/v1/check, the key {value!r}")
+        requests = [{"path": "/user", "user": value} for value in GIVEN for _ in range(2)]
+        answer = s.ask(s.http, "POST", "/v1/check", json.dumps(requests), {"Content-Type": "application/json"})
+        expect([verdict["remaining"] for verdict in answer.json()], [4, 3] * len(GIVEN), "/v1/check, a list")
+        expect(s.check(event=" key", key="k").json()["rule"], None, "another event")
 
 
 def blanks_over_resp():
     with Service(rules=REFUSE) as s, Wire(s) as wire:
-        for path, name in (("/user", "user"), ("/header", "header:X-Api-Key")):
-            found = [bool(wire.ask("WEIR.CHECK", "path", path, name, value)[0]) for value in spelled("RESP")]
-            expect(found, TOO_MANY, name)
-        expect([wire.ask("AUTH", s.token), wire.ask("WEIR.RESET", "user", "\tRESP ")], ["OK", "OK"])
-        expect(wire.ask("WEIR.CHECK", "path", "/user", "user", "RESP")[0], 1, "set free")
-        expect("is none" in wire.ask("WEIR.RESET", "user", " "), True, "nobody")
+        found = [bool(wire.ask("WEIR.CHECK", "path", "/header", "header:X-Api-Key", value)[0]) for value in spelled("RESP")]
+        expect(found, TOO_MANY, "a header")
+        expect([wire.ask("AUTH", s.token), wire.ask("WEIR.RESET", "header", "\tRESP ")], ["OK", "OK"])
+        expect(wire.ask("WEIR.CHECK", "path", "/header", "header:X-Api-Key", "RESP")[0], 1, "set free")
+        expect("is none" in wire.ask("WEIR.RESET", "header", " "), True, "nobody")
+        for attributes in (("path", "/user", "user"), ("event", "key", "key")):
+            for value in GIVEN:
+                left = [wire.ask("WEIR.CHECK", *attributes, value)[4] for _ in range(2)]
+                expect(left, [4, 3], f"as it is given: {attributes}, {value!r}")
+        expect(wire.ask("WEIR.RESET", "user", " k"), "OK")
+        found = {value: wire.ask("WEIR.PEEK", "path", "/user", "user", value)[4] for value in GIVEN}
+        expect(found, {value: 5 if value == " k" else 3 for value in GIVEN}, "one of them is set free")
 
 
-def blanks_are_not_shown():
-    with Service(rules=REFUSE) as s:
+def what_is_shown():
+    with Service("--user-header", "X-User", rules=REFUSE) as s:
         for value in spelled("SHOWN")[:20]:
-            s.check(path="/user", user=value)
+            auth(s, "/user", f"X-User:{value}")
         expect({entry["by"]["user"] for entry in s.events("refused")}, {"SHOWN"}, "the log")
         top = s.steer("GET", "/v1/top").json()
         expect([(row["by"], row["refused"]) for row in top["subjects"]], [([{"name": "user", "value": "SHOWN"}], 15)], top)
-        shown = s.steer("GET", "/v1/explain?" + urllib.parse.urlencode({"path": "/user", "user": "\tSHOWN "})).json()
-        expect(shown["request"]["user"], "SHOWN", "explain")
-        rule = next(rule for rule in shown["rules"] if rule["id"] == "user")
-        expect((rule["by"], rule["limits"][0]["used"]), ([{"name": "user", "value": "SHOWN"}], 5), rule)
-        path = "/v1/subjects?" + urllib.parse.urlencode({"rule": "user", "by": " SHOWN\t"})
-        expect(s.steer("DELETE", path).status, 204, "set free")
-        expect(s.check(path="/user", user="SHOWN").json()["remaining"], 4, "it is")
+        for user, used in (("SHOWN", 5), ("\tSHOWN ", 0)):
+            shown = s.steer("GET", "/v1/explain?" + urllib.parse.urlencode({"path": "/user", "user": user})).json()
+            expect(shown["request"]["user"], user, "explain")
+            rule = next(rule for rule in shown["rules"] if rule["id"] == "user")
+            expect((rule["by"], rule["limits"][0]["used"]), ([{"name": "user", "value": user}], used), rule)
+        s.check(path="/header", headers={"X-Api-Key": "SHOWN"})
+        query = urllib.parse.urlencode({"path": "/header", "header": "X-Api-Key:\tSHOWN "})
+        rule = next(rule for rule in s.steer("GET", "/v1/explain?" + query).json()["rules"] if rule["id"] == "header")
+        expect((rule["by"][0]["value"], rule["limits"][0]["used"]), ("SHOWN", 1), rule)
+        for rule, by, status in (("user", " SHOWN\t", 404), ("user", "SHOWN", 204), ("header", " SHOWN\t", 204)):
+            path = "/v1/subjects?" + urllib.parse.urlencode({"rule": rule, "by": by})
+            expect(s.steer("DELETE", path).status, status, f"set free: {rule}, {by!r}")
+        expect(s.check(path="/user", user="SHOWN").json()["remaining"], 4, "the user is")
+        expect(s.check(path="/header", headers={"X-Api-Key": "SHOWN"}).json()["remaining"], 4, "the header is")
 
 
 # ---- twice ----
@@ -174,16 +199,16 @@ def the_first_or_the_last():
 
 
 def in_a_store():
-    """Names in the store are those of the trimmed values, and a header twice never gets there."""
+    """Names in the store are those of the trimmed headers and of the keys as they are given, and a header twice never gets there."""
     with Store() as store, Service("--counters", store.address, "--store-deadline", "10s", "--user-header", "X-User", rules=REFUSE) as s:
         until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
         with Wire(s) as wire:
-            found = [bool(wire.ask("WEIR.CHECK", "event", "key", "key", value)[0]) for value in spelled("STORED")]
-            expect(found, TOO_MANY, "by key")
+            found = [wire.ask("WEIR.CHECK", "event", "key", "key", value)[4] for value in ("STORED", "STORED", " STORED")]
+            expect(found, [4, 3, 4], "by key, as it is given")
             found = [auth(s, "/header", f"X-Api-Key:{value}")[0] == 200 for value in spelled("STORED")]
             expect(found, TOO_MANY, "by header")
             names = sorted(name for name in store.ask("KEYS", "*") if ":key:" in name or ":header:" in name)
-            expect((len(names), "weir:1:{STORED}:key:key" in names), (2, True), names)
+            expect((len(names), "weir:1:{STORED}:key:key" in names), (3, True), names)
             twice = ("path", "/header", "header:X-Api-Key", "a", "header:X-Api-Key", "b")
             for _ in range(7):
                 expect(wire.ask("WEIR.CHECK", *twice, "reply", "long"), [0, None, None, None, None, None, -1, None, 400, 0, None])
@@ -194,7 +219,7 @@ def in_a_store():
             limit = next(rule for rule in shown["rules"] if rule["id"] == "key")["limits"][0]
             expect((limit["known"], limit["max"], limit["used"], shown["verdict"]), (False, 5, 0, TWICE), shown)
             expect([auth(s, "/header", "X-Api-Key: a")[0] for _ in range(6)], [200] * 5 + [429], "nothing was charged")
-            expect(s.steer("DELETE", "/v1/subjects?" + urllib.parse.urlencode({"rule": "key", "by": "\tSTORED "})).status, 204)
+            expect(s.steer("DELETE", "/v1/subjects?" + urllib.parse.urlencode({"rule": "key", "by": "STORED"})).status, 204)
             expect(wire.ask("WEIR.CHECK", "event", "key", "key", "STORED")[4], 4, "set free in the store, too")
 
 
@@ -220,8 +245,9 @@ def hops():
 
 main([
     ("blanks over HTTP", blanks_over_http),
+    ("what a program names, over HTTP", as_given_over_http),
     ("blanks over RESP", blanks_over_resp),
-    ("blanks are not shown", blanks_are_not_shown),
+    ("what is shown", what_is_shown),
     ("a header twice, over HTTP", twice_over_http),
     ("a header of the gateway twice", the_gateways_headers_twice),
     ("a header twice, over RESP", twice_over_resp),

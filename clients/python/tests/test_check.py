@@ -93,7 +93,7 @@ def test_what_is_used_up_in_one_form_is_used_up_in_the_other(remote: Weir, local
     assert not local.check(event="ocr", key=key).allowed
 
 
-@pytest.mark.parametrize("other", ["{}\0b", "{}\0", "\0{}", "{}\ud800", "{}\udcff", "{}é", "{}\U0001f600", "{} x"])
+@pytest.mark.parametrize("other", ["{}\0b", "{}\0", "\0{}", "{}\ud800", "{}\udcff", "{}é", "{}\U0001f600", "{} "])
 def test_any_text_is_a_subject_of_its_own(weir: Weir, key: str, other: str) -> None:
     assert weir.check(event="ocr", key=key, cost=2).allowed
     for _ in range(2):
