@@ -214,10 +214,9 @@ struct weir_options {
     const char *rules_text; /* the rules themselves, instead of a file */
     size_t rules_text_len;  /* in bytes; 0: rules_text ends in NUL */
 
-    const char
-        *cells_file;     /* shared by the processes that open it, created if missing; NULL: this process and its children */
-    uint64_t cells_keys; /* size of a new table: keys that it holds at its default fill of 3/4 … */
-    uint64_t cells_bytes; /* … or bytes. Set one of them; both 0: 1,048,576 cells */
+    const char *cells_file; /* shared by all that open it, created if missing; NULL: this process and its children */
+    uint64_t cells_keys;    /* size of a new table: keys that it holds at its default fill of 3/4 … */
+    uint64_t cells_bytes;   /* … or bytes. Set one of them; both 0: 1,048,576 cells */
 
     uint32_t watch_ms; /* > 0: a thread checks the rules file for changes at this interval */
 
