@@ -11,9 +11,9 @@ static const struct option options[] = { { 0 } };
 static const struct command command = {
     .name = "convert",
     .usage = "hodor FILE",
-    .text = "Reads another limiter's configuration (-: stdin) and prints rules that do the same, with comments on what "
-            "differs.\n\n"
-            "  hodor   the Hodor plugin of Drogon, with what RealIpResolver trusts; "
+    .text = "Reads the configuration of another rate limiter (-: stdin) and prints equivalent rules, with comments on the "
+            "differences.\n\n"
+            "  hodor   the Hodor plugin of Drogon, with the proxies that RealIpResolver trusts; "
             "FILE is Drogon's configuration in JSON or YAML",
     .footer = "The exit status is 0, or 2 after an error.\n\nExample:\n  weir convert hodor config.json > rules.yaml",
     .options = options,

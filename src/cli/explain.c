@@ -13,8 +13,9 @@
 static const struct command command = {
     .name = "explain",
     .usage = "--rules FILE [--cells FILE] [--counters ADDRESS] [OPTION]...",
-    .text = "Says what each rule makes of a request: whether it applies and why, whom it counts for, and what is used of "
-            "each of its limits. Charges nothing.",
+    .text =
+        "Explains how each rule treats a request: whether it applies and why, whom it counts for, and how much of each of "
+        "its limits is used. Charges nothing.",
     .footer = "The exit status is 0, or 2 after an error.\n\n"
               "Example:\n  weir explain --rules rules.yaml --method POST --path /login --ip 203.0.113.9",
     .options = request_option_table,

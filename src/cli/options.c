@@ -79,7 +79,7 @@ static void help_table(const struct option *option, FILE *out)
 
 void options_help(const struct command *command, FILE *out)
 {
-    static const struct option help = { .name = "help", .help = "print this, and exit" };
+    static const struct option help = { .name = "help", .help = "print this help, and exit" };
     fprintf(out, "Usage: weir %s %s\n\n", command->name, command->usage);
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);

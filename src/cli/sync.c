@@ -67,16 +67,16 @@ struct sync {
 static const struct option options[] = {
     { "from", "SOURCE", OPTION_TEXT, AT(from),
       "where the rules are (default: $WEIR_FROM): sqlite:PATH, mysql://USER@HOST:PORT/DB, postgres://USER@HOST/DB or "
-      "file:PATH. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
+      "file:PATH. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
     { "to", "FILE", OPTION_TEXT, AT(to),
-      "the rules file (needed); it keeps its mode and owner, and is made with mode 0644" },
+      "the rules file (required); an existing file keeps its mode and owner, a new one has mode 0644" },
     { "poll", "TIME", OPTION_LENGTH, AT(poll_ms),
-      "how often to ask for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
+      "how often to check for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
       .max = 3600000, .bare = 1 },
-    { "once", NULL, OPTION_FLAG, AT(once), "write the file, and end" },
+    { "once", NULL, OPTION_FLAG, AT(once), "write the file once, and exit" },
     { "start-without-rules", NULL, OPTION_FLAG, AT(start_without_rules),
-      "if the source is out of reach and there is no file of an earlier run: begin with a file that limits nobody, instead "
-      "of ending with an error" },
+      "if the source is unreachable at the start and there is no file of an earlier run: write a file without rules, which "
+      "limits nobody, instead of failing" },
     { 0 },
 };
 
@@ -84,13 +84,13 @@ static const struct command command = {
     .name = "sync",
     .usage = "--from SOURCE --to FILE [OPTION]...",
     .text =
-        "Keeps a rules file equal to the rules of a database, until it is ended (SIGTERM, SIGINT). The file is replaced "
-        "whole, so that nobody ever reads a half of it; processes that use it notice the change by themselves.\n\n"
-        "A bad row is reported, here and at the top of the file, and keeps its last good version; all others go on. "
-        "While the database is out of reach the file stays as it is.",
+        "Keeps a rules file equal to the rules of a database, until it is stopped (SIGTERM, SIGINT). The file is replaced "
+        "atomically, so nobody ever reads an incomplete one; processes that use the file notice the change themselves.\n\n"
+        "An invalid row is reported, here and at the top of the file, and its last valid version stays in force; all other "
+        "rows are used. While the database is unreachable the file does not change.",
     .footer =
-        "The exit status is 0 if it was ended, or with --once if the file is written; 1 with --once if the source has "
-        "bad rows; 2 after an error.\n\n"
+        "The exit status is 0 if it was stopped, or with --once if the file was written; 1 with --once if the source has "
+        "invalid rows; 2 after an error.\n\n"
         "Example:\n  weir sync --from sqlite:rules.db --to /etc/weir/rules.yaml",
     .options = options,
 };
