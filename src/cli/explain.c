@@ -295,8 +295,8 @@ int cli_explain(int argc, char **argv)
         return status;
     if (request_cells_missing(&options))
         return cli_error(
-            "%s: there is no such cells file; name the one that is counted in (of 'weir serve', the file cells in "
-            "its data folder), or leave out --cells to see which rules apply",
+            "%s: there is no such cells file; give the file that contains the counts ('weir serve' has it as cells in its "
+            "data folder), or leave out --cells to see which rules apply",
             options.cells);
     if (!request_open(&options, &weir))
         return EXIT_BAD;

@@ -58,7 +58,7 @@ int cli_lint(int argc, char **argv)
     if (status >= 0)
         return status;
     if (count == 0)
-        return options_error(&command, "a FILE is needed");
+        return options_error(&command, "FILE is required");
     for (size_t i = 0; i < count; i++)
         good = lint_file(argv[i]) && good;
     return good ? 0 : 1;

@@ -26,8 +26,8 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
     const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
     if (!cli_read_file(path, ret_text, &why)) {
         if (is_database(path))
-            cli_error(
-                "the rules have to be in a file here; 'weir rules export --from ADDRESS' writes what is in a database");
+            cli_error("--rules takes a file, not a database; 'weir rules export --from ADDRESS' prints the rules of a "
+                      "database as a file");
         else
             cli_error("%s: %s", name, why);
         return false;
@@ -123,15 +123,16 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (status >= 0)
         return status;
     if (count > 0)
-        return options_error(command, "there is no argument '%s'", argv[0]);
+        return options_error(command, "unexpected argument '%s'", argv[0]);
     if (!o->rules)
-        return options_error(command, "--rules FILE is needed");
+        return options_error(command, "--rules FILE is required");
     if (o->cells_keys && o->cells_bytes)
         return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
     if (o->hosts && !o->counters)
-        return options_error(command, "--hosts is about the store of --counters; give that, too");
+        return options_error(command, "--hosts has no effect without --counters; give --counters ADDRESS, too");
     if (o->counters && o->now_us >= 0)
-        return options_error(command, "--now does not go with --counters: the store's clock counts there; leave out one");
+        return options_error(
+            command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
     status = check_counters(command, o->counters);
     if (status < 0)
         status = check_address(command, "ip", o->ip);
@@ -212,7 +213,7 @@ void request_close(struct weir *weir)
     struct weir_store_status store;
     weir_store_status(weir, &store);
     if (store.configured && !store.up)
-        cli_error("the store %s does not answer%s%s; rules that count there go by their on_store_failure", store.address,
+        cli_error("the store %s does not answer%s%s; rules that count there follow their on_store_failure", store.address,
                   store.problem[0] ? ": " : "", store.problem);
     weir_close(weir);
 }

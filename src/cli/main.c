@@ -53,7 +53,7 @@ static int run(const char *name, int argc, char **argv)
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0)
             return finish(commands[i].run(argc, argv));
-    return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+    return cli_error("unknown %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
 }
 
 int main(int argc, char **argv)

@@ -119,9 +119,9 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
     };
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
-            return options_error(&command, "--%s has no meaning for %s", given[i].name, verb->name);
+            return options_error(&command, "--%s cannot be used with %s", given[i].name, verb->name);
     if (o->for_ms && o->expires)
-        return options_error(&command, "--for and --expires both say until when; leave out one");
+        return options_error(&command, "--for and --expires cannot be combined; leave out one");
     return -1;
 }
 
@@ -131,8 +131,8 @@ static int check_words(const struct verb *verb, char **words, size_t count)
         return options_error(&command, "%s needs %s", verb->name, verb->words);
     if (count > verb->words_max) {
         plain_hide_password(words[verb->words_max]);
-        return options_error(&command, "%s takes %s, and '%s' is one word too many", verb->name,
-                             verb->words_max ? verb->words : "no words", words[verb->words_max]);
+        return options_error(&command, "%s takes %s; unexpected argument '%s'", verb->name,
+                             verb->words_max ? verb->words : "no arguments", words[verb->words_max]);
     }
     return -1;
 }
@@ -175,16 +175,16 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
     if (count == 0)
-        return options_error(&command, "a verb is needed: list, show, throttle and so on");
+        return options_error(&command, "VERB is required: list, show, throttle and so on");
     if (!verb) {
         plain_hide_password(argv[0]);
-        return options_error(&command, "there is no verb '%s'", argv[0]);
+        return options_error(&command, "unknown verb '%s'", argv[0]);
     }
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)
         status = check_taken(verb, o);
     if (status < 0 && !from[0])
-        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is required, such as sqlite:rules.db");
     return status;
 }
 

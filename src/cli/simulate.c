@@ -242,14 +242,14 @@ int cli_simulate(int argc, char **argv)
     if (status >= 0)
         return status;
     if (!given.rules)
-        return options_error(&command, "--rules FILE is needed");
+        return options_error(&command, "--rules FILE is required");
     if (count != 1)
-        return count ? options_error(&command, "there is one INPUT, and '%s' is a second", argv[1])
-                     : options_error(&command, "an INPUT is needed (-: stdin)");
+        return count ? options_error(&command, "unexpected argument '%s'; only one INPUT is allowed", argv[1])
+                     : options_error(&command, "INPUT is required (-: stdin)");
     if (strcmp(given.rules, "-") == 0 && strcmp(argv[0], "-") == 0)
         return options_error(&command, "--rules and INPUT cannot both be stdin; give one of them as a file");
     if (given.verdicts && given.json)
-        return options_error(&command, "--verdicts and --json both say what to print; leave out one");
+        return options_error(&command, "--verdicts and --json cannot be combined; leave out one");
     struct simulation *s = calloc(1, sizeof *s);
     if (!s)
         return cli_error("out of memory");

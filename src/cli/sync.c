@@ -215,7 +215,7 @@ static int read_file(struct sync *s)
     if (stat(path, &s->file) < 0)
         return errno == ENOENT ? -1 : cli_error("%s: %s", path, strerror(errno));
     if (!S_ISREG(s->file.st_mode))
-        return cli_error("%s: is no regular file, and cannot be replaced", path);
+        return cli_error("%s: not a regular file; it cannot be replaced", path);
     struct buf text;
     if (!cli_read_file(path, &text, &why))
         return cli_error("%s: %s", path, why);
@@ -236,7 +236,8 @@ static int read_file(struct sync *s)
     buf_done(&text);
     if (good || blank)
         return -1;
-    return cli_error("%s is there and is no rules file: it would be lost; remove it, or write to another file", path);
+    return cli_error("%s exists and is not a rules file: it would be overwritten; remove it, or write to another file",
+                     path);
 }
 
 /* ---- one turn ---- */
@@ -279,8 +280,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
         code = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
         buf_done(&text);
     } else if (text.failed || problems.failed) {
-        code = err_set(error, WEIR_E_INVALID, "%s: its rules are more than fits into a file of 64 MiB",
-                       source_name(s->source));
+        code = err_set(error, WEIR_E_INVALID, "%s: its rules do not fit into a file of 64 MiB", source_name(s->source));
         buf_done(&text);
     } else {
         say_problems(s, &problems, reading->problem_count);
@@ -438,7 +438,7 @@ static int check_other(const struct sync *s, const char *from)
     const char *path = strncmp(from, "file:", 5) == 0 ? from + 5 : from;
     if (stat(path, &a) < 0 || stat(s->options->to, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
         return -1;
-    return cli_error("%s: is the source itself; write to another file", s->options->to);
+    return cli_error("%s: this is the source itself; write to another file", s->options->to);
 }
 
 static int sync_all(struct sync *s, const char *from)
@@ -480,12 +480,12 @@ static int check_options(const struct sync_options *o, char **words, size_t word
 {
     if (word_count > 0) {
         plain_hide_password(words[0]);
-        return options_error(&command, "there is no argument '%s'", words[0]);
+        return options_error(&command, "unexpected argument '%s'", words[0]);
     }
     if (!from[0])
-        return options_error(&command, "--from SOURCE (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+        return options_error(&command, "--from SOURCE (or $WEIR_FROM) is required, such as sqlite:rules.db");
     if (!o->to || !o->to[0])
-        return options_error(&command, "--to FILE is needed");
+        return options_error(&command, "--to FILE is required");
     return -1;
 }
 

@@ -242,10 +242,10 @@ int cli_top(int argc, char **argv)
     if (status >= 0)
         return status;
     if (count > 0)
-        return options_error(&command, "there is no argument '%s'", argv[0]);
+        return options_error(&command, "unexpected argument '%s'", argv[0]);
     if (!client_is_address(o.admin))
-        return options_error(&command, "--admin: '%s' is no address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH",
-                             o.admin);
+        return options_error(
+            &command, "--admin: '%s' is not an address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH", o.admin);
     if (o.rule && (!o.rule[0] || strlen(o.rule) > WEIR_ID_MAX))
         return options_error(&command, "--rule: the id of a rule has 1 to %d bytes", WEIR_ID_MAX);
     return o.once || !is_screen() ? run_once(&o) : run_live(&o);

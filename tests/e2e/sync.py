@@ -197,7 +197,7 @@ def a_file_that_is_something_else(db):
         folder.write("my: diary\n")
         status, out, errors = once(db.address, folder.path)
         expect((status, out), (2, ""))
-        has(errors, "is no rules file")
+        has(errors, "is not a rules file")
         expect(folder.text(), "my: diary\n")
 
 
@@ -480,7 +480,7 @@ def wrong_words(_):
         (["--from", "sqlite:x", "--to", "f", "--poll", "3600001"], "100ms to 1h"),
         (["--from", "sqlite:x", "--to", "f", "--poll", "2h"], "100ms to 1h"),
         (["--from", "nonsense:x", "--to", "f"], "sqlite:PATH"),
-        (["--to", "f", "mysql://ann:geheim@h/db"], "there is no argument 'mysql://ann:******@h/db'"),
+        (["--to", "f", "mysql://ann:geheim@h/db"], "unexpected argument 'mysql://ann:******@h/db'"),
         (["--to", "f", "postgres://h/db?sslpassword=geheim"], "'postgres://h/db?sslpassword=******'"),
     ):
         result = harness.weir("sync", *words)
