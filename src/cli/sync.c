@@ -325,12 +325,12 @@ static void say_age(const struct sync *s, const char *why)
 {
     long long age = (long long)age_s(s);
     if (s->reached)
-        say("rules are %lld s old: %s; %s stays as it is", age, why, s->options->to);
+        say("rules are %lld s old: %s; %s does not change", age, why, s->options->to);
     else if (s->last)
-        say("rules of the last run (file written %s): %s; out of reach for %lld s, %s stays as it is", s->written, why, age,
+        say("rules of the last run (file written %s): %s; unreachable for %lld s, %s does not change", s->written, why, age,
             s->options->to);
     else
-        say("no rules yet, and nobody is limited: %s; out of reach for %lld s", why, age);
+        say("no rules yet, and nobody is limited: %s; unreachable for %lld s", why, age);
 }
 
 static void plan_saying(struct sync *s)
@@ -347,7 +347,7 @@ static void note_source(struct sync *s, int code, const struct weir_error *error
         say_age(s, error->text);
         plan_saying(s);
     } else if (code == 0 && s->unreachable) {
-        say("%s is in reach again", source_name(s->source));
+        say("%s is reachable again", source_name(s->source));
     }
     s->unreachable = code < 0;
 }
@@ -355,7 +355,7 @@ static void note_source(struct sync *s, int code, const struct weir_error *error
 static void note_file(struct sync *s, int code, const struct weir_error *error)
 {
     if (code < 0 && !s->unwritable)
-        say("%s; trying again", error->text);
+        say("%s; retrying", error->text);
     s->unwritable = code < 0;
 }
 

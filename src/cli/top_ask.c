@@ -28,7 +28,7 @@ static int read_token(const struct top_options *o, struct buf *ret, struct weir_
     if (good)
         buf_done(ret);
     err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
-            good ? "is no token" : why);
+            good ? "not a valid token" : why);
     buf_done(&path);
     return WEIR_E_SYSTEM;
 }
