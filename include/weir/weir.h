@@ -15,13 +15,20 @@
  *
  *     WEIR_DETECT(weir, "ocr", user_id) { submit(...); } else { too_frequent(weir_last(NULL)); }
  *
- * A handle may be used by any number of threads at once. Deciding takes no lock, and no memory but in a thread's first
- * decision, for a request that more than 32 limits apply to, and where it may have to wait for a store. Time is always
- * passed in, in microseconds since 1970.
- * After a fork the child may decide with the handle and close it. It has no watcher, and may poll or change the
- * rules only if no thread of the parent could have been doing so at that moment; better open a handle after the fork.
- * Functions that can fail return a negative enum weir_code; those that take a struct weir_error say why in it. A refusal is
- * not a failure. Link with `pkg-config --cflags --libs weir`. */
+ * Threads: any number of threads may use one handle at the same time. A decision takes no lock. It allocates memory only in
+ * the first decision of a thread, for a request that more than 32 limits apply to, and if it may have to wait for a store.
+ *
+ * Time: the caller passes it to every decision, in microseconds since 1970.
+ *
+ * fork: the child may decide with the handle and close it. The watcher does not run in the child. The child may poll or
+ * change the rules only if no thread of the parent could have been doing so during the fork. It is better to open a handle
+ * after the fork.
+ *
+ * Errors: a function that can fail returns a negative enum weir_code; if it takes a struct weir_error, the text there says
+ * why. A refusal is not an error. Functions write their `ret` parameters only on success, unless their comment says
+ * otherwise.
+ *
+ * Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_H
 #define WEIR_H
 
@@ -33,7 +40,7 @@
 #ifdef __cplusplus
 extern "C" {
 #if defined(__GNUC__) && !defined(__clang__)
-/* As with stat(2), some functions are called like the struct that they fill. */
+/* As with stat(2), some functions have the same name as the struct that they fill. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
@@ -45,10 +52,12 @@ extern "C" {
 #define WEIR_API
 #endif
 
-/* Raised when a change breaks programs built against an earlier header. struct weir_options begins with its size, so that
- * fields can be added at its end without breaking anyone; a change of any other structure raises this. */
+/* This number increases when a change breaks programs that were built against an earlier header. struct weir_options begins
+ * with its size, so new fields at its end break nothing; a change of any other structure increases the number. */
 #define WEIR_ABI_VERSION 2
+/* Returns the WEIR_ABI_VERSION that the library was built with. */
 WEIR_API int weir_abi_version(void);
+/* Returns the version of the library, such as "1.2.0"; a static string. */
 WEIR_API const char *weir_version(void);
 
 /* ---- words ---- */
@@ -56,23 +65,23 @@ WEIR_API const char *weir_version(void);
 enum {
     WEIR_ID_MAX = 100,           /* bytes in a rule's id */
     WEIR_NAME_MAX = 50,          /* bytes in a limit's name */
-    WEIR_SHADOW_MAX = 16,        /* shadow rules listed in one verdict */
-    WEIR_ERROR_MAX = 1000,       /* bytes in an error's text */
+    WEIR_SHADOW_MAX = 16,        /* shadow rules that one verdict lists */
+    WEIR_ERROR_MAX = 1000,       /* bytes in an error's text, with the NUL */
     WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
-    WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt */
-    WEIR_BAD_REQUEST = 400,      /* status of a request that is refused for a repeated header, see weir_verdict */
-    WEIR_NEVER = -1              /* retry_after_ms, reset_ms: no wait will help */
+    WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt, with the NUL */
+    WEIR_BAD_REQUEST = 400,      /* status of a request that is refused because of a repeated header, see weir_verdict */
+    WEIR_NEVER = -1              /* value of retry_after_ms and reset_ms: no wait is long enough */
 };
 
 /* Errors: name, number, text. */
 #define WEIR_CODES(X)                             \
-    X(INVALID, -1, "an argument is wrong")        \
+    X(INVALID, -1, "invalid argument")            \
     X(NO_MEMORY, -2, "out of memory")             \
-    X(SYSTEM, -3, "the system refused")           \
+    X(SYSTEM, -3, "a system call failed")         \
     X(RULES, -4, "the rules have errors")         \
     X(CELLS, -5, "the cells file cannot be used") \
-    X(UNKNOWN_RULE, -6, "there is no such rule")  \
-    X(BLANK, -7, "a blank event or key")
+    X(UNKNOWN_RULE, -6, "no such rule")           \
+    X(BLANK, -7, "the event or the key is blank")
 
 enum weir_code {
     WEIR_OK = 0,
@@ -86,12 +95,13 @@ struct weir_error {
     char text[WEIR_ERROR_MAX];
 };
 
-/* A string that need not end in NUL. { NULL, 0 } and "" both mean: not there. */
+/* A string that need not end in NUL. { NULL, 0 } and "" both mean that there is no value. */
 struct weir_str {
     const char *ptr;
     size_t len;
 };
 
+/* Returns a view of `s`, which must end in NUL or be NULL; it is not copied. */
 static inline struct weir_str weir_str(const char *s)
 {
     struct weir_str r;
@@ -110,316 +120,361 @@ struct weir_header {
     struct weir_str value;
 };
 
-/* What is asked about. Leave out what there is none of. Blanks and tabs at the ends of method, host, ip and the values of
- * headers are no part of them. user, event and key count as they are given: trim what you take from a header. */
+/* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
+ * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
+ * from a header. weir does not keep the request or its strings after the call. */
 struct weir_request {
     struct weir_str method;
-    struct weir_str path; /* as the client sent it, query and all: weir normalises it */
+    struct weir_str path; /* as the client sent it, with the query; weir normalises it */
     struct weir_str host;
-    struct weir_str ip;   /* the client's address, if the caller knows it; it wins over peer */
-    struct weir_str peer; /* who is connected; the client is found with X-Forwarded-For and trusted_proxies */
-    struct weir_str user; /* left out: options.user_id is asked */
+    struct weir_str ip;   /* the client's address, if the caller knows it; it takes precedence over peer */
+    struct weir_str peer; /* address of the connection; weir finds the client with X-Forwarded-For and trusted_proxies */
+    struct weir_str user; /* if it is not set, weir calls options.user_id */
     struct weir_str event;
     struct weir_str key;
     const struct weir_header *headers;
     size_t header_count;
-    uint32_t cost;   /* 0 looks without charging */
-    bool peek;       /* answer for the cost, charge nothing */
-    bool brief;      /* if it passes, nobody looks at remaining, reset_ms and window_ms */
-    bool refundable; /* the verdict is to have a receipt, for weir_refund */
-    void *context;   /* handed to the callbacks */
+    uint32_t cost;   /* how much to charge; 0 decides without charging */
+    bool peek;       /* decide as if `cost` were charged, but charge nothing */
+    bool brief;      /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict: saves time */
+    bool refundable; /* put a receipt for weir_refund into the verdict */
+    void *context;   /* for the callbacks; weir does not use it */
 };
 
-/* Of one limit: which cell, which window. */
+/* One charged limit: its cell and its window. All of it is private to weir. */
 struct weir_charged {
     uint64_t limit, time;
     uint32_t window, place;
 };
 
-/* What a request was charged, so that weir_refund can give it back. `count` is for everybody, the rest is weir's own. */
+/* Records what a request was charged, for weir_refund. Callers may read `count`; all other fields are private to weir. */
 struct weir_receipt {
-    uint32_t count; /* limits that were charged, of many the first WEIR_RECEIPT_LIMITS; 0: nothing can be given back */
+    uint32_t count; /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to refund */
     uint32_t cost;
-    uint64_t number; /* no two receipts have the same */
+    uint64_t number; /* unique to this receipt */
     int64_t at_us, store_us;
-    uint64_t seal; /* of all else, with the secret of the table of cells: nobody can make or change one */
+    uint64_t seal; /* keyed hash of all other fields, with the secret of the cells table: prevents forged receipts */
     struct weir_charged charged[WEIR_RECEIPT_LIMITS];
 };
 
-/* A request that repeats a header which a rule matches or counts by, with different values, is refused unless the settings
- * say otherwise (`repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` has the name of
- * the header, and nothing is charged. */
+/* The decision. It names one limit: the one with the longest wait if the request is refused, else the one with the least
+ * left. A verdict contains no pointers: it may be copied and kept.
+ *
+ * By default weir refuses a request that repeats a header with different values if a rule matches or counts by that header
+ * (setting `repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` is the name of the
+ * header, and nothing is charged. */
 struct weir_verdict {
     bool allowed;
-    bool applied;           /* false: no rule applies, and the fields from rule to retry_after_ms say nothing */
-    bool unavailable;       /* refused because the store does not answer, not for being too frequent */
-    uint16_t status;        /* HTTP status of the refusal, 0 when allowed */
-    uint32_t max;           /* capacity of the limit that is named */
+    bool applied;           /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
+    bool unavailable;       /* refused because the store does not answer, not because a limit is reached */
+    uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
+    uint32_t max;           /* capacity of the named limit */
     uint32_t remaining;     /* whole units left after this charge */
-    int64_t reset_ms;       /* until the limit is as if unused; WEIR_NEVER for a bucket in use whose max is now 0 */
-    int64_t retry_after_ms; /* 0 when allowed, WEIR_NEVER, or the wait after which this request would pass */
-    int64_t window_ms;      /* the time in which `max` comes back */
-    uint32_t shadow_count;  /* shadow rules that would have refused; the first WEIR_SHADOW_MAX are listed */
+    int64_t reset_ms;       /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
+    int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
+    int64_t window_ms;      /* the time in which `max` becomes available again */
+    uint32_t shadow_count;  /* number of shadow rules that would have refused; the first WEIR_SHADOW_MAX are in `shadow` */
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
     char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
-    uint32_t private_rule; /* weir's own: which rule of which rules this was */
+    uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
-    struct weir_receipt receipt; /* of a request that was `refundable` and was charged; else its count is 0 */
+    struct weir_receipt receipt; /* set if the request was `refundable` and was charged; else its count is 0 */
 };
 
 /* ---- open and close ---- */
 
 struct weir;
 
-/* The refusal of one request, as HTTP. The strings live until the next call of weir_refuse in the same thread. */
+/* The refusal of one request, as HTTP. The strings and headers belong to weir. They are valid until the same thread calls
+ * weir_refuse or weir_refuse_as again. */
 struct weir_refusal {
     uint16_t status;
     struct weir_str body;
     struct weir_str content_type;
-    const struct weir_header *headers; /* the rule's own, and the standard ones whose names the rule does not use */
+    const struct weir_header *headers; /* those of the rule, and the standard ones whose names the rule does not use */
     size_t header_count;
 };
 
-/* What becomes of the store that `counters` names. */
+/* Changes in the state of the store that `counters` names. */
 enum weir_store_event {
-    WEIR_STORE_UP = 1,   /* it answers (again) */
-    WEIR_STORE_DOWN,     /* it does not: rules go by their on_store_failure */
-    WEIR_STORE_REPLACED, /* another server, or the same one started again, answers now: what it did not save is forgotten */
-    WEIR_STORE_EMPTIED,  /* its counts are gone */
-    WEIR_STORE_ODD       /* it answers, but a key cannot be used: not weir's, or of another layout */
+    WEIR_STORE_UP = 1,   /* the store answers, for the first time or again */
+    WEIR_STORE_DOWN,     /* it does not answer: rules follow their on_store_failure */
+    WEIR_STORE_REPLACED, /* another or a restarted server answers: counts that it did not save are lost */
+    WEIR_STORE_EMPTIED,  /* its counts are lost */
+    WEIR_STORE_ODD       /* it answers, but a key is unusable: not written by weir, or with another layout */
 };
 
+/* Set `size` and either rules_file or rules_text; zero means the default for all other fields. weir_open copies the
+ * strings. The callbacks and their data must remain valid until weir_close returns; any thread of weir or of
+ * its users may call them. */
 struct weir_options {
     size_t size; /* sizeof(struct weir_options) */
 
-    const char *rules_file; /* YAML or JSON; a change is seen by weir_poll or the watcher */
-    const char *rules_text; /* instead of a file */
-    size_t rules_text_len;  /* 0: up to its NUL */
+    const char *rules_file; /* YAML or JSON; weir_poll or the watcher notices changes */
+    const char *rules_text; /* the rules themselves, instead of a file */
+    size_t rules_text_len;  /* in bytes; 0: rules_text ends in NUL */
 
-    const char *cells_file; /* shared by all processes that open it, made if missing; NULL: this process and its children */
-    uint64_t cells_keys;    /* size of a new table as the keys that it holds at its default fill … */
-    uint64_t cells_bytes;   /* … or in bytes; both 0: 1,048,576 cells */
+    const char *cells_file; /* shared by all that open it, created if missing; NULL: this process and its children */
+    uint64_t cells_keys;    /* size of a new table: keys that it holds at its default fill of 3/4 … */
+    uint64_t cells_bytes;   /* … or bytes. Set one of them; both 0: 1,048,576 cells */
 
-    uint32_t watch_ms; /* > 0: a thread looks for a changed rules file this often */
+    uint32_t watch_ms; /* > 0: a thread checks the rules file for changes at this interval */
 
-    /* The user of a request whose caller left it out (Hodor's setUserIdGetter). Write at most `cap` bytes to `buf`, return
-     * how many; 0 if there is none. Called only if a rule wants the user. */
+    /* Finds the user of a request that has no `user` (Hodor's setUserIdGetter). It writes at most `cap` bytes to `buf` and
+     * returns their number, or 0 if there is no user. weir calls it only if a rule uses the user. */
     size_t (*user_id)(const struct weir_request *request, char *buf, size_t cap, void *data);
     void *user_id_data;
 
-    /* Builds the refusal (Hodor's setRejectResponseFactory). `refusal` comes filled with the rule's own; change it. What it
-     * points to must outlive the caller's use of it. */
+    /* Changes the refusal (Hodor's setRejectResponseFactory). `refusal` already contains the refusal of the rule. Strings
+     * and headers that the callback sets must remain valid for as long as the caller of weir_refuse uses them. */
     void (*refuse)(const struct weir_request *request, const struct weir_verdict *verdict, struct weir_refusal *refusal,
                    void *data);
     void *refuse_data;
 
-    /* Told of every change of the rules file that is noticed: taken over whole (error->code 0), or bad, and why; see also
-     * weir_rules_error. Called by weir_poll or from weir's threads; must not close the handle. */
+    /* weir calls this for every change of the rules file that it notices. error->code is 0 if all rules are in force; else
+     * error->text says what is wrong, see also weir_rules_error. Called by weir_poll or from weir's threads. It must not
+     * close the handle. */
     void (*on_rules)(const struct weir_error *error, void *data);
     void *on_rules_data;
 
-    /* A table in memory that the caller shares with its other processes, instead of cells_file and the sizes. It begins at
-     * a multiple of 128 and stays until the handle is closed. All zero: a table is made in it, by one process before the
-     * others open it; else it has to hold one of this size. */
+    /* Memory for the table that the caller shares with its other processes, instead of cells_file and the sizes. Its
+     * address is a multiple of 128, and it remains mapped until the handle is closed. If all bytes are zero, weir_open
+     * creates a table in it: let one process do this before the others open it. Else the memory must contain a table of
+     * this size. */
     void *cells_memory;
     size_t cells_memory_bytes;
 
-    /* Networks with blanks or commas between them, instead of the trusted_proxies of the rules; "": nobody is trusted. */
+    /* Networks, separated by spaces or commas; replaces the setting trusted_proxies of the rules. "": trust no proxy. */
     const char *trusted_proxies;
 
-    /* Counters that many hosts share, in Redis or Valkey: redis://HOST:PORT/DB and the like (docs/redis.md). Rules count
-     * there unless they say `counters: local`. A store that cannot be reached is no error (weir_open waits for it for
-     * store_deadline_ms): what rules do then they say themselves (`on_store_failure`). Each table of cells counts as a host
-     * there: let the processes of a host share a cells_file. */
+    /* Address of the store: the Redis or Valkey server with the counters that many hosts share, such as
+     * redis://HOST:PORT/DB (docs/redis.md). Rules count there unless they say `counters: local`. An unreachable store is
+     * not an error: weir_open waits for it for at most store_deadline_ms, and rules follow their `on_store_failure` while
+     * it is unreachable. Each cells table is one host to the store: let the processes of a host share a cells_file. */
     const char *counters;
-    uint32_t store_deadline_ms; /* how long a decision waits for it; 0: 20 */
-    uint32_t store_hosts; /* how many hosts count there, for `on_store_failure: local`; 0: counted through the store */
-    /* Told once of each change, from weir's threads or those of its event loops; must not close the handle. */
+    uint32_t store_deadline_ms; /* how long a decision waits for the store; 0: 20 */
+    uint32_t store_hosts;       /* number of hosts that share the store, for `on_store_failure: local`; 0: detect it */
+    /* weir calls this once for each change of the store's state, from its own threads or those of its event loops. `text`
+     * is for people. It must not close the handle. */
     void (*on_store)(enum weir_store_event event, const char *text, void *data);
     void *on_store_data;
 
-    /* Nothing here may wait: a rule that counts in the store, and not in slices of it (`lease`), is an error. So is a
-     * leased one without cells_file (or counters), since nobody could put slices into its cells. */
+    /* Decisions must not wait. A rule that counts in the store without `lease` is then an error. A rule with `lease` is an
+     * error without cells_file or counters, since no process could put slices into its cells. */
     bool never_wait;
 };
 
+/* Reads the rules, opens or creates the cells table and starts the threads that the options ask for. Returns 0 and the
+ * handle in *ret, which the caller closes with weir_close. Errors: WEIR_E_INVALID for an option, WEIR_E_RULES (the text has
+ * a line for each error), WEIR_E_CELLS, WEIR_E_SYSTEM, WEIR_E_NO_MEMORY. */
 WEIR_API int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error);
+/* Ends weir's threads and frees the handle; NULL is allowed. No thread may use the handle, and its loops must be closed. */
 WEIR_API void weir_close(struct weir *weir);
 
 /* ---- decide ---- */
 
-/* CLOCK_REALTIME. Read it once for a batch of decisions: it costs more than a decision. Read it again at least as often as
- * the shortest period of a limit, or that limit refuses too much. */
+/* Returns CLOCK_REALTIME in microseconds. Reading it costs more than a decision, so read it once for a batch. Read it at
+ * least once in the shortest period of a limit, or that limit refuses too much. */
 WEIR_API int64_t weir_now_us(void);
 
-/* Decides, and fills *ret_verdict always: a request that cannot be judged (WEIR_E_*) is refused. */
+/* Decides about a request and charges it if it is allowed. Returns 0 if a decision was made, allowed or refused. Always
+ * writes *ret_verdict: a request that cannot be judged is refused with status 503. Errors: WEIR_E_INVALID (now_us is
+ * negative or beyond the year 2112), WEIR_E_NO_MEMORY. */
 WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us,
                         struct weir_verdict *ret_verdict);
 
-/* The same for many, faster: their cache misses overlap. Each is decided on its own, in order. */
+/* Decides about `count` requests, each on its own and in order. Faster than separate calls, because cache misses overlap.
+ * Writes all verdicts. Returns 0, or the last error if requests could not be judged. */
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
 
 enum weir_take {
-    WEIR_TAKE_NONE, /* the request is refused */
-    WEIR_TAKE_FIRST,
-    WEIR_TAKE_LAST
+    WEIR_TAKE_NONE,  /* the request is refused */
+    WEIR_TAKE_FIRST, /* use the first value that is not empty */
+    WEIR_TAKE_LAST   /* use the last value that is not empty */
 };
 
-/* For programs that make an attribute of a request ("user", "key", "header:NAME", …) from a header that a client may
- * repeat: to be asked when its values differ. Says which value to take, of those that are not empty; or WEIR_TAKE_NONE, and
- * *ret_verdict refuses the request, because some enforced rule looks at the attribute. `header` is the name for people. */
+/* For programs that fill an attribute of a request ("user", "key", "header:NAME", …) from a header that a client may
+ * repeat. Call it if the header has different values. Returns which of its values to use, as the setting `repeated_headers`
+ * says. With `refuse` it returns WEIR_TAKE_NONE and writes a refusal to *ret_verdict if an enforced rule uses the
+ * attribute; else WEIR_TAKE_FIRST. `header` is the name of the header, for people. */
 WEIR_API enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
                                       struct weir_verdict *ret_verdict);
 
 /* ---- decide in an event loop ---- */
 
-/* With `counters` a decision may have to wait for the store, and weir_check waits, for store_deadline_ms at most. An event
- * loop does not: it has a weir_loop, used by its thread alone.
+/* With `counters` a decision may have to wait for the store. weir_check blocks for up to store_deadline_ms. An event loop
+ * does not block: it uses a weir_loop, from one thread only.
  *
  *     watch weir_loop_fd for reading; call weir_loop_run when it is readable
- *     weir_loop_check as often as need be, then, once at the end of the turn, weir_loop_flush: all goes in one write */
+ *     call weir_loop_check for each request, and weir_loop_flush once at the end of the turn: it sends all in one write */
 struct weir_loop;
 
-/* Called by weir_loop_run (or weir_loop_flush, weir_loop_close). The verdict is gone when it returns. It may ask for
- * further decisions, and must not close the loop. */
+/* weir_loop_run, weir_loop_flush and weir_loop_close call this with the verdict of a request that had to wait. The verdict
+ * is valid only during the call. The callback may call weir_loop_check; it must not close the loop. */
 typedef void weir_decided(const struct weir_verdict *verdict, void *data);
 
+/* Returns 0 and the loop in *ret. The caller closes it with weir_loop_close before it closes the handle. Errors:
+ * WEIR_E_INVALID for a handle without options.counters, WEIR_E_SYSTEM, WEIR_E_NO_MEMORY. */
 WEIR_API int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error *error);
-/* What still waits is decided as if the store were away. */
+/* Decides the requests that still wait as if the store were unreachable, and frees the loop; NULL is allowed. */
 WEIR_API void weir_loop_close(struct weir_loop *loop);
+/* Returns a descriptor that is readable when weir_loop_run has work to do. It belongs to the loop and never changes. */
 WEIR_API int weir_loop_fd(const struct weir_loop *loop);
+/* Reads the answers of the store and calls `decided` for each request that is decided or timed out. Does not block. */
 WEIR_API void weir_loop_run(struct weir_loop *loop);
+/* Sends what weir_loop_check has queued. Does not block. */
 WEIR_API void weir_loop_flush(struct weir_loop *loop);
-/* 1: decided, *ret_verdict is filled; 0: `decided` will be called, within store_deadline_ms; negative: as weir_check. The
- * request and what it points to need not stay. */
+/* Returns 1 if the request is decided: *ret_verdict is written. Returns 0 if it has to wait: `decided` will be called with
+ * `data`, within store_deadline_ms. Returns the errors of weir_check; then *ret_verdict refuses the request. `decided` is
+ * called only after a return of 0. The request and its strings need not remain valid after the call. */
 WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
                              struct weir_verdict *ret_verdict, weir_decided *decided, void *data);
 
-/* For loops that wait by a timer and have no connection of their own, such as nginx's workers: slices of leased rules are
- * fetched by the `weir serve` of this host, through the cells file. 1: not decided and nothing charged, ask again in a
- * millisecond or so; never once now_us has reached until_us. Else as weir_check. */
+/* For event loops that wait with a timer and have no connection to the store, such as nginx's workers: the `weir serve` of
+ * this host fetches the slices of leased rules, through the cells file. Returns 1 if the request is not decided and nothing
+ * is charged: call it again after about a millisecond. It never returns 1 once now_us has reached until_us. Else it returns
+ * what weir_check returns. */
 WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
                              struct weir_verdict *ret_verdict);
 
 /* ---- give back ---- */
 
-/* Gives back what a request was charged, for one whose work came to nothing: the same request, and the receipt of its
- * verdict. Returns to how many limits, 0 or more: none to a window that is over, to a rule that is gone, to a subject that
- * was set free since, by a receipt that was used before, is older than an hour or than the last 4,032 of its subject, or
- * was given with another table of cells; of a bucket, the cost less what has refilled since. Limits that count in the
- * store, leased ones too, are given back there, without waiting for its answer. */
+/* Refunds what a request was charged, for example because its work failed. Pass the same request and the receipt of its
+ * verdict. Returns the number of limits refunded, or WEIR_E_INVALID (now_us, or a receipt that cannot be one) or
+ * WEIR_E_NO_MEMORY.
+ *
+ * A limit is not refunded if its window is over, its rule was removed or its subject was reset since. No limit is refunded
+ * if the receipt was used before, is older than an hour or than the last 4,032 receipts of its subject, or belongs to
+ * another cells table. A bucket gets back the cost less what has refilled since. Limits that count in the store, also
+ * leased ones, are refunded there; the call does not wait for the store's answer. */
 WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,
                          int64_t now_us);
 
-/* A receipt as hexadecimal digits, to be sent elsewhere. Returns its length; writes at most cap - 1 bytes and a NUL. */
+/* Writes a receipt as hexadecimal digits, to send it elsewhere. Returns the length of the whole text; writes at
+ * most cap - 1 bytes of it and a NUL, or nothing if cap is 0. */
 WEIR_API size_t weir_receipt_text(const struct weir_receipt *receipt, char *buf, size_t cap);
-/* WEIR_E_INVALID: it is no receipt. */
+/* Reads such a text. Returns 0, or WEIR_E_INVALID if it is not a receipt. */
 WEIR_API int weir_receipt_read(struct weir_str text, struct weir_receipt *ret);
 
 /* ---- reset ---- */
 
-/* Forgets what one subject has used of one rule: `by` holds its values in the order of the rule's `by`, as requests have
- * them or as `weir explain` shows them. */
+/* Forgets what one subject has used of one rule. `by` contains the values of the subject in the order of the rule's `by`,
+ * as requests have them or as `weir explain` shows them. Returns 0, also if the subject has no count. Errors:
+ * WEIR_E_UNKNOWN_RULE; WEIR_E_INVALID for a wrong number of values or an invalid value; WEIR_E_SYSTEM if the store did not
+ * confirm the reset in time; WEIR_E_NO_MEMORY. */
 WEIR_API int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count,
                         struct weir_error *error);
 
 /* ---- answer ---- */
 
+/* May be combined with |. */
 enum weir_header_style { WEIR_HEADERS_STANDARD = 1, WEIR_HEADERS_LEGACY = 2 };
 
 enum { WEIR_HEADERS_MAX = 6, WEIR_HEADER_VALUE_MAX = 160 };
 
+/* `header` points into `value` of the same structure: do not copy it. */
 struct weir_headers {
     size_t count;
     struct weir_header header[WEIR_HEADERS_MAX];
     char value[WEIR_HEADERS_MAX][WEIR_HEADER_VALUE_MAX];
 };
 
-/* RateLimit-Policy, RateLimit and, when refused, Retry-After; with WEIR_HEADERS_LEGACY also X-RateLimit-*; with 0 none. */
+/* Writes the headers for a response: RateLimit-Policy and RateLimit with WEIR_HEADERS_STANDARD, X-RateLimit-* with
+ * WEIR_HEADERS_LEGACY, and with either of them Retry-After if the request is refused and a wait helps. Writes none with a
+ * style of 0, or if no rule applies. Times are in seconds, rounded up. */
 WEIR_API void weir_headers(const struct weir_verdict *verdict, unsigned style, struct weir_headers *ret);
 
-/* The refusal as the rule, the settings or options.refuse want it. */
+/* Writes the refusal as the rule, the settings and options.refuse define it, with the headers of WEIR_HEADERS_STANDARD.
+ * Returns 0 or WEIR_E_NO_MEMORY. See struct weir_refusal for how long it is valid. */
 WEIR_API int weir_refuse(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                          struct weir_refusal *ret);
 
-/* The same with headers of this style; 0: with the rule's own only. */
+/* The same with the headers of `style`; 0: only those of the rule. */
 WEIR_API int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                             unsigned style, struct weir_refusal *ret);
 
-/* The verdict as one line of JSON without a line end. Returns its length; writes at most cap - 1 bytes and a NUL. */
+/* Writes the verdict as one line of JSON, without a newline. Returns the length of the whole text; writes at most cap - 1
+ * bytes of it and a NUL, or nothing if cap is 0. */
 WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf, size_t cap);
 
 /* ---- rules that change ---- */
 
-/* For event loops: looks whether the rules file has changed and takes it over. 1: new rules are in force; 0: nothing new;
- * negative: the file is bad (once for each bad version). Its good rules are in force then, and its bad ones stay as they
- * were; a file that cannot be read as rules changes nothing. */
+/* Checks whether the rules file has changed, and loads it if so. Returns 1 if new rules are in force and 0 if nothing has
+ * changed. Returns WEIR_E_RULES or another error once for each bad version of the file. Then its good rules are in force,
+ * and its bad rules keep their last good version; a file that cannot be parsed as rules changes nothing. A file that cannot
+ * be read (WEIR_E_SYSTEM) is retried at each call and reported once. It reads the file and waits for other calls that
+ * change the rules. */
 WEIR_API int weir_poll(struct weir *weir, struct weir_error *error);
 
-/* The same for loops that must not wait: a file that has changed is read by a thread, which ends when it has;
- * options.on_rules is told there what came of it. 1: it is being read; 0: nothing new. For one thread of a process. */
+/* The same for event loops that must not block: a short-lived thread reads the changed file and calls options.on_rules with
+ * the result. Returns 1 while a file is being read or rules are being changed, and 0 if nothing has changed. If no thread
+ * can be started, it calls weir_poll and returns its result. Only one thread of a process may call it. */
 WEIR_API int weir_poll_aside(struct weir *weir);
 
-/* Replaces the rules. What was used stays used, by rule id and limit name. A bare list of rules keeps the settings. Any
- * error, and nothing changes. */
+/* Replaces the rules with `text`, `len` bytes of YAML or JSON. Counts are kept, by rule id and limit name. If `text` is
+ * only a list of rules, the settings are kept, too. Returns 0, or WEIR_E_RULES, WEIR_E_NO_MEMORY; after an error nothing
+ * has changed. */
 WEIR_API int weir_set_rules(struct weir *weir, const char *text, size_t len, struct weir_error *error);
 
 /* ---- watch ---- */
 
 struct weir_status {
-    uint64_t rules;          /* in force: neither off nor expired */
-    uint64_t cells;          /* in the table */
-    uint64_t bytes;          /* of the table */
-    uint64_t drops;          /* live cells dropped for a newcomer since the table was made */
-    uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small */
-    bool rules_bad;          /* weir_rules_error has something to say */
+    uint64_t rules;          /* number of rules in force: neither off nor expired */
+    uint64_t cells;          /* number of cells in the table */
+    uint64_t bytes;          /* size of the table */
+    uint64_t drops;          /* live cells dropped for a new subject since the table was created */
+    uint64_t drops_at_limit; /* those of them that were at their limit: the table is too small if this grows */
+    bool rules_bad;          /* weir_rules_error returns an error */
 };
 
+/* Never waits for a thread that reads rules. */
 WEIR_API void weir_status(struct weir *weir, struct weir_status *ret);
 
-/* cells_file was found to be a copy of another one, or to come from another machine, when this handle was opened. From then
- * on it is a host of its own: its counts stay, receipts and slices of the original are void. True for the first who opens
- * it. */
+/* Returns true if weir_open found that cells_file is a copy of another cells file, or comes from another machine. From then
+ * on the file belongs to a separate host: its counts are kept, but receipts and slices of the original are void. Only the
+ * first handle that opens such a file gets true. */
 WEIR_API bool weir_cells_copied(const struct weir *weir);
 
-/* Of the store that `counters` names; all zero where there is none. Counts since the handle was opened. */
+/* State of the store that `counters` names; all zero without a store. Counts begin when the handle is opened. */
 struct weir_store_status {
     bool configured, up;
-    uint32_t hosts;      /* that count there */
-    int64_t offset_us;   /* its clock less ours */
-    uint64_t calls;      /* scripts that were called: decisions, slices, refunds */
-    uint64_t late;       /* decisions that waited in vain: the answer was not there by the deadline */
-    uint64_t failed;     /* calls that it refused */
-    uint64_t lost;       /* calls of which nobody knows what came: the connection broke */
-    uint64_t unsent;     /* decisions that did not ask: it was away, or too much waited */
-    uint64_t refunded;   /* answers that came too late to be used, and were given back */
-    uint64_t opened;     /* times that the circuit breaker opened */
-    uint64_t replaced;   /* WEIR_STORE_REPLACED */
-    uint64_t emptied;    /* WEIR_STORE_EMPTIED */
-    uint64_t reconciled; /* tokens charged there that were spent while it was away */
-    uint64_t slices;     /* that were lent to this host */
-    uint64_t lent;       /* tokens of these … */
-    uint64_t returned;   /* … of which so many were given back */
-    uint64_t held;       /* tokens that this host has and has not spent: all hosts together may refuse so many too early */
-    char address[200];   /* of the server, without a password */
-    char problem[200];   /* why it is away, as far as was last seen; "" while it answers */
+    uint32_t hosts;      /* hosts that share the store */
+    int64_t offset_us;   /* the store's clock minus this host's clock */
+    uint64_t calls;      /* script calls: decisions, slices, refunds */
+    uint64_t late;       /* decisions that timed out: the store had not answered by the deadline */
+    uint64_t failed;     /* calls that the store answered with an error */
+    uint64_t lost;       /* calls with an unknown result, because the connection broke */
+    uint64_t unsent;     /* decisions that were not sent: the store was unreachable, or too many calls were waiting */
+    uint64_t refunded;   /* late answers that were not used, and whose charges were refunded */
+    uint64_t opened;     /* how often the circuit breaker opened */
+    uint64_t replaced;   /* how often WEIR_STORE_REPLACED happened */
+    uint64_t emptied;    /* how often WEIR_STORE_EMPTIED happened */
+    uint64_t reconciled; /* tokens that were spent while the store was unreachable and were charged there later */
+    uint64_t slices;     /* slices that the store lent to this host */
+    uint64_t lent;       /* tokens in these slices */
+    uint64_t returned;   /* those of them that this host gave back */
+    uint64_t held;       /* unspent tokens on this host; all hosts together may refuse as many too early */
+    char address[200];   /* of the server, without the password */
+    char problem[200];   /* the last known reason why the store is unreachable; "" while it answers */
 };
 WEIR_API void weir_store_status(struct weir *weir, struct weir_store_status *ret);
 
-/* Cells in use. Looks at about `most` of them, and reckons the rest; exact where there are no more. */
+/* Returns the number of cells in use at now_us, estimated from a sample of about `most` cells; exact if the table has no
+ * more. */
 WEIR_API uint64_t weir_cells_used(struct weir *weir, int64_t now_us, uint64_t most);
 
-/* Whom a refusal was for, as the rule counts: `ip="203.0.113.7" user="ann"`. Control and format characters are escaped as
- * in JSON. Of a header of more than 8 bytes it has the first 4 only, since it may be a password. Returns its length, 0 if
- * it was for no rule; writes at most cap
- * - 1 bytes and a NUL. */
+/* Writes the subject of a refusal, as the rule counts it: `ip="203.0.113.7" user="ann"`. Control and format characters are
+ * escaped as in JSON. A header value of more than 8 bytes is cut to its first 4, since it may be a password. Returns the
+ * length of the whole text, or 0 if no rule refused the request; writes at most cap - 1 bytes of it and a NUL, or nothing
+ * if cap is 0. */
 WEIR_API size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                                   char *buf, size_t cap);
 
-/* What is wrong with the newest rules: a file that could not be taken over whole, or bad rows of the database that `weir
- * sync` copied it from. 0 (WEIR_OK): nothing. Else the code, and *ret (may be NULL) says it as on_rules was told. */
+/* Returns WEIR_OK, or the error in the newest rules: a file that could not be loaded completely, or bad rows in the
+ * database that `weir sync` copied it from. *ret (may be NULL) receives the error that on_rules received. Never waits for a
+ * thread that reads rules. */
 WEIR_API int weir_rules_error(struct weir *weir, struct weir_error *ret);
 
 /* ---- the guard ---- */
@@ -427,16 +482,18 @@ WEIR_API int weir_rules_error(struct weir *weir, struct weir_error *ret);
 enum weir_detected {
     WEIR_REFUSED = 0,
     WEIR_ALLOWED = 1,
-    WEIR_NO_RULE = 2 /* allowed, since no rule is for this event */
+    WEIR_NO_RULE = 2 /* allowed, because no rule applies */
 };
 
-/* Charges 1 for `event` and `key` now. Negative: WEIR_E_BLANK for a blank event or key, or another error. */
+/* Charges 1 for `event` and `key`, at the current time. Returns an enum weir_detected, WEIR_E_BLANK for a blank event or
+ * key, or an error of weir_check. Always writes *ret_verdict, which may be NULL. */
 WEIR_API int weir_detect(struct weir *weir, const char *event, const char *key, struct weir_verdict *ret_verdict);
 
-/* What the last weir_detect or WEIR_DETECT of this thread found, and what it returned. */
+/* Returns the verdict of this thread's last weir_detect or WEIR_DETECT, valid until its next one. *ret_detected (may be
+ * NULL) receives what that call returned. */
 WEIR_API const struct weir_verdict *weir_last(int *ret_detected);
 
-/* WEIR_DETECT(weir, "ocr", user_id) { the protected work } else { refused, or an error: weir_last(NULL) tells } */
+/* WEIR_DETECT(weir, "ocr", user_id) { the protected work } else { refused or an error, see weir_last } */
 #define WEIR_DETECT(weir, event, key) if (weir_detect((weir), (event), (key), NULL) > 0)
 
 #ifdef __cplusplus

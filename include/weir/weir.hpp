@@ -1,4 +1,5 @@
-/* weir for C++17: what weir.h has, with handles that close themselves, values instead of out parameters, and std::chrono.
+/* weir for C++17: the functions of weir.h, with handles that close themselves, return values instead of out parameters, and
+ * std::chrono.
  *
  *     #include <iostream>
  *     #include <weir/weir.hpp>
@@ -34,12 +35,13 @@
  *         return 1;
  *     }
  *
- * Deciding a request throws nothing. It takes memory from the heap only in the first decisions of a thread, where more than
- * 32 limits or 64 rules apply to the request, with counters in a store, and if options.user_id does; where there is no
- * memory, the request is refused, as failed(). Opening, new rules and what makes strings or lists may throw.
+ * Deciding about a request does not throw. It allocates memory only in the first decisions of a thread, if more than 32
+ * limits or 64 rules apply to the request, with counters in a store, and if options.user_id does. If the memory cannot be
+ * allocated, the request is refused and failed() is true. Opening a handle, changing rules and functions that return
+ * strings or lists may throw.
  *
- * A handle may be used by any number of threads at once. weir.h says what the words mean, and has what is not here:
- * handle.c() is for its functions. Link with `pkg-config --cflags --libs weir`. */
+ * Any number of threads may use one handle at the same time. weir.h explains the fields and has further functions: pass
+ * handle.c() to them. Link with `pkg-config --cflags --libs weir`. */
 #ifndef WEIR_HPP
 #define WEIR_HPP
 
@@ -62,27 +64,29 @@
 
 #include <weir/weir.h>
 
-/* A struct, not a namespace: C++ allows no namespace beside the `struct weir` of weir.h. To the library a `struct weir *`
- * is what it always was; nobody makes or looks into one here. */
+/* A struct, not a namespace: C++ does not allow a namespace with the name of the `struct weir` in weir.h. The library still
+ * defines what a `struct weir *` points to; this header never creates or dereferences one. */
 struct weir {
-    explicit weir() = delete; /* explicit: or C++17 would still make one of {} */
+    explicit weir() = delete; /* explicit: without it C++17 still allows weir{} */
     weir(const weir &) = delete;
     weir &operator=(const weir &) = delete;
-    ~weir() = delete; /* handle.c() is no pointer for delete or std::unique_ptr */
+    ~weir() = delete; /* handle.c() must not be passed to delete or std::unique_ptr */
     class handle;
 
     using clock = std::chrono::system_clock;
     using milliseconds = std::chrono::milliseconds;
     using header_list = std::vector<std::pair<std::string, std::string>>;
 
-    /* reset(), retry_after(): no wait will help. */
+    /* Value of reset() and retry_after(): no wait is long enough. */
     static constexpr milliseconds never{ WEIR_NEVER };
 
+    /* Returns a view of the same bytes. */
     static std::string_view view(struct weir_str s) noexcept { return { s.ptr, s.len }; }
 
+    /* Returns a header for request::headers. It keeps views: `name` and `value` must remain valid while it is used. */
     static weir_header header(std::string_view name, std::string_view value) noexcept { return { str(name), str(value) }; }
 
-    /* What failed was not a decision. */
+    /* Something other than a decision failed. what() says why. */
     class error : public std::runtime_error {
     public:
         error(weir_code code, const std::string &text) : std::runtime_error(text), code_(code) {}
@@ -95,9 +99,10 @@ struct weir {
         weir_code code_;
     };
 
-    /* ---- what is asked about ---- */
+    /* ---- the request ---- */
 
-    /* Leave out what there is none of. It keeps views: what they show has to stay while the request is used. */
+    /* Attributes that are not set are ignored; the cost is 1. It keeps views: their strings must remain valid while the
+     * request is used. See struct weir_request for each attribute. */
     class request {
     public:
         request() noexcept { c_.cost = 1; }
@@ -118,22 +123,25 @@ struct weir {
         request &event(std::string_view s) noexcept { return set(c_.event, str(s)); }
         request &key(std::string_view s) noexcept { return set(c_.key, str(s)); }
 
-        /* Made by weir::header. */
+        /* `all` must remain valid while the request is used; weir::header makes its elements. */
         request &headers(const std::vector<weir_header> &all) noexcept
         {
             c_.headers = all.data();
             c_.header_count = all.size();
             return *this;
         }
-        request &headers(std::vector<weir_header> &&) = delete; /* they would be gone */
+        request &headers(std::vector<weir_header> &&) = delete; /* a temporary would dangle */
 
-        /* 1 unless said otherwise; 0 looks without charging. */
+        /* How much to charge, 1 by default; 0 decides without charging. */
         request &cost(std::uint32_t n) noexcept { return set(c_.cost, n); }
+        /* Decides as if the cost were charged, but charges nothing. */
         request &peek(bool yes = true) noexcept { return set(c_.peek, yes); }
+        /* The caller does not need remaining(), reset() and window() of an allowed verdict. */
         request &brief(bool yes = true) noexcept { return set(c_.brief, yes); }
+        /* The verdict gets a receipt, for handle.refund. */
         request &refundable(bool yes = true) noexcept { return set(c_.refundable, yes); }
 
-        /* For options.user_id and options.refuse. */
+        /* For options.user_id and options.refuse, as c().context; weir does not use it. */
         request &context(void *data) noexcept { return set(c_.context, data); }
 
         const weir_request &c() const noexcept { return c_; }
@@ -148,12 +156,12 @@ struct weir {
         weir_request c_{};
     };
 
-    /* ---- what came of it ---- */
+    /* ---- the verdict ---- */
 
-    /* A value. Its room is 2 KB, most of it for lists that are short or empty: copies take only what is there. */
+    /* A value. It has 2 KB, most of it for lists that are usually short or empty; a copy copies only their used part. */
     class verdict {
     public:
-        /* Refused, since nobody has judged. */
+        /* Refused with status 503, because no decision was made. */
         verdict() noexcept
         {
             auto to = reinterpret_cast<char *>(&c_);
@@ -175,37 +183,41 @@ struct weir {
         explicit operator bool() const noexcept { return c_.allowed; }
         bool allowed() const noexcept { return c_.allowed; }
 
-        /* false: no rule applies, and what follows from rule() to window() says nothing. */
+        /* false: no rule applies, and the values from rule() to window() have no meaning. */
         bool applied() const noexcept { return c_.applied; }
 
-        /* Refused because the store does not answer, not for being too frequent. */
+        /* Refused because the store does not answer, not because a limit is reached. */
         bool unavailable() const noexcept { return c_.unavailable; }
 
-        /* Refused by no rule: it could not be judged, for a blank event or key, for want of memory, or because it repeats a
-         * header with different values (status() is 400). */
+        /* Refused, but not by a rule: the event or key is blank, there was no memory, or the request repeats a header with
+         * different values (then status() is 400). */
         bool failed() const noexcept { return !c_.allowed && !c_.applied; }
 
-        /* HTTP status of the refusal, 0 when allowed. */
+        /* HTTP status of the refusal; 0 if allowed. */
         int status() const noexcept { return c_.status; }
 
-        /* Views into the verdict, gone with it: `auto rule = weir::detect(…).rule();` has nothing to show. Keep the
-         * verdict, or make a std::string of it. */
+        /* Views into the verdict, valid as long as it is: `auto rule = weir::detect(…).rule();` dangles. Keep the
+         * verdict, or copy the view to a std::string. */
         std::string_view rule() const noexcept { return c_.rule; }
         std::string_view limit() const noexcept { return c_.limit; }
+
+        /* Capacity of the named limit, and whole units left of it after this charge. */
         std::uint32_t max() const noexcept { return c_.max; }
         std::uint32_t remaining() const noexcept { return c_.remaining; }
 
-        /* Until the limit is as if unused; or weir::never. */
+        /* Time until the limit is unused again, or weir::never. */
         milliseconds reset() const noexcept { return milliseconds(c_.reset_ms); }
 
-        /* 0 when allowed; weir::never; or the wait after which this request would pass. */
+        /* 0 if allowed, weir::never, or the time after which this request would pass. */
         milliseconds retry_after() const noexcept { return milliseconds(c_.retry_after_ms); }
+
+        /* The time in which max() becomes available again. */
         milliseconds window() const noexcept { return milliseconds(c_.window_ms); }
 
-        /* Shadow rules that would have refused; views, as rule() is one. */
+        /* Shadow rules that would have refused, at most WEIR_SHADOW_MAX. Views, as rule() is. */
         std::vector<std::string_view> shadows() const { return { c_.shadow, c_.shadow + shadow_count(c_) }; }
 
-        /* RateLimit-Policy, RateLimit and, when refused, Retry-After; see enum weir_header_style. */
+        /* RateLimit-Policy, RateLimit and, if refused, Retry-After; see weir_headers for other styles. */
         header_list headers(unsigned style = WEIR_HEADERS_STANDARD) const
         {
             struct weir_headers all;
@@ -213,13 +225,13 @@ struct weir {
             return list(all.header, all.count);
         }
 
-        /* One line, without a line end. */
+        /* One line of JSON, without a newline. */
         std::string json() const
         {
             return written([this](char *buf, std::size_t cap) { return weir_verdict_json(&c_, buf, cap); });
         }
 
-        /* To be sent elsewhere, for handle.refund; empty if nothing can be given back. */
+        /* The receipt as text, to send it elsewhere and pass it to handle.refund; empty if there is nothing to refund. */
         std::string receipt() const
         {
             if (c_.receipt.count == 0)
@@ -239,7 +251,7 @@ struct weir {
             return std::min<std::size_t>(v.shadow_count, WEIR_SHADOW_MAX);
         }
 
-        /* Calls part(at, len) for all bytes of a weir_verdict but those of its lists that are not in use. */
+        /* Calls part(at, len) for all bytes of a weir_verdict except the unused part of its lists. */
         template <typename Part> static void each_part(std::size_t shadows, std::size_t charged, Part part) noexcept
         {
             constexpr std::size_t shadow_at = offsetof(weir_verdict, shadow);
@@ -262,7 +274,7 @@ struct weir {
         weir_verdict c_;
     };
 
-    /* What weir::require throws. */
+    /* weir::require throws it for a refusal. */
     class too_frequent : public std::runtime_error {
     public:
         explicit too_frequent(const weir::verdict &v) : std::runtime_error(text(v)), verdict_(v) {}
@@ -274,7 +286,7 @@ struct weir {
         {
             std::string by = " by limit " + std::string(v.limit()) + " of rule " + std::string(v.rule());
             if (v.unavailable())
-                return "refused" + by + ": its counters cannot be reached";
+                return "refused" + by + ": the store with its counters is unavailable";
             if (v.retry_after() == never)
                 return "refused" + by + ": no wait will help";
             return "too frequent: refused" + by + ", retry in " + std::to_string(v.retry_after().count()) + " ms";
@@ -288,16 +300,16 @@ struct weir {
         int status = 429;
         std::string body;
         std::string content_type;
-        header_list headers; /* the rule's own and the standard ones */
+        header_list headers; /* those of the rule, and the standard ones */
     };
 
     /* ---- open ---- */
 
-    /* As struct weir_options of weir.h says of each. Functions live as long as the handle and are called by any of its
-     * threads; but for `refuse` they must not throw, which would end the program. */
+    /* See struct weir_options for each field. The handle keeps the functions until it is closed. Any thread of weir or
+     * of its users may call them. Except for `refuse` they must not throw: an exception would end the program. */
     struct options {
         std::string rules_file;
-        std::string rules_text; /* instead of a file */
+        std::string rules_text; /* the rules themselves, instead of a file */
         std::string cells_file;
         std::uint64_t cells_keys = 0;
         std::uint64_t cells_bytes = 0;
@@ -310,22 +322,22 @@ struct weir {
         std::uint32_t store_hosts = 0;
         bool never_wait = false;
 
-        /* The user of a request that names none; "" if there is none. Asked only if a rule wants the user. */
+        /* Returns the user of a request that has none; "" if there is no user. Called only if a rule uses the user. */
         std::function<std::string(const weir_request &)> user_id;
-        /* Changes what handle.refuse gives. */
+        /* Changes the refusal that handle.refuse returns. */
         std::function<void(const weir::request &, const weir::verdict &, refusal &)> refuse;
-        /* Told of every change of the rules file: taken over (code 0), or bad, and why. */
+        /* Called for every change of the rules file; code is 0 if all rules are in force, else text says what is wrong. */
         std::function<void(const weir_error &)> on_rules;
-        /* Told of each change of the store that `counters` names. */
+        /* Called for each change of the state of the store that `counters` names. */
         std::function<void(weir_store_event, std::string_view)> on_store;
     };
 
     /* ---- decide ---- */
 
-    /* Moved, not copied. One that was moved from can be assigned to, and no more. */
+    /* Can be moved, but not copied. After a move the old handle can only be assigned to or destroyed. */
     class handle {
     public:
-        /* Throws weir::error. */
+        /* Opens a handle, see weir_open. Throws weir::error. */
         explicit handle(options from) : state_(new state{ std::move(from), nullptr })
         {
             weir_options c = c_options(state_->with);
@@ -334,18 +346,20 @@ struct weir {
                 throw error(e);
         }
 
+        /* Decides about a request and charges it if it is allowed. */
         verdict check(const request &r, clock::time_point now = clock::now()) const noexcept
         {
             return verdict(c(), r, us(now));
         }
 
-        /* A blank event or key is refused, as failed(): no rule could count it. */
+        /* Refuses a blank event or key, and failed() is true: no rule could count it. */
         verdict check(std::string_view event, std::string_view key, std::uint32_t cost = 1) const noexcept
         {
             return blank(event) || blank(key) ? verdict() : check(request(event, key, cost));
         }
 
-        /* Many, each decided on its own, in order. Faster than one by one: their cache misses overlap. */
+        /* Decides about many requests, each on its own and in order. Returns a verdict for each. Faster than separate
+         * calls, because cache misses overlap. */
         std::vector<verdict> check(const std::vector<request> &all, clock::time_point now = clock::now()) const
         {
             static_assert(sizeof(request) == sizeof(weir_request) && sizeof(verdict) == sizeof(weir_verdict),
@@ -356,22 +370,22 @@ struct weir {
             return found;
         }
 
-        /* Gives back what a `refundable` request was charged. Returns to how many limits; see weir_refund. */
+        /* Refunds what a `refundable` request was charged. Returns the number of limits refunded; see weir_refund. */
         int refund(const request &r, const verdict &v, clock::time_point now = clock::now()) const noexcept
         {
             return v.c().receipt.count ? std::max(weir_refund(c(), &r.c(), &v.c().receipt, us(now)), 0) : 0;
         }
 
-        /* The same by the text of a receipt. Throws weir::error if it is none. */
+        /* The same with the text of a receipt. Throws weir::error if the text is not a receipt. */
         int refund(const request &r, std::string_view receipt, clock::time_point now = clock::now()) const
         {
             weir_receipt read;
             if (weir_receipt_read(str(receipt), &read) < 0)
-                throw error(WEIR_E_INVALID, "this is no receipt: give the text of verdict.receipt() as it was");
+                throw error(WEIR_E_INVALID, "not a valid receipt; pass the text that verdict.receipt() returned");
             return std::max(weir_refund(c(), &r.c(), &read, us(now)), 0);
         }
 
-        /* The refusal as the rule, the settings or options.refuse want it. */
+        /* Returns the refusal as the rule, the settings and options.refuse define it. Throws std::bad_alloc. */
         refusal refuse(const request &r, const verdict &v, unsigned style = WEIR_HEADERS_STANDARD) const
         {
             weir_refusal from;
@@ -384,7 +398,7 @@ struct weir {
             return to;
         }
 
-        /* Replaces the rules; what was used stays used. Throws weir::error, and then nothing has changed. */
+        /* Replaces the rules; counts are kept, see weir_set_rules. Throws weir::error, and then nothing has changed. */
         void set_rules(std::string_view text)
         {
             weir_error e;
@@ -392,8 +406,8 @@ struct weir {
                 throw error(e);
         }
 
-        /* For programs without options.watch: takes over a rules file that has changed. true: new rules are in force.
-         * Throws weir::error once for each bad version; its good rules are in force then. */
+        /* For programs without options.watch: loads the rules file if it has changed. Returns true if new rules are in
+         * force. Throws weir::error once for each bad version; then its good rules are in force, see weir_poll. */
         bool poll()
         {
             weir_error e;
@@ -403,7 +417,8 @@ struct weir {
             return r > 0;
         }
 
-        /* Forgets what one subject has used of a rule: its values in the order of the rule's `by`. */
+        /* Forgets what one subject has used of a rule. `by` contains its values in the order of the rule's `by`. Throws
+         * weir::error; see weir_reset. */
         void reset(const std::string &rule, std::initializer_list<std::string_view> by)
         {
             std::vector<struct weir_str> values;
@@ -414,11 +429,11 @@ struct weir {
                 throw error(e);
         }
 
-        /* For the functions of weir.h. It stays ours. */
+        /* Returns the pointer for the functions of weir.h. The handle still owns it: do not close it. */
         weir *c() const noexcept { return state_->weir; }
 
     private:
-        /* In one place that never moves: weir's threads call the functions until it is closed. */
+        /* Never moves in memory, because weir's threads call the functions until the handle is closed. */
         struct state {
             options with;
             ::weir *weir;
@@ -468,27 +483,27 @@ struct weir {
         std::unique_ptr<state> state_;
     };
 
-    /* The guard: charges `cost` for `event` and `key` now. true: go on. */
+    /* The guard: charges `cost` for `event` and `key` at the current time. The verdict is true if the work may begin. */
     static verdict detect(const handle &weir, std::string_view event, std::string_view key, std::uint32_t cost = 1) noexcept
     {
         return weir.check(event, key, cost);
     }
 
-    /* The same, but a refusal is thrown: weir::too_frequent, or weir::error if it could not be judged. */
+    /* The same, but throws weir::too_frequent for a refusal, and weir::error if the request could not be judged. Returns
+     * the verdict of an allowed request. */
     static verdict require(const handle &weir, std::string_view event, std::string_view key, std::uint32_t cost = 1)
     {
         verdict v = weir.check(event, key, cost);
         if (v.failed() && (blank(event) || blank(key)))
-            throw error(WEIR_E_BLANK, "a blank event or key: say what is done, and who does it");
+            throw error(WEIR_E_BLANK, "the event or the key is blank; pass the action and who does it");
         if (v.failed())
-            throw error(WEIR_E_NO_MEMORY, "could not be judged: out of memory");
+            throw error(WEIR_E_NO_MEMORY, "the request cannot be judged: out of memory");
         if (!v)
             throw too_frequent(v);
         return v;
     }
 
-    /* A verdict whose charge is given back if an exception ends its life, or by give_back(). Its handle has to
-     * stay. */
+    /* A verdict whose charge is refunded if an exception destroys it, or by give_back(). Its handle must outlive it. */
     class charge : public verdict {
     public:
         charge(const handle &weir, std::string event, std::string key, std::uint32_t cost = 1)
@@ -496,7 +511,7 @@ struct weir {
               weir_(weir), event_(std::move(event)), key_(std::move(key))
         {
         }
-        charge(const handle &&, std::string, std::string, std::uint32_t = 1) = delete; /* it would be gone */
+        charge(const handle &&, std::string, std::string, std::uint32_t = 1) = delete; /* a temporary would dangle */
         charge(const charge &) = delete;
         charge &operator=(const charge &) = delete;
 
@@ -506,7 +521,7 @@ struct weir {
                 give_back();
         }
 
-        /* Returns to how many limits; the second time to none. */
+        /* Refunds the charge now. Returns the number of limits refunded; a second call returns 0. */
         int give_back() const noexcept { return weir_.refund(request(event_, key_), *this); }
 
     private:
@@ -517,14 +532,14 @@ struct weir {
 
     /* ---- decide in an event loop ---- */
 
-    /* With options.counters a decision may have to wait for the store; an event loop does not wait. Watch fd() for reading
-     * and call run() when it is readable; flush() at the end of each turn that has checked. For one thread, and not longer
-     * than its handle. */
+    /* With options.counters a decision may have to wait for the store; an event loop must not block. Watch fd() for
+     * reading and call run() when it is readable. Call flush() at the end of each turn that called check(). Only one
+     * thread may use a loop, and its handle must outlive it. See struct weir_loop. */
     class loop {
     public:
         using decided = std::function<void(const verdict &)>;
 
-        /* Throws weir::error. */
+        /* Throws weir::error, also for a handle without options.counters. */
         explicit loop(const handle &weir)
         {
             weir_loop *made;
@@ -533,7 +548,7 @@ struct weir {
                 throw error(e);
             c_.reset(made);
         }
-        explicit loop(const handle &&) = delete; /* it would be gone */
+        explicit loop(const handle &&) = delete; /* a temporary would dangle */
 
         int fd() const noexcept { return weir_loop_fd(c_.get()); }
 
@@ -541,7 +556,8 @@ struct weir {
 
         void flush() noexcept { weir_loop_flush(c_.get()); }
 
-        /* Calls `then` once: before it returns, or from run(), flush() or the end of the loop. It must not throw. */
+        /* Calls `then` once with the verdict: before check() returns, or from run(), flush() or the destructor of the loop.
+         * `then` must not throw. */
         void check(const request &r, decided then, clock::time_point now = clock::now())
         {
             auto waits = std::make_unique<decided>(std::move(then));
@@ -584,7 +600,7 @@ private:
         return all;
     }
 
-    /* What a function of weir.h writes, that says how long it is. */
+    /* Returns the text that `write` writes: a function of weir.h that returns the length of the whole text. */
     template <typename Write> static std::string written(Write write)
     {
         std::string text(write(nullptr, 0), '\0');

@@ -189,7 +189,7 @@ int client_get(const char *address, sv token, const char *path, struct buf *ret_
     if (status == 0) {
         status = take_apart(buf_sv(&answer), &body);
         if (status == 0)
-            status = err_set(error, WEIR_E_INVALID, "what answers there does not speak HTTP, or not to the end");
+            status = err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
     }
     if (status > 0) {
         buf_init(ret_body, BODY_BYTES_MAX);

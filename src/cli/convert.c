@@ -11,9 +11,9 @@ static const struct option options[] = { { 0 } };
 static const struct command command = {
     .name = "convert",
     .usage = "hodor FILE",
-    .text = "Reads another limiter's configuration (-: stdin) and prints rules that do the same, with comments on what "
-            "differs.\n\n"
-            "  hodor   the Hodor plugin of Drogon, with what RealIpResolver trusts; "
+    .text = "Reads the configuration of another rate limiter (-: stdin) and prints equivalent rules, with comments on the "
+            "differences.\n\n"
+            "  hodor   the Hodor plugin of Drogon, with the proxies that RealIpResolver trusts; "
             "FILE is Drogon's configuration in JSON or YAML",
     .footer = "The exit status is 0, or 2 after an error.\n\nExample:\n  weir convert hodor config.json > rules.yaml",
     .options = options,
@@ -58,11 +58,11 @@ int cli_convert(int argc, char **argv)
     if (status >= 0)
         return status;
     if (count == 0)
-        return options_error(&command, "what to convert is needed: hodor FILE");
+        return options_error(&command, "the format and a file are required: hodor FILE");
     if (strcmp(argv[0], "hodor") != 0)
-        return options_error(&command, "'%s' cannot be converted; allowed: hodor", argv[0]);
+        return options_error(&command, "unknown format '%s'; allowed: hodor", argv[0]);
     if (count != 2)
-        return count < 2 ? options_error(&command, "a FILE is needed (-: stdin)")
-                         : options_error(&command, "there is one FILE, and '%s' is a second", argv[2]);
+        return count < 2 ? options_error(&command, "FILE is required (-: stdin)")
+                         : options_error(&command, "unexpected argument '%s'; only one FILE is allowed", argv[2]);
     return convert_hodor(argv[1]);
 }

@@ -158,7 +158,7 @@ static const struct node *read_networks(struct hodor *h, const struct node *map,
     const struct node *list = read_list(h, map, name);
     for (const struct node_item *item = list ? list->first : NULL; item; item = item->next)
         if (item->value->kind == NODE_SCALAR && !cidr_parse(item->value->text, &cidr))
-            fail(h, item->value->line, "%s: '%.*s' is no address and no network (10.0.0.0/8)", name,
+            fail(h, item->value->line, "%s: '%.*s' is not an address or a network such as 10.0.0.0/8", name,
                  SV_FMT(item->value->text));
     return list;
 }
@@ -170,7 +170,8 @@ static const struct node *read_urls(struct hodor *h, const struct node *map)
         struct regex *regex = NULL;
         char why[200];
         if (item->value->kind == NODE_SCALAR && regex_new(&regex, item->value->text, false, why, sizeof why) < 0)
-            fail(h, item->value->line, "urls: '%.*s' is no regex that weir can use: %s", SV_FMT(item->value->text), why);
+            fail(h, item->value->line, "urls: '%.*s' is not a regular expression that weir can use: %s",
+                 SV_FMT(item->value->text), why);
         regex_free(regex);
     }
     return list;
@@ -193,7 +194,7 @@ static void note_unknown(struct hodor *h, const struct node *map, const char *wh
             i++;
         sv name = item->key->kind == NODE_SCALAR ? item->key->text : SV("?");
         if (!known[i])
-            buf_printf(&h->notes, "line %d: \"%.*s\" in %s is no field that Drogon reads, and was left out\n",
+            buf_printf(&h->notes, "line %d: \"%.*s\" in %s is not a field that Drogon reads, and was left out\n",
                        item->key->line, (int)(name.len < 100 ? name.len : 100), name.ptr, where);
     }
 }
@@ -232,7 +233,7 @@ static enum limit_algorithm algorithm_of(struct hodor *h, sv name)
     if (sv_eq(name, SV("sliding_window")) || sv_eq(name, SV("slidingWindow")))
         return LIMIT_SLIDING_WINDOW;
     if (name.len > 0 && !sv_eq(name, SV("token_bucket")) && !sv_eq(name, SV("tokenBucket")))
-        buf_printf(&h->notes, "algorithm: Hodor takes \"%.*s\" for token_bucket, and so it is here\n",
+        buf_printf(&h->notes, "algorithm: Hodor reads \"%.*s\" as token_bucket, and so do these rules\n",
                    (int)(name.len < 100 ? name.len : 100), name.ptr);
     return LIMIT_TOKEN_BUCKET;
 }
@@ -305,7 +306,7 @@ static bool read_root(struct hodor *h, const struct node *root)
 {
     const struct node *plugins = root && root->kind == NODE_MAP ? field(root, "plugins") : NULL;
     if (!plugins || plugins->kind != NODE_LIST)
-        return fail(h, plugins ? plugins->line : 1, "no Drogon configuration: it has no list \"plugins\"");
+        return fail(h, plugins ? plugins->line : 1, "not a Drogon configuration: it has no list \"plugins\"");
     const struct node *hodor = find_plugin(plugins, HODOR, &h->hodors);
     const struct node *resolver = find_plugin(plugins, RESOLVER, &h->resolvers);
     if (!hodor)

@@ -13,8 +13,9 @@
 static const struct command command = {
     .name = "explain",
     .usage = "--rules FILE [--cells FILE] [--counters ADDRESS] [OPTION]...",
-    .text = "Says what each rule makes of a request: whether it applies and why, whom it counts for, and what is used of "
-            "each of its limits. Charges nothing.",
+    .text =
+        "Explains how each rule treats a request: whether it applies and why, whom it counts for, and how much of each of "
+        "its limits is used. Charges nothing.",
     .footer = "The exit status is 0, or 2 after an error.\n\n"
               "Example:\n  weir explain --rules rules.yaml --method POST --path /login --ip 203.0.113.9",
     .options = request_option_table,
@@ -294,8 +295,8 @@ int cli_explain(int argc, char **argv)
         return status;
     if (request_cells_missing(&options))
         return cli_error(
-            "%s: there is no such cells file; name the one that is counted in (of 'weir serve', the file cells in "
-            "its data folder), or leave out --cells to see which rules apply",
+            "%s: there is no such cells file; give the file that contains the counts ('weir serve' has it as cells in its "
+            "data folder), or leave out --cells to see which rules apply",
             options.cells);
     if (!request_open(&options, &weir))
         return EXIT_BAD;

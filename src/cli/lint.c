@@ -12,8 +12,8 @@ static const struct command command = {
     .name = "lint",
     .usage = "FILE...",
     .text = "Reads rules files (-: stdin) and prints every error in them, each with its line and what is allowed there. "
-            "Advice is printed too, and is no error.",
-    .footer = "The exit status is 0 if all files are good, 1 if one has an error or cannot be read, 2 for a wrong use.",
+            "Advice is printed too, and is not an error.",
+    .footer = "The exit status is 0 if all files are valid, 1 if one has an error or cannot be read, 2 for wrong usage.",
     .options = options,
 };
 
@@ -58,7 +58,7 @@ int cli_lint(int argc, char **argv)
     if (status >= 0)
         return status;
     if (count == 0)
-        return options_error(&command, "a FILE is needed");
+        return options_error(&command, "FILE is required");
     for (size_t i = 0; i < count; i++)
         good = lint_file(argv[i]) && good;
     return good ? 0 : 1;

@@ -27,8 +27,8 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
     const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
     if (!cli_read_file(path, ret_text, &why)) {
         if (is_database(path))
-            cli_error(
-                "the rules have to be in a file here; 'weir rules export --from ADDRESS' writes what is in a database");
+            cli_error("--rules takes a file, not a database; 'weir rules export --from ADDRESS' prints the rules of a "
+                      "database as a file");
         else
             cli_error("%s: %s", name, why);
         return false;
@@ -58,32 +58,32 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 #define AT(field) offsetof(struct request_options, field)
 
 const struct option request_option_table[] = {
-    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed; -: stdin)" },
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
     { "cells", "FILE", OPTION_TEXT, AT(cells),
-      "the table of counts, shared with every process that opens it, made by the first charge if it is missing; without "
-      "it nothing was counted before and nothing is kept" },
+      "the table of counts, shared by all processes that open it; the first charge creates a missing one. Without this "
+      "option the counts begin at 0 and are not kept" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "size of a new table, in keys: one for each subject of each limit (500k, 10m)", .min = 1,
       .max = OPTION_CELLS_KEYS_MAX },
     { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)", .min = 1,
       .max = OPTION_CELLS_BYTES_MAX },
     { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
-      "Redis or Valkey, where the rules count that are not local: the address that 'weir serve --counters' has" },
-    { "hosts", "N", OPTION_NUMBER, AT(hosts), "hosts that count in the store of --counters; 0 finds out there (default)" },
-    { "event", "NAME", OPTION_TEXT, AT(event), "the business action: ocr" },
+      "Redis or Valkey server where rules count that are not local: the same address as for 'weir serve --counters'" },
+    { "hosts", "N", OPTION_NUMBER, AT(hosts),
+      "number of hosts that share the store of --counters; 0 detects it (default)" },
+    { "event", "NAME", OPTION_TEXT, AT(event), "the business action, such as ocr" },
     { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
     { "method", "NAME", OPTION_TEXT, AT(method), "the HTTP method" },
     { "path", "PATH", OPTION_TEXT, AT(path), "the path as the client sent it; a query may follow" },
     { "host", "NAME", OPTION_TEXT, AT(host), "the host of the request" },
     { "ip", "ADDRESS", OPTION_TEXT, AT(ip), "the client's address" },
     { "peer", "ADDRESS", OPTION_TEXT, AT(peer),
-      "who is connected: the client's address is then found with X-Forwarded-For and trusted_proxies" },
+      "address of the connection; the client's address is then found with X-Forwarded-For and trusted_proxies" },
     { "user", "ID", OPTION_TEXT, AT(user), "the user" },
-    { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be given again" },
-    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 looks without charging" },
-    { "peek", NULL, OPTION_FLAG, AT(peek), "answer for the cost, and charge nothing" },
-    { "now", "TIME", OPTION_TIME, AT(now_us),
-      "decide as of this instant: RFC 3339 or milliseconds since 1970 (default: now)" },
+    { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
+    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging" },
+    { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
+    { "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" },
     { 0 },
 };
 
@@ -124,15 +124,16 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (status >= 0)
         return status;
     if (count > 0)
-        return options_error(command, "there is no argument '%s'", argv[0]);
+        return options_error(command, "unexpected argument '%s'", argv[0]);
     if (!o->rules)
-        return options_error(command, "--rules FILE is needed");
+        return options_error(command, "--rules FILE is required");
     if (o->cells_keys && o->cells_bytes)
         return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
     if (o->hosts && !o->counters)
-        return options_error(command, "--hosts is about the store of --counters; give that, too");
+        return options_error(command, "--hosts has no effect without --counters; give --counters ADDRESS, too");
     if (o->counters && o->now_us >= 0)
-        return options_error(command, "--now does not go with --counters: the store's clock counts there; leave out one");
+        return options_error(
+            command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
     status = check_counters(command, o->counters);
     if (status < 0)
         status = check_address(command, "ip", o->ip);
@@ -213,7 +214,7 @@ void request_close(struct weir *weir)
     struct weir_store_status store;
     weir_store_status(weir, &store);
     if (store.configured && !store.up)
-        cli_error("the store %s does not answer%s%s; rules that count there go by their on_store_failure", store.address,
+        cli_error("the store %s does not answer%s%s; rules that count there follow their on_store_failure", store.address,
                   store.problem[0] ? ": " : "", store.problem);
     weir_close(weir);
 }

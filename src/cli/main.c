@@ -11,11 +11,11 @@ static const struct {
 } commands[] = {
     { "serve", cli_serve, "answer programs in any language, over HTTP and RESP" },
     { "check", cli_check, "decide one request; the exit status is the answer" },
-    { "explain", cli_explain, "say what each rule makes of a request; charges nothing" },
+    { "explain", cli_explain, "explain how each rule treats a request; charges nothing" },
     { "lint", cli_lint, "find every error in rules files" },
     { "simulate", cli_simulate, "replay a log against rules, to try them on yesterday's traffic" },
     { "convert", cli_convert, "turn another limiter's configuration into rules" },
-    { "rules", cli_rules, "look at the rules of a database or file, and change them" },
+    { "rules", cli_rules, "show and change the rules of a database or file" },
     { "sync", cli_sync, "keep a rules file equal to a database" },
     { "top", cli_top, "watch who is throttled by which rule of a running service" },
 };
@@ -30,9 +30,9 @@ static void help(FILE *out)
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fputs("\nOptions:\n"
-          "  --help     print this, and exit\n"
+          "  --help     print this help, and exit\n"
           "  --version  print the version, and exit\n\n"
-          "'weir help COMMAND' and the manual page weir-COMMAND(1) say more.\n",
+          "For details see 'weir help COMMAND' and the manual page weir-COMMAND(1).\n",
           out);
 }
 
@@ -41,7 +41,7 @@ static int run(const char *name, int argc, char **argv)
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0)
             return cli_finish(commands[i].run(argc, argv));
-    return cli_error("there is no %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
+    return cli_error("unknown %s '%s'; see 'weir --help'", name[0] == '-' ? "option" : "command", name);
 }
 
 int main(int argc, char **argv)

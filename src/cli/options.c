@@ -85,7 +85,7 @@ static void help_table(const struct option *option, FILE *out)
 
 void options_help(const struct command *command, FILE *out)
 {
-    static const struct option help = { .name = "help", .help = "print this, and exit" };
+    static const struct option help = { .name = "help", .help = "print this help, and exit" };
     fprintf(out, "Usage: %s %s %s\n\n", program_of(command), command->name, command->usage);
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);
@@ -202,7 +202,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
     if (sv_eq(name, SV("help")) || (option && option->kind == OPTION_FLAG && has_value))
         return options_error(command, "--%.*s takes no value", SV_FMT(name));
     if (!option)
-        return options_error(command, "there is no option --%.*s", SV_FMT(name));
+        return options_error(command, "unknown option --%.*s", SV_FMT(name));
     const char *value = has_value ? rest.ptr : NULL;
     if (option->kind != OPTION_FLAG && !has_value) {
         if (*i + 1 == argc)
@@ -232,7 +232,7 @@ int options_read(const struct command *command, int argc, char **argv, void *val
             options_help(command, stdout);
             return 0;
         } else if (word[1] != '-') {
-            return options_error(command, "there is no option %s", word);
+            return options_error(command, "unknown option %s", word);
         } else {
             int status = read_one(command, argc, argv, &i, given, values);
             if (status >= 0)

@@ -15,22 +15,22 @@ enum { WHO_MAX = 200 };
 static const struct option options[] = {
     { "from", "ADDRESS", OPTION_TEXT, AT(from),
       "where the rules are (default: $WEIR_FROM): file:rules.yaml, sqlite:PATH, mysql://USER@HOST:PORT/DB or "
-      "postgres://USER@HOST/DB. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
-    { "json", NULL, OPTION_FLAG, AT(json), "for programs: list, show, history and export in JSON" },
+      "postgres://USER@HOST/DB. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
+    { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, history, export)" },
     { "by", "WHO", OPTION_TEXT, AT(by), "who makes the change, for the history (default: your login and host)" },
-    { "note", "TEXT", OPTION_TEXT, AT(note), "why, for the history" },
+    { "note", "TEXT", OPTION_TEXT, AT(note), "why the change is made, for the history" },
     { "replace", NULL, OPTION_FLAG, AT(replace),
-      "add: if the id is there, replace its rule; import: remove what FILE does not have" },
+      "add: replace an existing rule with the same id; import: remove rules that are not in FILE" },
     { "expires", "TIME", OPTION_TEXT, AT(expires),
-      "throttle: until then, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: until it is "
-      "removed)" },
-    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle: for so long from now: 30m, 2h, 7d; up to 3650d", .min = 1,
-      .max = LIMIT_PER_MAX_US / US_PER_MS },
-    { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes (default 20)", .min = 1 },
-    { "change", "N", OPTION_NUMBER, AT(change), "undo: which change, by its number in the history (default: the newest)",
+      "throttle: when the rule expires, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: "
+      "never)" },
+    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle: the rule expires after this time: 30m, 2h, 7d; up to 3650d",
+      .min = 1, .max = LIMIT_PER_MAX_US / US_PER_MS },
+    { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes to list (default 20)", .min = 1 },
+    { "change", "N", OPTION_NUMBER, AT(change), "undo: the number of the change in the history (default: the newest)",
       .min = 1 },
     { "drop-comments", NULL, OPTION_FLAG, AT(drop_comments),
-      "allow a change of a file that has comments: it is written anew, without them" },
+      "allow changing a file that has comments: the file is rewritten without them" },
     { 0 },
 };
 
@@ -38,26 +38,27 @@ static const struct command command = {
     .name = "rules",
     .usage = "VERB [WORD]... --from ADDRESS [OPTION]...",
     .text =
-        "Looks at the rules that a database or a file holds, and changes them there. What follows the source (weir sync, "
-        "and every enforcer that reads its file) has the change in force within its poll interval. Each change is kept "
-        "in the history, where it can be looked up and undone.\n\n"
-        "  init             make the tables that are missing\n"
-        "  list             all rules, settings, and rows that are bad\n"
-        "  show ID          one rule as YAML, with who changed it last\n"
+        "Shows the rules of a database or a file, and changes them there. Processes that follow the source (weir sync, "
+        "and every enforcer that reads its file) apply a change within their poll interval. Each change is recorded in the "
+        "history, and can be undone.\n\n"
+        "  init             create missing tables\n"
+        "  list             list all rules, settings, and invalid rows\n"
+        "  show ID          print one rule as YAML, and who changed it last\n"
         "  throttle CALL N per LENGTH   "
-        "limit a call for each user, by a row of THROTTLED_CALLS: throttle \"GET /entity/#\" 10 per 60s\n"
-        "  add RULE         add a rule: a FILE (-: stdin) with one rule in YAML or JSON, or '{ id: ... }' itself\n"
+        "limit a call for each user, with a row in THROTTLED_CALLS: throttle \"GET /entity/#\" 10 per 60s\n"
+        "  add RULE         add a rule: a FILE (-: stdin) with one rule in YAML or JSON, or the rule itself: '{ id: ... "
+        "}'\n"
         "  set ID FIELD=VALUE\n"
         "                   change one field: max=20, limits.day.max=20, mode=shadow\n"
-        "  disable ID...    take rules out of force\n"
-        "  enable ID...     put them in force again\n"
+        "  disable ID...    disable rules, and keep them and their modes\n"
+        "  enable ID...     enable them again\n"
         "  rm ID...         remove rules\n"
-        "  history [ID]     changes, the newest first\n"
+        "  history [ID]     list changes, newest first\n"
         "  undo [ID]        undo the newest change (of a rule), or --change N\n"
-        "  import FILE      add and change all rules and settings of a rules file\n"
+        "  import FILE      add or change all rules and settings of a rules file\n"
         "  export           print all rules and settings as a rules file",
     .footer =
-        "The exit status is 0 if it was done; 1 if the source has bad rows (list, show, export), or nothing was found "
+        "The exit status is 0 for success; 1 if the source has invalid rows (list, show, export), or nothing was found "
         "or changed; 2 after an error.\n\n"
         "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
     .options = options,
@@ -118,9 +119,9 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
     };
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].given && !(verb->takes & given[i].flag))
-            return options_error(&command, "--%s has no meaning for %s", given[i].name, verb->name);
+            return options_error(&command, "--%s cannot be used with %s", given[i].name, verb->name);
     if (o->for_ms && o->expires)
-        return options_error(&command, "--for and --expires both say until when; leave out one");
+        return options_error(&command, "--for and --expires cannot be combined; leave out one");
     return -1;
 }
 
@@ -130,8 +131,8 @@ static int check_words(const struct verb *verb, char **words, size_t count)
         return options_error(&command, "%s needs %s", verb->name, verb->words);
     if (count > verb->words_max) {
         plain_hide_password(words[verb->words_max]);
-        return options_error(&command, "%s takes %s, and '%s' is one word too many", verb->name,
-                             verb->words_max ? verb->words : "no words", words[verb->words_max]);
+        return options_error(&command, "%s takes %s; unexpected argument '%s'", verb->name,
+                             verb->words_max ? verb->words : "no arguments", words[verb->words_max]);
     }
     return -1;
 }
@@ -174,16 +175,16 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
     if (count == 0)
-        return options_error(&command, "a verb is needed: list, show, throttle and so on");
+        return options_error(&command, "VERB is required: list, show, throttle and so on");
     if (!verb) {
         plain_hide_password(argv[0]);
-        return options_error(&command, "there is no verb '%s'", argv[0]);
+        return options_error(&command, "unknown verb '%s'", argv[0]);
     }
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)
         status = check_taken(verb, o);
     if (status < 0 && !from[0])
-        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+        status = options_error(&command, "--from ADDRESS (or $WEIR_FROM) is required, such as sqlite:rules.db");
     return status;
 }
 

@@ -127,7 +127,7 @@ static int switch_rule(struct rules_call *call, sv id, bool enabled, struct weir
     if (!is_so(call, id, enabled))
         return source_enable(call->source, id, enabled, call->author, error);
     /* There is no such rule to change, and so the status is that of an id that is not there. */
-    return err_set(error, WEIR_E_UNKNOWN_RULE, "%.*s is %s already; nothing was changed", SV_FMT(id),
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "%.*s is already %s; nothing was changed", SV_FMT(id),
                    enabled ? "enabled" : "disabled");
 }
 
@@ -232,10 +232,11 @@ static int read_rate(const struct rules_call *call, struct rule_limit *ret)
     if (!read_limit(buf_sv(&text), ret, &why))
         status = options_error(call->command, "throttle: %.*s", SV_FMT(buf_sv(&why)));
     else if (ret->algorithm != LIMIT_TOKEN_BUCKET || ret->burst != ret->max || ret->per_us % US_PER_S != 0)
-        status = options_error(call->command,
-                               "throttle: '%.*s' is no number of calls in whole seconds, which is all that a row of "
-                               "THROTTLED_CALLS can hold; such as 10 per 60s, or 'weir rules add' for other limits",
-                               SV_FMT(buf_sv(&text)));
+        status = options_error(
+            call->command,
+            "throttle: '%.*s' is not a number of calls in whole seconds, such as 10 per 60s; a row of THROTTLED_CALLS "
+            "can hold no other limit; use 'weir rules add' for that",
+            SV_FMT(buf_sv(&text)));
     buf_done(&text);
     buf_done(&why);
     return status;

@@ -175,7 +175,7 @@ static void print_table(const struct table *table, const struct source_reading *
 static void print_counts(const struct table *table, const struct source_reading *reading, const char *from, struct buf *out)
 {
     if (reading->unlisted)
-        buf_printf(out, "  and %zu problems more\n", reading->unlisted);
+        buf_printf(out, "  and %zu more problems\n", reading->unlisted);
     size_t count = table->count - 1, bad = reading->problem_count + reading->unlisted;
     buf_printf(out, "%s%zu %s in %s", count || bad ? "\n" : "", count, count == 1 ? "rule" : "rules", from);
     if (bad)

@@ -143,7 +143,7 @@ int rules_export(struct rules_call *call)
     }
     buf_done(&problems);
     if (reading.unlisted)
-        cli_error("and %zu problems more", reading.unlisted);
+        cli_error("and %zu more problems", reading.unlisted);
     status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
     source_reading_done(&reading);
     return status;

@@ -13,13 +13,13 @@ static struct command command = {
     .name = "serve",
     .usage = "[OPTION]...",
     .text =
-        "Answers for programs in any language whether something may go through: over HTTP (POST /v1/check, and /v1/auth "
-        "for gateways) and to every Redis client (WEIR.CHECK, CL.THROTTLE). It keeps the rules current, and is watched "
-        "and steered over HTTP with a token. Without any option it listens on this host only, and keeps all it has in "
-        "./weir-data.\n\n"
-        "Each option may also stand in the file that --config names, as NAME: VALUE. SIGHUP reads that file again; "
-        "SIGTERM and SIGINT answer what has been accepted, and end.",
-    .footer = "The exit status is 0 after SIGTERM or SIGINT, and 2 if it could not start.\n\n"
+        "Runs a service that decides for programs in any language whether something may go through: over HTTP (POST "
+        "/v1/check, and /v1/auth for gateways) and for every Redis client (WEIR.CHECK, CL.THROTTLE). It follows changes "
+        "of the rules, and is administered and monitored over HTTP with a token. Without options it listens on this "
+        "host only, and stores its data in ./weir-data.\n\n"
+        "Each option may also be set in the file that --config names, as NAME: VALUE. SIGHUP reads that file again. "
+        "After SIGTERM or SIGINT the service answers the requests that it has accepted, and exits.",
+    .footer = "The exit status is 0 after SIGTERM or SIGINT, and 2 if the service could not start.\n\n"
               "Example:\n  weir serve --data /var/lib/weir --http unix:/run/weir.sock --resp off",
 };
 

@@ -30,15 +30,14 @@ struct simulate_options {
 #define AT(field) offsetof(struct simulate_options, field)
 
 static const struct option options[] = {
-    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (needed; -: stdin)" },
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
     { "format", "json|combined", OPTION_CHOICE, AT(format),
-      "of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
-    { "verdicts", NULL, OPTION_FLAG, AT(verdicts),
-      "print the verdict on each request, one line of JSON each, and nothing else" },
+      "format of INPUT: JSON Lines (default), or an access log of nginx or Apache, common or combined" },
+    { "verdicts", NULL, OPTION_FLAG, AT(verdicts), "print only the verdict on each request, one line of JSON each" },
     { "json", NULL, OPTION_FLAG, AT(json), "print the summary as JSON" },
     { "top", "N", OPTION_NUMBER, AT(top), "how many of the most refused subjects to list for each rule (default 10)" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
-      "how many keys are counted at a time: one for each subject of each limit (default 4m)", .min = 1,
+      "how many keys can be counted at the same time: one for each subject of each limit (default 4m)", .min = 1,
       .max = OPTION_CELLS_KEYS_MAX },
     { 0 },
 };
@@ -47,12 +46,13 @@ static const struct command command = {
     .name = "simulate",
     .usage = "--rules FILE [OPTION]... INPUT",
     .text =
-        "Replays recorded requests against rules, as of the time that each line says and from empty counts, and shows what "
-        "would have passed. INPUT (-: stdin) may be compressed with gzip.\n\n"
-        "A line of JSON has a \"t\" (RFC 3339, or milliseconds since 1970) and what there is of method, path, host, "
-        "ip, peer, user, event, key, headers, cost and peek. "
-        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules; the settings stay.",
-    .footer = "The exit status is 0, or 2 for a bad line, which is named, or another error.\n\n"
+        "Replays recorded requests against rules and shows which of them would have passed. It begins with empty counts, "
+        "and "
+        "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
+        "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of method, path, host, ip, peer, "
+        "user, event, key, headers, cost and peek. "
+        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and keeps the settings.",
+    .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
               "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,
 };
@@ -242,14 +242,14 @@ int cli_simulate(int argc, char **argv)
     if (status >= 0)
         return status;
     if (!given.rules)
-        return options_error(&command, "--rules FILE is needed");
+        return options_error(&command, "--rules FILE is required");
     if (count != 1)
-        return count ? options_error(&command, "there is one INPUT, and '%s' is a second", argv[1])
-                     : options_error(&command, "an INPUT is needed (-: stdin)");
+        return count ? options_error(&command, "unexpected argument '%s'; only one INPUT is allowed", argv[1])
+                     : options_error(&command, "INPUT is required (-: stdin)");
     if (strcmp(given.rules, "-") == 0 && strcmp(argv[0], "-") == 0)
         return options_error(&command, "--rules and INPUT cannot both be stdin; give one of them as a file");
     if (given.verdicts && given.json)
-        return options_error(&command, "--verdicts and --json both say what to print; leave out one");
+        return options_error(&command, "--verdicts and --json cannot be combined; leave out one");
     struct simulation *s = calloc(1, sizeof *s);
     if (!s)
         return cli_error("out of memory");

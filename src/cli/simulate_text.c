@@ -203,7 +203,7 @@ static void print_rules(struct page *p)
     if (shadow)
         buf_printf(p->out, "  %s* a shadow rule: what it would have refused%s\n", term_dim(p->term), term_plain(p->term));
     if (others)
-        buf_printf(p->out, "  %sWhat a rule neither passed nor refused, another rule refused.%s\n", term_dim(p->term),
+        buf_printf(p->out, "  %sRequests in neither column were refused by another rule.%s\n", term_dim(p->term),
                    term_plain(p->term));
 }
 
@@ -266,9 +266,9 @@ static void print_warnings(const struct page *p)
     char count[COUNT_TEXT_MAX];
     if (p->tally->unreadable) {
         count_text(p->tally->unreadable, count);
-        buf_printf(p->out, "\n%s%s %s an address that cannot be read: rules by ip do not apply to %s.%s\n",
-                   term_yellow(p->term), count, p->tally->unreadable == 1 ? "request has" : "requests have",
-                   p->tally->unreadable == 1 ? "it" : "them", term_plain(p->term));
+        buf_printf(p->out, "\n%s%s %s an invalid address: rules by ip do not apply to %s.%s\n", term_yellow(p->term), count,
+                   p->tally->unreadable == 1 ? "request has" : "requests have", p->tally->unreadable == 1 ? "it" : "them",
+                   term_plain(p->term));
     }
     if (p->tally->shadow_left_out) {
         count_text(p->tally->shadow_left_out, count);
@@ -279,8 +279,7 @@ static void print_warnings(const struct page *p)
     }
     if (p->tally->subjects_left_out) {
         count_text(p->tally->subjects_left_out, count);
-        buf_printf(p->out, "\n%s refusals were of subjects beyond the first 1,048,576 and are not in these lists.\n",
-                   count);
+        buf_printf(p->out, "\n%s refusals of subjects after the first 1,048,576 are not in these lists.\n", count);
     }
     if (p->result->status.drops) {
         count_text(p->result->status.drops, count);

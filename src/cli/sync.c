@@ -67,16 +67,16 @@ struct sync {
 static const struct option options[] = {
     { "from", "SOURCE", OPTION_TEXT, AT(from),
       "where the rules are (default: $WEIR_FROM): sqlite:PATH, mysql://USER@HOST:PORT/DB, postgres://USER@HOST/DB or "
-      "file:PATH. Leave passwords to $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
+      "file:PATH. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
     { "to", "FILE", OPTION_TEXT, AT(to),
-      "the rules file (needed); it keeps its mode and owner, and is made with mode 0644" },
+      "the rules file (required); an existing file keeps its mode and owner, a new one has mode 0644" },
     { "poll", "TIME", OPTION_LENGTH, AT(poll_ms),
-      "how often to ask for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
+      "how often to check for changes, 100ms to 1h (default 1s); a number without a unit is in milliseconds", .min = 100,
       .max = 3600000, .bare = 1 },
-    { "once", NULL, OPTION_FLAG, AT(once), "write the file, and end" },
+    { "once", NULL, OPTION_FLAG, AT(once), "write the file once, and exit" },
     { "start-without-rules", NULL, OPTION_FLAG, AT(start_without_rules),
-      "if the source is out of reach and there is no file of an earlier run: begin with a file that limits nobody, instead "
-      "of ending with an error" },
+      "if the source is unreachable at the start and there is no file of an earlier run: write a file without rules, which "
+      "limits nobody, instead of failing" },
     { 0 },
 };
 
@@ -84,13 +84,13 @@ static const struct command command = {
     .name = "sync",
     .usage = "--from SOURCE --to FILE [OPTION]...",
     .text =
-        "Keeps a rules file equal to the rules of a database, until it is ended (SIGTERM, SIGINT). The file is replaced "
-        "whole, so that nobody ever reads a half of it; processes that use it notice the change by themselves.\n\n"
-        "A bad row is reported, here and at the top of the file, and keeps its last good version; all others go on. "
-        "While the database is out of reach the file stays as it is.",
+        "Keeps a rules file equal to the rules of a database, until it is stopped (SIGTERM, SIGINT). The file is replaced "
+        "atomically, so nobody ever reads an incomplete one; processes that use the file notice the change themselves.\n\n"
+        "An invalid row is reported, here and at the top of the file, and its last valid version stays in force; all other "
+        "rows are used. While the database is unreachable the file does not change.",
     .footer =
-        "The exit status is 0 if it was ended, or with --once if the file is written; 1 with --once if the source has "
-        "bad rows; 2 after an error.\n\n"
+        "The exit status is 0 if it was stopped, or with --once if the file was written; 1 with --once if the source has "
+        "invalid rows; 2 after an error.\n\n"
         "Example:\n  weir sync --from sqlite:rules.db --to /etc/weir/rules.yaml",
     .options = options,
 };
@@ -215,7 +215,7 @@ static int read_file(struct sync *s)
     if (stat(path, &s->file) < 0)
         return errno == ENOENT ? -1 : cli_error("%s: %s", path, strerror(errno));
     if (!S_ISREG(s->file.st_mode))
-        return cli_error("%s: is no regular file, and cannot be replaced", path);
+        return cli_error("%s: not a regular file; it cannot be replaced", path);
     struct buf text;
     if (!cli_read_file(path, &text, &why))
         return cli_error("%s: %s", path, why);
@@ -236,7 +236,8 @@ static int read_file(struct sync *s)
     buf_done(&text);
     if (good || blank)
         return -1;
-    return cli_error("%s is there and is no rules file: it would be lost; remove it, or write to another file", path);
+    return cli_error("%s exists and is not a rules file: it would be overwritten; remove it, or write to another file",
+                     path);
 }
 
 /* ---- one turn ---- */
@@ -279,8 +280,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
         code = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
         buf_done(&text);
     } else if (text.failed || problems.failed) {
-        code = err_set(error, WEIR_E_INVALID, "%s: its rules are more than fits into a file of 64 MiB",
-                       source_name(s->source));
+        code = err_set(error, WEIR_E_INVALID, "%s: its rules do not fit into a file of 64 MiB", source_name(s->source));
         buf_done(&text);
     } else {
         say_problems(s, &problems, reading->problem_count);
@@ -325,12 +325,12 @@ static void say_age(const struct sync *s, const char *why)
 {
     long long age = (long long)age_s(s);
     if (s->reached)
-        say("rules are %lld s old: %s; %s stays as it is", age, why, s->options->to);
+        say("rules are %lld s old: %s; %s does not change", age, why, s->options->to);
     else if (s->last)
-        say("rules of the last run (file written %s): %s; out of reach for %lld s, %s stays as it is", s->written, why, age,
+        say("rules of the last run (file written %s): %s; unreachable for %lld s, %s does not change", s->written, why, age,
             s->options->to);
     else
-        say("no rules yet, and nobody is limited: %s; out of reach for %lld s", why, age);
+        say("no rules yet, and nobody is limited: %s; unreachable for %lld s", why, age);
 }
 
 static void plan_saying(struct sync *s)
@@ -347,7 +347,7 @@ static void note_source(struct sync *s, int code, const struct weir_error *error
         say_age(s, error->text);
         plan_saying(s);
     } else if (code == 0 && s->unreachable) {
-        say("%s is in reach again", source_name(s->source));
+        say("%s is reachable again", source_name(s->source));
     }
     s->unreachable = code < 0;
 }
@@ -355,7 +355,7 @@ static void note_source(struct sync *s, int code, const struct weir_error *error
 static void note_file(struct sync *s, int code, const struct weir_error *error)
 {
     if (code < 0 && !s->unwritable)
-        say("%s; trying again", error->text);
+        say("%s; retrying", error->text);
     s->unwritable = code < 0;
 }
 
@@ -438,7 +438,7 @@ static int check_other(const struct sync *s, const char *from)
     const char *path = strncmp(from, "file:", 5) == 0 ? from + 5 : from;
     if (stat(path, &a) < 0 || stat(s->options->to, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
         return -1;
-    return cli_error("%s: is the source itself; write to another file", s->options->to);
+    return cli_error("%s: this is the source itself; write to another file", s->options->to);
 }
 
 static int sync_all(struct sync *s, const char *from)
@@ -480,12 +480,12 @@ static int check_options(const struct sync_options *o, char **words, size_t word
 {
     if (word_count > 0) {
         plain_hide_password(words[0]);
-        return options_error(&command, "there is no argument '%s'", words[0]);
+        return options_error(&command, "unexpected argument '%s'", words[0]);
     }
     if (!from[0])
-        return options_error(&command, "--from SOURCE (or $WEIR_FROM) is needed, such as sqlite:rules.db");
+        return options_error(&command, "--from SOURCE (or $WEIR_FROM) is required, such as sqlite:rules.db");
     if (!o->to || !o->to[0])
-        return options_error(&command, "--to FILE is needed");
+        return options_error(&command, "--to FILE is required");
     return -1;
 }
 

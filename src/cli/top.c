@@ -27,30 +27,29 @@ enum {
 #define AT(field) offsetof(struct top_options, field)
 
 static const struct option options[] = {
-    { "data", "DIR", OPTION_TEXT, AT(data), "the service's data folder, for its admin token (default ./weir-data)" },
+    { "data", "DIR", OPTION_TEXT, AT(data), "the data folder of the service, for its admin token (default ./weir-data)" },
     { "admin", "ADDR", OPTION_TEXT, AT(admin),
-      "the service's admin listener, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
-    { "rule", "ID", OPTION_TEXT, AT(rule), "only what this rule refused" },
+      "the admin listener of the service, HOST:PORT or unix:PATH (default 127.0.0.1:8081)" },
+    { "rule", "ID", OPTION_TEXT, AT(rule), "list only subjects that this rule refused" },
     { "interval", "TIME", OPTION_LENGTH, AT(interval_ms),
-      "how often to look, 1s to 1h (default 2s); a number without a unit is in seconds", .min = 1000, .max = 3600000,
-      .bare = 1000 },
-    { "most", "N", OPTION_NUMBER, AT(most), "how many subjects to list, 1 to 1000 (default 20, or what fits the screen)",
-      .min = 1, .max = MOST_MAX },
-    { "once", NULL, OPTION_FLAG, AT(once), "print it once, as plain text, and end" },
+      "how often to ask the service, 1s to 1h (default 2s); a number without a unit is in seconds", .min = 1000,
+      .max = 3600000, .bare = 1000 },
+    { "most", "N", OPTION_NUMBER, AT(most),
+      "how many subjects to list, 1 to 1000 (default 20, or as many as fit the screen)", .min = 1, .max = MOST_MAX },
+    { "once", NULL, OPTION_FLAG, AT(once), "print once, as plain text, and exit" },
     { 0 },
 };
 
 static const struct command command = {
     .name = "top",
     .usage = "[OPTION]...",
-    .text =
-        "Shows who is throttled by which rule, and how the service is doing, until q is pressed. A running 'weir serve' "
-        "is asked for it. Where the output is no terminal, it is printed once.",
-    .footer = "The subjects that were refused most in the last half to whole minute (less after a start) come first. A "
-              "count such as 90-120 says "
-              "that it is within these.\n\n"
-              "The exit status is 0; 2 after an error, with --once also if the service does not answer.\n\n"
-              "Examples:\n  weir top\n  weir top --data /var/lib/weir --rule login\n  weir top --once --most 5",
+    .text = "Shows which subjects are throttled by which rule, and the state of the service, until q is pressed. It asks a "
+            "running 'weir serve'. If the output is not a terminal, it prints once.",
+    .footer =
+        "The list begins with the subjects that were refused most in the last 30 to 60 seconds (less after a start). A "
+        "count such as 90-120 is a range: at least 90 and at most 120.\n\n"
+        "The exit status is 0; 2 after an error, with --once also if the service does not answer.\n\n"
+        "Examples:\n  weir top\n  weir top --data /var/lib/weir --rule login\n  weir top --once --most 5",
     .options = options,
 };
 
@@ -243,10 +242,10 @@ int cli_top(int argc, char **argv)
     if (status >= 0)
         return status;
     if (count > 0)
-        return options_error(&command, "there is no argument '%s'", argv[0]);
+        return options_error(&command, "unexpected argument '%s'", argv[0]);
     if (!client_is_address(o.admin))
-        return options_error(&command, "--admin: '%s' is no address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH",
-                             o.admin);
+        return options_error(
+            &command, "--admin: '%s' is not an address; allowed: HOST:PORT (IPv6 in brackets) or unix:PATH", o.admin);
     if (o.rule && (!o.rule[0] || strlen(o.rule) > WEIR_ID_MAX))
         return options_error(&command, "--rule: the id of a rule has 1 to %d bytes", WEIR_ID_MAX);
     return o.once || !is_screen() ? run_once(&o) : run_live(&o);

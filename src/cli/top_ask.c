@@ -28,7 +28,7 @@ static int read_token(const struct top_options *o, struct buf *ret, struct weir_
     if (good)
         buf_done(ret);
     err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
-            good ? "is no token" : why);
+            good ? "not a valid token" : why);
     buf_done(&path);
     return WEIR_E_SYSTEM;
 }
@@ -45,11 +45,12 @@ int top_find_token(const struct top_options *options, struct weir_error *error)
 static int bad_status(const struct top_options *o, int status, sv body, struct weir_error *error)
 {
     if (status == 401)
-        return err_set(error, WEIR_E_INVALID,
-                       "%s: does not take the token in %s/admin-token; give the data folder of that service with --data",
-                       o->admin, o->data);
+        return err_set(
+            error, WEIR_E_INVALID,
+            "%s: the service does not accept the token in %s/admin-token; give the data folder of that service with --data",
+            o->admin, o->data);
     if (status == 404)
-        return err_set(error, WEIR_E_INVALID, "%s: is no admin listener of a weir (404)", o->admin);
+        return err_set(error, WEIR_E_INVALID, "%s: not an admin listener of weir (404)", o->admin);
     json_t *json = json_loadb(body.ptr, body.len, 0, NULL);
     const char *text = json_string_value(json_object_get(json, "error"));
     err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", o->admin, status, text ? text : "no reason");
@@ -69,7 +70,7 @@ static int ask_json(const struct top_options *o, sv token, const char *path, jso
     if (status != 200)
         result = bad_status(o, status, buf_sv(&body), error);
     else if (!(json = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)))
-        result = err_set(error, WEIR_E_INVALID, "%s: answers with something that is no JSON; is it a weir?", o->admin);
+        result = err_set(error, WEIR_E_INVALID, "%s: the answer is not JSON; is this a weir service?", o->admin);
     buf_done(&body);
     if (result == 0)
         *ret = json;
@@ -120,7 +121,7 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_news *
         r = ask_top(o, secret, most, &news.top, error);
     json_t *subjects = json_object_get(news.top, "subjects");
     if (r == 0 && !(json_is_object(json_object_get(news.status, "decisions")) && json_is_array(subjects)))
-        r = err_set(error, WEIR_E_INVALID, "%s: answers with something else than a status; is it a weir?", o->admin);
+        r = err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
     if (r == 0 && json_array_size(subjects) == 0)
         news.no_rule = is_no_rule(o, secret);
     buf_done(&token);

@@ -127,7 +127,7 @@ static void draw_rules(const struct drawing *d)
     else
         buf_add(d->out, SV(", of an earlier run"));
     if (!json_is_true(at(status, "source", "reachable"))) {
-        buf_printf(d->out, ", %ssource out of reach", term_red(d->term));
+        buf_printf(d->out, ", %ssource unreachable", term_red(d->term));
         if (reason)
             buf_add(d->out, SV(": "));
         add_text(d, reason ? reason : "", 200);
@@ -167,9 +167,9 @@ static void draw_store(const struct drawing *d)
     add_label(d, "store");
     add_text(d, json_string_value(at(status, "store", "address")), 60);
     if (!json_is_true(at(status, "store", "up")))
-        buf_printf(d->out, ", %sout of reach: rules go by their on_store_failure%s", term_red(d->term),
+        buf_printf(d->out, ", %sunreachable: rules follow their on_store_failure%s", term_red(d->term),
                    term_plain(d->term));
-    buf_printf(d->out, ", %s host%s, %s decisions waited in vain\n", grouped(count, hosts), count == 1 ? "" : "s",
+    buf_printf(d->out, ", %s host%s, %s decisions timed out\n", grouped(count, hosts), count == 1 ? "" : "s",
                grouped(number(status, "store", "late"), late));
 }
 
@@ -259,7 +259,7 @@ static void draw_subjects(const struct drawing *d, unsigned most)
     char all[NUMBER_TEXT_MAX], bound[NUMBER_TEXT_MAX], time[SPAN_TEXT_MAX];
     buf_printf(d->out, "\nrefused most in the last %s, of %s in all", span(window_s, time), grouped(refused, all));
     if (unlisted > 0)
-        buf_printf(d->out, "; whoever is not listed at most %s times", grouped(unlisted, bound));
+        buf_printf(d->out, "; subjects that are not listed: at most %s times each", grouped(unlisted, bound));
     buf_char(d->out, '\n');
     if (json_array_size(subjects) == 0) {
         buf_printf(d->out, "%snobody", term_dim(d->term));
@@ -288,7 +288,7 @@ static void draw_away(const struct drawing *d)
     buf_printf(d->out, "%sno answer: ", term_red(d->term));
     add_text(d, d->news->away.text, 400);
     span_text((int64_t)d->options->interval_ms * US_PER_MS, age);
-    buf_printf(d->out, "%s\ntrying again every %s, until q is pressed", term_plain(d->term), age);
+    buf_printf(d->out, "%s\nretrying every %s until q is pressed", term_plain(d->term), age);
     if (d->news->status)
         buf_printf(d->out, "; the last answer was %s ago",
                    span((double)(clock_steady_us() - d->news->steady_us) / (double)US_PER_S, age));

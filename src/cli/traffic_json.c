@@ -107,7 +107,7 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
         t->request.peek = json_is_true(value);
         return json_is_boolean(value) || wrong(why, "peek", "true or false");
     }
-    snprintf(why, TRAFFIC_WHY_MAX, "there is no field \"%.100s\"; allowed: " FIELDS, name);
+    snprintf(why, TRAFFIC_WHY_MAX, "unknown field \"%.100s\"; allowed: " FIELDS, name);
     return false;
 }
 
@@ -116,7 +116,7 @@ static bool read_set_rules(struct traffic *t, json_t *object, json_t *list, char
     if (!json_is_array(list))
         return wrong(why, "set_rules", "a list of rules");
     if (json_object_size(object) != 2 || !json_object_get(object, "t")) {
-        snprintf(why, TRAFFIC_WHY_MAX, "set_rules: stands with t, and nothing else");
+        snprintf(why, TRAFFIC_WHY_MAX, "set_rules: only t is allowed beside it");
         return false;
     }
     if (!read_field(t, "t", json_object_get(object, "t"), why))
@@ -141,7 +141,7 @@ static bool read_object(struct traffic *t, json_t *object, char *why)
     t->now_us = -1;
     json_object_foreach(object, name, value) if (!read_field(t, name, value, why)) return false;
     if (t->now_us < 0)
-        return wrong(why, "t", "there: an RFC 3339 string or milliseconds since 1970");
+        return wrong(why, "t", "given: an RFC 3339 string or milliseconds since 1970");
     return true;
 }
 

@@ -210,7 +210,7 @@ bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why)
     ret->json = NULL;
     if (!find_instant(sv_of(line, len), &at, &instant_len, &ret->now_us)) {
         snprintf(why, TRAFFIC_WHY_MAX,
-                 "no access log line: there is no [10/Oct/2000:13:55:36 -0700] in it, from 1970 to 2112");
+                 "not an access log line: no time such as [10/Oct/2000:13:55:36 -0700], from 1970 to 2112");
         return false;
     }
     char *rest = line + at + 1 + instant_len;
@@ -218,11 +218,11 @@ bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why)
     if (ret->request.ip.len == 0)
         missing = "no address before the time";
     else if (!take_quoted(&rest, end, &request_line))
-        missing = "no request in quotes behind the time";
+        missing = "no request in quotes after the time";
     else if (!take_status(&rest, end))
-        missing = "no status behind the request";
+        missing = "no status after the request";
     if (missing) {
-        snprintf(why, TRAFFIC_WHY_MAX, "no access log line: %s", missing);
+        snprintf(why, TRAFFIC_WHY_MAX, "not an access log line: %s", missing);
         return false;
     }
     split_request(request_line, &ret->request);

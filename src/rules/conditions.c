@@ -107,7 +107,7 @@ bool read_regex(struct reader *r, const struct node *node, sv *ret)
     if (code == WEIR_E_NO_MEMORY)
         r->no_memory = true;
     else if (code < 0)
-        report_error(r, node->line, "a bad regular expression %s: %s", shown_text(r, text), error);
+        report_error(r, node->line, "invalid regular expression %s: %s", shown_text(r, text), error);
     if (code < 0)
         return false;
     regex_free(regex);
@@ -177,7 +177,7 @@ void read_match(struct reader *r, const struct node *node, struct rule_match *re
     if (n.header) {
         size_t before = path_field(r, SV("header"));
         if (n.header->kind == NODE_MAP && n.header->count == 0)
-            report_error(r, n.header->line, "an empty mapping; leave `header` out to match all");
+            report_error(r, n.header->line, "the mapping is empty; leave `header` out to match all");
         else
             read_headers(r, n.header, true, &ret->headers, &ret->header_count);
         path_end(r, before);
@@ -224,7 +224,7 @@ void read_by(struct reader *r, const struct node *node, struct rule *rule)
                 continue;
             for (size_t i = 0; i < rule->by_count; i++)
                 if (rule->by[i].attribute == by->attribute && sv_eq(rule->by[i].header, by->header))
-                    report_error(r, item->line, "%s is there twice", shown_node(r, item));
+                    report_error(r, item->line, "%s is given twice", shown_node(r, item));
             rule->by_count++;
         }
     }

@@ -103,7 +103,7 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
         const struct rule_limit *limit = &rule->limits[i];
         if (limit->algorithm != LIMIT_FIXED_WINDOW && limit->algorithm != LIMIT_CALENDAR)
             report_error(r, node->line,
-                         "goes with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
+                         "is allowed with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
                          "fixed_window`, or leave `lease` out",
                          SV_FMT(limit->name), algorithm_name(limit->algorithm));
     }
@@ -114,8 +114,7 @@ static void read_lease(struct reader *r, const struct node *node, bool good_limi
     size_t before = path_field(r, SV("lease"));
     read_lease_value(r, node, &rule->lease);
     if (rule->lease.on && rule->counters == COUNTERS_LOCAL)
-        report_error(r, node->line,
-                     "goes with counters that hosts share, not with `counters: local`; leave one of the two out");
+        report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
     else if (rule->lease.on)
         rule->counters = COUNTERS_SHARED;
     if (rule->lease.on && good_limits)
@@ -142,7 +141,7 @@ void read_counters(struct reader *r, const struct counters_nodes *n, bool good_l
             rule->on_failure = (enum rule_on_failure)word;
         if (rule->counters == COUNTERS_LOCAL)
             report_advice(r, n->on_store_failure->line,
-                          "has no effect, since with `counters: local` the rule needs no store; leave it out");
+                          "has no effect, because a rule with `counters: local` needs no store; leave it out");
         path_end(r, before);
     }
 }

@@ -11,13 +11,12 @@ bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us)
     bool good = number ? instant_parse_number(node->text, US_PER_S, &us)
                        : node->kind == NODE_SCALAR && instant_parse_rfc3339(node->text, &us);
     if (!good) {
-        report_error(
-            r, node->line,
-            "must be a date that exists and a time as in 2027-01-01T00:00:00Z or 2027-01-01T08:00:00+08:00, or seconds "
-            "since 1970, not %s",
-            shown_node(r, node));
+        report_error(r, node->line,
+                     "must be a valid date and time such as 2027-01-01T00:00:00Z or 2027-01-01T08:00:00+08:00, or seconds "
+                     "since 1970, not %s",
+                     shown_node(r, node));
     } else if (us < 0 || us >= EXPIRY_MAX_US) {
-        report_error(r, node->line, "must lie in the years 1970 to 9999, unlike %s%s", shown_node(r, node),
+        report_error(r, node->line, "must be in the years 1970 to 9999, not %s%s", shown_node(r, node),
                      number ? " seconds; are they milliseconds?" : "");
         good = false;
     } else {

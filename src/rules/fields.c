@@ -85,7 +85,7 @@ static bool check_key(struct reader *r, const struct node *map, const struct nod
     }
     const struct node_item *first = earlier(map, item, nocase);
     if (first)
-        report_error(r, item->key->line, "the field %s is there twice; the first is in line %d",
+        report_error(r, item->key->line, "the field %s is given twice; the first is in line %d",
                      shown_text(r, item->key->text), first->key->line);
     return !first;
 }
@@ -102,7 +102,7 @@ static void unknown_field(struct reader *r, const struct node *key, const struct
     names[count] = NULL;
     const char *nearest = word_nearest(key->text, names);
     if (sv_eq(key->text, SV("<<")))
-        report_error(r, key->line, "merge keys (<<) are not read; let an alias stand for a whole value");
+        report_error(r, key->line, "merge keys (<<) are not supported; use an alias for a whole value");
     else if (nearest)
         report_error(r, key->line, "unknown field %s; did you mean `%s`? Allowed: %s", shown_text(r, key->text), nearest,
                      allowed);
@@ -167,7 +167,7 @@ bool check_count(struct reader *r, const struct node *node, size_t min, size_t m
 {
     size_t count = list_count(node);
     if (count < min)
-        report_error(r, node->line, "an empty list; %s", what);
+        report_error(r, node->line, "the list is empty; %s", what);
     else if (count > max)
         report_error(r, node->line, "%zu are too many; at most %zu", count, max);
     return count >= min && count <= max;
@@ -184,7 +184,7 @@ bool check_text(struct reader *r, const struct node *node, size_t min, size_t ma
     }
     /* `no` and `on` are words like others here; true and false are not what anybody calls a user. */
     if (node_is_bool(node, &ignored) && node->text.len >= 4) {
-        report_error(r, node->line, "must be text, not %s; put it in quotes if it is meant", shown_node(r, node));
+        report_error(r, node->line, "must be text, not %s; put it in quotes if you mean the text", shown_node(r, node));
         return false;
     }
     if (node->text.len < min || node->text.len > max) {
@@ -275,7 +275,8 @@ static bool check_header_name(struct reader *r, const struct node *key)
 {
     bool good = http_token(key->text) && key->text.len <= RULE_NAME_MAX;
     if (!good)
-        report_error(r, key->line, "the name of a header has 1 to %d letters, digits or any of !#$%%&'*+-.^_`|~, unlike %s",
+        report_error(r, key->line,
+                     "the name of a header must have 1 to %d letters, digits or any of !#$%%&'*+-.^_`|~, not %s",
                      RULE_NAME_MAX, shown_text(r, key->text));
     return good;
 }
@@ -289,9 +290,9 @@ static bool read_header_value(struct reader *r, const struct node *node, sv *ret
     for (size_t i = 0; i < value.len; i++)
         control = control || ((unsigned char)value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f;
     if (control)
-        report_error(r, node->line, "the value of a header has no line ends or other control characters");
+        report_error(r, node->line, "the value of a header must not contain line breaks or other control characters");
     else if (blank_end)
-        report_error(r, node->line, "the value of a header has no blank at either end");
+        report_error(r, node->line, "the value of a header must not begin or end with a blank");
     else
         *ret = value;
     return !control && !blank_end;

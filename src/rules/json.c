@@ -46,11 +46,11 @@ static bool check_escape(struct checker *c)
     char kind = c->at < c->text.len ? c->text.ptr[c->at] : '\0';
     size_t digits = kind == 'u' ? 4 : 0;
     if (!kind || !strchr("\"\\/bfnrtu", kind))
-        return wrong(c, at, "there is no such escape");
+        return wrong(c, at, "unknown escape");
     c->at++;
     for (; digits > 0; digits--, c->at++)
         if (c->at >= c->text.len || ascii_hex(c->text.ptr[c->at]) < 0)
-            return wrong(c, at, "\\u takes four hexadecimal digits");
+            return wrong(c, at, "\\u needs four hexadecimal digits");
     return true;
 }
 
@@ -68,7 +68,7 @@ static bool check_string(struct checker *c)
             return false;
     }
     if (c->at == c->text.len)
-        return wrong(c, start, "a string without its end");
+        return wrong(c, start, "the string has no end");
     c->at++;
     return true;
 }
@@ -87,7 +87,7 @@ static bool check_word(struct checker *c)
     bool zeros = word.len > n + 1 && word.ptr[n] == '0' && ascii_digit(word.ptr[n + 1]);
     if (word.len == 0)
         return wrong(c, start, "a value is missing");
-    return (node_is_number(&node) && !zeros) || wrong(c, start, "neither a number nor a text in \"quotes\"");
+    return (node_is_number(&node) && !zeros) || wrong(c, start, "neither a number nor a string in \"quotes\"");
 }
 
 static bool check_value(struct checker *c, unsigned depth);
@@ -99,7 +99,7 @@ static bool check_items(struct checker *c, char end, unsigned depth)
         return true;
     do {
         if (next(c) == end)
-            return wrong(c, c->at, "nothing stands between the comma and this bracket; leave the comma out");
+            return wrong(c, c->at, "there is no value between the comma and this bracket; leave the comma out");
         if (end == '}' && next(c) != '"')
             return wrong(c, c->at, "the name of a field is missing, in \"quotes\"");
         if (end == '}' && (!check_string(c) || (!take(c, ':') && !wrong(c, c->at, "a colon is missing"))))
@@ -133,5 +133,5 @@ int json_check(sv text, struct node_error *ret_error)
     if (!check_value(&c, 0))
         return -1;
     next(&c);
-    return c.at == text.len || wrong(&c, c.at, "something follows the end") ? 0 : -1;
+    return c.at == text.len || wrong(&c, c.at, "unexpected text after the end") ? 0 : -1;
 }

@@ -77,7 +77,8 @@ static void read_short_calendar(struct reader *r, const struct node *node, const
                                 struct rule_limit *ret)
 {
     if (count > 3 && sv_eq(words[3], SV("burst"))) {
-        report_error(r, node->line, "burst goes with a length such as 1d, not with the calendar unit %s", unit_names[unit]);
+        report_error(r, node->line, "burst is allowed with a length such as 1d, not with the calendar unit %s",
+                     unit_names[unit]);
     } else if (count > 3) {
         report_error(r, node->line,
                      "nothing may follow the calendar unit here; for a time zone write { calendar: %s, max: %u, tz: "
@@ -154,7 +155,7 @@ static void read_name(struct reader *r, const struct node *node, struct rule_lim
             good = good && c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
         }
         if (!good)
-            report_error(r, node->line, "must be printable ASCII without \", \\ and blanks at its ends, not %s",
+            report_error(r, node->line, "must be printable ASCII without \", \\, and leading or trailing blanks, not %s",
                          shown_node(r, node));
         ret->named = good;
     }
@@ -212,8 +213,8 @@ static void read_calendar(struct reader *r, const struct node *node, const struc
     path_end(r, before);
     ret->unit = unit >= 0 ? (enum calendar_unit)unit : CALENDAR_DAY;
     if (!as_per)
-        not_with(r, n->per, SV("per"), "goes with a length, not beside `calendar`; leave one of the two out");
-    not_with(r, n->burst, SV("burst"), "goes with token_bucket only, not with a calendar window");
+        not_with(r, n->per, SV("per"), "cannot be combined with `calendar`; leave one of the two out");
+    not_with(r, n->burst, SV("burst"), "is allowed with token_bucket only, not with a calendar window");
     if (n->tz) {
         before = path_field(r, SV("tz"));
         ret->zone = read_zone(r, n->tz);
@@ -223,7 +224,7 @@ static void read_calendar(struct reader *r, const struct node *node, const struc
         r->no_memory = r->no_memory || !ret->zone;
     }
     if (n->week_start && unit >= 0 && unit != CALENDAR_WEEK) {
-        not_with(r, n->week_start, SV("week_start"), "goes with `calendar: week` only");
+        not_with(r, n->week_start, SV("week_start"), "is allowed with `calendar: week` only");
     } else if (n->week_start) {
         before = path_field(r, SV("week_start"));
         if (read_word(r, n->week_start, weekday_names, &week_start))
@@ -234,16 +235,16 @@ static void read_calendar(struct reader *r, const struct node *node, const struc
 
 static void read_by_length(struct reader *r, const struct node *node, const struct limit_nodes *n, struct rule_limit *ret)
 {
-    not_with(r, n->calendar, SV("calendar"), "goes with algorithm calendar only; leave `algorithm` out");
-    not_with(r, n->tz, SV("tz"), "goes with `calendar` only");
-    not_with(r, n->week_start, SV("week_start"), "goes with `calendar: week` only");
+    not_with(r, n->calendar, SV("calendar"), "is allowed with algorithm calendar only; leave `algorithm` out");
+    not_with(r, n->tz, SV("tz"), "is allowed with `calendar` only");
+    not_with(r, n->week_start, SV("week_start"), "is allowed with `calendar: week` only");
     if (n->per)
         read_per(r, n->per, ret);
     else if (!n->calendar)
         report_error(r, node->line, "needs `per`, " LENGTHS ", or `calendar`");
     ret->burst = ret->algorithm == LIMIT_TOKEN_BUCKET ? ret->max : 0;
     if (n->burst && ret->algorithm != LIMIT_TOKEN_BUCKET)
-        not_with(r, n->burst, SV("burst"), "goes with token_bucket only");
+        not_with(r, n->burst, SV("burst"), "is allowed with token_bucket only");
     else if (n->burst)
         read_count(r, n->burst, SV("burst"), 1, &ret->burst);
 }
@@ -300,7 +301,8 @@ static void give_names(struct reader *r, const struct node *node, struct rule *r
         line[i] = item->line;
         for (size_t j = 0; limit->named && j < i; j++)
             if (rule->limits[j].named && sv_eq(rule->limits[j].name, limit->name))
-                report_error(r, line[i], "the name %s is there twice; a limit is known by its name, first in line %d",
+                report_error(r, line[i],
+                             "the name %s is given twice, first in line %d; the limits of a rule need different names",
                              shown_text(r, limit->name), line[j]);
     }
     for (size_t i = 0; i < rule->limit_count; i++) {
@@ -315,8 +317,9 @@ static void give_names(struct reader *r, const struct node *node, struct rule *r
         if (number > 1) {
             size_t before = path_index(r, i);
             report_advice(r, line[i],
-                          "is called %s, since %s is taken; name it, so that it keeps its counts when others change", name,
-                          default_name(limit));
+                          "gets the name %s, because %s is already used; give it a name, so that it keeps its counts when "
+                          "others change",
+                          name, default_name(limit));
             path_end(r, before);
         }
     }

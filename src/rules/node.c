@@ -52,7 +52,7 @@ static int add_weight(struct builder *b, int line, uint32_t weight)
 {
     b->weight += weight;
     if (b->weight > RULES_VALUES_MAX)
-        return node_fail(b->error, line, "more than %d values (what an alias stands for counts each time); use fewer",
+        return node_fail(b->error, line, "more than %d values (the value of an alias counts each time); use fewer",
                          RULES_VALUES_MAX);
     return 0;
 }
@@ -141,11 +141,10 @@ static int on_alias(struct builder *b, const yaml_event_t *event)
         if (sv_eq(b->anchors[i - 1].name, name))
             node = b->anchors[i - 1].node;
     if (!node)
-        return node_fail(b->error, line, "the alias *%.*s stands for nothing; no &%.*s comes before it", shown, name.ptr,
-                         shown, name.ptr);
+        return node_fail(b->error, line, "unknown alias *%.*s; no &%.*s comes before it", shown, name.ptr, shown, name.ptr);
     for (size_t i = 0; i < b->depth; i++)
         if (b->open[i].node == node)
-            return node_fail(b->error, line, "the alias *%.*s lies inside of what it stands for", shown, name.ptr);
+            return node_fail(b->error, line, "the alias *%.*s is inside the value that it refers to", shown, name.ptr);
     if (b->depth + node->height > RULES_NESTING_MAX)
         return node_fail(b->error, line, "nested too deeply; at most %d levels", RULES_NESTING_MAX);
     return add_weight(b, line, node->weight) < 0 ? -1 : attach(b, node, line);
@@ -195,7 +194,7 @@ static int on_event(struct builder *b, const yaml_event_t *event)
     case YAML_DOCUMENT_START_EVENT:
         if (b->document_count++ > 0)
             return node_fail(b->error, line_of(event),
-                             "a second YAML document; put all rules into one, without `---` between");
+                             "a second YAML document; put all rules into one, without `---` between them");
         return 0;
     case YAML_SCALAR_EVENT:
         return on_scalar(b, event);

@@ -40,7 +40,7 @@ static void read_id(struct reader *r, const struct node *node, struct rule *rule
     if (node->kind != NODE_SCALAR || id_valid(node))
         read_text(r, node, 1, WEIR_ID_MAX, &rule->id);
     else
-        report_error(r, node->line, "must have 1 to %d bytes, no control characters, and no blank at either end, unlike %s",
+        report_error(r, node->line, "must have 1 to %d bytes, no control characters, and no blank at either end, not %s",
                      WEIR_ID_MAX, shown_node(r, node));
     path_end(r, before);
 }
@@ -115,7 +115,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)
-        report_error(r, id->line, "id: a rule of this id stands in line %d already; ids are unique", twin->line);
+        report_error(r, id->line, "id: the rule in line %d already has this id; ids must be unique", twin->line);
     read_rule_fields(r, node, rule);
     return r->errors == errors;
 }
@@ -225,8 +225,8 @@ static void read_document(struct reader *r, const struct node *root)
         const struct node *empty = node_get(root, SV("rules"));
         r->report->unreadable = true;
         report_error(r, empty ? empty->line : root->line,
-                     empty ? "`rules` is empty; if there shall be none, write `rules: []`"
-                           : "has no `rules`; if there shall be none, write `rules: []`");
+                     empty ? "`rules` is empty; to have no rules, write `rules: []`"
+                           : "has no `rules`; to have no rules, write `rules: []`");
         return;
     }
     size_t before = path_field(r, SV("rules"));
@@ -245,7 +245,7 @@ static void read_tree(struct reader *r, sv text, bool bare_list)
     } else if (!root || node_is_null(root)) {
         /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
         r->report->unreadable = true;
-        report_error(r, 1, "says nothing; if there shall be no rules, write `%s`", bare_list ? "[]" : "rules: []");
+        report_error(r, 1, "is empty; to have no rules, write `%s`", bare_list ? "[]" : "rules: []");
     } else if (bare_list) {
         read_rule_list(r, root);
     } else {

@@ -159,7 +159,7 @@ void rules_report_print(const struct rules_report *report, sv file, bool with_ad
     print_problems(report->errors, report->error_count, file, "", out);
     if (report->error_count > RULES_ERRORS_MAX) {
         buf_add(out, file);
-        buf_printf(out, ": and %zu errors more\n", report->error_count - RULES_ERRORS_MAX);
+        buf_printf(out, ": and %zu more errors\n", report->error_count - RULES_ERRORS_MAX);
     }
     if (with_advice)
         print_problems(report->advice, report->advice_count, file, "advice: ", out);

@@ -26,7 +26,7 @@ static bool row_fault(struct row_reader *rr, const struct rule_row *row, const s
     else if (!utf8_valid(row->id))
         report_error(r, 0, "the id is not UTF-8");
     else if (twin)
-        report_error(r, 0, "another row has this %s already", row->kind == ROW_SETTING ? "name" : "id");
+        report_error(r, 0, "another row already has this %s", row->kind == ROW_SETTING ? "name" : "id");
     return r->errors > errors;
 }
 
@@ -80,7 +80,7 @@ static const struct node *with_id(struct row_reader *rr, struct arena *arena, co
         return NULL;
     }
     if (own && (own->kind != NODE_SCALAR || !sv_eq(own->text, row->id)))
-        report_error(r, 0, "id: must be that of the row or be left out, not %s", shown_node(r, own));
+        report_error(r, 0, "id: must be the id of the row or be left out, not %s", shown_node(r, own));
     if (own)
         return root;
     struct node *id = ARENA_NEW(arena, struct node);
@@ -201,7 +201,7 @@ static void find_same_calls(struct row_reader *rr)
         rr->good[index] = false;
         r->row = (int)index + 1;
         r->rule_id = rr->rows[index].id;
-        report_error(r, 0, "match: is, once normalised, the same call as that of rule %.*s; keep one of them",
+        report_error(r, 0, "match: after normalising this is the same call as in rule %.*s; keep one of them",
                      SV_FMT(rr->rows[calls[first].index].id));
     }
     free(calls);

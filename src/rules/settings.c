@@ -48,7 +48,7 @@ static void check_reject_headers(struct reader *r, const struct node *node, cons
         for (size_t j = 0; j < sizeof taken / sizeof *taken; j++) {
             if (!sv_eq_nocase(reject->headers[i].name, weir_str(taken[j])))
                 continue;
-            report_error(r, node->line, j == 0 ? "%.*s is what `content_type` says" : "%.*s is set by the server",
+            report_error(r, node->line, j == 0 ? "%.*s is set by `content_type`" : "%.*s is set by the server",
                          SV_FMT(reject->headers[i].name));
         }
     }

@@ -60,7 +60,7 @@ static int read_root(sv text, struct arena *arena, const struct node **ret, stru
         return err_set(error, WEIR_E_RULES, "line %d: %s", why.line, why.text);
     }
     if (!*ret)
-        return err_set(error, WEIR_E_RULES, "says nothing");
+        return err_set(error, WEIR_E_RULES, "is empty");
     return 0;
 }
 

@@ -50,9 +50,9 @@ static bool is_name(sv s)
 static const char *segment_fault(sv s, bool last, bool prefix)
 {
     if (has_any(s, "?"))
-        return "a path has no `?`: the query is cut off before matching";
+        return "a path must not contain `?`: the query is removed before matching";
     if (prefix)
-        return has_any(s, "#{}*") ? "a prefix has no `#`, `*` or `{name}`: it is taken as it stands" : NULL;
+        return has_any(s, "#{}*") ? "a prefix must not contain `#`, `*` or `{name}`: it is taken literally" : NULL;
     if (sv_eq(s, SV("*")))
         return last ? NULL
                     : "`*` stands for the rest of the path, so it must be the last segment; use `{name}` for one segment";
@@ -72,12 +72,12 @@ static const char *add_segment(sv s, char *out, size_t *length)
         if (n == 0)
             return "`%` must be followed by two hexadecimal digits; `%` itself is `%25`";
         if (out[*length] == ';')
-            return "a path has no `;`, encoded or not: parameters are cut off before matching";
+            return "a path must not contain `;`, encoded or not: parameters are removed before matching";
         *length += n;
     }
     sv made = sv_of(out + start, *length - start);
     if (sv_eq(made, SV(".")) || sv_eq(made, SV("..")))
-        return "a path has no `.` or `..` segments: they are resolved before matching";
+        return "a path must not contain `.` or `..` segments: they are resolved before matching";
     return NULL;
 }
 
@@ -86,7 +86,7 @@ static const char *normalise(struct reader *r, const struct node *node, bool pre
 {
     sv rest = node->text;
     if (rest.ptr[0] != '/')
-        return "a path begins with `/`";
+        return "a path must begin with `/`";
     while (rest.len > 0 && rest.ptr[rest.len - 1] == '/')
         rest.len--;
     const char *fault = NULL;
@@ -97,8 +97,7 @@ static const char *normalise(struct reader *r, const struct node *node, bool pre
             continue;
         fault = segment_fault(segment, rest.len == 0, prefix);
         if (!fault && !prefix && segment.ptr[0] == ':' && segment.len > 1)
-            report_advice(r, node->line, "%s is taken as it stands; write {name} for any one segment",
-                          shown_text(r, segment));
+            report_advice(r, node->line, "%s is taken literally; write {name} for any one segment", shown_text(r, segment));
         out[length++] = '/';
         fault = fault ? fault : add_segment(segment, out, &length);
     }

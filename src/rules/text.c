@@ -43,7 +43,7 @@ static const char *slow_fault(struct slow *slow, char c)
     slow->directives += slow->line_start && c == '%';
     slow->line_start = c == '\n';
     if (slow->blanks > RULES_BLANKS_MAX)
-        return "too many blanks and line ends in a row";
+        return "too many blanks and line breaks in a row";
     return slow->directives > RULES_DIRECTIVES_MAX ? "too many YAML directives (lines that begin with %)" : NULL;
 }
 
@@ -57,7 +57,7 @@ static int check_bytes(sv text, struct node_error *error)
         if (n == 0)
             return node_fail(error, line_at(text, offset), "the byte 0x%02x is not UTF-8; save the file as UTF-8", byte);
         if (byte == 0)
-            return node_fail(error, line_at(text, offset), "a NUL byte; rules are text in YAML or JSON");
+            return node_fail(error, line_at(text, offset), "contains a NUL byte; rules are text in YAML or JSON");
         if (fault)
             return node_fail(error, line_at(text, offset), "%s", fault);
         rest = sv_from(rest, n);

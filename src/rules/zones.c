@@ -157,13 +157,12 @@ static void no_such_zone(struct reader *r, const struct node *node)
 {
     const char *nearest = r->report->error_count < RULES_ERRORS_MAX ? nearest_zone(r, node->text) : NULL;
     if (nearest)
-        report_error(r, node->line, "there is no time zone %s; did you mean `%s`?", shown_node(r, node), nearest);
+        report_error(r, node->line, "unknown time zone %s; did you mean `%s`?", shown_node(r, node), nearest);
     else if (access(zone_dir(), R_OK) < 0)
-        report_error(r, node->line, "there is no time zone %s, nor any but UTC: %s cannot be read; install tzdata",
+        report_error(r, node->line, "unknown time zone %s; only UTC is known, because %s cannot be read; install tzdata",
                      shown_node(r, node), zone_dir());
     else
-        report_error(r, node->line, "there is no time zone %s; `timedatectl list-timezones` lists them",
-                     shown_node(r, node));
+        report_error(r, node->line, "unknown time zone %s; `timedatectl list-timezones` lists them", shown_node(r, node));
 }
 
 const struct zone *read_zone(struct reader *r, const struct node *node)

@@ -64,8 +64,8 @@ static int fail_unknown(const struct origin *origin, sv name, struct weir_error 
         names[i] = config_options[i].name;
     const char *dashes = origin->file ? "" : "--", *nearest = word_nearest(name, names);
     if (!nearest)
-        return fail(origin, error, "there is no option %s%.*s", dashes, shown(name), name.ptr);
-    return fail(origin, error, "there is no option %s%.*s (did you mean %s%s?)", dashes, shown(name), name.ptr, dashes,
+        return fail(origin, error, "unknown option %s%.*s", dashes, shown(name), name.ptr);
+    return fail(origin, error, "unknown option %s%.*s (did you mean %s%s?)", dashes, shown(name), name.ptr, dashes,
                 nearest);
 }
 
@@ -104,14 +104,13 @@ static int take(struct config *config, struct origin *origin, const struct confi
 static int fail_word(const struct origin *origin, const char *word, struct weir_error *error)
 {
     sv head = sv_of(word, strcspn(word, ":"));
-    return fail(origin, error, "there is no argument '%.*s'; a value stands behind the name of its option", shown(head),
-                head.ptr);
+    return fail(origin, error, "unexpected argument '%.*s'; a value follows the name of its option", shown(head), head.ptr);
 }
 
 static int read_flag(struct config *config, struct origin *flags, int argc, char **argv, int *i, struct weir_error *error)
 {
     if (strncmp(argv[*i], "--", 2) != 0 || !argv[*i][2])
-        return argv[*i][0] == '-' ? fail(flags, error, "there is no option %.*s", SHOWN_MAX, argv[*i])
+        return argv[*i][0] == '-' ? fail(flags, error, "unknown option %.*s", SHOWN_MAX, argv[*i])
                                   : fail_word(flags, argv[*i], error);
     sv rest = weir_str(argv[*i] + 2);
     bool has_value = memchr(rest.ptr, '=', rest.len) != NULL;

@@ -53,7 +53,7 @@ static void page_option(const struct config_option *option)
         printf(bounds[0] ? "%s; allowed: %s.\n" : "%s.\n", option->initial, bounds);
     }
     if (option->when == CONFIG_LIVE)
-        puts("A reload takes it over.");
+        puts("A reload (SIGHUP) applies a changed value.");
 }
 
 static int page(const char *path)

@@ -103,7 +103,7 @@ def test_help_of_each_command():
         equal((again.returncode, again.stdout, again.stderr), (0, done.stdout, ""), command)
     equal(run("help").stdout, run("--help").stdout)
     done = run("help", "frob")
-    equal((done.returncode, done.stdout, done.stderr), (2, "", "weir: there is no command 'frob'; see 'weir --help'\n"))
+    equal((done.returncode, done.stdout, done.stderr), (2, "", "weir: unknown command 'frob'; see 'weir --help'\n"))
 
 
 def test_examples_in_help_fit_a_line():
@@ -133,7 +133,7 @@ def test_every_option_is_read():
             assert f"no option --{option}" not in done.stderr, (command, option)
         done = run(command, "--frobnicate", "x")
         equal((done.returncode, done.stdout), (2, ""), command)
-        equal(done.stderr, f"weir {command}: there is no option --frobnicate; see 'weir {command} --help'\n")
+        equal(done.stderr, f"weir {command}: unknown option --frobnicate; see 'weir {command} --help'\n")
 
 
 def test_manual_mentions_every_option():
@@ -153,12 +153,12 @@ def test_manual_mentions_every_option():
 
 
 def test_unknown_words():
-    for words, part in ((["frob"], "there is no command 'frob'"), (["--frob"], "there is no option '--frob'"),
-                        (["check", "x"], "there is no argument 'x'"), (["check"], "--rules FILE is needed"),
-                        (["simulate", "--rules", "r"], "an INPUT is needed"), (["lint"], "a FILE is needed"),
-                        (["simulate", "--rules", "r", "a", "b"], "'b' is a second"),
-                        (["convert"], "hodor FILE"), (["convert", "nginx", "x"], "'nginx' cannot be converted"),
-                        (["convert", "hodor"], "a FILE is needed"), (["convert", "hodor", "a", "b"], "'b' is a second"),
+    for words, part in ((["frob"], "unknown command 'frob'"), (["--frob"], "unknown option '--frob'"),
+                        (["check", "x"], "unexpected argument 'x'"), (["check"], "--rules FILE is required"),
+                        (["simulate", "--rules", "r"], "INPUT is required"), (["lint"], "FILE is required"),
+                        (["simulate", "--rules", "r", "a", "b"], "unexpected argument 'b'"),
+                        (["convert"], "hodor FILE"), (["convert", "nginx", "x"], "unknown format 'nginx'"),
+                        (["convert", "hodor"], "FILE is required"), (["convert", "hodor", "a", "b"], "unexpected argument 'b'"),
                         (["check", "--rules", "r", "--header", "x"], "NAME=VALUE"),
                         (["check", "--rules", "r", "--cells-keys", "1", "--cells-bytes", "1"], "leave out one"),
                         (["simulate", "--rules", "r", "--json", "--verdicts", "x"], "leave out one"),
@@ -166,13 +166,13 @@ def test_unknown_words():
                         (["check", "--rules", "a", "--rules", "b"], "--rules is given twice"),
                         (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost is given twice"),
                         (["simulate", "--rules", "r", "--top", "1", "x", "--top", "2"], "--top is given twice"),
-                        (["rules"], "a verb is needed"), (["rules", "frob"], "there is no verb 'frob'"),
-                        (["rules", "show"], "show needs ID"), (["rules", "list"], "--from ADDRESS (or $WEIR_FROM) is needed"),
-                        (["rules", "list", "mysql://u:geheim@h/d"], "'mysql://u:******@h/d' is one word too many"),
+                        (["rules"], "VERB is required"), (["rules", "frob"], "unknown verb 'frob'"),
+                        (["rules", "show"], "show needs ID"), (["rules", "list"], "--from ADDRESS (or $WEIR_FROM) is required"),
+                        (["rules", "list", "mysql://u:geheim@h/d"], "list takes no arguments; unexpected argument 'mysql://u:******@h/d'"),
                         (["rules", "set", "x", "max", "--from", "file:none"], "FIELD=VALUE"),
-                        (["rules", "list", "--note", "x"], "--note has no meaning for list"),
-                        (["rules", "undo", "--most", "3"], "--most has no meaning for undo"),
-                        (["sync", "--from", "file:x"], "--to FILE is needed"),
+                        (["rules", "list", "--note", "x"], "--note cannot be used with list"),
+                        (["rules", "undo", "--most", "3"], "--most cannot be used with undo"),
+                        (["sync", "--from", "file:x"], "--to FILE is required"),
                         (["sync", "--from", "file:x", "--to", "y", "--poll", "1"], "100ms to 1h"),
                         (["sync", "--from", "file:x", "--to", "y", "--poll", "1 day"], "allowed: 100ms to 1h, with ms, s, m, h or d after"),
                         (["sync", "--from", "file:x", "--to", "y", "--poll", "60S"], "allowed: 100ms to 1h"),
@@ -495,7 +495,7 @@ def test_simulate_set_rules():
 
 def test_simulate_bad_lines():
     good = '{"t":1,"event":"ocr","key":"a"}\n'
-    for line, part in (("nonsense", "stdin:3: no JSON: column"), ('{"t":1,"evnt":"x"}', 'stdin:3: there is no field "evnt"; allowed: t,'),
+    for line, part in (("nonsense", "stdin:3: no JSON: column"), ('{"t":1,"evnt":"x"}', 'stdin:3: unknown field "evnt"; allowed: t,'),
                        ('{"event":"x"}', "stdin:3: t: must be"), ('{"t":"soon"}', "stdin:3: t: must be"),
                        ('{"t":1,"cost":-1}', "stdin:3: cost: must be")):
         done = simulate(good + "\n" + line + "\n" + good)
@@ -508,7 +508,7 @@ def test_simulate_bad_lines():
     has(done.stderr, "(for an access log: --format combined)")
     done = simulate(log_line(1) + "nonsense\n", "--format", "combined")
     equal((done.returncode, done.stdout), (2, ""))
-    has(done.stderr, "stdin:2: no access log line")
+    has(done.stderr, "stdin:2: not an access log line")
 
 
 def test_simulate_access_log():
@@ -584,13 +584,13 @@ def test_simulate_picture():
 def test_simulate_addresses_that_cannot_be_read():
     lines = jsonl({"t": MS, "ip": "999.1.1.1"}, {"t": MS, "peer": "unknown"}, {"t": MS, "ip": "192.0.2.1", "peer": "x"}, {"t": MS})
     done = simulate(lines)
-    has(done.stdout, "\n2 requests have an address that cannot be read: rules by ip do not apply to them.\n")
+    has(done.stdout, "\n2 requests have an invalid address: rules by ip do not apply to them.\n")
     equal((done.returncode, done.stderr), (0, ""))
     equal(json.loads(simulate(lines, "--json").stdout)["unreadable_addresses"], 2)
     done = simulate(lines, "--verdicts")
     equal((done.stdout.count("\n"), done.stderr), (4, ""))
     has(simulate(log_line(1, ip="some.host"), "--format", "combined").stdout,
-        "\n1 request has an address that cannot be read: rules by ip do not apply to it.\n")
+        "\n1 request has an invalid address: rules by ip do not apply to it.\n")
     assert "cannot be read" not in simulate(jsonl({"t": MS, "ip": "::1"}, {"t": MS})).stdout
 
 

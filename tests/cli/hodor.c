@@ -135,7 +135,7 @@ static void test_defaults(void **state)
     assert_limit(rule("hodor"), LIMIT_SLIDING_WINDOW, UINT32_MAX, 60);
     convert(PLUGIN("{\"algorithm\":\"leaky\",\"capacity\":1,\"urls\":[]}"));
     assert_limit(rule("hodor"), LIMIT_TOKEN_BUCKET, 1, 60);
-    says("Hodor takes \"leaky\" for token_bucket");
+    says("Hodor reads \"leaky\" as token_bucket");
 }
 
 static void test_yaml(void **state)
@@ -153,7 +153,7 @@ static void test_said(void **state)
     (void)state;
     convert(PLUGIN("{\"capacity\":1,\"colour\":\"red\",\"sub_limits\":[{\"capacity\":1},{\"urls\":[\"/a\"]},"
                    "{\"urls\":[\"/b\"],\"capacity\":2,\"time_unit\":5}]}"));
-    says("\"colour\" in the configuration is no field that Drogon reads");
+    says("\"colour\" in the configuration is not a field that Drogon reads");
     says("\"time_unit\" in an entry of sub_limits");
     says("hodor-sub-1 (line 1) is left out: it has no urls");
     says("hodor-sub-2 (line 1) is left out: all its capacities are 0");
@@ -206,10 +206,10 @@ static void test_odd_text(void **state)
 static void test_errors(void **state)
 {
     (void)state;
-    refuse("", "no Drogon configuration");
-    refuse("[]", "no Drogon configuration");
-    refuse("{}", "no Drogon configuration: it has no list \"plugins\"");
-    refuse("{\"plugins\":{}}", "no Drogon configuration");
+    refuse("", "not a Drogon configuration");
+    refuse("[]", "not a Drogon configuration");
+    refuse("{}", "not a Drogon configuration: it has no list \"plugins\"");
+    refuse("{\"plugins\":{}}", "not a Drogon configuration");
     refuse("{\"plugins\":[]}", "there is no plugin \"drogon::plugin::Hodor\"");
     refuse("{\"plugins\":[", "not YAML or JSON");
     refuse(PLUGIN("[]"), "config: must be an object");
@@ -219,10 +219,10 @@ static void test_errors(void **state)
     refuse(PLUGIN("{\"time_unit\":0}"), "time_unit: must be a whole number from 1 to");
     refuse(PLUGIN("{\"urls\":\"/x\"}"), "urls: must be a list");
     refuse(PLUGIN("{\"urls\":[[]]}"), "urls: must be a list of strings");
-    refuse(PLUGIN("{\"urls\":[\"(\"]}"), "urls: '(' is no regex that weir can use");
+    refuse(PLUGIN("{\"urls\":[\"(\"]}"), "urls: '(' is not a regular expression that weir can use");
     refuse(PLUGIN("{\"sub_limits\":{}}"), "sub_limits: must be a list");
     refuse(PLUGIN("{\"sub_limits\":[1]}"), "sub_limits: must be a list of objects");
-    refuse(PLUGIN("{\"trust_ips\":[\"10.0.0.0/99\"]}"), "trust_ips: '10.0.0.0/99' is no address");
+    refuse(PLUGIN("{\"trust_ips\":[\"10.0.0.0/99\"]}"), "trust_ips: '10.0.0.0/99' is not an address");
     refuse(PLUGIN("{\"use_real_ip_resolver\":\"maybe\"}"), "use_real_ip_resolver: must be true or false");
     refuse(PLUGIN("{\"rejection_message\":[]}"), "rejection_message: must be a string");
     refuse("\n\n" PLUGIN("{\n\"capacity\":-1,\n\"ip_capacity\":-1}"), "4: capacity");

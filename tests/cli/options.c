@@ -125,9 +125,9 @@ static void test_errors(void **state)
     static const struct {
         const char *line, *part;
     } cases[] = {
-        { "--nope", "weir try: there is no option --nope; see 'weir try --help'\n" },
-        { "--nope=1", "there is no option --nope;" },
-        { "-x", "there is no option -x;" },
+        { "--nope", "weir try: unknown option --nope; see 'weir try --help'\n" },
+        { "--nope=1", "unknown option --nope;" },
+        { "-x", "unknown option -x;" },
         { "--flag=1", "--flag takes no value" },
         { "--text", "--text needs a value (FILE)" },
         { "--choice four", "--choice: 'four' is not allowed here; allowed: one|two|three" },

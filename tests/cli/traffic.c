@@ -93,13 +93,13 @@ static void test_json_time(void **state)
         snprintf(text, sizeof text, "{\"t\":%s}", wrong[i]);
         bad(traffic_from_json, text, "t: must be");
     }
-    bad(traffic_from_json, "{\"path\":\"/\"}", "t: must be there");
+    bad(traffic_from_json, "{\"path\":\"/\"}", "t: must be given");
 }
 
 static void test_json_wrong(void **state)
 {
     (void)state;
-    bad(traffic_from_json, "{\"t\":1,\"pth\":\"/\"}", "there is no field \"pth\"; allowed: t, method, path");
+    bad(traffic_from_json, "{\"t\":1,\"pth\":\"/\"}", "unknown field \"pth\"; allowed: t, method, path");
     bad(traffic_from_json, "{\"t\":1,\"user\":5}", "user: must be a string");
     bad(traffic_from_json, "{\"t\":1,\"cost\":-1}", "cost: must be a whole number from 0 to 4294967295");
     bad(traffic_from_json, "{\"t\":1,\"cost\":4294967296}", "cost: must be");
@@ -138,8 +138,8 @@ static void test_set_rules(void **state)
     good(traffic_from_json, "{\"t\":1}");
     assert_null(traffic.set_rules);
     bad(traffic_from_json, "{\"t\":1,\"set_rules\":{}}", "set_rules: must be a list");
-    bad(traffic_from_json, "{\"set_rules\":[]}", "set_rules: stands with t");
-    bad(traffic_from_json, "{\"t\":1,\"set_rules\":[],\"path\":\"/\"}", "set_rules: stands with t");
+    bad(traffic_from_json, "{\"set_rules\":[]}", "set_rules: only t is allowed");
+    bad(traffic_from_json, "{\"t\":1,\"set_rules\":[],\"path\":\"/\"}", "set_rules: only t is allowed");
     bad(traffic_from_json, "{\"t\":null,\"set_rules\":[]}", "t: must be");
 }
 
@@ -208,9 +208,9 @@ static void test_log_request(void **state)
 static void test_log_wrong(void **state)
 {
     (void)state;
-    bad(traffic_from_log, "hello", "no access log line");
-    bad(traffic_from_log, "{\"t\":1}", "no access log line");
-    bad(traffic_from_log, "192.0.2.1 - - [yesterday] \"GET / HTTP/1.1\" 200 1", "there is no [10/Oct/2000");
+    bad(traffic_from_log, "hello", "not an access log line");
+    bad(traffic_from_log, "{\"t\":1}", "not an access log line");
+    bad(traffic_from_log, "192.0.2.1 - - [yesterday] \"GET / HTTP/1.1\" 200 1", "no time such as [10/Oct/2000");
     bad(traffic_from_log, "192.0.2.1 - - [10/Oct/1960:13:55:36 -0700] \"GET / HTTP/1.1\" 200 1", "from 1970 to 2112");
     bad(traffic_from_log, "192.0.2.1 - - " AT " GET / HTTP/1.1 200 1", "no request in quotes");
     bad(traffic_from_log, "192.0.2.1 - - " AT " \"GET / HTTP/1.1", "no request in quotes");
@@ -218,7 +218,7 @@ static void test_log_wrong(void **state)
     bad(traffic_from_log, "192.0.2.1 - - " AT " \"GET / HTTP/1.1\"", "no status");
     bad(traffic_from_log, "192.0.2.1 - - " AT " \"GET / HTTP/1.1\" OK 1", "no status");
     bad(traffic_from_log, " " AT " \"GET / HTTP/1.1\" 200 1", "no address");
-    bad(traffic_from_log, "", "no access log line");
+    bad(traffic_from_log, "", "not an access log line");
 }
 
 static int done(void **state)

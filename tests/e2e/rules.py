@@ -170,7 +170,7 @@ def throttle_badly(db):
         (["/a"], "CALL N per LENGTH"),
         (["/a", "1 per 1s", "--for", "soon"], "1ms to 3650d, with ms, s, m, h or d"),
         (["/a", "1 per 1s", "--for", "1h", "--expires", "0"], "leave out one"),
-        (["/a", "1 per 1s", "--json"], "--json has no meaning for throttle"),
+        (["/a", "1 per 1s", "--json"], "--json cannot be used with throttle"),
         (["entity", "1 per 1s"], "entity"),
     ):
         status, out, errors = rules(db, "throttle", *words)
@@ -193,9 +193,9 @@ def switches_of_a_file(_):
         path = os.path.join(folder, "rules.yaml")
         done(path, "init")
         done(path, "add", OCR)
-        refused(path, "enable", "ocr is enabled already")
+        refused(path, "enable", "ocr is already enabled")
         done(path, "disable", "ocr")
-        refused(path, "disable", "ocr is disabled already")
+        refused(path, "disable", "ocr is already disabled")
         done(path, "enable", "ocr")
         expect(states(path), {"ocr": "enforce"})
         done(path, "set", "ocr", "mode=shadow")
@@ -244,7 +244,7 @@ def change_where_it_counts(db):
     has(done(db, "list"), "local: 30 per day")
     status, _, errors = rules(db, "set", "ocr", "lease=true")
     expect(status, 2, errors)
-    has(errors, "lease: goes with counters that hosts share")
+    has(errors, "lease: needs counters that hosts share")
     done(db, "set", "ocr", "counters=")
     done(db, "set", "ocr", "lease=true")
     has(done(db, "show", "ocr"), "    lease: true\n")
@@ -279,10 +279,10 @@ def add_and_change(db):
     change_where_it_counts(db)
     done(db, "set", "ocr", "mode=shadow")
     expect(states(db), {"ocr": "shadow"})
-    refused(db, "enable", "ocr is enabled already; nothing was changed")
+    refused(db, "enable", "ocr is already enabled; nothing was changed")
     done(db, "disable", "ocr")
     expect(states(db), {"ocr": "disabled"})
-    refused(db, "disable", "ocr is disabled already; nothing was changed")
+    refused(db, "disable", "ocr is already disabled; nothing was changed")
     has(done(db, "show", "ocr"), "disabled", "max: 30")
     has(done(db, "list"), "30 per day")
     done(db, "enable", "ocr")

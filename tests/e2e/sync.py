@@ -197,7 +197,7 @@ def a_file_that_is_something_else(db):
         folder.write("my: diary\n")
         status, out, errors = once(db.address, folder.path)
         expect((status, out), (2, ""))
-        has(errors, "is no rules file")
+        has(errors, "is not a rules file")
         expect(folder.text(), "my: diary\n")
 
 
@@ -394,7 +394,7 @@ def a_server_that_is_killed_and_comes_back(db):
         db.tell("start")
         done(db, "set", "ocr", "max=77")
         folder.follows("max: 77")
-        until(lambda: "in reach again" in folder.errors(), "its return is said")
+        until(lambda: "is reachable again" in folder.errors(), "its return is said")
         assert folder.errors().count("rules are ") < 5, folder.errors()  # now and then, not at each attempt
         folder.stop(child)
 
@@ -452,7 +452,7 @@ def an_outage_is_said_again(db):
 
         child = folder.start(f"file:{source}")
         until(lambda: "weir: rules of the last run (file written 20" in folder.errors(), "and said again without an age")
-        has(folder.errors(), "; out of reach for ")
+        has(folder.errors(), "; unreachable for ")
         assert " s old" not in folder.errors(), folder.errors()
         folder.stop(child)
         os.rmdir(source)
@@ -480,7 +480,7 @@ def wrong_words(_):
         (["--from", "sqlite:x", "--to", "f", "--poll", "3600001"], "100ms to 1h"),
         (["--from", "sqlite:x", "--to", "f", "--poll", "2h"], "100ms to 1h"),
         (["--from", "nonsense:x", "--to", "f"], "sqlite:PATH"),
-        (["--to", "f", "mysql://ann:geheim@h/db"], "there is no argument 'mysql://ann:******@h/db'"),
+        (["--to", "f", "mysql://ann:geheim@h/db"], "unexpected argument 'mysql://ann:******@h/db'"),
         (["--to", "f", "postgres://h/db?sslpassword=geheim"], "'postgres://h/db?sslpassword=******'"),
     ):
         result = harness.weir("sync", *words)

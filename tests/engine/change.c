@@ -187,7 +187,7 @@ static void bad_rules_change_nothing(void **state)
     assert_int_equal(weir_set_rules(weir, "rules: [", 8, &error), WEIR_E_RULES);
     assert_int_equal(weir_set_rules(weir, "", 0, &error), WEIR_E_RULES);
     assert_int_equal(weir_set_rules(weir, "# nothing\n", 10, &error), WEIR_E_RULES);
-    assert_string_equal(error.text, "rules:1: says nothing; if there shall be no rules, write `rules: []`");
+    assert_string_equal(error.text, "rules:1: is empty; to have no rules, write `rules: []`");
     assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 1);
     weir_close(weir);
 }

@@ -122,7 +122,7 @@ static void bad_values(void **state)
         { "lease: { ttl: hour }", TTLS "\"hour\"" },
         { "lease: { ttl: [2s] }", TTLS "a list" },
         { "counters: local, lease: true",
-          "lease: goes with counters that hosts share, not with `counters: local`; leave one of the two out" },
+          "lease: needs counters that hosts share, not `counters: local`; leave one of the two out" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[400], report[300];
@@ -139,7 +139,7 @@ static void two_errors_are_told_together(void **state)
                   "f:1: rule a: " SLICES "; 5 has no percent sign\nf:1: rule a: " TTL_BOUNDS "\"9h\"\n");
 }
 
-#define ONLY "goes with fixed and calendar windows only; limit "
+#define ONLY "is allowed with fixed and calendar windows only; limit "
 #define DO ": give it `algorithm: fixed_window`, or leave `lease` out\n"
 
 static void windows_only(void **state)
@@ -169,7 +169,7 @@ static void advice(void **state)
     (void)state;
     static const struct report_case cases[] = {
         { "rules:\n- id: a\n  limits: 1 per day\n  on_store_failure: deny\n  counters: local\n",
-          "f:4: rule a: advice: on_store_failure: has no effect, since with `counters: local` the rule needs no store; "
+          "f:4: rule a: advice: on_store_failure: has no effect, because a rule with `counters: local` needs no store; "
           "leave it out\n" },
         { "rules: [ { id: a, limits: 1 per day, counters: shared, on_store_failure: local } ]", "" },
     };

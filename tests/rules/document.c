@@ -20,7 +20,7 @@ static void a_document_that_says_nothing_is_unreadable(void **state)
     (void)state;
     const char *const texts[] = { "", "\n", "# nothing yet\n", "---\n", "null", "\xef\xbb\xbf" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        expect_report(texts[i], "f:1: says nothing; if there shall be no rules, write `rules: []`\n");
+        expect_report(texts[i], "f:1: is empty; to have no rules, write `rules: []`\n");
         struct reading r = reading_of(weir_str(texts[i]));
         assert_true(r.report.unreadable);
         reading_done(&r);
@@ -32,13 +32,13 @@ static void a_document_without_rules_is_unreadable(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "{}", "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
-        { "\n\nsettings: { ipv6_prefix: 48 }", "f:3: has no `rules`; if there shall be none, write `rules: []`\n" },
-        { "settings:\n", "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
-        { "rules:\n", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
-        { "settings:\nrules:\n", "f:2: `rules` is empty; if there shall be none, write `rules: []`\n" },
-        { "{\"rules\": null}", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
-        { "rules: ~", "f:1: `rules` is empty; if there shall be none, write `rules: []`\n" },
+        { "{}", "f:1: has no `rules`; to have no rules, write `rules: []`\n" },
+        { "\n\nsettings: { ipv6_prefix: 48 }", "f:3: has no `rules`; to have no rules, write `rules: []`\n" },
+        { "settings:\n", "f:1: has no `rules`; to have no rules, write `rules: []`\n" },
+        { "rules:\n", "f:1: `rules` is empty; to have no rules, write `rules: []`\n" },
+        { "settings:\nrules:\n", "f:2: `rules` is empty; to have no rules, write `rules: []`\n" },
+        { "{\"rules\": null}", "f:1: `rules` is empty; to have no rules, write `rules: []`\n" },
+        { "rules: ~", "f:1: `rules` is empty; to have no rules, write `rules: []`\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         expect_report(cases[i].text, cases[i].report);
@@ -70,7 +70,8 @@ static void what_is_no_document_is_unreadable(void **state)
         { "{\"rules\": [\n{\"id\": \"\\ud83d\"}]}", "f:2: not YAML or JSON: found invalid Unicode character escape code "
                                                     "while parsing a quoted scalar that begins in line "
                                                     "2\n" },
-        { "rules: []\n---\nrules: []\n", "f:2: a second YAML document; put all rules into one, without `---` between\n" },
+        { "rules: []\n---\nrules: []\n",
+          "f:2: a second YAML document; put all rules into one, without `---` between them\n" },
         { "rules: []\na: \xff\n", "f:2: the byte 0xff is not UTF-8; save the file as UTF-8\n" },
         { "rules: []\na: \xed\xa0\x80\n", "f:2: the byte 0xed is not UTF-8; save the file as UTF-8\n" },
         { "\xff\xfe"
@@ -81,8 +82,8 @@ static void what_is_no_document_is_unreadable(void **state)
         { "a: !x b", "f:1: the tag !x is not allowed; write the value alone\n" },
         { "a: !!int 5", "f:1: the tag tag:yaml.org,2002:int is not allowed; write the value alone\n" },
         { "a: !%07x b", "f:1: the tag here is not allowed; write the value alone\n" },
-        { "a: *b", "f:1: the alias *b stands for nothing; no &b comes before it\n" },
-        { "a: &b\n  - *b", "f:2: the alias *b lies inside of what it stands for\n" },
+        { "a: *b", "f:1: unknown alias *b; no &b comes before it\n" },
+        { "a: &b\n  - *b", "f:2: the alias *b is inside the value that it refers to\n" },
         { "5", "f:1: must be a mapping with `settings` and `rules`, not 5\n" },
         { "- id: a\n", "f:1: must be a mapping with `settings` and `rules`, not a list; put the list under `rules:`\n" },
         { "rules: 5", "f:1: rules: must be a list of rules (- id: …), not 5\n" },
@@ -96,7 +97,7 @@ static void what_is_no_document_is_unreadable(void **state)
         reading_done(&r);
     }
     struct reading nul = reading_of(SV("a: b\n\0"));
-    assert_string_equal(nul.text.ptr, "f:2: a NUL byte; rules are text in YAML or JSON\n");
+    assert_string_equal(nul.text.ptr, "f:2: contains a NUL byte; rules are text in YAML or JSON\n");
     reading_done(&nul);
 }
 
@@ -108,23 +109,23 @@ static void what_looks_like_json_is_json(void **state)
     (void)state;
     static const struct report_case cases[] = {
         { "{\"rules\": [\n  {\"id\": \"a\", \"limits\": [\"1 per 1s\"],}\n]}",
-          "f:2: not JSON: column 38: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+          "f:2: not JSON: column 38: there is no value between the comma and this bracket; leave the comma out" AS_JSON },
         { "\xef\xbb\xbf{\"rules\": [\n\n],}",
-          "f:3: not JSON: column 3: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+          "f:3: not JSON: column 3: there is no value between the comma and this bracket; leave the comma out" AS_JSON },
         { "{\"rules\": [], \"x\": [\"\xc3\xbc\", ]}",
-          "f:1: not JSON: column 26: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
+          "f:1: not JSON: column 26: there is no value between the comma and this bracket; leave the comma out" AS_JSON },
         { "[{\"id\": \"a\", \"limits\": \"1 per 1s\"}, ]",
-          "f:1: not JSON: column 37: nothing stands between the comma and this bracket; leave the comma out" AS_JSON },
-        { "{\"rules\": []} # none", "f:1: not JSON: column 15: something follows the end" AS_JSON },
-        { "{\"rules\": ['a']}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
-        { "{\"rules\": yes}", "f:1: not JSON: column 11: neither a number nor a text in \"quotes\"" AS_JSON },
-        { "{\"rules\": [01]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
-        { "{\"rules\": [-01]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
-        { "{\"rules\": [.5]}", "f:1: not JSON: column 12: neither a number nor a text in \"quotes\"" AS_JSON },
+          "f:1: not JSON: column 37: there is no value between the comma and this bracket; leave the comma out" AS_JSON },
+        { "{\"rules\": []} # none", "f:1: not JSON: column 15: unexpected text after the end" AS_JSON },
+        { "{\"rules\": ['a']}", "f:1: not JSON: column 12: neither a number nor a string in \"quotes\"" AS_JSON },
+        { "{\"rules\": yes}", "f:1: not JSON: column 11: neither a number nor a string in \"quotes\"" AS_JSON },
+        { "{\"rules\": [01]}", "f:1: not JSON: column 12: neither a number nor a string in \"quotes\"" AS_JSON },
+        { "{\"rules\": [-01]}", "f:1: not JSON: column 12: neither a number nor a string in \"quotes\"" AS_JSON },
+        { "{\"rules\": [.5]}", "f:1: not JSON: column 12: neither a number nor a string in \"quotes\"" AS_JSON },
         { "{\"rules\":}", "f:1: not JSON: column 10: a value is missing" AS_JSON },
         { "{\"rules\"}", "f:1: not JSON: column 9: a colon is missing" AS_JSON },
         { "{\"rules\": [], rest: 1}", "f:1: not JSON: column 15: the name of a field is missing, in \"quotes\"" AS_JSON },
-        { "{\"rules\": [\"\\x41\"]}", "f:1: not JSON: column 13: there is no such escape" AS_JSON },
+        { "{\"rules\": [\"\\x41\"]}", "f:1: not JSON: column 13: unknown escape" AS_JSON },
         { "{\"rules\": [\"a\tb\"]}",
           "f:1: not JSON: column 14: a control character in a string; write it as \\n, \\t or \\u00XX" AS_JSON },
     };
@@ -149,11 +150,11 @@ static void unknown_parts_of_a_document_are_named(void **state)
     (void)state;
     static const struct report_case cases[] = {
         { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules, problems\n"
-                      "f:1: has no `rules`; if there shall be none, write `rules: []`\n" },
+                      "f:1: has no `rules`; to have no rules, write `rules: []`\n" },
         { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules, problems\n" },
-        { "rules: []\nrules: []", "f:2: the field \"rules\" is there twice; the first is in line 1\n" },
+        { "rules: []\nrules: []", "f:2: the field \"rules\" is given twice; the first is in line 1\n" },
         { "? [a]\n: b\nrules: []", "f:1: the name of a field must be text, not a list\n" },
-        { "<<: {}\nrules: []", "f:1: merge keys (<<) are not read; let an alias stand for a whole value\n" },
+        { "<<: {}\nrules: []", "f:1: merge keys (<<) are not supported; use an alias for a whole value\n" },
         { "\"a\\nb\\u0007\": 1\nrules: []", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules, problems\n" },
         { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1\nrules: []",
           "f:1: unknown field \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…\"; allowed: settings, "
@@ -184,7 +185,7 @@ static void alias_bombs_end_in_an_error(void **state)
     for (char c = 'b'; c <= 'h'; c++)
         buf_printf(&text, "%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c - 1, c - 1, c - 1, c - 1, c - 1,
                    c - 1, c - 1, c - 1, c - 1, c - 1);
-    expect_report(text.ptr, "f:7: more than 6000000 values (what an alias stands for counts each time); use fewer\n");
+    expect_report(text.ptr, "f:7: more than 6000000 values (the value of an alias counts each time); use fewer\n");
     buf_clear(&text);
 
     buf_add(&text, SV("a: &a x\nb: ["));
@@ -299,7 +300,7 @@ static void slow_texts_are_refused(void **state)
         buf_char(&text, '\n');
     expect_report(text.ptr, "");
     buf_add(&text, SV("\n"));
-    expect_report(text.ptr, "f:4097: too many blanks and line ends in a row\n");
+    expect_report(text.ptr, "f:4097: too many blanks and line breaks in a row\n");
     buf_done(&text);
 }
 
@@ -321,7 +322,7 @@ static void errors_are_listed_up_to_a_bound_and_by_line(void **state)
     for (size_t i = 1; i < RULES_ERRORS_MAX; i++)
         assert_true(r.report.errors[i - 1].line <= r.report.errors[i].line);
     assert_non_null(strstr(r.text.ptr, "\nf:1502: settings: ipv6_prefix: must be a whole number from 1 to 128, not 0\n"));
-    assert_non_null(strstr(r.text.ptr, "\nf: and 501 errors more\n"));
+    assert_non_null(strstr(r.text.ptr, "\nf: and 501 more errors\n"));
     reading_done(&r);
     buf_done(&text);
 }

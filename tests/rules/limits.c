@@ -192,7 +192,7 @@ static void short_forms_out_of_bounds(void **state)
         { "1 per 1s burst 4294967296",
           "f:1: rule a: limits: burst must be a whole number from 1 to 4294967295, not \"4294967296\"\n" },
         { "100 per day burst 5",
-          "f:1: rule a: limits: burst goes with a length such as 1d, not with the calendar unit day\n" },
+          "f:1: rule a: limits: burst is allowed with a length such as 1d, not with the calendar unit day\n" },
         { "100 per day Asia/Shanghai",
           "f:1: rule a: limits: nothing may follow the calendar unit here; for a time zone write { "
           "calendar: day, max: 100, tz: … }\n" },
@@ -250,17 +250,18 @@ static void bad_lengths_and_combinations(void **state)
         { "{ calendar: dya, max: 1 }", "f:1: rule a: limits.calendar: must be minute, hour, day, week, month or year, not "
                                        "\"dya\"; did you mean `day`?\n" },
         { "{ calendar: day, per: 1d, max: 1 }",
-          "f:1: rule a: limits.per: goes with a length, not beside `calendar`; leave one of the two out\n" },
+          "f:1: rule a: limits.per: cannot be combined with `calendar`; leave one of the two out\n" },
         { "{ calendar: day, algorithm: fixed_window, max: 1 }",
-          "f:1: rule a: limits.calendar: goes with algorithm calendar only; leave `algorithm` out\n" },
+          "f:1: rule a: limits.calendar: is allowed with algorithm calendar only; leave `algorithm` out\n" },
         { "{ calendar: day, burst: 5, max: 1 }",
-          "f:1: rule a: limits.burst: goes with token_bucket only, not with a calendar window\n" },
+          "f:1: rule a: limits.burst: is allowed with token_bucket only, not with a calendar window\n" },
         { "{ algorithm: fixed_window, burst: 5, max: 1, per: 1s }",
-          "f:1: rule a: limits.burst: goes with token_bucket only\n" },
-        { "{ tz: UTC, max: 1, per: 1s }", "f:1: rule a: limits.tz: goes with `calendar` only\n" },
-        { "{ week_start: sunday, max: 1, per: 1s }", "f:1: rule a: limits.week_start: goes with `calendar: week` only\n" },
+          "f:1: rule a: limits.burst: is allowed with token_bucket only\n" },
+        { "{ tz: UTC, max: 1, per: 1s }", "f:1: rule a: limits.tz: is allowed with `calendar` only\n" },
+        { "{ week_start: sunday, max: 1, per: 1s }",
+          "f:1: rule a: limits.week_start: is allowed with `calendar: week` only\n" },
         { "{ calendar: day, week_start: sunday, max: 1 }",
-          "f:1: rule a: limits.week_start: goes with `calendar: week` only\n" },
+          "f:1: rule a: limits.week_start: is allowed with `calendar: week` only\n" },
         { "{ calendar: week, week_start: Sunday, max: 1 }",
           "f:1: rule a: limits.week_start: must be monday, tuesday, wednesday, thursday, friday, saturday or sunday, not "
           "\"Sunday\"; did you mean `sunday`?\n" },
@@ -280,7 +281,8 @@ static void bad_lengths_and_combinations(void **state)
 static void counts_of_limits(void **state)
 {
     (void)state;
-    expect_limits("[]", "f:1: rule a: limits: an empty list; a rule needs at least one limit, such as \"10 per 60s\"\n");
+    expect_limits("[]",
+                  "f:1: rule a: limits: the list is empty; a rule needs at least one limit, such as \"10 per 60s\"\n");
     struct buf text;
     buf_init(&text, 1000);
     for (int i = 0; i < RULE_LIMITS_MAX; i++)
@@ -297,9 +299,9 @@ static void counts_of_limits(void **state)
 
 /* ---- names ---- */
 
-#define ADVICE(index, name, taken)                                             \
-    "f:1: rule a: advice: limits[" index "]: is called " name ", since " taken \
-    " is taken; name it, so that it keeps its counts when others change\n"
+#define ADVICE(index, name, taken)                                                   \
+    "f:1: rule a: advice: limits[" index "]: gets the name " name ", because " taken \
+    " is already used; give it a name, so that it keeps its counts when others change\n"
 
 static void default_names_make_way(void **state)
 {
@@ -328,14 +330,15 @@ static void default_names_make_way(void **state)
     }
 }
 
-#define NAME_ERROR "f:1: rule a: limits.name: must be printable ASCII without \", \\ and blanks at its ends, not "
+#define NAME_ERROR "f:1: rule a: limits.name: must be printable ASCII without \", \\, and leading or trailing blanks, not "
 
 static void bad_names(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
         { "[{ name: x, max: 1, per: 1s }, { name: x, max: 2, per: 1s }]",
-          "f:1: rule a: limits[1]: the name \"x\" is there twice; a limit is known by its name, first in line 1\n" },
+          "f:1: rule a: limits[1]: the name \"x\" is given twice, first in line 1; the limits of a rule need different "
+          "names\n" },
         { "{ name: 'a\"b', max: 1, per: 1s }", NAME_ERROR "\"a\\\"b\"\n" },
         { "{ name: 'a\\b', max: 1, per: 1s }", NAME_ERROR "\"a\\\\b\"\n" },
         { "{ name: ' a', max: 1, per: 1s }", NAME_ERROR "\" a\"\n" },
@@ -346,7 +349,7 @@ static void bad_names(void **state)
           "f:1: rule a: limits.name: must have 1 to 50 bytes, not 51\n" },
         { "{ name: [a], max: 1, per: 1s }", "f:1: rule a: limits.name: must be text, not a list\n" },
         { "{ name: true, max: 1, per: 1s }",
-          "f:1: rule a: limits.name: must be text, not true; put it in quotes if it is meant\n" },
+          "f:1: rule a: limits.name: must be text, not true; put it in quotes if you mean the text\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);
@@ -379,15 +382,14 @@ static void bad_zones(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "Asia/Shanghia", "there is no time zone \"Asia/Shanghia\"; did you mean `Asia/Shanghai`?\n" },
-        { "asia/shanghai", "there is no time zone \"asia/shanghai\"; did you mean `Asia/Shanghai`?\n" },
-        { "Shanghai", "there is no time zone \"Shanghai\"; did you mean `Asia/Shanghai`?\n" },
-        { "Mars/Olympus_Mons", "there is no time zone \"Mars/Olympus_Mons\"; `timedatectl list-timezones` lists them\n" },
-        { "../../../etc/passwd",
-          "there is no time zone \"../../../etc/passwd\"; `timedatectl list-timezones` lists them\n" },
-        { "/etc/localtime", "there is no time zone \"/etc/localtime\"; `timedatectl list-timezones` lists them\n" },
-        { "Asia/", "there is no time zone \"Asia/\"; `timedatectl list-timezones` lists them\n" },
-        { "Asia", "there is no time zone \"Asia\"; `timedatectl list-timezones` lists them\n" },
+        { "Asia/Shanghia", "unknown time zone \"Asia/Shanghia\"; did you mean `Asia/Shanghai`?\n" },
+        { "asia/shanghai", "unknown time zone \"asia/shanghai\"; did you mean `Asia/Shanghai`?\n" },
+        { "Shanghai", "unknown time zone \"Shanghai\"; did you mean `Asia/Shanghai`?\n" },
+        { "Mars/Olympus_Mons", "unknown time zone \"Mars/Olympus_Mons\"; `timedatectl list-timezones` lists them\n" },
+        { "../../../etc/passwd", "unknown time zone \"../../../etc/passwd\"; `timedatectl list-timezones` lists them\n" },
+        { "/etc/localtime", "unknown time zone \"/etc/localtime\"; `timedatectl list-timezones` lists them\n" },
+        { "Asia/", "unknown time zone \"Asia/\"; `timedatectl list-timezones` lists them\n" },
+        { "Asia", "unknown time zone \"Asia\"; `timedatectl list-timezones` lists them\n" },
         { "[UTC]", "must be text, not a list\n" },
         { "''", "must have 1 to 100 bytes, not 0\n" },
     };
@@ -416,10 +418,11 @@ static void other_zone_databases(void **state)
     remove(path);
     remove(dir);
     char expected[300];
-    snprintf(expected, sizeof expected,
-             "f:1: rule a: limits.tz: there is no time zone \"Asia/Tokyo\", nor any but UTC: %s cannot be read; install "
-             "tzdata\n",
-             dir);
+    snprintf(
+        expected, sizeof expected,
+        "f:1: rule a: limits.tz: unknown time zone \"Asia/Tokyo\"; only UTC is known, because %s cannot be read; install "
+        "tzdata\n",
+        dir);
     expect_limits("{ calendar: day, max: 1, tz: Asia/Tokyo }", expected);
     struct reading r = limits_of("{ calendar: day, max: 1, tz: UTC }");
     reading_done(&r);

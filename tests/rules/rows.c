@@ -91,8 +91,8 @@ static void a_bad_row_hides_no_other(void **state)
     assert_int_equal(r.report.error_count, 9);
     static const char *const said[] = {
         "t:2: rule broken: not YAML or JSON",
-        "t:4: rule other: id: must be that of the row or be left out, not \"name\"",
-        "t:5: rule a: another row has this id",
+        "t:4: rule other: id: must be the id of the row or be left out, not \"name\"",
+        "t:5: rule a: another row already has this id",
         "t:6: rule none: is empty; it must be a rule as JSON",
         "t:7: rule list: must be a mapping",
         "t:8: rule faulty: ENABLED: must be 0 or 1",
@@ -130,7 +130,7 @@ static void settings_are_read_first(void **state)
     assert_int_equal(r.report.bad_settings, 1u << SETTING_STRIP_PREFIXES | 1u << SETTING_IDS);
     assert_non_null(strstr(r.text.ptr, "t:5: settings: strip_prefixes: not YAML or JSON"));
     assert_non_null(strstr(r.text.ptr, "t:6: settings: unknown field \"trusted_proxy\""));
-    assert_non_null(strstr(r.text.ptr, "t:7: settings: ids: another row has this name already"));
+    assert_non_null(strstr(r.text.ptr, "t:7: settings: ids: another row already has this name"));
     reading_done(&r);
 }
 
@@ -150,14 +150,14 @@ static void calls_are_unique_once_normalised(void **state)
     };
     struct reading r = READ(rows);
     assert_int_equal(r.rules->rule_count, 4);
-    assert_non_null(strstr(r.text.ptr, "t:2: rule c2: match: is, once normalised, the same call as that of rule c1"));
-    assert_non_null(strstr(r.text.ptr, "t:4: rule c4: match: is, once normalised, the same call as that of rule c3"));
+    assert_non_null(strstr(r.text.ptr, "t:2: rule c2: match: after normalising this is the same call as in rule c1"));
+    assert_non_null(strstr(r.text.ptr, "t:4: rule c4: match: after normalising this is the same call as in rule c3"));
     assert_int_equal(r.report.bad_count, 2);
     reading_done(&r);
     rows[6].text = SV("true");
     r = READ(rows);
     assert_int_equal(r.rules->rule_count, 3);
-    assert_non_null(strstr(r.text.ptr, "t:5: rule c5: match: is, once normalised, the same call as that of rule c1"));
+    assert_non_null(strstr(r.text.ptr, "t:5: rule c5: match: after normalising this is the same call as in rule c1"));
     reading_done(&r);
 }
 
@@ -173,7 +173,7 @@ static void an_expired_call_is_in_nobodys_way(void **state)
     };
     struct reading r = READ(rows);
     assert_int_equal(r.report.error_count, 1);
-    assert_non_null(strstr(r.text.ptr, "t:4: rule c4: match: is, once normalised, the same call as that of rule c2"));
+    assert_non_null(strstr(r.text.ptr, "t:4: rule c4: match: after normalising this is the same call as in rule c2"));
     reading_done(&r);
 }
 
@@ -249,7 +249,7 @@ static void texts_are_taken_apart(void **state)
     expect_split("settings: {}\n", "");
     expect_split("problems: [x]\nrules: [{ id: a }]\n", "a {\"id\":\"a\"}\n");
     expect_split("rules: []\n", "");
-    expect_split("", "says nothing");
+    expect_split("", "is empty");
     expect_split("rules: 5", "line 1: rules: must be a list of rules (- id: …)");
     expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules, problems");
     expect_split("- 5", "line 1: a rule must be a mapping (id: …)");

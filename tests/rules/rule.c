@@ -75,14 +75,14 @@ static void bad_rules(void **state)
                                                   "id, match, by, limits, mode, enabled, expires, except, "
                                                   "reject, counters, lease, on_store_failure\n" },
         { "rules:\n- id: a\n  limits: 1 per 1s\n  limits: 2 per 1s\n",
-          "f:4: rule a: the field \"limits\" is there twice; the first is in line 3\n" },
+          "f:4: rule a: the field \"limits\" is given twice; the first is in line 3\n" },
         { "rules:\n- { id: a, limits: 1 per 1s }\n- { id: b, limits: 1 per 1s }\n- id: a\n  limits: 2 per 1s\n- { id: a, "
           "limits: "
           "3 per 1s }",
-          "f:4: rule a: id: a rule of this id stands in line 2 already; ids are unique\n"
-          "f:6: rule a: id: a rule of this id stands in line 2 already; ids are unique\n" },
+          "f:4: rule a: id: the rule in line 2 already has this id; ids must be unique\n"
+          "f:6: rule a: id: the rule in line 2 already has this id; ids must be unique\n" },
         { "rules:\n- { id: '1', limits: 1 per 1s }\n- { id: 1, limits: 1 per 1s }\n",
-          "f:3: rule 1: id: a rule of this id stands in line 2 already; ids are unique\n" },
+          "f:3: rule 1: id: the rule in line 2 already has this id; ids must be unique\n" },
     };
     EXPECT_REPORTS(cases);
 }
@@ -108,7 +108,7 @@ static void a_bad_rule_leaves_the_others(void **state)
     reading_done(&r);
 }
 
-#define ID_ERROR "must have 1 to 100 bytes, no control characters, and no blank at either end, unlike "
+#define ID_ERROR "must have 1 to 100 bytes, no control characters, and no blank at either end, not "
 #define TEN "0123456789"
 
 static void ids(void **state)
@@ -222,39 +222,41 @@ static void bad_conditions(void **state)
         { "match: { event: '' }", "f:1: rule a: match.event: must have 1 to 1000 bytes, not 0\n" },
         { "match: { event: ' ' }", "f:1: rule a: match.event: must not be blank\n" },
         { "match: { event: [a] }", "f:1: rule a: match.event: must be text, not a list\n" },
-        { "match: { event: true }", "f:1: rule a: match.event: must be text, not true; put it in quotes if it is meant\n" },
+        { "match: { event: true }",
+          "f:1: rule a: match.event: must be text, not true; put it in quotes if you mean the text\n" },
         { "match: { method: }", "f:1: rule a: match.method: must be text, not nothing\n" },
-        { "match: { method: [] }", "f:1: rule a: match.method: an empty list; leave `method` out to match all\n" },
+        { "match: { method: [] }", "f:1: rule a: match.method: the list is empty; leave `method` out to match all\n" },
         { "match: { method: [GET, 'P T'] }",
           "f:1: rule a: match.method[1]: must be a method such as GET, not \"P T\"; leave `method` out to match all\n" },
         { "match: { method: '*' }",
           "f:1: rule a: match.method: must be a method such as GET, not \"*\"; leave `method` out to match all\n" },
         { "match: { host: }", "f:1: rule a: match.host: must be text, not nothing\n" },
         { "match: { path: }", "f:1: rule a: match.path: must be text, not nothing\n" },
-        { "match: { path: [] }", "f:1: rule a: match.path: an empty list; leave `path` out to match all\n" },
+        { "match: { path: [] }", "f:1: rule a: match.path: the list is empty; leave `path` out to match all\n" },
         { "match: { path: {} }", "f:1: rule a: match.path: needs `regex`; or write a template such as /files/#/{name}\n" },
         { "match: { path: { regexp: x } }",
           "f:1: rule a: match.path: unknown field \"regexp\"; did you mean `regex`? Allowed: regex\n" },
         { "match: { path: { regex: } }", "f:1: rule a: match.path.regex: must be text, not nothing\n" },
         { "match: { path: { regex: '(' } }",
-          "f:1: rule a: match.path.regex: a bad regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
-        { "match: { path: [ /a, { regex: '[' } ] }", "f:1: rule a: match.path[1].regex: a bad regular expression \"[\": "
+          "f:1: rule a: match.path.regex: invalid regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
+        { "match: { path: [ /a, { regex: '[' } ] }", "f:1: rule a: match.path[1].regex: invalid regular expression \"[\": "
                                                      "missing terminating ] for character class (at byte "
                                                      "1)\n" },
         { "match: { header: }", "f:1: rule a: match.header: must be a mapping (NAME: value), not nothing\n" },
-        { "match: { header: {} }", "f:1: rule a: match.header: an empty mapping; leave `header` out to match all\n" },
+        { "match: { header: {} }", "f:1: rule a: match.header: the mapping is empty; leave `header` out to match all\n" },
         { "match: { header: X }", "f:1: rule a: match.header: must be a mapping (NAME: value), not \"X\"\n" },
         { "match: { header: { X: [] } }", "f:1: rule a: match.header.X: must be text, not a list\n" },
         { "match: { header: { X: '' } }", "f:1: rule a: match.header.X: must have 1 to 1000 bytes, not 0\n" },
         { "match: { header: { X: ' a' } }",
-          "f:1: rule a: match.header.X: the value of a header has no blank at either end\n" },
+          "f:1: rule a: match.header.X: the value of a header must not begin or end with a blank\n" },
         { "match: { header: { X: \"a\\rb\" } }",
-          "f:1: rule a: match.header.X: the value of a header has no line ends or other control characters\n" },
+          "f:1: rule a: match.header.X: the value of a header must not contain line breaks or other control characters\n" },
         { "match: { header: { X: a, x: b } }",
-          "f:1: rule a: match.header: the field \"x\" is there twice; the first is in line 1\n" },
-        { "match: { header: { 'a b': c } }", "f:1: rule a: match.header: the name of a header has 1 to 100 letters, digits "
-                                             "or any of !#$%&'*+-.^_`|~, unlike \"a "
-                                             "b\"\n" },
+          "f:1: rule a: match.header: the field \"x\" is given twice; the first is in line 1\n" },
+        { "match: { header: { 'a b': c } }",
+          "f:1: rule a: match.header: the name of a header must have 1 to 100 letters, digits "
+          "or any of !#$%&'*+-.^_`|~, not \"a "
+          "b\"\n" },
     };
     EXPECT_RULES(cases);
 }
@@ -286,7 +288,7 @@ static void good_templates(void **state)
         reading_done(&r);
     }
     expect_rule("match: { path: '/users/:id' }",
-                "f:1: rule a: advice: match.path: \":id\" is taken as it stands; write {name} for any one segment\n");
+                "f:1: rule a: advice: match.path: \":id\" is taken literally; write {name} for any one segment\n");
 }
 
 static void bad_templates(void **state)
@@ -294,15 +296,15 @@ static void bad_templates(void **state)
     (void)state;
     static const char *const whole =
         "`#`, `{name}` and a final `*` stand for whole segments; use { regex: … } for parts of one";
-    static const char *const dots = "a path has no `.` or `..` segments: they are resolved before matching";
-    static const char *const query = "a path has no `?`: the query is cut off before matching";
-    static const char *const params = "a path has no `;`, encoded or not: parameters are cut off before matching";
+    static const char *const dots = "a path must not contain `.` or `..` segments: they are resolved before matching";
+    static const char *const query = "a path must not contain `?`: the query is removed before matching";
+    static const char *const params = "a path must not contain `;`, encoded or not: parameters are removed before matching";
     static const char *const percent = "`%` must be followed by two hexadecimal digits; `%` itself is `%25`";
     static const char *const rest =
         "`*` stands for the rest of the path, so it must be the last segment; use `{name}` for one segment";
     const char *const bad[][2] = {
-        { "a", "a path begins with `/`" },
-        { "*", "a path begins with `/`" },
+        { "a", "a path must begin with `/`" },
+        { "*", "a path must begin with `/`" },
         { "/a#b", whole },
         { "/##", whole },
         { "/{a", whole },
@@ -367,8 +369,8 @@ static void bad_attributes(void **state)
         { "by: 'header:a b'", "f:1: rule a: by: " BY_ERROR "\"header:a b\"\n" },
         { "by: { header: X }", "f:1: rule a: by: " BY_ERROR "a mapping\n" },
         { "by: [~]", "f:1: rule a: by[0]: " BY_ERROR "nothing\n" },
-        { "by: [user, ip, user]", "f:1: rule a: by[2]: \"user\" is there twice\n" },
-        { "by: ['header:A', 'header:B', 'header:a']", "f:1: rule a: by[2]: \"header:a\" is there twice\n" },
+        { "by: [user, ip, user]", "f:1: rule a: by[2]: \"user\" is given twice\n" },
+        { "by: ['header:A', 'header:B', 'header:a']", "f:1: rule a: by[2]: \"header:a\" is given twice\n" },
         { "by: [ip, user, key, event, method, host, path, route, 'header:a']",
           "f:1: rule a: by: 9 are too many; at most 8\n" },
     };
@@ -412,8 +414,8 @@ static void modes(void **state)
     EXPECT_RULES(cases);
 }
 
-#define INSTANT                                                                                                        \
-    "must be a date that exists and a time as in 2027-01-01T00:00:00Z or 2027-01-01T08:00:00+08:00, or seconds since " \
+#define INSTANT                                                                                                  \
+    "must be a valid date and time such as 2027-01-01T00:00:00Z or 2027-01-01T08:00:00+08:00, or seconds since " \
     "1970, not "
 
 static void good_instants(void **state)
@@ -477,13 +479,13 @@ static void bad_instants(void **state)
         { "expires: 1e9", "f:1: rule a: expires: " INSTANT "1e9\n" },
         { "expires: '1798761600'", "f:1: rule a: expires: " INSTANT "\"1798761600\"\n" },
         { "expires: [0]", "f:1: rule a: expires: " INSTANT "a list\n" },
-        { "expires: 1798761600000", "f:1: rule a: expires: must lie in the years 1970 to 9999, unlike 1798761600000 "
+        { "expires: 1798761600000", "f:1: rule a: expires: must be in the years 1970 to 9999, not 1798761600000 "
                                     "seconds; are they milliseconds?\n" },
         { "expires: 99999999999999999999", "f:1: rule a: expires: " INSTANT "99999999999999999999\n" },
         { "expires: 1969-12-31T23:59:59Z",
-          "f:1: rule a: expires: must lie in the years 1970 to 9999, unlike \"1969-12-31T23:59:59Z\"\n" },
+          "f:1: rule a: expires: must be in the years 1970 to 9999, not \"1969-12-31T23:59:59Z\"\n" },
         { "expires: 9999-12-31T23:59:59-01:00",
-          "f:1: rule a: expires: must lie in the years 1970 to 9999, unlike \"9999-12-31T23:59:59-01:00\"\n" },
+          "f:1: rule a: expires: must be in the years 1970 to 9999, not \"9999-12-31T23:59:59-01:00\"\n" },
     };
     EXPECT_RULES(cases);
 }
@@ -552,15 +554,16 @@ static void refusals(void **state)
           "f:1: rule a: reject.content_type: must be a media type such as application/json, not \"json\"\n" },
         { "reject: { content_type: \"a/b\\r\\nX: y\" }",
           "f:1: rule a: reject.content_type: must be a media type such as application/json, not \"a/b\\u000d\\nX: y\"\n" },
-        { "reject: { headers: { X: \"a\\nb\" } }",
-          "f:1: rule a: reject.headers.X: the value of a header has no line ends or other control characters\n" },
-        { "reject: { headers: { 'X:': b } }", "f:1: rule a: reject.headers: the name of a header has 1 to 100 letters, "
-                                              "digits or any of !#$%&'*+-.^_`|~, unlike "
-                                              "\"X:\"\n" },
+        { "reject: { headers: { X: \"a\\nb\" } }", "f:1: rule a: reject.headers.X: the value of a header must not contain "
+                                                   "line breaks or other control characters\n" },
+        { "reject: { headers: { 'X:': b } }",
+          "f:1: rule a: reject.headers: the name of a header must have 1 to 100 letters, "
+          "digits or any of !#$%&'*+-.^_`|~, not "
+          "\"X:\"\n" },
         { "reject: { headers: { Content-Length: 5 } }",
           "f:1: rule a: reject.headers: Content-Length is set by the server\n" },
         { "reject: { headers: { content-type: a/b } }",
-          "f:1: rule a: reject.headers: content-type is what `content_type` says\n" },
+          "f:1: rule a: reject.headers: content-type is set by `content_type`\n" },
     };
     EXPECT_RULES(cases);
 }

@@ -50,18 +50,19 @@ static void bad_settings(void **state)
         { "settings: { trusted: x }\nrules: []", "f:1: settings: unknown field \"trusted\"; allowed: ids, ignore_case, "
                                                  "strip_prefixes, trusted_proxies, ipv6_prefix, "
                                                  "repeated_headers, except, reject\n" },
-        { "settings: { ids: [] }\nrules: []", "f:1: settings: ids: an empty list; leave `ids` out for digits and UUIDs\n" },
+        { "settings: { ids: [] }\nrules: []",
+          "f:1: settings: ids: the list is empty; leave `ids` out for digits and UUIDs\n" },
         { "settings: { ids: ['[0-9]+', '(' ] }\nrules: []",
-          "f:1: settings: ids[1]: a bad regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
+          "f:1: settings: ids[1]: invalid regular expression \"(\": missing closing parenthesis (at byte 1)\n" },
         { "settings: { ignore_case: 1 }\nrules: []", "f:1: settings: ignore_case: must be true or false, not 1\n" },
         { "settings: { ignore_case: 'true' }\nrules: []",
           "f:1: settings: ignore_case: must be true or false, not \"true\"\n" },
         { "settings: { strip_prefixes: [api] }\nrules: []",
-          "f:1: settings: strip_prefixes[0]: \"api\": a path begins with `/`\n" },
+          "f:1: settings: strip_prefixes[0]: \"api\": a path must begin with `/`\n" },
         { "settings: { strip_prefixes: [/] }\nrules: []",
           "f:1: settings: strip_prefixes[0]: \"/\": there is nothing to strip\n" },
-        { "settings: { strip_prefixes: [/a/*] }\nrules: []",
-          "f:1: settings: strip_prefixes[0]: \"/a/*\": a prefix has no `#`, `*` or `{name}`: it is taken as it stands\n" },
+        { "settings: { strip_prefixes: [/a/*] }\nrules: []", "f:1: settings: strip_prefixes[0]: \"/a/*\": a prefix must "
+                                                             "not contain `#`, `*` or `{name}`: it is taken literally\n" },
         { "settings:\n  trusted_proxies:\n    - 10.0.0.0/8\n    - proxy\nrules: []",
           "f:4: settings: trusted_proxies[1]: must be an address or a network such as 10.0.0.0/8 or fd00::/8, not "
           "\"proxy\"\n" },
@@ -190,7 +191,7 @@ static void errors_of_json_have_lines(void **state)
                   "f:1: not YAML or JSON: found unknown escape character while parsing a quoted scalar that "
                   "begins in line 1\n");
     expect_report("{\"rules\":[{\"id\":\"a\",\"id\":\"b\",\"limits\":[\"1 per 1s\"]}]}",
-                  "f:1: rule a: the field \"id\" is there twice; the first is in line 1\n");
+                  "f:1: rule a: the field \"id\" is given twice; the first is in line 1\n");
 }
 
 /* ---- bare lists ---- */
@@ -240,7 +241,7 @@ static void lists_without_a_base(void **state)
     rules_free(rules);
     rules = read_list("", NULL, &report);
     assert_true(report.unreadable);
-    assert_text(report.errors[0].text, "says nothing; if there shall be no rules, write `[]`");
+    assert_text(report.errors[0].text, "is empty; to have no rules, write `[]`");
     rules_report_done(&report);
     rules_free(rules);
     rules = read_list("rules: []", NULL, &report);

@@ -346,11 +346,11 @@ def test_away_at_the_start():
         with Service("--counters", store.address, *PATIENT, rules=SHARED) as service, Wire(service) as wire:
             until(lambda: store_lines(service, "warning"), "that it is away is said")
             expect([wire.ask("WEIR.CHECK", "event", "local", "key", "k")[0] for _ in range(2)], [1, 1])
-            expect("out of reach" in top_of(service), True, top_of(service))
+            expect("unreachable" in top_of(service), True, top_of(service))
             store.start()
             until(lambda: service.steer("GET", "/v1/status").json()["store"]["up"], "it is reached")
             expect(store.address.rsplit("/", 1)[0] in top_of(service), True, top_of(service))
-            expect("out of reach" in top_of(service), False, top_of(service))
+            expect("unreachable" in top_of(service), False, top_of(service))
             expect((len(store_lines(service, "warning")), len(store_lines(service, "info"))), (1, 1))
             # Subjects are set free there, too.
             wire.ask("AUTH", service.token)
@@ -566,8 +566,8 @@ def test_words_of_commands():
         with Service(rules=SHARED) as service:
             given = ["--rules", service.rules_file, "--event", "exact", "--key", "k"]
             for command in ("check", "explain"):
-                for wrong, why in ((("--now", "5", "--counters", store.address), "--now does not go with --counters"),
-                                   (("--hosts", "2"), "--hosts is about the store of --counters"),
+                for wrong, why in ((("--now", "5", "--counters", store.address), "--now cannot be combined with --counters"),
+                                   (("--hosts", "2"), "--hosts has no effect without --counters"),
                                    (("--counters", "http://me:swordfish@127.0.0.1/"), "--counters: that is no address of a store")):
                     done = weir(command, *given, *wrong)
                     expect((done.returncode, done.stdout), (2, b""))

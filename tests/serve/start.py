@@ -113,12 +113,12 @@ def greeting_on_a_terminal():
 def wrong_options():
     see = "; see 'weir serve --help'"
     for words, wanted in (
-        (["--frobnicate", "x"], "weir serve: there is no option --frobnicate" + see),
-        (["--htpp", "off"], "there is no option --htpp (did you mean --http?)" + see),
+        (["--frobnicate", "x"], "weir serve: unknown option --frobnicate" + see),
+        (["--htpp", "off"], "unknown option --htpp (did you mean --http?)" + see),
         (["--idle", "5"], "--idle: '5' is not allowed here; allowed: 100ms to 1d"),
         (["--http", "example.com:80"], "--http: 'example.com:80' is not allowed here; allowed: HOST:PORT"),
         (["--http", ":80"], "--http: ':80' is not allowed here"),
-        (["mysql://ann:geheim@h/db"], "there is no argument 'mysql'; "),
+        (["mysql://ann:geheim@h/db"], "unexpected argument 'mysql'; "),
         (["--config", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read: No such file or directory"),
     ):
         fails(*words, wanted=wanted)
@@ -129,7 +129,7 @@ def wrong_file():
         path = os.path.join(folder, "weir.yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write("http: off\n\nconections: 5\n")
-        fails("--config", path, wanted=f"weir serve: {path}:3: there is no option conections (did you mean connections?)")
+        fails("--config", path, wanted=f"weir serve: {path}:3: unknown option conections (did you mean connections?)")
 
 
 def port_in_use():

@@ -159,7 +159,7 @@ def wrong_words():
     fails(["--admin"], "--admin", "[::1]:0")
     fails(["--admin"], "--admin", "unix:")
     fails(["--rule", "100"], "--rule", "x" * 101)
-    fails(["there is no argument 'x'"], "x")
+    fails(["unexpected argument 'x'"], "x")
 
 
 def no_service():
@@ -174,8 +174,8 @@ def another_token():
     with Service(rules=RULES) as s, tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "admin-token"), "w", encoding="ascii") as token:
             token.write("wrong\n")
-        fails(["does not take the token", folder, "--data"], "--data", folder, "--admin", where(s.admin))
-        fails(["is no admin listener"], "--data", s.data, "--admin", where(s.http))
+        fails(["does not accept the token", folder, "--data"], "--data", folder, "--admin", where(s.admin))
+        fails(["not an admin listener"], "--data", s.data, "--admin", where(s.http))
 
 
 class Stranger(http.server.BaseHTTPRequestHandler):
@@ -201,7 +201,7 @@ def strangers_answer():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "admin-token"), "w", encoding="ascii") as token:
             token.write("t\n")
-        for kind, part in ((Stranger, "is it a weir?"), (Shortened, "no JSON")):
+        for kind, part in ((Stranger, "is this a weir service?"), (Shortened, "not JSON")):
             with http.server.HTTPServer(("127.0.0.1", 0), kind) as server:
                 thread = threading.Thread(target=server.serve_forever)
                 thread.start()
@@ -333,7 +333,7 @@ def the_service_goes_and_comes():
             with Terminal(words_for(s, "--interval", 1)) as t:
                 t.shows("nobody")
                 s.kill()
-                t.shows("no answer: unix:", "trying again every 1 s", "the last answer was")
+                t.shows("no answer: unix:", "retrying every 1 s", "the last answer was")
                 s.start()
                 t.shows("nobody")
                 t.type("q")

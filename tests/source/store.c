@@ -64,12 +64,12 @@ static void bad_rows_are_named_and_hide_no_other(void **state)
         "THROTTLED_CALLS: row 3: rule throttled-call-3: MAX_LOCKS: must be 0 to 4294967295, not NULL",
         "THROTTLED_CALLS: row 4: rule throttled-call-4: LOCK_TIMEOUT_SECONDS: must be 1 to 315360000",
         "THROTTLED_CALLS: row 5: rule throttled-call-5: THROTTLE_EXPIRATION: must be NULL, or seconds or milliseconds",
-        "row 6: rule throttled-call-6: NORMALIZED_CALL: is, once normalised, the same call as that of rule throttled-",
+        "row 6: rule throttled-call-6: NORMALIZED_CALL: after normalising this is the same call as in rule throttled-",
         "row 7: rule throttled-call-7: NORMALIZED_CALL: must be a path such as /entity/#",
-        "row 8: rule throttled-call-8: NORMALIZED_CALL: \"no-path\": a path begins with `/`",
+        "row 8: rule throttled-call-8: NORMALIZED_CALL: \"no-path\": a path must begin with `/`",
         "row 9: rule throttled-call-9: NORMALIZED_CALL: ",
         "WEIR_RULES: row json: rule json: not YAML or JSON",
-        "WEIR_RULES: row regex: rule regex: match.path.regex: a bad regular expression",
+        "WEIR_RULES: row regex: rule regex: match.path.regex: invalid regular expression",
         "WEIR_RULES: row zone: rule zone: limits[0].tz: ",
         "WEIR_RULES: row enabled: rule enabled: ENABLED: must be 0 or 1",
         "WEIR_SETTINGS: row ipv6_prefix: ipv6_prefix: ",
@@ -312,7 +312,8 @@ static void calls_are_throttled(void **state)
     good(source_throttle(source, SV("get //entity/#/"), 11, 30000000, RULE_NEVER_EXPIRES, me, id, &error));
     assert_string_equal(id, "throttled-call-1");
     expect_rules(source, NULL, "throttled-call-1 11 per 30s fixed_window; throttled-call-2 20 per 1m fixed_window");
-    bad(source_throttle(source, SV("entity"), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error), "a path begins with `/`");
+    bad(source_throttle(source, SV("entity"), 1, 1000000, RULE_NEVER_EXPIRES, me, id, &error),
+        "a path must begin with `/`");
     bad(source_throttle(source, SV("/x"), 1, 1500000, RULE_NEVER_EXPIRES, me, id, &error), "whole seconds");
     good(set(source, "throttled-call-2", "max", "21"));
     good(set(source, "throttled-call-2", "per", "2m"));
@@ -325,7 +326,7 @@ static void calls_are_throttled(void **state)
     bad(set(source, "throttled-call-2", "max", "-1"), "must be");
     /* It would become the call of another row. */
     good(set(source, "throttled-call-2", "method", "GET"));
-    bad(set(source, "throttled-call-2", "path", "/entity/#"), "is, once normalised, the same call as that of rule");
+    bad(set(source, "throttled-call-2", "path", "/entity/#"), "after normalising this is the same call as in rule");
     bad(set(source, "throttled-call-1", "path", "/other/#"), "this would break rule throttled-call-2");
     bad(source_enable(source, SV("throttled-call-2"), false, me, &error), "cannot be switched off");
     bad(source_put(source, SV("{ id: throttled-call-2, limits: [1 per 1s] }"), true, me, &error),
@@ -547,7 +548,7 @@ static void settings_hold_for_calls_too(void **state)
     assert_int_equal(reading.rules->settings.ipv6_prefix, 48);
     assert_int_equal(reading.rules->settings.id_count, 1);
     source_reading_done(&reading);
-    bad(source_put_settings(source, SV("{\"ids\": [\"(\"]}"), me, &error), "settings: ids[0]: a bad regular expression");
+    bad(source_put_settings(source, SV("{\"ids\": [\"(\"]}"), me, &error), "settings: ids[0]: invalid regular expression");
     bad(source_put_settings(source, SV("{\"id\": []}"), me, &error), "unknown field");
     good(source_put_settings(source, SV("{\"ids\": null}"), me, &error));
     hand(sql, "INSERT INTO THROTTLED_CALLS VALUES (2, '/entity/#', 3, 1, NULL)");
@@ -571,7 +572,7 @@ static void texts_are_imported_whole_or_not_at_all(void **state)
         "rule b: limits[0]");
     bad(source_import(source, SV("rules:\n- { id: a, limits: [1 per 1s] }\n- { id: a, limits: [1 per 1s] }\n"), false, me,
                       &out, &error),
-        "rule a: another row has this id");
+        "rule a: another row already has this id");
     expect_rules(source, NULL, "old 9 per 1s; throttled-call-1 10 per 1m fixed_window");
     good(source_import(source,
                        SV("settings: { ipv6_prefix: 48 }\nrules:\n- { id: a, limits: [1 per 1s] }\n- { id: old, limits: "
