@@ -57,7 +57,7 @@ def options_of(text):
 def test_wrong():
     """an unknown part, a stray word, an unknown option"""
     for args, part in ((["--only", "cold"], "unknown part 'cold'"), (["fast"], "unexpected argument 'fast'"),
-                       (["--frobnicate", "x"], "no option --frobnicate")):
+                       (["--frobnicate", "x"], "unknown option --frobnicate")):
         run = bench(*args)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1), run
         assert part in run.stderr and run.stderr.endswith("; see 'script/bench decisions --help'\n"), run
