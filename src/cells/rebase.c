@@ -36,10 +36,12 @@ struct mark {
     unsigned returns;
 };
 
+/* A damaged one must not make shifts too long. */
 static struct mark mark_of(struct limit_state state)
 {
+    unsigned returns = (unsigned)(state.data >> CLOCK_BITS);
     return (struct mark){ (int64_t)state.time, (int64_t)(state.data & (CLOCK_END_US - 1)),
-                          (unsigned)(state.data >> CLOCK_BITS) };
+                          returns < RETURNS_MAX ? returns : RETURNS_MAX };
 }
 
 struct judging {
