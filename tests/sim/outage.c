@@ -396,7 +396,7 @@ static void ask(struct host *host, uint32_t cost)
 {
     struct weir_verdict verdict;
     struct weir_request request = { .event = weir_str("e"), .key = weir_str("k"), .cost = cost };
-    bool away = w.mood != ANSWERS && !by_slice(host, cost) && cost <= w.limit.max;
+    bool away = w.mood != ANSWERS && !by_slice(host, cost) && cost <= model_capacity(&w.limit);
     w.asking = host;
     assert_int_equal(weir_check(host->weir, &request, here_us(host), &verdict), 0);
     w.passed += verdict.allowed ? cost : 0;
