@@ -346,7 +346,7 @@ WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *reque
  * WEIR_E_NO_MEMORY.
  *
  * A limit is not refunded if its window is over, its rule was removed or its subject was reset since. No limit is refunded
- * if the receipt was used before, is older than an hour or than the last 4,032 receipts of its subject, or belongs to
+ * if the receipt was used before, is older than an hour or than the last 16,320 receipts of its subject, or belongs to
  * another cells table. A bucket gets back the cost less what has refilled since. Limits that count in the store, also
  * leased ones, are refunded there; the call does not wait for the store's answer. */
 WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,

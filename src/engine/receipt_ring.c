@@ -1,7 +1,7 @@
 /* Each receipt is good once, and remembering that takes a bounded number of cells, however many there are.
  *
  * The receipts of one subject are numbered. A cell counts them, and blocks of 64 numbers have a cell each, with a bit for
- * each number that is out and was not used. Using a number clears its bit. The cells of the blocks are a ring: the 65th
+ * each number that is out and was not used. Using a number clears its bit. The cells of the blocks are a ring: the 257th
  * block takes the place of the first, whose receipts are then too old to be used.
  *
  *   counter   time: incarnation, random            data: numbers drawn

@@ -5,7 +5,7 @@
 #include "cells/cells.h"
 
 enum {
-    RING_BLOCKS = 64,
+    RING_BLOCKS = 256,
     RING_BLOCK_NUMBERS = 64,
     /* A number can be used until this many further ones were drawn of its ring. */
     RING_WINDOW = (RING_BLOCKS - 1) * RING_BLOCK_NUMBERS,
