@@ -17,16 +17,17 @@ allowed='
 base:
 limit: base
 cells: base limit
+slices: base limit cells
 rules: base limit
 match: base limit rules
-engine: base limit cells rules match
-redis: base limit cells engine
+engine: base limit cells slices rules match
+redis: base limit cells slices engine
 library: engine redis
 source: base rules
-serve: base limit cells rules match engine redis library source
-cli: base limit cells rules match engine redis library source serve
+serve: base limit cells slices rules match engine redis library source
+cli: base limit cells slices rules match engine redis library source serve
 bench:
-decisions: base limit cells rules match engine redis library source serve cli
+decisions: base limit cells slices rules match engine redis library source serve cli
 '
 
 # header of a library: the places that may include it.

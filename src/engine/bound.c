@@ -72,7 +72,7 @@ static bool bind_keys(struct bound *bound)
         if (!rule->key_end.ptr)
             return false;
         for (size_t k = 0; k < rule->limit_count; k++) {
-            char field[LEASE_FIELD_MAX];
+            char field[STORE_FIELD_MAX];
             sv copy = arena_copy(&bound->keys, sv_of(field, field_write(field, rule->limits[k].spec)));
             if (!copy.ptr)
                 return false;

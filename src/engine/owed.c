@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "engine/weir.h"
+#include "slices/debt.h"
 
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define OWED_MARK UINT64_C(0x696e73746561642d)
@@ -18,15 +19,15 @@ void owed_add(struct shared *s, size_t i)
 {
     const struct plan_entry *e = &s->plan.entries[i];
     struct shared_entry *m = &s->more[i];
-    m->owed = lease_owe(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, &m->limit, &e->window,
-                        e->ask.now_us, e->ask.cost);
+    m->owed = debt_add(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, &m->limit, &e->window,
+                       e->ask.now_us, e->ask.cost);
 }
 
 void owed_drop(struct shared *s, size_t i)
 {
     const struct plan_entry *e = &s->plan.entries[i];
-    lease_unowe(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, s->more[i].owed, e->ask.now_us,
-                e->ask.cost, shared_now_us(s));
+    debt_undo(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, s->more[i].owed, e->ask.now_us,
+              e->ask.cost, shared_now_us(s));
 }
 
 /* ---- paying ---- */
@@ -43,7 +44,7 @@ static void end_claim(struct shared *s, size_t i)
     const struct plan_entry *e = &s->plan.entries[i];
     struct shared_entry *m = &s->more[i];
     if (m->claimed)
-        lease_release(s->bound->cells, owed_cell(e->limit, e->subject), payer(m), shared_now_us(s));
+        debt_release(s->bound->cells, owed_cell(e->limit, e->subject), payer(m), shared_now_us(s));
     m->claimed = false;
     m->debt = 0;
 }
@@ -55,12 +56,12 @@ void owed_take(struct shared *s, size_t i)
     struct cells *cells = s->bound->cells;
     uint64_t cell = owed_cell(e->limit, e->subject);
     m->seen_us = e->ask.now_us;
-    m->debt = lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen);
+    m->debt = debt_amount(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen);
     if (m->debt == 0)
         return;
-    m->claimed = lease_claim(cells, cell, payer(m), m->seen_us);
+    m->claimed = debt_claim(cells, cell, payer(m), m->seen_us);
     /* Once more: who had it before may have paid meanwhile. */
-    m->debt = m->claimed ? lease_owed(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen) : 0;
+    m->debt = m->claimed ? debt_amount(cells, cell, &e->limit->limit, &e->window, m->seen_us, &m->seen) : 0;
     /* Looked at last: a late call is counted here before what it takes is seen above, and its answer makes up for that. */
     if (m->debt == 0 || __atomic_load_n(&s->weir->late, __ATOMIC_SEQ_CST) > 0)
         end_claim(s, i);
@@ -73,8 +74,8 @@ void owed_settle(struct shared *s)
         const struct plan_entry *e = &s->plan.entries[i];
         struct shared_entry *m = &s->more[i];
         if (m->debt > 0 && s->call.result == STORE_DECIDED) {
-            lease_pay(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, m->seen, m->seen_us, m->debt,
-                      shared_now_us(s));
+            debt_pay(s->bound->cells, owed_cell(e->limit, e->subject), &e->limit->limit, m->seen, m->seen_us, m->debt,
+                     shared_now_us(s));
             paid += m->debt;
         }
         end_claim(s, i);

@@ -1,4 +1,4 @@
-/* What this host has let through in place of the store, and the store has yet to charge: see cells/lease.h. */
+/* What this host has let through in place of the store, and the store has yet to charge: see slices/debt.h. */
 #ifndef ENGINE_OWED_H
 #define ENGINE_OWED_H
 

@@ -8,6 +8,7 @@
 #include "engine/refund.h"
 #include "engine/weir.h"
 #include "limit/take.h"
+#include "slices/slice.h"
 
 /* Subjects are hashes: one bit pattern more or less keeps the cells apart. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)
@@ -152,12 +153,12 @@ struct shared *shared_new(struct weir *weir, const struct bound *bound, const st
 
 /* ---- what is known of the store ---- */
 
-static struct lease_news news_of(const struct shared *s)
+static struct lender_status news_of(const struct shared *s)
 {
     struct store *store = store_of(s);
     if (!store)
-        return lease_read_news(s->bound->cells, clock_steady_us());
-    return (struct lease_news){
+        return lender_status_read(s->bound->cells, clock_steady_us());
+    return (struct lender_status){
         .counters = true,
         .up = s->weir->ops->up(store),
         .hosts = s->weir->ops->hosts(store),
@@ -190,11 +191,11 @@ static uint32_t slice_of(const struct plan_entry *e)
     return slice > 0 ? (uint32_t)slice : 1;
 }
 
-static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
+static void ask_for(struct shared *s, size_t i, const struct lender_status *news)
 {
     const struct plan_entry *e = &s->plan.entries[i];
     sv key = shared_key(s, i);
-    struct lease_ask ask = {
+    struct slice_ask ask = {
         .cell = e->ask.key,
         .limit = e->limit->limit,
         .need = e->ask.cost,
@@ -210,7 +211,7 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
     if (store_of(s))
         s->weir->ops->want(store_of(s), &ask);
     else
-        lease_post(s->bound->cells, &ask, clock_steady_us());
+        ask_post(s->bound->cells, &ask, clock_steady_us());
 }
 
 /* ---- taking on this host ---- */
@@ -218,7 +219,7 @@ static void ask_for(struct shared *s, size_t i, const struct lease_news *news)
 enum here { HERE_FITS, HERE_REFUSED, HERE_SHORT };
 
 /* What limit_report makes of a slice: this host's part of the window. */
-static void tell_slice(struct plan_entry *e, const struct lease_spent *spent)
+static void tell_slice(struct plan_entry *e, const struct slice_spent *spent)
 {
     const struct limit *l = &e->limit->limit;
     struct limit_count count = { .end_us = spent->end_us, .length = limit_length_pack(l->per_us) };
@@ -237,12 +238,12 @@ static enum here use_slice(struct shared *s, struct plan_entry *e, bool charge)
         e->fits = false;
         return HERE_REFUSED;
     }
-    struct lease_spent spent =
-        lease_spend(s->bound->cells, e->ask.key, slice_of(e), l->max, e->ask.now_us, e->ask.cost, charge);
+    struct slice_spent spent =
+        slice_spend(s->bound->cells, e->ask.key, slice_of(e), l->max, e->ask.now_us, e->ask.cost, charge);
     tell_slice(e, &spent);
     /* Looking fetches nothing, or whoever looks would take it from others: what is not known to be spent is there. */
-    e->fits = spent.outcome == LEASE_TAKEN || (spent.outcome == LEASE_SHORT && !plan_charges(&s->plan));
-    m->too_little = spent.outcome == LEASE_SHORT && !e->fits;
+    e->fits = spent.outcome == SLICE_TAKEN || (spent.outcome == SLICE_SHORT && !plan_charges(&s->plan));
+    m->too_little = spent.outcome == SLICE_SHORT && !e->fits;
     if (e->fits && charge) {
         m->taken = true;
         m->end_us = spent.end_us;
@@ -303,7 +304,7 @@ static void give_back(struct shared *s, size_t from, size_t count)
             continue;
         m->taken = false;
         if (m->way == WAY_SLICE)
-            lease_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
+            slice_unspend(s->bound->cells, e->ask.key, m->end_us, e->ask.cost);
         if (m->way == WAY_CELLS)
             cells_refund(e->ask.limit, &e->taken, shared_now_us(s));
         if (m->instead)
@@ -376,7 +377,7 @@ static void let_pass(struct shared *s, const struct plan_entry *e)
 }
 
 /* The rule of entry i goes by its on_store_failure. */
-static void fail_rule(struct shared *s, size_t i, const struct lease_news *news)
+static void fail_rule(struct shared *s, size_t i, const struct lender_status *news)
 {
     const struct bound_rule *rule = s->plan.entries[i].rule;
     for (; i < s->plan.count && s->plan.entries[i].rule == rule; i++) {
@@ -407,7 +408,7 @@ static bool fails_with(const struct shared *s, size_t i, enum way way)
  * nothing when nothing is known. */
 static void fail_rules(struct shared *s, enum way way)
 {
-    struct lease_news news = news_of(s);
+    struct lender_status news = news_of(s);
     for (size_t i = 0; i < s->plan.enforced; i++)
         if (is_first(s, i) && fails_with(s, i, way))
             fail_rule(s, i, &news);
@@ -466,7 +467,7 @@ static void tell_denied(struct shared *s, struct weir_verdict *v)
  * rules. */
 static void renew(struct shared *s)
 {
-    struct lease_news news = { 0 };
+    struct lender_status news = { 0 };
     for (size_t i = 0; i < s->plan.count; i++) {
         struct shared_entry *m = &s->more[i];
         if (!m->renew && !(m->too_little && i >= s->plan.enforced))
@@ -499,7 +500,7 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 
 /* ---- the call ---- */
 
-static void add_cell(struct shared *s, size_t i, const struct lease_news *news, struct store_cell *cell)
+static void add_cell(struct shared *s, size_t i, const struct lender_status *news, struct store_cell *cell)
 {
     struct plan_entry *e = &s->plan.entries[i];
     owed_take(s, i);
@@ -511,7 +512,7 @@ static void add_cell(struct shared *s, size_t i, const struct lease_news *news, 
 /* Everything of the plan that counts in the store. */
 static void make_call(struct shared *s)
 {
-    struct lease_news news = news_of(s);
+    struct lender_status news = news_of(s);
     size_t rules = 0, cells = 0;
     for (size_t i = 0; i < s->plan.count; i++) {
         if (s->more[i].way != WAY_STORE)
@@ -554,7 +555,7 @@ static void take_answer(struct shared *s)
 
 /* ---- the steps ---- */
 
-static void ask_for_missing(struct shared *s, const struct lease_news *news)
+static void ask_for_missing(struct shared *s, const struct lender_status *news)
 {
     for (size_t i = 0; i < s->plan.enforced; i++)
         if (s->more[i].too_little)
@@ -575,7 +576,7 @@ static enum here take_or_ask(struct shared *s, const struct weir_request *reques
     if (renews)
         renew(s);
     while (here == HERE_SHORT) {
-        struct lease_news news = news_of(s);
+        struct lender_status news = news_of(s);
         if (may_wait && news.up) {
             ask_for_missing(s, &news);
             return HERE_SHORT;
@@ -704,7 +705,7 @@ void shared_aftermath(struct shared *s)
 
 static uint32_t lease_left_now(const struct shared *s, const struct plan_entry *e)
 {
-    return lease_spend(s->bound->cells, e->ask.key, slice_of(e), e->limit->limit.max, e->ask.now_us, 0, false).left;
+    return slice_spend(s->bound->cells, e->ask.key, slice_of(e), e->limit->limit.max, e->ask.now_us, 0, false).left;
 }
 
 enum step shared_look(struct shared *s, sv user)

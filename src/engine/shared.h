@@ -41,7 +41,7 @@ struct shared_entry {
     struct limit_state owed; /* `taken` and `instead`: the cell of what is owed, after the charge */
     struct store_cell *cell; /* WAY_STORE, once it is asked about */
     size_t key_len;          /* of the rule's key in the store, at the first entry of a rule; 0: not made yet */
-    char key[LEASE_KEY_MAX];
+    char key[STORE_KEY_MAX];
 };
 
 struct shared {

@@ -6,10 +6,7 @@
 #include "engine/shared.h"
 #include "engine/weir.h"
 
-enum {
-    ROOM = 8,           /* entries of most plans */
-    LOOK_AGAIN_US = 500 /* whether slices have come */
-};
+enum { ROOM = 8 }; /* entries of most plans */
 
 int weir_deadline_ms(const struct weir *weir)
 {
@@ -121,19 +118,16 @@ static struct waiting *waiting_new(struct shared *s)
 
 /* ---- one decision ---- */
 
-static void rest(void)
-{
-    nanosleep(&(struct timespec){ 0, LOOK_AGAIN_US * 1000 }, NULL);
-}
-
 /* until_us: see weir_check_shared. STEP_SLICES only where the caller does not want to wait for them. */
 static enum step take_slices(struct shared *s, sv user, int64_t until_us, int64_t deadline_us, struct weir_verdict *ret)
 {
     int64_t now_us = s->plan.now_us, start_us = s->since_us;
     bool blocks = until_us < 0;
+    uint32_t seen = answers_seen(s->bound->cells);
     enum step step = shared_begin(s, user, blocks || now_us < until_us, ret);
     while (step == STEP_SLICES && blocks) {
-        rest();
+        answers_wait(s->bound->cells, seen, deadline_us - clock_steady_us());
+        seen = answers_seen(s->bound->cells);
         int64_t steady_us = clock_steady_us();
         step = shared_again(s, now_us + steady_us - start_us, steady_us < deadline_us, ret);
     }

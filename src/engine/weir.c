@@ -44,7 +44,7 @@ void weir_free_retired(struct weir *weir)
 /* Is there a store: this process's own, or one whose slices are put into its cells? */
 static bool shares(const struct weir *weir)
 {
-    return weir->store || lease_read_news(weir->cells, clock_steady_us()).counters;
+    return weir->store || lender_status_read(weir->cells, clock_steady_us()).counters;
 }
 
 /* A process that must not wait for a network can count in slices, and not in the store itself; in slices only where
@@ -173,7 +173,10 @@ static int open_cells(struct weir *weir, struct weir_error *error)
     const struct weir_options *o = &weir->options;
     if (o->cells_memory)
         return cells_open_at(&weir->cells, o->cells_memory, o->cells_memory_bytes, error);
-    return cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    int r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    if (r == 0 && cells_copied(weir->cells))
+        lender_status_note_copy(weir->cells);
+    return r;
 }
 
 static int open_store(struct weir *weir, struct weir_error *error)
@@ -544,7 +547,7 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
 
 /* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
 static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by, int64_t now_us,
-                    struct arena *arena, struct weir_forgotten *ret, char key[LEASE_KEY_MAX], size_t *ret_key_len,
+                    struct arena *arena, struct weir_forgotten *ret, char key[STORE_KEY_MAX], size_t *ret_key_len,
                     struct weir_error *error)
 {
     sv values[RULE_BY_MAX];
@@ -571,7 +574,7 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
 int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
                 struct weir_forgotten *ret, struct weir_error *error)
 {
-    char key[LEASE_KEY_MAX];
+    char key[STORE_KEY_MAX];
     size_t key_len = 0;
     struct arena arena = { 0 };
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);

@@ -183,11 +183,6 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 
 /* ---- refunds ---- */
 
-static uint32_t less(uint32_t count, uint32_t cost)
-{
-    return count > cost ? count - cost : 0;
-}
-
 static bool refund_bucket(const struct limit *l, int64_t taken_us, uint32_t cost, int64_t now_us, struct limit_state *state)
 {
     struct limit_state taken = { (uint64_t)taken_us, cost * LIMIT_TOKEN };
@@ -200,9 +195,9 @@ static bool refund_slide(const struct limit *l, struct limit_state taken, uint32
 {
     uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
     if (state->time == taken.time)
-        count = less(count, cost);
+        count = limit_less(count, cost);
     else if (state->time == taken.time + (uint64_t)l->per_us)
-        previous = less(previous, cost);
+        previous = limit_less(previous, cost);
     else
         return false;
     state->data = (uint64_t)previous << 32 | count;
@@ -219,6 +214,6 @@ bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t t
     bool same_window = state->time == taken.time && state->data >> 32 == taken.data >> 32;
     if (!same_window)
         return false;
-    state->data = (state->data & ~(uint64_t)UINT32_MAX) | less((uint32_t)state->data, cost);
+    state->data = (state->data & ~(uint64_t)UINT32_MAX) | limit_less((uint32_t)state->data, cost);
     return true;
 }

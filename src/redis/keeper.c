@@ -14,7 +14,7 @@
 #define HOST_GONE_S 10
 #define HOSTS_TTL_MS "60000"
 #define SWEEP_US (50 * US_PER_MS)
-#define NEWS_US (200 * US_PER_MS)
+#define STATUS_US (200 * US_PER_MS)
 #define CLOSE_US (200 * US_PER_MS)
 #define PROBE_MIN_US (50 * US_PER_MS)
 #define PROBE_MAX_US US_PER_S
@@ -26,12 +26,12 @@ struct keeper {
     struct store *store;
     struct store_link *link;
     char hosts_key[KEY_MAX], born_key[KEY_MAX];
-    char id[ID_MAX];                              /* of this host, among those that count */
-    char born[BORN_MAX + 1];                      /* the mark of its data that was seen last; "": none */
-    bool up;                                      /* as it was when last looked at */
-    int64_t up_us, down_us;                       /* since when it is, and since when it was not */
-    int64_t gathering_us;                         /* until then hosts are still coming back */
-    int64_t beat_us, sweep_us, news_us, probe_us; /* when each is due */
+    char id[ID_MAX];                                /* of this host, among those that count */
+    char born[BORN_MAX + 1];                        /* the mark of its data that was seen last; "": none */
+    bool up;                                        /* as it was when last looked at */
+    int64_t up_us, down_us;                         /* since when it is, and since when it was not */
+    int64_t gathering_us;                           /* until then hosts are still coming back */
+    int64_t beat_us, sweep_us, status_us, probe_us; /* when each is due */
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */
     int64_t probed_us;
@@ -204,15 +204,15 @@ static void probe(struct keeper *k, int64_t now_us)
     k->probed_us = now_us;
 }
 
-static void tell_news(struct keeper *k, int64_t now_us)
+static void tell_status(struct keeper *k, int64_t now_us)
 {
     struct store *store = k->store;
-    struct lease_news news = {
+    struct lender_status status = {
         .counters = true, .up = store_up(store), .hosts = store_hosts(store), .offset_us = store_offset_us(store)
     };
     if (!store->options.visits)
-        lease_tell_news(store->cells, &news, now_us);
-    k->news_us = now_us + NEWS_US;
+        lender_status_write(store->cells, &status, now_us);
+    k->status_us = now_us + STATUS_US;
 }
 
 /* The breaker has opened or was closed since the last turn. */
@@ -235,7 +235,8 @@ static void notice_change(struct keeper *k, int64_t now_us)
             k->backoff_us = PROBE_MAX_US;
         k->probe_us = now_us + k->backoff_us;
     }
-    tell_news(k, now_us);
+    tell_status(k, now_us);
+    answers_came(k->store->cells); /* those who wait for slices need not any more, or can ask */
 }
 
 /* ---- slices ---- */
@@ -283,14 +284,14 @@ static void run_lender(struct keeper *k)
 {
     struct store *store = k->store;
     struct lender *lender = store->lender;
-    struct lease_ask ask;
+    struct slice_ask ask;
     int64_t now_us = clock_now_us();
     for (struct wanted *w = store_take_wanted(store), *next; w; w = next) {
         next = w->next;
         lender_ask(lender, &w->ask);
         free(w);
     }
-    while (!store->options.visits && lease_next_ask(store->cells, &ask, clock_steady_us()))
+    while (!store->options.visits && ask_next(store->cells, &ask, clock_steady_us()))
         lender_ask(lender, &ask);
     for (struct lend_call *call; (call = lender_next(lender, now_us));)
         if (link_usable(k->link))
@@ -359,8 +360,8 @@ static void do_what_is_due(struct keeper *k)
         lender_sweep(k->store->lender, store_up(k->store), clock_now_us());
         k->sweep_us = now_us + SWEEP_US;
     }
-    if (k->news_us <= now_us)
-        tell_news(k, now_us);
+    if (k->status_us <= now_us)
+        tell_status(k, now_us);
 }
 
 static void wait_for_work(struct keeper *k, int64_t most_us)
@@ -380,7 +381,7 @@ static void wait_for_work(struct keeper *k, int64_t most_us)
 
 static int64_t until_due(const struct keeper *k)
 {
-    int64_t first_us = k->sweep_us < k->news_us ? k->sweep_us : k->news_us;
+    int64_t first_us = k->sweep_us < k->status_us ? k->sweep_us : k->status_us;
     if (!k->up && !k->probing && link_connected(k->link) && k->probe_us < first_us)
         first_us = k->probe_us;
     return first_us - clock_steady_us();

@@ -10,8 +10,8 @@
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
-#include "redis/lender.h"
 #include "redis/store.h"
+#include "slices/lender.h"
 
 #define STORE_OVERDUE_US (10 * US_PER_S)         /* then a connection is given up … */
 #define STORE_OVERDUE_SENTINEL_US (1 * US_PER_S) /* … sooner where sentinels may know another master */
@@ -37,7 +37,7 @@ static inline void store_count(atomic_uint_fast64_t *counter, uint64_t n)
 
 struct wanted {
     struct wanted *next;
-    struct lease_ask ask;
+    struct slice_ask ask;
 };
 
 /* Lives until both the one who waits and the store's thread are done with it. */

@@ -26,6 +26,7 @@ void store_poke_all(struct store *store, unsigned news)
     for (struct store_link *link = store->links; link; link = link_next(link))
         link_poke(link, news);
     pthread_mutex_unlock(&store->lock);
+    answers_came(store->cells); /* threads that block wait there */
 }
 
 static void tell_away(struct store *store)
@@ -150,7 +151,7 @@ struct store_call *store_take_posted(struct store *store)
     return list;
 }
 
-bool store_want(struct store *store, const struct lease_ask *ask)
+bool store_want(struct store *store, const struct slice_ask *ask)
 {
     struct wanted *wanted = malloc(sizeof *wanted);
     if (!wanted)
@@ -274,7 +275,7 @@ static void *wait_for_asks(void *ptr)
     struct store *store = ptr;
     uint32_t seen = 0;
     while (!atomic_load(&store->stopping)) {
-        uint32_t now = lease_wait_for_asks(store->cells, seen, ASKS_WAIT_MS * US_PER_MS);
+        uint32_t now = ask_wait(store->cells, seen, ASKS_WAIT_MS * US_PER_MS);
         if (now != seen)
             store_wake(store);
         seen = now;
@@ -324,7 +325,7 @@ static struct store *store_new(const struct redis_address *address, const struct
     store->posted_end = &store->posted;
     store->wanted_end = &store->wanted;
     /* The cells know how many there were last, and the store's clock, should the store be away. */
-    struct lease_news last = lease_read_news(cells, clock_steady_us());
+    struct lender_status last = lender_status_read(cells, clock_steady_us());
     atomic_init(&store->hosts, options->hosts ? options->hosts : last.hosts);
     atomic_init(&store->offset_us, last.offset_us);
     init_conditions(store);

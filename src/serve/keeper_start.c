@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "cells/lease.h"
 #include "engine/weir.h"
 #include "rules/file.h"
 #include "serve/embedded.h"
 #include "serve/keeper_parts.h"
 #include "serve/log.h"
+#include "slices/asks.h"
 
 static char *path_in(const char *folder, const char *name)
 {
@@ -269,8 +269,8 @@ static int open_engine(struct keeper *keeper, const struct config *config, struc
         tell_copied(keeper, options.cells_file);
     /* An earlier start may have had a store: nobody is to wait for its slices any more. (Unless another service has one.)
      */
-    if (r == 0 && !config->counters && !lease_read_news(keeper->weir->cells, clock_steady_us()).up)
-        lease_tell_news(keeper->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
+    if (r == 0 && !config->counters && !lender_status_read(keeper->weir->cells, clock_steady_us()).up)
+        lender_status_write(keeper->weir->cells, &(struct lender_status){ .hosts = 1 }, clock_steady_us());
     free(own);
     return r;
 }

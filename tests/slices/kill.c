@@ -1,7 +1,7 @@
 /* Processes that spend from one slice and ask through the first page, and are killed in the middle of it: a token is never
  * spent twice, and no place stays taken.
  *
- * lease_kill [--rounds N]: the first round is without kills, and exact. */
+ * slices_kill [--rounds N]: the first round is without kills, and exact. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cells/lease.h"
+#include "slices/asks.h"
+#include "slices/slice.h"
 #include "support.h"
 
 enum { PROCESSES = 3, ROUND_MS = 300, PATIENCE_MS = 60000, COST = 2 };
@@ -28,21 +29,21 @@ static int64_t now_us, end_us;
 
 static void ask_once(struct random *random)
 {
-    struct lease_ask ask = { .cell = (uint64_t)random_in(random, 1, 20), .need = 1, .slice = 5, .ttl_ms = 2000 };
+    struct slice_ask ask = { .cell = (uint64_t)random_in(random, 1, 20), .need = 1, .slice = 5, .ttl_ms = 2000 };
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, 1000, 0, US_PER_S);
     ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{%d}:rule:key", (int)ask.cell);
     ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "second.f");
-    if (lease_post(table, &ask, clock_steady_us()))
+    if (ask_post(table, &ask, clock_steady_us()))
         __atomic_fetch_add(&log_->asked, 1, __ATOMIC_SEQ_CST);
 }
 
 /* How many were there. */
 static unsigned take_asks(void)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     unsigned found = 0;
-    for (; lease_next_ask(table, &ask, clock_steady_us()); found++) {
-        char key[LEASE_KEY_MAX];
+    for (; ask_next(table, &ask, clock_steady_us()); found++) {
+        char key[STORE_KEY_MAX];
         int len = snprintf(key, sizeof key, "{%d}:rule:key", (int)ask.cell);
         if (ask.key_len != len || memcmp(ask.key, key, (size_t)len) != 0)
             fail_msg("an ask for cell %d with the key %.*s", (int)ask.cell, ask.key_len, ask.key);
@@ -56,7 +57,7 @@ static _Noreturn void be_process(uint64_t seed)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || nice(10) == -1)
         _exit(1);
     while (!__atomic_load_n(&log_->stop, __ATOMIC_RELAXED)) {
-        if (lease_spend(table, KEY, 100, 1000, now_us, COST, true).outcome == LEASE_TAKEN)
+        if (slice_spend(table, KEY, 100, 1000, now_us, COST, true).outcome == SLICE_TAKEN)
             __atomic_fetch_add(&log_->spent, COST, __ATOMIC_SEQ_CST);
         if (random_one_in(&random, 20))
             ask_once(&random);
@@ -98,7 +99,7 @@ static void run_round(bool kills, struct random *random)
         struct timespec wait = { 0, random_in(random, 0, 500000) };
         nanosleep(&wait, NULL);
         put += 1000;
-        lease_put(table, KEY, end_us, 1000, now_us);
+        slice_put(table, KEY, end_us, 1000, now_us);
         found += take_asks();
         if (!kills)
             continue;
@@ -110,7 +111,7 @@ static void run_round(bool kills, struct random *random)
     __atomic_store_n(&log_->stop, 1, __ATOMIC_SEQ_CST);
     for (unsigned i = 0; i < PROCESSES; i++)
         end_process(pids[i], false);
-    uint64_t left = lease_collect(table, KEY, end_us, now_us);
+    uint64_t left = slice_collect(table, KEY, end_us, now_us);
     print_message("# %llu kills: %llu put, %llu spent, %llu left; %llu asked, %llu found here\n",
                   (unsigned long long)killed, (unsigned long long)put, (unsigned long long)log_->spent,
                   (unsigned long long)left, (unsigned long long)log_->asked, (unsigned long long)found);
@@ -135,12 +136,12 @@ static void test_kill(void **unused)
         run_round(i > 0, &random);
     /* A second later every place can be had, whoever died in it. */
     int64_t later_us = clock_steady_us() + 2 * US_PER_S;
-    struct lease_ask ask = { .need = 1, .slice = 5, .ttl_ms = 2000, .key_len = 5, .field_len = 3 };
+    struct slice_ask ask = { .need = 1, .slice = 5, .ttl_ms = 2000, .key_len = 5, .field_len = 3 };
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, 1000, 0, US_PER_S);
     memcpy(ask.key, "{a}:b", 5);
     memcpy(ask.field, "s.f", 3);
     unsigned places = 0;
-    while (ask.cell++, lease_post(table, &ask, later_us))
+    while (ask.cell++, ask_post(table, &ask, later_us))
         places++;
     assert_int_equal(places, 7);
     munmap(log_, sizeof *log_);

@@ -1,5 +1,7 @@
 /* Slices in cells, and the places in the first page. */
-#include "cells/lease.h"
+#include "slices/slice.h"
+#include "slices/asks.h"
+#include "slices/debt.h"
 
 #include "support.h"
 
@@ -19,12 +21,12 @@ static int close_table(void **state)
     return 0;
 }
 
-static struct lease_spent spend_at(struct cells *t, int64_t now_us, uint32_t cost)
+static struct slice_spent spend_at(struct cells *t, int64_t now_us, uint32_t cost)
 {
-    return lease_spend(t, KEY, SLICE, MAX, now_us, cost, true);
+    return slice_spend(t, KEY, SLICE, MAX, now_us, cost, true);
 }
 
-static void assert_spent(struct lease_spent spent, enum lease_outcome outcome, uint32_t left, bool renew)
+static void assert_spent(struct slice_spent spent, enum slice_outcome outcome, uint32_t left, bool renew)
 {
     assert_int_equal(spent.outcome, outcome);
     assert_int_equal(spent.left, left);
@@ -35,105 +37,105 @@ static void assert_spent(struct lease_spent spent, enum lease_outcome outcome, u
 
 static void test_absent_is_short(void **state)
 {
-    struct lease_spent spent = spend_at(*state, T0_US, 1);
-    assert_spent(spent, LEASE_SHORT, 0, false);
+    struct slice_spent spent = spend_at(*state, T0_US, 1);
+    assert_spent(spent, SLICE_SHORT, 0, false);
     assert_int_equal(spent.end_us, 0);
     assert_int_equal(cells_count_live(*state, T0_US), 0);
-    assert_spent(spend_at(*state, T0_US, 0), LEASE_TAKEN, 0, false);
+    assert_spent(spend_at(*state, T0_US, 0), SLICE_TAKEN, 0, false);
 }
 
 static void test_spend_all(void **state)
 {
-    lease_put(*state, KEY, END_US, SLICE, T0_US);
+    slice_put(*state, KEY, END_US, SLICE, T0_US);
     for (uint32_t left = SLICE; left-- > 0;) {
-        struct lease_spent spent = spend_at(*state, T0_US, 1);
+        struct slice_spent spent = spend_at(*state, T0_US, 1);
         /* Below half it is asked for, once. */
-        assert_spent(spent, LEASE_TAKEN, left, left == SLICE / 2 - 1);
+        assert_spent(spent, SLICE_TAKEN, left, left == SLICE / 2 - 1);
         assert_int_equal(spent.end_us, END_US);
     }
-    assert_spent(spend_at(*state, T0_US, 1), LEASE_SHORT, 0, false);
-    lease_put(*state, KEY, END_US, 3, T0_US);
-    assert_spent(spend_at(*state, T0_US, 4), LEASE_SHORT, 3, false);
-    assert_spent(spend_at(*state, T0_US, 3), LEASE_TAKEN, 0, true);
+    assert_spent(spend_at(*state, T0_US, 1), SLICE_SHORT, 0, false);
+    slice_put(*state, KEY, END_US, 3, T0_US);
+    assert_spent(spend_at(*state, T0_US, 4), SLICE_SHORT, 3, false);
+    assert_spent(spend_at(*state, T0_US, 3), SLICE_TAKEN, 0, true);
 }
 
 static void test_looking_changes_nothing(void **state)
 {
-    lease_put(*state, KEY, END_US, 2, T0_US);
+    slice_put(*state, KEY, END_US, 2, T0_US);
     for (int i = 0; i < 3; i++)
-        assert_spent(lease_spend(*state, KEY, SLICE, MAX, T0_US, 2, false), LEASE_TAKEN, 2, false);
-    assert_spent(lease_spend(*state, KEY, SLICE, MAX, T0_US, 3, false), LEASE_SHORT, 2, false);
-    assert_spent(spend_at(*state, T0_US, 0), LEASE_TAKEN, 2, false);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 2);
+        assert_spent(slice_spend(*state, KEY, SLICE, MAX, T0_US, 2, false), SLICE_TAKEN, 2, false);
+    assert_spent(slice_spend(*state, KEY, SLICE, MAX, T0_US, 3, false), SLICE_SHORT, 2, false);
+    assert_spent(spend_at(*state, T0_US, 0), SLICE_TAKEN, 2, false);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 2);
 }
 
 /* ---- windows ---- */
 
 static void test_dies_with_its_window(void **state)
 {
-    lease_put(*state, KEY, END_US, SLICE, T0_US);
-    assert_spent(spend_at(*state, END_US - 1, 1), LEASE_TAKEN, SLICE - 1, false);
-    assert_spent(spend_at(*state, END_US, 1), LEASE_SHORT, 0, false);
-    assert_int_equal(lease_left(*state, KEY, END_US, END_US), 0);
-    assert_int_equal(lease_collect(*state, KEY, END_US, END_US), 0);
-    lease_put(*state, KEY, END_US, SLICE, END_US); /* comes too late */
-    assert_int_equal(spend_at(*state, END_US, 1).outcome, LEASE_SHORT);
-    lease_put(*state, KEY, END_US + 100, 1, END_US); /* nothing of the one before */
-    assert_int_equal(lease_left(*state, KEY, END_US + 100, END_US), 1);
+    slice_put(*state, KEY, END_US, SLICE, T0_US);
+    assert_spent(spend_at(*state, END_US - 1, 1), SLICE_TAKEN, SLICE - 1, false);
+    assert_spent(spend_at(*state, END_US, 1), SLICE_SHORT, 0, false);
+    assert_int_equal(slice_left(*state, KEY, END_US, END_US), 0);
+    assert_int_equal(slice_collect(*state, KEY, END_US, END_US), 0);
+    slice_put(*state, KEY, END_US, SLICE, END_US); /* comes too late */
+    assert_int_equal(spend_at(*state, END_US, 1).outcome, SLICE_SHORT);
+    slice_put(*state, KEY, END_US + 100, 1, END_US); /* nothing of the one before */
+    assert_int_equal(slice_left(*state, KEY, END_US + 100, END_US), 1);
 }
 
 static void test_ends_far_ahead(void **state)
 {
     int64_t end = CLOCK_END_US + 3650 * 86400 * US_PER_S; /* does not fit 52 bits */
-    lease_put(*state, KEY, end, 7, CLOCK_END_US - 1);
-    struct lease_spent spent = spend_at(*state, CLOCK_END_US - 1, 1);
-    assert_spent(spent, LEASE_TAKEN, 6, false);
+    slice_put(*state, KEY, end, 7, CLOCK_END_US - 1);
+    struct slice_spent spent = spend_at(*state, CLOCK_END_US - 1, 1);
+    assert_spent(spent, SLICE_TAKEN, 6, false);
     assert_int_equal(spent.end_us, end);
 }
 
 /* Two answers about one window: the earlier end counts. */
 static void test_same_window(void **state)
 {
-    lease_put(*state, KEY, END_US, 5, T0_US);
-    lease_put(*state, KEY, END_US - LEASE_SAME_US, 5, T0_US);
-    assert_int_equal(spend_at(*state, T0_US, 1).end_us, END_US - LEASE_SAME_US);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 9);
-    lease_put(*state, KEY, END_US, 1, T0_US);
-    assert_int_equal(spend_at(*state, T0_US, 0).end_us, END_US - LEASE_SAME_US);
-    assert_int_equal(lease_left(*state, KEY, END_US - LEASE_SAME_US, T0_US), 10);
-    lease_put(*state, KEY, END_US + 1, 3, T0_US); /* another one: what was left dies */
+    slice_put(*state, KEY, END_US, 5, T0_US);
+    slice_put(*state, KEY, END_US - SLICE_SAME_US, 5, T0_US);
+    assert_int_equal(spend_at(*state, T0_US, 1).end_us, END_US - SLICE_SAME_US);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 9);
+    slice_put(*state, KEY, END_US, 1, T0_US);
+    assert_int_equal(spend_at(*state, T0_US, 0).end_us, END_US - SLICE_SAME_US);
+    assert_int_equal(slice_left(*state, KEY, END_US - SLICE_SAME_US, T0_US), 10);
+    slice_put(*state, KEY, END_US + 1, 3, T0_US); /* another one: what was left dies */
     assert_int_equal(spend_at(*state, T0_US, 0).left, 3);
 }
 
 static void test_unspend(void **state)
 {
-    lease_unspend(*state, KEY, END_US, 3); /* makes no cell */
+    slice_unspend(*state, KEY, END_US, 3); /* makes no cell */
     assert_int_equal(cells_count_live(*state, T0_US), 0);
-    lease_put(*state, KEY, END_US, 5, T0_US);
-    struct lease_spent spent = spend_at(*state, T0_US, 5);
-    lease_unspend(*state, KEY, spent.end_us, 5);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 5);
+    slice_put(*state, KEY, END_US, 5, T0_US);
+    struct slice_spent spent = spend_at(*state, T0_US, 5);
+    slice_unspend(*state, KEY, spent.end_us, 5);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 5);
     /* The window after it is not the same, however short they are. */
-    lease_put(*state, KEY, END_US + 1000, 1, END_US);
-    lease_unspend(*state, KEY, spent.end_us, 5);
-    assert_int_equal(lease_left(*state, KEY, END_US + 1000, END_US), 1);
+    slice_put(*state, KEY, END_US + 1000, 1, END_US);
+    slice_unspend(*state, KEY, spent.end_us, 5);
+    assert_int_equal(slice_left(*state, KEY, END_US + 1000, END_US), 1);
 }
 
 static void test_collect(void **state)
 {
-    lease_put(*state, KEY, END_US, 5, T0_US);
-    assert_int_equal(lease_collect(*state, KEY, END_US - 2 * LEASE_SAME_US, T0_US), 0);
-    assert_int_equal(lease_collect(*state, KEY, END_US, T0_US), 5);
-    assert_int_equal(lease_collect(*state, KEY, END_US, T0_US), 0);
-    assert_spent(spend_at(*state, T0_US, 1), LEASE_SHORT, 0, false);
+    slice_put(*state, KEY, END_US, 5, T0_US);
+    assert_int_equal(slice_collect(*state, KEY, END_US - 2 * SLICE_SAME_US, T0_US), 0);
+    assert_int_equal(slice_collect(*state, KEY, END_US, T0_US), 5);
+    assert_int_equal(slice_collect(*state, KEY, END_US, T0_US), 0);
+    assert_spent(spend_at(*state, T0_US, 1), SLICE_SHORT, 0, false);
     assert_int_equal(cells_count_live(*state, T0_US), 0);
 }
 
 static void test_too_many_tokens(void **state)
 {
-    lease_put(*state, KEY, END_US, UINT32_MAX - 1, T0_US);
-    lease_put(*state, KEY, END_US, 5, T0_US);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), UINT32_MAX);
+    slice_put(*state, KEY, END_US, UINT32_MAX - 1, T0_US);
+    slice_put(*state, KEY, END_US, 5, T0_US);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), UINT32_MAX);
 }
 
 /* ---- dry ---- */
@@ -141,38 +143,38 @@ static void test_too_many_tokens(void **state)
 static void test_dry(void **state)
 {
     int64_t until = T0_US + 250 * US_PER_MS;
-    lease_set_dry(*state, KEY, END_US, MAX, 0, until, T0_US);
-    assert_spent(spend_at(*state, T0_US, 1), LEASE_DRY, 0, false);
-    assert_spent(spend_at(*state, until - US_PER_MS, 1), LEASE_DRY, 0, false);
-    assert_spent(spend_at(*state, until, 1), LEASE_SHORT, 0, false);
-    assert_spent(spend_at(*state, T0_US - 700 * US_PER_MS, 1), LEASE_DRY, 0, false); /* by a clock that lags behind */
-    assert_spent(spend_at(*state, T0_US - 2 * US_PER_S, 1), LEASE_SHORT, 0, false);  /* the clock went back */
+    slice_set_dry(*state, KEY, END_US, MAX, 0, until, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), SLICE_DRY, 0, false);
+    assert_spent(spend_at(*state, until - US_PER_MS, 1), SLICE_DRY, 0, false);
+    assert_spent(spend_at(*state, until, 1), SLICE_SHORT, 0, false);
+    assert_spent(spend_at(*state, T0_US - 700 * US_PER_MS, 1), SLICE_DRY, 0, false); /* by a clock that lags behind */
+    assert_spent(spend_at(*state, T0_US - 2 * US_PER_S, 1), SLICE_SHORT, 0, false);  /* the clock went back */
     /* What was said of another max does not count. */
-    assert_int_equal(lease_spend(*state, KEY, SLICE, MAX + 1, T0_US, 1, true).outcome, LEASE_SHORT);
-    lease_put(*state, KEY, END_US, 1, T0_US);
-    assert_spent(spend_at(*state, T0_US, 2), LEASE_SHORT, 1, false);
+    assert_int_equal(slice_spend(*state, KEY, SLICE, MAX + 1, T0_US, 1, true).outcome, SLICE_SHORT);
+    slice_put(*state, KEY, END_US, 1, T0_US);
+    assert_spent(spend_at(*state, T0_US, 2), SLICE_SHORT, 1, false);
 }
 
 /* Tokens stay, and are spent; while it is known that there are no more, nobody asks. */
 static void test_dry_with_tokens(void **state)
 {
-    lease_put(*state, KEY, END_US, 3, T0_US);
-    assert_spent(spend_at(*state, T0_US, 1), LEASE_TAKEN, 2, true);
-    lease_set_dry(*state, KEY, END_US, MAX, 0, T0_US + 250 * US_PER_MS, T0_US);
-    assert_spent(spend_at(*state, T0_US, 1), LEASE_TAKEN, 1, false);
-    assert_spent(spend_at(*state, T0_US, 2), LEASE_DRY, 1, false);
-    assert_spent(spend_at(*state, T0_US + US_PER_S, 1), LEASE_TAKEN, 0, true);
+    slice_put(*state, KEY, END_US, 3, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), SLICE_TAKEN, 2, true);
+    slice_set_dry(*state, KEY, END_US, MAX, 0, T0_US + 250 * US_PER_MS, T0_US);
+    assert_spent(spend_at(*state, T0_US, 1), SLICE_TAKEN, 1, false);
+    assert_spent(spend_at(*state, T0_US, 2), SLICE_DRY, 1, false);
+    assert_spent(spend_at(*state, T0_US + US_PER_S, 1), SLICE_TAKEN, 0, true);
 }
 
 /* Who wanted more than there is refused; who wants less asks. */
 static void test_dry_room(void **state)
 {
     for (uint64_t room = 1; room < UINT32_MAX; room = room * 3 / 2 + 1) {
-        lease_set_dry(*state, KEY, END_US, MAX, (uint32_t)room, T0_US + 250 * US_PER_MS, T0_US);
-        assert_int_equal(spend_at(*state, T0_US, (uint32_t)room + 1).outcome, LEASE_DRY);
-        assert_int_equal(spend_at(*state, T0_US, (uint32_t)(room - room / 8)).outcome, LEASE_SHORT);
+        slice_set_dry(*state, KEY, END_US, MAX, (uint32_t)room, T0_US + 250 * US_PER_MS, T0_US);
+        assert_int_equal(spend_at(*state, T0_US, (uint32_t)room + 1).outcome, SLICE_DRY);
+        assert_int_equal(spend_at(*state, T0_US, (uint32_t)(room - room / 8)).outcome, SLICE_SHORT);
         if (room < 16)
-            assert_int_equal(spend_at(*state, T0_US, (uint32_t)room).outcome, LEASE_SHORT);
+            assert_int_equal(spend_at(*state, T0_US, (uint32_t)room).outcome, SLICE_SHORT);
     }
 }
 
@@ -180,29 +182,29 @@ static void test_dry_room(void **state)
 static void test_kept_before_newcomers(void **state)
 {
     struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 100, 3600 * US_PER_S);
-    lease_put(*state, KEY, END_US, SLICE, T0_US);
+    slice_put(*state, KEY, END_US, SLICE, T0_US);
     for (uint64_t n = 0; n < 20 * CELLS; n++)
         take(*state, key_of(n), &limit, T0_US, 1);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), SLICE);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), SLICE);
     for (uint64_t n = 0; n < 20 * CELLS; n++)
         take(*state, key_of(n), &limit, T0_US, 50);
-    assert_int_equal(lease_left(*state, KEY, END_US, T0_US), 0);
+    assert_int_equal(slice_left(*state, KEY, END_US, T0_US), 0);
 }
 
 /* ---- asks ---- */
 
 #define STEADY_US (1000 * US_PER_S)
 
-static struct lease_ask ask_of(unsigned number)
+static struct slice_ask ask_of(unsigned number)
 {
-    struct lease_ask ask = { .cell = number + 1, .need = 1, .slice = 5, .ttl_ms = 2000 };
+    struct slice_ask ask = { .cell = number + 1, .need = 1, .slice = 5, .ttl_ms = 2000 };
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, MAX, 0, 60 * US_PER_S);
     ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{u%u}:rule:key", number);
     ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "minute.f");
     return ask;
 }
 
-static void assert_same_ask(const struct lease_ask *a, const struct lease_ask *b)
+static void assert_same_ask(const struct slice_ask *a, const struct slice_ask *b)
 {
     assert_int_equal(a->cell, b->cell);
     assert_int_equal(a->limit.algorithm, b->limit.algorithm);
@@ -220,64 +222,64 @@ static void assert_same_ask(const struct lease_ask *a, const struct lease_ask *b
 
 static void test_ask(void **state)
 {
-    struct lease_ask ask = ask_of(7), got;
+    struct slice_ask ask = ask_of(7), got;
     ask.owed = 3;
-    assert_false(lease_next_ask(*state, &got, STEADY_US));
-    assert_true(lease_post(*state, &ask, STEADY_US));
-    assert_true(lease_next_ask(*state, &got, STEADY_US));
+    assert_false(ask_next(*state, &got, STEADY_US));
+    assert_true(ask_post(*state, &ask, STEADY_US));
+    assert_true(ask_next(*state, &got, STEADY_US));
     assert_same_ask(&got, &ask);
-    assert_false(lease_next_ask(*state, &got, STEADY_US));
+    assert_false(ask_next(*state, &got, STEADY_US));
     ask.limit = limit_of(LIMIT_CALENDAR, MAX, 0);
     ask.window = (struct window){ T0_US, END_US };
     ask.next = (struct window){ END_US, END_US + 60 * US_PER_S };
     strcpy(ask.field, "minute.c");
-    assert_true(lease_post(*state, &ask, STEADY_US));
-    assert_true(lease_next_ask(*state, &got, STEADY_US));
+    assert_true(ask_post(*state, &ask, STEADY_US));
+    assert_true(ask_next(*state, &got, STEADY_US));
     assert_same_ask(&got, &ask);
 }
 
 static void test_places(void **state)
 {
-    struct lease_ask ask = ask_of(0), got;
+    struct slice_ask ask = ask_of(0), got;
     unsigned places = 0;
-    while (ask = ask_of(places), lease_post(*state, &ask, STEADY_US))
+    while (ask = ask_of(places), ask_post(*state, &ask, STEADY_US))
         places++;
     assert_in_range(places, 4, 16);
     ask = ask_of(0); /* waits already */
-    assert_true(lease_post(*state, &ask, STEADY_US));
+    assert_true(ask_post(*state, &ask, STEADY_US));
     for (unsigned i = 0; i < places; i++)
-        assert_true(lease_next_ask(*state, &got, STEADY_US));
-    assert_false(lease_next_ask(*state, &got, STEADY_US));
+        assert_true(ask_next(*state, &got, STEADY_US));
+    assert_false(ask_next(*state, &got, STEADY_US));
 }
 
 /* Nobody came for them: they make room, and are not sent any more. */
 static void test_old_asks(void **state)
 {
-    struct lease_ask ask = ask_of(0), got;
-    for (unsigned i = 0; ask = ask_of(i), lease_post(*state, &ask, STEADY_US); i++)
+    struct slice_ask ask = ask_of(0), got;
+    for (unsigned i = 0; ask = ask_of(i), ask_post(*state, &ask, STEADY_US); i++)
         ;
-    assert_false(lease_next_ask(*state, &got, STEADY_US + US_PER_S));
-    assert_false(lease_next_ask(*state, &got, STEADY_US - 1)); /* the machine was started anew */
-    assert_true(lease_post(*state, &ask, STEADY_US + US_PER_S));
-    assert_true(lease_next_ask(*state, &got, STEADY_US + US_PER_S));
+    assert_false(ask_next(*state, &got, STEADY_US + US_PER_S));
+    assert_false(ask_next(*state, &got, STEADY_US - 1)); /* the machine was started anew */
+    assert_true(ask_post(*state, &ask, STEADY_US + US_PER_S));
+    assert_true(ask_next(*state, &got, STEADY_US + US_PER_S));
     assert_int_equal(got.cell, ask.cell);
 }
 
 static void test_bad_asks(void **state)
 {
-    struct lease_ask ask, got;
-#define REFUSED(change)                                        \
-    do {                                                       \
-        ask = ask_of(1);                                       \
-        change;                                                \
-        assert_false(lease_post(*state, &ask, STEADY_US));     \
-        assert_false(lease_next_ask(*state, &got, STEADY_US)); \
+    struct slice_ask ask, got;
+#define REFUSED(change)                                  \
+    do {                                                 \
+        ask = ask_of(1);                                 \
+        change;                                          \
+        assert_false(ask_post(*state, &ask, STEADY_US)); \
+        assert_false(ask_next(*state, &got, STEADY_US)); \
     } while (0)
     REFUSED(ask.key[0] = '(');
     REFUSED(ask.key_len = 3);
-    REFUSED(ask.key_len = LEASE_KEY_MAX + 1);
-    REFUSED(memset(ask.key + 1, 'x', LEASE_KEY_MAX - 1));
-    REFUSED(ask.field_len = LEASE_FIELD_MAX + 1);
+    REFUSED(ask.key_len = STORE_KEY_MAX + 1);
+    REFUSED(memset(ask.key + 1, 'x', STORE_KEY_MAX - 1));
+    REFUSED(ask.field_len = STORE_FIELD_MAX + 1);
     REFUSED(ask.field_len = 2);
     REFUSED(ask.field[ask.field_len - 1] = 'c');
     REFUSED(ask.field[ask.field_len - 2] = ':');
@@ -299,18 +301,18 @@ static void test_damaged_page(void **state)
     unsigned char *page = (unsigned char *)t->header;
     unsigned found = 0;
     for (unsigned n = 0; n < 20000 / SLOWER; n++) {
-        struct lease_ask ask = ask_of(n), got;
-        bool posted = lease_post(t, &ask, STEADY_US);
+        struct slice_ask ask = ask_of(n), got;
+        bool posted = ask_post(t, &ask, STEADY_US);
         unsigned damage = (unsigned)random_in(&random, 0, 3) * (unsigned)random_in(&random, 1, 400);
         for (unsigned i = 0; i < damage; i++)
             page[random_in(&random, 512, CELLS_HEADER_BYTES - 1)] = (unsigned char)random_u64(&random);
-        while (lease_next_ask(t, &got, STEADY_US)) {
+        while (ask_next(t, &got, STEADY_US)) {
             found++;
             assert_int_equal(got.need, 1); /* whole, or not at all */
             assert_int_equal(got.key[0], '{');
             assert_int_equal(got.limit.max, MAX);
         }
-        struct lease_news news = lease_read_news(t, STEADY_US);
+        struct lender_status news = lender_status_read(t, STEADY_US);
         assert_true(news.hosts >= 1);
         assert_true(posted || damage || n > 0);
         memset(page + 512, 0, CELLS_HEADER_BYTES - 512);
@@ -320,25 +322,25 @@ static void test_damaged_page(void **state)
 
 static void test_waiting(void **state)
 {
-    struct lease_ask ask = ask_of(0);
-    uint32_t seen = lease_wait_for_asks(*state, 0, 1000); /* nobody asks */
+    struct slice_ask ask = ask_of(0);
+    uint32_t seen = ask_wait(*state, 0, 1000); /* nobody asks */
     assert_int_equal(seen, 0);
-    assert_true(lease_post(*state, &ask, STEADY_US));
-    seen = lease_wait_for_asks(*state, seen, 3600 * US_PER_S); /* does not wait: somebody has asked since */
+    assert_true(ask_post(*state, &ask, STEADY_US));
+    seen = ask_wait(*state, seen, 3600 * US_PER_S); /* does not wait: somebody has asked since */
     assert_int_equal(seen, 1);
 }
 
 static void test_news(void **state)
 {
-    struct lease_news news = lease_read_news(*state, STEADY_US);
+    struct lender_status news = lender_status_read(*state, STEADY_US);
     assert_false(news.counters || news.up);
     assert_int_equal(news.hosts, 1);
-    lease_tell_news(*state, &(struct lease_news){ true, true, 3, -5 }, STEADY_US);
-    news = lease_read_news(*state, STEADY_US + US_PER_S - 1);
+    lender_status_write(*state, &(struct lender_status){ true, true, 3, -5 }, STEADY_US);
+    news = lender_status_read(*state, STEADY_US + US_PER_S - 1);
     assert_true(news.counters && news.up && news.hosts == 3 && news.offset_us == -5);
-    news = lease_read_news(*state, STEADY_US + US_PER_S);
+    news = lender_status_read(*state, STEADY_US + US_PER_S);
     assert_true(news.counters && !news.up);
-    news = lease_read_news(*state, STEADY_US - 1); /* the machine was started anew */
+    news = lender_status_read(*state, STEADY_US - 1); /* the machine was started anew */
     assert_true(news.counters && !news.up);
 }
 
@@ -358,15 +360,15 @@ static const struct window DAY = { T0_US - 3600 * US_PER_S, T0_US + 82800 * US_P
 static uint32_t owe(struct cells *t, const struct limit *limit, int64_t now_us, uint32_t cost)
 {
     struct limit_state seen;
-    lease_owe(t, KEY, limit, limit, &DAY, now_us, cost);
-    return lease_owed(t, KEY, limit, &DAY, now_us, &seen);
+    debt_add(t, KEY, limit, limit, &DAY, now_us, cost);
+    return debt_amount(t, KEY, limit, &DAY, now_us, &seen);
 }
 
 static void pay(struct cells *t, const struct limit *limit, int64_t now_us)
 {
     struct limit_state seen;
-    uint32_t owed = lease_owed(t, KEY, limit, &DAY, now_us, &seen);
-    lease_pay(t, KEY, limit, seen, now_us, owed, now_us);
+    uint32_t owed = debt_amount(t, KEY, limit, &DAY, now_us, &seen);
+    debt_pay(t, KEY, limit, seen, now_us, owed, now_us);
 }
 
 /* As much as was let through, whatever the limit; paid once; then there is no cell. */
@@ -378,15 +380,15 @@ static void test_owed(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct limit limit = limit_of(all[i], MAX, all[i] == LIMIT_CALENDAR ? 0 : 86400 * US_PER_S);
         struct limit_state seen, last;
-        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 0);
+        assert_int_equal(debt_amount(t, KEY, &limit, &DAY, T0_US, &seen), 0);
         assert_int_equal(owe(t, &limit, T0_US, 7), 7);
         assert_int_equal(owe(t, &limit, T0_US, 3 * MAX), 3 * MAX + 7);
-        lease_owed(t, KEY, &limit, &DAY, T0_US, &seen);
-        last = lease_owe(t, KEY, &limit, &limit, &DAY, T0_US, 5); /* while it is paid */
-        lease_pay(t, KEY, &limit, seen, T0_US, 3 * MAX + 7, T0_US);
-        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 5);
-        lease_unowe(t, KEY, &limit, last, T0_US, 3, T0_US);
-        assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 2);
+        debt_amount(t, KEY, &limit, &DAY, T0_US, &seen);
+        last = debt_add(t, KEY, &limit, &limit, &DAY, T0_US, 5); /* while it is paid */
+        debt_pay(t, KEY, &limit, seen, T0_US, 3 * MAX + 7, T0_US);
+        assert_int_equal(debt_amount(t, KEY, &limit, &DAY, T0_US, &seen), 5);
+        debt_undo(t, KEY, &limit, last, T0_US, 3, T0_US);
+        assert_int_equal(debt_amount(t, KEY, &limit, &DAY, T0_US, &seen), 2);
         pay(t, &limit, T0_US);
         assert_int_equal(cells_count_live(t, T0_US), 0);
     }
@@ -401,16 +403,16 @@ static void test_owed_of_two_windows(void **state)
     int64_t now_us = T0_US + 90 * US_PER_S;
     assert_int_equal(owe(t, &limit, T0_US, 40), 40);
     assert_int_equal(owe(t, &limit, now_us, 3), 20 + 3);
-    lease_owed(t, KEY, &limit, &DAY, now_us, &seen);
+    debt_amount(t, KEY, &limit, &DAY, now_us, &seen);
     pay(t, &limit, now_us);
-    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, now_us, &seen), 0);
+    assert_int_equal(debt_amount(t, KEY, &limit, &DAY, now_us, &seen), 0);
     assert_int_equal(cells_count_live(t, now_us), 0);
     /* Paid when the window has gone on. */
     owe(t, &limit, now_us, 10);
-    lease_owed(t, KEY, &limit, &DAY, now_us, &seen);
+    debt_amount(t, KEY, &limit, &DAY, now_us, &seen);
     assert_int_equal(owe(t, &limit, now_us + 61 * US_PER_S, 4), 10 + 4); /* 59/60 of 10, rounded up */
-    lease_pay(t, KEY, &limit, seen, now_us, 10, now_us + 61 * US_PER_S);
-    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, now_us + 61 * US_PER_S, &seen), 4);
+    debt_pay(t, KEY, &limit, seen, now_us, 10, now_us + 61 * US_PER_S);
+    assert_int_equal(debt_amount(t, KEY, &limit, &DAY, now_us + 61 * US_PER_S, &seen), 4);
 }
 
 /* A debt is kept as the count that it stands for: a flood of newcomers does not make it disappear. */
@@ -421,29 +423,29 @@ static void test_owed_is_kept(void **state)
                  share = limit_of(LIMIT_FIXED_WINDOW, 10, 60 * US_PER_S);
     struct limit_state seen;
     struct cells_taken taken;
-    lease_owe(t, KEY, &limit, &share, &DAY, T0_US, 5);
+    debt_add(t, KEY, &limit, &share, &DAY, T0_US, 5);
     for (uint64_t i = 0; i < 100 * CELLS; i++) {
         struct cells_ask ask = { key_of(i), &limit, &DAY, T0_US, 10 };
         cells_take(t, &ask, &taken);
     }
-    assert_int_equal(lease_owed(t, KEY, &limit, &DAY, T0_US, &seen), 5);
+    assert_int_equal(debt_amount(t, KEY, &limit, &DAY, T0_US, &seen), 5);
 }
 
 static void test_claim(void **state)
 {
     struct cells *t = *state;
-    assert_true(lease_claim(t, KEY, 1, T0_US));
-    assert_false(lease_claim(t, KEY, 2, T0_US + LEASE_CLAIM_US - 1));
-    lease_release(t, KEY, 2, T0_US); /* not its own */
-    assert_false(lease_claim(t, KEY, 1, T0_US));
-    lease_release(t, KEY, 1, T0_US);
+    assert_true(debt_claim(t, KEY, 1, T0_US));
+    assert_false(debt_claim(t, KEY, 2, T0_US + DEBT_CLAIM_US - 1));
+    debt_release(t, KEY, 2, T0_US); /* not its own */
+    assert_false(debt_claim(t, KEY, 1, T0_US));
+    debt_release(t, KEY, 1, T0_US);
     assert_int_equal(cells_count_live(t, T0_US), 0);
-    assert_true(lease_claim(t, KEY, 2, T0_US));
-    assert_true(lease_claim(t, KEY, 3, T0_US + LEASE_CLAIM_US));      /* 2 has died */
-    assert_false(lease_claim(t, KEY, 4, T0_US + LEASE_CLAIM_US / 2)); /* whose clock lags behind */
-    assert_true(lease_claim(t, KEY, 4, T0_US - 1));                   /* the clock was wrong */
-    lease_release(t, KEY, 3, T0_US);
-    assert_false(lease_claim(t, KEY, 5, T0_US));
+    assert_true(debt_claim(t, KEY, 2, T0_US));
+    assert_true(debt_claim(t, KEY, 3, T0_US + DEBT_CLAIM_US));      /* 2 has died */
+    assert_false(debt_claim(t, KEY, 4, T0_US + DEBT_CLAIM_US / 2)); /* whose clock lags behind */
+    assert_true(debt_claim(t, KEY, 4, T0_US - 1));                  /* the clock was wrong */
+    debt_release(t, KEY, 3, T0_US);
+    assert_false(debt_claim(t, KEY, 5, T0_US));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_table, close_table)

@@ -1,7 +1,9 @@
-#include "redis/lender.h"
+#include "slices/lender.h"
 
 #include <stdlib.h>
-#include <unistd.h>
+
+#include "slices/debt.h"
+#include "slices/slice.h"
 
 enum {
     SLICE_CHAINS = 16384,
@@ -15,8 +17,8 @@ struct message {
     struct lend_call call; /* first: who has the one has the other */
     struct message *peer;  /* LEND_TAKE: others of its chain */
     bool flying;
-    int64_t dies_us;         /* LEND_RETURN: by this host's clock, not to be sent any more */
-    struct limit_state seen; /* of what is owed, when it was sent; then only this message pays it */
+    int64_t dies_us;        /* LEND_RETURN: by this host's clock, not to be sent any more */
+    struct payment payment; /* LEND_TAKE: of what is owed */
 };
 
 /* A slice that is looked after. */
@@ -147,7 +149,7 @@ static bool make_room(struct lender *l)
 }
 
 /* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
-static struct held *held_new(struct lender *l, const struct lease_ask *ask)
+static struct held *held_new(struct lender *l, const struct slice_ask *ask)
 {
     struct held *h = make_room(l) ? calloc(1, sizeof *h + ask->key_len + ask->field_len) : NULL;
     if (!h)
@@ -192,14 +194,14 @@ void lender_free(struct lender *lender)
 }
 
 /* Two who want the same are one. */
-static void merge(struct lease_ask *into, const struct lease_ask *ask)
+static void merge(struct slice_ask *into, const struct slice_ask *ask)
 {
     uint32_t need = into->need > ask->need ? into->need : ask->need;
     *into = *ask;
     into->need = need;
 }
 
-bool lender_ask(struct lender *lender, const struct lease_ask *ask)
+bool lender_ask(struct lender *lender, const struct slice_ask *ask)
 {
     struct message *m = find_ask(lender, ask->cell, false);
     if (m) {
@@ -223,32 +225,12 @@ bool lender_ask(struct lender *lender, const struct lease_ask *ask)
 /* There is enough meanwhile, or the store has said that there is no more. Near the end of a budget slices are small: then
  * half of the last one is enough, or a host would gather what others need. (The cell stays marked as asked for. Who finds
  * too little asks in any case.) */
-static bool is_needless(const struct lease_ask *ask, const struct lease_spent *look, const struct held *h)
+static bool is_needless(const struct slice_ask *ask, const struct slice_spent *look, const struct held *h)
 {
-    if (look->outcome == LEASE_SHORT)
+    if (look->outcome == SLICE_SHORT)
         return false;
     uint32_t full = h && h->end_us >= look->end_us && h->last < ask->slice ? h->last : ask->slice;
-    return look->outcome == LEASE_DRY || look->left >= full / 2 + (full & 1);
-}
-
-/* Calls of two processes may lie at the same address. */
-static uint64_t payer(const struct message *m)
-{
-    return (uint64_t)getpid() << 48 ^ (uint64_t)(uintptr_t)m;
-}
-
-/* What is owed, if nobody else is paying it. */
-static uint32_t take_debt(struct lender *l, struct message *m, int64_t now_us)
-{
-    const struct lease_ask *ask = &m->call.ask;
-    uint32_t debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
-    if (debt == 0 || !lease_claim(l->cells, ask->owed, payer(m), now_us))
-        return 0;
-    /* Once more: who had it before may have paid meanwhile. */
-    debt = lease_owed(l->cells, ask->owed, &ask->limit, &ask->window, now_us, &m->seen);
-    if (debt == 0)
-        lease_release(l->cells, ask->owed, payer(m), now_us);
-    return debt;
+    return look->outcome == SLICE_DRY || look->left >= full / 2 + (full & 1);
 }
 
 /* What this host has and what it is lent is together no more than a full slice, or twice what somebody needs. He is lent
@@ -256,10 +238,11 @@ static uint32_t take_debt(struct lender *l, struct message *m, int64_t now_us)
  */
 static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
 {
-    struct lease_ask *ask = &m->call.ask;
+    struct slice_ask *ask = &m->call.ask;
     struct held *h = *held_at(l, ask->cell);
-    struct lease_spent look = lease_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
-    m->call.debt = take_debt(l, m, now_us);
+    struct slice_spent look = slice_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
+    payment_begin(&m->payment, l->cells, ask->owed, &ask->limit, &ask->window, now_us);
+    m->call.debt = m->payment.amount;
     if (m->call.debt == 0 && is_needless(ask, &look, h))
         return false;
     ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
@@ -323,21 +306,21 @@ static struct held *held_in(struct lender *l, uint64_t cell, int64_t store_end_u
     struct held *h = *held_at(l, cell);
     if (!h || h->store_end_us == store_end_us)
         return h;
-    lease_collect(l->cells, cell, h->end_us, now_us);
+    slice_collect(l->cells, cell, h->end_us, now_us);
     held_forget(l, h);
     return NULL;
 }
 
 static void put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
-    const struct lease_ask *ask = &call->ask;
+    const struct slice_ask *ask = &call->ask;
     int64_t end_us = end_here_us(call, lent);
     struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
     if (h && h->end_us < end_us)
         end_us = h->end_us;
     l->counts.slices++;
     l->counts.lent += lent->tokens;
-    lease_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
+    slice_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
     if (end_us <= now_us || (!h && !(h = held_new(l, ask))))
         return;
     h->store_end_us = lent->end_us;
@@ -348,19 +331,19 @@ static void put(struct lender *l, const struct lend_call *call, const struct len
     h->max = ask->limit.max;
     h->ttl_ms = ask->ttl_ms;
     h->last = lent->tokens;
-    held_see(l, h, lease_left(l->cells, h->cell, end_us, now_us));
+    held_see(l, h, slice_left(l->cells, h->cell, end_us, now_us));
 }
 
 /* Soon somebody may give something back: so not for long. */
 static void set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
-    const struct lease_ask *ask = &call->ask;
+    const struct slice_ask *ask = &call->ask;
     int64_t dry_us = ask->ttl_ms * US_PER_MS / 4, end_us = end_here_us(call, lent);
     int64_t until_us = now_us + (dry_us < DRY_MAX_US ? dry_us : DRY_MAX_US);
     const struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
     if (h && h->end_us < end_us)
         end_us = h->end_us;
-    lease_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
+    slice_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
 }
 
 /* Windows that were stale leave no mark: who waits looks again, and asks anew by what is known of the store's clock now. */
@@ -380,19 +363,6 @@ static bool is_kept(const struct lender *l, const struct message *m, int64_t now
     return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
 }
 
-/* What was owed is charged in the store now, or is owed still. */
-static void settle_debt(struct lender *l, const struct message *m, bool charged, int64_t now_us)
-{
-    const struct lend_call *call = &m->call;
-    if (call->debt == 0)
-        return;
-    if (charged) {
-        lease_pay(l->cells, call->ask.owed, &call->ask.limit, m->seen, call->sent_us, call->debt, now_us);
-        l->counts.paid += call->debt;
-    }
-    lease_release(l->cells, call->ask.owed, payer(m), now_us);
-}
-
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
                    int64_t now_us)
 {
@@ -404,7 +374,9 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
         messages_add(&lender->kept, call);
         return false;
     }
-    settle_debt(lender, m, answered && took && !lent->stale, now_us);
+    if (took)
+        lender->counts.paid +=
+            payment_end(&m->payment, lender->cells, call->ask.owed, &call->ask.limit, answered && !lent->stale, now_us);
     if (answered && took)
         take_in(lender, call, lent, now_us);
     else if (answered)
@@ -415,9 +387,9 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
 
 /* ---- giving back ---- */
 
-static void read_held(struct lease_ask *ret, const struct held *h)
+static void read_held(struct slice_ask *ret, const struct held *h)
 {
-    *ret = (struct lease_ask){ .cell = h->cell, .ttl_ms = h->ttl_ms, .key_len = h->key_len, .field_len = h->field_len };
+    *ret = (struct slice_ask){ .cell = h->cell, .ttl_ms = h->ttl_ms, .key_len = h->key_len, .field_len = h->field_len };
     limit_init(&ret->limit, h->algorithm, h->max, 0, h->per_us);
     memcpy(ret->key, h->text, h->key_len);
     memcpy(ret->field, h->text + h->key_len, h->field_len);
@@ -431,7 +403,7 @@ static bool give_back(struct lender *l, struct held *h, int64_t now_us)
         return false;
     m->call.kind = LEND_RETURN;
     m->call.end_us = h->store_end_us;
-    m->call.tokens = lease_collect(l->cells, h->cell, h->end_us, now_us);
+    m->call.tokens = slice_collect(l->cells, h->cell, h->end_us, now_us);
     m->dies_us = h->end_us;
     read_held(&m->call.ask, h);
     held_forget(l, h);
@@ -451,7 +423,7 @@ static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
         held_forget(l, h);
         return GONE;
     }
-    uint32_t left = lease_left(l->cells, h->cell, h->end_us, now_us);
+    uint32_t left = slice_left(l->cells, h->cell, h->end_us, now_us);
     if (left != h->seen || h->active_us > now_us)
         h->active_us = now_us;
     held_see(l, h, left);

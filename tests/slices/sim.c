@@ -21,7 +21,9 @@
 #include <cmocka.h>
 
 #include "../limit/random.h"
-#include "redis/lender.h"
+#include "slices/debt.h"
+#include "slices/lender.h"
+#include "slices/slice.h"
 
 enum { SCHEDULES = 2000, STEPS = 250, HOSTS = 4, SUBJECTS = 3, WINDOWS = 600, FLIGHT = 512, UNSPENT = 32 };
 #define START_US INT64_C(1700000000000000)
@@ -124,10 +126,10 @@ static uint64_t cell_key(unsigned subject)
     return (subject + 1) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-static struct lease_spent look(struct world *w, unsigned h, unsigned i)
+static struct slice_spent look(struct world *w, unsigned h, unsigned i)
 {
     const struct subject *s = &w->subjects[i];
-    return lease_spend(w->host[h].cells, cell_key(i), s->slice, s->max, host_now(w, h), 0, false);
+    return slice_spend(w->host[h].cells, cell_key(i), s->slice, s->max, host_now(w, h), 0, false);
 }
 
 /* ---- the store ---- */
@@ -150,7 +152,7 @@ static struct win *win_that_ends(struct subject *s, int64_t end_us)
     return NULL;
 }
 
-static struct win *store_window(struct world *w, struct subject *s, const struct lease_ask *ask)
+static struct win *store_window(struct world *w, struct subject *s, const struct slice_ask *ask)
 {
     struct win *win = current_win(s);
     if (win && win->end_us > w->now_us)
@@ -170,7 +172,7 @@ static struct win *store_window(struct world *w, struct subject *s, const struct
 
 static struct lent store_lend(struct world *w, struct subject *s, const struct lend_call *call)
 {
-    const struct lease_ask *ask = &call->ask;
+    const struct slice_ask *ask = &call->ask;
     struct win *win = store_window(w, s, ask);
     if (!win)
         return (struct lent){ .stale = true, .server_us = w->now_us };
@@ -234,7 +236,7 @@ static void lose_held(struct shadow *o)
 static void tokens_come(struct world *w, unsigned h, unsigned i, struct win *win, uint32_t tokens)
 {
     struct shadow *o = &w->host[h].of[i];
-    struct lease_spent seen = look(w, h, i);
+    struct slice_spent seen = look(w, h, i);
     uint32_t left = seen.left;
     win->on_its_way -= tokens;
     if (left == o->tokens && (left == 0 || o->win == win || seen.end_us == o->end_us)) { /* came too late */
@@ -380,7 +382,7 @@ static void ask_lender(struct world *w, unsigned h, unsigned i, uint32_t need)
     const struct subject *s = &w->subjects[i];
     struct host *host = &w->host[h];
     struct shadow *o = &host->of[i];
-    struct lease_ask ask = { .cell = cell_key(i), .need = need, .slice = s->slice, .ttl_ms = TTL_MS };
+    struct slice_ask ask = { .cell = cell_key(i), .need = need, .slice = s->slice, .ttl_ms = TTL_MS };
     limit_init(&ask.limit, s->algorithm, s->max, 0, s->per_us);
     int64_t store_us = host_now(w, h) + host->guess_us;
     ask.window = natural_window(s->per_us, store_us);
@@ -411,8 +413,8 @@ static bool spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
     struct subject *s = &w->subjects[i];
     struct shadow *o = &w->host[h].of[i];
     settle(w, h, DIED);
-    struct lease_spent spent = lease_spend(w->host[h].cells, cell_key(i), s->slice, s->max, host_now(w, h), cost, true);
-    if (spent.outcome == LEASE_TAKEN) {
+    struct slice_spent spent = slice_spend(w->host[h].cells, cell_key(i), s->slice, s->max, host_now(w, h), cost, true);
+    if (spent.outcome == SLICE_TAKEN) {
         CHECK(w, o->tokens >= cost && spent.left == o->tokens - cost);
         CHECK(w, w->steps || o->win->end_us > w->now_us);
         o->tokens -= cost;
@@ -421,11 +423,11 @@ static bool spend(struct world *w, unsigned h, unsigned i, uint32_t cost)
         if (w->unspends && w->unspent_count < UNSPENT && one_in(w, 8))
             w->unspent[w->unspent_count++] = (struct unspent){ h, i, spent.end_us, cost, o->win };
     }
-    if (spent.outcome == LEASE_DRY)
+    if (spent.outcome == SLICE_DRY)
         check_dry(w, h, i, cost);
-    if (spent.outcome == LEASE_SHORT || spent.renew)
+    if (spent.outcome == SLICE_SHORT || spent.renew)
         ask_lender(w, h, i, cost);
-    return spent.outcome == LEASE_TAKEN;
+    return spent.outcome == SLICE_TAKEN;
 }
 
 static void unspend(struct world *w)
@@ -437,7 +439,7 @@ static void unspend(struct world *w)
     struct shadow *o = &w->host[u.host].of[u.subject];
     w->unspent[n] = w->unspent[--w->unspent_count];
     settle(w, u.host, DIED);
-    lease_unspend(w->host[u.host].cells, cell_key(u.subject), u.end_us, u.cost);
+    slice_unspend(w->host[u.host].cells, cell_key(u.subject), u.end_us, u.cost);
     u.win->spent -= u.cost;
     uint32_t left = look(w, u.host, u.subject).left;
     if (left > o->tokens) {

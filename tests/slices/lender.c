@@ -1,5 +1,7 @@
 /* The lender by itself: what it sends, and what it makes of the answers. tests/sim/lease.c runs it against a network. */
-#include "redis/lender.h"
+#include "slices/lender.h"
+#include "slices/debt.h"
+#include "slices/slice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,9 +39,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct lease_ask ask_for(uint64_t cell, uint32_t need)
+static struct slice_ask ask_for(uint64_t cell, uint32_t need)
 {
-    struct lease_ask ask = { .cell = cell, .need = need, .slice = SLICE, .ttl_ms = TTL_MS };
+    struct slice_ask ask = { .cell = cell, .need = need, .slice = SLICE, .ttl_ms = TTL_MS };
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, MAX, 0, 60 * US_PER_S);
     ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{%llu}:rule:key", (unsigned long long)cell);
     ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "minute.f");
@@ -48,7 +50,7 @@ static struct lease_ask ask_for(uint64_t cell, uint32_t need)
 
 static bool wants(uint64_t cell, uint32_t need)
 {
-    struct lease_ask ask = ask_for(cell, need);
+    struct slice_ask ask = ask_for(cell, need);
     return lender_ask(lender, &ask);
 }
 
@@ -57,9 +59,9 @@ static struct lent lent_at(int64_t now_us, uint32_t tokens, uint32_t room)
     return (struct lent){ .tokens = tokens, .end_us = STORE_END_US, .server_us = now_us + AHEAD_US, .room = room };
 }
 
-static struct lease_spent look(int64_t now_us, uint32_t cost)
+static struct slice_spent look(int64_t now_us, uint32_t cost)
 {
-    return lease_spend(cells, CELL, SLICE, MAX, now_us, cost, false);
+    return slice_spend(cells, CELL, SLICE, MAX, now_us, cost, false);
 }
 
 /* Asks, and is lent so many at once. */
@@ -84,7 +86,7 @@ static void test_slice_comes(void **state)
     /* 10 ms on its way there, 20 ms back: the window is over here when it is over there, or 10 ms before. */
     struct lent lent = lent_at(T0_US + 10 * US_PER_MS, 40, 500);
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US + 30 * US_PER_MS));
-    struct lease_spent spent = look(T0_US + 30 * US_PER_MS, 1);
+    struct slice_spent spent = look(T0_US + 30 * US_PER_MS, 1);
     assert_int_equal(spent.left, 40);
     assert_int_equal(spent.end_us, T0_US + 60 * US_PER_S - 10 * US_PER_MS);
     struct lender_counts counts = lender_counts(lender);
@@ -109,10 +111,10 @@ static void test_debts(void **state)
 {
     (void)state;
     enum { OWED = 99 };
-    struct lease_ask ask = ask_for(CELL, 1);
+    struct slice_ask ask = ask_for(CELL, 1);
     struct lent stale = { .stale = true, .server_us = T0_US }, lent = lent_at(T0_US, 40, 500);
     ask.owed = OWED;
-    lease_owe(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 7);
+    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 7);
     static const enum lend_result undone[] = { LEND_LOST, LEND_UNSENT, LEND_FAILED };
     for (int i = 0; i < 4; i++) {
         assert_true(lender_ask(lender, &ask));
@@ -124,7 +126,7 @@ static void test_debts(void **state)
     }
     assert_true(lender_ask(lender, &ask));
     struct lend_call *call = lender_next(lender, T0_US);
-    lease_owe(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 2); /* meanwhile */
+    debt_add(cells, OWED, &ask.limit, &ask.limit, NULL, T0_US, 2); /* meanwhile */
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
     assert_int_equal(lender_counts(lender).paid, 7);
     assert_true(lender_ask(lender, &ask));
@@ -157,7 +159,7 @@ static void test_enough_meanwhile(void **state)
     lend(T0_US, SLICE);
     assert_true(wants(CELL, 1));
     assert_null(lender_next(lender, T0_US));
-    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 40, true).outcome, LEASE_TAKEN);
+    assert_int_equal(slice_spend(cells, CELL, SLICE, MAX, T0_US, 40, true).outcome, SLICE_TAKEN);
     assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_int_equal(call->ask.slice, SLICE - 10); /* so that it holds no more than a slice */
@@ -169,10 +171,10 @@ static void test_small_slices(void **state)
 {
     (void)state;
     lend(T0_US, 6);
-    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 1, true).renew, true);
+    assert_int_equal(slice_spend(cells, CELL, SLICE, MAX, T0_US, 1, true).renew, true);
     assert_true(wants(CELL, 1));
     assert_null(lender_next(lender, T0_US));
-    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 3, true).outcome, LEASE_TAKEN);
+    assert_int_equal(slice_spend(cells, CELL, SLICE, MAX, T0_US, 3, true).outcome, SLICE_TAKEN);
     assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     assert_non_null(call);
@@ -189,12 +191,12 @@ static void test_rest_is_asked_for(void **state)
     assert_true(call->ask.need == 4 && call->lacks == 1);
     struct lent none = lent_at(T0_US, 0, 0), one = lent_at(T0_US, 1, 0);
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &none, T0_US));
-    assert_int_equal(look(T0_US, 4).outcome, LEASE_DRY);
-    assert_int_equal(look(T0_US, 3).outcome, LEASE_TAKEN);
+    assert_int_equal(look(T0_US, 4).outcome, SLICE_DRY);
+    assert_int_equal(look(T0_US, 3).outcome, SLICE_TAKEN);
     int64_t later_us = T0_US + 250 * US_PER_MS;
     assert_true(wants(CELL, 4));
     assert_true(lender_answer(lender, lender_next(lender, later_us), LEND_ANSWERED, &one, later_us));
-    assert_int_equal(look(later_us, 4).outcome, LEASE_TAKEN);
+    assert_int_equal(look(later_us, 4).outcome, SLICE_TAKEN);
 }
 
 /* What a mark says is about what is lacking, too. */
@@ -205,8 +207,8 @@ static void test_dry_for_the_rest(void **state)
     assert_true(wants(CELL, 9));
     struct lent lent = lent_at(T0_US, 0, 2);
     assert_true(lender_answer(lender, lender_next(lender, T0_US), LEND_ANSWERED, &lent, T0_US));
-    assert_int_equal(look(T0_US, 6).outcome, LEASE_DRY);
-    assert_int_equal(look(T0_US, 5).outcome, LEASE_SHORT);
+    assert_int_equal(look(T0_US, 6).outcome, SLICE_DRY);
+    assert_int_equal(look(T0_US, 5).outcome, SLICE_SHORT);
 }
 
 static void test_dry(void **state)
@@ -216,9 +218,9 @@ static void test_dry(void **state)
     struct lend_call *call = lender_next(lender, T0_US);
     struct lent lent = lent_at(T0_US, 0, 4);
     assert_true(lender_answer(lender, call, LEND_ANSWERED, &lent, T0_US));
-    assert_int_equal(look(T0_US, 5).outcome, LEASE_DRY);
-    assert_int_equal(look(T0_US, 4).outcome, LEASE_SHORT);
-    assert_int_equal(look(T0_US + 250 * US_PER_MS, 5).outcome, LEASE_SHORT);
+    assert_int_equal(look(T0_US, 5).outcome, SLICE_DRY);
+    assert_int_equal(look(T0_US, 4).outcome, SLICE_SHORT);
+    assert_int_equal(look(T0_US + 250 * US_PER_MS, 5).outcome, SLICE_SHORT);
     assert_true(wants(CELL, 5));
     assert_false(lender_dropped(lender));
     assert_null(lender_next(lender, T0_US)); /* the store has just said so */
@@ -234,13 +236,13 @@ static void test_no_answer(void **state)
     for (unsigned i = 0; i < 3; i++) {
         assert_true(wants(CELL, 1));
         assert_false(lender_answer(lender, lender_next(lender, T0_US), results[i], NULL, T0_US));
-        assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
+        assert_int_equal(look(T0_US, 1).outcome, SLICE_SHORT);
     }
     /* An answer that cannot be. */
     assert_true(wants(CELL, 1));
     struct lent lent = { .tokens = 5, .end_us = T0_US, .server_us = T0_US };
     lender_answer(lender, lender_next(lender, T0_US), LEND_ANSWERED, &lent, T0_US);
-    assert_int_equal(look(T0_US, 1).outcome, LEASE_SHORT);
+    assert_int_equal(look(T0_US, 1).outcome, SLICE_SHORT);
 }
 
 /* ---- giving back ---- */
@@ -250,7 +252,7 @@ static void test_idle_slice_goes_back(void **state)
     (void)state;
     lend(T0_US, 10);
     lender_sweep(lender, true, T0_US + US_PER_S);
-    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US + US_PER_S, 4, true).outcome, LEASE_TAKEN);
+    assert_int_equal(slice_spend(cells, CELL, SLICE, MAX, T0_US + US_PER_S, 4, true).outcome, SLICE_TAKEN);
     lender_sweep(lender, true, T0_US + 2 * US_PER_S);
     assert_int_equal(lender_counts(lender).held, 6);
     lender_sweep(lender, true, T0_US + 4 * US_PER_S - 1);
@@ -260,12 +262,12 @@ static void test_idle_slice_goes_back(void **state)
     assert_int_equal(call->kind, LEND_RETURN);
     assert_int_equal(call->tokens, 6);
     assert_int_equal(call->end_us, STORE_END_US);
-    struct lease_ask ask = ask_for(CELL, 1);
+    struct slice_ask ask = ask_for(CELL, 1);
     assert_int_equal(call->ask.key_len, ask.key_len);
     assert_memory_equal(call->ask.key, ask.key, ask.key_len);
     assert_int_equal(call->ask.field_len, ask.field_len);
     assert_memory_equal(call->ask.field, ask.field, ask.field_len);
-    assert_int_equal(look(T0_US + 4 * US_PER_S, 1).outcome, LEASE_SHORT);
+    assert_int_equal(look(T0_US + 4 * US_PER_S, 1).outcome, SLICE_SHORT);
     assert_false(lender_answer(lender, call, LEND_ANSWERED, NULL, T0_US + 4 * US_PER_S));
     struct lender_counts counts = lender_counts(lender);
     assert_true(counts.returned == 6 && counts.held == 0);
@@ -316,7 +318,7 @@ static void test_next_window(void **state)
     (void)state;
     lend(T0_US, 10);
     /* The store is in the next window, though this host's clock, which was set back, is not. */
-    assert_int_equal(lease_spend(cells, CELL, SLICE, MAX, T0_US, 8, true).outcome, LEASE_TAKEN);
+    assert_int_equal(slice_spend(cells, CELL, SLICE, MAX, T0_US, 8, true).outcome, SLICE_TAKEN);
     assert_true(wants(CELL, 1));
     struct lend_call *call = lender_next(lender, T0_US);
     struct lent lent = lent_at(T0_US, 7, 500);

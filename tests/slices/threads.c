@@ -11,7 +11,8 @@ enum { BUILD_SLOWER = 2 };
 enum { BUILD_SLOWER = 1 };
 #endif
 
-#include "cells/lease.h"
+#include "slices/asks.h"
+#include "slices/slice.h"
 #include "support.h"
 
 enum { THREADS = 4, PACE = SLOWER * BUILD_SLOWER, TURNS = 400000 / PACE, ASKS = 20000 / PACE };
@@ -48,19 +49,19 @@ static void *hammer(void *data)
     struct random random = { w->number };
     for (unsigned n = 0; n < TURNS; n++) {
         uint32_t cost = (uint32_t)random_in(&random, 1, 3);
-        struct lease_spent spent = lease_spend(w->table, KEY, 64, 1000, T0_US, cost, true);
-        if (spent.outcome == LEASE_TAKEN)
+        struct slice_spent spent = slice_spend(w->table, KEY, 64, 1000, T0_US, cost, true);
+        if (spent.outcome == SLICE_TAKEN)
             w->tally.spent += cost;
-        if (spent.outcome == LEASE_TAKEN && random_one_in(&random, 5)) {
+        if (spent.outcome == SLICE_TAKEN && random_one_in(&random, 5)) {
             w->tally.spent -= cost;
-            lease_unspend(w->table, KEY, spent.end_us, cost);
+            slice_unspend(w->table, KEY, spent.end_us, cost);
         }
-        if (spent.renew || spent.outcome == LEASE_SHORT) {
+        if (spent.renew || spent.outcome == SLICE_SHORT) {
             w->tally.put += 64;
-            lease_put(w->table, KEY, END_US + random_in(&random, 0, 1000), 64, T0_US);
+            slice_put(w->table, KEY, END_US + random_in(&random, 0, 1000), 64, T0_US);
         }
         if (random_one_in(&random, 50)) /* of another max: all go on */
-            lease_set_dry(w->table, KEY, END_US, 999, 0, T0_US + US_PER_S / 4, T0_US);
+            slice_set_dry(w->table, KEY, END_US, 999, 0, T0_US + US_PER_S / 4, T0_US);
     }
     return NULL;
 }
@@ -72,7 +73,7 @@ static void test_sum(void **unused)
     struct work works[THREADS];
     for (unsigned i = 0; i < THREADS; i++)
         works[i] = (struct work){ .table = table, .number = i };
-    lease_put(table, KEY, END_US + 1000, 1, T0_US);
+    slice_put(table, KEY, END_US + 1000, 1, T0_US);
     run(hammer, works);
     uint64_t put = 1, spent = 0;
     for (unsigned i = 0; i < THREADS; i++) {
@@ -80,7 +81,7 @@ static void test_sum(void **unused)
         spent += works[i].tally.spent;
     }
     assert_true(spent > TURNS / 2);
-    assert_int_equal(spent + lease_left(table, KEY, END_US + 1000, T0_US), put);
+    assert_int_equal(spent + slice_left(table, KEY, END_US + 1000, T0_US), put);
     cells_close(table);
 }
 
@@ -91,12 +92,12 @@ static void *come_and_go(void *data)
     struct random random = { w->number };
     for (unsigned n = 0; n < TURNS / 2; n++) {
         if (w->number < THREADS - 1) {
-            w->tally.spent += lease_spend(w->table, KEY, 64, 1000, T0_US, 1, true).outcome == LEASE_TAKEN;
+            w->tally.spent += slice_spend(w->table, KEY, 64, 1000, T0_US, 1, true).outcome == SLICE_TAKEN;
         } else if (random_one_in(&random, 2)) {
             w->tally.put += 5;
-            lease_put(w->table, KEY, END_US, 5, T0_US);
+            slice_put(w->table, KEY, END_US, 5, T0_US);
         } else {
-            w->tally.collected += lease_collect(w->table, KEY, END_US, T0_US);
+            w->tally.collected += slice_collect(w->table, KEY, END_US, T0_US);
         }
     }
     return NULL;
@@ -114,7 +115,7 @@ static void test_collect(void **unused)
     for (unsigned i = 0; i < THREADS; i++)
         spent += works[i].tally.spent;
     const struct tally *lender = &works[THREADS - 1].tally;
-    assert_int_equal(spent + lender->collected + lease_left(table, KEY, END_US, T0_US), lender->put);
+    assert_int_equal(spent + lender->collected + slice_left(table, KEY, END_US, T0_US), lender->put);
     cells_close(table);
 }
 
@@ -122,10 +123,10 @@ static void test_collect(void **unused)
 
 static bool take_ask(struct work *w)
 {
-    struct lease_ask ask;
-    if (!lease_next_ask(w->table, &ask, STEADY_US))
+    struct slice_ask ask;
+    if (!ask_next(w->table, &ask, STEADY_US))
         return false;
-    char key[LEASE_KEY_MAX];
+    char key[STORE_KEY_MAX];
     int len = snprintf(key, sizeof key, "{%llu}:rule:key", (unsigned long long)ask.cell);
     assert_int_equal(ask.key_len, len);
     assert_memory_equal(ask.key, key, (size_t)len);
@@ -138,14 +139,14 @@ static bool take_ask(struct work *w)
 static void *ask_or_lend(void *data)
 {
     struct work *w = data;
-    struct lease_ask ask = { .slice = 5, .ttl_ms = 2000 };
+    struct slice_ask ask = { .slice = 5, .ttl_ms = 2000 };
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, 1000, 0, US_PER_S);
     ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "second.f");
     for (uint64_t n = 0; n < ASKS && w->number < 2; n++) {
         ask.cell = 2 * n + w->number;
         ask.need = (uint32_t)(ask.cell % 1000 + 1);
         ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{%llu}:rule:key", (unsigned long long)ask.cell);
-        while (!lease_post(w->table, &ask, STEADY_US))
+        while (!ask_post(w->table, &ask, STEADY_US))
             sched_yield();
     }
     if (w->number < 2)
@@ -156,7 +157,7 @@ static void *ask_or_lend(void *data)
         if (!take_ask(w) && last)
             break;
         if (!last)
-            posted = lease_wait_for_asks(w->table, posted, 1000);
+            posted = ask_wait(w->table, posted, 1000);
     }
     return NULL;
 }

@@ -1,16 +1,15 @@
-/* Who fetches slices for this host, and gives back what is not needed. Pure but for the cells: time is passed in, and what
- * is to be sent is handed out, so that tests/sim can run it against any network.
+/* Fetches slices for this host, and returns to the store what is not needed. Pure but for the cells: time is passed in, and
+ * what is to be sent is handed out, so that tests/sim can run it against any network.
  *
- *   lender_ask ──► queue ──► lender_next ──► (sent to the store) ──► lender_answer ──► lease_put, lease_set_dry
- *   lender_sweep, lender_recall ──► lease_collect ──► queue ──► lender_next ──► (sent once, no answer needed)
+ *   lender_ask ──► queue ──► lender_next ──► (sent to the store) ──► lender_answer ──► slice_put, slice_set_dry
+ *   lender_sweep, lender_recall ──► slice_collect ──► queue ──► lender_next ──► (sent once, no answer needed)
  *
  * What holds: a token is in at most one place: the store's budget, on its way, this host's cell, or spent. What is on its
  * way when a message is lost, or when somebody dies, is spent as far as the store knows: never twice. */
-#ifndef REDIS_LENDER_H
-#define REDIS_LENDER_H
+#ifndef SLICES_LENDER_H
+#define SLICES_LENDER_H
 
-#include "cells/lease.h"
-#include "redis/script.h"
+#include "slices/asks.h"
 
 enum {
     LENDER_QUEUE_MAX = 4096,  /* asks and returns that wait to be sent */
@@ -25,13 +24,22 @@ enum lend_kind { LEND_TAKE, LEND_RETURN };
 /* One message to the store. The lender's memory: valid until lender_answer. */
 struct lend_call {
     enum lend_kind kind;
-    struct lease_ask ask;
+    struct slice_ask ask;
     uint32_t lacks;         /* LEND_TAKE: of what is needed, the part that this host does not have */
     uint32_t debt;          /* LEND_TAKE: charged on this host while the store was away, and now there */
     int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
     uint32_t tokens;        /* … and how many */
     int64_t sent_us;        /* this host's clock when it was handed out */
     struct lend_call *next; /* the lender's own */
+};
+
+/* The answer to a LEND_TAKE. */
+struct lent {
+    bool stale;        /* the windows are not those of the store's clock */
+    uint32_t tokens;   /* lent; 0: there is too little */
+    int64_t end_us;    /* of the window, by the store's clock */
+    int64_t server_us; /* the store's clock */
+    uint32_t room;     /* what is left in the store after this */
 };
 
 enum lend_result {
@@ -48,7 +56,7 @@ void lender_free(struct lender *lender);
 /* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
  * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too
  * many wait. */
-bool lender_ask(struct lender *lender, const struct lease_ask *ask);
+bool lender_ask(struct lender *lender, const struct slice_ask *ask);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
 /* Since it was last asked, an ask was dropped: there is enough by now, or the store has said that there is no more. Who

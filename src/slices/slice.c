@@ -1,5 +1,5 @@
 /* Slices: what becomes of a cell's state when somebody spends, lends or takes back. */
-#include "cells/lease.h"
+#include "slices/slice.h"
 
 #include "limit/take.h"
 
@@ -43,7 +43,7 @@ LIMIT_HOT struct slice slice_at(struct limit_state s, int64_t now_us)
 static bool same_window(int64_t a_us, int64_t b_us)
 {
     int64_t apart = a_us - b_us;
-    return apart <= LEASE_SAME_US && apart >= -LEASE_SAME_US;
+    return apart <= SLICE_SAME_US && apart >= -SLICE_SAME_US;
 }
 
 /* The slice is of the window that somebody knows to end at end_us: since then its end may have become earlier, never later.
@@ -110,7 +110,7 @@ static bool dry_at(uint32_t dry, uint32_t max, int64_t now_us, uint32_t *ret_roo
     uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
     *ret_room = room_unpack(dry >> DRY_UNTIL_BITS & ((1u << DRY_ROOM_BITS) - 1));
     return dry != 0 && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
-           ahead_ms < LEASE_DRY_MAX_US / US_PER_MS;
+           ahead_ms < SLICE_DRY_MAX_US / US_PER_MS;
 }
 
 /* ---- spending ---- */
@@ -119,14 +119,14 @@ struct spending {
     int64_t now_us;
     uint32_t slice, max, cost;
     bool charge;
-    struct lease_spent spent;
+    struct slice_spent spent;
 };
 
 static __attribute__((noinline)) void refuse(struct spending *p, const struct slice *s)
 {
     uint32_t room;
     bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->cost - s->left > room;
-    p->spent = (struct lease_spent){ dry ? LEASE_DRY : LEASE_SHORT, false, s->left, s->end_us };
+    p->spent = (struct slice_spent){ dry ? SLICE_DRY : SLICE_SHORT, false, s->left, s->end_us };
 }
 
 /* Who asked may have died: whoever finds too little asks again. Who only sees that it will soon be so asks once; not at all
@@ -139,7 +139,7 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
         refuse(p, &s);
         return (struct cells_change){ 0 };
     }
-    p->spent = (struct lease_spent){ LEASE_TAKEN, false, s.left, s.end_us };
+    p->spent = (struct slice_spent){ SLICE_TAKEN, false, s.left, s.end_us };
     if (p->cost == 0 || !p->charge)
         return (struct cells_change){ 0 };
     s.left -= p->cost;
@@ -150,7 +150,7 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
     return change_to(&s, p->now_us);
 }
 
-struct lease_spent lease_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
                                uint32_t cost, bool charge)
 {
     struct spending p = { now_us, slice, max, cost, charge, { 0 } };
@@ -178,7 +178,7 @@ static struct cells_change judge_unspend(struct limit_state state, void *data)
 }
 
 /* Never into a cell that is not there, so that there is no need to know the time. */
-void lease_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
+void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
 {
     struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };
     if (cost > 0)
@@ -197,7 +197,7 @@ static struct cells_change judge_put(struct limit_state state, void *data)
     return change_to(&s, t->now_us);
 }
 
-void lease_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us)
+void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us, .tokens = tokens };
     if (tokens > 0)
@@ -216,7 +216,7 @@ static struct cells_change judge_dry(struct limit_state state, void *data)
     return change;
 }
 
-void lease_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
                    int64_t now_us)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us, .until_us = until_us, .max = max, .room = room };
@@ -233,14 +233,14 @@ static struct cells_change judge_left(struct limit_state state, void *data)
     return (struct cells_change){ .writes = there && t->collect, .forgets = true };
 }
 
-uint32_t lease_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
+uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us, .collect = true };
     cells_update(cells, key, now_us, judge_left, &t);
     return t.left;
 }
 
-uint32_t lease_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
+uint32_t slice_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us };
     cells_update(cells, key, now_us, judge_left, &t);
