@@ -9,7 +9,7 @@
 #ifndef ENGINE_KEYS_H
 #define ENGINE_KEYS_H
 
-#include "engine/engine.h"
+#include "engine/bound.h"
 #include "engine/store.h"
 
 /* The end of a rule's keys, "}:ocr:key", made once for a rule. At most KEY_END_MAX bytes are written; returns how many. */

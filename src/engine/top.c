@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "engine/hazard.h"
+#include "engine/verdict.h"
 #include "engine/weir.h"
 
 /* ---- subjects ---- */

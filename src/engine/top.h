@@ -12,7 +12,7 @@
 #define ENGINE_TOP_H
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/bound.h"
 
 enum { TOP_PLACES = 1000, SUBJECT_TEXT_MAX = 400 };
 #define TOP_WINDOW_US (30 * US_PER_S)

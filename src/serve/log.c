@@ -11,6 +11,7 @@
 #include "base/instant.h"
 #include "base/utf8.h"
 #include "engine/top.h"
+#include "engine/verdict.h"
 #include "serve/config.h"
 
 enum {
