@@ -305,9 +305,9 @@ static bool make_up(struct decision *d)
         d->remote->weir->ops->link_refund(call->link, call);
         return true;
     }
-    /* It passed, and stand-ins counted it: the store counts it now. */
+    /* It passed, and stand-ins counted it: the store counts it now. Stand-ins for slices were not part of the call. */
     for (size_t i = 0; i < d->enforced; i++)
-        if (d->counters[i].kind == COUNTER_STANDIN && d->counters[i].held) {
+        if (d->counters[i].kind == COUNTER_STANDIN && d->counters[i].held && d->remote->counters[i].cell) {
             counter_give_back(d, &d->counters[i]);
             made_up = true;
         }
