@@ -3,8 +3,8 @@
 #define REDIS_LINK_H
 
 #include "base/buf.h"
-#include "redis/parts.h"
 #include "redis/reply.h"
+#include "redis/store_state.h"
 
 /* What becomes of a command. */
 struct link_kind {
@@ -23,7 +23,7 @@ size_t link_in_flight(const struct store_link *link);
 /* Sends what was written. */
 void link_flush(struct store_link *link);
 
-/* Decisions that were asked for in this turn, and will go together (calls.c). */
+/* Decisions that were asked for in this turn, and will go together (decisions.c). */
 struct bunch {
     struct store_call *first, **end;
     size_t count, cells;

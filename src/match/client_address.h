@@ -1,6 +1,6 @@
 /* Who asks, and whom: networks, the client's address, the host. */
-#ifndef MATCH_ADDRESS_H
-#define MATCH_ADDRESS_H
+#ifndef MATCH_CLIENT_ADDRESS_H
+#define MATCH_CLIENT_ADDRESS_H
 
 #include "base/arena.h"
 #include "base/ip.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 struct throttle {
     sv call;

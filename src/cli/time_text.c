@@ -1,4 +1,4 @@
-#include "cli/when.h"
+#include "cli/time_text.h"
 
 #include <stdio.h>
 

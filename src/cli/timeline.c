@@ -1,4 +1,4 @@
-#include "cli/series.h"
+#include "cli/timeline.h"
 
 #include <stdlib.h>
 

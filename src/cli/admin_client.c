@@ -1,4 +1,4 @@
-#include "cli/client.h"
+#include "cli/admin_client.h"
 
 #include <errno.h>
 #include <netdb.h>

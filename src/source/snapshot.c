@@ -1,4 +1,4 @@
-#include "source/rows.h"
+#include "source/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Rules in tables. What is read is read in one transaction, and what is changed is changed in one, history included. */
-#include "source/rows.h"
+#include "source/backend.h"
 
 #include "base/err.h"
 #include "base/instant.h"

@@ -1,4 +1,4 @@
-#include "match/table.h"
+#include "match/text_table.h"
 
 #include <stdlib.h>
 

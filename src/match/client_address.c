@@ -1,4 +1,4 @@
-#include "match/address.h"
+#include "match/client_address.h"
 
 #include <stdlib.h>
 

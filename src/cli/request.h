@@ -1,6 +1,6 @@
 /* What `check` and `explain` share: rules from a file, and a request from options. */
-#ifndef CLI_LOAD_H
-#define CLI_LOAD_H
+#ifndef CLI_REQUEST_H
+#define CLI_REQUEST_H
 
 #include "base/buf.h"
 #include "cli/options.h"

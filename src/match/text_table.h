@@ -3,8 +3,8 @@
  *
  * Requests only look things up, and every hit is compared in full, so nobody gains from texts that collide: the hash needs
  * no key. */
-#ifndef MATCH_TABLE_H
-#define MATCH_TABLE_H
+#ifndef MATCH_TEXT_TABLE_H
+#define MATCH_TEXT_TABLE_H
 
 #include "match/path.h"
 

@@ -1,6 +1,6 @@
 /* Text from strangers (rows, servers) on its way to a terminal, a log or a comment in a file. */
-#ifndef CLI_PLAIN_H
-#define CLI_PLAIN_H
+#ifndef CLI_PLAIN_TEXT_H
+#define CLI_PLAIN_TEXT_H
 
 #include <stdarg.h>
 #include <stdio.h>

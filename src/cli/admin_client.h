@@ -1,6 +1,6 @@
 /* One question to the admin listener of a service, over HTTP. */
-#ifndef CLI_CLIENT_H
-#define CLI_CLIENT_H
+#ifndef CLI_ADMIN_CLIENT_H
+#define CLI_ADMIN_CLIENT_H
 
 #include "base/buf.h"
 

@@ -1,6 +1,6 @@
 /* What the files of the store share. */
-#ifndef REDIS_PARTS_H
-#define REDIS_PARTS_H
+#ifndef REDIS_STORE_STATE_H
+#define REDIS_STORE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

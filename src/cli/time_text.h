@@ -1,6 +1,6 @@
 /* Instants that a decision can be made at, and lengths of time. */
-#ifndef CLI_WHEN_H
-#define CLI_WHEN_H
+#ifndef CLI_TIME_TEXT_H
+#define CLI_TIME_TEXT_H
 
 #include "base/instant.h"
 

@@ -1,4 +1,4 @@
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 
 #include <stdlib.h>
 

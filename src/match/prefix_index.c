@@ -2,19 +2,19 @@
  * template that agrees with it applies: all below a node, and at the last segment all literals that begin alike. Sorted
  * templates have both in one piece. The search narrows a range of them segment by segment, as the tree does node by node: a
  * range is reached in one way only, and none is empty. */
-#include "match/begin.h"
+#include "match/prefix_index.h"
 
 #include <stdlib.h>
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct begin_entry *x = a, *y = b;
+    const struct prefix_entry *x = a, *y = b;
     size_t n = x->template.len < y->template.len ? x->template.len : y->template.len;
     int order = n > 0 ? memcmp(x->template.ptr, y->template.ptr, n) : 0;
     return order != 0 ? order : (x->template.len > y->template.len) - (x->template.len < y->template.len);
 }
 
-void begin_sort(struct begin_index *index)
+void prefix_index_sort(struct prefix_index *index)
 {
     size_t n = 0;
     if (index->count == 0)
@@ -32,7 +32,7 @@ struct range {
 };
 
 struct search {
-    const struct begin_entry *sorted;
+    const struct prefix_entry *sorted;
     const struct ids *ids;
     uint32_t *lists;
     size_t found, cap;
@@ -110,7 +110,7 @@ static void follow(struct search *s, struct range range, sv rest)
         take(s, id);
 }
 
-size_t begin_find(const struct begin_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists, size_t cap)
+size_t prefix_index_find(const struct prefix_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists, size_t cap)
 {
     struct search s = { .sorted = index->sorted, .ids = ids, .lists = ret_lists, .cap = cap };
     struct range all = { 0, index->count, 0 };

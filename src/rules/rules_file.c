@@ -1,4 +1,4 @@
-#include "rules/file.h"
+#include "rules/rules_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* A rules file: its bytes, and what tells one version of it from the next. */
-#ifndef RULES_FILE_H
-#define RULES_FILE_H
+#ifndef RULES_RULES_FILE_H
+#define RULES_RULES_FILE_H
 
 #include "base/buf.h"
 

@@ -1,9 +1,9 @@
 /* The rows of a source, wherever they live, and changes of them. A change is worked out and judged on the rows in memory;
  * only then is it written: to tables in one transaction, or to a file. */
-#ifndef SOURCE_ROWS_H
-#define SOURCE_ROWS_H
+#ifndef SOURCE_BACKEND_H
+#define SOURCE_BACKEND_H
 
-#include "rules/file.h"
+#include "rules/rules_file.h"
 #include "source/address.h"
 #include "source/source.h"
 #include "source/sql.h"
@@ -127,7 +127,7 @@ struct source {
 /* Another number once source_changed would say something else than before: because something was read or changed. */
 uint64_t source_seen(const struct source *source);
 
-/* ---- store.c ---- */
+/* ---- table_backend.c ---- */
 
 int store_connect(struct source *source, struct weir_error *error);
 /* "the table WEIR_RULES is missing; make it with …" */
@@ -135,7 +135,7 @@ int store_missing(const struct source *source, enum row_table table, struct weir
 /* Looks at the tables as they are now, and that they can be read: none of them lacks a column that it takes, or is gone. */
 int store_tables(struct source *source, struct weir_error *error);
 
-/* ---- tables.c ---- */
+/* ---- schema.c ---- */
 
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
@@ -144,7 +144,7 @@ const char *const *table_columns(enum row_table table);
 int table_check(const struct source *source, enum row_table table, struct weir_error *error);
 int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error);
 
-/* ---- throttled.c ---- */
+/* ---- throttled_calls.c ---- */
 
 /* Fills id and text, or fault, from the columns. */
 int call_read(struct stored *row, struct arena *arena, struct weir_error *error);
@@ -160,7 +160,7 @@ int call_take_column(sv field, const struct call_columns *from, struct call_colu
 int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 
-/* ---- set.c ---- */
+/* ---- set_field.c ---- */
 
 /* The document with one field changed; `rule`: what it says now. */
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error);

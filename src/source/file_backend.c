@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at again */
 

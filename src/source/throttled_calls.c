@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/instant.h"
 #include "base/utf8.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 #define MILLISECONDS_FROM INT64_C(100000000000)          /* as seconds this is the year 5138 */
 #define EXPIRY_END_US (INT64_C(253402300800) * US_PER_S) /* the year 10000 */

@@ -1,4 +1,4 @@
-#include "cli/load.h"
+#include "cli/request.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/ip.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "engine/weir.h"
 #include "library/open.h"
 #include "redis/address.h"

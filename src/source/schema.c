@@ -1,6 +1,6 @@
 /* The tables: how they are made, and what their columns are called. */
 #include "base/err.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_HISTORY" };
 

@@ -1,6 +1,6 @@
 /* What sql.c needs of each database. */
-#ifndef SOURCE_CLIENT_H
-#define SOURCE_CLIENT_H
+#ifndef SOURCE_SQL_CLIENT_H
+#define SOURCE_SQL_CLIENT_H
 
 #include "source/sql.h"
 
