@@ -13,9 +13,8 @@ void store_refuse(struct store *store, struct store_call *call)
     call->done(call);
 }
 
-/* Calls that travel together, in one call of the script: the first, and those behind it. */
-
-static void bunch_late(void *data)
+/* A batch travels in one call of the script. `data` is its first call; the others follow it by `next`. */
+static void batch_late(void *data)
 {
     struct store_call *first = data;
     struct store *store = link_store(first->link);
@@ -33,7 +32,7 @@ static void note_failed(struct store_link *link, const struct store_call *call)
     breaker_odd(&store->breaker, weir_str(call->why));
 }
 
-static void fail_bunch(struct store_call *first, sv why)
+static void fail_batch(struct store_call *first, sv why)
 {
     for (struct store_call *call = first; call; call = call->next) {
         call->result = STORE_FAILED;
@@ -44,22 +43,22 @@ static void fail_bunch(struct store_call *first, sv why)
 static void read_answer(struct store_link *link, struct store_call *first, const struct reply *reply)
 {
     if (reply->kind != REPLY_BULK || !script_read_decide(first, reply->text))
-        fail_bunch(first, SV("the answer is not one of weir's script"));
+        fail_batch(first, SV("the answer is not one of weir's script"));
     for (const struct store_call *call = first; call; call = call->next)
         if (call->result == STORE_FAILED)
             note_failed(link, call);
 }
 
-static void bunch_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
+static void batch_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_call *first = data;
     if (how == STORE_DECIDED)
         read_answer(link, first, reply);
     else if (how == STORE_FAILED)
-        fail_bunch(first, reply->text);
+        fail_batch(first, reply->text);
     for (struct store_call *call = first, *next; call; call = next) {
         next = call->next;
-        link_count_calls(link, -1);
+        link_batch(link)->waiting--;
         if (how == STORE_UNSENT) {
             store_refuse(link_store(link), call);
             continue;
@@ -72,12 +71,12 @@ static void bunch_done(struct store_link *link, void *data, enum store_result ho
     }
 }
 
-static const struct link_kind bunch_kind = { .script = true, .late = bunch_late, .done = bunch_done };
+static const struct link_kind batch_kind = { .script = true, .late = batch_late, .done = batch_done };
 
-/* Of a bunch that cannot be sent others are told later: who asks now is in the middle of something. */
+/* Callers of a batch that cannot be sent are told later: the one that asks now is in the middle of something. */
 static void refuse_later(struct store_link *link, struct store_call *first)
 {
-    struct store_call **end = link_refused(link);
+    struct store_call **end = &link_batch(link)->refused;
     while (*end)
         end = &(*end)->next;
     *end = first;
@@ -85,44 +84,48 @@ static void refuse_later(struct store_link *link, struct store_call *first)
 
 static void tell_refused(struct store_link *link)
 {
-    for (struct store_call *first; (first = *link_refused(link));) {
-        *link_refused(link) = NULL;
-        bunch_done(link, first, STORE_UNSENT, NULL);
+    for (struct store_call *first; (first = link_batch(link)->refused);) {
+        link_batch(link)->refused = NULL;
+        batch_done(link, first, STORE_UNSENT, NULL);
     }
 }
 
 /* Writes what was gathered. */
-static void close_bunch(struct store_link *link)
+static void close_batch(struct store_link *link)
 {
-    struct bunch bunch = *link_bunch(link);
-    *link_bunch(link) = (struct bunch){ 0 };
-    if (!bunch.first)
+    struct batch *batch = link_batch(link);
+    struct store_call *first = batch->first;
+    unsigned count = (unsigned)batch->count;
+    batch->first = NULL;
+    batch->count = batch->cells = 0;
+    if (!first)
         return;
     if (link_usable(link)) {
-        script_write_decide(link_begin(link), link_store(link)->prefix, bunch.first);
-        if (link_end(link, &bunch_kind, bunch.first, bunch.deadline_us)) {
-            link_weigh(link, (unsigned)bunch.count);
+        script_write_decide(link_begin(link), link_store(link)->prefix, first);
+        if (link_end(link, &batch_kind, first, batch->deadline_us)) {
+            link_weigh(link, count);
             store_count(&link_store(link)->counts.calls, 1);
             return;
         }
     }
-    refuse_later(link, bunch.first);
+    refuse_later(link, first);
 }
 
 /* In one call of the script the store reads its clock once, and does once what every call costs. More would let others
  * wait. */
-enum { BUNCH_MOST = 32, BUNCH_CELLS = 128 };
-#define BUNCH_APART_US US_PER_MS /* deadlines: those of one bunch are told late together */
+enum { BATCH_CALLS_MAX = 32, BATCH_CELLS_MAX = 128 };
+#define BATCH_APART_US US_PER_MS /* deadlines: those of one batch are told late together */
 
-static bool fits_bunch(const struct bunch *bunch, const struct store_call *call, size_t cells)
+static bool fits_batch(const struct batch *batch, const struct store_call *call, size_t cells)
 {
-    return bunch->count < BUNCH_MOST && bunch->cells + cells <= BUNCH_CELLS && call->now_us == bunch->first->now_us &&
-           call->deadline_us - bunch->deadline_us < BUNCH_APART_US && bunch->deadline_us <= call->deadline_us;
+    return batch->count < BATCH_CALLS_MAX && batch->cells + cells <= BATCH_CELLS_MAX &&
+           call->now_us == batch->first->now_us && call->deadline_us - batch->deadline_us < BATCH_APART_US &&
+           batch->deadline_us <= call->deadline_us;
 }
 
 void store_send(struct store_link *link, struct store_call *call)
 {
-    struct bunch *bunch = link_bunch(link);
+    struct batch *batch = link_batch(link);
     size_t cells = 0;
     call->link = link;
     call->next = NULL;
@@ -131,31 +134,53 @@ void store_send(struct store_link *link, struct store_call *call)
         call->done(call);
         return;
     }
-    if (!link_usable(link) || link_calls(link) >= STORE_FLIGHT_MAX) {
+    if (!link_usable(link) || batch->waiting >= STORE_FLIGHT_MAX) {
         store_refuse(link_store(link), call);
         return;
     }
     for (size_t i = 0; i < call->rule_count; i++)
         cells += call->rules[i].cell_count;
-    if (bunch->first && !fits_bunch(bunch, call, cells))
-        close_bunch(link);
-    link_count_calls(link, 1);
-    if (!bunch->first) {
-        *bunch = (struct bunch){ .first = call, .end = &bunch->first, .deadline_us = call->deadline_us };
+    if (batch->first && !fits_batch(batch, call, cells))
+        close_batch(link);
+    batch->waiting++;
+    if (!batch->first) {
+        batch->end = &batch->first;
+        batch->deadline_us = call->deadline_us;
         link_wake_by(link, call->deadline_us); /* if nobody flushes, it is sent too late, but told */
     }
-    *bunch->end = call;
-    bunch->end = &call->next;
-    bunch->count++;
-    bunch->cells += cells;
+    *batch->end = call;
+    batch->end = &call->next;
+    batch->count++;
+    batch->cells += cells;
+}
+
+static void flush(struct store_link *link, bool now)
+{
+    if (now || !link_gathers(link))
+        close_batch(link);
+    link_flush(link);
+    tell_refused(link);
 }
 
 void store_link_flush(struct store_link *link)
 {
-    if (!link_gathers(link))
-        close_bunch(link);
-    link_flush(link);
-    tell_refused(link);
+    flush(link, false);
+}
+
+void store_link_run(struct store_link *link)
+{
+    bool due = link_run(link);
+    flush(link, due);
+}
+
+void store_link_free(struct store_link *link)
+{
+    if (!link)
+        return;
+    flush(link, true);
+    link_shut(link);
+    flush(link, true); /* refuses what callbacks have asked for meanwhile */
+    link_free(link);
 }
 
 /* ---- refunds ---- */

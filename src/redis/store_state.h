@@ -1,4 +1,4 @@
-/* What the files of the store share. */
+/* The state of the store, which its files share. */
 #ifndef REDIS_STORE_STATE_H
 #define REDIS_STORE_STATE_H
 
@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
@@ -40,17 +41,45 @@ struct wanted {
     struct lease_ask ask;
 };
 
-/* Lives until both the one who waits and the store's thread are done with it. */
+/* Lives until both the thread that waits for it and the store's thread have released it. */
 struct forget {
     struct forget *next;
     struct buf command;
     unsigned holders;
     bool done;
-    int64_t found; /* of the keys so many were there; below 0: nobody knows */
+    int64_t found; /* number of the keys that were there; negative: not known */
+};
+
+/* What other threads leave for the store's own. */
+struct store_inbox {
+    struct store_call *posted, **posted_end;
+    size_t posted_count;
+    struct wanted *wanted, **wanted_end;
+    size_t wanted_count;
+    struct forget *forgets;
+    bool recall;
+};
+
+/* What other threads leave for the thread of a link. */
+struct link_inbox {
+    struct link_inbox *next; /* store->links */
+    int event;               /* eventfd: readable while there are signals */
+    atomic_uint signals;     /* enum link_signal */
+    /* With store->lock held: */
+    bool wants_connection;
+    int fd;          /* a new connection; -1: none */
+    uint64_t server; /* that it is connected to */
+};
+
+enum link_signal {
+    LINK_CONNECTION = 1,  /* there is a new connection */
+    LINK_SLICES = 2,      /* slices have come */
+    LINK_UNREACHABLE = 4, /* the store does not answer */
+    LINK_REPLACED = 8,    /* another server has taken the place of the store's */
 };
 
 struct store {
-    struct redis_address address; /* the connector's, but for kind and prefix */
+    struct redis_address address; /* only the connector changes it, and neither kind nor prefix */
     sv prefix;
     struct store_options options;
     struct cells *cells;
@@ -60,23 +89,18 @@ struct store {
     atomic_uint hosts;
     atomic_uint connected; /* links that have a connection, or are about to take one */
     atomic_bool stopping;
-    pid_t pid; /* that has the threads */
+    pid_t pid; /* the process that has the threads */
 
-    pthread_mutex_t lock; /* of the rest */
-    struct store_link *links;
-    struct store_call *posted, **posted_end;
-    size_t posted_count;
-    struct wanted *wanted, **wanted_end;
-    size_t wanted_count;
-    struct forget *forgets;
-    pthread_cond_t forgotten; /* one of these is done */
-    bool recall;
+    pthread_mutex_t lock; /* protects what follows, up to the connector's part */
+    struct link_inbox *links;
+    struct store_inbox inbox;
+    pthread_cond_t forgotten;        /* a forget is done */
     char shown[REDIS_SHOWN_MAX + 1]; /* the server that was connected to last */
 
     /* the connector's */
     pthread_t connector;
-    pthread_cond_t connect; /* somebody wants a connection, or all is over */
-    int stop_fd;            /* readable: all is over */
+    pthread_cond_t connect; /* a link wants a connection, or the store is closed */
+    int stop_fd;            /* readable: the store is closed */
     uint64_t server;        /* changes with the server: another run id, or another master by the sentinels */
     char run_id[RUN_ID_MAX + 1];
 
@@ -84,32 +108,57 @@ struct store {
     pthread_t thread, waiter;
     int wake_fd;
     struct store_link *own;
-    bool nudge; /* slices have come in this turn */
+    bool slices_came; /* in this turn */
     struct lender *lender;
 };
+
+/* Holds store->lock to the end of the scope. */
+static inline pthread_mutex_t *store_lock(struct store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    return &store->lock;
+}
+
+static inline void store_unlock(pthread_mutex_t **lock)
+{
+    pthread_mutex_unlock(*lock);
+}
+
+#define HOLD_LOCK(store) CLEANUP(store_unlock) __attribute__((unused)) pthread_mutex_t *held_lock = store_lock(store)
+
+/* ---- threads ---- */
 
 /* Makes connections for links that want one, until store->stopping. */
 void *connector_run(void *store);
 /* The store's own thread. */
-void *store_keeper_run(void *store);
+void *store_thread_run(void *store);
 
-/* Says that a call was not sent. */
-void store_refuse(struct store *store, struct store_call *call);
-/* The store's thread is done with it; found < 0: it failed. */
-void forget_done(struct store *store, struct forget *forget, int64_t found);
-/* What other threads have left for the store's own; each has to be freed, or called back. */
-struct store_call *store_take_posted(struct store *store);
-struct wanted *store_take_wanted(struct store *store);
-struct forget *store_take_forgets(struct store *store);
-bool store_take_recall(struct store *store);
+/* ---- health.c ---- */
 
+/* Wakes the store's thread. */
 void store_wake(struct store *store);
-/* All links. */
-void store_poke_all(struct store *store, unsigned news);
-/* A failure of the store, for the breaker; and one that leaves no doubt. */
+void link_signal(struct link_inbox *inbox, unsigned signals);
+void store_signal_all(struct store *store, unsigned signals);
+/* `times` failures for the breaker to count. */
 void store_failed(struct store *store, const char *why, unsigned times);
-void store_gone(struct store *store, const char *why);
-/* The store answers. */
-void store_works(struct store *store);
+/* Opens the breaker at once. */
+void store_unreachable(struct store *store, const char *why);
+/* Closes the breaker. */
+void store_answers(struct store *store);
+/* The server that was connected to last. */
+void store_read_shown(struct store *store, char shown[REDIS_SHOWN_MAX + 1]);
+
+/* ---- decisions.c ---- */
+
+/* Tells the caller that its call was not sent. */
+void store_refuse(struct store *store, struct store_call *call);
+
+/* ---- inbox.c ---- */
+
+void store_inbox_init(struct store_inbox *inbox);
+/* All of it. The store's thread has to free or call back each. */
+struct store_inbox store_take_inbox(struct store *store);
+/* The store's thread has released it; found < 0: it failed. */
+void forget_done(struct store *store, struct forget *forget, int64_t found);
 
 #endif
