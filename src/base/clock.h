@@ -16,7 +16,7 @@ enum { CLOCK_BITS = 52 };
 
 static inline bool clock_valid(int64_t now_us)
 {
-    return now_us >= 0 && now_us < CLOCK_END_US;
+    return (uint64_t)now_us >> CLOCK_BITS == 0; /* not negative, and below CLOCK_END_US: one test instead of two */
 }
 
 int64_t clock_now_us(void);    /* CLOCK_REALTIME */

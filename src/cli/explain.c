@@ -6,9 +6,9 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/load.h"
+#include "cli/request.h"
 #include "cli/term.h"
-#include "cli/when.h"
+#include "cli/time_text.h"
 #include "engine/verdict.h"
 
 static const struct command command = {

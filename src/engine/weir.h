@@ -8,7 +8,7 @@
 #include "engine/bound.h"
 #include "engine/store.h"
 #include "engine/top.h"
-#include "rules/file.h"
+#include "rules/rules_file.h"
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "rules/file.h"
 #include "rules/node.h"
 #include "rules/reader.h"
+#include "rules/rules_file.h"
 
 const struct config_option config_options[] = {
 #define OPTION(name, field, kind, initial, min, max, argument, when, help, text) \

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "engine/weir.h"
-#include "rules/file.h"
+#include "rules/rules_file.h"
 #include "serve/embedded.h"
 #include "serve/keeper_parts.h"
 #include "serve/log.h"

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "cells/cells.h"
-#include "redis/parts.h"
+#include "redis/store_state.h"
 
 static struct daemon server;
 
