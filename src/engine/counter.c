@@ -1,5 +1,6 @@
 #include "engine/counter.h"
 
+#include "base/check.h"
 #include "engine/remote.h"
 #include "slices/slice.h"
 
@@ -139,6 +140,7 @@ const struct counter_ops counter_ops[] = {
 
 void counter_give_back(struct decision *d, struct counter *c)
 {
+    CHECK(c->kind <= COUNTER_STANDIN);
     if (!c->held)
         return;
     c->held = false;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "engine/counter.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
@@ -168,13 +169,14 @@ static enum decision_state step_settle(struct decision *d)
     if (r->call.result != STORE_DECIDED)
         return DECISION_WITHOUT;
     remote_take_answer(d);
-    d->allowed = r->call.allowed;
+    d->allowed = r->call.allowed; /* what this host counts has room: otherwise the store had not been asked */
     return DECISION_REPORT;
 }
 
 /* Everything is taken anew with the stand-ins, in the one order. */
 static enum decision_state step_without(struct decision *d)
 {
+    CHECK(!d->remote->gave_up);
     give_back_all(d);
     remote_replace(d, COUNTER_STORE);
     return DECISION_TAKE;
@@ -261,6 +263,7 @@ static enum decision_state (*const steps[])(struct decision *d) = {
 
 void decision_run(struct decision *d)
 {
+    CHECK(d->count <= d->cap);
     while (d->state < DECISION_STOPS)
         d->state = steps[d->state](d);
     if (d->state != DECISION_DONE) {
@@ -272,6 +275,7 @@ void decision_run(struct decision *d)
 
 void decision_resume(struct decision *d, int64_t now_us)
 {
+    CHECK(d->state == DECISION_SLICES);
     remote_set_now(d, now_us);
     d->state = DECISION_TAKE;
     decision_run(d);
@@ -279,12 +283,14 @@ void decision_resume(struct decision *d, int64_t now_us)
 
 void decision_answered(struct decision *d)
 {
+    CHECK(d->state == DECISION_CALL);
     d->state = DECISION_SETTLE;
     decision_run(d);
 }
 
 void decision_late(struct decision *d)
 {
+    CHECK(d->state == DECISION_CALL);
     d->remote->late = true;
     d->remote->may_wait = false;
     __atomic_add_fetch(&d->remote->weir->late, 1, __ATOMIC_SEQ_CST);
@@ -317,11 +323,11 @@ static bool make_up(struct decision *d)
 void decision_aftermath(struct decision *d)
 {
     struct weir *weir = d->remote->weir;
+    CHECK(d->state == DECISION_DONE && d->remote->late);
     if (make_up(d))
         weir->ops->count(weir->store, STORE_REFUNDED, 1);
     remote_end_payments(d);
-    if (d->remote->late)
-        __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
     d->remote->late = false;
 }
 

@@ -118,6 +118,7 @@ void remote_init(struct decision *d, sv user)
 
 void remote_set_now(struct decision *d, int64_t now_us)
 {
+    now_us = clock_within(now_us);
     d->now_us = now_us;
     d->remote->since_us = clock_steady_us();
     for (size_t i = 0; i < d->count; i++) {
@@ -176,11 +177,6 @@ static struct lender_status store_status(const struct decision *d)
         .hosts = weir->ops->hosts(weir->store),
         .offset_us = weir->ops->offset_us(weir->store),
     };
-}
-
-static int64_t clock_within(int64_t us)
-{
-    return us < 0 ? 0 : us < CLOCK_END_US ? us : CLOCK_END_US - 1;
 }
 
 /* The calendar windows of the store's clock: the current one, and, near its end, the one after it. */

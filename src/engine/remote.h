@@ -70,7 +70,7 @@ static inline struct decision *decision_of(struct store_call *call)
 /* Returns the request's clock, now. */
 static inline int64_t decision_now_us(const struct decision *d)
 {
-    return d->remote ? d->now_us + clock_steady_us() - d->remote->since_us : d->now_us;
+    return d->remote ? clock_within(d->now_us + clock_steady_us() - d->remote->since_us) : d->now_us;
 }
 
 /* ---- the parts of a decision's steps ---- */

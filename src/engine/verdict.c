@@ -8,7 +8,7 @@ static int64_t ms_up(int64_t us)
 }
 
 /* In pieces that overlap at the end: names are short, and a call would cost more than they do. */
-static void copy_text(char *to, size_t cap, sv from)
+static inline void copy_text(char *to, size_t cap, sv from)
 {
     enum { PIECE = 16 };
     size_t n = from.len < cap - 1 ? from.len : cap - 1, done = 0;
@@ -59,25 +59,25 @@ void verdict_repeated(struct weir_verdict *v, sv header)
     copy_text(v->limit, sizeof v->limit, header);
 }
 
-static void name_rule(struct weir_verdict *v, const struct bound *bound, const struct counter *c)
+/* All of the verdict. A brief one says nothing about the limit's numbers. */
+static void name_limit(const struct decision *d, const struct counter *c, const struct limit_report *report)
 {
+    struct weir_verdict *v = d->verdict;
+    v->allowed = d->allowed;
     v->applied = true;
+    v->unavailable = false;
+    v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
-    copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
-    copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
-    v->private_rules = bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    v->private_rule = (uint32_t)(c->rule - bound->rules);
-}
-
-static void name_limit(struct weir_verdict *v, const struct bound *bound, const struct counter *c,
-                       const struct limit_report *report)
-{
-    name_rule(v, bound, c);
-    v->status = v->allowed ? 0 : refusal_status(bound, c->rule->rule);
     v->remaining = report->remaining;
     v->reset_ms = ms_up(report->reset_us);
-    v->retry_after_ms = v->allowed ? 0 : ms_up(report->retry_after_us);
-    v->window_ms = ms_up(limit_window_us(c->ask.limit, &c->window));
+    v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
+    v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));
+    v->shadow_count = 0;
+    v->private_rule = (uint32_t)(c->rule - d->bound->rules);
+    v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
+    v->receipt.count = 0;
+    copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
+    copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
 }
 
 static bool longer(int64_t a_us, int64_t b_us)
@@ -85,26 +85,24 @@ static bool longer(int64_t a_us, int64_t b_us)
     return b_us != LIMIT_NEVER_US && (a_us == LIMIT_NEVER_US || a_us > b_us);
 }
 
-/* Refused: the limit with the longest wait; the first of equals. */
-static void report_refusal(const struct decision *d)
+/* Refused: returns the limit with the longest wait; the first of equals. */
+static const struct counter *longest_wait(const struct decision *d, struct limit_report *ret)
 {
     const struct counter *named = NULL;
-    struct limit_report longest = { 0 };
     for (size_t i = 0; i < d->enforced; i++) {
         const struct counter *c = &d->counters[i];
         if (c->outcome == COUNTER_FITS)
             continue;
         struct limit_report report = counter_report(c, c->ask.cost);
-        if (!named || longer(report.retry_after_us, longest.retry_after_us)) {
+        if (!named || longer(report.retry_after_us, ret->retry_after_us)) {
             named = c;
-            longest = report;
+            *ret = report;
         }
     }
-    if (named)
-        name_limit(d->verdict, d->bound, named, &longest);
+    return named;
 }
 
-/* Returns the limit with the least left; the first of equals; NULL if there is none. */
+/* Allowed: returns the limit with the least left; the first of equals; NULL if there is none. */
 static const struct counter *least_left(const struct decision *d)
 {
     const struct counter *named = NULL;
@@ -122,27 +120,18 @@ static const struct counter *least_left(const struct decision *d)
     return named;
 }
 
-static void report_pass(const struct decision *d)
-{
-    const struct counter *named = least_left(d);
-    if (!named)
-        return;
-    if (d->request->brief) {
-        name_rule(d->verdict, d->bound, named);
-        return;
-    }
-    struct limit_report report = counter_report(named, 0);
-    name_limit(d->verdict, d->bound, named, &report);
-}
-
 void verdict_fill(const struct decision *d)
 {
-    verdict_blank(d->verdict);
-    d->verdict->allowed = d->allowed;
-    if (d->allowed)
-        report_pass(d);
-    else
-        report_refusal(d);
+    struct limit_report report = { 0 };
+    const struct counter *named = d->allowed ? least_left(d) : longest_wait(d, &report);
+    if (!named) {
+        verdict_blank(d->verdict);
+        d->verdict->allowed = d->allowed;
+        return;
+    }
+    if (d->allowed && !d->request->brief)
+        report = counter_report(named, 0);
+    name_limit(d, named, &report);
 }
 
 void verdict_add_shadow(struct weir_verdict *v, const struct bound_rule *rule)

@@ -11,8 +11,8 @@
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
-#include "slices/lender.h"
 #include "redis/store.h"
+#include "slices/lender.h"
 
 #define STORE_OVERDUE_US (10 * US_PER_S)         /* then a connection is given up … */
 #define STORE_OVERDUE_SENTINEL_US (1 * US_PER_S) /* … sooner where sentinels may know another master */

@@ -26,11 +26,11 @@ struct store_thread {
     struct store *store;
     struct store_link *link;
     char hosts_key[KEY_MAX], born_key[KEY_MAX];
-    char id[ID_MAX];                              /* of this host, among those that count */
-    char born[BORN_MAX + 1];                      /* the mark of its data that was seen last; "": none */
-    bool up;                                      /* as it was when last looked at */
-    int64_t up_us, down_us;                       /* since when it is, and since when it was not */
-    int64_t gathering_us;                         /* until then hosts are still coming back */
+    char id[ID_MAX];                                /* of this host, among those that count */
+    char born[BORN_MAX + 1];                        /* the mark of its data that was seen last; "": none */
+    bool up;                                        /* as it was when last looked at */
+    int64_t up_us, down_us;                         /* since when it is, and since when it was not */
+    int64_t gathering_us;                           /* until then hosts are still coming back */
     int64_t beat_us, sweep_us, status_us, probe_us; /* when each is due */
     int64_t backoff_us;
     int64_t asked_us, asked_now_us; /* when TIME was sent: steady, and this host's clock */

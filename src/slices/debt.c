@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/check.h"
 #include "limit/take.h"
 #include "slices/board.h"
 
@@ -50,6 +51,7 @@ static struct cells_change judge_owe(struct limit_state state, void *data)
 struct limit_state debt_add(struct cells *cells, uint64_t key, const struct limit *limit, const struct limit *rank,
                             const struct window *window, int64_t now_us, uint32_t cost)
 {
+    CHECK(cost > 0 && clock_valid(now_us));
     struct limit free = without_bound(limit);
     struct owing owing = { &free, rank, window, now_us, cost, { 0 } };
     note_owed(cells, now_us);
@@ -196,6 +198,7 @@ uint32_t payment_end(struct payment *p, struct cells *cells, uint64_t key, const
                      int64_t now_us)
 {
     uint32_t paid = charged ? p->amount : 0;
+    CHECK(clock_valid(now_us));
     if (p->amount == 0)
         return 0;
     if (charged)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "slices/debt.h"
 #include "slices/slice.h"
 
@@ -368,6 +369,7 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
 {
     struct message *m = message_of(call);
     bool answered = result == LEND_ANSWERED, took = call->kind == LEND_TAKE;
+    CHECK(m->flying && lender->flying > 0);
     lender->flying--;
     m->flying = false;
     if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {

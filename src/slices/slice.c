@@ -1,6 +1,7 @@
 /* Slices: what becomes of a cell's state when somebody spends, lends or takes back. */
 #include "slices/slice.h"
 
+#include "base/check.h"
 #include "limit/take.h"
 
 /* A cell that holds tokens is kept in preference to those of newcomers, or a flood of these would waste what was lent. But
@@ -65,6 +66,7 @@ static struct slice slice_in(struct limit_state s, int64_t end_us, int64_t now_u
 
 static void slice_add(struct slice *s, uint32_t tokens)
 {
+    CHECK(s->end_us > 0); /* tokens belong to a window */
     s->left = tokens > UINT32_MAX - s->left ? UINT32_MAX : s->left + tokens;
 }
 
@@ -154,6 +156,7 @@ struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice
                                uint32_t cost, bool charge)
 {
     struct spending p = { now_us, slice, max, cost, charge, { 0 } };
+    CHECK(clock_valid(now_us) && slice > 0);
     cells_update(cells, key, now_us, judge_spend, &p);
     return p.spent;
 }
@@ -182,7 +185,7 @@ void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
 {
     struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };
     if (cost > 0)
-        cells_update(cells, key, end_us, judge_unspend, &t);
+        cells_update(cells, key, clock_within(end_us), judge_unspend, &t);
 }
 
 static struct cells_change judge_put(struct limit_state state, void *data)
