@@ -244,7 +244,7 @@ static void add_names(struct page *p, sv rule, sv limit)
     add(p, limit);
 }
 
-static void print_verdict(const struct weir_verdict *v, void *data)
+static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct page *p = data;
     char span[SPAN_TEXT_MAX];
@@ -276,9 +276,9 @@ static void print_verdict(const struct weir_verdict *v, void *data)
             buf_printf(&p->out, ": %s%s\n", v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
                        v->retry_after_ms == WEIR_NEVER ? "" : span);
     }
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++) {
+    for (uint32_t i = 0; i < request->shadows->count; i++) {
         buf_add(&p->out, SV("  "));
-        add(p, weir_str(v->shadow[i]));
+        add(p, weir_str(request->shadows->names[i]));
         buf_add(&p->out, SV(" would have refused it, but is in shadow\n"));
     }
 }

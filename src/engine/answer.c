@@ -7,15 +7,15 @@
 
 /* ---- JSON ---- */
 
-static void json_ids(struct buf *b, const struct weir_verdict *v)
+static void json_shadows(struct buf *b, const struct weir_shadows *shadows)
 {
     buf_add(b, SV(",\"shadow\":["));
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++) {
+    for (uint32_t i = 0; i < shadows->count; i++) {
         if (i)
             buf_char(b, ',');
-        buf_json(b, weir_str(v->shadow[i]));
+        buf_json(b, weir_str(shadows->names[i]));
     }
-    buf_add(b, SV("]}"));
+    buf_char(b, ']');
 }
 
 static void json_limit(struct buf *b, const struct weir_verdict *v)
@@ -31,16 +31,14 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_number(b, v->reset_ms);
 }
 
-static void json_receipt(struct buf *b, const struct weir_verdict *v)
+static void json_receipt(struct buf *b, const struct weir_receipt *receipt)
 {
     char text[WEIR_RECEIPT_TEXT_MAX];
-    if (v->receipt.count == 0)
-        return;
     buf_add(b, SV(",\"receipt\":"));
-    buf_json(b, sv_of(text, weir_receipt_text(&v->receipt, text, sizeof text)));
+    buf_json(b, sv_of(text, weir_receipt_text(receipt, text, sizeof text)));
 }
 
-size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
+size_t weir_verdict_json(const struct weir_request *request, const struct weir_verdict *v, char *buf, size_t cap)
 {
     char room[VERDICT_JSON_MAX];
     struct buf b;
@@ -58,8 +56,11 @@ size_t weir_verdict_json(const struct weir_verdict *v, char *buf, size_t cap)
         buf_add(&b, SV(",\"repeated_header\":"));
         buf_json(&b, weir_str(v->limit));
     }
-    json_receipt(&b, v);
-    json_ids(&b, v);
+    if (request->receipt && request->receipt->count > 0)
+        json_receipt(&b, request->receipt);
+    if (request->shadows)
+        json_shadows(&b, request->shadows);
+    buf_char(&b, '}');
     if (cap > 0) {
         size_t n = b.len < cap ? b.len : cap - 1;
         memcpy(buf, room, n);

@@ -268,7 +268,6 @@ void verdict_blank(struct weir_verdict *v)
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
     v->rule[0] = v->limit[0] = '\0';
     v->private_rules = 0;
-    v->receipt.count = 0;
 }
 
 void verdict_repeated(struct weir_verdict *v, sv header)
@@ -355,10 +354,11 @@ static void report_pass(struct weir_verdict *v, const struct bound *bound, const
     name_limit(v, bound, named, &report);
 }
 
-void verdict_add_shadow(struct weir_verdict *v, const struct bound_rule *rule)
+void verdict_add_shadow(struct weir_verdict *v, const struct plan *plan, const struct bound_rule *rule)
 {
-    if (v->shadow_count < WEIR_SHADOW_MAX)
-        copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
+    struct weir_shadows *shadows = plan->request->shadows;
+    if (shadows && shadows->count < WEIR_SHADOW_MAX)
+        copy_text(shadows->names[shadows->count++], sizeof shadows->names[0], rule->rule->id);
     v->shadow_count++;
 }
 
@@ -369,7 +369,7 @@ static void decide_shadows(struct plan *plan, struct cells *cells, bool charge, 
         struct group g = { plan->entries + i, plan->order, plan_rule_entries(plan, i) };
         i += g.count;
         if (!decide_group(&g, cells, charge))
-            verdict_add_shadow(v, rule);
+            verdict_add_shadow(v, plan, rule);
     }
 }
 
@@ -381,6 +381,7 @@ bool plan_charges(const struct plan *plan)
 void plan_report(const struct plan *plan, const struct bound *bound, bool allowed, struct weir_verdict *v)
 {
     verdict_blank(v);
+    request_clear(plan->request);
     v->allowed = allowed;
     if (allowed)
         report_pass(v, bound, plan);
@@ -418,8 +419,8 @@ void plan_decide(struct plan *plan, const struct bound *bound, struct weir_verdi
     bool charge = plan_charges(plan), allowed = decide_group(&enforced, cells, charge);
     plan_report(plan, bound, allowed, ret);
     decide_shadows(plan, cells, charge && allowed, ret);
-    if (__builtin_expect(plan->request->refundable, 0) && charge && allowed)
-        plan_receipt(plan, cells, &ret->receipt);
+    if (__builtin_expect(plan->request->receipt != NULL, 0) && charge && allowed)
+        plan_receipt(plan, cells, plan->request->receipt);
 }
 
 /* ---- batches ---- */
@@ -443,9 +444,9 @@ static void decide_singles(struct plan *plans, unsigned count, const struct boun
         e->fits = fits[i];
         e->state = &taken[i].state;
         plan_report(&plans[i], bound, fits[i], &ret[i]);
-        if (__builtin_expect(plans[i].request->refundable, 0) && fits[i]) {
+        if (__builtin_expect(plans[i].request->receipt != NULL, 0) && fits[i]) {
             e->taken = taken[i];
-            plan_receipt(&plans[i], bound->cells, &ret[i].receipt);
+            plan_receipt(&plans[i], bound->cells, plans[i].request->receipt);
         }
     }
 }

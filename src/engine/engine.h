@@ -122,7 +122,16 @@ struct plan {
 /* Works out the plan. false: there is no room; *ret_needed is how much there has to be, or 0 if there is no memory. */
 bool plan_make(struct plan *ret, const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
                const struct plan_room *room, size_t *ret_needed);
-/* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
+_Static_assert(sizeof(struct weir_verdict) <= 400, "a verdict is small: what is long is asked for");
+/* Empties what a request asks for beside the verdict. */
+static inline void request_clear(const struct weir_request *request)
+{
+    if (request->receipt)
+        request->receipt->count = 0;
+    if (request->shadows)
+        request->shadows->count = 0;
+}
+/* Of no rule, and refused. */
 void verdict_blank(struct weir_verdict *verdict);
 /* Of no rule, and refused as a bad request: it repeats this header with different values. */
 void verdict_repeated(struct weir_verdict *verdict, sv header);
@@ -144,8 +153,8 @@ static inline size_t verdict_reading(const struct weir_verdict *verdict)
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
 /* What a verdict says of a plan whose entries are decided: `fits` and `state` of each enforced one. */
 void plan_report(const struct plan *plan, const struct bound *bound, bool allowed, struct weir_verdict *ret);
-/* Adds a shadow rule that would have refused. */
-void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
+/* Adds a shadow rule that would have refused; its name is added to plan->request->shadows. */
+void verdict_add_shadow(struct weir_verdict *verdict, const struct plan *plan, const struct bound_rule *rule);
 bool plan_charges(const struct plan *plan);
 /* How many entries from i on are of the same rule. */
 size_t plan_rule_entries(const struct plan *plan, size_t i);

@@ -167,10 +167,12 @@ int weir_explain(struct weir *weir, const struct weir_request *request, int64_t 
     int r = explain_in(weir, bound, &peek, peek.user, now_us, sink, data);
     hazard_release();
     struct weir_verdict verdict;
+    struct weir_shadows shadows;
     if (r < 0)
         return r;
+    peek.shadows = &shadows;
     r = weir_check(weir, &peek, now_us, &verdict);
     if (r == 0)
-        sink->verdict(&verdict, data);
+        sink->verdict(&peek, &verdict, data);
     return r;
 }

@@ -29,9 +29,10 @@ struct explained_rule {
 };
 
 struct explain_sink {
-    void (*request)(struct facts *facts, void *data);                /* first */
-    void (*rule)(const struct explained_rule *rule, void *data);     /* for each rule, in file order */
-    void (*verdict)(const struct weir_verdict *verdict, void *data); /* last: what a peek answers */
+    void (*request)(struct facts *facts, void *data);            /* first */
+    void (*rule)(const struct explained_rule *rule, void *data); /* for each rule, in file order */
+    /* last: what a peek answers, with the names of its shadow rules */
+    void (*verdict)(const struct weir_request *request, const struct weir_verdict *verdict, void *data);
 };
 
 enum { EXPLAIN_REASON_MAX = 1 << 20 }; /* bytes, with all that a request and a rule may have */

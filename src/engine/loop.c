@@ -275,6 +275,7 @@ int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, 
 {
     char user_buf[WEIR_USER_MAX];
     sv user;
+    request_clear(request);
     if (!clock_valid(now_us)) {
         verdict_unjudged(ret_verdict);
         return WEIR_E_INVALID;

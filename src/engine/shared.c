@@ -437,7 +437,7 @@ static void decide_shadows(struct shared *s, struct weir_verdict *v)
         const struct bound_rule *rule = s->plan.entries[i].rule;
         size_t count = plan_rule_entries(&s->plan, i);
         if (!shadow_fits(s, i, count, charge))
-            verdict_add_shadow(v, rule);
+            verdict_add_shadow(v, &s->plan, rule);
         i += count;
     }
 }
@@ -493,8 +493,8 @@ static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
         decide_shadows(s, v);
         renew(s);
     }
-    if (s->request.refundable && allowed && plan_charges(&s->plan))
-        shared_receipt(s, &v->receipt);
+    if (s->request.receipt && allowed && plan_charges(&s->plan))
+        shared_receipt(s, s->request.receipt);
 }
 
 /* ---- the call ---- */

@@ -338,6 +338,7 @@ static inline int weir_check_until(struct weir *weir, const struct weir_request 
 {
     char user_buf[WEIR_USER_MAX];
     sv user;
+    request_clear(request);
     if (!clock_valid(now_us)) {
         verdict_unjudged(ret_verdict);
         return WEIR_E_INVALID;
@@ -423,6 +424,8 @@ static size_t decide_some(const struct bound *bound, const struct weir_request *
     struct plan_room room = { entries, order, BATCH_ROOM };
     struct plan plans[BATCH];
     size_t n = 0, needed;
+    for (size_t i = 0; i < count && i < BATCH; i++)
+        request_clear(&requests[i]);
     while (n < count && n < BATCH && plan_make(&plans[n], bound, &requests[n], requests[n].user, now_us, &room, &needed)) {
         room.entries += plans[n].count;
         room.cap -= plans[n++].count;

@@ -211,11 +211,11 @@ static void add_rule(const struct explained_rule *e, void *data)
     buf_add(&p->out, SV("]}"));
 }
 
-static void add_verdict(const struct weir_verdict *verdict, void *data)
+static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     struct page *p = data;
     char text[VERDICT_MAX];
-    size_t len = weir_verdict_json(verdict, text, sizeof text);
+    size_t len = weir_verdict_json(request, verdict, text, sizeof text);
     buf_add(&p->out, SV("],\n\"verdict\":"));
     buf_add(&p->out, sv_of(text, len));
     buf_add(&p->out, SV("}\n"));

@@ -120,14 +120,14 @@ struct reply {
     uint32_t max, remaining;
     int64_t reset_ms, retry_after_ms, window_ms;
     const char *rule, *limit;
-    const struct weir_receipt *receipt; /* its count may be 0 */
+    const struct weir_receipt *receipt; /* NULL: not asked for; its count may be 0 */
 };
 
-static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
+static inline struct reply reply_of(const struct weir_request *request, const struct weir_verdict *v, bool is_long)
 {
-    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
-                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
-                           v->rule,    v->limit,     &v->receipt };
+    return (struct reply){ v->allowed, v->applied,   is_long,         v->unavailable,    v->status,
+                           v->max,     v->remaining, v->reset_ms,     v->retry_after_ms, v->window_ms,
+                           v->rule,    v->limit,     request->receipt };
 }
 
 /* commands_wait.c */

@@ -24,6 +24,9 @@ struct batch {
     bool is_long[BATCH_MOST]; /* is wanted, of the replies */
     struct weir_header headers[BATCH_HEADERS];
     struct weir_verdict verdicts[BATCH_MOST];
+    /* Of a request that waits they are used as soon as they are written, so that later requests may share them. */
+    struct weir_shadows shadows[BATCH_MOST];
+    struct weir_receipt receipts[BATCH_MOST];
 };
 
 int batch_new(struct batch **ret)
@@ -117,7 +120,7 @@ bool commands_flush(struct commands *c)
     for (size_t i = 0; i < count; i++) {
         if (!b->verdicts[i].allowed && !b->requests[i].peek)
             log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
-        put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
+        put_reply(&c->out, reply_of(&b->requests[i], &b->verdicts[i], b->is_long[i]));
     }
     return true;
 }
@@ -145,7 +148,7 @@ enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = 
 /* What a command asks. */
 struct asked {
     struct weir_request *request;
-    bool is_long;
+    bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
 };
 
@@ -178,8 +181,8 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
 
 static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
-    asked->request->refundable = sv_eq(value, SV("receipt"));
-    asked->is_long = asked->request->refundable || sv_eq(value, SV("long"));
+    asked->wants_receipt = sv_eq(value, SV("receipt"));
+    asked->is_long = asked->wants_receipt || sv_eq(value, SV("long"));
     return asked->is_long || fail(c, "reply", value, " is unknown; there are long and receipt");
 }
 
@@ -239,6 +242,8 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     if (!read_request(c, &asked, args + 1, count - 1))
         return;
     asked.request->peek = peek;
+    asked.request->shadows = &b->shadows[b->count];
+    asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
     b->header_count += asked.request->header_count;
     b->is_long[b->count++] = asked.is_long;
 }

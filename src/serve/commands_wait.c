@@ -2,7 +2,7 @@
  *
  * The session of a batch that has to wait carries out nothing more until all of its verdicts are there. Where a request
  * came from is used by others meanwhile, so that a copy of it is kept, for the log and the list of those who are refused;
- * of a verdict just what the reply says, since whole ones are large. A connection that ends meanwhile leaves its wait
+ * of a verdict just what the reply says. A connection that ends meanwhile leaves its wait
  * behind, which then ends by itself. */
 #include <stdlib.h>
 
@@ -149,7 +149,7 @@ static void move_headers(struct weir_request *r, struct weir_header *to, char **
 /* Nothing of it: then a refusal is counted, but nobody knows whose. */
 static void forget(struct weir_request *r)
 {
-    *r = (struct weir_request){ .cost = r->cost, .peek = r->peek };
+    *r = (struct weir_request){ .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows };
 }
 
 /* All headers first, since they have to be aligned. */
@@ -193,10 +193,11 @@ static void take_verdict(struct wait_item *item, const struct weir_request *requ
     stats_decided(loop->stats, weir, request, v, 1, now_us, uv_hrtime() - w->read_ns);
     if (!v->allowed && !request->peek)
         log_refusal(weir, request, v, now_us);
-    item->reply = reply_of(v, item->is_long);
-    item->reply.receipt = item->receipt = v->receipt.count ? malloc(sizeof *item->receipt) : NULL;
+    item->reply = reply_of(request, v, item->is_long);
+    bool charged = request->receipt && request->receipt->count > 0;
+    item->reply.receipt = item->receipt = charged ? malloc(sizeof *item->receipt) : NULL;
     if (item->receipt)
-        *item->receipt = v->receipt;
+        *item->receipt = *request->receipt;
     if (!v->applied)
         return;
     item->reply.rule = memcpy(item->rule, v->rule, sizeof item->rule);

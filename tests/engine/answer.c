@@ -227,10 +227,10 @@ static void a_request_that_cannot_be_judged(void **state)
     assert_int_equal(refusal.status, 503);
     assert_memory_equal(refusal.body.ptr, "Could not be judged; try again later\n", refusal.body.len);
     assert_int_equal(refusal.header_count, 0);
-    weir_verdict_json(&v, text, sizeof text);
+    weir_verdict_json(&request, &v, text, sizeof text);
     assert_string_equal(text,
                         "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
-                        "null,\"retry_after_ms\":0,\"shadow\":[]}");
+                        "null,\"retry_after_ms\":0}");
     weir_close(weir);
 }
 

@@ -179,7 +179,7 @@ static void test_shadow(void **state)
         usleep(20000); /* slices of shadow rules come without anybody waiting for them */
     }
     assert_true(verdict.shadow_count >= 1);
-    assert_string_equal(verdict.shadow[0], "dark");
+    assert_string_equal(last_shadows.names[0], "dark");
     weir_close(weir);
 }
 
@@ -553,8 +553,9 @@ static void note_rule(const struct explained_rule *rule, void *data)
     }
 }
 
-static void note_verdict(const struct weir_verdict *verdict, void *data)
+static void note_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
+    (void)request;
     (void)data;
     assert_true(verdict->allowed);
 }
