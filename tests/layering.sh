@@ -20,13 +20,14 @@ cells: base limit
 rules: base limit
 match: base limit rules
 engine: base limit cells rules match
+present: base limit cells rules match engine
 redis: base limit cells engine
 library: engine redis
 source: base rules
-serve: base limit cells rules match engine redis library source
-cli: base limit cells rules match engine redis library source serve
+serve: base limit cells rules match engine present redis library source
+cli: base limit cells rules match engine present redis library source serve
 bench:
-decisions: base limit cells rules match engine redis library source serve cli
+decisions: base limit cells rules match engine present redis library source serve cli
 '
 
 # header of a library: the places that may include it.

@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-#include "cli/when.h"
+#include "base/instant.h"
+#include "present/present.h"
 
 enum {
     ROWS = 8,

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/load.h"
-#include "engine/weir.h"
+#include "present/present.h"
 
 static const struct command command = {
     .name = "check",

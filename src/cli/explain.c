@@ -1,14 +1,13 @@
 /* weir explain: every rule, and why it sees a request or not. */
-#include "engine/explain.h"
-
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/load.h"
 #include "cli/term.h"
-#include "cli/when.h"
+#include "present/present.h"
 
 static const struct command command = {
     .name = "explain",
@@ -21,7 +20,7 @@ static const struct command command = {
     .options = request_option_table,
 };
 
-enum { TEXT_COLUMNS = 200, REASON_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
+enum { TEXT_COLUMNS = 200, SENTENCE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
 
 struct page {
     struct term term;
@@ -31,7 +30,7 @@ struct page {
     const struct rule *spent;       /* a leased rule of which neither this host nor the store has enough; NULL: none */
     const struct rule_limit *limit; /* of it */
     int64_t now_us;
-    size_t rules, applied;
+    size_t rules;
 };
 
 static void add(struct page *p, sv text)
@@ -114,173 +113,94 @@ static void print_request(struct facts *facts, void *data)
     bold(p, "rules\n");
 }
 
-static void print_reason(struct page *p, const struct explained_rule *e)
+/* One sentence: ids and values of a request may be text from strangers. */
+static void print_sentence(struct page *p, struct buf *text)
 {
-    struct buf text;
-    buf_init(&text, EXPLAIN_REASON_MAX);
-    explain_reason(e, p->request, &text);
-    term_add(&p->term, &p->out, buf_sv(&text), REASON_COLUMNS);
-    buf_done(&text);
+    term_add(&p->term, &p->out, buf_sv(text), SENTENCE_COLUMNS);
+    buf_clear(text);
 }
 
-static void print_subject(struct page *p, const struct explained_rule *e)
+static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l, struct buf *text)
 {
-    buf_add(&p->out, SV("      counts for "));
-    if (e->rule->by_count == 0)
-        buf_add(&p->out, SV("everybody together"));
-    for (size_t i = 0; i < e->rule->by_count; i++) {
-        const struct rule_by *by = &e->rule->by[i];
-        buf_printf(&p->out, "%s%s ", i ? ", " : "", attribute_name(by->attribute));
-        if (by->attribute == ATTR_HEADER) {
-            add(p, by->header);
-            buf_char(&p->out, ' ');
-        }
-        add(p, e->by[i]);
-    }
-    buf_char(&p->out, '\n');
-}
-
-static void print_room(struct page *p, const struct explained_limit *l)
-{
-    char span[SPAN_TEXT_MAX];
-    if (l->fits)
-        return;
-    buf_printf(&p->out, "; %s", term_red(&p->term));
-    if (l->report.retry_after_us >= 0) {
-        span_text(l->report.retry_after_us, span);
-        buf_printf(&p->out, "no room for %u before %s", p->request->cost, span);
-    } else {
-        buf_printf(&p->out, "never room for %u", p->request->cost);
-    }
-    buf_add(&p->out, weir_str(term_plain(&p->term)));
-}
-
-/* Where a rule counts that is not local, and so what its numbers are. */
-static void print_where(struct page *p, const struct explained_rule *e)
-{
-    bool unknown = e->limits[0].unknown;
-    const char *text = NULL;
-    if (e->counting == COUNT_EXACT)
-        text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
-    else if (e->counting == COUNT_LEASED && p->has_store)
-        text = unknown ? "is leased from the store, which does not answer"
-                       : "is leased from the store: what is lent to hosts counts as used";
-    else if (e->counting == COUNT_LEASED)
-        text = "is leased from a store; --counters ADDRESS shows what is used there";
-    else if (e->rule->counters == COUNTERS_SHARED)
-        text = "counts on this host, since no store is given (--counters ADDRESS)";
-    if (text)
-        buf_printf(&p->out, "      %s\n", text);
-}
-
-static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l)
-{
-    char span[SPAN_TEXT_MAX], end[INSTANT_TEXT_MAX];
     buf_add(&p->out, SV("      limit "));
     add(p, l->spec->name);
     buf_add(&p->out, SV(": "));
     rule_limit_text(l->spec, &p->out);
-    buf_add(&p->out, SV("\n        "));
-    if (e->counting == COUNT_LEASED)
-        buf_printf(&p->out, "this host holds %u unspent%s", l->held, l->unknown ? "" : "; ");
-    else if (l->unknown)
-        buf_add(&p->out, SV("what is used is not known"));
-    if (l->unknown) {
+    explain_use(e, l, p->request->cost, text);
+    buf_printf(&p->out, "\n        %s", l->fits ? "" : term_red(&p->term));
+    print_sentence(p, text);
+    buf_printf(&p->out, "%s\n", l->fits ? "" : term_plain(&p->term));
+    if (e->counting == COUNT_LEASED && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
+        l->held < p->request->cost && !p->spent) {
+        p->spent = e->rule;
+        p->limit = l->spec;
+    }
+}
+
+static void print_applied(struct page *p, const struct explained_rule *e, struct buf *text)
+{
+    buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
+               e->rule->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
+    if (e->reading.len > 0) {
+        buf_add(&p->out, SV("      for the path as some servers read it: "));
+        add(p, e->reading);
         buf_char(&p->out, '\n');
-        return;
     }
-    buf_printf(&p->out, "%u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
-    if (l->report.reset_us > 0) {
-        span_text(l->report.reset_us, span);
-        buf_printf(&p->out, ", as if unused in %s", span);
-    }
-    if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
-        instant_text(l->window.end_us, end);
-        buf_printf(&p->out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
-    }
-    print_room(p, l);
+    explain_subject(e, text);
+    buf_add(&p->out, SV("      "));
+    print_sentence(p, text);
+    explain_where(e, p->has_store, text);
+    buf_add(&p->out, text->len ? SV("\n      ") : SV(""));
+    print_sentence(p, text);
     buf_char(&p->out, '\n');
+    for (size_t i = 0; i < e->rule->limit_count; i++)
+        print_limit(p, e, &e->limits[i], text);
 }
 
 static void print_rule(const struct explained_rule *e, void *data)
 {
     struct page *p = data;
     bool applies = e->reason == MATCH_YES;
+    struct buf text;
+    buf_init(&text, EXPLAIN_TEXT_MAX);
     p->rules++;
-    buf_add(&p->out, SV("  "));
-    buf_add(&p->out, weir_str(applies ? term_bold(&p->term) : term_dim(&p->term)));
+    buf_printf(&p->out, "  %s", applies ? term_bold(&p->term) : term_dim(&p->term));
     add(p, e->rule->id);
-    if (!applies) {
+    if (applies) {
+        print_applied(p, e, &text);
+    } else {
+        explain_reason(e, p->request, &text);
         buf_add(&p->out, SV(" does not apply: "));
-        print_reason(p, e);
+        print_sentence(p, &text);
         buf_printf(&p->out, "%s\n", term_plain(&p->term));
-        return;
     }
-    p->applied++;
-    buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
-               e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
-    if (e->reading.len > 0) {
-        buf_add(&p->out, SV("      for the path as some servers read it: "));
-        add(p, e->reading);
-        buf_char(&p->out, '\n');
-    }
-    print_subject(p, e);
-    print_where(p, e);
-    for (size_t i = 0; i < e->rule->limit_count; i++) {
-        const struct explained_limit *l = &e->limits[i];
-        print_limit(p, e, l);
-        if (e->counting == COUNT_LEASED && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
-            l->held < p->request->cost && !p->spent) {
-            p->spent = e->rule;
-            p->limit = l->spec;
-        }
-    }
-}
-
-static void add_names(struct page *p, sv rule, sv limit)
-{
-    add(p, rule);
-    buf_add(&p->out, SV(", limit "));
-    add(p, limit);
+    buf_done(&text);
 }
 
 static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct page *p = data;
-    char span[SPAN_TEXT_MAX];
+    bool spent = v->allowed && p->spent; /* looking takes no slice, and so the engine does not know */
+    struct buf text;
+    buf_init(&text, EXPLAIN_TEXT_MAX);
     if (p->rules == 0)
         buf_add(&p->out, SV("  none\n"));
     buf_char(&p->out, '\n');
     bold(p, "verdict\n");
-    if (verdict_is_repeated(v)) {
-        buf_printf(&p->out, "  %srefused%s: the header %s is repeated with different values (settings: repeated_headers)\n",
-                   term_red(&p->term), term_plain(&p->term), v->limit);
-    } else if (v->allowed && p->spent) {
-        /* Looking takes no slice, and so the engine does not know. */
-        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
-        add_names(p, p->spent->id, p->limit->name);
-        buf_add(&p->out, SV(": the store has too little left to lend\n"));
-    } else if (!v->applied) {
-        buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
-    } else if (v->allowed) {
-        buf_printf(&p->out, "  %sallowed%s: least is left of ", term_green(&p->term), term_plain(&p->term));
-        add_names(p, weir_str(v->rule), weir_str(v->limit));
-        buf_printf(&p->out, ": %u of %u\n", v->remaining, v->max);
-    } else {
-        span_text(v->retry_after_ms * US_PER_MS, span);
-        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
-        add_names(p, weir_str(v->rule), weir_str(v->limit));
-        if (v->unavailable)
-            buf_add(&p->out, SV(": the store does not answer, and its on_store_failure is deny\n"));
-        else
-            buf_printf(&p->out, ": %s%s\n", v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
-                       v->retry_after_ms == WEIR_NEVER ? "" : span);
-    }
+    if (spent)
+        buf_printf(&text, "refused by %.*s, limit %.*s: the store has too little left to lend", SV_FMT(p->spent->id),
+                   SV_FMT(p->limit->name));
+    else
+        explain_verdict(v, &text);
+    buf_printf(&p->out, "  %s", v->allowed && !spent ? term_green(&p->term) : term_red(&p->term));
+    print_sentence(p, &text);
+    buf_printf(&p->out, "%s\n", term_plain(&p->term));
     for (uint32_t i = 0; i < request->shadows->count; i++) {
-        buf_add(&p->out, SV("  "));
+        buf_add(&p->out, SV("  shadow rule "));
         add(p, weir_str(request->shadows->names[i]));
-        buf_add(&p->out, SV(" would have refused it, but is in shadow\n"));
+        buf_add(&p->out, SV(" would have refused it\n"));
     }
+    buf_done(&text);
 }
 
 int cli_explain(int argc, char **argv)

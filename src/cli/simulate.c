@@ -14,7 +14,7 @@
 #include "cli/progress.h"
 #include "cli/simulate.h"
 #include "cli/traffic.h"
-#include "engine/weir.h"
+#include "present/present.h"
 
 enum { FORMAT_JSON, FORMAT_COMBINED };
 enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20 };

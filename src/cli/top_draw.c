@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "cli/top.h"
-#include "cli/when.h"
+#include "present/present.h"
 
 enum {
     HEAD_ROWS = 9, /* before the first subject */

@@ -197,3 +197,14 @@ struct window limit_current_window(const struct bound_limit *limit, int64_t now_
     kept_write((struct kept_window *)&limit->kept, window);
     return window;
 }
+
+const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
+{
+    size_t i = v->private_rule;
+    /* The verdict may be of older rules, or of another handle. */
+    if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
+        sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
+        return bound->rules[i].rule;
+    const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
+    return rule ? rule->rule : NULL;
+}

@@ -3,7 +3,6 @@
 #ifndef ENGINE_EXPLAIN_H
 #define ENGINE_EXPLAIN_H
 
-#include "base/buf.h"
 #include "engine/engine.h"
 
 struct explained_limit {
@@ -34,10 +33,6 @@ struct explain_sink {
     /* last: what a peek answers, with the names of its shadow rules */
     void (*verdict)(const struct weir_request *request, const struct weir_verdict *verdict, void *data);
 };
-
-enum { EXPLAIN_REASON_MAX = 1 << 20 }; /* bytes, with all that a request and a rule may have */
-/* Why the rule does not apply, as a sentence without its full stop; nothing if it does. */
-void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
 
 /* What the sink is given lives until it returns. */
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,

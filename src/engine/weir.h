@@ -78,9 +78,6 @@ int weir_deadline_ms(const struct weir *weir);
 /* Refused, of no rule: it could not be judged. */
 void verdict_unjudged(struct weir_verdict *verdict);
 
-/* Room for any verdict as JSON: its ids, each byte escaped. */
-enum { VERDICT_JSON_MAX = 16384 };
-
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
 

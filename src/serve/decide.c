@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "engine/weir.h"
+#include "present/present.h"
 #include "serve/ask.h"
 #include "serve/auth.h"
 #include "serve/http.h"

@@ -1,6 +1,6 @@
 /* Headers as clients send them: blanks at the ends of a value, and headers that are there twice. Neither may make a new
  * subject. A user, key or event that a program names counts as it is given. */
-#include "engine/explain.h"
+#include "present/present.h"
 
 #include "helpers.h"
 
@@ -291,7 +291,7 @@ static void tell_reason(const struct explained_rule *rule, void *data)
 {
     struct buf out;
     const struct weir_request request = { 0 };
-    buf_init(&out, EXPLAIN_REASON_MAX);
+    buf_init(&out, EXPLAIN_TEXT_MAX);
     explain_reason(rule, &request, &out);
     if (out.len > 0)
         snprintf((char *)data + strlen(data), 300, "%.*s: %.*s\n", SV_FMT(rule->rule->id), SV_FMT(buf_sv(&out)));

@@ -1,146 +1,11 @@
-/* Verdicts as others want to see them: JSON, HTTP headers, a whole refusal. */
+/* A refusal as HTTP: what the rule, the settings and the program's own function say of it. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/hazard.h"
 #include "engine/weir.h"
 
-/* ---- JSON ---- */
-
-static void json_shadows(struct buf *b, const struct weir_shadows *shadows)
-{
-    buf_add(b, SV(",\"shadow\":["));
-    for (uint32_t i = 0; i < shadows->count; i++) {
-        if (i)
-            buf_char(b, ',');
-        buf_json(b, weir_str(shadows->names[i]));
-    }
-    buf_char(b, ']');
-}
-
-static void json_limit(struct buf *b, const struct weir_verdict *v)
-{
-    buf_json(b, weir_str(v->rule));
-    buf_add(b, SV(",\"limit\":"));
-    buf_json(b, weir_str(v->limit));
-    buf_add(b, SV(",\"max\":"));
-    buf_number(b, v->max);
-    buf_add(b, SV(",\"remaining\":"));
-    buf_number(b, v->remaining);
-    buf_add(b, SV(",\"reset_ms\":"));
-    buf_number(b, v->reset_ms);
-}
-
-static void json_receipt(struct buf *b, const struct weir_receipt *receipt)
-{
-    char text[WEIR_RECEIPT_TEXT_MAX];
-    buf_add(b, SV(",\"receipt\":"));
-    buf_json(b, sv_of(text, weir_receipt_text(receipt, text, sizeof text)));
-}
-
-size_t weir_verdict_json(const struct weir_request *request, const struct weir_verdict *v, char *buf, size_t cap)
-{
-    char room[VERDICT_JSON_MAX];
-    struct buf b;
-    buf_over(&b, room, sizeof room);
-    buf_add(&b, v->allowed ? SV("{\"allowed\":true,\"rule\":") : SV("{\"allowed\":false,\"rule\":"));
-    if (v->applied)
-        json_limit(&b, v);
-    else
-        buf_add(&b, SV("null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null"));
-    buf_add(&b, SV(",\"retry_after_ms\":"));
-    buf_number(&b, v->retry_after_ms);
-    if (v->unavailable)
-        buf_add(&b, SV(",\"unavailable\":true"));
-    if (verdict_is_repeated(v)) {
-        buf_add(&b, SV(",\"repeated_header\":"));
-        buf_json(&b, weir_str(v->limit));
-    }
-    if (request->receipt && request->receipt->count > 0)
-        json_receipt(&b, request->receipt);
-    if (request->shadows)
-        json_shadows(&b, request->shadows);
-    buf_char(&b, '}');
-    if (cap > 0) {
-        size_t n = b.len < cap ? b.len : cap - 1;
-        memcpy(buf, room, n);
-        buf[n] = '\0';
-    }
-    return b.len;
-}
-
-/* ---- headers ---- */
-
-/* Values are written without asking for room at each step: a name and two numbers are the longest. */
-enum { PARAMETER_MAX = 3 + NUMBER_MAX };
-_Static_assert(WEIR_NAME_MAX + 2 + 2 * PARAMETER_MAX < WEIR_HEADER_VALUE_MAX, "the longest value fits");
-
-static void end_header(struct weir_headers *h, sv name, char *end)
-{
-    char *value = h->value[h->count];
-    *end = '\0';
-    h->header[h->count++] = (struct weir_header){ name, sv_of(value, (size_t)(end - value)) };
-}
-
-static void add_number(struct weir_headers *h, sv name, int64_t number)
-{
-    end_header(h, name, number_put(h->value[h->count], number));
-}
-
-static char *put_parameter(char *to, char name, int64_t number)
-{
-    *to++ = ';';
-    *to++ = name;
-    *to++ = '=';
-    return number_put(to, number);
-}
-
-struct parameter {
-    char name;
-    int64_t number;
-};
-
-/* "day";q=100;w=86400 */
-static void add_item(struct weir_headers *h, sv name, const char *limit, struct parameter first, struct parameter second)
-{
-    char *to = h->value[h->count];
-    *to++ = '"';
-    for (size_t i = 0; i < WEIR_NAME_MAX && limit[i]; i++)
-        *to++ = limit[i];
-    *to++ = '"';
-    to = put_parameter(to, first.name, first.number);
-    end_header(h, name, put_parameter(to, second.name, second.number));
-}
-
-static int64_t seconds_up(int64_t ms)
-{
-    return ms <= 0 ? 0 : (ms + 999) / 1000;
-}
-
-void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_headers *ret)
-{
-    ret->count = 0;
-    if (!v->applied || style == 0)
-        return;
-    int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
-    if (style & WEIR_HEADERS_STANDARD) {
-        add_item(ret, SV("RateLimit-Policy"), v->limit, (struct parameter){ 'q', v->max },
-                 (struct parameter){ 'w', window_s });
-        add_item(ret, SV("RateLimit"), v->limit, (struct parameter){ 'r', v->remaining },
-                 (struct parameter){ 't', reset_s });
-    }
-    if (style & WEIR_HEADERS_LEGACY) {
-        add_number(ret, SV("X-RateLimit-Limit"), v->max);
-        add_number(ret, SV("X-RateLimit-Remaining"), v->remaining);
-        add_number(ret, SV("X-RateLimit-Reset"), reset_s);
-    }
-    if (!v->allowed && v->retry_after_ms > 0)
-        add_number(ret, SV("Retry-After"), seconds_up(v->retry_after_ms));
-}
-
-/* ---- refusals ---- */
-
-/* What a refusal's strings live in: one for each thread, until its next refusal. */
+/* The memory of a refusal: one for each thread, until its next refusal. */
 struct refusal_room {
     struct buf text;
     struct weir_headers standard;
@@ -186,18 +51,7 @@ static struct refusal_room *get_room(void)
     return room;
 }
 
-const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
-{
-    size_t i = v->private_rule;
-    /* The verdict may be of older rules, or of another handle. */
-    if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
-        sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
-        return bound->rules[i].rule;
-    const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
-    return rule ? rule->rule : NULL;
-}
-
-/* Of each field the rule's own words, else the settings', else these. */
+/* Each field is the rule's, else that of the settings, else the standard one. */
 static struct rule_reject merged(const struct rule_reject *rule, const struct rule_reject *settings)
 {
     static const struct rule_reject standard = {
@@ -207,7 +61,7 @@ static struct rule_reject merged(const struct rule_reject *rule, const struct ru
     };
     const struct rule_reject *status = rule->status ? rule : settings->status ? settings : &standard;
     const struct rule_reject *body = rule->has_body ? rule : settings->has_body ? settings : &standard;
-    /* A body brings its own type along: the settings' is for theirs. */
+    /* The content type of the settings belongs to the body of the settings. */
     const struct rule_reject *type = rule->content_type.len                       ? rule
                                      : settings->content_type.len && body != rule ? settings
                                                                                   : &standard;
@@ -233,7 +87,7 @@ static bool reserve_headers(struct refusal_room *room, size_t count)
     return true;
 }
 
-/* The standard headers, but for those that the rule has in its own words. */
+/* Adds the standard headers whose names the rule does not use. */
 static size_t add_standard(struct refusal_room *room, size_t count)
 {
     size_t own = count;
@@ -278,7 +132,7 @@ static bool copy_refusal(struct refusal_room *room, const struct rule_reject *re
 
 enum { UNJUDGED_MAX = 150 };
 
-/* Of a refusal by no rule. */
+/* The body of a refusal that no rule made. */
 static sv unjudged_body(const struct weir_verdict *v, char room[UNJUDGED_MAX])
 {
     if (!verdict_is_repeated(v))
@@ -303,7 +157,7 @@ int weir_refuse_as(struct weir *weir, const struct weir_request *request, const 
     if (!bound)
         return WEIR_E_NO_MEMORY;
     weir_headers(verdict, style, &room->standard);
-    /* Refused by no rule: its words would be wrong. */
+    /* A request that no rule refused must not get the words for one that a rule refused. */
     bool judged = verdict->allowed || verdict->applied;
     const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
     struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(verdict, body) };

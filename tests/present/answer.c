@@ -1,5 +1,5 @@
 /* A verdict as HTTP: standard headers, refusals. */
-#include "helpers.h"
+#include "../engine/helpers.h"
 
 /* ---- headers ---- */
 
@@ -243,5 +243,5 @@ int main(void)
         cmocka_unit_test(verdicts_of_other_rules),         cmocka_unit_test(a_refusal_outlives_its_rules),
         cmocka_unit_test(a_request_that_cannot_be_judged),
     };
-    return cmocka_run_group_tests_name("engine/answer", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("present/answer", tests, NULL, NULL);
 }
