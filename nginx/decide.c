@@ -192,12 +192,6 @@ static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *
     return keep(r, list);
 }
 
-/* As weir_headers rounds: whoever waits so long does not come too early. */
-static int64_t seconds_up(int64_t ms)
-{
-    return ms > 0 ? (ms + 999) / 1000 : ms;
-}
-
 /* Of several zones the last one counts that had something to say, but none that allows after one that would not. */
 static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v,
                      const struct weir_shadows *shadows, enum outcome outcome)
@@ -211,7 +205,7 @@ static void remember(ngx_http_request_t *r, struct passage *passage, const struc
     passage->rule = keep(r, v->rule);
     passage->limit = keep(r, v->applied ? v->limit : "");
     passage->remaining = v->remaining;
-    passage->retry_after_s = seconds_up(v->retry_after_ms);
+    passage->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
 }
 
 enum { TOLD_PER_SECOND = 10 };
@@ -237,7 +231,7 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     char whom[512] = "", wait[64] = "", more[64] = "";
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
-        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)seconds_up(v->retry_after_ms));
+        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)passage_of(r)->retry_after_s);
     if (zone->refusals.left_out)
         snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)zone->refusals.left_out);
     zone->refusals.left_out = 0;

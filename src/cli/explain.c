@@ -20,11 +20,11 @@ static const struct command command = {
     .options = request_option_table,
 };
 
-enum { TEXT_COLUMNS = 200, SENTENCE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
+enum { LINE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
 
 struct page {
     struct term term;
-    struct buf out;
+    struct buf out, line;
     const struct weir_request *request;
     bool has_store;
     const struct rule *spent;       /* a leased rule of which neither this host nor the store has enough; NULL: none */
@@ -33,24 +33,25 @@ struct page {
     size_t rules;
 };
 
-static void add(struct page *p, sv text)
+/* Lines contain what a client may have sent, so all of a line goes through term_add. */
+static void end_line(struct page *p, const char *color)
 {
-    term_add(&p->term, &p->out, text, TEXT_COLUMNS);
+    buf_add(&p->out, weir_str(color));
+    term_add(&p->term, &p->out, buf_sv(&p->line), LINE_COLUMNS);
+    buf_printf(&p->out, "%s\n", color[0] ? term_plain(&p->term) : "");
+    buf_clear(&p->line);
 }
 
-static void bold(struct page *p, const char *text)
-{
-    buf_printf(&p->out, "%s%s%s", term_bold(&p->term), text, term_plain(&p->term));
-}
+#define LINE(p, color, ...) (buf_printf(&(p)->line, __VA_ARGS__), end_line(p, color))
 
 /* One line of the request, unless there is nothing to say. */
 static void fact(struct page *p, const char *name, sv value, const char *none)
 {
     if (value.len == 0 && !none)
         return;
-    buf_printf(&p->out, "  %-8s ", name);
-    add(p, value.len ? value : weir_str(none));
-    buf_char(&p->out, '\n');
+    buf_printf(&p->line, "  %-8s ", name);
+    buf_add(&p->line, value.len ? value : weir_str(none)); /* a path may contain a NUL */
+    end_line(p, "");
 }
 
 static void print_path(struct page *p, struct facts *facts)
@@ -80,11 +81,11 @@ static void print_client(struct page *p, struct facts *facts)
         return;
     }
     ip_text(ip, address);
-    buf_printf(&p->out, "  %-8s %s", "client", address);
+    buf_printf(&p->line, "  %-8s %s", "client", address);
     if (!sv_eq(weir_str(address), facts_ip_text(facts)))
-        buf_printf(&p->out, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
+        buf_printf(&p->line, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
     bool forwarded = p->request->ip.len == 0 && !sv_eq(weir_str(address), p->request->peer);
-    buf_add(&p->out, weir_str(forwarded ? ", from X-Forwarded-For\n" : "\n"));
+    LINE(p, "", "%s", forwarded ? ", from X-Forwarded-For" : "");
 }
 
 static void print_request(struct facts *facts, void *data)
@@ -93,7 +94,7 @@ static void print_request(struct facts *facts, void *data)
     const struct weir_request *r = p->request;
     char now[INSTANT_TEXT_MAX];
     instant_text(p->now_us, now);
-    bold(p, "request\n");
+    LINE(p, term_bold(&p->term), "request");
     fact(p, "time", weir_str(now), NULL);
     fact(p, "event", facts->event, NULL);
     fact(p, "key", facts->key, NULL);
@@ -102,34 +103,21 @@ static void print_request(struct facts *facts, void *data)
     fact(p, "host", facts_host(facts), NULL);
     print_client(p, facts);
     fact(p, "user", facts->user, "none");
-    for (size_t i = 0; i < r->header_count; i++) {
-        buf_printf(&p->out, "  %-8s ", "header");
-        add(p, r->headers[i].name);
-        buf_add(&p->out, SV(": "));
-        add(p, r->headers[i].value);
-        buf_char(&p->out, '\n');
-    }
-    buf_printf(&p->out, "  %-8s %u\n\n", "cost", r->cost);
-    bold(p, "rules\n");
+    for (size_t i = 0; i < r->header_count; i++)
+        LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
+    LINE(p, "", "  %-8s %u", "cost", r->cost);
+    end_line(p, "");
+    LINE(p, term_bold(&p->term), "rules");
 }
 
-/* One sentence: ids and values of a request may be text from strangers. */
-static void print_sentence(struct page *p, struct buf *text)
+static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l)
 {
-    term_add(&p->term, &p->out, buf_sv(text), SENTENCE_COLUMNS);
-    buf_clear(text);
-}
-
-static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l, struct buf *text)
-{
-    buf_add(&p->out, SV("      limit "));
-    add(p, l->spec->name);
-    buf_add(&p->out, SV(": "));
-    rule_limit_text(l->spec, &p->out);
-    explain_use(e, l, p->request->cost, text);
-    buf_printf(&p->out, "\n        %s", l->fits ? "" : term_red(&p->term));
-    print_sentence(p, text);
-    buf_printf(&p->out, "%s\n", l->fits ? "" : term_plain(&p->term));
+    buf_printf(&p->line, "      limit %.*s: ", SV_FMT(l->spec->name));
+    rule_limit_text(l->spec, &p->line);
+    end_line(p, "");
+    buf_add(&p->line, SV("        "));
+    explain_use(e, l, p->request->cost, &p->line);
+    end_line(p, l->fits ? "" : term_red(&p->term));
     if (e->counting == COUNT_LEASED && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
         l->held < p->request->cost && !p->spent) {
         p->spent = e->rule;
@@ -137,70 +125,51 @@ static void print_limit(struct page *p, const struct explained_rule *e, const st
     }
 }
 
-static void print_applied(struct page *p, const struct explained_rule *e, struct buf *text)
-{
-    buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
-               e->rule->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
-    if (e->reading.len > 0) {
-        buf_add(&p->out, SV("      for the path as some servers read it: "));
-        add(p, e->reading);
-        buf_char(&p->out, '\n');
-    }
-    explain_subject(e, text);
-    buf_add(&p->out, SV("      "));
-    print_sentence(p, text);
-    explain_where(e, p->has_store, text);
-    buf_add(&p->out, text->len ? SV("\n      ") : SV(""));
-    print_sentence(p, text);
-    buf_char(&p->out, '\n');
-    for (size_t i = 0; i < e->rule->limit_count; i++)
-        print_limit(p, e, &e->limits[i], text);
-}
-
 static void print_rule(const struct explained_rule *e, void *data)
 {
     struct page *p = data;
-    bool applies = e->reason == MATCH_YES;
-    struct buf text;
-    buf_init(&text, EXPLAIN_TEXT_MAX);
     p->rules++;
-    buf_printf(&p->out, "  %s", applies ? term_bold(&p->term) : term_dim(&p->term));
-    add(p, e->rule->id);
-    if (applies) {
-        print_applied(p, e, &text);
-    } else {
-        explain_reason(e, p->request, &text);
-        buf_add(&p->out, SV(" does not apply: "));
-        print_sentence(p, &text);
-        buf_printf(&p->out, "%s\n", term_plain(&p->term));
+    if (e->reason != MATCH_YES) {
+        buf_printf(&p->line, "  %.*s does not apply: ", SV_FMT(e->rule->id));
+        explain_reason(e, p->request, &p->line);
+        end_line(p, term_dim(&p->term));
+        return;
     }
-    buf_done(&text);
+    LINE(p, term_bold(&p->term), "  %.*s applies%s", SV_FMT(e->rule->id),
+         e->rule->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
+    if (e->reading.len > 0) {
+        buf_add(&p->line, SV("      for the path as some servers read it: "));
+        buf_add(&p->line, e->reading);
+        end_line(p, "");
+    }
+    buf_add(&p->line, SV("      "));
+    explain_subject(e, &p->line);
+    end_line(p, "");
+    buf_add(&p->line, SV("      "));
+    if (explain_where(e, p->has_store, &p->line))
+        end_line(p, "");
+    buf_clear(&p->line);
+    for (size_t i = 0; i < e->rule->limit_count; i++)
+        print_limit(p, e, &e->limits[i]);
 }
 
 static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct page *p = data;
     bool spent = v->allowed && p->spent; /* looking takes no slice, and so the engine does not know */
-    struct buf text;
-    buf_init(&text, EXPLAIN_TEXT_MAX);
     if (p->rules == 0)
-        buf_add(&p->out, SV("  none\n"));
-    buf_char(&p->out, '\n');
-    bold(p, "verdict\n");
+        LINE(p, "", "  none");
+    end_line(p, "");
+    LINE(p, term_bold(&p->term), "verdict");
+    buf_add(&p->line, SV("  "));
     if (spent)
-        buf_printf(&text, "refused by %.*s, limit %.*s: the store has too little left to lend", SV_FMT(p->spent->id),
+        buf_printf(&p->line, "refused by %.*s, limit %.*s: the store has too little left to lend", SV_FMT(p->spent->id),
                    SV_FMT(p->limit->name));
     else
-        explain_verdict(v, &text);
-    buf_printf(&p->out, "  %s", v->allowed && !spent ? term_green(&p->term) : term_red(&p->term));
-    print_sentence(p, &text);
-    buf_printf(&p->out, "%s\n", term_plain(&p->term));
-    for (uint32_t i = 0; i < request->shadows->count; i++) {
-        buf_add(&p->out, SV("  shadow rule "));
-        add(p, weir_str(request->shadows->names[i]));
-        buf_add(&p->out, SV(" would have refused it\n"));
-    }
-    buf_done(&text);
+        explain_verdict(v, &p->line);
+    end_line(p, v->allowed && !spent ? term_green(&p->term) : term_red(&p->term));
+    for (uint32_t i = 0; i < request->shadows->count; i++)
+        LINE(p, "", "  shadow rule %s would have refused it", request->shadows->names[i]);
 }
 
 int cli_explain(int argc, char **argv)
@@ -223,10 +192,12 @@ int cli_explain(int argc, char **argv)
     struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
     page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
     buf_init(&page.out, OUTPUT_MAX);
+    buf_init(&page.line, EXPLAIN_TEXT_MAX);
     int code = weir_explain(weir, &request, page.now_us, &sink, &page);
     request_close(weir);
     if (code == 0)
         fwrite(buf_sv(&page.out).ptr, 1, page.out.len, stdout);
     buf_done(&page.out);
+    buf_done(&page.line);
     return code < 0 ? cli_error("the request cannot be judged: %s", err_text((enum weir_code)code)) : 0;
 }

@@ -5,6 +5,17 @@
 #include "engine/shared.h"
 #include "engine/weir.h"
 
+static struct explained_limit explained(const struct bound_limit *limit, const struct window *window,
+                                        struct limit_state state, int64_t now_us, uint32_t cost)
+{
+    return (struct explained_limit){
+        .spec = limit->spec,
+        .limit = limit->limit,
+        .window = *window,
+        .report = limit_report(&limit->limit, window, state, now_us, cost),
+    };
+}
+
 static void explain_limit(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us,
                           uint32_t cost, struct explained_limit *ret)
 {
@@ -12,14 +23,8 @@ static void explain_limit(const struct bound *bound, const struct bound_limit *l
     struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, cost };
     struct cells_look look;
     cells_look(bound->cells, &ask, &look);
-    *ret = (struct explained_limit){
-        .spec = limit->spec,
-        .limit = limit->limit,
-        .state = look.state,
-        .window = window,
-        .report = limit_report(&limit->limit, &window, look.state, now_us, cost),
-        .fits = look.fits,
-    };
+    *ret = explained(limit, &window, look.state, now_us, cost);
+    ret->fits = look.fits;
 }
 
 /* What all rules are explained with. */
@@ -37,15 +42,8 @@ struct page {
 static void explain_unknown(const struct page *page, const struct bound_limit *limit, struct explained_limit *ret)
 {
     struct window window = limit_current_window(limit, page->now_us);
-    struct limit_state unused = { 0 };
-    *ret = (struct explained_limit){
-        .spec = limit->spec,
-        .limit = limit->limit,
-        .window = window,
-        .report = limit_report(&limit->limit, &window, unused, page->now_us, page->cost),
-        .fits = true,
-        .unknown = true,
-    };
+    *ret = explained(limit, &window, (struct limit_state){ 0 }, page->now_us, page->cost);
+    ret->fits = ret->unknown = true;
 }
 
 /* As the store, or the slice, has it. */
@@ -63,17 +61,10 @@ static void explain_shared(const struct page *page, const struct bound_rule *rul
         explain_unknown(page, &rule->limits[k], &limits[k]);
     for (size_t k = 0; k < rule->limit_count && i < plan->count; k++, i++) {
         const struct plan_entry *e = &plan->entries[i];
-        const struct limit *limit = &e->limit->limit;
-        limits[k] = (struct explained_limit){
-            .spec = e->limit->spec,
-            .limit = *limit,
-            .state = *e->state,
-            .window = e->window,
-            .report = limit_report(limit, &e->window, *e->state, e->ask.now_us, page->cost),
-            .fits = e->fits || page->shared->more[i].too_little,
-            .unknown = !page->known,
-            .held = page->shared->more[i].held,
-        };
+        limits[k] = explained(e->limit, &e->window, *e->state, e->ask.now_us, page->cost);
+        limits[k].fits = e->fits || page->shared->more[i].too_little;
+        limits[k].unknown = !page->known;
+        limits[k].held = page->shared->more[i].held;
     }
 }
 

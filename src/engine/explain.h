@@ -8,7 +8,6 @@
 struct explained_limit {
     const struct rule_limit *spec;
     struct limit limit;
-    struct limit_state state;   /* all zero: nothing is used */
     struct window window;       /* calendar: the current one */
     struct limit_report report; /* for the request's cost */
     bool fits;

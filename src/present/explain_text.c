@@ -58,19 +58,21 @@ void explain_subject(const struct explained_rule *e, struct buf *out)
     }
 }
 
-void explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
+bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
 {
     bool unknown = e->limits[0].unknown;
+    const char *text = "";
     if (e->counting == COUNT_EXACT)
-        buf_add(out, unknown ? SV("counts in the store, which does not answer")
-                             : SV("counts in the store, for all hosts together"));
+        text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
     else if (e->counting == COUNT_LEASED && has_store)
-        buf_add(out, unknown ? SV("is leased from the store, which does not answer")
-                             : SV("is leased from the store: what is lent to hosts counts as used"));
+        text = unknown ? "is leased from the store, which does not answer"
+                       : "is leased from the store: what is lent to hosts counts as used";
     else if (e->counting == COUNT_LEASED)
-        buf_add(out, SV("is leased from a store; --counters ADDRESS shows what is used there"));
+        text = "is leased from a store; --counters ADDRESS shows what is used there";
     else if (e->rule->counters == COUNTERS_SHARED)
-        buf_add(out, SV("counts on this host, because no store is given (--counters ADDRESS)"));
+        text = "counts on this host, because no store is given (--counters ADDRESS)";
+    buf_add(out, weir_str(text));
+    return text[0];
 }
 
 void explain_use(const struct explained_rule *e, const struct explained_limit *l, uint32_t cost, struct buf *out)

@@ -36,8 +36,8 @@ enum { EXPLAIN_TEXT_MAX = 1 << 20 };
 void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
 /* "counts for ip 203.0.113.7, user ann" */
 void explain_subject(const struct explained_rule *rule, struct buf *out);
-/* Where a rule counts, unless that is on this host; `has_store`: a store was given. */
-void explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
+/* Where a rule counts. false: on this host, as it should, and nothing is added. `has_store`: a store was given. */
+bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
 void explain_use(const struct explained_rule *rule, const struct explained_limit *limit, uint32_t cost, struct buf *out);
 /* "refused by ocr, limit day: retry in 15 h" */

@@ -1,55 +1,8 @@
 /* A refusal as HTTP: what the rule, the settings and the program's own function say of it. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "engine/hazard.h"
 #include "engine/weir.h"
-
-/* The memory of a refusal: one for each thread, until its next refusal. */
-struct refusal_room {
-    struct buf text;
-    struct weir_headers standard;
-    struct weir_header *headers;
-    size_t header_cap;
-};
-
-enum { REFUSAL_BYTES_MAX = 4 << 20 };
-
-static _Thread_local struct refusal_room *own_room;
-static pthread_key_t room_key;
-static bool room_key_made;
-static pthread_once_t room_once = PTHREAD_ONCE_INIT;
-
-static void free_room(void *ptr)
-{
-    struct refusal_room *room = ptr;
-    own_room = NULL;
-    buf_done(&room->text);
-    free(room->headers);
-    free(room);
-}
-
-static void make_room_key(void)
-{
-    room_key_made = pthread_key_create(&room_key, free_room) == 0;
-}
-
-static struct refusal_room *get_room(void)
-{
-    if (own_room)
-        return own_room;
-    pthread_once(&room_once, make_room_key);
-    struct refusal_room *room = room_key_made ? calloc(1, sizeof *room) : NULL;
-    if (!room)
-        return NULL;
-    buf_init(&room->text, REFUSAL_BYTES_MAX);
-    if (pthread_setspecific(room_key, room) != 0) {
-        free(room);
-        return NULL;
-    }
-    own_room = room;
-    return room;
-}
 
 /* Each field is the rule's, else that of the settings, else the standard one. */
 static struct rule_reject merged(const struct rule_reject *rule, const struct rule_reject *settings)
@@ -75,58 +28,53 @@ static struct rule_reject merged(const struct rule_reject *rule, const struct ru
     };
 }
 
-static bool reserve_headers(struct refusal_room *room, size_t count)
+/* Adds the standard headers whose names the rule does not use. Returns the number of all headers. */
+static size_t add_standard(const struct weir_headers *standard, struct weir_header *headers, size_t own)
 {
-    if (count <= room->header_cap)
-        return true;
-    struct weir_header *headers = realloc(room->headers, count * sizeof *headers);
-    if (!headers)
-        return false;
-    room->headers = headers;
-    room->header_cap = count;
-    return true;
-}
-
-/* Adds the standard headers whose names the rule does not use. */
-static size_t add_standard(struct refusal_room *room, size_t count)
-{
-    size_t own = count;
-    for (size_t i = 0; i < room->standard.count; i++) {
+    size_t count = own;
+    for (size_t i = 0; i < standard->count; i++) {
         bool there = false;
         for (size_t k = 0; k < own; k++)
-            there = there || sv_eq_nocase(room->headers[k].name, room->standard.header[i].name);
+            there = there || sv_eq_nocase(headers[k].name, standard->header[i].name);
         if (!there)
-            room->headers[count++] = room->standard.header[i];
+            headers[count++] = standard->header[i];
     }
     return count;
 }
 
-/* The text is written whole before anything points into it: it moves while it grows. */
-static bool copy_refusal(struct refusal_room *room, const struct rule_reject *reject, struct weir_refusal *ret)
+static sv keep(char **to, sv text)
 {
-    struct buf *text = &room->text;
-    buf_clear(text);
-    buf_add(text, reject->body);
-    buf_add(text, reject->content_type);
-    for (size_t i = 0; i < reject->header_count; i++) {
-        buf_add(text, reject->headers[i].name);
-        buf_add(text, reject->headers[i].value);
-    }
-    if (text->failed || !reserve_headers(room, reject->header_count + room->standard.count))
+    sv kept = sv_of(*to, text.len);
+    if (text.len > 0)
+        memcpy(*to, text.ptr, text.len);
+    *to += text.len;
+    return kept;
+}
+
+/* Its memory belongs to the thread: the standard headers, all headers, the bytes of all strings. */
+static bool copy_refusal(const struct rule_reject *reject, const struct weir_verdict *verdict, unsigned style,
+                         struct weir_refusal *ret)
+{
+    struct weir_headers *standard;
+    struct weir_header *headers;
+    size_t most = reject->header_count + WEIR_HEADERS_MAX;
+    size_t bytes = sizeof *standard + most * sizeof *headers + reject->body.len + reject->content_type.len;
+    for (size_t i = 0; i < reject->header_count; i++)
+        bytes += reject->headers[i].name.len + reject->headers[i].value.len;
+    standard = hazard_memory(bytes);
+    if (!standard)
         return false;
-    sv rest = buf_sv(text);
-    *ret = (struct weir_refusal){ .status = reject->status, .headers = room->headers };
-    ret->body = sv_of(rest.ptr, reject->body.len);
-    rest = sv_from(rest, reject->body.len);
-    ret->content_type = sv_of(rest.ptr, reject->content_type.len);
-    rest = sv_from(rest, reject->content_type.len);
+    weir_headers(verdict, style, standard);
+    headers = (struct weir_header *)(standard + 1);
+    char *to = (char *)(headers + most);
+    *ret = (struct weir_refusal){ .status = verdict->status ? verdict->status : reject->status, .headers = headers };
+    ret->body = keep(&to, reject->body);
+    ret->content_type = keep(&to, reject->content_type);
     for (size_t i = 0; i < reject->header_count; i++) {
-        sv name = sv_of(rest.ptr, reject->headers[i].name.len);
-        rest = sv_from(rest, name.len);
-        room->headers[i] = (struct weir_header){ name, sv_of(rest.ptr, reject->headers[i].value.len) };
-        rest = sv_from(rest, reject->headers[i].value.len);
+        headers[i].name = keep(&to, reject->headers[i].name);
+        headers[i].value = keep(&to, reject->headers[i].value);
     }
-    ret->header_count = add_standard(room, reject->header_count);
+    ret->header_count = add_standard(standard, headers, reject->header_count);
     return true;
 }
 
@@ -152,11 +100,9 @@ int weir_refuse_as(struct weir *weir, const struct weir_request *request, const 
 {
     static const struct rule_reject nothing;
     char body[UNJUDGED_MAX];
-    struct refusal_room *room = get_room();
-    const struct bound *bound = room ? hazard_acquire((void *const *)&weir->current) : NULL;
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound)
         return WEIR_E_NO_MEMORY;
-    weir_headers(verdict, style, &room->standard);
     /* A request that no rule refused must not get the words for one that a rule refused. */
     bool judged = verdict->allowed || verdict->applied;
     const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
@@ -166,12 +112,10 @@ int weir_refuse_as(struct weir *weir, const struct weir_request *request, const 
                                                 : &unjudged,
                                        &ruleset_rules(bound->ruleset)->settings.reject);
     struct weir_refusal refusal;
-    bool copied = copy_refusal(room, &reject, &refusal);
+    bool copied = copy_refusal(&reject, verdict, style, &refusal);
     hazard_release();
     if (!copied)
         return WEIR_E_NO_MEMORY;
-    if (verdict->status)
-        refusal.status = verdict->status;
     if (weir->options.refuse)
         weir->options.refuse(request, verdict, &refusal, weir->options.refuse_data);
     *ret = refusal;

@@ -104,21 +104,17 @@ static char *put_parameter(char *to, char name, int64_t number)
     return number_put(to, number);
 }
 
-struct parameter {
-    char name;
-    int64_t number;
-};
-
 /* "day";q=100;w=86400 */
-static void add_item(struct weir_headers *h, sv name, const char *limit, struct parameter first, struct parameter second)
+static void add_item(struct weir_headers *h, sv name, const char *limit, char first, int64_t first_number, char second,
+                     int64_t second_number)
 {
     char *to = h->value[h->count];
     *to++ = '"';
     for (size_t i = 0; i < WEIR_NAME_MAX && limit[i]; i++)
         *to++ = limit[i];
     *to++ = '"';
-    to = put_parameter(to, first.name, first.number);
-    end_header(h, name, put_parameter(to, second.name, second.number));
+    to = put_parameter(to, first, first_number);
+    end_header(h, name, put_parameter(to, second, second_number));
 }
 
 static int64_t seconds_up(int64_t ms)
@@ -133,10 +129,8 @@ void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_head
         return;
     int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
     if (style & WEIR_HEADERS_STANDARD) {
-        add_item(ret, SV("RateLimit-Policy"), v->limit, (struct parameter){ 'q', v->max },
-                 (struct parameter){ 'w', window_s });
-        add_item(ret, SV("RateLimit"), v->limit, (struct parameter){ 'r', v->remaining },
-                 (struct parameter){ 't', reset_s });
+        add_item(ret, SV("RateLimit-Policy"), v->limit, 'q', v->max, 'w', window_s);
+        add_item(ret, SV("RateLimit"), v->limit, 'r', v->remaining, 't', reset_s);
     }
     if (style & WEIR_HEADERS_LEGACY) {
         add_number(ret, SV("X-RateLimit-Limit"), v->max);

@@ -65,40 +65,40 @@ static char *put_literal(char *to, sv text)
 }
 
 /* [… window_ms, status, unavailable, receipt] */
-static char *put_rest(char *to, const struct reply *v, sv null)
+static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_receipt *receipt, sv null)
 {
-    char receipt[WEIR_RECEIPT_TEXT_MAX];
+    char text[WEIR_RECEIPT_TEXT_MAX];
     to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
     to = resp_put_number(to, ':', v->status);
     to = resp_put_number(to, ':', v->unavailable);
-    if (!v->receipt || v->receipt->count == 0)
+    if (!receipt || receipt->count == 0)
         return put_literal(to, null);
-    weir_receipt_text(v->receipt, receipt, sizeof receipt);
-    return put_text(to, receipt);
+    weir_receipt_text(receipt, text, sizeof text);
+    return put_text(to, text);
 }
 
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
-void put_reply(struct resp_out *out, struct reply v)
+void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
-    char *start = resp_room(out, VERDICT_MAX + (v.is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    to = put_literal(to, v.is_long ? SV("*11\r\n") : SV("*7\r\n"));
-    to = put_literal(to, v.allowed ? SV(":1\r\n") : SV(":0\r\n"));
-    if (v.applied) {
-        to = put_text(to, v.rule);
-        to = put_text(to, v.limit);
-        to = resp_put_number(to, ':', v.max);
-        to = resp_put_number(to, ':', v.remaining);
-        to = resp_put_number(to, ':', v.reset_ms);
+    to = put_literal(to, is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
+    if (v->applied) {
+        to = put_text(to, v->rule);
+        to = put_text(to, v->limit);
+        to = resp_put_number(to, ':', v->max);
+        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', v->reset_ms);
     } else {
         for (int i = 0; i < 5; i++)
             to = put_literal(to, null);
     }
-    to = resp_put_number(to, ':', v.retry_after_ms);
-    if (v.is_long)
-        to = put_rest(to, &v, null);
+    to = resp_put_number(to, ':', v->retry_after_ms);
+    if (is_long)
+        to = put_rest(to, v, receipt, null);
     out->len += (size_t)(to - start);
 }
 
@@ -120,7 +120,7 @@ bool commands_flush(struct commands *c)
     for (size_t i = 0; i < count; i++) {
         if (!b->verdicts[i].allowed && !b->requests[i].peek)
             log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
-        put_reply(&c->out, reply_of(&b->requests[i], &b->verdicts[i], b->is_long[i]));
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
     }
     return true;
 }

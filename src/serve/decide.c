@@ -96,6 +96,12 @@ static void unjudged(struct http_call *call, int code)
 
 /* ---- /v1/check ---- */
 
+/* What a request may ask for beside its verdict. */
+struct asked {
+    struct weir_shadows shadows;
+    struct weir_receipt receipt;
+};
+
 /* One of a list that waits for the store. */
 struct check_item {
     struct check *check;
@@ -111,17 +117,14 @@ struct check {
     struct buf body;
     size_t done, left; /* of its requests: answered; of those that are asked together: without a verdict */
     struct check_item items[BATCH];
-    /* For all requests that wait: each verdict is written as JSON as soon as it is there. */
-    struct weir_shadows shadows;
-    struct weir_receipt receipt;
+    struct asked asked; /* for all that wait: each verdict is written as JSON as soon as it is there */
 };
 
-static const struct weir_request *asking(struct check *check, size_t i, struct weir_shadows *shadows,
-                                         struct weir_receipt *receipt)
+static const struct weir_request *asking(struct check *check, size_t i, struct asked *asked)
 {
     struct weir_request *request = &check->ask.requests[i];
-    request->shadows = shadows;
-    request->receipt = check->ask.refundable[i] ? receipt : NULL;
+    request->shadows = &asked->shadows;
+    request->receipt = check->ask.refundable[i] ? &asked->receipt : NULL;
     return request;
 }
 
@@ -156,7 +159,7 @@ static void check_one(struct check *check)
 {
     struct weir_verdict verdict;
     int code;
-    const struct weir_request *request = asking(check, 0, &check->shadows, &check->receipt);
+    const struct weir_request *request = asking(check, 0, &check->asked);
     if (decide_one(&check->decision, request, &verdict, &code, one_decided, check))
         answer_one(check, code, &verdict);
 }
@@ -173,11 +176,10 @@ static void decide_some(struct check *check, size_t count)
     struct decision *d = &check->decision;
     const struct weir_request *requests = check->ask.requests + check->done;
     struct weir_verdict verdicts[BATCH];
-    struct weir_shadows shadows[BATCH];
-    struct weir_receipt receipts[BATCH];
+    struct asked asked[BATCH];
     char line[VERDICT_JSON_MAX];
     for (size_t i = 0; i < count; i++)
-        asking(check, check->done + i, &shadows[i], &receipts[i]);
+        asking(check, check->done + i, &asked[i]);
     d->now_us = loop_now_us(d->call->loop);
     weir_check_batch(d->server->weir, requests, count, d->now_us, verdicts);
     note(d, requests, verdicts, count);
@@ -214,7 +216,7 @@ static bool ask_some(struct check *check, size_t count)
         struct check_item *item = &check->items[i];
         struct weir_verdict verdict;
         int code;
-        *item = (struct check_item){ check, asking(check, check->done + i, &check->shadows, &check->receipt) };
+        *item = (struct check_item){ check, asking(check, check->done + i, &check->asked) };
         if (decide_one(&check->decision, item->request, &verdict, &code, many_decided, item))
             take_line(item, &verdict);
         else
