@@ -381,7 +381,6 @@ bool plan_charges(const struct plan *plan)
 void plan_report(const struct plan *plan, const struct bound *bound, bool allowed, struct weir_verdict *v)
 {
     verdict_blank(v);
-    request_clear(plan->request);
     v->allowed = allowed;
     if (allowed)
         report_pass(v, bound, plan);

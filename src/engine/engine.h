@@ -126,9 +126,9 @@ _Static_assert(sizeof(struct weir_verdict) <= 400, "a verdict is small: what is 
 /* Empties what a request asks for beside the verdict. */
 static inline void request_clear(const struct weir_request *request)
 {
-    if (request->receipt)
+    if (__builtin_expect(request->receipt != NULL, 0))
         request->receipt->count = 0;
-    if (request->shadows)
+    if (__builtin_expect(request->shadows != NULL, 0))
         request->shadows->count = 0;
 }
 /* Of no rule, and refused. */

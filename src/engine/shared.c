@@ -483,6 +483,7 @@ static void renew(struct shared *s)
 static void finish(struct shared *s, bool allowed, struct weir_verdict *v)
 {
     s->allowed = allowed;
+    request_clear(&s->request);
     if (!allowed)
         give_back(s, 0, s->plan.enforced);
     if (!allowed && is_denied(s))
