@@ -16,17 +16,6 @@ static struct explained_limit explained(const struct bound_limit *limit, const s
     };
 }
 
-static void explain_limit(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us,
-                          uint32_t cost, struct explained_limit *ret)
-{
-    struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, cost };
-    struct cells_look look;
-    cells_look(bound->cells, &ask, &look);
-    *ret = explained(limit, &window, look.state, now_us, cost);
-    ret->fits = look.fits;
-}
-
 /* What all rules are explained with. */
 struct page {
     const struct bound *bound;
@@ -38,6 +27,17 @@ struct page {
     const struct explain_sink *sink;
     void *data;
 };
+
+static void explain_limit(const struct page *page, const struct bound_limit *limit, uint64_t subject,
+                          struct explained_limit *ret)
+{
+    struct window window = limit_current_window(limit, page->now_us);
+    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, page->now_us, page->cost };
+    struct cells_look look;
+    cells_look(page->bound->cells, &ask, &look);
+    *ret = explained(limit, &window, look.state, page->now_us, page->cost);
+    ret->fits = look.fits;
+}
 
 static void explain_unknown(const struct page *page, const struct bound_limit *limit, struct explained_limit *ret)
 {
@@ -77,7 +77,7 @@ static void explain_limits(const struct page *page, const struct bound_rule *rul
     }
     uint64_t subject = subject_hash(page->bound, rule, page->facts);
     for (size_t i = 0; i < rule->limit_count; i++)
-        explain_limit(page->bound, &rule->limits[i], subject, page->now_us, page->cost, &limits[i]);
+        explain_limit(page, &rule->limits[i], subject, &limits[i]);
 }
 
 static bool have_room(const struct explained_rule *rule)

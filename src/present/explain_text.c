@@ -101,15 +101,14 @@ void explain_use(const struct explained_rule *e, const struct explained_limit *l
 
 void explain_verdict(const struct weir_verdict *v, struct buf *out)
 {
-    buf_add(out, v->allowed ? SV("allowed") : SV("refused"));
     if (verdict_is_repeated(v))
-        buf_printf(out, ": the header %s is repeated with different values (settings: repeated_headers)", v->limit);
+        buf_printf(out, "refused: the header %s is repeated with different values (settings: repeated_headers)", v->limit);
     else if (!v->applied)
-        buf_add(out, SV(": no enforced rule applies"));
+        buf_add(out, SV("allowed: no enforced rule applies"));
     else if (v->allowed)
-        buf_printf(out, ": the least is left of %s, limit %s: %u of %u", v->rule, v->limit, v->remaining, v->max);
+        buf_printf(out, "allowed: the least is left of %s, limit %s: %u of %u", v->rule, v->limit, v->remaining, v->max);
     else
-        buf_printf(out, " by %s, limit %s: ", v->rule, v->limit);
+        buf_printf(out, "refused by %s, limit %s: ", v->rule, v->limit);
     if (v->allowed || !v->applied)
         return;
     if (v->unavailable)

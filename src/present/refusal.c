@@ -104,13 +104,10 @@ int weir_refuse_as(struct weir *weir, const struct weir_request *request, const 
     if (!bound)
         return WEIR_E_NO_MEMORY;
     /* A request that no rule refused must not get the words for one that a rule refused. */
-    bool judged = verdict->allowed || verdict->applied;
-    const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
     struct rule_reject unjudged = { .has_body = true, .body = unjudged_body(verdict, body) };
-    struct rule_reject reject = merged(rule     ? &rule->reject
-                                       : judged ? &nothing
-                                                : &unjudged,
-                                       &ruleset_rules(bound->ruleset)->settings.reject);
+    const struct rule_reject *own = verdict->allowed || verdict->applied ? &nothing : &unjudged;
+    const struct rule *rule = verdict->applied ? verdict_rule(bound, verdict) : NULL;
+    struct rule_reject reject = merged(rule ? &rule->reject : own, &ruleset_rules(bound->ruleset)->settings.reject);
     struct weir_refusal refusal;
     bool copied = copy_refusal(&reject, verdict, style, &refusal);
     hazard_release();

@@ -40,13 +40,6 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_number(b, v->reset_ms);
 }
 
-static void json_receipt(struct buf *b, const struct weir_receipt *receipt)
-{
-    char text[WEIR_RECEIPT_TEXT_MAX];
-    buf_add(b, SV(",\"receipt\":"));
-    buf_json(b, sv_of(text, weir_receipt_text(receipt, text, sizeof text)));
-}
-
 void verdict_json(const struct weir_request *request, const struct weir_verdict *v, struct buf *out)
 {
     buf_add(out, v->allowed ? SV("{\"allowed\":true,\"rule\":") : SV("{\"allowed\":false,\"rule\":"));
@@ -62,8 +55,11 @@ void verdict_json(const struct weir_request *request, const struct weir_verdict 
         buf_add(out, SV(",\"repeated_header\":"));
         buf_json(out, weir_str(v->limit));
     }
-    if (request->receipt && request->receipt->count > 0)
-        json_receipt(out, request->receipt);
+    if (request->receipt && request->receipt->count > 0) {
+        char text[WEIR_RECEIPT_TEXT_MAX];
+        buf_add(out, SV(",\"receipt\":"));
+        buf_json(out, sv_of(text, weir_receipt_text(request->receipt, text, sizeof text)));
+    }
     if (request->shadows)
         json_shadows(out, request->shadows);
     buf_char(out, '}');

@@ -159,8 +159,7 @@ static void check_one(struct check *check)
 {
     struct weir_verdict verdict;
     int code;
-    const struct weir_request *request = asking(check, 0, &check->asked);
-    if (decide_one(&check->decision, request, &verdict, &code, one_decided, check))
+    if (decide_one(&check->decision, asking(check, 0, &check->asked), &verdict, &code, one_decided, check))
         answer_one(check, code, &verdict);
 }
 
