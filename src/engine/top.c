@@ -78,34 +78,6 @@ static bool subject_of(struct subject *ret, const struct rule *rule, struct fact
     return true;
 }
 
-void subject_text(const struct subject *subject, struct buf *out)
-{
-    for (size_t i = 0; i < subject->by_count; i++) {
-        if (i)
-            buf_char(out, ' ');
-        buf_add(out, subject_name(subject, i));
-        buf_char(out, '=');
-        buf_json(out, subject_value(subject, i));
-    }
-}
-
-size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
-                         char *buf, size_t cap)
-{
-    char room[SUBJECT_SHOWN_MAX];
-    struct subject subject;
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    if (weir_subject(weir, request, verdict, &subject))
-        subject_text(&subject, &text);
-    if (cap > 0) {
-        sv part = utf8_cut(buf_sv(&text), cap - 1);
-        memcpy(buf, part.ptr, part.len);
-        buf[part.len] = '\0';
-    }
-    return text.len;
-}
-
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret)
 {

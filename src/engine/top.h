@@ -36,9 +36,6 @@ void weir_throttle_subject(struct weir *weir, sv rule, unsigned space, sv key, s
 /* Of a rule and the values that it counts by. Only the beginning of a long header is kept, since it may be a password; so
  * nothing that shows a subject can give one away. */
 void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key);
-/* `ip="203.0.113.7" user="ann"`, the values as JSON; at most SUBJECT_SHOWN_MAX bytes with a NUL. */
-void subject_text(const struct subject *subject, struct buf *out);
-enum { SUBJECT_SHOWN_MAX = 6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX };
 sv subject_rule(const struct subject *subject);
 sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */
 sv subject_value(const struct subject *subject, size_t i);

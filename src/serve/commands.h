@@ -113,23 +113,6 @@ struct subcommand {
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
                     const sv *args, size_t count);
 
-/* What a reply says of a verdict. */
-struct reply {
-    bool allowed, applied, is_long, unavailable;
-    uint16_t status;
-    uint32_t max, remaining;
-    int64_t reset_ms, retry_after_ms, window_ms;
-    const char *rule, *limit;
-    const struct weir_receipt *receipt; /* its count may be 0 */
-};
-
-static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
-{
-    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
-                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
-                           v->rule,    v->limit,     &v->receipt };
-}
-
 /* commands_wait.c */
 /* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
  * out.failed ends the connection. */
@@ -144,7 +127,8 @@ void wait_leave(struct session *session); /* it is going: nobody takes its repli
 void wait_free(struct wait *wait);
 
 /* commands_decide.c */
-void put_reply(struct resp_out *out, struct reply reply);
+/* receipt: NULL, or its count may be 0. */
+void put_reply(struct resp_out *out, const struct weir_verdict *verdict, const struct weir_receipt *receipt, bool is_long);
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
 command_run weir_check_command, weir_peek_command, weir_refund_command, throttle_command, del_command;

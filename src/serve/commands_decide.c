@@ -24,6 +24,9 @@ struct batch {
     bool is_long[BATCH_MOST]; /* is wanted, of the replies */
     struct weir_header headers[BATCH_HEADERS];
     struct weir_verdict verdicts[BATCH_MOST];
+    /* Of a request that waits they are used as soon as they are written, so that later requests may share them. */
+    struct weir_shadows shadows[BATCH_MOST];
+    struct weir_receipt receipts[BATCH_MOST];
 };
 
 int batch_new(struct batch **ret)
@@ -62,40 +65,40 @@ static char *put_literal(char *to, sv text)
 }
 
 /* [… window_ms, status, unavailable, receipt] */
-static char *put_rest(char *to, const struct reply *v, sv null)
+static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_receipt *receipt, sv null)
 {
-    char receipt[WEIR_RECEIPT_TEXT_MAX];
+    char text[WEIR_RECEIPT_TEXT_MAX];
     to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
     to = resp_put_number(to, ':', v->status);
     to = resp_put_number(to, ':', v->unavailable);
-    if (!v->receipt || v->receipt->count == 0)
+    if (!receipt || receipt->count == 0)
         return put_literal(to, null);
-    weir_receipt_text(v->receipt, receipt, sizeof receipt);
-    return put_text(to, receipt);
+    weir_receipt_text(receipt, text, sizeof text);
+    return put_text(to, text);
 }
 
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
-void put_reply(struct resp_out *out, struct reply v)
+void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
-    char *start = resp_room(out, VERDICT_MAX + (v.is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    to = put_literal(to, v.is_long ? SV("*11\r\n") : SV("*7\r\n"));
-    to = put_literal(to, v.allowed ? SV(":1\r\n") : SV(":0\r\n"));
-    if (v.applied) {
-        to = put_text(to, v.rule);
-        to = put_text(to, v.limit);
-        to = resp_put_number(to, ':', v.max);
-        to = resp_put_number(to, ':', v.remaining);
-        to = resp_put_number(to, ':', v.reset_ms);
+    to = put_literal(to, is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
+    if (v->applied) {
+        to = put_text(to, v->rule);
+        to = put_text(to, v->limit);
+        to = resp_put_number(to, ':', v->max);
+        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', v->reset_ms);
     } else {
         for (int i = 0; i < 5; i++)
             to = put_literal(to, null);
     }
-    to = resp_put_number(to, ':', v.retry_after_ms);
-    if (v.is_long)
-        to = put_rest(to, &v, null);
+    to = resp_put_number(to, ':', v->retry_after_ms);
+    if (is_long)
+        to = put_rest(to, v, receipt, null);
     out->len += (size_t)(to - start);
 }
 
@@ -117,7 +120,7 @@ bool commands_flush(struct commands *c)
     for (size_t i = 0; i < count; i++) {
         if (!b->verdicts[i].allowed && !b->requests[i].peek)
             log_refusal(weir, &b->requests[i], &b->verdicts[i], now_us);
-        put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
     }
     return true;
 }
@@ -145,7 +148,7 @@ enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = 
 /* What a command asks. */
 struct asked {
     struct weir_request *request;
-    bool is_long;
+    bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
 };
 
@@ -178,8 +181,8 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
 
 static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
-    asked->request->refundable = sv_eq(value, SV("receipt"));
-    asked->is_long = asked->request->refundable || sv_eq(value, SV("long"));
+    asked->wants_receipt = sv_eq(value, SV("receipt"));
+    asked->is_long = asked->wants_receipt || sv_eq(value, SV("long"));
     return asked->is_long || fail(c, "reply", value, " is unknown; there are long and receipt");
 }
 
@@ -239,6 +242,8 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     if (!read_request(c, &asked, args + 1, count - 1))
         return;
     asked.request->peek = peek;
+    asked.request->shadows = &b->shadows[b->count];
+    asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
     b->header_count += asked.request->header_count;
     b->is_long[b->count++] = asked.is_long;
 }

@@ -1,9 +1,8 @@
 /* Decisions that wait for the store.
  *
  * The session of a batch that has to wait carries out nothing more until all of its verdicts are there. Where a request
- * came from is used by others meanwhile, so that a copy of it is kept, for the log and the list of those who are refused;
- * of a verdict just what the reply says, since whole ones are large. A connection that ends meanwhile leaves its wait
- * behind, which then ends by itself. */
+ * came from is used by others meanwhile, so that a copy of it is kept, for the log and the list of those who are refused.
+ * A connection that ends meanwhile leaves its wait behind, which then ends by itself. */
 #include <stdlib.h>
 
 #include "serve/commands.h"
@@ -16,9 +15,8 @@ struct wait_item {
     bool waits;
     struct weir_request request; /* its strings are those of the wait; of a decision made at once nothing */
     bool is_long;
-    struct reply reply;
+    struct weir_verdict verdict;
     struct weir_receipt *receipt; /* or NULL; most have none */
-    char rule[WEIR_ID_MAX + 1], limit[WEIR_NAME_MAX + 1];
 };
 
 struct wait {
@@ -149,7 +147,7 @@ static void move_headers(struct weir_request *r, struct weir_header *to, char **
 /* Nothing of it: then a refusal is counted, but nobody knows whose. */
 static void forget(struct weir_request *r)
 {
-    *r = (struct weir_request){ .cost = r->cost, .peek = r->peek };
+    *r = (struct weir_request){ .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows };
 }
 
 /* All headers first, since they have to be aligned. */
@@ -193,14 +191,9 @@ static void take_verdict(struct wait_item *item, const struct weir_request *requ
     stats_decided(loop->stats, weir, request, v, 1, now_us, uv_hrtime() - w->read_ns);
     if (!v->allowed && !request->peek)
         log_refusal(weir, request, v, now_us);
-    item->reply = reply_of(v, item->is_long);
-    item->reply.receipt = item->receipt = v->receipt.count ? malloc(sizeof *item->receipt) : NULL;
-    if (item->receipt)
-        *item->receipt = v->receipt;
-    if (!v->applied)
-        return;
-    item->reply.rule = memcpy(item->rule, v->rule, sizeof item->rule);
-    item->reply.limit = memcpy(item->limit, v->limit, sizeof item->limit);
+    item->verdict = *v;
+    if (request->receipt && request->receipt->count > 0 && (item->receipt = malloc(sizeof *item->receipt)))
+        *item->receipt = *request->receipt;
 }
 
 static void tell(struct wait *w)
@@ -282,7 +275,7 @@ void commands_answer(struct commands *c, struct session *session)
     session->wait = NULL;
     c->out.protocol = session->protocol;
     for (size_t i = 0; i < w->count; i++)
-        put_reply(&c->out, w->items[i].reply);
+        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long);
     if (w->failed)
         resp_error(&c->out, "ERR %s", w->text ? w->text : "out of memory");
     else if (w->own)

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "engine/weir.h"
+#include "present/present.h"
 #include "serve/ask.h"
 #include "serve/auth.h"
 #include "serve/http.h"
@@ -12,7 +13,7 @@
 #include "serve/stats.h"
 
 enum {
-    BATCH = 32, /* verdicts at a time: they are large */
+    BATCH = 32, /* verdicts at a time: what belongs to them is large */
 };
 
 /* ---- what both do ---- */
@@ -95,10 +96,16 @@ static void unjudged(struct http_call *call, int code)
 
 /* ---- /v1/check ---- */
 
+/* What a request may ask for beside its verdict. */
+struct asked {
+    struct weir_shadows shadows;
+    struct weir_receipt receipt;
+};
+
 /* One of a list that waits for the store. */
 struct check_item {
     struct check *check;
-    struct weir_request *request;
+    const struct weir_request *request;
     char *line; /* its verdict, in the call's memory; NULL: there was none left */
     size_t len;
 };
@@ -110,19 +117,29 @@ struct check {
     struct buf body;
     size_t done, left; /* of its requests: answered; of those that are asked together: without a verdict */
     struct check_item items[BATCH];
+    struct asked asked; /* for all that wait: each verdict is written as JSON as soon as it is there */
 };
+
+static const struct weir_request *asking(struct check *check, size_t i, struct asked *asked)
+{
+    struct weir_request *request = &check->ask.requests[i];
+    request->shadows = &asked->shadows;
+    request->receipt = check->ask.refundable[i] ? &asked->receipt : NULL;
+    return request;
+}
 
 static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
 {
     struct http_call *call = check->decision.call;
     struct weir_headers headers;
     char line[VERDICT_JSON_MAX + 1];
+    struct weir_request request = check->ask.requests[0];
     ask_done(&check->ask);
     if (code < 0) {
         unjudged(call, code);
         return;
     }
-    size_t len = weir_verdict_json(verdict, line, VERDICT_JSON_MAX);
+    size_t len = weir_verdict_json(&request, verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
     http_answer(call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
@@ -142,7 +159,7 @@ static void check_one(struct check *check)
 {
     struct weir_verdict verdict;
     int code;
-    if (decide_one(&check->decision, check->ask.requests, &verdict, &code, one_decided, check))
+    if (decide_one(&check->decision, asking(check, 0, &check->asked), &verdict, &code, one_decided, check))
         answer_one(check, code, &verdict);
 }
 
@@ -158,19 +175,21 @@ static void decide_some(struct check *check, size_t count)
     struct decision *d = &check->decision;
     const struct weir_request *requests = check->ask.requests + check->done;
     struct weir_verdict verdicts[BATCH];
+    struct asked asked[BATCH];
     char line[VERDICT_JSON_MAX];
+    for (size_t i = 0; i < count; i++)
+        asking(check, check->done + i, &asked[i]);
     d->now_us = loop_now_us(d->call->loop);
     weir_check_batch(d->server->weir, requests, count, d->now_us, verdicts);
     note(d, requests, verdicts, count);
     for (size_t i = 0; i < count; i++)
-        add_line(check, sv_of(line, weir_verdict_json(&verdicts[i], line, sizeof line)));
+        add_line(check, sv_of(line, weir_verdict_json(&requests[i], &verdicts[i], line, sizeof line)));
 }
 
-/* Whole verdicts would take much more room. */
 static void take_line(struct check_item *item, const struct weir_verdict *verdict)
 {
     char line[VERDICT_JSON_MAX];
-    item->len = weir_verdict_json(verdict, line, sizeof line);
+    item->len = weir_verdict_json(item->request, verdict, line, sizeof line);
     item->line = http_alloc(item->check->decision.call, item->len);
     if (item->line)
         memcpy(item->line, line, item->len);
@@ -196,7 +215,7 @@ static bool ask_some(struct check *check, size_t count)
         struct check_item *item = &check->items[i];
         struct weir_verdict verdict;
         int code;
-        *item = (struct check_item){ .check = check, .request = &check->ask.requests[check->done + i] };
+        *item = (struct check_item){ check, asking(check, check->done + i, &check->asked) };
         if (decide_one(&check->decision, item->request, &verdict, &code, many_decided, item))
             take_line(item, &verdict);
         else
@@ -349,6 +368,7 @@ static void pass(struct http_call *call, const struct weir_verdict *verdict)
 struct auth_check {
     struct decision decision;
     struct auth auth;
+    struct weir_shadows shadows; /* for the statistics */
     unsigned deny;
 };
 
@@ -425,8 +445,10 @@ static void auth(struct http_call *call, struct server *server)
         return;
     }
     check->decision = begin(call, server);
-    if (read_auth(call, server, check) &&
-        decide_one(&check->decision, &check->auth.request, &verdict, &code, auth_decided, check))
+    if (!read_auth(call, server, check))
+        return;
+    check->auth.request.shadows = &check->shadows;
+    if (decide_one(&check->decision, &check->auth.request, &verdict, &code, auth_decided, check))
         answer_auth(check, &verdict);
 }
 

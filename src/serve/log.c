@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "engine/top.h"
 #include "engine/verdict.h"
+#include "present/present.h"
 #include "serve/config.h"
 
 enum {
