@@ -141,6 +141,17 @@ struct weir_request {
     void *context;   /* for the callbacks; weir does not use it */
 };
 
+/* An attribute of a request that rules can use, for programs whose configuration names attributes. */
+struct weir_attribute {
+    const char *name; /* the name of its field in struct weir_request, such as "user" */
+    size_t offset;    /* of that field */
+    bool is_address;  /* weir expects an IPv4 or IPv6 address */
+};
+
+/* Returns the attribute number `i`, counted from 0, or NULL if there are not so many. `peer` and headers are not among
+ * them. The structure is static. */
+WEIR_API const struct weir_attribute *weir_attribute(size_t i);
+
 /* One charged limit: its cell and its window. All of it is private to weir. */
 struct weir_charged {
     uint64_t limit, time;

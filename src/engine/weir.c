@@ -364,6 +364,17 @@ int weir_check_soon(struct weir *weir, const struct weir_request *request, int64
     return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
 }
 
+const struct weir_attribute *weir_attribute(size_t i)
+{
+#define PUBLIC_ATTRIBUTE(NAME, field, uses, ...) \
+    { (uses) & (IN_MATCH | IN_BY) ? #field : NULL, offsetof(struct weir_request, field), ((uses)&IS_ADDRESS) != 0 },
+    static const struct weir_attribute all[] = { REQUEST_ATTRIBUTES(PUBLIC_ATTRIBUTE) };
+    for (enum attribute k = 0; k < REQUEST_ATTRIBUTE_COUNT; k++)
+        if (all[k].name && i-- == 0)
+            return &all[k];
+    return NULL;
+}
+
 /* Something that is no attribute of rules, such as the cost, matters to all of them. */
 static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
 {
@@ -375,10 +386,10 @@ static bool some_rule_looks_at(const struct bound *bound, const char *attribute,
             lower[i] = ascii_lower(name.ptr[i]);
         return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
     }
-    for (int i = 0; i < ATTR_HEADER; i++)
-        if (sv_eq(name, weir_str(attribute_name((enum attribute)i))))
-            return ruleset_looks_at(bound->ruleset, (enum attribute)i, (sv){ 0 }, now_us);
-    return true;
+    enum attribute found = attribute_find(name);
+    if (found == ATTRIBUTE_COUNT || !(attribute_table[found].uses & (IN_MATCH | IN_BY)))
+        return true;
+    return ruleset_looks_at(bound->ruleset, found, (sv){ 0 }, now_us);
 }
 
 enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
@@ -474,13 +485,10 @@ static sv spell(struct facts *facts, const struct bound *bound, const struct rul
 {
     struct weir_header header = { by->header, value };
     struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
-    struct weir_str *field[] = {
-        [ATTR_METHOD] = &request.method, [ATTR_PATH] = &request.path, [ATTR_HOST] = &request.host,
-        [ATTR_IP] = &request.ip,         [ATTR_USER] = &request.user, [ATTR_EVENT] = &request.event,
-        [ATTR_KEY] = &request.key,       [ATTR_ROUTE] = &request.path
-    };
-    if (by->attribute != ATTR_HEADER)
-        *field[by->attribute] = value;
+    if (by->attribute == ATTR_ROUTE)
+        request.path = value;
+    else if (by->attribute != ATTR_HEADER)
+        request_set(&request, by->attribute, value);
     facts_init(facts, bound->ruleset, &request, request.user);
     return facts_attribute(facts, by);
 }
@@ -505,7 +513,7 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
     for (size_t i = 0; i < rule->by_count; i++)
         buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
                    SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
-                                                               : weir_str(attribute_name(rule->by[i].attribute))));
+                                                               : attribute_table[rule->by[i].attribute].name));
     int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
                     names.len ? names.ptr : "nothing, for all together", rule->by_count,
                     rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
@@ -556,7 +564,7 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
         sv value = counted_value(&facts, bound, attribute, by[i]);
         if (value.len == 0)
             return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is none", SV_FMT(rule->rule->id),
-                           attribute_name(attribute->attribute), SV_FMT(by[i]));
+                           attribute_table[attribute->attribute].name.ptr, SV_FMT(by[i]));
         subject_add(&subject, value);
         values[i] = arena_copy(arena, value);
         if (!values[i].ptr)

@@ -34,32 +34,28 @@ static bool read_headers(struct http_call *call, struct asked *asked)
     return true;
 }
 
-/* One that cannot be read would quietly keep every rule by ip from applying. */
-static bool is_address(struct http_call *call, const char *name, sv text)
-{
-    struct ip ip;
-    if (text.len == 0 || ip_parse_hop(text, &ip))
-        return true;
-    http_error(call, 400,
-               "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
-               "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", name,
-               text.len < 200 ? (int)text.len : 200, text.ptr);
-    return false;
-}
+#define NAME(NAME, field, ...) #field,
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
-    static const char *const names[] = { "method", "path", "host", "ip",     "peer", "user",
-                                         "event",  "key",  "cost", "header", NULL };
-    struct weir_request *r = &asked->request;
-    struct weir_str *const fields[] = { &r->method, &r->path, &r->host, &r->ip, &r->peer, &r->user, &r->event, &r->key };
+    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
     uint64_t cost;
     if (!admin_knows(call, names) || !admin_number(call, "cost", 0, UINT32_MAX, 1, &cost))
         return false;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        *fields[i] = http_parameter(call, names[i], 0);
-    r->cost = (uint32_t)cost;
-    return is_address(call, "ip", r->ip) && is_address(call, "peer", r->peer) && read_headers(call, asked);
+    asked->request.cost = (uint32_t)cost;
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        sv text = http_parameter(call, names[i], 0);
+        if (!attribute_accepts(i, text)) {
+            http_error(
+                call, 400,
+                "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
+                "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", names[i],
+                text.len < 200 ? (int)text.len : 200, text.ptr);
+            return false;
+        }
+        request_set(&asked->request, i, text);
+    }
+    return read_headers(call, asked);
 }
 
 /* ---- the explanation ---- */
@@ -101,24 +97,31 @@ static void add_readings(struct facts *facts, struct buf *out)
     buf_char(out, ']');
 }
 
+static void add_client(struct facts *facts, struct buf *out)
+{
+    const struct ip *ip = facts_ip(facts);
+    char address[IP_TEXT_MAX];
+    add_or_null(out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
+    add_or_null(out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
+}
+
 static void add_request(struct facts *facts, void *data)
 {
     struct page *p = data;
-    const struct ip *ip = facts_ip(facts);
-    char text[INSTANT_TEXT_MAX], address[IP_TEXT_MAX];
+    char text[INSTANT_TEXT_MAX];
     instant_text(p->now_us, text);
     buf_add(&p->out, SV("{\"request\":{\"time\":"));
     buf_json(&p->out, weir_str(text));
-    add_or_null(&p->out, "method", facts_method(facts));
-    add_or_null(&p->out, "path", facts_path(facts));
-    add_or_null(&p->out, "route", facts_route(facts));
-    add_readings(facts, &p->out);
-    add_or_null(&p->out, "host", facts_host(facts));
-    add_or_null(&p->out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
-    add_or_null(&p->out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
-    add_or_null(&p->out, "user", facts->user);
-    add_or_null(&p->out, "event", facts->event);
-    add_or_null(&p->out, "key", facts->key);
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        if (i == ATTR_IP)
+            add_client(facts, &p->out);
+        else if (attribute_table[i].uses & (IN_MATCH | IN_BY))
+            add_or_null(&p->out, attribute_table[i].name.ptr, facts_text(facts, i));
+        if (i == ATTR_PATH) {
+            add_or_null(&p->out, "route", facts_route(facts));
+            add_readings(facts, &p->out);
+        }
+    }
     buf_printf(&p->out, ",\"cost\":%u},\"rules\":[", p->request->cost);
 }
 
@@ -128,17 +131,12 @@ static const char *reason_name(enum match_reason reason)
         [MATCH_YES] = "applies",
         [MATCH_OFF] = "off",
         [MATCH_EXPIRED] = "expired",
-        [MATCH_EVENT] = "event",
-        [MATCH_METHOD] = "method",
-        [MATCH_HOST] = "host",
-        [MATCH_PATH] = "path",
-        [MATCH_HEADER] = "header",
         [MATCH_EXCEPT_IP] = "except_ip",
         [MATCH_EXCEPT_USER] = "except_user",
         [MATCH_NO_ATTRIBUTE] = "missing",
         [MATCH_REPEATED] = "repeated_header",
     };
-    return names[reason];
+    return reason >= MATCH_UNEQUAL ? attribute_table[reason - MATCH_UNEQUAL].name.ptr : names[reason];
 }
 
 static void add_by(const struct explained_rule *e, struct buf *out)
@@ -147,7 +145,7 @@ static void add_by(const struct explained_rule *e, struct buf *out)
         const struct rule_by *by = &e->rule->by[i];
         char name[RULE_NAME_MAX + 10];
         bool header = by->attribute == ATTR_HEADER;
-        snprintf(name, sizeof name, "%s%s%.*s", attribute_name(by->attribute), header ? ":" : "",
+        snprintf(name, sizeof name, "%s%s%.*s", attribute_table[by->attribute].name.ptr, header ? ":" : "",
                  header ? (int)by->header.len : 0, header ? by->header.ptr : "");
         buf_printf(out, "%s{\"name\":", i ? "," : "");
         buf_json(out, weir_str(name));

@@ -44,8 +44,8 @@ static void the_least_rule(void **state)
     assert_int_equal(rule->mode, MODE_ENFORCE);
     assert_int_equal(rule->expires_us, RULE_NEVER_EXPIRES);
     assert_int_equal(rule->by_count, 0);
-    assert_int_equal(rule->match.event.len + rule->match.host.len, 0);
-    assert_int_equal(rule->match.method_count + rule->match.path_count + rule->match.header_count, 0);
+    assert_int_equal(rule->match.text_count + rule->match.method_count + rule->match.path_count + rule->match.header_count,
+                     0);
     assert_int_equal(rule->reject.status, 0);
     assert_false(rule->reject.has_body);
     reading_done(&r);
@@ -137,6 +137,14 @@ static void ids(void **state)
 
 /* ---- match ---- */
 
+static sv text_of(const struct rule_match *match, enum attribute attribute)
+{
+    for (size_t i = 0; i < match->text_count; i++)
+        if (match->texts[i].attribute == attribute)
+            return match->texts[i].value;
+    return (sv){ 0 };
+}
+
 static void conditions(void **state)
 {
     (void)state;
@@ -144,11 +152,11 @@ static void conditions(void **state)
         rule_of("match: { event: 42, method: [get, Post], host: 'API.Example.COM.:8080', path: [/a//b/, { regex: "
                 "'/x(y|z)' }], header: { X-Plan: free, x-v: 2 } }");
     const struct rule_match *m = &r.rules->rules[0].match;
-    assert_text(m->event, "42");
+    assert_text(text_of(m, ATTR_EVENT), "42");
     assert_int_equal(m->method_count, 2);
     assert_text(m->methods[0], "GET");
     assert_text(m->methods[1], "POST");
-    assert_text(m->host, "api.example.com");
+    assert_text(text_of(m, ATTR_HOST), "api.example.com");
     assert_int_equal(m->path_count, 2);
     assert_false(m->paths[0].is_regex);
     assert_text(m->paths[0].text, "/a/b");
@@ -162,7 +170,7 @@ static void conditions(void **state)
     m = &r.rules->rules[0].match;
     assert_text(m->methods[0], "DELETE");
     assert_text(m->paths[0].text, "/x");
-    assert_text(m->event, "no");
+    assert_text(text_of(m, ATTR_EVENT), "no");
     reading_done(&r);
     r = rule_of("match: { path: { regex: 'a' } }");
     assert_true(r.rules->rules[0].match.paths[0].is_regex);
@@ -186,7 +194,7 @@ static void hosts(void **state)
         char text[100];
         snprintf(text, sizeof text, "match: { host: %s }", good[i][0]);
         struct reading r = rule_of(text);
-        assert_text(r.rules->rules[0].match.host, good[i][1]);
+        assert_text(text_of(&r.rules->rules[0].match, ATTR_HOST), good[i][1]);
         reading_done(&r);
     }
     static const char *const bad[] = { "http://x", "'*.example.com'",
@@ -217,7 +225,7 @@ static void bad_conditions(void **state)
     static const struct report_case cases[] = {
         { "match: ocr", "f:1: rule a: match: must be a mapping (field: value), not \"ocr\"\n" },
         { "match: { paht: /x }",
-          "f:1: rule a: match: unknown field \"paht\"; did you mean `path`? Allowed: event, method, host, path, header\n" },
+          "f:1: rule a: match: unknown field \"paht\"; did you mean `path`? Allowed: method, path, host, event, header\n" },
         { "match: { event: }", "f:1: rule a: match.event: must be text, not nothing\n" },
         { "match: { event: '' }", "f:1: rule a: match.event: must have 1 to 1000 bytes, not 0\n" },
         { "match: { event: ' ' }", "f:1: rule a: match.event: must not be blank\n" },
@@ -356,7 +364,7 @@ static void attributes(void **state)
     reading_done(&r);
 }
 
-#define BY_ERROR "must be ip, user, key, event, method, host, path, route or header:NAME, not "
+#define BY_ERROR "must be method, path, host, ip, user, event, key, route or header:NAME, not "
 
 static void bad_attributes(void **state)
 {
