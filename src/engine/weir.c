@@ -510,10 +510,10 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
 {
     struct buf names;
     buf_init(&names, 2000);
-    for (size_t i = 0; i < rule->by_count; i++)
-        buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
-                   SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
-                                                               : attribute_table[rule->by[i].attribute].name));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_add(&names, i ? SV(", ") : SV(""));
+        rule_by_text(&rule->by[i], &names);
+    }
     int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
                     names.len ? names.ptr : "nothing, for all together", rule->by_count,
                     rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);

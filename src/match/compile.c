@@ -192,26 +192,12 @@ static void compile_checks(struct builder *b, const struct rule *rule, struct co
         compiled->by |= BIT(rule->by[i].attribute);
 }
 
-static bool compile_texts(struct arena *arena, const struct rule_match *match, struct compiled_rule *compiled)
-{
-    struct rule_text *texts = ARENA_ARRAY(arena, struct rule_text, match->text_count);
-    for (size_t i = 0; texts && i < match->text_count; i++) {
-        char out[FACTS_HOST_MAX];
-        texts[i] = match->texts[i];
-        if (texts[i].attribute == ATTR_HOST)
-            texts[i].value = arena_copy(arena, host_normalise(texts[i].value, out, sizeof out));
-        if (!texts[i].value.ptr)
-            return false;
-    }
-    compiled->texts = texts;
-    compiled->text_count = (uint32_t)match->text_count;
-    return texts;
-}
-
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     struct arena *arena = &b->ruleset->arena;
     compiled->rule = rule;
+    compiled->texts = rule->match.texts;
+    compiled->text_count = (uint32_t)rule->match.text_count;
     compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
     compile_checks(b, rule, compiled);
     if (rule->mode != MODE_OFF && (compiled->by & BIT(ATTR_USER) || rule->except.user_count > 0))
@@ -222,7 +208,7 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
             return no_memory(b);
         compiled->except = except;
     }
-    return compile_texts(arena, &rule->match, compiled) ? compile_paths(b, rule, compiled) : no_memory(b);
+    return compile_paths(b, rule, compiled);
 }
 
 /* The tree can find it: it has templates and no regex, none of them too deep. */

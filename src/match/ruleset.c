@@ -116,18 +116,19 @@ bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_m
     return true;
 }
 
-/* Every attribute of `by` beside the user is there. */
-static __attribute__((noinline)) bool others_are_there(const struct compiled_rule *rule, struct facts *facts)
+/* Every attribute of `by` that is prepared is there; without preparing it where that is not needed. */
+static __attribute__((noinline)) bool prepared_are_there(const struct compiled_rule *rule, struct facts *facts)
 {
-    const uint32_t apart = BIT(ATTR_USER) | BIT(ATTR_IP) | BIT(ATTR_PATH) | BIT(ATTR_ROUTE) | BIT(ATTR_HEADER);
-    if (rule->by & BIT(ATTR_IP) && !facts_ip(facts))
+    uint32_t by = rule->by;
+    if (by & BIT(ATTR_IP) && !facts_ip(facts))
         return false;
-    if (rule->by & (BIT(ATTR_PATH) | BIT(ATTR_ROUTE)) && facts->request->path.len == 0)
+    if (by & BIT(ATTR_METHOD) && facts_method(facts).len == 0)
         return false;
-    for (uint32_t left = rule->by & ~apart; left; left &= left - 1)
-        if (facts_text(facts, (enum attribute)__builtin_ctz(left)).len == 0)
-            return false;
-    if (rule->by & BIT(ATTR_HEADER))
+    if (by & (BIT(ATTR_PATH) | BIT(ATTR_ROUTE)) && facts->request->path.len == 0)
+        return false;
+    if (by & BIT(ATTR_HOST) && facts_host(facts).len == 0)
+        return false;
+    if (by & BIT(ATTR_HEADER))
         for (size_t i = 0; i < rule->rule->by_count; i++)
             if (rule->rule->by[i].attribute == ATTR_HEADER && facts_header(facts, rule->rule->by[i].header).len == 0)
                 return false;
@@ -137,9 +138,13 @@ static __attribute__((noinline)) bool others_are_there(const struct compiled_rul
 /* Every attribute of `by` is there. */
 static inline bool subject_is_there(const struct compiled_rule *rule, struct facts *facts)
 {
+    const uint32_t prepared = FACTS_PREPARED | BIT(ATTR_HEADER);
     if (rule->by & BIT(ATTR_USER) && facts->user.len == 0)
         return false;
-    return !(rule->by & ~BIT(ATTR_USER)) || others_are_there(rule, facts);
+    for (uint32_t left = rule->by & ~prepared; left; left &= left - 1)
+        if (request_get(facts->request, (enum attribute)__builtin_ctz(left)).len == 0)
+            return false;
+    return !(rule->by & prepared & ~BIT(ATTR_USER)) || prepared_are_there(rule, facts);
 }
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)

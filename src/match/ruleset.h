@@ -50,7 +50,7 @@ struct compiled_rule {
     uint32_t methods; /* bits */
     const struct rule *rule;
     const struct compiled_path *paths;
-    const struct rule_text *texts;        /* as in the rule, but normalised */
+    const struct rule_text *texts;        /* those of rule->match */
     const struct compiled_except *except; /* NULL: none */
     uint32_t path_count, text_count;
 };

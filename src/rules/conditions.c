@@ -72,7 +72,8 @@ static sv host_name(sv text)
     }
     uint64_t number;
     bool good = port.len == 0 || (port.ptr[0] == ':' && (port.len == 1 || sv_u64(sv_from(port, 1), 65535, &number)));
-    name.len -= good && name.len > 0 && name.ptr[name.len - 1] == '.';
+    while (good && name.len > 0 && name.ptr[name.len - 1] == '.')
+        name.len--;
     return good ? name : (sv){ 0 };
 }
 

@@ -56,7 +56,7 @@ struct rule_header {
     sv value;
 };
 
-/* An attribute that must have this value; a host is in lower case, without a port. */
+/* An attribute that must have this value; a host is in lower case, without port and final dot. */
 struct rule_text {
     enum attribute attribute;
     sv value;
@@ -278,6 +278,7 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 void rules_write(const struct rules *rules, struct buf *out);
 
 /* Words of the model, as written in rules. */
+void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);

@@ -8,6 +8,11 @@ const char *const counters_names[] = { "", "local", "shared", NULL };
 const char *const on_failure_names[] = { "local", "allow", "deny", NULL };
 const char *const repeated_names[] = { "refuse", "first", "last", NULL };
 
+void rule_by_text(const struct rule_by *by, struct buf *out)
+{
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
+}
+
 const char *algorithm_name(enum limit_algorithm algorithm)
 {
     return algorithm_names[algorithm];

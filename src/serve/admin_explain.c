@@ -142,13 +142,10 @@ static const char *reason_name(enum match_reason reason)
 static void add_by(const struct explained_rule *e, struct buf *out)
 {
     for (size_t i = 0; i < e->rule->by_count; i++) {
-        const struct rule_by *by = &e->rule->by[i];
-        char name[RULE_NAME_MAX + 10];
-        bool header = by->attribute == ATTR_HEADER;
-        snprintf(name, sizeof name, "%s%s%.*s", attribute_table[by->attribute].name.ptr, header ? ":" : "",
-                 header ? (int)by->header.len : 0, header ? by->header.ptr : "");
-        buf_printf(out, "%s{\"name\":", i ? "," : "");
-        buf_json(out, weir_str(name));
+        /* An attribute and the name of a header need no escapes. */
+        buf_printf(out, "%s{\"name\":\"", i ? "," : "");
+        rule_by_text(&e->rule->by[i], out);
+        buf_char(out, '"');
         admin_add_field(out, "value", e->by[i]);
         buf_char(out, '}');
     }

@@ -49,9 +49,7 @@ void source_show_by(const struct rule *rule, struct buf *out)
 {
     for (size_t i = 0; i < rule->by_count; i++) {
         between(out, i);
-        buf_add(out, attribute_table[rule->by[i].attribute].name);
-        if (rule->by[i].attribute == ATTR_HEADER)
-            buf_printf(out, ":%.*s", SV_FMT(rule->by[i].header));
+        rule_by_text(&rule->by[i], out);
     }
     if (rule->by_count == 0)
         buf_add(out, SV("all together"));
