@@ -38,7 +38,8 @@ class Attribute(NamedTuple):
 
 def read_table():
     with open(os.path.join(SOURCE, "src", "rules", "attributes.h"), encoding="utf-8") as file:
-        found = [Attribute(name, frozenset(re.split(r" *\| *", uses)), end == ",") for name, uses, end in LINE.findall(file.read())]
+        lines = LINE.findall(file.read())
+    found = [Attribute(name, frozenset(re.split(r" *\| *", uses)), end == ",") for name, uses, end in lines]
     names = [str(attribute) for attribute in found]
     assert names[:2] == ["method", "path"] and names[-2:] == ["route", "header"], names
     return found
