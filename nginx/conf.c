@@ -145,8 +145,6 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 
 /* ---- weir ---- */
 
-const char *const attribute_names[ATTRIBUTES] = { "user", "key", "event", "ip", "host", "method", "path", "cost" };
-
 static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
 {
     size_t prefix = strlen("header:");
@@ -168,43 +166,63 @@ static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
     return expression_compile(cf, value, &header->value);
 }
 
-static char *read_attribute(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
 {
-    if (starts(word, "header:"))
-        return read_header(cf, use, word);
-    for (int i = 0; i < ATTRIBUTES; i++) {
-        size_t len = strlen(attribute_names[i]) + 1;
-        if (!starts(word, attribute_names[i]) || word->len < len || word->data[len - 1] != '=')
-            continue;
-        if (use->attributes[i])
-            return COMPLAIN(cf, "weir: `%s=` is there twice", attribute_names[i]);
-        use->attributes[i] = ngx_palloc(cf->pool, sizeof *use->attributes[i]);
-        ngx_str_t value = { word->len - len, word->data + len };
-        use->has_attributes = true;
-        if (!use->attributes[i] || expression_compile(cf, value, use->attributes[i]) != NGX_CONF_OK)
-            return NGX_CONF_ERROR;
-        /* Without variables it is known now. */
-        if (i == ATTR_COST && !use->attributes[i]->value.lengths && ngx_atoi(value.data, value.len) == NGX_ERROR)
-            return COMPLAIN(cf, "weir: a cost is a whole number or an expression that gives one, not `%V`", &value);
-        return NGX_CONF_OK;
-    }
-    return COMPLAIN(cf,
-                    "weir: `%V` is unknown; behind the zone it takes after_auth, user=, key=, event=, ip=, host=, method=, "
-                    "path=, cost= and header:NAME=",
-                    word);
+    char names[500] = "";
+    const struct weir_attribute *attribute;
+    for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
+        len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
+    return COMPLAIN(cf, "weir: `%V` is unknown; behind the zone it takes after_auth, %scost= and header:NAME=", word,
+                    names);
+}
+
+/* The value behind NAME= in a word; data is NULL if it begins otherwise. */
+static ngx_str_t value_behind(const ngx_str_t *word, const char *name)
+{
+    size_t len = strlen(name) + 1;
+    if (!starts(word, name) || word->len < len || word->data[len - 1] != '=')
+        return (ngx_str_t)ngx_null_string;
+    return (ngx_str_t){ word->len - len, word->data + len };
+}
+
+static char *read_value(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+{
+    const struct weir_attribute *field;
+    size_t i = 0;
+    while ((field = weir_attribute(i)) && !value_behind(word, field->name).data)
+        i++;
+    const char *name = field ? field->name : "cost";
+    ngx_str_t text = value_behind(word, name);
+    if (!text.data)
+        return complain_unknown(cf, word);
+    struct named_value *values = use->values.elts;
+    for (ngx_uint_t k = 0; k < use->values.nelts; k++)
+        if (values[k].field == field)
+            return COMPLAIN(cf, "weir: `%s=` is there twice", name);
+    struct named_value *value = ngx_array_push(&use->values);
+    if (!value)
+        return NGX_CONF_ERROR;
+    *value = (struct named_value){ .attribute = name, .field = field };
+    if (expression_compile(cf, text, &value->value) != NGX_CONF_OK)
+        return NGX_CONF_ERROR;
+    /* Without variables it is known now. */
+    if (!field && !value->value.value.lengths && ngx_atoi(text.data, text.len) == NGX_ERROR)
+        return COMPLAIN(cf, "weir: a cost is a whole number or an expression that gives one, not `%V`", &text);
+    return NGX_CONF_OK;
 }
 
 static char *read_use(ngx_conf_t *cf, struct use *use)
 {
     ngx_str_t *words = cf->args->elts;
-    if (ngx_array_init(&use->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
+    if (ngx_array_init(&use->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK ||
+        ngx_array_init(&use->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
         if (is(&words[i], "after_auth")) {
             use->after_auth = use->zone->main->after_auth = true;
             continue;
         }
-        char *result = read_attribute(cf, use, &words[i]);
+        char *result = (starts(&words[i], "header:") ? read_header : read_value)(cf, use, &words[i]);
         if (result != NGX_CONF_OK)
             return result;
     }

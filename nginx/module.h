@@ -67,12 +67,6 @@ struct main_conf {
     char *trusted_proxies;
 };
 
-/* The values of a request that a directive may name. */
-enum attribute { ATTR_USER, ATTR_KEY, ATTR_EVENT, ATTR_IP, ATTR_HOST, ATTR_METHOD, ATTR_PATH, ATTR_COST, ATTRIBUTES };
-
-/* As they are written, without the `=`. */
-extern const char *const attribute_names[ATTRIBUTES];
-
 /* $http_NAME in an expression: a client may send the header more than once. */
 struct header_variable {
     ngx_str_t name;   /* as behind http_, in lower case */
@@ -85,10 +79,11 @@ struct expression {
     ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
 };
 
-/* header:NAME=VALUE */
+/* ATTRIBUTE=VALUE, cost=VALUE or header:NAME=VALUE */
 struct named_value {
-    ngx_str_t name;
-    const char *attribute; /* header:NAME */
+    const char *attribute;              /* what stands before the `=` */
+    const struct weir_attribute *field; /* NULL: the cost, or a header */
+    ngx_str_t name;                     /* of a header */
     struct expression value;
 };
 
@@ -96,9 +91,8 @@ struct named_value {
 struct use {
     struct zone *zone;
     bool after_auth;
-    bool has_attributes;
-    struct expression *attributes[ATTRIBUTES]; /* NULL: as nginx has it */
-    ngx_array_t headers;                       /* of struct named_value */
+    ngx_array_t values;  /* of struct named_value: attributes, and the cost */
+    ngx_array_t headers; /* of struct named_value */
 };
 
 /* Does the directive say what this header is? */

@@ -132,24 +132,20 @@ static bool is_address(const ngx_str_t *text)
            (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
 }
 
-static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, struct weir_request *ret,
-                                 struct weir_verdict *verdict)
+static ngx_int_t copy_values(ngx_http_request_t *r, const struct use *use, struct weir_request *ret,
+                             struct weir_verdict *verdict)
 {
-    struct weir_str *const fields[ATTR_COST] = {
-        [ATTR_USER] = &ret->user, [ATTR_KEY] = &ret->key,       [ATTR_EVENT] = &ret->event, [ATTR_IP] = &ret->ip,
-        [ATTR_HOST] = &ret->host, [ATTR_METHOD] = &ret->method, [ATTR_PATH] = &ret->path
-    };
-    for (int i = 0; i < ATTRIBUTES; i++) {
+    const struct named_value *values = use->values.elts;
+    for (ngx_uint_t i = 0; i < use->values.nelts; i++) {
+        const struct weir_attribute *field = values[i].field;
         ngx_str_t value;
-        if (!use->attributes[i])
-            continue;
-        ngx_int_t rc = expression_value(r, use->zone, use->attributes[i], attribute_names[i], &value, verdict);
+        ngx_int_t rc = expression_value(r, use->zone, &values[i].value, values[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
-        if (i == ATTR_COST)
+        if (!field)
             ret->cost = cost_of(&value);
-        else if (i != ATTR_IP || is_address(&value))
-            *fields[i] = str_of(&value);
+        else if (!field->is_address || is_address(&value))
+            *(struct weir_str *)(void *)((char *)ret + field->offset) = str_of(&value);
     }
     return NGX_OK;
 }
@@ -158,7 +154,6 @@ static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct use *use, s
 static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *ret_verdict)
 {
-    ngx_int_t rc = NGX_OK;
     *ret = (struct weir_request){
         .method = str_of(&r->method_name),
         .path = str_of(&r->unparsed_uri), /* as it was sent: nginx's own reading is one of those that weir looks at */
@@ -166,8 +161,7 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
         .peer = str_of(&r->connection->addr_text),
         .cost = 1,
     };
-    if (use->has_attributes)
-        rc = copy_attributes(r, use, ret, ret_verdict);
+    ngx_int_t rc = copy_values(r, use, ret, ret_verdict);
     return rc == NGX_OK ? copy_headers(r, use, headers, ret, ret_verdict) : rc;
 }
 

@@ -165,6 +165,17 @@ struct weir_request {
     struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
 };
 
+/* An attribute of a request that rules can use, for programs whose configuration names attributes. */
+struct weir_attribute {
+    const char *name; /* the name of its field in struct weir_request, such as "user" */
+    size_t offset;    /* of that field */
+    bool is_address;  /* weir expects an IPv4 or IPv6 address */
+};
+
+/* Returns the attribute number `i`, counted from 0, or NULL if there are not so many. `peer` and headers are not among
+ * them. The structure is static. */
+WEIR_API const struct weir_attribute *weir_attribute(size_t i);
+
 /* The decision. It names one limit: the one with the longest wait if the request is refused, else the one with the least
  * left. A verdict contains no pointers: it may be copied and kept. The request asks for names of shadow rules and for a
  * receipt, if they are needed.

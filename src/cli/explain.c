@@ -96,13 +96,13 @@ static void print_request(struct facts *facts, void *data)
     instant_text(p->now_us, now);
     LINE(p, term_bold(&p->term), "request");
     fact(p, "time", weir_str(now), NULL);
-    fact(p, "event", facts->event, NULL);
-    fact(p, "key", facts->key, NULL);
-    fact(p, "method", facts_method(facts), NULL);
-    print_path(p, facts);
-    fact(p, "host", facts_host(facts), NULL);
-    print_client(p, facts);
-    fact(p, "user", facts->user, "none");
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++)
+        if (i == ATTR_PATH)
+            print_path(p, facts);
+        else if (i == ATTR_IP)
+            print_client(p, facts);
+        else if (attribute_table[i].uses & (IN_MATCH | IN_BY))
+            fact(p, attribute_table[i].name.ptr, facts_text(facts, i), i == ATTR_USER ? "none" : NULL);
     for (size_t i = 0; i < r->header_count; i++)
         LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
     LINE(p, "", "  %-8s %u", "cost", r->cost);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/ip.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "engine/weir.h"
@@ -56,6 +55,8 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 }
 
 #define AT(field) offsetof(struct request_options, field)
+#define ATTRIBUTE_OPTION(NAME, field, uses, argument, help) \
+    { #field, argument, OPTION_TEXT, AT(attributes[ATTR_##NAME]), help },
 
 const struct option request_option_table[] = {
     { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
@@ -71,15 +72,7 @@ const struct option request_option_table[] = {
       "Redis or Valkey server where rules count that are not local: the same address as for 'weir serve --counters'" },
     { "hosts", "N", OPTION_NUMBER, AT(hosts),
       "number of hosts that share the store of --counters; 0 detects it (default)" },
-    { "event", "NAME", OPTION_TEXT, AT(event), "the business action, such as ocr" },
-    { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
-    { "method", "NAME", OPTION_TEXT, AT(method), "the HTTP method" },
-    { "path", "PATH", OPTION_TEXT, AT(path), "the path as the client sent it; a query may follow" },
-    { "host", "NAME", OPTION_TEXT, AT(host), "the host of the request" },
-    { "ip", "ADDRESS", OPTION_TEXT, AT(ip), "the client's address" },
-    { "peer", "ADDRESS", OPTION_TEXT, AT(peer),
-      "address of the connection; the client's address is then found with X-Forwarded-For and trusted_proxies" },
-    { "user", "ID", OPTION_TEXT, AT(user), "the user" },
+    REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //
     { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
     { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging" },
     { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
@@ -107,13 +100,16 @@ static int check_counters(const struct command *command, const char *text)
     return r < 0 ? options_error(command, "--counters: %s", error.text) : -1;
 }
 
-/* An address that cannot be read would quietly keep every rule by ip from applying. */
-static int check_address(const struct command *command, const char *name, const char *text)
+static int read_attributes(const struct command *command, const char *const *texts, struct weir_request *request)
 {
-    struct ip ip;
-    if (!text || !text[0] || ip_parse_hop(weir_str(text), &ip))
-        return -1;
-    return options_error(command, "--%s: '%s' is not allowed here; allowed: an IPv4 or IPv6 address", name, text);
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        sv text = weir_str(texts[i]);
+        if (!attribute_accepts(i, text))
+            return options_error(command, "--%s: '%s' is not allowed here; allowed: an IPv4 or IPv6 address",
+                                 attribute_table[i].name.ptr, text.ptr);
+        request_set(request, i, text);
+    }
+    return -1;
 }
 
 int request_read(const struct command *command, int argc, char **argv, struct request_options *o,
@@ -134,30 +130,17 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (o->counters && o->now_us >= 0)
         return options_error(
             command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
+    struct weir_request request = {
+        .headers = headers, .header_count = o->headers.count, .cost = o->cost, .peek = o->peek
+    };
     status = check_counters(command, o->counters);
     if (status < 0)
-        status = check_address(command, "ip", o->ip);
-    if (status < 0)
-        status = check_address(command, "peer", o->peer);
+        status = read_attributes(command, o->attributes, &request);
     if (status < 0)
         status = read_headers(command, &o->headers, headers);
-    if (status >= 0)
-        return status;
-    *ret_request = (struct weir_request){
-        .method = weir_str(o->method),
-        .path = weir_str(o->path),
-        .host = weir_str(o->host),
-        .ip = weir_str(o->ip),
-        .peer = weir_str(o->peer),
-        .user = weir_str(o->user),
-        .event = weir_str(o->event),
-        .key = weir_str(o->key),
-        .headers = headers,
-        .header_count = o->headers.count,
-        .cost = o->cost,
-        .peek = o->peek,
-    };
-    return -1;
+    if (status < 0)
+        *ret_request = request;
+    return status;
 }
 
 bool request_cells_missing(const struct request_options *o)

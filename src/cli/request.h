@@ -14,7 +14,7 @@ struct request_options {
     const char *rules, *cells, *counters;
     uint32_t hosts;
     uint64_t cells_keys, cells_bytes;
-    const char *method, *path, *host, *ip, *peer, *user, *event, *key;
+    const char *attributes[REQUEST_ATTRIBUTE_COUNT];
     struct option_list headers;
     uint32_t cost;
     bool peek;

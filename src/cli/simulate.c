@@ -49,8 +49,8 @@ static const struct command command = {
         "Replays recorded requests against rules and shows which of them would have passed. It begins with empty counts, "
         "and "
         "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
-        "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of method, path, host, ip, peer, "
-        "user, event, key, headers, cost and peek. "
+        "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of " REQUEST_ATTRIBUTE_NAMES
+        "headers, cost and peek. "
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and keeps the settings.",
     .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
               "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",

@@ -99,7 +99,7 @@ static bool name_subject(struct buf *out, uint32_t slot, const struct rule *rule
             buf_add(out, SV("header:"));
             buf_add(out, by->header);
         } else {
-            add_text(out, weir_str(attribute_name(by->attribute)));
+            add_text(out, attribute_table[by->attribute].name);
         }
         add_text(out, facts_attribute(facts, by));
     }

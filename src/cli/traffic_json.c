@@ -6,8 +6,9 @@
 #include "base/clock.h"
 #include "cli/time_text.h"
 #include "cli/traffic.h"
+#include "rules/attributes.h"
 
-#define FIELDS "t, method, path, host, ip, peer, user, event, key, headers, cost, peek, or t and set_rules"
+#define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, or t and set_rules"
 
 static bool wrong(char *why, const char *field, const char *allowed)
 {
@@ -29,13 +30,13 @@ static bool read_time(const json_t *value, int64_t *ret_us)
     return true;
 }
 
-static bool read_string(const char *field, const json_t *value, sv *ret, char *why)
+static bool read_string(enum attribute attribute, const json_t *value, struct weir_request *request, char *why)
 {
     if (json_is_null(value))
         return true;
     if (!json_is_string(value))
-        return wrong(why, field, "a string");
-    *ret = sv_of(json_string_value(value), json_string_length(value));
+        return wrong(why, attribute_table[attribute].name.ptr, "a string");
+    request_set(request, attribute, sv_of(json_string_value(value), json_string_length(value)));
     return true;
 }
 
@@ -80,22 +81,11 @@ static bool read_cost(const json_t *value, uint32_t *ret, char *why)
     return true;
 }
 
-/* The strings of a request, and where they go. */
-static const struct {
-    const char *name;
-    size_t offset;
-} strings[] = {
-    { "method", offsetof(struct weir_request, method) }, { "path", offsetof(struct weir_request, path) },
-    { "host", offsetof(struct weir_request, host) },     { "ip", offsetof(struct weir_request, ip) },
-    { "peer", offsetof(struct weir_request, peer) },     { "user", offsetof(struct weir_request, user) },
-    { "event", offsetof(struct weir_request, event) },   { "key", offsetof(struct weir_request, key) },
-};
-
 static bool read_field(struct traffic *t, const char *name, json_t *value, char *why)
 {
-    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++)
-        if (strcmp(name, strings[i].name) == 0)
-            return read_string(name, value, (sv *)((char *)&t->request + strings[i].offset), why);
+    enum attribute attribute = attribute_find(weir_str(name));
+    if (attribute < REQUEST_ATTRIBUTE_COUNT)
+        return read_string(attribute, value, &t->request, why);
     if (strcmp(name, "t") == 0)
         return read_time(value, &t->now_us) ||
                wrong(why, "t", "an RFC 3339 string or milliseconds since 1970, from 1970 to 2112");

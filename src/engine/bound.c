@@ -14,7 +14,7 @@ static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, co
     subject_add(&h, limit->name);
     subject_add(&h, weir_str(algorithm_name(limit->algorithm)));
     for (size_t i = 0; i < rule->by_count; i++) {
-        subject_add(&h, weir_str(attribute_name(rule->by[i].attribute)));
+        subject_add(&h, attribute_table[rule->by[i].attribute].name);
         subject_add(&h, rule->by[i].header);
     }
     return hash_final(&h);

@@ -97,6 +97,17 @@ int weir_check_soon(struct weir *weir, const struct weir_request *request, int64
     return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
 }
 
+const struct weir_attribute *weir_attribute(size_t i)
+{
+#define PUBLIC_ATTRIBUTE(NAME, field, uses, ...) \
+    { (uses) & (IN_MATCH | IN_BY) ? #field : NULL, offsetof(struct weir_request, field), ((uses)&IS_ADDRESS) != 0 },
+    static const struct weir_attribute all[] = { REQUEST_ATTRIBUTES(PUBLIC_ATTRIBUTE) };
+    for (enum attribute k = 0; k < REQUEST_ATTRIBUTE_COUNT; k++)
+        if (all[k].name && i-- == 0)
+            return &all[k];
+    return NULL;
+}
+
 /* Something that is no attribute of rules, such as the cost, matters to all of them. */
 static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
 {
@@ -108,10 +119,10 @@ static bool some_rule_looks_at(const struct bound *bound, const char *attribute,
             lower[i] = ascii_lower(name.ptr[i]);
         return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
     }
-    for (int i = 0; i < ATTR_HEADER; i++)
-        if (sv_eq(name, weir_str(attribute_name((enum attribute)i))))
-            return ruleset_looks_at(bound->ruleset, (enum attribute)i, (sv){ 0 }, now_us);
-    return true;
+    enum attribute found = attribute_find(name);
+    if (found == ATTRIBUTE_COUNT || !(attribute_table[found].uses & (IN_MATCH | IN_BY)))
+        return true;
+    return ruleset_looks_at(bound->ruleset, found, (sv){ 0 }, now_us);
 }
 
 enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,

@@ -59,7 +59,7 @@ size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
     size_t names_len = 0;
     for (size_t i = 0; i < rule->by_count; i++) {
         const struct rule_by *by = &rule->by[i];
-        sv name = weir_str(attribute_name(by->attribute));
+        sv name = attribute_table[by->attribute].name;
         if (i > 0)
             names[names_len++] = ',';
         memcpy(names + names_len, name.ptr, name.len);

@@ -10,13 +10,10 @@ static sv spell(struct facts *facts, const struct bound *bound, const struct rul
 {
     struct weir_header header = { by->header, value };
     struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
-    struct weir_str *field[] = {
-        [ATTR_METHOD] = &request.method, [ATTR_PATH] = &request.path, [ATTR_HOST] = &request.host,
-        [ATTR_IP] = &request.ip,         [ATTR_USER] = &request.user, [ATTR_EVENT] = &request.event,
-        [ATTR_KEY] = &request.key,       [ATTR_ROUTE] = &request.path
-    };
-    if (by->attribute != ATTR_HEADER)
-        *field[by->attribute] = value;
+    if (by->attribute == ATTR_ROUTE)
+        request.path = value;
+    else if (by->attribute != ATTR_HEADER)
+        request_set(&request, by->attribute, value);
     facts_init(facts, bound->ruleset, &request, request.user);
     return facts_attribute(facts, by);
 }
@@ -38,10 +35,10 @@ static int wrong_count(const struct rule *rule, size_t given, struct weir_error 
 {
     struct buf names;
     buf_init(&names, 2000);
-    for (size_t i = 0; i < rule->by_count; i++)
-        buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
-                   SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
-                                                               : weir_str(attribute_name(rule->by[i].attribute))));
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_add(&names, i ? SV(", ") : SV(""));
+        rule_by_text(&rule->by[i], &names);
+    }
     int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
                     names.len ? names.ptr : "nothing, for all together", rule->by_count,
                     rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
@@ -91,8 +88,8 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
         const struct rule_by *attribute = &rule->rule->by[i];
         sv value = counted_value(&facts, bound, attribute, by[i]);
         if (value.len == 0)
-            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is none", SV_FMT(rule->rule->id),
-                           attribute_name(attribute->attribute), SV_FMT(by[i]));
+            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
+                           SV_FMT(rule->rule->id), attribute_table[attribute->attribute].name.ptr, SV_FMT(by[i]));
         subject_add(&subject, value);
         values[i] = arena_copy(arena, value);
         if (!values[i].ptr)

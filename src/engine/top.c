@@ -25,7 +25,7 @@ static uint16_t put(char *to, sv text, size_t most, bool *cut)
 static uint16_t put_name(char *to, const struct rule_by *by, size_t most, bool *cut)
 {
     bool is_header = by->attribute == ATTR_HEADER;
-    size_t len = put(to, is_header ? SV("header:") : weir_str(attribute_name(by->attribute)), most, cut);
+    size_t len = put(to, is_header ? SV("header:") : attribute_table[by->attribute].name, most, cut);
     return (uint16_t)(len + put(to + len, by->header, most - len, cut));
 }
 

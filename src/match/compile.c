@@ -12,7 +12,7 @@
 #include "match/ruleset.h"
 
 /* Spaces of the builder's own table. */
-enum { COUNT_EVENT, COUNT_HOST, COUNT_TEMPLATE, KNOWN_REGEX };
+enum { COUNT_TEXT, COUNT_TEMPLATE = COUNT_TEXT + ATTRIBUTE_COUNT, KNOWN_REGEX };
 
 struct listed {
     uint32_t list, rule;
@@ -20,7 +20,7 @@ struct listed {
 
 struct builder {
     struct ruleset *ruleset;
-    struct table known; /* how many rules have an event, host, template; numbers of regexes */
+    struct table known; /* how many rules have a text, a template; numbers of regexes */
     size_t regex_cap;
     uint32_t list_count;
     struct listed *listed;
@@ -156,7 +156,7 @@ static int compile_paths(struct builder *b, const struct rule *rule, struct comp
             return r;
     }
     compiled->paths = paths;
-    compiled->path_count = rule->match.path_count;
+    compiled->path_count = (uint32_t)rule->match.path_count;
     return 0;
 }
 
@@ -175,43 +175,38 @@ static uint32_t method_bit(struct ruleset *ruleset, sv method)
 
 static void compile_checks(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
-    unsigned checks = 0;
-    checks |= rule->match.event.len > 0 ? CHECK_EVENT : 0;
-    checks |= rule->match.method_count > 0 ? CHECK_METHOD : 0;
-    checks |= rule->match.host.len > 0 ? CHECK_HOST : 0;
-    checks |= rule->match.path_count > 0 ? CHECK_PATH : 0;
-    checks |= rule->match.header_count > 0 ? CHECK_HEADER : 0;
-    checks |= rule->except.ip_count > 0 ? CHECK_EXCEPT_IP : 0;
-    checks |= rule->except.user_count > 0 ? CHECK_EXCEPT_USER : 0;
+    uint32_t checks = 0;
+    for (size_t i = 0; i < rule->match.text_count; i++)
+        checks |= BIT(rule->match.texts[i].attribute);
+    checks |= rule->match.method_count > 0 ? BIT(ATTR_METHOD) : 0;
+    checks |= rule->match.path_count > 0 ? BIT(ATTR_PATH) : 0;
+    checks |= rule->match.header_count > 0 ? BIT(ATTR_HEADER) : 0;
+    checks |= rule->except.ip_count + rule->except.user_count > 0 ? CHECK_EXCEPT : 0;
     for (size_t i = 0; i < rule->match.method_count; i++) {
         uint32_t bit = method_bit(b->ruleset, rule->match.methods[i]);
         compiled->methods |= bit;
         checks |= bit ? 0 : CHECK_METHOD_TEXT;
     }
-    compiled->checks = compiled->all_checks = (uint8_t)checks;
+    compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
-        compiled->by |= (uint16_t)(1 << rule->by[i].attribute);
+        compiled->by |= BIT(rule->by[i].attribute);
 }
 
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
     struct arena *arena = &b->ruleset->arena;
     compiled->rule = rule;
+    compiled->texts = rule->match.texts;
+    compiled->text_count = (uint32_t)rule->match.text_count;
     compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
     compile_checks(b, rule, compiled);
-    if (rule->mode != MODE_OFF && (compiled->by & 1 << ATTR_USER || rule->except.user_count > 0))
+    if (rule->mode != MODE_OFF && (compiled->by & BIT(ATTR_USER) || rule->except.user_count > 0))
         b->ruleset->wants_user = true;
-    if (compiled->checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER)) {
+    if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
         if (!except || !compile_except(except, arena, &rule->except))
             return no_memory(b);
         compiled->except = except;
-    }
-    if (rule->match.host.len > 0) {
-        char out[FACTS_HOST_MAX];
-        compiled->host = arena_copy(arena, host_normalise(rule->match.host, out, sizeof out));
-        if (!compiled->host.ptr)
-            return no_memory(b);
     }
     return compile_paths(b, rule, compiled);
 }
@@ -235,38 +230,44 @@ static bool count_one(struct builder *b, uint32_t space, sv text)
 
 static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 {
-    if (compiled->all_checks & CHECK_EVENT && !count_one(b, COUNT_EVENT, compiled->rule->match.event))
-        return false;
-    if (compiled->all_checks & CHECK_HOST && !count_one(b, COUNT_HOST, compiled->host))
-        return false;
+    for (size_t i = 0; i < compiled->text_count; i++)
+        if (!count_one(b, COUNT_TEXT + compiled->texts[i].attribute, compiled->texts[i].value))
+            return false;
     for (size_t i = 0; tree_finds(compiled) && i < compiled->path_count; i++)
         if (!count_one(b, COUNT_TEMPLATE, compiled->paths[i].template))
             return false;
     return true;
 }
 
-/* The check that the best index of a rule makes needless; 0: there is none. */
-static uint8_t choose_index(const struct builder *b, const struct compiled_rule *compiled)
+/* Returns how many rules have the template of this rule that is most in use. */
+static uint32_t count_path(const struct builder *b, const struct compiled_rule *compiled)
 {
-    uint8_t best = 0;
+    uint32_t most = 0;
+    for (size_t i = 0; i < compiled->path_count; i++) {
+        uint32_t count = table_find(&b->known, COUNT_TEMPLATE, compiled->paths[i].template);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Returns the attribute whose index finds the rule among the fewest others; ATTRIBUTE_COUNT: there is none. Of equals, a
+ * path comes before a host: many rules share a host once there are more of them. */
+static enum attribute choose_index(const struct builder *b, const struct compiled_rule *compiled)
+{
+    enum attribute best = ATTRIBUTE_COUNT;
     uint32_t fewest = UINT32_MAX;
-    if (compiled->all_checks & CHECK_EVENT) {
-        best = CHECK_EVENT;
-        fewest = table_find(&b->known, COUNT_EVENT, compiled->rule->match.event);
-    }
     if (tree_finds(compiled)) {
-        uint32_t most = 0;
-        for (size_t i = 0; i < compiled->path_count; i++) {
-            uint32_t count = table_find(&b->known, COUNT_TEMPLATE, compiled->paths[i].template);
-            most = count > most ? count : most;
-        }
-        if (most < fewest) {
-            best = CHECK_PATH;
-            fewest = most;
+        best = ATTR_PATH;
+        fewest = count_path(b, compiled);
+    }
+    for (size_t i = 0; i < compiled->text_count; i++) {
+        enum attribute attribute = compiled->texts[i].attribute;
+        uint32_t count = table_find(&b->known, COUNT_TEXT + attribute, compiled->texts[i].value);
+        if (count < fewest || (count == fewest && attribute != ATTR_HOST)) {
+            best = attribute;
+            fewest = count;
         }
     }
-    if (compiled->all_checks & CHECK_HOST && table_find(&b->known, COUNT_HOST, compiled->host) < fewest)
-        best = CHECK_HOST;
     return best;
 }
 
@@ -293,18 +294,15 @@ static bool index_rule(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
     struct compiled_rule *compiled = &ruleset->compiled[rule];
-    uint8_t index = choose_index(b, compiled);
-    compiled->checks = compiled->all_checks & (uint8_t)~index;
-    if (index == CHECK_EVENT) {
-        ruleset->has_events = true;
-        return enlist(b, table_put(&ruleset->table, SPACE_EVENT, compiled->rule->match.event, 0), rule);
-    }
-    if (index == CHECK_HOST) {
-        ruleset->has_hosts = true;
-        return enlist(b, table_put(&ruleset->table, SPACE_HOST, compiled->host, 0), rule);
-    }
-    if (index == 0)
+    enum attribute index = choose_index(b, compiled);
+    if (index == ATTRIBUTE_COUNT)
         return enlist(b, &ruleset->always, rule);
+    compiled->checks = compiled->all_checks & ~BIT(index);
+    for (size_t i = 0; i < compiled->text_count; i++)
+        if (compiled->texts[i].attribute == index) {
+            ruleset->indexed |= BIT(index);
+            return enlist(b, table_put(&ruleset->table, index, compiled->texts[i].value, 0), rule);
+        }
     for (size_t i = 0; i < compiled->path_count; i++)
         if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
             return false;
@@ -366,7 +364,7 @@ static bool fill_slots(struct builder *b)
 /* Of rules that the tree finds. */
 static bool has_in_tree(const struct compiled_rule *compiled)
 {
-    return compiled->all_checks & CHECK_PATH && !(compiled->checks & CHECK_PATH);
+    return (compiled->all_checks & ~compiled->checks) & BIT(ATTR_PATH);
 }
 
 /* The templates of the tree once more, when their lists are in their places. */

@@ -62,18 +62,17 @@ static enum match_reason explain_match(const struct ruleset *ruleset, const stru
                                        struct facts *facts, sv *detail)
 {
     const struct rule_match *match = &compiled->rule->match;
-    if (match->event.len > 0 && !sv_eq(match->event, facts->event))
-        return MATCH_EVENT;
+    for (size_t i = 0; i < compiled->text_count; i++)
+        if (!sv_eq(compiled->texts[i].value, facts_text(facts, compiled->texts[i].attribute)))
+            return MATCH_UNEQUAL + compiled->texts[i].attribute;
     size_t method = 0;
     while (method < match->method_count && !sv_eq(match->methods[method], facts_method(facts)))
         method++;
     if (match->method_count > 0 && method == match->method_count)
-        return MATCH_METHOD;
-    if (match->host.len > 0 && !sv_eq(compiled->host, facts_host(facts)))
-        return MATCH_HOST;
+        return MATCH_UNEQUAL + ATTR_METHOD;
     if (match->path_count > 0 && !some_path_matches(ruleset, compiled, facts))
-        return MATCH_PATH;
-    return headers_hold(match, facts, detail) ? MATCH_YES : MATCH_HEADER;
+        return MATCH_UNEQUAL + ATTR_PATH;
+    return headers_hold(match, facts, detail) ? MATCH_YES : MATCH_UNEQUAL + ATTR_HEADER;
 }
 
 static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,
@@ -109,7 +108,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     for (size_t i = 0; reason == MATCH_YES && i < r->by_count; i++)
         if (facts_attribute(facts, &r->by[i]).len == 0) {
             reason = MATCH_NO_ATTRIBUTE;
-            detail = r->by[i].attribute == ATTR_HEADER ? r->by[i].header : weir_str(attribute_name(r->by[i].attribute));
+            detail = r->by[i].attribute == ATTR_HEADER ? r->by[i].header : attribute_table[r->by[i].attribute].name;
         }
     sv repeated = reason == MATCH_YES ? facts_repeated(facts, r) : sv_of("", 0);
     if (repeated.len > 0) {

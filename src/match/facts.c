@@ -9,8 +9,6 @@ void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct
     facts->ruleset = ruleset;
     facts->request = request;
     facts->user = user;
-    facts->key = request->key;
-    facts->event = request->event;
     facts->repeated = sv_of(NULL, 0);
     facts->made = facts->header_count = 0;
 }
@@ -242,14 +240,11 @@ sv facts_attribute(struct facts *facts, const struct rule_by *by)
         return facts_ip_text(facts);
     case ATTR_USER:
         return facts->user;
-    case ATTR_EVENT:
-        return facts->event;
-    case ATTR_KEY:
-        return facts->key;
     case ATTR_ROUTE:
         return facts_route(facts);
     case ATTR_HEADER:
         return facts_header(facts, by->header);
+    default:
+        return request_get(facts->request, by->attribute);
     }
-    return sv_of("", 0);
 }

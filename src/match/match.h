@@ -37,9 +37,9 @@ enum { FACTS_HEADERS = 4 };
 struct facts {
     const struct ruleset *ruleset;
     const struct weir_request *request;
-    sv user, key, event; /* as they are given */
-    sv repeated;         /* ruleset_match: refuse the request, since it repeats this header with different values */
-    unsigned made;       /* which of the following are */
+    sv user;       /* the one of the request, or of the getter */
+    sv repeated;   /* ruleset_match: refuse the request, since it repeats this header with different values */
+    unsigned made; /* which of the following are */
     bool path_cut;
     bool has_ip;
     uint8_t reading, reading_count; /* the one in use, and how many there are; 0: there is no path */
@@ -92,8 +92,18 @@ bool facts_header_differs(struct facts *facts, sv lower_case_name);
 /* The first header that the rule matches or counts by and that differs, where settings.repeated_headers refuses that; else
  * empty. */
 sv facts_repeated(struct facts *facts, const struct rule *rule);
-/* The value of one attribute; empty if the request has none. */
+/* The value of one attribute, as rules see it; empty if the request has none. */
 sv facts_attribute(struct facts *facts, const struct rule_by *by);
+/* The attributes that facts_attribute prepares; the others are as they are given. */
+enum {
+    FACTS_PREPARED = 1 << ATTR_METHOD | 1 << ATTR_PATH | 1 << ATTR_HOST | 1 << ATTR_IP | 1 << ATTR_USER | 1 << ATTR_ROUTE
+};
+/* facts_attribute for an attribute that is not a header. */
+static inline sv facts_text(struct facts *facts, enum attribute attribute)
+{
+    return FACTS_PREPARED >> attribute & 1 ? facts_attribute(facts, &(struct rule_by){ .attribute = attribute })
+                                           : request_get(facts->request, attribute);
+}
 
 /* Indexes of the rules that apply, rising (file order); at most `cap` are written, the number that apply is returned.
  * Applies: not off, not expired, all conditions hold, no exception, and every `by` attribute is there. A rule for which the
@@ -105,15 +115,11 @@ enum match_reason {
     MATCH_YES,
     MATCH_OFF,
     MATCH_EXPIRED,
-    MATCH_EVENT,
-    MATCH_METHOD,
-    MATCH_HOST,
-    MATCH_PATH,
-    MATCH_HEADER,       /* detail: the header's name */
     MATCH_EXCEPT_IP,    /* detail: "settings" if it is excepted there, for all rules */
     MATCH_EXCEPT_USER,  /* detail: the same */
     MATCH_NO_ATTRIBUTE, /* detail: the attribute of `by` that is missing; of a header its name */
     MATCH_REPEATED,     /* all else holds; detail: facts_repeated */
+    MATCH_UNEQUAL,      /* + enum attribute: its condition does not hold; detail: of a header its name */
 };
 /* MATCH_YES leaves the first reading in use in which the rule matches the path, anything else the first of all. */
 enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, struct facts *facts, int64_t now_us,

@@ -89,7 +89,7 @@ static uint32_t request_method(const struct ruleset *ruleset, sv method)
     return 0;
 }
 
-static bool method_holds(struct visit *v, const struct compiled_rule *rule, unsigned checks)
+static bool method_holds(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
 {
     if (v->method == METHOD_UNKNOWN)
         v->method = request_method(v->ruleset, facts_method(v->facts));
@@ -116,24 +116,19 @@ bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_m
     return true;
 }
 
-/* Every attribute of `by` beside the user is there. */
-static __attribute__((noinline)) bool others_are_there(const struct compiled_rule *rule, struct facts *facts)
+/* Every attribute of `by` that is prepared is there; without preparing it where that is not needed. */
+static __attribute__((noinline)) bool prepared_are_there(const struct compiled_rule *rule, struct facts *facts)
 {
-    const struct weir_request *request = facts->request;
-    unsigned by = rule->by;
-    if (by & 1 << ATTR_KEY && facts->key.len == 0)
+    uint32_t by = rule->by;
+    if (by & BIT(ATTR_IP) && !facts_ip(facts))
         return false;
-    if (by & 1 << ATTR_IP && !facts_ip(facts))
+    if (by & BIT(ATTR_METHOD) && facts_method(facts).len == 0)
         return false;
-    if (by & 1 << ATTR_EVENT && facts->event.len == 0)
+    if (by & (BIT(ATTR_PATH) | BIT(ATTR_ROUTE)) && facts->request->path.len == 0)
         return false;
-    if (by & 1 << ATTR_METHOD && facts_method(facts).len == 0)
+    if (by & BIT(ATTR_HOST) && facts_host(facts).len == 0)
         return false;
-    if (by & (1 << ATTR_PATH | 1 << ATTR_ROUTE) && request->path.len == 0)
-        return false;
-    if (by & 1 << ATTR_HOST && facts_host(facts).len == 0)
-        return false;
-    if (by & 1 << ATTR_HEADER)
+    if (by & BIT(ATTR_HEADER))
         for (size_t i = 0; i < rule->rule->by_count; i++)
             if (rule->rule->by[i].attribute == ATTR_HEADER && facts_header(facts, rule->rule->by[i].header).len == 0)
                 return false;
@@ -143,9 +138,13 @@ static __attribute__((noinline)) bool others_are_there(const struct compiled_rul
 /* Every attribute of `by` is there. */
 static inline bool subject_is_there(const struct compiled_rule *rule, struct facts *facts)
 {
-    if (rule->by & 1 << ATTR_USER && facts->user.len == 0)
+    const uint32_t prepared = FACTS_PREPARED | BIT(ATTR_HEADER);
+    if (rule->by & BIT(ATTR_USER) && facts->user.len == 0)
         return false;
-    return !(rule->by & ~(1 << ATTR_USER)) || others_are_there(rule, facts);
+    for (uint32_t left = rule->by & ~prepared; left; left &= left - 1)
+        if (request_get(facts->request, (enum attribute)__builtin_ctz(left)).len == 0)
+            return false;
+    return !(rule->by & prepared & ~BIT(ATTR_USER)) || prepared_are_there(rule, facts);
 }
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)
@@ -159,25 +158,26 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
 }
 
 /* Cheap conditions first, regexes last. */
-static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, unsigned checks)
+static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
 {
     sv missing;
-    if (checks & CHECK_METHOD && !method_holds(v, rule, checks))
+    if (checks & BIT(ATTR_METHOD) && !method_holds(v, rule, checks))
         return false;
-    if (checks & CHECK_EVENT && !sv_eq(rule->rule->match.event, v->facts->event))
+    for (size_t i = 0; i < rule->text_count; i++) {
+        const struct rule_text *text = &rule->texts[i];
+        if (checks & BIT(text->attribute) && !sv_eq(text->value, facts_text(v->facts, text->attribute)))
+            return false;
+    }
+    if (checks & BIT(ATTR_HEADER) && !headers_hold(&rule->rule->match, v->facts, &missing))
         return false;
-    if (checks & CHECK_HOST && !sv_eq(rule->host, facts_host(v->facts)))
+    if (checks & CHECK_EXCEPT && excepted(rule->except, v->facts))
         return false;
-    if (checks & CHECK_HEADER && !headers_hold(&rule->rule->match, v->facts, &missing))
-        return false;
-    if (checks & (CHECK_EXCEPT_IP | CHECK_EXCEPT_USER) && excepted(rule->except, v->facts))
-        return false;
-    return !(checks & CHECK_PATH) || path_holds(v, rule);
+    return !(checks & BIT(ATTR_PATH)) || path_holds(v, rule);
 }
 
 static inline bool looks_at_headers(const struct compiled_rule *rule)
 {
-    return rule->all_checks & CHECK_HEADER || rule->by & 1 << ATTR_HEADER;
+    return (rule->all_checks | rule->by) & BIT(ATTR_HEADER);
 }
 
 /* The rule applies, but for a header that says two things. Shadow rules refuse nothing. */
@@ -192,7 +192,7 @@ static bool is_repeated(struct visit *v, const struct compiled_rule *rule)
 static void consider(struct visit *v, uint32_t i, bool all_checks)
 {
     const struct compiled_rule *rule = &v->ruleset->compiled[i];
-    unsigned checks = all_checks ? rule->all_checks : rule->checks;
+    uint32_t checks = all_checks ? rule->all_checks : rule->checks;
     if (v->now_us >= rule->expires_us || !subject_is_there(rule, v->facts))
         return;
     if (checks && !conditions_hold(v, rule, checks))
@@ -244,13 +244,10 @@ static size_t find_lists(const struct ruleset *ruleset, struct facts *facts, uin
     size_t count = 0;
     if (ruleset->always)
         lists[count++] = ruleset->always;
-    if (ruleset->has_events && facts->event.len > 0) {
-        uint32_t list = table_find(&ruleset->table, SPACE_EVENT, facts->event);
-        if (list != TABLE_NONE)
-            lists[count++] = list;
-    }
-    if (ruleset->has_hosts && facts->request->host.len > 0) {
-        uint32_t list = table_find(&ruleset->table, SPACE_HOST, facts_host(facts));
+    for (uint32_t left = ruleset->indexed; left; left &= left - 1) {
+        enum attribute attribute = (enum attribute)__builtin_ctz(left);
+        sv text = facts_text(facts, attribute);
+        uint32_t list = text.len > 0 ? table_find(&ruleset->table, attribute, text) : TABLE_NONE;
         if (list != TABLE_NONE)
             lists[count++] = list;
     }

@@ -16,20 +16,13 @@ enum {
     RULESET_LISTS_MAX = 256,  /* that one request merges; with more, every rule is looked at */
 };
 
-/* Spaces of the table below TREE_SPACE. */
-enum { SPACE_EVENT, SPACE_HOST };
-
-/* What is to be looked at in a candidate. */
+/* Bits of attributes, and of what else is to be looked at in a candidate. */
+#define BIT(attribute) (UINT32_C(1) << (attribute))
 enum {
-    CHECK_EVENT = 1 << 0,
-    CHECK_METHOD = 1 << 1,
-    CHECK_HOST = 1 << 2,
-    CHECK_PATH = 1 << 3,
-    CHECK_HEADER = 1 << 4,
-    CHECK_EXCEPT_IP = 1 << 5,
-    CHECK_EXCEPT_USER = 1 << 6,
-    CHECK_METHOD_TEXT = 1 << 7, /* beside CHECK_METHOD */
+    CHECK_EXCEPT = 1 << ATTRIBUTE_COUNT,
+    CHECK_METHOD_TEXT = CHECK_EXCEPT << 1, /* beside ATTR_METHOD */
 };
+_Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 
 struct compiled_path {
     bool is_regex;
@@ -51,15 +44,15 @@ struct compiled_except {
 /* A rule as matching looks at it; one cache line. */
 struct compiled_rule {
     int64_t expires_us; /* the lowest for a rule that is off */
-    uint8_t checks;     /* of a candidate that its index found */
-    uint8_t all_checks;
-    uint16_t by;      /* 1 << enum attribute */
+    uint32_t checks;    /* of a candidate that its index found: bits of attributes, and CHECK_… */
+    uint32_t all_checks;
+    uint32_t by;      /* bits of attributes */
     uint32_t methods; /* bits */
     const struct rule *rule;
     const struct compiled_path *paths;
-    size_t path_count;
+    const struct rule_text *texts;        /* those of rule->match */
     const struct compiled_except *except; /* NULL: none */
-    sv host;                              /* normalised */
+    uint32_t path_count, text_count;
 };
 _Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
 
@@ -78,14 +71,14 @@ struct ruleset {
     struct arena arena;
     struct compiled_rule *compiled;
 
-    struct table table; /* events, hosts, literal segments */
+    struct table table; /* texts that rules match, by their attribute; literal segments of paths */
     struct tree tree;
     struct prefix_index begin; /* the same templates, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;
-    uint32_t always; /* list: rules that no index finds */
-    bool has_events, has_hosts;
+    uint32_t always;  /* list: rules that no index finds */
+    uint32_t indexed; /* bits of attributes whose texts find rules in the table */
 
     struct regex **regexes;
     size_t regex_count;
@@ -97,8 +90,8 @@ struct ruleset {
     bool has_except;
     bool wants_user;
 
-    int64_t looked_until_us[ATTR_HEADER]; /* when the last enforced rule that looks at the attribute expires */
-    struct looked_header *looked_headers; /* in order of their names */
+    int64_t looked_until_us[ATTRIBUTE_COUNT]; /* when the last enforced rule that looks at the attribute expires */
+    struct looked_header *looked_headers;     /* in order of their names */
     size_t looked_header_count;
 };
 

@@ -20,7 +20,7 @@ struct tree_node {
 };
 _Static_assert(sizeof(struct tree_node) == 32, "two in a cache line");
 
-enum { TREE_SPACE = 16 };
+enum { TREE_SPACE = 24 };
 
 struct tree {
     struct tree_node *nodes;

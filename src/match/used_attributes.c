@@ -26,16 +26,12 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule)
 {
     const struct rule_match *match = &rule->match;
     const struct rule_except *everybodys = &ruleset->rules->settings.except;
-    const bool looks[ATTR_HEADER] = {
-        [ATTR_METHOD] = match->method_count > 0,
-        [ATTR_PATH] = match->path_count > 0,
-        [ATTR_HOST] = match->host.len > 0,
-        [ATTR_IP] = rule->except.ip_count > 0 || everybodys->ip_count > 0,
-        [ATTR_USER] = rule->except.user_count > 0 || everybodys->user_count > 0,
-        [ATTR_EVENT] = match->event.len > 0,
-    };
-    for (int i = 0; i < ATTR_HEADER; i++)
-        look_until(ruleset, (enum attribute)i, looks[i], rule->expires_us);
+    look_until(ruleset, ATTR_METHOD, match->method_count > 0, rule->expires_us);
+    look_until(ruleset, ATTR_PATH, match->path_count > 0, rule->expires_us);
+    look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, rule->expires_us);
+    look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, rule->expires_us);
+    for (size_t i = 0; i < match->text_count; i++)
+        look_until(ruleset, match->texts[i].attribute, true, rule->expires_us);
     for (size_t i = 0; i < rule->by_count; i++) {
         enum attribute by = rule->by[i].attribute;
         if (by == ATTR_HEADER)
@@ -76,7 +72,7 @@ bool compile_looks(struct ruleset *ruleset)
     ruleset->looked_headers = ARENA_ARRAY(&ruleset->arena, struct looked_header, most);
     if (!ruleset->looked_headers)
         return false;
-    for (int i = 0; i < ATTR_HEADER; i++)
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
         ruleset->looked_until_us[i] = INT64_MIN;
     for (size_t i = 0; i < rules->rule_count; i++)
         if (rules->rules[i].mode == MODE_ENFORCE)

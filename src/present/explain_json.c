@@ -40,24 +40,31 @@ static void add_readings(struct facts *facts, struct buf *out)
     buf_char(out, ']');
 }
 
+static void add_client(struct facts *facts, struct buf *out)
+{
+    const struct ip *ip = facts_ip(facts);
+    char address[IP_TEXT_MAX];
+    add_text(out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
+    add_text(out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
+}
+
 static void add_request(struct facts *facts, void *data)
 {
     struct page *p = data;
-    const struct ip *ip = facts_ip(facts);
-    char text[INSTANT_TEXT_MAX], address[IP_TEXT_MAX];
+    char text[INSTANT_TEXT_MAX];
     instant_text(p->now_us, text);
     buf_add(p->out, SV("{\"request\":{\"time\":"));
     buf_json(p->out, weir_str(text));
-    add_text(p->out, "method", facts_method(facts));
-    add_text(p->out, "path", facts_path(facts));
-    add_text(p->out, "route", facts_route(facts));
-    add_readings(facts, p->out);
-    add_text(p->out, "host", facts_host(facts));
-    add_text(p->out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
-    add_text(p->out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
-    add_text(p->out, "user", facts->user);
-    add_text(p->out, "event", facts->event);
-    add_text(p->out, "key", facts->key);
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        if (i == ATTR_IP)
+            add_client(facts, p->out);
+        else if (attribute_table[i].uses & (IN_MATCH | IN_BY))
+            add_text(p->out, attribute_table[i].name.ptr, facts_text(facts, i));
+        if (i == ATTR_PATH) {
+            add_text(p->out, "route", facts_route(facts));
+            add_readings(facts, p->out);
+        }
+    }
     buf_printf(p->out, ",\"cost\":%u},\"rules\":[", p->request->cost);
 }
 
@@ -67,26 +74,21 @@ static const char *reason_name(enum match_reason reason)
         [MATCH_YES] = "applies",
         [MATCH_OFF] = "off",
         [MATCH_EXPIRED] = "expired",
-        [MATCH_EVENT] = "event",
-        [MATCH_METHOD] = "method",
-        [MATCH_HOST] = "host",
-        [MATCH_PATH] = "path",
-        [MATCH_HEADER] = "header",
         [MATCH_EXCEPT_IP] = "except_ip",
         [MATCH_EXCEPT_USER] = "except_user",
         [MATCH_NO_ATTRIBUTE] = "missing",
         [MATCH_REPEATED] = "repeated_header",
     };
-    return names[reason];
+    return reason >= MATCH_UNEQUAL ? attribute_table[reason - MATCH_UNEQUAL].name.ptr : names[reason];
 }
 
 static void add_by(const struct explained_rule *e, struct buf *out)
 {
     for (size_t i = 0; i < e->rule->by_count; i++) {
-        const struct rule_by *by = &e->rule->by[i];
-        /* The name of a header is a token: there is nothing to escape. */
-        buf_printf(out, "%s{\"name\":\"%s%s%.*s\"", i ? "," : "", attribute_name(by->attribute), by->header.len ? ":" : "",
-                   SV_FMT(by->header));
+        /* An attribute and the name of a header need no escapes. */
+        buf_printf(out, "%s{\"name\":\"", i ? "," : "");
+        rule_by_text(&e->rule->by[i], out);
+        buf_char(out, '"');
         add_text(out, "value", e->by[i]);
         buf_char(out, '}');
     }

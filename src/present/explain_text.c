@@ -52,7 +52,7 @@ void explain_subject(const struct explained_rule *e, struct buf *out)
     buf_add(out, e->rule->by_count ? SV("counts for ") : SV("counts for everybody together"));
     for (size_t i = 0; i < e->rule->by_count; i++) {
         const struct rule_by *by = &e->rule->by[i];
-        buf_printf(out, "%s%s ", i ? ", " : "", attribute_name(by->attribute));
+        buf_printf(out, "%s%s ", i ? ", " : "", attribute_table[by->attribute].name.ptr);
         if (by->attribute == ATTR_HEADER)
             buf_printf(out, "%.*s ", SV_FMT(by->header));
         buf_add(out, e->by[i]);

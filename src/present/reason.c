@@ -37,6 +37,21 @@ static void add_header(struct buf *out, const struct rule_match *match, sv name)
             buf_add(out, match->headers[i].value);
 }
 
+static void add_unequal(struct buf *out, const struct rule_match *match, enum attribute attribute, sv detail,
+                        const struct weir_request *request)
+{
+    if (attribute == ATTR_METHOD)
+        add_mismatch(out, "method", request->method, match->methods, match->method_count);
+    else if (attribute == ATTR_PATH)
+        add_paths(out, match);
+    else if (attribute == ATTR_HEADER)
+        add_header(out, match, detail);
+    for (size_t i = 0; i < match->text_count; i++)
+        if (match->texts[i].attribute == attribute)
+            add_mismatch(out, attribute_table[attribute].name.ptr, request_get(request, attribute), &match->texts[i].value,
+                         1);
+}
+
 static void add_expiry(struct buf *out, int64_t us)
 {
     char text[INSTANT_TEXT_MAX];
@@ -47,6 +62,10 @@ static void add_expiry(struct buf *out, int64_t us)
 void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out)
 {
     const struct rule_match *match = &rule->rule->match;
+    if (rule->reason >= MATCH_UNEQUAL) {
+        add_unequal(out, match, (enum attribute)(rule->reason - MATCH_UNEQUAL), rule->detail, request);
+        return;
+    }
     switch (rule->reason) {
     case MATCH_YES:
         break;
@@ -55,21 +74,6 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         break;
     case MATCH_EXPIRED:
         add_expiry(out, rule->rule->expires_us);
-        break;
-    case MATCH_EVENT:
-        add_mismatch(out, "event", request->event, &match->event, 1);
-        break;
-    case MATCH_METHOD:
-        add_mismatch(out, "method", request->method, match->methods, match->method_count);
-        break;
-    case MATCH_HOST:
-        add_mismatch(out, "host", request->host, &match->host, 1);
-        break;
-    case MATCH_PATH:
-        add_paths(out, match);
-        break;
-    case MATCH_HEADER:
-        add_header(out, match, rule->detail);
         break;
     case MATCH_EXCEPT_IP:
     case MATCH_EXCEPT_USER:
@@ -86,6 +90,8 @@ void explain_reason(const struct explained_rule *rule, const struct weir_request
         buf_add(out, rule->detail);
         buf_add(out, rule->rule->mode == MODE_ENFORCE ? SV(" with different values, and is refused for that")
                                                       : SV(" with different values, and would be refused for that"));
+        break;
+    case MATCH_UNEQUAL:
         break;
     }
 }

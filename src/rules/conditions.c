@@ -1,26 +1,25 @@
 /* What a rule matches, what it counts by, whom it excepts. */
+#include <stdio.h>
+
 #include "base/regex.h"
 #include "rules/reader.h"
 
 /* ---- match ---- */
 
-struct match_nodes {
-    const struct node *event, *method, *host, *path, *header;
-};
-
-/* A condition without a value is an error: taken for none, it would let the rule match everything. */
-static const struct field match_fields[] = {
-    { "event", offsetof(struct match_nodes, event), true },   { "method", offsetof(struct match_nodes, method), true },
-    { "host", offsetof(struct match_nodes, host), true },     { "path", offsetof(struct match_nodes, path), true },
-    { "header", offsetof(struct match_nodes, header), true }, { NULL },
-};
-
-static void read_event(struct reader *r, const struct node *node, sv *ret)
+static void add_text(struct rule_match *match, enum attribute attribute, sv value)
 {
-    if (!read_text(r, node, 1, RULE_TEXT_MAX, ret))
+    match->texts[match->text_count++] = (struct rule_text){ attribute, value };
+}
+
+/* The condition on an attribute that has no reader of its own below. */
+static void read_equal(struct reader *r, const struct node *node, enum attribute attribute, struct rule_match *ret)
+{
+    sv value;
+    if (!read_text(r, node, 1, RULE_TEXT_MAX, &value))
         return;
-    if (sv_blank(*ret))
+    if (sv_blank(value))
         report_error(r, node->line, "must not be blank");
+    add_text(ret, attribute, value);
 }
 
 static void read_method(struct reader *r, const struct node *node, sv *ret)
@@ -73,11 +72,12 @@ static sv host_name(sv text)
     }
     uint64_t number;
     bool good = port.len == 0 || (port.ptr[0] == ':' && (port.len == 1 || sv_u64(sv_from(port, 1), 65535, &number)));
-    name.len -= good && name.len > 0 && name.ptr[name.len - 1] == '.';
+    while (good && name.len > 0 && name.ptr[name.len - 1] == '.')
+        name.len--;
     return good ? name : (sv){ 0 };
 }
 
-static void read_host(struct reader *r, const struct node *node, sv *ret)
+static void read_host(struct reader *r, const struct node *node, struct rule_match *ret)
 {
     if (!check_text(r, node, 1, 255))
         return;
@@ -89,7 +89,7 @@ static void read_host(struct reader *r, const struct node *node, sv *ret)
             "scheme, path or wildcard, not %s",
             shown_node(r, node));
     else
-        *ret = reader_copy_lower(r, name);
+        add_text(ret, ATTR_HOST, reader_copy_lower(r, name));
 }
 
 bool read_regex(struct reader *r, const struct node *node, sv *ret)
@@ -149,37 +149,43 @@ static void read_paths(struct reader *r, const struct node *node, struct rule_ma
         read_path(r, item, &ret->paths[ret->path_count++]);
 }
 
+static void read_header_values(struct reader *r, const struct node *node, struct rule_match *ret)
+{
+    if (node->kind == NODE_MAP && node->count == 0)
+        report_error(r, node->line, "the mapping is empty; leave `header` out to match all");
+    else
+        read_headers(r, node, true, &ret->headers, &ret->header_count);
+}
+
+/* A condition without a value is an error: taken for none, it would let the rule match everything. */
+static void match_fields(struct field ret[ATTRIBUTE_COUNT + 1])
+{
+    size_t count = 0;
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
+        if (attribute_table[i].uses & IN_MATCH)
+            ret[count++] = (struct field){ attribute_table[i].name.ptr, i * sizeof(const struct node *), true };
+    ret[count] = (struct field){ 0 };
+}
+
 void read_match(struct reader *r, const struct node *node, struct rule_match *ret)
 {
-    struct match_nodes n = { 0 };
+    static void (*const readers[ATTRIBUTE_COUNT])(struct reader *, const struct node *, struct rule_match *) = {
+        [ATTR_METHOD] = read_methods, [ATTR_PATH] = read_paths, [ATTR_HOST] = read_host, [ATTR_HEADER] = read_header_values
+    };
+    const struct node *nodes[ATTRIBUTE_COUNT] = { 0 };
+    struct field fields[ATTRIBUTE_COUNT + 1];
     size_t outer = path_field(r, SV("match"));
-    read_fields(r, node, match_fields, &n);
-    if (n.event) {
-        size_t before = path_field(r, SV("event"));
-        read_event(r, n.event, &ret->event);
-        path_end(r, before);
-    }
-    if (n.method) {
-        size_t before = path_field(r, SV("method"));
-        read_methods(r, n.method, ret);
-        path_end(r, before);
-    }
-    if (n.host) {
-        size_t before = path_field(r, SV("host"));
-        read_host(r, n.host, &ret->host);
-        path_end(r, before);
-    }
-    if (n.path) {
-        size_t before = path_field(r, SV("path"));
-        read_paths(r, n.path, ret);
-        path_end(r, before);
-    }
-    if (n.header) {
-        size_t before = path_field(r, SV("header"));
-        if (n.header->kind == NODE_MAP && n.header->count == 0)
-            report_error(r, n.header->line, "the mapping is empty; leave `header` out to match all");
+    match_fields(fields);
+    read_fields(r, node, fields, nodes);
+    ret->texts = reader_alloc(r, node->count * sizeof *ret->texts);
+    for (enum attribute i = 0; ret->texts && i < ATTRIBUTE_COUNT; i++) {
+        if (!nodes[i])
+            continue;
+        size_t before = path_field(r, attribute_table[i].name);
+        if (readers[i])
+            readers[i](r, nodes[i], ret);
         else
-            read_headers(r, n.header, true, &ret->headers, &ret->header_count);
+            read_equal(r, nodes[i], i, ret);
         path_end(r, before);
     }
     path_end(r, outer);
@@ -187,27 +193,37 @@ void read_match(struct reader *r, const struct node *node, struct rule_match *re
 
 /* ---- by ---- */
 
-#define BY_WORDS "ip, user, key, event, method, host, path, route or header:NAME"
+static void report_attribute(struct reader *r, const struct node *node, sv text)
+{
+    const char *names[ATTRIBUTE_COUNT + 1], *nearest;
+    char allowed[300];
+    size_t count = 0, length = 0;
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
+        if (attribute_table[i].uses & IN_BY)
+            names[count++] = attribute_table[i].name.ptr;
+    names[count] = NULL;
+    for (size_t i = 0; i + 1 < count; i++)
+        length += (size_t)snprintf(allowed + length, sizeof allowed - length, "%s%s", i ? ", " : "", names[i]);
+    nearest = word_find(text, names) < 0 && !sv_starts(text, SV("header:")) ? word_nearest(text, names) : NULL;
+    report_error(r, node->line, "must be %s or header:NAME, not %s%s%s%s", allowed, shown_node(r, node),
+                 nearest ? "; did you mean `" : "", nearest ? nearest : "", nearest ? "`?" : "");
+}
 
 static bool read_attribute(struct reader *r, const struct node *node, struct rule_by *ret)
 {
     sv text = node->kind == NODE_SCALAR ? node->text : (sv){ 0 };
     bool header = sv_starts(text, SV("header:"));
     sv name = header ? sv_trim(sv_from(text, 7)) : (sv){ 0 };
-    int found = word_find(text, attribute_names);
+    enum attribute found = attribute_find(text);
     if (header && http_token(name) && name.len <= RULE_NAME_MAX) {
         *ret = (struct rule_by){ ATTR_HEADER, reader_copy_lower(r, name) };
         return true;
     }
-    if (found >= 0 && found != ATTR_HEADER) {
-        *ret = (struct rule_by){ .attribute = (enum attribute)found };
+    if (found < ATTR_HEADER && attribute_table[found].uses & IN_BY) {
+        *ret = (struct rule_by){ .attribute = found };
         return true;
     }
-    const char *nearest = found < 0 && !header ? word_nearest(text, attribute_names) : NULL;
-    if (nearest)
-        report_error(r, node->line, "must be " BY_WORDS ", not %s; did you mean `%s`?", shown_node(r, node), nearest);
-    else
-        report_error(r, node->line, "must be " BY_WORDS ", not %s", shown_node(r, node));
+    report_attribute(r, node, text);
     return false;
 }
 

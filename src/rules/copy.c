@@ -58,8 +58,9 @@ static void copy_reject(struct copier *c, struct rule_reject *reject)
 
 static void copy_match(struct copier *c, struct rule_match *m)
 {
-    m->event = copy_text(c, m->event);
-    m->host = copy_text(c, m->host);
+    m->texts = copy_bytes(c, m->texts, m->text_count * sizeof *m->texts);
+    for (size_t i = 0; m->texts && i < m->text_count; i++)
+        m->texts[i].value = copy_text(c, m->texts[i].value);
     m->methods = copy_texts(c, m->methods, m->method_count);
     m->paths = copy_bytes(c, m->paths, m->path_count * sizeof *m->paths);
     for (size_t i = 0; m->paths && i < m->path_count; i++)

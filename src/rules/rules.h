@@ -11,18 +11,7 @@
 #include "base/sv.h"
 #include "limit/calendar.h"
 #include "limit/limit.h"
-
-enum attribute {
-    ATTR_METHOD,
-    ATTR_PATH,
-    ATTR_HOST,
-    ATTR_IP,
-    ATTR_USER,
-    ATTR_EVENT,
-    ATTR_KEY,
-    ATTR_ROUTE,
-    ATTR_HEADER,
-};
+#include "rules/attributes.h"
 
 enum rule_mode { MODE_ENFORCE, MODE_SHADOW, MODE_OFF };
 
@@ -67,11 +56,17 @@ struct rule_header {
     sv value;
 };
 
+/* An attribute that must have this value; a host is in lower case, without port and final dot. */
+struct rule_text {
+    enum attribute attribute;
+    sv value;
+};
+
 struct rule_match {
-    sv event;    /* empty: any */
+    struct rule_text *texts; /* all of them, each attribute at most once */
+    size_t text_count;
     sv *methods; /* in upper case; none: any */
     size_t method_count;
-    sv host;                 /* in lower case, without a port; empty: any */
     struct rule_path *paths; /* any of them; none: any path */
     size_t path_count;
     struct rule_header *headers; /* all of them */
@@ -283,7 +278,7 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 void rules_write(const struct rules *rules, struct buf *out);
 
 /* Words of the model, as written in rules. */
-const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADER */
+void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);

@@ -1,6 +1,5 @@
 #include "rules/reader.h"
 
-const char *const attribute_names[] = { "method", "path", "host", "ip", "user", "event", "key", "route", "header", NULL };
 const char *const algorithm_names[] = { "token_bucket", "fixed_window", "sliding_window", "calendar", NULL };
 const char *const unit_names[] = { "minute", "hour", "day", "week", "month", "year", NULL };
 const char *const weekday_names[] = { "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", NULL };
@@ -9,9 +8,9 @@ const char *const counters_names[] = { "", "local", "shared", NULL };
 const char *const on_failure_names[] = { "local", "allow", "deny", NULL };
 const char *const repeated_names[] = { "refuse", "first", "last", NULL };
 
-const char *attribute_name(enum attribute attribute)
+void rule_by_text(const struct rule_by *by, struct buf *out)
 {
-    return attribute_names[attribute];
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
 }
 
 const char *algorithm_name(enum limit_algorithm algorithm)

@@ -244,26 +244,21 @@ static void write_paths(struct buf *out, const struct rule_match *m)
 
 static void write_match(struct buf *out, const struct rule_match *m)
 {
-    if (m->event.len == 0 && m->host.len == 0 && m->method_count + m->path_count + m->header_count == 0)
+    if (m->text_count + m->method_count + m->path_count + m->header_count == 0)
         return;
     buf_add(out, SV("    match:\n"));
-    if (m->event.len > 0) {
-        buf_add(out, SV("      event: "));
-        write_text(out, m->event);
-        buf_char(out, '\n');
-    }
     if (m->method_count > 0) {
         buf_add(out, SV("      method: "));
         write_texts(out, m->methods, m->method_count);
         buf_char(out, '\n');
     }
-    if (m->host.len > 0) {
-        buf_add(out, SV("      host: "));
-        write_text(out, m->host);
-        buf_char(out, '\n');
-    }
     if (m->path_count > 0)
         write_paths(out, m);
+    for (size_t i = 0; i < m->text_count; i++) {
+        buf_printf(out, "      %s: ", attribute_table[m->texts[i].attribute].name.ptr);
+        write_text(out, m->texts[i].value);
+        buf_char(out, '\n');
+    }
     if (m->header_count > 0) {
         buf_add(out, SV("      header: "));
         write_headers(out, m->headers, m->header_count);
@@ -281,7 +276,7 @@ static void write_by(struct buf *out, const struct rule *rule)
         if (rule->by[i].attribute == ATTR_HEADER)
             buf_printf(out, "\"header:%.*s\"", SV_FMT(rule->by[i].header));
         else
-            buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
+            buf_add(out, attribute_table[rule->by[i].attribute].name);
     }
     buf_add(out, SV("]\n"));
 }

@@ -32,32 +32,28 @@ static bool read_headers(struct http_call *call, struct asked *asked)
     return true;
 }
 
-/* One that cannot be read would quietly keep every rule by ip from applying. */
-static bool is_address(struct http_call *call, const char *name, sv text)
-{
-    struct ip ip;
-    if (text.len == 0 || ip_parse_hop(text, &ip))
-        return true;
-    http_error(call, 400,
-               "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
-               "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", name,
-               text.len < 200 ? (int)text.len : 200, text.ptr);
-    return false;
-}
+#define NAME(NAME, field, ...) #field,
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
-    static const char *const names[] = { "method", "path", "host", "ip",     "peer", "user",
-                                         "event",  "key",  "cost", "header", NULL };
-    struct weir_request *r = &asked->request;
-    struct weir_str *const fields[] = { &r->method, &r->path, &r->host, &r->ip, &r->peer, &r->user, &r->event, &r->key };
+    static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
     uint64_t cost;
     if (!admin_knows(call, names) || !admin_number(call, "cost", 0, UINT32_MAX, 1, &cost))
         return false;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        *fields[i] = http_parameter(call, names[i], 0);
-    r->cost = (uint32_t)cost;
-    return is_address(call, "ip", r->ip) && is_address(call, "peer", r->peer) && read_headers(call, asked);
+    asked->request.cost = (uint32_t)cost;
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        sv text = http_parameter(call, names[i], 0);
+        if (!attribute_accepts(i, text)) {
+            http_error(
+                call, 400,
+                "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
+                "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", names[i],
+                text.len < 200 ? (int)text.len : 200, text.ptr);
+            return false;
+        }
+        request_set(&asked->request, i, text);
+    }
+    return read_headers(call, asked);
 }
 
 void admin_explain(struct http_call *call, struct server *server, sv id)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/ip.h"
 #include "base/utf8.h"
 
 struct reader {
@@ -296,7 +295,7 @@ static bool read_header(struct reader *r, sv name)
 struct field {
     sv name;
     bool (*read)(struct reader *r, const struct field *field);
-    size_t offset; /* of a string */
+    size_t place; /* of an attribute its number, of a flag its offset */
 };
 
 static struct weir_request *current(struct reader *r)
@@ -309,25 +308,16 @@ static bool must_be(struct reader *r, const struct field *field, const char *all
     return fail(r, 400, "%s: must be %s", field->name.ptr, allowed);
 }
 
-static sv *text_of(struct reader *r, const struct field *field)
+static bool read_attribute(struct reader *r, const struct field *field)
 {
-    return (sv *)((char *)current(r) + field->offset);
-}
-
-static bool read_text(struct reader *r, const struct field *field)
-{
-    if (next(r) == '"')
-        return read_string(r, text_of(r, field));
-    return take_word(r, SV("null")) || must_be(r, field, "a string");
-}
-
-/* An address that cannot be read would quietly keep every rule by ip from applying. */
-static bool read_address(struct reader *r, const struct field *field)
-{
-    if (!read_text(r, field))
+    enum attribute attribute = (enum attribute)field->place;
+    sv text = { 0 };
+    if (next(r) != '"')
+        return take_word(r, SV("null")) || must_be(r, field, "a string");
+    if (!read_string(r, &text))
         return false;
-    sv text = *text_of(r, field);
-    return text.len == 0 || ip_parse_hop(text, &(struct ip){ 0 }) ||
+    request_set(current(r), attribute, text);
+    return attribute_accepts(attribute, text) ||
            must_be(r, field,
                    "one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with peer, the address that "
                    "sent it");
@@ -357,7 +347,7 @@ static bool read_cost(struct reader *r, const struct field *field)
 
 static bool read_flag(struct reader *r, const struct field *field)
 {
-    bool *flag = field->offset ? (bool *)((char *)current(r) + field->offset) : &r->ask->refundable[r->ask->count - 1];
+    bool *flag = field->place ? (bool *)((char *)current(r) + field->place) : &r->ask->refundable[r->ask->count - 1];
     *flag = take_word(r, SV("true"));
     return *flag || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
 }
@@ -373,29 +363,14 @@ static bool read_receipt(struct reader *r, const struct field *field)
     {                         \
         name, sizeof name - 1 \
     }
-#define TEXT(field)                                                   \
-    {                                                                 \
-        NAME(#field), read_text, offsetof(struct weir_request, field) \
-    }
-#define ADDRESS(field)                                                   \
-    {                                                                    \
-        NAME(#field), read_address, offsetof(struct weir_request, field) \
-    }
+#define ATTRIBUTE(number, field, ...) { NAME(#field), read_attribute, ATTR_##number },
 #define FLAG(field)                                                   \
     {                                                                 \
         NAME(#field), read_flag, offsetof(struct weir_request, field) \
     }
 
 static const struct field fields[] = {
-    TEXT(method),
-    TEXT(path),
-    TEXT(user),
-    ADDRESS(ip),
-    TEXT(event),
-    TEXT(key),
-    TEXT(host),
-    ADDRESS(peer),
-    { NAME("headers"), read_headers, 0 },
+    REQUEST_ATTRIBUTES(ATTRIBUTE){ NAME("headers"), read_headers, 0 },
     { NAME("cost"), read_cost, 0 },
     FLAG(peek),
     { NAME("refundable"), read_flag, 0 },

@@ -8,7 +8,7 @@
 #ifndef SERVE_ASK_H
 #define SERVE_ASK_H
 
-#include "base/sv.h"
+#include "rules/attributes.h"
 
 enum {
     ASK_REQUESTS_MAX = 1000,
@@ -17,7 +17,7 @@ enum {
     ASK_WHY_MAX = 400,
 };
 
-#define ASK_FIELDS "method, path, host, ip, peer, user, event, key, headers, cost, peek, refundable"
+#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, refundable"
 
 /* Points into itself: it stays where it is. */
 struct ask {

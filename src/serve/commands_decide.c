@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "base/ip.h"
 #include "base/utf8.h"
 #include "engine/throttle.h"
+#include "rules/attributes.h"
 #include "serve/commands.h"
 #include "serve/log.h"
 #include "serve/server.h"
@@ -127,23 +127,9 @@ bool commands_flush(struct commands *c)
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES "method, path, host, ip, peer, user, event, key, cost, header:NAME and reply"
+#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, header:NAME and reply"
 
-static const struct {
-    sv name;
-    size_t offset;
-    bool is_address;
-} texts[] = {
-    { { "event", 5 }, offsetof(struct weir_request, event), false },
-    { { "key", 3 }, offsetof(struct weir_request, key), false },
-    { { "user", 4 }, offsetof(struct weir_request, user), false },
-    { { "ip", 2 }, offsetof(struct weir_request, ip), true },
-    { { "method", 6 }, offsetof(struct weir_request, method), false },
-    { { "path", 4 }, offsetof(struct weir_request, path), false },
-    { { "host", 4 }, offsetof(struct weir_request, host), false },
-    { { "peer", 4 }, offsetof(struct weir_request, peer), true },
-};
-enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = COST_BIT << 1 };
+enum { COST_BIT = 1 << REQUEST_ATTRIBUTE_COUNT, REPLY_BIT = COST_BIT << 1 };
 
 /* What a command asks. */
 struct asked {
@@ -190,11 +176,9 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
 {
     struct weir_request *request = asked->request;
     unsigned bit;
-    size_t i = 0;
-    while (i < TEXTS && !sv_eq(name, texts[i].name))
-        i++;
-    if (i < TEXTS)
-        bit = 1u << i;
+    enum attribute attribute = attribute_find(name);
+    if (attribute < REQUEST_ATTRIBUTE_COUNT)
+        bit = 1u << attribute;
     else if (sv_starts(name, SV("header:")))
         return add_header(c, request, sv_from(name, 7), value);
     else if (sv_eq(name, SV("cost")))
@@ -211,12 +195,11 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return set_cost(c, request, value);
     if (bit == REPLY_BIT)
         return set_reply(c, asked, value);
-    /* An address that cannot be read would quietly keep every rule by ip from applying. */
-    if (texts[i].is_address && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
-        return fail(c, texts[i].name.ptr, value,
+    if (!attribute_accepts(attribute, value))
+        return fail(c, attribute_table[attribute].name.ptr, value,
                     " is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into header:X-Forwarded-For, with "
                     "peer, the address that sent it");
-    *(sv *)((char *)request + texts[i].offset) = value;
+    request_set(request, attribute, value);
     return true;
 }
 

@@ -5,6 +5,7 @@
  * A connection that ends meanwhile leaves its wait behind, which then ends by itself. */
 #include <stdlib.h>
 
+#include "rules/attributes.h"
 #include "serve/commands.h"
 #include "serve/log.h"
 #include "serve/server.h"
@@ -104,42 +105,30 @@ void wait_leave(struct session *session)
 
 /* ---- requests ---- */
 
-static const size_t texts[] = {
-    offsetof(struct weir_request, method), offsetof(struct weir_request, path), offsetof(struct weir_request, host),
-    offsetof(struct weir_request, ip),     offsetof(struct weir_request, peer), offsetof(struct weir_request, user),
-    offsetof(struct weir_request, event),  offsetof(struct weir_request, key),
-};
-enum { TEXTS = sizeof texts / sizeof *texts };
-
-static sv *text_of(struct weir_request *r, size_t i)
-{
-    return (sv *)((char *)r + texts[i]);
-}
-
-static size_t request_bytes(struct weir_request *r)
+static size_t request_bytes(const struct weir_request *r)
 {
     size_t bytes = r->header_count * sizeof *r->headers;
-    for (size_t i = 0; i < TEXTS; i++)
-        bytes += text_of(r, i)->len;
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++)
+        bytes += request_get(r, i).len;
     for (size_t i = 0; i < r->header_count; i++)
         bytes += r->headers[i].name.len + r->headers[i].value.len;
     return bytes;
 }
 
-static void move_text(sv *text, char **at)
+static sv move_text(sv text, char **at)
 {
-    if (text->len > 0)
-        memcpy(*at, text->ptr, text->len);
-    text->ptr = *at;
-    *at += text->len;
+    sv moved = { *at, text.len };
+    if (text.len > 0)
+        memcpy(*at, text.ptr, text.len);
+    *at += text.len;
+    return moved;
 }
 
 static void move_headers(struct weir_request *r, struct weir_header *to, char **at)
 {
     for (size_t i = 0; i < r->header_count; i++) {
-        to[i] = r->headers[i];
-        move_text(&to[i].name, at);
-        move_text(&to[i].value, at);
+        to[i].name = move_text(r->headers[i].name, at);
+        to[i].value = move_text(r->headers[i].value, at);
     }
     r->headers = to;
 }
@@ -173,8 +162,8 @@ static void keep_requests(struct wait *w)
             forget(r);
             continue;
         }
-        for (size_t k = 0; k < TEXTS; k++)
-            move_text(text_of(r, k), &at);
+        for (enum attribute k = 0; k < REQUEST_ATTRIBUTE_COUNT; k++)
+            request_set(r, k, move_text(request_get(r, k), &at));
         move_headers(r, header, &at);
         header += r->header_count;
     }

@@ -425,10 +425,13 @@ int http_new(struct http **ret, struct loop *loop, enum front front, const struc
     return r;
 }
 
+/* Both handles are in the same memory, and libuv may close them in any order. */
 static void closed(uv_handle_t *handle)
 {
     struct http *http = handle->data;
-    free(http);
+    handle->data = NULL;
+    if (!http->poll.data && !http->again.data)
+        free(http);
 }
 
 /* The library is stopped first: it calls back for each connection that is left. */
@@ -442,7 +445,7 @@ void http_free(struct http *http)
         http->kept = call->next;
         call_free(call);
     }
-    uv_close((uv_handle_t *)&http->poll, NULL);
+    uv_close((uv_handle_t *)&http->poll, closed);
     uv_close((uv_handle_t *)&http->again, closed);
 }
 

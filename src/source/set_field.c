@@ -9,7 +9,6 @@
 enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
 static const char *const limit_fields[] = { "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name" };
-static const char *const match_fields[] = { "path", "method", "event", "host", "header" };
 static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",         "expires",
                                            "except", "reject", "counters", "lease", "on_store_failure" };
 
@@ -190,7 +189,8 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         }
         return limit_object(document, rule, index);
     }
-    if (among(*field, match_fields, COUNT(match_fields))) {
+    enum attribute attribute = attribute_find(*field);
+    if (attribute < ATTRIBUTE_COUNT && attribute_table[attribute].uses & IN_MATCH) {
         json_t *match = json_object_get(document, "match");
         if (!json_is_object(match))
             json_object_set_new(document, "match", match = json_object());

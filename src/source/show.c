@@ -35,10 +35,9 @@ void source_show_match(const struct rule_match *m, struct buf *out)
                    : out->len > start ? " "
                                       : "",
                    m->paths[i].is_regex ? "regex " : "", SV_FMT(m->paths[i].text));
-    if (m->event.len > 0)
-        buf_printf(out, "%sevent %.*s", out->len > start ? ", " : "", SV_FMT(m->event));
-    if (m->host.len > 0)
-        buf_printf(out, "%shost %.*s", out->len > start ? ", " : "", SV_FMT(m->host));
+    for (size_t i = 0; i < m->text_count; i++)
+        buf_printf(out, "%s%s %.*s", out->len > start ? ", " : "", attribute_table[m->texts[i].attribute].name.ptr,
+                   SV_FMT(m->texts[i].value));
     for (size_t i = 0; i < m->header_count; i++)
         buf_printf(out, "%sheader %.*s=%.*s", out->len > start ? ", " : "", SV_FMT(m->headers[i].name),
                    SV_FMT(m->headers[i].value));
@@ -50,9 +49,7 @@ void source_show_by(const struct rule *rule, struct buf *out)
 {
     for (size_t i = 0; i < rule->by_count; i++) {
         between(out, i);
-        buf_add(out, weir_str(attribute_name(rule->by[i].attribute)));
-        if (rule->by[i].attribute == ATTR_HEADER)
-            buf_printf(out, ":%.*s", SV_FMT(rule->by[i].header));
+        rule_by_text(&rule->by[i], out);
     }
     if (rule->by_count == 0)
         buf_add(out, SV("all together"));

@@ -80,6 +80,15 @@ static void ask(struct weir *weir)
     weir_headers(&verdicts[1], WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY, &headers);
     expect(headers.count == WEIR_HEADERS_MAX, "headers");
 
+    const struct weir_attribute *attribute = weir_attribute(0);
+    expect(attribute && strcmp(attribute->name, "method") == 0 && !attribute->is_address &&
+               attribute->offset == offsetof(struct weir_request, method),
+           "the first attribute");
+    size_t attributes = 0;
+    for (; (attribute = weir_attribute(attributes)); attributes++)
+        expect(strcmp(attribute->name, "peer") != 0 && attribute->is_address == (strcmp(attribute->name, "ip") == 0),
+               attribute->name);
+    expect(attributes > 0 && !weir_attribute(attributes + 1), "an end of the attributes");
     expect(weir_repeated(weir, "user", WEIR_STR("x-user"), weir_now_us(), &verdict) == WEIR_TAKE_NONE &&
                verdict.status == 400,
            "a user from a header that is there twice");

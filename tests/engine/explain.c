@@ -88,7 +88,8 @@ static void explains_every_rule_and_charges_nothing(void **state)
              "yes: %d <u> </a/#> x fits left 1 retry 0 day fits left 2 retry 0\n"
              "off: %d \ngone: %d \nget: %d \nteam: %d x-team\nroot: %d \nnone: %d token_bucket full left 0 retry -1\n"
              "pass yes/x 1 of 2, reset 1800000, shadow none\n",
-             MATCH_YES, MATCH_OFF, MATCH_EXPIRED, MATCH_METHOD, MATCH_NO_ATTRIBUTE, MATCH_EXCEPT_USER, MATCH_YES);
+             MATCH_YES, MATCH_OFF, MATCH_EXPIRED, MATCH_UNEQUAL + ATTR_METHOD, MATCH_NO_ATTRIBUTE, MATCH_EXCEPT_USER,
+             MATCH_YES);
     for (int i = 0; i < 3; i++) {
         struct story story = { 0 };
         assert_int_equal(weir_explain(weir, &request, NOW, &sink, &story), 0);

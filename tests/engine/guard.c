@@ -144,10 +144,10 @@ static void reset_of_wrong_things(void **state)
     assert_string_equal(error.text, "rule a counts by event, ip: give 2 values in this order, not 1");
     assert_int_equal(weir_reset(weir, "a", by, 3, &error), WEIR_E_INVALID);
     assert_int_equal(weir_reset(weir, "a", by, 2, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "rule a counts by ip, and `banana` is none");
+    assert_string_equal(error.text, "rule a counts by ip, and `banana` is not a valid value");
     by[0] = weir_str(NULL);
     assert_int_equal(weir_reset(weir, "a", by, 2, &error), WEIR_E_INVALID);
-    assert_string_equal(error.text, "rule a counts by event, and `` is none");
+    assert_string_equal(error.text, "rule a counts by event, and `` is not a valid value");
     assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 1);
     assert_int_equal(weir_reset(weir, "b", NULL, 0, &error), 0);
     assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 1);

@@ -30,9 +30,11 @@ static inline bool headers_equal(const struct rule_header *a, size_t a_count, co
 
 static inline bool match_equal(const struct rule_match *a, const struct rule_match *b)
 {
-    bool equal = sv_eq(a->event, b->event) && sv_eq(a->host, b->host) && a->path_count == b->path_count &&
+    bool equal = a->text_count == b->text_count && a->path_count == b->path_count &&
                  texts_equal(a->methods, a->method_count, b->methods, b->method_count) &&
                  headers_equal(a->headers, a->header_count, b->headers, b->header_count);
+    for (size_t i = 0; equal && i < a->text_count; i++)
+        equal = a->texts[i].attribute == b->texts[i].attribute && sv_eq(a->texts[i].value, b->texts[i].value);
     for (size_t i = 0; equal && i < a->path_count; i++)
         equal = a->paths[i].is_regex == b->paths[i].is_regex && sv_eq(a->paths[i].text, b->paths[i].text);
     return equal;

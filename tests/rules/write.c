@@ -189,14 +189,16 @@ static struct rule_match any_match(struct maker *m)
                                              "/A",     "/\x7f\xc2\x85", "/- a: b" };
     static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
     struct rule_match match = { 0 };
-    if (maybe(m))
-        match.event = any_text(m, false);
+    match.texts = keep_array(m, ATTRIBUTE_COUNT * sizeof *match.texts);
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        bool text = attribute_table[i].uses & IN_MATCH && i != ATTR_METHOD && i != ATTR_PATH;
+        if (text && maybe(m))
+            match.texts[match.text_count++] = (struct rule_text){ i, i == ATTR_HOST ? PICK(m, hosts) : any_text(m, false) };
+    }
     match.method_count = maybe(m) ? below(m, 4) : 0;
     match.methods = keep_array(m, match.method_count * sizeof *match.methods);
     for (size_t i = 0; i < match.method_count; i++)
         match.methods[i] = PICK(m, methods);
-    if (maybe(m))
-        match.host = PICK(m, hosts);
     match.path_count = maybe(m) ? below(m, 4) : 0;
     match.paths = keep_array(m, match.path_count * sizeof *match.paths);
     for (size_t i = 0; i < match.path_count; i++) {
@@ -268,7 +270,7 @@ static void any_by(struct maker *m, struct rule *rule)
     rule->by = keep_array(m, rule->by_count * sizeof *rule->by);
     for (size_t i = 0; i < rule->by_count; i++) {
         unsigned attribute = (unsigned)first + (unsigned)i;
-        if (attribute < ATTR_HEADER) {
+        if (attribute < ATTR_HEADER && attribute_table[attribute].uses & IN_BY) {
             rule->by[i].attribute = (enum attribute)attribute;
         } else {
             char name[20];
@@ -475,9 +477,9 @@ static void a_full_buffer_is_noticed(void **state)
 static void words_of_the_model(void **state)
 {
     (void)state;
-    assert_string_equal(attribute_name(ATTR_METHOD), "method");
-    assert_string_equal(attribute_name(ATTR_ROUTE), "route");
-    assert_string_equal(attribute_name(ATTR_HEADER), "header");
+    assert_string_equal(attribute_table[ATTR_METHOD].name.ptr, "method");
+    assert_string_equal(attribute_table[ATTR_ROUTE].name.ptr, "route");
+    assert_string_equal(attribute_table[ATTR_HEADER].name.ptr, "header");
     assert_string_equal(algorithm_name(LIMIT_TOKEN_BUCKET), "token_bucket");
     assert_string_equal(algorithm_name(LIMIT_CALENDAR), "calendar");
     assert_string_equal(calendar_unit_name(CALENDAR_MINUTE), "minute");

@@ -13,6 +13,7 @@ import threading
 import redis
 from resp_wire import Error, Wire, words
 from service import Service, expect, harness, until
+from attribute_table import FIELDS
 
 RULES = """
 rules:
@@ -107,7 +108,8 @@ def redis_py():
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [1, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [0, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes[:-1], "red")[:5], [1, "route", "hour", 2, 1])
-        fails("unknown attribute 'kay'; there are method, path, host, ip, peer, user, event, key, cost, header:NAME and reply",
+        names = ", ".join(map(str, FIELDS))
+        fails(f"unknown attribute 'kay'; there are {names}, cost, header:NAME and reply",
               r.execute_command, "WEIR.CHECK", "kay", "x")
         fails("DB index is out of range", r.execute_command, "SELECT", 16)
         fails("unknown command 'GET', with args beginning with: 'x' " + HINT, r.get, "x")

@@ -86,7 +86,7 @@ def blanks_over_resp():
         expect(found, TOO_MANY, "a header")
         expect([wire.ask("AUTH", s.token), wire.ask("WEIR.RESET", "header", "\tRESP ")], ["OK", "OK"])
         expect(wire.ask("WEIR.CHECK", "path", "/header", "header:X-Api-Key", "RESP")[0], 1, "set free")
-        expect("is none" in wire.ask("WEIR.RESET", "header", " "), True, "nobody")
+        expect("is not a valid value" in wire.ask("WEIR.RESET", "header", " "), True, "nobody")
         for attributes in (("path", "/user", "user"), ("event", "key", "key")):
             for value in GIVEN:
                 left = [wire.ask("WEIR.CHECK", *attributes, value)[4] for _ in range(2)]

@@ -1,0 +1,79 @@
+/* The attributes of a request: the one place that lists them.
+ *
+ * Rules (`match`, `by`), HTTP, RESP, the command line, the logs that simulate reads, explain, metrics and nginx follow this
+ * table. A new attribute is a line here and a field in struct weir_request: see "Adding an attribute" in CONTRIBUTING.md.
+ */
+#ifndef RULES_ATTRIBUTES_H
+#define RULES_ATTRIBUTES_H
+
+#include "base/sv.h"
+
+/* What an attribute is good for. */
+enum attribute_use {
+    IN_MATCH = 1,   /* rules match it. The values have to be equal, unless read_match() has a reader for the attribute */
+    IN_BY = 2,      /* rules count by it. They see the value as it is given, unless facts_attribute() prepares it */
+    IS_ADDRESS = 4, /* callers have to give an IPv4 or IPv6 address */
+};
+
+/* clang-format off */
+
+/* The attributes that callers set: one line for each, in the order of the fields of struct weir_request. Rules do not see
+ * the peer: weir finds the client's ip with it. */
+#define REQUEST_ATTRIBUTES(X)                                                                                           \
+    /* name   field   uses                argument and help of the option --field */                                    \
+    X(METHOD, method, IN_MATCH | IN_BY,   "NAME",    "the HTTP method")                                                 \
+    X(PATH,   path,   IN_MATCH | IN_BY,   "PATH",    "the path as the client sent it; a query may follow")              \
+    X(HOST,   host,   IN_MATCH | IN_BY,   "NAME",    "the host of the request")                                         \
+    X(IP,     ip,     IN_BY | IS_ADDRESS, "ADDRESS", "the client's address")                                            \
+    X(PEER,   peer,   IS_ADDRESS,         "ADDRESS", "address of the connection; the client's address is then found "   \
+                                                     "with X-Forwarded-For and trusted_proxies")                        \
+    X(USER,   user,   IN_BY,              "ID",      "the user")                                                        \
+    X(EVENT,  event,  IN_MATCH | IN_BY,   "NAME",    "the business action, such as ocr")                                \
+    X(KEY,    key,    IN_BY,              "TEXT",    "whom or what the action is counted for")                          \
+    /* A new attribute comes last. */
+
+/* The attributes that only rules have. They are not fields: the route comes from the path, and the name of a header is part
+ * of the attribute (`by: header:NAME`, `match: { header: { NAME: value } }`). */
+#define RULE_ATTRIBUTES(X)               \
+    /* name   word    uses */            \
+    X(ROUTE,  route,  IN_BY)             \
+    X(HEADER, header, IN_MATCH | IN_BY)
+
+/* clang-format on */
+
+#define ATTRIBUTE_ENUM(NAME, ...) ATTR_##NAME,
+enum attribute {
+    REQUEST_ATTRIBUTES(ATTRIBUTE_ENUM) RULE_ATTRIBUTES(ATTRIBUTE_ENUM) ATTRIBUTE_COUNT,
+    REQUEST_ATTRIBUTE_COUNT = ATTR_ROUTE,
+};
+
+/* "method, path, host, ip, peer, user, event, key, ": the beginning of a list for people. */
+#define ATTRIBUTE_LISTED(NAME, field, ...) #field ", "
+#define REQUEST_ATTRIBUTE_NAMES REQUEST_ATTRIBUTES(ATTRIBUTE_LISTED)
+
+struct attribute_info {
+    sv name;       /* ends in NUL */
+    unsigned uses; /* enum attribute_use */
+};
+
+extern const struct attribute_info attribute_table[ATTRIBUTE_COUNT];
+
+/* Returns the attribute with this name; ATTRIBUTE_COUNT if there is none. */
+enum attribute attribute_find(sv name);
+
+/* Returns false for text that is not an address where the attribute is one: it would quietly keep every rule by ip from
+ * applying. */
+bool attribute_accepts(enum attribute attribute, sv text);
+
+/* The field of an attribute; `attribute` is below REQUEST_ATTRIBUTE_COUNT. */
+static inline sv request_get(const struct weir_request *request, enum attribute attribute)
+{
+    return *(const sv *)(const void *)((const char *)request + attribute * sizeof(sv));
+}
+
+static inline void request_set(struct weir_request *request, enum attribute attribute, sv value)
+{
+    *(sv *)(void *)((char *)request + attribute * sizeof(sv)) = value;
+}
+
+#endif
