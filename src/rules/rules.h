@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/ip.h"
 #include "base/sv.h"
 #include "limit/calendar.h"
@@ -241,6 +242,7 @@ struct rules *rules_read(sv text, struct rules_report *ret_report);
 /* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
+CLEANUP_POINTER(struct rules *, rules_free);
 /* NULL: no memory. */
 struct rules *rules_copy(const struct rules *rules);
 
