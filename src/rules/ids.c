@@ -34,3 +34,14 @@ const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id)
     }
     return low < count && sv_eq(ids[low].id, id) ? &ids[low] : NULL;
 }
+
+void ids_find_twins(struct id_entry *ids, size_t count, size_t *twins)
+{
+    ids_sort(ids, count);
+    for (size_t i = 1, first = 0; i < count; i++) {
+        if (sv_eq(ids[i].id, ids[first].id))
+            twins[ids[i].index] = ids[first].index + 1;
+        else
+            first = i;
+    }
+}
