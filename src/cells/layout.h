@@ -31,6 +31,8 @@ struct cell {
 
 _Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is 32 bytes");
 
+enum { RESERVED_OLD_US = 1000000 }; /* a reservation older than this was left by a process that died */
+
 enum cell_tag { CELL_EMPTY, CELL_RESERVED, CELL_LIVE };
 
 struct cells_header {
@@ -150,6 +152,21 @@ static inline uint64_t book_gen(uint64_t book)
 static inline uint8_t book_share(uint64_t book)
 {
     return (uint8_t)book;
+}
+
+/* Whether nothing is lost if the cell with this state is taken. The book was read after the state: one of another
+ * generation means that the cell was given to another key since, or that it is damaged. */
+static inline bool cell_is_free(word16 s, uint64_t book, int64_t now_us)
+{
+    int64_t age = now_us - (int64_t)state_payload(s).time;
+    switch (state_tag(s)) {
+    case CELL_LIVE:
+        return book_gen(book) != state_gen(s) || book_decays_us(book) <= now_us;
+    case CELL_RESERVED:
+        return age > RESERVED_OLD_US || age < -RESERVED_OLD_US;
+    default:
+        return true;
+    }
 }
 
 #endif
