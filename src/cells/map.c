@@ -169,7 +169,7 @@ static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_err
         no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
     } while (no == EINTR);
     if (no != 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot reserve %zu bytes: %s", path, total_bytes(buckets), strerror(no));
+        return err_set(error, WEIR_E_SYSTEM, "%s: no room for %zu bytes: %s", path, total_bytes(buckets), strerror(no));
     if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
     return 0;
