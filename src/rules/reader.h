@@ -154,8 +154,7 @@ const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
 /* ---- quote.c ---- */
 
-void yaml_quote(struct buf *out, sv text); /* in double quotes, with escapes where needed */
-bool text_has_control(sv text);            /* C0 (a tab too), DEL, C1 */
+bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
 
 /* ---- copy.c, ids.c ---- */
 

@@ -283,6 +283,8 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
 void rules_write(const struct rules *rules, struct buf *out);
+/* In double quotes, with escapes where YAML or people need them. */
+void yaml_quote(struct buf *out, sv text);
 
 /* Words of the model, as written in rules. */
 const char *attribute_name(enum attribute attribute); /* "header" for ATTR_HEADER */
