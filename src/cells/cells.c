@@ -11,7 +11,7 @@ enum {
     CANDIDATES = 2 * BUCKET_CELLS,
     BUCKET_PLACES = (1 << BUCKET_CELLS) - 1,
     BUCKET_LINES = BUCKET_CELLS / 2,
-    BUCKET_SPARE = 3,     /* free cells of a bucket that only those get who find the other one fuller */
+    BUCKET_SPARE = 3,     /* free cells of a bucket that are used only if the other bucket is fuller */
     SMALL_BUCKETS = 1024, /* a table of up to half a megabyte is in the cache anyway */
     LINES_NEAR = 4,       /* lines around home, home included, in which nearly all are */
 };
@@ -87,8 +87,7 @@ LIMIT_HOT bool read_own(struct cell *c, uint64_t key, word16 *ret)
     return is_own(c, key, *ret);
 }
 
-/* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts
- * in. */
+/* Threads and processes with a cached `now` lag; none of them may find that a cell is gone in which it still counts. */
 #define CLOCK_SKEW_US (100 * US_PER_MS + 1024)
 
 /* The book's time is no earlier than this, or by less than its own unit. */
@@ -105,8 +104,9 @@ LIMIT_HOT uint64_t book_raised(uint64_t book, uint64_t gen, int64_t decays_us, i
     return book_make(decays_us + spare_us + CLOCK_SKEW_US, gen, (uint8_t)share);
 }
 
-/* The book must cover a state before the state is there: whoever judges a cell decayed reads its state first. False: the
- * cell is another's now. A generation that does not fit while the state is still the same is damage, and is mended. */
+/* The book must cover a state before the state is written: a caller that judges whether a cell has decayed reads its state
+ * first. False: the cell has another key now. If the generation does not fit although the state is the same, the book is
+ * damaged, and is repaired. */
 static bool raise_book(struct cell *c, word16 s, struct limit_outlook outlook)
 {
     for (;;) {
@@ -402,8 +402,8 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 
 /* ---- the operations ---- */
 
-/* The later one of two, if its fingerprint is the key's. Which one it is cannot be guessed, so no branch may depend on it,
- * whatever the compiler thinks. */
+/* The later one of two, if its fingerprint is the key's. The CPU cannot predict which one it is, so no branch may depend on
+ * it, whatever the compiler thinks. */
 LIMIT_HOT struct cell *prefer(struct cell *later, struct cell *earlier, uint64_t wanted)
 {
     uint64_t differs = load_8(&later->head) ^ wanted;

@@ -1,4 +1,4 @@
-/* What lies in the mapping. Nothing here may change without a new CELLS_VERSION. */
+/* The layout of the mapping. Nothing here may change without a new CELLS_VERSION. */
 #ifndef CELLS_LAYOUT_H
 #define CELLS_LAYOUT_H
 
@@ -42,11 +42,11 @@ struct cells_header {
     uint64_t bucket_count;
     struct hash_key secret;
     uint64_t made_us;
-    uint64_t checksum; /* of what stands before it */
-    /* Counters lie apart, so that counting a drop disturbs nobody who reads the above. */
+    uint64_t checksum; /* of all fields before it */
+    /* Counters are in another cache line, so that counting a drop does not slow down readers of the fields above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;
-    /* Hardly ever changes, and is read with each slice; 0 in a file that was made before there was one. */
+    /* Hardly ever changes, and is read with each slice; 0 in a file of a version without it. */
     _Alignas(128) word16 origin;
 };
 
