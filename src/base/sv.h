@@ -121,8 +121,9 @@ static inline sv sv_trim_ows(sv s)
     return sv_trim_ows_slow(s);
 }
 
-sv sv_trim(sv s);    /* ASCII blanks off both ends */
-bool sv_blank(sv s); /* nothing but blanks */
+int sv_compare(sv a, sv b); /* by bytes; a text comes before those that it begins */
+sv sv_trim(sv s);           /* ASCII blanks off both ends */
+bool sv_blank(sv s);        /* nothing but blanks */
 /* Cuts *rest at the first `c`: returns the part before it; *rest becomes the part after it (empty if there is no `c`). */
 sv sv_cut(sv *rest, char c);
 /* Decodes %41 to A and so on, and writes at most `cap` bytes. Returns the whole length; -1: a % without two hexadecimal

@@ -49,13 +49,6 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 
 /* ---- finding ---- */
 
-static int compare_text(sv a, sv b)
-{
-    size_t n = a.len < b.len ? a.len : b.len;
-    int order = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 /* Calls by number. */
 static int compare_keys(enum row_table a_table, sv a, enum row_table b_table, sv b)
 {
@@ -63,7 +56,7 @@ static int compare_keys(enum row_table a_table, sv a, enum row_table b_table, sv
         return a_table < b_table ? -1 : 1;
     if (a_table == TABLE_CALLS && a.len != b.len)
         return a.len < b.len ? -1 : 1;
-    return compare_text(a, b);
+    return sv_compare(a, b);
 }
 
 static int compare_rows(const void *a, const void *b)

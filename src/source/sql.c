@@ -37,8 +37,9 @@ void sql_close(struct sql *sql)
 {
     if (!sql)
         return;
-    free(sql->shown);
     sql->client->close(sql);
+    free(sql->shown);
+    free(sql);
 }
 
 enum source_kind sql_kind(const struct sql *sql)

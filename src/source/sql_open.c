@@ -1,4 +1,6 @@
 /* Connecting: which client an address needs, and a new connection after the last one was lost. */
+#include <stdlib.h>
+
 #include "base/err.h"
 #include "source/backend.h"
 #include "source/sql_client.h"
@@ -21,10 +23,15 @@ static const struct sql_client *client_of(enum source_kind kind)
 int sql_open(struct sql **ret, const struct source_address *address, struct weir_error *error)
 {
     const struct sql_client *client = client_of(address->kind);
-    struct sql *sql = NULL;
     if (!client)
         return err_set(error, WEIR_E_INVALID, "%s is not a database", address->shown);
-    int r = client->connect(&sql, address, error);
+    struct sql *sql = calloc(1, client->size);
+    if (!sql)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    sql->client = client;
+    sql->kind = address->kind;
+    sql->shown = strdup(address->shown);
+    int r = sql->shown ? client->connect(sql, address, error) : err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (r < 0)
         sql_close(sql);
     else
