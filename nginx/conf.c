@@ -1,13 +1,13 @@
 /* The directives. */
 #include "module.h"
 
-/* ---- mistakes ---- */
+/* ---- errors ---- */
 
 #define COMPLAIN(cf, ...) (ngx_conf_log_error(NGX_LOG_EMERG, (cf), 0, __VA_ARGS__), (char *)NGX_CONF_ERROR)
 
-static struct where here(const ngx_conf_t *cf)
+static struct conf_position position_of(const ngx_conf_t *cf)
 {
-    return (struct where){ cf->conf_file->file.name, cf->conf_file->line };
+    return (struct conf_position){ cf->conf_file->file.name, cf->conf_file->line };
 }
 
 static bool starts(const ngx_str_t *text, const char *with)
@@ -23,7 +23,7 @@ static bool is(const ngx_str_t *text, const char *word)
 
 /* ---- zones ---- */
 
-/* Known by its name from its first mention on: a location may stand before the weir_zone that it names. */
+/* A zone exists from its first mention: a location may come before the weir_zone that it names. */
 static struct zone *zone_named(ngx_conf_t *cf, const ngx_str_t *name)
 {
     struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
@@ -32,7 +32,7 @@ static struct zone *zone_named(ngx_conf_t *cf, const ngx_str_t *name)
         if (zones[i]->name.len == name->len && ngx_strncmp(zones[i]->name.data, name->data, name->len) == 0)
             return zones[i];
     if (main->zones.nelts == ZONES_MAX) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "there are more than %d zones of weir", ZONES_MAX);
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "weir supports at most %d zones", ZONES_MAX);
         return NULL;
     }
     struct zone **slot = ngx_array_push(&main->zones);
@@ -43,11 +43,11 @@ static struct zone *zone_named(ngx_conf_t *cf, const ngx_str_t *name)
     zone->name = *name;
     zone->main = main;
     zone->bit = main->zones.nelts - 1;
-    zone->where = here(cf);
+    zone->position = position_of(cf);
     return zone;
 }
 
-/* The full name behind rules= or cells=, with its NUL. NULL: there is none, or no memory. */
+/* The full path after rules= or cells=, ending in NUL. NULL: there is none, or no memory. */
 static char *file_named(ngx_conf_t *cf, const ngx_str_t *argument, ngx_uint_t conf_prefix)
 {
     size_t word = strlen("rules=");
@@ -64,13 +64,14 @@ static char *read_zone_files(ngx_conf_t *cf, struct zone *zone)
         bool rules = starts(&words[i], "rules=");
         char **file = rules ? &zone->rules_file : &zone->cells_file;
         if (!rules && !starts(&words[i], "cells="))
-            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is unknown; behind the size it takes rules=FILE and cells=FILE",
+            return COMPLAIN(cf,
+                            "weir_zone \"%V\": unknown parameter `%V`; after the size it takes rules=FILE and cells=FILE",
                             &zone->name, &words[i]);
         if (*file)
-            return COMPLAIN(cf, "weir_zone \"%V\": `%V` is a second one", &zone->name, &words[i]);
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` repeats a parameter; give it once", &zone->name, &words[i]);
         *file = file_named(cf, &words[i], rules);
         if (!*file)
-            return COMPLAIN(cf, "weir_zone \"%V\": `%V` names no file", &zone->name, &words[i]);
+            return COMPLAIN(cf, "weir_zone \"%V\": `%V` does not name a file", &zone->name, &words[i]);
     }
     if (!zone->rules_file)
         return COMPLAIN(cf, "weir_zone \"%V\" needs rules=FILE", &zone->name);
@@ -86,18 +87,18 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (!zone)
         return NGX_CONF_ERROR;
     if (zone->declared)
-        return COMPLAIN(cf, "weir_zone \"%V\" is there twice; the first is in %V:%ui", &zone->name, &zone->where.file,
-                        zone->where.line);
+        return COMPLAIN(cf, "weir_zone \"%V\" is declared twice; the first is in %V:%ui", &zone->name, &zone->position.file,
+                        zone->position.line);
     if (zone->name.len == 0 || is(&zone->name, "off"))
-        return COMPLAIN(cf, "a zone needs a name other than `off`, since `weir off` means none");
+        return COMPLAIN(cf, "a zone needs a name other than `off`, because `weir off` means no zone");
     zone->declared = true;
-    zone->where = here(cf);
+    zone->position = position_of(cf);
     zone->bytes = ngx_parse_offset(&words[2]);
     if (starts(&words[2], "rules=") || starts(&words[2], "cells="))
-        return COMPLAIN(cf, "weir_zone \"%V\": the size is missing; it stands behind the name, such as 64m", &zone->name);
+        return COMPLAIN(cf, "weir_zone \"%V\": the size is missing; write it after the name, such as 64m", &zone->name);
     if (zone->bytes == NGX_ERROR || zone->bytes < BYTES_MIN)
-        return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, with k, m or g behind it, not `%V`",
-                        &zone->name, &words[2]);
+        return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, followed by k, m or g, not `%V`", &zone->name,
+                        &words[2]);
     char *result = read_zone_files(cf, zone);
     return result == NGX_CONF_OK ? zone_declare(cf, zone) : result;
 }
@@ -108,7 +109,7 @@ static char *check_zone(ngx_conf_t *cf, const struct zone *zone)
         return NGX_CONF_OK;
     ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
                   "there is no weir_zone \"%V\"; declare it in http {} with: weir_zone %V 64m rules=FILE; in %V:%ui",
-                  &zone->name, &zone->name, &zone->where.file, zone->where.line);
+                  &zone->name, &zone->name, &zone->position.file, zone->position.line);
     return NGX_CONF_ERROR;
 }
 
@@ -122,7 +123,7 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     size_t len = main->trusted_proxies ? strlen(main->trusted_proxies) : 0, room = len + 1;
     bool none = cf->args->nelts == 2 && is(&words[1], "none"), had_none = main->trusted_proxies && len == 0;
     if (main->trusted_proxies && (none || had_none))
-        return COMPLAIN(cf, "weir_trusted_proxies none stands alone");
+        return COMPLAIN(cf, "weir_trusted_proxies: `none` cannot be combined with networks");
     for (ngx_uint_t i = 1; i < cf->args->nelts; i++)
         room += words[i].len + 1;
     char *list = ngx_pcalloc(cf->pool, room);
@@ -145,16 +146,16 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 
 /* ---- weir ---- */
 
-static char *read_header(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+static char *read_header(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
 {
     size_t prefix = strlen("header:");
     u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
     if (!equals || equals == word->data + prefix)
         return COMPLAIN(cf, "weir: write a header as header:NAME=VALUE, not `%V`", word);
     ngx_str_t name = { (size_t)(equals - word->data) - prefix, word->data + prefix };
-    if (use_gives(use, &name))
-        return COMPLAIN(cf, "weir: `header:%V=` is there twice", &name);
-    struct named_value *header = ngx_array_push(&use->headers);
+    if (directive_sets_header(directive, &name))
+        return COMPLAIN(cf, "weir: `header:%V=` is given twice", &name);
+    struct named_value *header = ngx_array_push(&directive->headers);
     if (!header)
         return NGX_CONF_ERROR;
     header->name = name;
@@ -172,7 +173,7 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
     const struct weir_attribute *attribute;
     for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
-    return COMPLAIN(cf, "weir: `%V` is unknown; behind the zone it takes after_auth, %scost= and header:NAME=", word,
+    return COMPLAIN(cf, "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost= and header:NAME=", word,
                     names);
 }
 
@@ -185,7 +186,7 @@ static ngx_str_t value_behind(const ngx_str_t *word, const char *name)
     return (ngx_str_t){ word->len - len, word->data + len };
 }
 
-static char *read_value(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
+static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
 {
     const struct weir_attribute *field;
     size_t i = 0;
@@ -195,11 +196,11 @@ static char *read_value(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
     ngx_str_t text = value_behind(word, name);
     if (!text.data)
         return complain_unknown(cf, word);
-    struct named_value *values = use->values.elts;
-    for (ngx_uint_t k = 0; k < use->values.nelts; k++)
+    struct named_value *values = directive->values.elts;
+    for (ngx_uint_t k = 0; k < directive->values.nelts; k++)
         if (values[k].field == field)
-            return COMPLAIN(cf, "weir: `%s=` is there twice", name);
-    struct named_value *value = ngx_array_push(&use->values);
+            return COMPLAIN(cf, "weir: `%s=` is given twice", name);
+    struct named_value *value = ngx_array_push(&directive->values);
     if (!value)
         return NGX_CONF_ERROR;
     *value = (struct named_value){ .attribute = name, .field = field };
@@ -207,22 +208,22 @@ static char *read_value(ngx_conf_t *cf, struct use *use, const ngx_str_t *word)
         return NGX_CONF_ERROR;
     /* Without variables it is known now. */
     if (!field && !value->value.value.lengths && ngx_atoi(text.data, text.len) == NGX_ERROR)
-        return COMPLAIN(cf, "weir: a cost is a whole number or an expression that gives one, not `%V`", &text);
+        return COMPLAIN(cf, "weir: the cost must be a whole number, or an expression that results in one, not `%V`", &text);
     return NGX_CONF_OK;
 }
 
-static char *read_use(ngx_conf_t *cf, struct use *use)
+static char *read_directive(ngx_conf_t *cf, struct directive *directive)
 {
     ngx_str_t *words = cf->args->elts;
-    if (ngx_array_init(&use->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK ||
-        ngx_array_init(&use->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
+    if (ngx_array_init(&directive->headers, cf->pool, 1, sizeof(struct named_value)) != NGX_OK ||
+        ngx_array_init(&directive->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
         if (is(&words[i], "after_auth")) {
-            use->after_auth = use->zone->main->after_auth = true;
+            directive->after_auth = directive->zone->main->after_auth = true;
             continue;
         }
-        char *result = (starts(&words[i], "header:") ? read_header : read_value)(cf, use, &words[i]);
+        char *result = (starts(&words[i], "header:") ? read_header : read_value)(cf, directive, &words[i]);
         if (result != NGX_CONF_OK)
             return result;
     }
@@ -234,28 +235,28 @@ static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     (void)command;
     struct place *place = conf;
     ngx_str_t *words = cf->args->elts;
-    bool off = is(&words[1], "off"), first = place->uses == NGX_CONF_UNSET_PTR;
+    bool off = is(&words[1], "off"), first = place->directives == NGX_CONF_UNSET_PTR;
     if (off && (cf->args->nelts > 2 || !first))
-        return COMPLAIN(cf, "`weir off` stands alone");
-    if (!off && !place->uses)
-        return COMPLAIN(cf, "`weir off` stands here already");
+        return COMPLAIN(cf, "`weir off` cannot be combined with other `weir` directives or parameters");
+    if (!off && !place->directives)
+        return COMPLAIN(cf, "`weir off` is already set here; remove one of the two");
     if (first)
-        place->uses = off ? NULL : ngx_array_create(cf->pool, 1, sizeof(struct use));
+        place->directives = off ? NULL : ngx_array_create(cf->pool, 1, sizeof(struct directive));
     if (off)
         return NGX_CONF_OK;
     struct zone *zone = zone_named(cf, &words[1]);
-    if (!zone || !place->uses)
+    if (!zone || !place->directives)
         return NGX_CONF_ERROR;
-    struct use *uses = place->uses->elts;
-    for (ngx_uint_t i = 0; i < place->uses->nelts; i++)
-        if (uses[i].zone == zone)
-            return COMPLAIN(cf, "weir \"%V\" is there twice; a zone decides once", &zone->name);
-    struct use *use = ngx_array_push(place->uses);
-    if (!use)
+    struct directive *directives = place->directives->elts;
+    for (ngx_uint_t i = 0; i < place->directives->nelts; i++)
+        if (directives[i].zone == zone)
+            return COMPLAIN(cf, "weir \"%V\" is given twice; a zone decides once about a request", &zone->name);
+    struct directive *directive = ngx_array_push(place->directives);
+    if (!directive)
         return NGX_CONF_ERROR;
-    memset(use, 0, sizeof *use);
-    use->zone = zone;
-    return read_use(cf, use);
+    memset(directive, 0, sizeof *directive);
+    directive->zone = zone;
+    return read_directive(cf, directive);
 }
 
 /* ---- weir_status ---- */
@@ -266,7 +267,7 @@ static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     struct place *place = conf;
     ngx_str_t *words = cf->args->elts;
     if (place->status)
-        return COMPLAIN(cf, "weir_status is there twice");
+        return COMPLAIN(cf, "weir_status is given twice");
     place->status = zone_named(cf, &words[1]);
     if (!place->status)
         return NGX_CONF_ERROR;
@@ -286,7 +287,7 @@ static char *set_headers(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     struct place *place = conf;
     ngx_str_t *words = cf->args->elts;
     if (place->headers != NGX_CONF_UNSET_UINT)
-        return COMPLAIN(cf, "weir_headers is there twice");
+        return COMPLAIN(cf, "weir_headers is given twice");
     for (ngx_uint_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (is(&words[1], modes[i]))
             place->headers = i;
@@ -334,13 +335,13 @@ void *conf_create_place(ngx_conf_t *cf)
     struct place *place = ngx_pcalloc(cf->pool, sizeof *place);
     if (!place)
         return NULL;
-    place->uses = NGX_CONF_UNSET_PTR;
+    place->directives = NGX_CONF_UNSET_PTR;
     place->headers = NGX_CONF_UNSET_UINT;
     place->dry_run = NGX_CONF_UNSET;
     return place;
 }
 
-/* An `if` is a place of its own, but what answers there is that of the location around it. */
+/* An `if` has a configuration of its own, but the handler of the location around it answers there. */
 static bool is_if(ngx_conf_t *cf)
 {
     const ngx_http_core_loc_conf_t *core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
@@ -350,8 +351,8 @@ static bool is_if(ngx_conf_t *cf)
 char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child)
 {
     struct place *outer = parent, *inner = child;
-    /* Who watches must see it when everybody is refused: only a limit that stands there itself is for the status. */
-    ngx_conf_merge_ptr_value(inner->uses, (inner->status ? NULL : outer->uses), NULL);
+    /* The status must be readable while all requests are refused: only limits in its own location apply to it. */
+    ngx_conf_merge_ptr_value(inner->directives, (inner->status ? NULL : outer->directives), NULL);
     ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);
     ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
     if (!inner->status && is_if(cf))

@@ -15,6 +15,15 @@ ngx_str_t trimmed(ngx_str_t text)
     return text;
 }
 
+bool directive_sets_header(const struct directive *directive, const ngx_str_t *header)
+{
+    const struct named_value *given = directive->headers.elts;
+    for (ngx_uint_t i = 0; i < directive->headers.nelts; i++)
+        if (given[i].name.len == header->len && ngx_strncasecmp(given[i].name.data, header->data, header->len) == 0)
+            return true;
+    return false;
+}
+
 /* ---- when the configuration is read ---- */
 
 /* Lists, whose lines nginx joins in order, as HTTP says: they say one thing. */

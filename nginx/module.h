@@ -1,4 +1,4 @@
-/* What the parts of the module share. See README.md in this folder for how they go together. */
+/* What the files of the module share. README.md in this folder shows how they work together. */
 #ifndef NGINX_MODULE_H
 #define NGINX_MODULE_H
 
@@ -17,17 +17,17 @@ extern ngx_module_t ngx_http_weir_module;
 /* ---- what the configuration says ---- */
 
 enum {
-    ZONES_MAX = 64, /* one bit each in a passage */
-    LOOK_MS = 400,  /* a changed rules file is seen within a second */
+    ZONES_MAX = 64,      /* one bit each in a passage */
+    RULES_POLL_MS = 400, /* a changed rules file is seen within a second */
 };
 
-/* Where a directive stands. */
-struct where {
+/* Where a directive is in nginx.conf. */
+struct conf_position {
     ngx_str_t file;
     ngx_uint_t line;
 };
 
-/* Refusals are sampled: a flood of them must not become a flood of lines. */
+/* Limits how many refusals are logged in a second. */
 struct sampler {
     time_t second;
     ngx_uint_t told, left_out;
@@ -38,7 +38,7 @@ struct main_conf;
 struct zone {
     struct main_conf *main;
     ngx_str_t name;
-    struct where where; /* of its weir_zone, or of who named it first */
+    struct conf_position position; /* of its weir_zone, or of the directive that named it first */
     ngx_uint_t bit;
     bool declared;
     off_t bytes;
@@ -51,19 +51,19 @@ struct zone {
     ngx_cycle_t *cycle;
     ngx_slab_pool_t *pool; /* the zone's shared memory */
 
-    /* Of its rules, for the log and the status: written by the thread that reads them. */
-    pthread_mutex_t news_lock;
-    bool has_news; /* that the log may not have yet */
-    struct weir_error news;
-    uint64_t news_version_ns;
+    /* What became of the rules, for the log and the status: written by the thread that reads them. */
+    pthread_mutex_t report_lock;
+    bool has_report; /* that may not be in the log yet */
+    struct weir_error report;
+    uint64_t report_version_ns;
     time_t since; /* when this process took the rules over */
 };
 
 struct main_conf {
     ngx_array_t zones; /* of struct zone * */
     ngx_event_t timer; /* of a worker: looks for changed rules */
-    bool after_auth;   /* some place decides after access control */
-    bool remaining;    /* somebody asks for $weir_remaining */
+    bool after_auth;   /* some location decides after access control */
+    bool remaining;    /* the configuration uses $weir_remaining */
     char *trusted_proxies;
 };
 
@@ -88,20 +88,21 @@ struct named_value {
 };
 
 /* One `weir` directive. */
-struct use {
+struct directive {
     struct zone *zone;
     bool after_auth;
     ngx_array_t values;  /* of struct named_value: attributes, and the cost */
     ngx_array_t headers; /* of struct named_value */
 };
 
-/* Does the directive say what this header is? */
-bool use_gives(const struct use *use, const ngx_str_t *header);
+/* Whether the directive sets this header. */
+bool directive_sets_header(const struct directive *directive, const ngx_str_t *header);
 
 enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY };
 
+/* The configuration of a location. */
 struct place {
-    ngx_array_t *uses; /* of struct use; NULL: none */
+    ngx_array_t *directives; /* of struct directive; NULL: none */
     ngx_uint_t headers;
     ngx_flag_t dry_run;
     struct zone *status;
@@ -146,6 +147,8 @@ struct passage {
 
 /* NULL: nothing was decided yet. */
 struct passage *passage_of(ngx_http_request_t *r);
+/* NULL: no memory. */
+struct passage *passage_make(ngx_http_request_t *r);
 
 ngx_int_t decide_preaccess(ngx_http_request_t *r);
 ngx_int_t decide_after_auth(ngx_http_request_t *r);
@@ -159,7 +162,7 @@ ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *
 ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
 ngx_int_t status_handler(ngx_http_request_t *r);
 ngx_int_t variables_add(ngx_conf_t *cf);
-/* Does the configuration ask for $weir_remaining? It costs a little. */
+/* Whether the configuration uses $weir_remaining, which costs a little. */
 bool variables_use_remaining(ngx_conf_t *cf);
 
 #endif

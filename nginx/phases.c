@@ -1,47 +1,5 @@
-/* A request on its way through nginx: asked about once by each zone that stands in its way. */
+/* The handlers of nginx's phases: each zone of a location decides once about a request. */
 #include "module.h"
-
-/* ---- what is known of a request ---- */
-
-static void passage_mark(void *data)
-{
-    (void)data;
-}
-
-/* nginx forgets what modules know of a request when it redirects it internally. What is to be done when its memory is freed
- * it keeps, so that is where the passage lies. */
-static struct passage *find_passage(const ngx_http_request_t *r)
-{
-    for (ngx_pool_cleanup_t *c = r->pool->cleanup; c; c = c->next)
-        if (c->handler == passage_mark)
-            return c->data;
-    return NULL;
-}
-
-struct passage *passage_of(ngx_http_request_t *r)
-{
-    struct passage *passage = ngx_http_get_module_ctx(r, ngx_http_weir_module);
-    if (!passage && (r->internal || r->filter_finalize)) {
-        passage = find_passage(r);
-        ngx_http_set_ctx(r, passage, ngx_http_weir_module);
-    }
-    return passage;
-}
-
-static struct passage *make_passage(ngx_http_request_t *r)
-{
-    struct passage *passage = passage_of(r);
-    if (passage)
-        return passage;
-    ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, sizeof *passage);
-    if (!cleanup)
-        return NULL;
-    passage = cleanup->data;
-    memset(passage, 0, sizeof *passage);
-    cleanup->handler = passage_mark;
-    ngx_http_set_ctx(r, passage, ngx_http_weir_module);
-    return passage;
-}
 
 /* ---- from nginx to weir ---- */
 
@@ -60,22 +18,13 @@ static size_t count_headers(const ngx_http_request_t *r)
     return count;
 }
 
-bool use_gives(const struct use *use, const ngx_str_t *header)
+static ngx_int_t add_given(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
+                           size_t *count, struct weir_verdict *verdict)
 {
-    const struct named_value *given = use->headers.elts;
-    for (ngx_uint_t i = 0; i < use->headers.nelts; i++)
-        if (given[i].name.len == header->len && ngx_strncasecmp(given[i].name.data, header->data, header->len) == 0)
-            return true;
-    return false;
-}
-
-static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct weir_header *headers, size_t *count,
-                           struct weir_verdict *verdict)
-{
-    struct named_value *given = use->headers.elts;
-    for (ngx_uint_t i = 0; i < use->headers.nelts; i++) {
+    struct named_value *given = directive->headers.elts;
+    for (ngx_uint_t i = 0; i < directive->headers.nelts; i++) {
         ngx_str_t value;
-        ngx_int_t rc = expression_value(r, use->zone, &given[i].value, given[i].attribute, &value, verdict);
+        ngx_int_t rc = expression_value(r, directive->zone, &given[i].value, given[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
         headers[(*count)++] = (struct weir_header){ str_of(&given[i].name), str_of(&value) };
@@ -84,30 +33,30 @@ static ngx_int_t add_given(ngx_http_request_t *r, const struct use *use, struct 
 }
 
 /* `headers` has room for HEADERS_INLINE; a request may have more. */
-static ngx_int_t copy_headers(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
+static ngx_int_t copy_headers(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *verdict)
 {
-    size_t most = count_headers(r) + use->headers.nelts, count = 0;
+    size_t most = count_headers(r) + directive->headers.nelts, count = 0;
     ngx_int_t rc = NGX_OK;
     if (most > HEADERS_INLINE && !(headers = ngx_palloc(r->pool, most * sizeof *headers)))
         return NGX_ERROR;
     for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
         const ngx_table_elt_t *header = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
-            /* What the configuration says is true, and what a client says of the same is not. */
-            if (use->headers.nelts && use_gives(use, &header[i].key))
+            /* The configuration is trusted; the client's header of the same name is ignored. */
+            if (directive->headers.nelts && directive_sets_header(directive, &header[i].key))
                 continue;
             headers[count++] = (struct weir_header){ str_of(&header[i].key), str_of(&header[i].value) };
         }
     }
-    if (use->headers.nelts)
-        rc = add_given(r, use, headers, &count, verdict);
+    if (directive->headers.nelts)
+        rc = add_given(r, directive, headers, &count, verdict);
     ret->headers = headers;
     ret->header_count = count;
     return rc;
 }
 
-/* What is no number costs 1; what is too large for one costs all that there is. */
+/* A value that is not a number costs 1; one that is too large costs UINT32_MAX. */
 static uint32_t cost_of(const ngx_str_t *value)
 {
     uint64_t cost = 0;
@@ -119,7 +68,7 @@ static uint32_t cost_of(const ngx_str_t *value)
     return value->len > 0 ? (uint32_t)cost : 1;
 }
 
-/* With what is none, a client would be nobody to rules by ip. */
+/* Rules by ip do not apply to a request whose address is invalid, so an invalid one is not used. */
 static bool is_address(const ngx_str_t *text)
 {
     char copy[INET6_ADDRSTRLEN];
@@ -132,14 +81,14 @@ static bool is_address(const ngx_str_t *text)
            (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
 }
 
-static ngx_int_t copy_values(ngx_http_request_t *r, const struct use *use, struct weir_request *ret,
+static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
                              struct weir_verdict *verdict)
 {
-    const struct named_value *values = use->values.elts;
-    for (ngx_uint_t i = 0; i < use->values.nelts; i++) {
+    const struct named_value *values = directive->values.elts;
+    for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
         const struct weir_attribute *field = values[i].field;
         ngx_str_t value;
-        ngx_int_t rc = expression_value(r, use->zone, &values[i].value, values[i].attribute, &value, verdict);
+        ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
         if (!field)
@@ -151,7 +100,7 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct use *use, struc
 }
 
 /* NGX_DECLINED: *ret_verdict refuses it already. */
-static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, struct weir_header *headers,
+static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *ret_verdict)
 {
     *ret = (struct weir_request){
@@ -161,8 +110,8 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct use *use, stru
         .peer = str_of(&r->connection->addr_text),
         .cost = 1,
     };
-    ngx_int_t rc = copy_values(r, use, ret, ret_verdict);
-    return rc == NGX_OK ? copy_headers(r, use, headers, ret, ret_verdict) : rc;
+    ngx_int_t rc = copy_values(r, directive, ret, ret_verdict);
+    return rc == NGX_OK ? copy_headers(r, directive, headers, ret, ret_verdict) : rc;
 }
 
 /* ---- what came of it ---- */
@@ -186,7 +135,8 @@ static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *
     return keep(r, list);
 }
 
-/* Of several zones the last one counts that had something to say, but none that allows after one that would not. */
+/* If several zones decide, the last one to which a rule applied counts, unless it allows what an earlier one would refuse.
+ */
 static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v,
                      const struct weir_shadows *shadows, enum outcome outcome)
 {
@@ -204,7 +154,7 @@ static void remember(ngx_http_request_t *r, struct passage *passage, const struc
 
 enum { TOLD_PER_SECOND = 10 };
 
-/* Is it one of those that are told? */
+/* Returns whether this refusal is logged. */
 static bool take_turn(struct sampler *sampler)
 {
     if (sampler->second != ngx_time()) {
@@ -238,22 +188,22 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
                       v->limit, *whom ? " for " : "", whom, wait, &zone->name, more);
     } else if (v->status == WEIR_BAD_REQUEST) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
-                      "weir: %s, since the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,
+                      "weir: %s, because the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,
                       v->limit, &zone->name, more);
     } else {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, since it could not be judged, zone \"%V\"%s", what, &zone->name,
-                      more);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, because weir could not decide about it, zone \"%V\"%s", what,
+                      &zone->name, more);
     }
     log->action = action;
 }
 
 /* ---- waiting ---- */
 
-/* A leased rule finds no slice at times. Whoever fetches them was asked, through the cells file; he tells nobody when one
- * has come, so that the request looks again until then, or until this has passed. */
+/* A leased rule may find no slice. It has asked the process that fetches slices, through the cells file. That process does
+ * not say when a slice has come, so the request looks again until there is one, or this time has passed. */
 enum { SLICE_WAIT_MS = 20, LOOK_AGAIN_MS = 1 };
 
-/* By the clock that is never set: the other one may be, while a request waits. */
+/* By the monotonic clock: the wall clock may be set while a request waits. */
 static int64_t until_us(const struct passage *passage, int64_t now_us)
 {
     ngx_msec_int_t left_ms = SLICE_WAIT_MS;
@@ -262,7 +212,7 @@ static int64_t until_us(const struct passage *passage, int64_t now_us)
     return now_us + ngx_max(left_ms, 0) * 1000;
 }
 
-/* Called for each event of the connection: that the timer is not over yet shows in `delayed`. */
+/* Called for each event of the connection; `delayed` is set until the timer has expired. */
 static void look_again(ngx_http_request_t *r)
 {
     ngx_event_t *read = r->connection->read, *write = r->connection->write;
@@ -276,8 +226,8 @@ static void look_again(ngx_http_request_t *r)
     }
 }
 
-/* Until then nothing is to be written, so that the timer can be that of the connection's writing, which ends with the
- * connection or the stream. A client that goes away meanwhile is noticed, and not charged. */
+/* Nothing is written until then, so the timer of the connection's write event can be used, which ends with the connection
+ * or the stream. If the client closes the connection meanwhile, the request ends and is not charged. */
 static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct passage *passage, struct zone *zone)
 {
     if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK)
@@ -297,20 +247,20 @@ static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct passage *passage, 
 
 /* ---- the handlers ---- */
 
-static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const struct use *use)
+static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const struct directive *directive)
 {
     struct weir_header headers[HEADERS_INLINE];
     struct weir_request request;
     struct weir_verdict verdict;
     struct weir_shadows shadows;
-    struct zone *zone = use->zone;
-    struct passage *passage = make_passage(r);
+    struct zone *zone = directive->zone;
+    struct passage *passage = passage_make(r);
     if (!passage)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (passage->zones & UINT64_C(1) << zone->bit)
         return NGX_DECLINED;
     passage->zones |= UINT64_C(1) << zone->bit;
-    ngx_int_t made = make_request(r, use, headers, &request, &verdict);
+    ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
     if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
@@ -339,13 +289,13 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
 static ngx_int_t decide_in_phase(ngx_http_request_t *r, bool after_auth)
 {
     const struct place *place = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (!place->uses || r != r->main)
+    if (!place->directives || r != r->main)
         return NGX_DECLINED;
-    const struct use *uses = place->uses->elts;
-    for (ngx_uint_t i = 0; i < place->uses->nelts; i++) {
-        if (uses[i].after_auth != after_auth)
+    const struct directive *directives = place->directives->elts;
+    for (ngx_uint_t i = 0; i < place->directives->nelts; i++) {
+        if (directives[i].after_auth != after_auth)
             continue;
-        ngx_int_t result = decide(r, place, &uses[i]);
+        ngx_int_t result = decide(r, place, &directives[i]);
         if (result != NGX_DECLINED)
             return result;
     }

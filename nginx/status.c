@@ -118,9 +118,9 @@ static void gather(struct facts *facts, struct zone *zone)
     weir_status(zone->weir, &facts->status);
     gather_problem(facts, zone);
     facts->used = weir_cells_used(zone->weir, weir_now_us(), SAMPLE_CELLS);
-    pthread_mutex_lock(&zone->news_lock);
+    pthread_mutex_lock(&zone->report_lock);
     facts->since = zone->since;
-    pthread_mutex_unlock(&zone->news_lock);
+    pthread_mutex_unlock(&zone->report_lock);
     const struct stats_rule *rule;
     for (size_t i = 0; (rule = next_rule(zone->stats, &i));)
         for (int k = 0; k < OUTCOMES; k++)

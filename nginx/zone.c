@@ -11,8 +11,8 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 {
     while (*text) {
         size_t len = strcspn(text, "\n");
-        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir_zone \"%V\": %*s in %V:%ui", &zone->name, len, text, &zone->where.file,
-                      zone->where.line);
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "weir_zone \"%V\": %*s in %V:%ui", &zone->name, len, text,
+                      &zone->position.file, zone->position.line);
         text += len + (text[len] == '\n');
     }
     return NGX_ERROR;
@@ -20,7 +20,7 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 
 /* ---- rules that change ---- */
 
-/* When the file became what it is, in nanoseconds: the same for every worker. Of one that is gone its folder knows. */
+/* When the file was last changed, in nanoseconds: the same for every worker. For a file that is gone, the folder's time. */
 static uint64_t version_of(const char *path)
 {
     struct stat st;
@@ -34,53 +34,53 @@ static uint64_t version_of(const char *path)
     return (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec;
 }
 
-/* In a thread of weir's, where nginx's log may not be used. */
+/* Runs in a thread of weir, which may not use nginx's log. */
 static void on_rules(const struct weir_error *error, void *data)
 {
     struct zone *zone = data;
     uint64_t version_ns = version_of(zone->rules_file);
-    pthread_mutex_lock(&zone->news_lock);
-    zone->has_news = true;
-    zone->news = *error;
-    zone->news_version_ns = version_ns;
+    pthread_mutex_lock(&zone->report_lock);
+    zone->has_report = true;
+    zone->report = *error;
+    zone->report_version_ns = version_ns;
     if (error->code == WEIR_OK)
         zone->since = time(NULL);
-    pthread_mutex_unlock(&zone->news_lock);
+    pthread_mutex_unlock(&zone->report_lock);
 }
 
-/* Several mistakes stand in one line of the log. */
+/* Several errors share one line of the log. */
 static void join_lines(char *text)
 {
     for (; *text; text++)
         *text = *text == '\n' ? ';' : *text;
 }
 
-/* Each worker looks for itself, and one of them tells. */
-static void tell_news(struct zone *zone, ngx_log_t *log)
+/* Each worker finds the change, and one of them logs it. */
+static void log_report(struct zone *zone, ngx_log_t *log)
 {
-    pthread_mutex_lock(&zone->news_lock);
-    bool told = !zone->has_news;
-    struct weir_error news = zone->news;
-    uint64_t version_ns = zone->news_version_ns;
-    zone->has_news = false;
-    pthread_mutex_unlock(&zone->news_lock);
+    pthread_mutex_lock(&zone->report_lock);
+    bool told = !zone->has_report;
+    struct weir_error report = zone->report;
+    uint64_t version_ns = zone->report_version_ns;
+    zone->has_report = false;
+    pthread_mutex_unlock(&zone->report_lock);
     if (told)
         return;
-    bool good = news.code == WEIR_OK;
+    bool good = report.code == WEIR_OK;
     /* nginx unlocks it for a worker that dies. */
     ngx_shmtx_lock(&zone->pool->mutex);
-    told = !stats_tell(zone->stats, version_ns, good ? "" : news.text);
+    told = !stats_tell(zone->stats, version_ns, good ? "" : report.text);
     ngx_shmtx_unlock(&zone->pool->mutex);
     if (told)
         return;
     struct weir_status status;
     weir_status(zone->weir, &status);
-    join_lines(news.text);
+    join_lines(report.text);
     if (good) {
         ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: zone \"%V\": the rules changed: %uL in force", &zone->name,
                       status.rules);
     } else {
-        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": rules not taken over whole: %s", &zone->name, news.text);
+        ngx_log_error(NGX_LOG_ERR, log, 0, "weir: zone \"%V\": not all rules are in force: %s", &zone->name, report.text);
     }
 }
 
@@ -90,9 +90,9 @@ static void on_timer(ngx_event_t *timer)
     struct zone **zones = main->zones.elts;
     for (ngx_uint_t i = 0; i < main->zones.nelts; i++) {
         weir_poll_aside(zones[i]->weir);
-        tell_news(zones[i], timer->log);
+        log_report(zones[i], timer->log);
     }
-    ngx_add_timer(timer, LOOK_MS);
+    ngx_add_timer(timer, RULES_POLL_MS);
 }
 
 /* ---- opening ---- */
@@ -107,7 +107,7 @@ static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
     if (status.bytes <= (uint64_t)zone->bytes && (uint64_t)zone->bytes - status.bytes < SLACK)
         return NGX_OK;
     bool in_kb = status.bytes % KB == 0;
-    snprintf(text, sizeof text, "%s is of another size; ask for %llu%s, or remove the file (which forgets its counts)",
+    snprintf(text, sizeof text, "%s has another size; ask for %llu%s, or remove the file (its counts are lost then)",
              zone->cells_file, (unsigned long long)(in_kb ? status.bytes / KB : status.bytes), in_kb ? "k" : "");
     return complain(zone, log, text);
 }
@@ -124,8 +124,8 @@ static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
         if (!zones[i]->weir || !zones[i]->cells_file || stat(zones[i]->cells_file, &other) != 0 ||
             own.st_dev != other.st_dev || own.st_ino != other.st_ino)
             continue;
-        snprintf(text, sizeof text, "%s is the cells file of zone \"%.*s\" already; give each its own", zone->cells_file,
-                 (int)zones[i]->name.len, zones[i]->name.data);
+        snprintf(text, sizeof text, "%s is already the cells file of zone \"%.*s\"; give each zone its own",
+                 zone->cells_file, (int)zones[i]->name.len, zones[i]->name.data);
         return complain(zone, log, text);
     }
     return NGX_OK;
@@ -136,8 +136,8 @@ static void tell_copied(const struct zone *zone, ngx_log_t *log)
     if (weir_cells_copied(zone->weir))
         ngx_log_error(
             NGX_LOG_NOTICE, log, 0,
-            "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: it is a host of "
-            "its own from now on; the counts stay, slices of the original are void here",
+            "weir: zone \"%V\": %s is a copy of another cells file, or comes from another machine: from now on it "
+            "counts as a host of its own; the counts stay, slices of the original are not valid here",
             &zone->name, zone->cells_file);
 }
 
@@ -169,7 +169,7 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
     if (weir_open(&zone->weir, &options, &error) < 0)
         return complain(zone, cycle->log, error.text);
     zone->since = time(NULL);
-    pthread_mutex_init(&zone->news_lock, NULL);
+    pthread_mutex_init(&zone->report_lock, NULL);
     cleanup->handler = close_zone;
     cleanup->data = zone;
     tell_copied(zone, cycle->log);
@@ -244,7 +244,7 @@ static void begin_zone(struct zone *zone, ngx_log_t *log)
     if (ngx_worker == 0 && access(zone->rules_file, R_OK) != 0)
         ngx_log_error(
             NGX_LOG_ERR, log, ngx_errno,
-            "weir: zone \"%V\": the workers' user may not read %s, so its changes will not be seen before a reload",
+            "weir: zone \"%V\": the user of the workers may not read %s, so weir sees changes of it only at a reload",
             &zone->name, zone->rules_file);
 }
 
@@ -259,5 +259,5 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle)
     main->timer.data = main;
     main->timer.log = cycle->log;
     main->timer.cancelable = 1; /* a worker that is to end does not wait for it */
-    ngx_add_timer(&main->timer, LOOK_MS);
+    ngx_add_timer(&main->timer, RULES_POLL_MS);
 }

@@ -1,4 +1,4 @@
-/* Memory that is given back all at once: what a set of rules is made of. */
+/* Memory that is freed all at once. A set of rules lives in an arena. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -11,10 +11,10 @@ struct arena {
 };
 
 void arena_done(struct arena *a);
-/* Zeroed, aligned for anything; NULL when there is no memory. */
+/* Zeroed, aligned for anything; NULL if there is no memory. */
 void *arena_alloc(struct arena *a, size_t size);
 void *arena_array(struct arena *a, size_t size, size_t count);
-/* A copy with a NUL behind it. { NULL, 0 } when there is no memory. */
+/* A copy that ends in NUL. { NULL, 0 } if there is no memory. */
 sv arena_copy(struct arena *a, sv s);
 
 #define ARENA_NEW(a, type) ((type *)arena_alloc((a), sizeof(type)))

@@ -19,8 +19,11 @@ void buf_over(struct buf *b, char *room, size_t size)
 
 void buf_done(struct buf *b)
 {
-    if (b)
-        free(b->ptr);
+    if (!b)
+        return;
+    free(b->ptr);
+    b->ptr = NULL;
+    b->len = b->cap = 0;
 }
 
 void buf_clear(struct buf *b)

@@ -1,5 +1,5 @@
-/* A growable string with a maximum. A write that would pass it, or finds no memory, sets `failed` and changes nothing; the
- * caller looks once, at the end. */
+/* A growable string with a maximum. A write that would exceed it, or finds no memory, sets `failed` and changes nothing;
+ * the caller checks once, at the end. */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
@@ -14,7 +14,7 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t max);
-/* Over memory of the caller, `size` > 0 bytes: it never grows, and there is nothing to be done with. */
+/* Over memory of the caller, `size` > 0 bytes: it never grows, and needs no buf_done. */
 void buf_over(struct buf *b, char *room, size_t size);
 void buf_done(struct buf *b);
 void buf_clear(struct buf *b);
@@ -28,8 +28,8 @@ enum { NUMBER_MAX = 20 };
 char *number_put(char *to, int64_t number);
 
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* s as a JSON string, quotes included. What utf8_shown does not let people see is escaped; bytes that are not UTF-8 become
- * U+FFFD, since JSON has no way to write them. */
+/* s as a JSON string, with quotes. Characters that utf8_shown rejects are escaped; bytes that are not UTF-8 become
+ * U+FFFD, since JSON cannot express them. */
 void buf_json(struct buf *b, sv s);
 
 static inline sv buf_sv(const struct buf *b)

@@ -1,4 +1,4 @@
-/* SipHash-1-3: a keyed hash, so that nobody can aim at another's cell. */
+/* SipHash-1-3: a keyed hash, so that nobody can choose a key that collides with another. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

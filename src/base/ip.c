@@ -191,7 +191,7 @@ bool cidr_parse(sv text, struct cidr *ret)
     return true;
 }
 
-/* IPv4 lies inside ::/0 only because of how we write it down; whoever excepts ::/0 does not mean it. */
+/* IPv4 is inside ::/0 only because of our notation; a rule that excepts ::/0 does not mean IPv4. */
 bool cidr_has(const struct cidr *cidr, const struct ip *ip)
 {
     if (ip_is_v4(&cidr->ip) != ip_is_v4(ip))

@@ -9,7 +9,7 @@ struct ip {
 };
 
 struct cidr {
-    struct ip ip;   /* the bits behind `prefix` are zero */
+    struct ip ip;   /* the bits after `prefix` are zero */
     uint8_t prefix; /* of 128: an IPv4 /8 is 104 */
 };
 
@@ -18,14 +18,14 @@ bool ip_parse(sv text, struct ip *ret);
 /* Also "1.2.3.4:80", "[::1]", "[::1]:80", and blanks around. */
 bool ip_parse_hop(sv text, struct ip *ret);
 bool ip_is_v4(const struct ip *ip);
-/* Zeroes the bits behind the first `prefix` of 128. */
+/* Zeroes the bits after the first `prefix` of 128. */
 void ip_mask(struct ip *ip, unsigned prefix);
 
 enum { IP_TEXT_MAX = 46 };
 /* IPv4 dotted, IPv6 as RFC 5952, and a NUL. Returns the length without it. */
 size_t ip_text(const struct ip *ip, char out[IP_TEXT_MAX]);
 
-/* "10.0.0.0/8", "fd00::/8", or one address; "0.0.0.0/0" is all of IPv4. Bits behind the prefix are dropped. */
+/* "10.0.0.0/8", "fd00::/8", or one address; "0.0.0.0/0" is all of IPv4. Bits after the prefix are dropped. */
 bool cidr_parse(sv text, struct cidr *ret);
 /* An IPv4 address is in no IPv6 network, not even "::/0". */
 bool cidr_has(const struct cidr *cidr, const struct ip *ip);

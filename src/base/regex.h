@@ -7,7 +7,7 @@
 
 struct regex;
 
-enum regex_result { REGEX_NO, REGEX_YES, REGEX_BOUND /* ran into its bound: count it as a match */ };
+enum regex_result { REGEX_NO, REGEX_YES, REGEX_BOUND /* exceeded its bound: count it as a match */ };
 
 /* 0 or a negative enum weir_code. error: what is wrong and at which offset, for a person; at least 160 bytes. Byte-wise
  * unless the pattern begins with (*UTF); `.` matches line ends too. */

@@ -1,5 +1,12 @@
 #include "base/sv.h"
 
+int sv_compare(sv a, sv b)
+{
+    size_t n = a.len < b.len ? a.len : b.len;
+    int order = n ? memcmp(a.ptr, b.ptr, n) : 0;
+    return order ? order : (a.len > b.len) - (a.len < b.len);
+}
+
 static bool blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');

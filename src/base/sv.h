@@ -34,7 +34,7 @@ static inline uint32_t sv_half(const char *p)
     return half;
 }
 
-/* By hand, since most strings here are shorter than the call of memcmp is worth. Where the last word of a string is not
+/* By hand, because a call of memcmp costs more than comparing most strings here. If the last word of a string is not
  * whole, it overlaps the one before. */
 static inline bool sv_eq(sv a, sv b)
 {
@@ -65,7 +65,7 @@ static inline bool ascii_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The value of a hexadecimal digit; -1: it is none. */
+/* The value of a hexadecimal digit; -1: not a hexadecimal digit. */
 static inline int ascii_hex(char c)
 {
     c = ascii_lower(c);
@@ -105,7 +105,7 @@ static inline sv sv_from(sv s, size_t offset)
     return offset > 0 ? sv_of(s.ptr + offset, s.len - offset) : s;
 }
 
-/* What HTTP does not count as a part of a field's value: SP and HTAB. */
+/* SP and HTAB, which HTTP does not count as part of a field's value. */
 static inline bool ascii_ows(char c)
 {
     return c == ' ' || c == '\t';
@@ -121,12 +121,13 @@ static inline sv sv_trim_ows(sv s)
     return sv_trim_ows_slow(s);
 }
 
-sv sv_trim(sv s);    /* ASCII blanks off both ends */
-bool sv_blank(sv s); /* nothing but blanks */
-/* Cuts *rest at the first `c`: returns what is before it, *rest what is behind it (empty if there is none). */
+int sv_compare(sv a, sv b); /* by bytes; a text comes before those that it begins */
+sv sv_trim(sv s);           /* ASCII blanks off both ends */
+bool sv_blank(sv s);        /* nothing but blanks */
+/* Cuts *rest at the first `c`: returns the part before it; *rest becomes the part after it (empty if there is no `c`). */
 sv sv_cut(sv *rest, char c);
-/* s with %41 read as A, at most `cap` bytes of it. Returns how many there are in all; -1: a % without its two digits, or
- * for NUL. */
+/* Decodes %41 to A and so on, and writes at most `cap` bytes. Returns the whole length; -1: a % without two hexadecimal
+ * digits, or %00. */
 ptrdiff_t sv_unescape(sv s, char *to, size_t cap);
 /* Decimal digits only, the whole of s, at most `max`. */
 bool sv_u64(sv s, uint64_t max, uint64_t *ret);

@@ -18,10 +18,10 @@ uint32_t utf8_code(sv s, size_t length);
 
 /* May people be shown the character at the start of s as it is? `length` is what utf8_length says of it.
  *
- * False for what a terminal obeys, what a reader of lines takes for an end, and what changes how its neighbours look or is
- * not seen itself: control characters (Cc), format characters (Cf: direction, joiners, soft hyphen, tags), line and
- * paragraph separators (Zl, Zp), noncharacters, and bytes that are not UTF-8 (length 0; surrogates are among them). Every
- * log, terminal, JSON text and YAML text asks this function, and writes an escape or "?" in place of such a character. */
+ * False for characters that control a terminal, end a line, are invisible, or change how their neighbours look: control
+ * characters (Cc), format characters (Cf: direction, joiners, soft hyphen, tags), line and paragraph separators (Zl, Zp),
+ * noncharacters, and bytes that are not UTF-8 (length 0; surrogates are among them). Every log, terminal, JSON text and
+ * YAML text asks this function, and writes an escape or "?" in place of such a character. */
 bool utf8_shown(sv s, size_t length);
 
 #endif

@@ -7,12 +7,11 @@
 #include "limit/take.h"
 
 enum {
-    RESERVED_OLD_US = 1000000, /* a reservation older than this was left by somebody who died */
-    PATIENCE = 64,             /* tries before a reservation counts as left, whatever its age */
+    PATIENCE = 64, /* tries before a reservation counts as left, whatever its age */
     CANDIDATES = 2 * BUCKET_CELLS,
     BUCKET_PLACES = (1 << BUCKET_CELLS) - 1,
     BUCKET_LINES = BUCKET_CELLS / 2,
-    BUCKET_SPARE = 3,     /* free cells of a bucket that only those get who find the other one fuller */
+    BUCKET_SPARE = 3,     /* free cells of a bucket that are used only if the other bucket is fuller */
     SMALL_BUCKETS = 1024, /* a table of up to half a megabyte is in the cache anyway */
     LINES_NEAR = 4,       /* lines around home, home included, in which nearly all are */
 };
@@ -88,8 +87,7 @@ LIMIT_HOT bool read_own(struct cell *c, uint64_t key, word16 *ret)
     return is_own(c, key, *ret);
 }
 
-/* Threads and processes with a cached `now` lag behind each other; none of them may find a cell gone that it still counts
- * in. */
+/* Threads and processes with a cached `now` lag; none of them may find that a cell is gone in which it still counts. */
 #define CLOCK_SKEW_US (100 * US_PER_MS + 1024)
 
 /* The book's time is no earlier than this, or by less than its own unit. */
@@ -106,8 +104,9 @@ LIMIT_HOT uint64_t book_raised(uint64_t book, uint64_t gen, int64_t decays_us, i
     return book_make(decays_us + spare_us + CLOCK_SKEW_US, gen, (uint8_t)share);
 }
 
-/* The book must cover a state before the state is there: whoever judges a cell decayed reads its state first. False: the
- * cell is another's now. A generation that does not fit while the state is still the same is damage, and is mended. */
+/* The book must cover a state before the state is written: a caller that judges whether a cell has decayed reads its state
+ * first. False: the cell has another key now. If the generation does not fit although the state is the same, the book is
+ * damaged, and is repaired. */
 static bool raise_book(struct cell *c, word16 s, struct limit_outlook outlook)
 {
     for (;;) {
@@ -165,7 +164,8 @@ static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const 
 static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, struct cells_ask *a,
                                                               struct limit_state state, bool may_write, bool *rebases)
 {
-    *rebases = *rebases || !cells_is_stale(t, a, state, may_write);
+    struct rebase rebase = { a->now_us, limit_own_time(a->limit, state), may_write, false };
+    *rebases = *rebases || (cells_update(t, a->key ^ REBASE_MARK_KEY, a->now_us, rebase_judge, &rebase) && !rebase.stale);
     if (!*rebases)
         a->now_us = limit_own_time(a->limit, state).at_us;
     return limit_take(a->limit, a->window, state, a->now_us, a->cost);
@@ -249,23 +249,6 @@ struct victim {
     uint8_t share; /* of a live cell, which is dropped; else LIMIT_SHARE_NONE */
 };
 
-/* Nothing is lost if this cell is taken. The state was read before; the book is read now: one of another generation says
- * that the cell has changed hands since, or that it is damaged. */
-static bool is_free(struct cell *c, word16 s, uint64_t *ret_book, int64_t now_us)
-{
-    *ret_book = load_8(&c->book);
-    switch (state_tag(s)) {
-    case CELL_LIVE:
-        return book_gen(*ret_book) != state_gen(s) || book_decays_us(*ret_book) <= now_us;
-    case CELL_RESERVED: {
-        int64_t age = now_us - (int64_t)state_payload(s).time;
-        return age > RESERVED_OLD_US || age < -RESERVED_OLD_US;
-    }
-    default:
-        return true;
-    }
-}
-
 /* Smallest share first, then the nearest reset. */
 static uint64_t drop_rank(uint64_t book)
 {
@@ -299,8 +282,8 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
     for (unsigned i = 0; i < CANDIDATES; i++) {
         struct cell *c = place(p, i);
         word16 s = states[i] = load_16(&c->state);
-        uint64_t book;
-        if (is_free(c, s, &book, now_us)) {
+        uint64_t book = load_8(&c->book);
+        if (cell_is_free(s, book, now_us)) {
             free |= UINT32_C(1) << i;
         } else if (state_tag(s) == CELL_RESERVED) {
             unfinished = (struct victim){ .cell = c, .state = s };
@@ -419,8 +402,8 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 
 /* ---- the operations ---- */
 
-/* The later one of two, if its fingerprint is the key's. Which one it is cannot be guessed, so no branch may depend on it,
- * whatever the compiler thinks. */
+/* The later one of two, if its fingerprint is the key's. The CPU cannot predict which one it is, so no branch may depend on
+ * it, whatever the compiler thinks. */
 LIMIT_HOT struct cell *prefer(struct cell *later, struct cell *earlier, uint64_t wanted)
 {
     uint64_t differs = load_8(&later->head) ^ wanted;
@@ -771,32 +754,4 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
         if (n.no_room)
             return false;
     }
-}
-
-static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_us)
-{
-    unsigned live = 0;
-    for (unsigned i = 0; i < BUCKET_CELLS; i++) {
-        struct cell *c = cells->cell + bucket * BUCKET_CELLS + i;
-        word16 s = load_16(&c->state);
-        uint64_t book;
-        live += state_tag(s) == CELL_LIVE && !is_free(c, s, &book, now_us);
-    }
-    return live;
-}
-
-/* Keys are hashes, so one bucket is as good a sample as another: those that lie together are read at once, and leave the
- * rest of a large file on its disk. */
-uint64_t cells_estimate_live(struct cells *cells, int64_t now_us, uint64_t most)
-{
-    uint64_t live = 0, seen = 0, all = cells->bucket_count; /* of which there is at least one */
-    do
-        live += count_bucket(cells, seen++, now_us);
-    while (seen < all && seen < most / BUCKET_CELLS);
-    return (uint64_t)((unsigned __int128)live * all / seen);
-}
-
-uint64_t cells_count_live(struct cells *cells, int64_t now_us)
-{
-    return cells_estimate_live(cells, now_us, cells->bucket_count * BUCKET_CELLS);
 }

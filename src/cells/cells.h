@@ -1,5 +1,5 @@
 /* The table of cells: the state of each limit for each subject, in a mapping of fixed size that threads and processes
- * change without locks. README.md in this folder tells how and why. */
+ * change without locks. README.md in this folder explains how and why. */
 #ifndef CELLS_CELLS_H
 #define CELLS_CELLS_H
 
@@ -23,8 +23,8 @@ struct cells_size {
 
 /* path NULL: memory of this process and its children. A file that exists keeps its size. */
 int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error);
-/* In memory of the caller's, which has to stay: a table is made there if all of it is zero, else it has to be one of this
- * size. */
+/* In memory of the caller, which must remain mapped: if all of it is zero, a table is created there, else it must contain a
+ * table of this size. */
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error);
 void cells_close(struct cells *cells);
 
@@ -36,11 +36,11 @@ const struct hash_key *cells_hash_key(const struct cells *cells);
 uint64_t cells_identity(const struct cells *cells);
 /* Names the host whose table this is, among those that share a store. */
 uint64_t cells_host(const struct cells *cells);
-/* The file was found to be a copy when it was opened here, and got its own identity. Said to one process, once. */
+/* Whether this process has found, when it opened the file, that it is a copy, and has given it an identity of its own. */
 bool cells_copied(const struct cells *cells);
 
-/* One question to one cell. A key is a hash; who takes several cells takes them in the order of their keys, one order for
- * everybody. */
+/* One question to one cell. A key is a hash. A caller that takes several cells takes them in the order of their keys, so
+ * that all callers use the same order. */
 struct cells_ask {
     uint64_t key;
     const struct limit *limit;
@@ -49,7 +49,7 @@ struct cells_ask {
     uint32_t cost;
 };
 
-/* What a charge would meet. */
+/* What cells_look has found. */
 struct cells_look {
     struct limit_state state; /* unused if there is no cell */
     bool fits;
@@ -70,19 +70,20 @@ struct cells_taken {
 
 /* Writes nothing. */
 void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret);
-/* Charges the cell of ask->key, making it if need be. False: it does not fit, and nothing was charged. cost > 0. */
+/* Charges the cell of ask->key, which is made if there is none. False: the cost does not fit, and nothing was charged. cost
+ * > 0. */
 bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret);
 /* The same, quicker if the cell is still as it was looked at. */
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
                        struct cells_taken *ret);
-/* Gives a charge back. False: its cell or its window has gone on to something else. */
+/* Gives a charge back. False: its cell has another key now, or its window is over. */
 bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
-/* A charge can be remembered by its head and the place of its cell, and found again: as far as these go, in `ret`. False:
- * there is no such place, or it was not the key's. */
+/* A charge can be remembered by its head and the place of its cell. cells_find_taken writes these two to *ret. False: there
+ * is no such place, or the head does not belong to the key. */
 uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken);
 bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret);
 
-/* What becomes of a state that is no limit's. */
+/* The change of a state that does not belong to a limit. */
 struct cells_change {
     bool writes;  /* the rest is put in its place … */
     bool forgets; /* … or the cell is given up */
@@ -90,9 +91,9 @@ struct cells_change {
     struct limit_outlook outlook;
 };
 typedef struct cells_change cells_judge(struct limit_state state, void *data);
-/* Changes the cell of a key, making it if need be, by what `judge` says of its state (unused if there is none). Where
- * others were quicker `judge` is asked again; what it said last is what was done. Returns false if nothing was done: a cell
- * with LIMIT_SHARE_NONE is not made where it could only take the place of a count. */
+/* Changes the cell of a key, which is made if there is none, as `judge` says of its state (unused if there is none). If
+ * another caller is quicker, `judge` is called again; its last answer is what was done. Returns false if nothing was done:
+ * a cell with LIMIT_SHARE_NONE is not made if it could only take the place of a count. */
 bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data);
 
 /* Forgets a cell. False: there is none. */
@@ -101,9 +102,8 @@ bool cells_forget(struct cells *cells, uint64_t key);
 void cells_prefetch(const struct cells *cells, uint64_t key);
 
 enum { CELLS_BATCH = 16 };
-/* cells_take for each, up to CELLS_BATCH of them; ret[i] is its answer. Those that have to be loaded from memory are loaded
- * at the same time, and those that are there are taken before those that are not; of equal keys the first is taken first.
- */
+/* cells_take for each of up to CELLS_BATCH asks; ret[i] is its result. Cells that have to be loaded from memory are loaded
+ * at the same time, and cells that are in the cache are taken first; of equal keys the first is taken first. */
 void cells_take_batch(struct cells *cells, const struct cells_ask *asks, unsigned count, struct cells_taken *ret_taken,
                       bool *ret);
 

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "cells/layout.h"
 
@@ -40,11 +41,10 @@ static uint32_t fold(struct hash *hash, unsigned bits)
 static bool hash_line(struct hash *hash, const char *path)
 {
     char text[100];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
     text[n > 0 ? n : 0] = '\0';
     size_t len = strcspn(text, "\n");
     if (len < UUID_LEN)
@@ -153,7 +153,7 @@ int cells_settle(struct cells *cells, int fd, const char *path, struct weir_erro
         struct origin was = origin_of(seen);
         bool same = is_same(&was, &here);
         if (!same && !draw(&here.id))
-            return err_set(error, WEIR_E_SYSTEM, "no random bytes to be had: %s", strerror(errno));
+            return err_set(error, WEIR_E_SYSTEM, "cannot get random bytes: %s", strerror(errno));
         struct origin next = same ? merge(&was, &here) : here;
         word16 now = origin_word(&next);
         if (same_16(now, seen) || cas_16(word, seen, now)) {

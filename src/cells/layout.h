@@ -1,4 +1,4 @@
-/* What lies in the mapping. Nothing here may change without a new CELLS_VERSION. */
+/* The layout of the mapping. Nothing here may change without a new CELLS_VERSION. */
 #ifndef CELLS_LAYOUT_H
 #define CELLS_LAYOUT_H
 
@@ -31,6 +31,8 @@ struct cell {
 
 _Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is 32 bytes");
 
+enum { RESERVED_OLD_US = 1000000 }; /* a reservation older than this was left by a process that died */
+
 enum cell_tag { CELL_EMPTY, CELL_RESERVED, CELL_LIVE };
 
 struct cells_header {
@@ -40,11 +42,11 @@ struct cells_header {
     uint64_t bucket_count;
     struct hash_key secret;
     uint64_t made_us;
-    uint64_t checksum; /* of what stands before it */
-    /* Counters lie apart, so that counting a drop disturbs nobody who reads the above. */
+    uint64_t checksum; /* of all fields before it */
+    /* Counters are in another cache line, so that counting a drop does not slow down readers of the fields above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;
-    /* Hardly ever changes, and is read with each slice; 0 in a file that was made before there was one. */
+    /* Hardly ever changes, and is read with each slice; 0 in a file of a version without it. */
     _Alignas(128) word16 origin;
 };
 
@@ -150,6 +152,21 @@ static inline uint64_t book_gen(uint64_t book)
 static inline uint8_t book_share(uint64_t book)
 {
     return (uint8_t)book;
+}
+
+/* Whether nothing is lost if the cell with this state is taken. The book was read after the state: one of another
+ * generation means that the cell was given to another key since, or that it is damaged. */
+static inline bool cell_is_free(word16 s, uint64_t book, int64_t now_us)
+{
+    int64_t age = now_us - (int64_t)state_payload(s).time;
+    switch (state_tag(s)) {
+    case CELL_LIVE:
+        return book_gen(book) != state_gen(s) || book_decays_us(book) <= now_us;
+    case CELL_RESERVED:
+        return age > RESERVED_OLD_US || age < -RESERVED_OLD_US;
+    default:
+        return true;
+    }
 }
 
 #endif

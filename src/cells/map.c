@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cells/layout.h"
@@ -19,16 +20,6 @@ static const char MAGIC[8] = "weircell";
 
 #define CELLS_MAX (UINT64_C(1) << 36)
 enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES, ALIGNMENT = _Alignof(struct cells_header) };
-
-#if defined(__x86_64__) && !defined(CELLS_TSAN)
-bool cells_cpu_has_avx;
-
-__attribute__((constructor)) static void look_at_cpu(void)
-{
-    __builtin_cpu_init();
-    cells_cpu_has_avx = __builtin_cpu_supports("avx");
-}
-#endif
 
 static uint64_t checksum(const struct cells_header *h)
 {
@@ -48,7 +39,7 @@ static int init_header(struct cells_header *h, uint64_t bucket_count, struct wei
     h->bucket_count = bucket_count;
     h->made_us = (uint64_t)clock_now_us();
     if (getrandom(&h->secret, sizeof h->secret, 0) != sizeof h->secret)
-        return err_set(error, WEIR_E_SYSTEM, "no random bytes to be had: %s", strerror(errno));
+        return err_set(error, WEIR_E_SYSTEM, "cannot get random bytes: %s", strerror(errno));
     h->checksum = checksum(h);
     return 0;
 }
@@ -61,8 +52,7 @@ static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error
     else if (size.bytes)
         buckets = size.bytes / BUCKET_BYTES;
     if (buckets > CELLS_MAX / BUCKET_CELLS)
-        return err_set(error, WEIR_E_INVALID, "a table of more than %llu cells is not possible",
-                       (unsigned long long)CELLS_MAX);
+        return err_set(error, WEIR_E_INVALID, "a table can have at most %llu cells", (unsigned long long)CELLS_MAX);
     *ret = buckets < 2 ? 2 : buckets;
     return 0;
 }
@@ -106,7 +96,7 @@ static int open_memory(struct cells **ret, uint64_t buckets, struct weir_error *
     /* Shared, so that children of a fork count in it, too. */
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
-        return err_set(error, WEIR_E_NO_MEMORY, "no memory for a table of %zu bytes: %s", bytes, strerror(errno));
+        return err_set(error, WEIR_E_NO_MEMORY, "cannot get memory for a table of %zu bytes: %s", bytes, strerror(errno));
     int r = init_header(map, buckets, error);
     if (r < 0) {
         munmap(map, bytes);
@@ -123,18 +113,19 @@ static int check_header(const char *path, const struct cells_header *h, uint64_t
         return err_set(error, WEIR_E_CELLS,
                        "%s: not a cells file; name another file, or remove this one if it is not needed", path);
     if (h->version != CELLS_VERSION || h->header_bytes != CELLS_HEADER_BYTES)
-        return err_set(error, WEIR_E_CELLS,
-                       "%s: a cells file of layout %u, but this weir knows layout %d; use another file, or remove this one "
-                       "(which forgets its counts)",
-                       path, h->version, CELLS_VERSION);
+        return err_set(
+            error, WEIR_E_CELLS,
+            "%s: a cells file of layout %u, but this weir supports layout %d; use another file, or remove this one "
+            "(its counts are lost then)",
+            path, h->version, CELLS_VERSION);
     if (h->checksum != checksum(h))
         return err_set(error, WEIR_E_CELLS,
-                       "%s: its header is damaged; restore the file, or remove it (which forgets its counts)", path);
+                       "%s: its header is damaged; restore the file, or remove it (its counts are lost then)", path);
     if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || file_bytes != total_bytes(h->bucket_count))
         return err_set(
             error, WEIR_E_CELLS,
-            "%s: has %llu bytes where its header says %llu: it was cut or added to; restore the file, or remove it "
-            "(which forgets its counts)",
+            "%s: has %llu bytes, but its header says %llu: it was cut or added to; restore the file, or remove it (its "
+            "counts are lost then)",
             path, (unsigned long long)file_bytes, (unsigned long long)total_bytes(h->bucket_count));
     return 0;
 }
@@ -196,11 +187,9 @@ static int open_folder(const char *path, int flags)
 
 static void sync_folder(const char *path)
 {
-    int fd = open_folder(path, O_RDONLY | O_DIRECTORY);
-    if (fd >= 0) {
+    CLEANUP_CLOSE int fd = open_folder(path, O_RDONLY | O_DIRECTORY);
+    if (fd >= 0)
         fsync(fd);
-        close(fd);
-    }
 }
 
 /* A file without a name, of which nothing stays when its process is killed. `name` leads to it: through /proc, or, where
@@ -223,17 +212,15 @@ static int make_file(const char *path, uint64_t buckets, struct weir_error *erro
 {
     char name[PATH_MAX];
     bool named;
-    int fd = open_unnamed(path, name, &named);
+    CLEANUP_CLOSE int fd = open_unnamed(path, name, &named);
     if (fd < 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
     int r = fill_file(fd, path, buckets, error);
-    if (r == 0 && fchmod(fd, 0660) < 0)
-        r = err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
-    if (r == 0 && linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)
-        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be made: %s", path, strerror(errno));
+    if (r == 0 &&
+        (fchmod(fd, 0660) < 0 || (linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)))
+        r = err_set(error, WEIR_E_SYSTEM, "%s: cannot be created: %s", path, strerror(errno));
     if (named)
         unlink(name);
-    close(fd);
     if (r == 0)
         sync_folder(path);
     return r;
@@ -241,7 +228,7 @@ static int make_file(const char *path, uint64_t buckets, struct weir_error *erro
 
 static int open_file(struct cells **ret, const char *path, uint64_t buckets, struct weir_error *error)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) {
         int r = make_file(path, buckets, error);
         if (r < 0)
@@ -250,9 +237,7 @@ static int open_file(struct cells **ret, const char *path, uint64_t buckets, str
     }
     if (fd < 0)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be opened for reading and writing: %s", path, strerror(errno));
-    int r = map_file(ret, fd, path, error);
-    close(fd);
-    return r;
+    return map_file(ret, fd, path, error);
 }
 
 int cells_open(struct cells **ret, const char *path, struct cells_size size, struct weir_error *error)
@@ -273,9 +258,9 @@ static bool is_blank(const void *memory)
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error)
 {
     if ((uintptr_t)memory % ALIGNMENT)
-        return err_set(error, WEIR_E_INVALID, "memory for a table has to begin at a multiple of %d", ALIGNMENT);
+        return err_set(error, WEIR_E_INVALID, "memory for a table must begin at a multiple of %d", ALIGNMENT);
     if (bytes < total_bytes(2))
-        return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it takes %zu at least", bytes,
+        return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it needs at least %zu", bytes,
                        total_bytes(2));
     uint64_t buckets = (bytes - CELLS_HEADER_BYTES) / BUCKET_BYTES;
     int r = is_blank(memory) ? init_header(memory, buckets, error) : 0;
@@ -296,16 +281,7 @@ void cells_close(struct cells *cells)
     free(cells);
 }
 
-/* ---- what it is ---- */
-
 const struct hash_key *cells_hash_key(const struct cells *cells)
 {
     return &cells->secret;
-}
-
-struct cells_stats cells_stats(const struct cells *cells)
-{
-    uint64_t count = cells->bucket_count * BUCKET_CELLS;
-    return (struct cells_stats){ count, count * CELL_BYTES, __atomic_load_n(&cells->header->drops, __ATOMIC_RELAXED),
-                                 __atomic_load_n(&cells->header->drops_at_limit, __ATOMIC_RELAXED) };
 }

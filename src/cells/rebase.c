@@ -22,9 +22,6 @@
 
 #include <stdlib.h>
 
-/* Keys are hashes: another bit pattern leads to another cell. */
-#define MARK_KEY UINT64_C(0x636c6f636b2d6d6b)
-
 enum {
     FREE_RETURNS = 3, /* of the lead, before a caller has to be further away each time */
     RETURNS_MAX = FREE_RETURNS + 12,
@@ -44,15 +41,8 @@ static struct mark mark_of(struct limit_state state)
                           returns < RETURNS_MAX ? returns : RETURNS_MAX };
 }
 
-struct judging {
-    int64_t now_us;
-    struct limit_own_time own;
-    bool may_write;
-    bool stale;
-};
-
 /* The lead has come back since the mark was made. False: the caller is stale. */
-static bool may_return(const struct judging *j, struct mark *mark)
+static bool may_return(const struct rebase *j, struct mark *mark)
 {
     int64_t per_us = j->own.period_us, lead_us = j->own.at_us, since_us = lead_us - mark->lead_us;
     if (since_us > 0 && per_us > 0)
@@ -68,9 +58,9 @@ static bool may_return(const struct judging *j, struct mark *mark)
     return true;
 }
 
-static struct cells_change judge_mark(struct limit_state state, void *data)
+struct cells_change rebase_judge(struct limit_state state, void *data)
 {
-    struct judging *j = data;
+    struct rebase *j = data;
     struct mark mark = mark_of(state);
     bool first = state.data == 0, led = j->own.at_us - mark.to_us > j->own.period_us;
     if (first)
@@ -82,10 +72,4 @@ static struct cells_change judge_mark(struct limit_state state, void *data)
         .next = { (uint64_t)j->now_us, (uint64_t)mark.returns << CLOCK_BITS | (uint64_t)mark.lead_us },
         .outlook = { .decays_us = decays_us < CLOCK_END_US ? decays_us : CLOCK_END_US, .share = LIMIT_SHARE_NONE },
     };
-}
-
-bool cells_is_stale(struct cells *cells, const struct cells_ask *ask, struct limit_state state, bool may_write)
-{
-    struct judging j = { ask->now_us, limit_own_time(ask->limit, state), may_write, false };
-    return !cells_update(cells, ask->key ^ MARK_KEY, ask->now_us, judge_mark, &j) || j.stale;
 }

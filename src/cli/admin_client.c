@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 
@@ -163,13 +164,12 @@ static int take_apart(sv answer, sv *ret_body)
 static int ask(int fd, const char *address, sv token, const char *path, struct buf *answer, struct weir_error *error,
                int64_t end_us)
 {
-    struct buf request;
+    CLEANUP(buf_done) struct buf request;
     buf_init(&request, REQUEST_BYTES_MAX);
     /* 1.0: the answer ends with the connection, and comes in one piece. */
     buf_printf(&request, "GET %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %.*s\r\n\r\n", path,
                unix_path(address) ? "localhost" : address, SV_FMT(token));
     int why = request.failed ? EMSGSIZE : send_all(fd, buf_sv(&request), end_us);
-    buf_done(&request);
     if (why == 0)
         why = receive_all(fd, answer, end_us);
     return why ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(why)) : 0;
@@ -178,24 +178,19 @@ static int ask(int fd, const char *address, sv token, const char *path, struct b
 int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
 {
     int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
-    int fd = unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
-    if (fd < 0)
-        return fd;
-    struct buf answer;
+    CLEANUP_CLOSE int fd =
+        unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
+    CLEANUP(buf_done) struct buf answer;
     sv body = { 0 };
     buf_init(&answer, BODY_BYTES_MAX);
-    int status = ask(fd, address, token, path, &answer, error, end_us);
-    close(fd);
-    if (status == 0) {
-        status = take_apart(buf_sv(&answer), &body);
-        if (status == 0)
-            status = err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
-    }
-    if (status > 0) {
-        buf_init(ret_body, BODY_BYTES_MAX);
-        buf_add(ret_body, body);
-    }
-    buf_done(&answer);
+    int r = fd < 0 ? fd : ask(fd, address, token, path, &answer, error, end_us);
+    if (r < 0)
+        return r;
+    int status = take_apart(buf_sv(&answer), &body);
+    if (status == 0)
+        return err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
+    buf_init(ret_body, BODY_BYTES_MAX);
+    buf_add(ret_body, body);
     return status;
 }
 

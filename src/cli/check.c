@@ -34,7 +34,7 @@ int cli_check(int argc, char **argv)
     int code = weir_check(weir, &request, options.now_us >= 0 ? options.now_us : weir_now_us(), &verdict);
     request_close(weir);
     if (code < 0)
-        return cli_error("the request cannot be judged: %s", err_text((enum weir_code)code));
+        return cli_error("cannot decide about the request: %s", err_text((enum weir_code)code));
     char line[VERDICT_JSON_MAX];
     weir_verdict_json(&request, &verdict, line, sizeof line);
     puts(line);

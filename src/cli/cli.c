@@ -60,9 +60,7 @@ bool cli_read_file(const char *path, struct buf *ret, const char **ret_why)
     bool ok = read_all(fd, ret, ret_why);
     if (fd != STDIN_FILENO)
         close(fd);
-    if (!ok) {
+    if (!ok)
         buf_done(ret);
-        *ret = (struct buf){ 0 };
-    }
     return ok;
 }

@@ -1,6 +1,7 @@
 /* weir convert: which limiter, and what to do with its file. */
 #include <stdio.h>
 
+#include "base/cleanup.h"
 #include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/options.h"
@@ -32,23 +33,18 @@ static int print_errors(const char *name, sv errors)
 static int convert_hodor(const char *path)
 {
     const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
-    struct buf text, out;
-    struct hodor hodor;
+    CLEANUP(buf_done) struct buf text = { 0 }, out;
+    buf_init(&out, 64 << 20);
     if (!cli_read_file(path, &text, &why))
         return cli_error("%s: %s", name, why);
-    int status = EXIT_BAD;
-    buf_init(&out, 64 << 20);
-    if (!hodor_read(&hodor, buf_sv(&text))) {
-        status = print_errors(name, buf_sv(&hodor.errors));
-    } else {
-        hodor_write(&hodor, name, &out);
-        status = out.failed ? cli_error("out of memory") : 0;
-        fwrite(buf_sv(&out).ptr, 1, status ? 0 : out.len, stdout);
-    }
-    hodor_done(&hodor);
-    buf_done(&out);
-    buf_done(&text);
-    return status;
+    CLEANUP(hodor_done) struct hodor hodor;
+    if (!hodor_read(&hodor, buf_sv(&text)))
+        return print_errors(name, buf_sv(&hodor.errors));
+    hodor_write(&hodor, name, &out);
+    if (out.failed)
+        return cli_error("out of memory");
+    fwrite(buf_sv(&out).ptr, 1, out.len, stdout);
+    return 0;
 }
 
 int cli_convert(int argc, char **argv)

@@ -4,30 +4,9 @@
  * of them apply to a request. That is what weir does with rules, so each capacity becomes a rule. */
 #include <stdio.h>
 
-#include "base/utf8.h"
 #include "cli/convert.h"
 #include "cli/plain_text.h"
 #include "rules/rules.h"
-
-/* ---- YAML that a stranger's text cannot break out of ---- */
-
-static void add_quoted(struct buf *out, sv text)
-{
-    buf_char(out, '"');
-    while (text.len > 0) {
-        size_t n = utf8_length(text);
-        sv c = sv_of(text.ptr, n ? n : 1);
-        unsigned code = n ? utf8_code(text, n) : 0xfffd;
-        if (code == '"' || code == '\\')
-            buf_printf(out, "\\%c", (char)code);
-        else if (n == 0 || utf8_shown(text, n))
-            buf_add(out, n ? c : SV("\xef\xbf\xbd"));
-        else
-            buf_printf(out, code < 0x80 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
-        text = sv_from(text, c.len);
-    }
-    buf_char(out, '"');
-}
 
 /* Within a comment. */
 static void add_plain(struct buf *out, sv text)
@@ -39,7 +18,7 @@ static void add_list(struct buf *out, const struct node *list)
 {
     buf_char(out, '[');
     for (const struct node_item *item = list->first; item; item = item->next) {
-        add_quoted(out, item->value->text);
+        yaml_quote(out, item->value->text);
         buf_add(out, weir_str(item->next ? ", " : ""));
     }
     buf_char(out, ']');
@@ -95,74 +74,75 @@ static void note(struct buf *out, const char *text)
 static void write_algorithm_notes(const struct hodor *h, struct buf *out)
 {
     if (h->algorithm == LIMIT_TOKEN_BUCKET)
-        note(out, "A bucket of N lets N through at once. Hodor's lets N - 1, and with a capacity of 1 none at all.");
+        note(out, "A bucket of N lets N through at once. Hodor's bucket lets N - 1 through, and with a capacity of 1 none "
+                  "at all.");
     else if (h->algorithm == LIMIT_SLIDING_WINDOW)
         note(out,
-             "The part of the last window that is still in view counts exactly. Hodor lets one more through while it is a "
-             "fraction. The first window begins with the first request, not when the program starts.");
+             "weir counts the part of the previous window that is still in view exactly. Hodor lets one more request "
+             "through "
+             "while that part is a fraction. The first window begins with the first request, not when the program starts.");
     else
-        note(out, "The first window begins with the first request. Hodor's \"capacity\" begins its first when the program "
-                  "starts.");
+        note(out,
+             "The first window begins with the first request. The first window of Hodor's \"capacity\" begins when the "
+             "program starts.");
 }
 
 static void write_path_notes(struct buf *out)
 {
     note(out,
-         "Paths are normalised before they are matched: escapes, //, /./, /../ and ;parameters are undone, and a slash at "
-         "the end is dropped, so that other spellings of a path do not dodge a limit. \"^/api/.*\" therefore does not fit "
+         "weir normalises paths before it matches them: it resolves escapes, //, /./, /../ and ;parameters, and removes a "
+         "slash at the end, so that other spellings of a path do not evade a limit. \"^/api/.*\" therefore does not match "
          "the request /api/, which is /api here.");
-    note(out,
-         "Drogon takes /API for /api, and so do these rules (ignore_case). Hodor's urls do not, so that /API dodged them.");
-    note(out, "Regexes are PCRE2 and Hodor's are ECMAScript; what people write in urls is the same in both. Both match the "
+    note(out, "Drogon treats /API as /api, and so do these rules (ignore_case). Hodor's urls do not, so /API evaded them.");
+    note(out, "Regexes are PCRE2, and Hodor's are ECMAScript; what is usual in urls means the same in both. Both match the "
               "whole path.");
 }
 
 static void write_address_notes(const struct hodor *h, struct buf *out)
 {
     if (any_group(h, has_ip))
-        note(out, "IPv6 clients are counted by their /64, since each has at least that many addresses. Hodor counts every "
-                  "address: \"ipv6_prefix: 128\" in the settings does too.");
+        note(out,
+             "weir counts IPv6 clients by their /64, because each has at least that many addresses. Hodor counts every "
+             "address; \"ipv6_prefix: 128\" in the settings does the same.");
     if (!h->use_real_ip_resolver) {
         if (h->proxies)
-            note(out, "RealIpResolver is configured, but Hodor did not use it (use_real_ip_resolver is false) and took the "
-                      "peer's address. trusted_proxies stands below as a comment.");
+            note(out, "RealIpResolver is configured, but Hodor did not use it (use_real_ip_resolver is false) and used the "
+                      "peer's address. trusted_proxies is below as a comment.");
         return;
     }
     if (!h->has_resolver)
-        note(out,
-             "use_real_ip_resolver is true without the plugin RealIpResolver: Hodor takes the peer's address, and so it is "
-             "here.");
+        note(out, "use_real_ip_resolver is true without the plugin RealIpResolver: Hodor uses the peer's address, and so "
+                  "do these "
+                  "rules.");
     if (h->proxies)
         note(out,
-             "X-Forwarded-For: an entry that cannot be read ends the search, which Drogon goes on with; if all hops are "
-             "trusted, the leftmost is the client, for which Drogon takes the peer. Several headers count as one.");
+             "X-Forwarded-For: an invalid entry ends the search, while Drogon continues it. If all hops are trusted, the "
+             "leftmost is the client, while Drogon uses the peer. Several headers count as one.");
     if (h->from_header.len > 0 && !sv_eq_nocase(h->from_header, SV("x-forwarded-for")))
-        note(out,
-             "from_header names another header than X-Forwarded-For, which is the only one weir reads: have the proxy set "
-             "it, or hand the address over as the request's ip.");
+        note(out, "from_header names another header than X-Forwarded-For, the only one that weir reads: let the proxy set "
+                  "X-Forwarded-For, or pass the address as the request's ip.");
 }
 
 static void write_notes(const struct hodor *h, struct buf *out)
 {
-    note(out, "A refused request charges nothing. Hodor charges the limits that came before the one that refused it.");
+    note(out, "A refused request charges nothing. Hodor charges the limits that it checked before the one that refused.");
     write_algorithm_notes(h, out);
     if (any_group(h, has_urls))
         write_path_notes(out);
     write_address_notes(h, out);
     if (any_group(h, has_user))
-        note(out, "The user is what the caller gives, as setUserIdGetter did (in C: weir_options.user_id). An empty user "
-                  "is none.");
-    note(out,
-         "The reply is settings.reject; what setRejectResponseFactory built, weir_options.refuse builds. Hodor also closes "
-         "the connection.");
+        note(out, "The caller gives the user, as setUserIdGetter did (in C: weir_options.user_id). An empty user counts as "
+                  "no user.");
+    note(out, "settings.reject is the reply; weir_options.refuse replaces setRejectResponseFactory. Hodor also closes the "
+              "connection.");
     note(
         out,
         "multi_threads and limiter_expire_time have no counterpart: counting is always safe between threads, and memory is "
         "bounded by the table.");
     if (h->hodors > 1)
-        note(out, "There is more than one plugin Hodor; Drogon uses the last, and so it is here.");
+        note(out, "There is more than one plugin Hodor; Drogon uses the last, and so do these rules.");
     if (h->resolvers > 1)
-        note(out, "There is more than one plugin RealIpResolver; Drogon uses the last, and so it is here.");
+        note(out, "There is more than one plugin RealIpResolver; Drogon uses the last, and so do these rules.");
     for (sv rest = buf_sv(&h->notes); rest.len > 0;) {
         char line[400];
         sv text = sv_cut(&rest, '\n');
@@ -193,17 +173,18 @@ static sv without_slash(sv regex, struct buf *scratch)
 
 static void write_urls(const struct node *urls, struct buf *out)
 {
-    struct buf scratch;
+    CLEANUP(buf_done) struct buf scratch;
     buf_init(&scratch, 1 << 20);
     buf_add(out, SV("    match:\n      path:\n"));
     for (const struct node_item *item = urls->first; item; item = item->next) {
         sv regex = without_slash(item->value->text, &scratch);
         buf_add(out, SV("        - regex: "));
-        add_quoted(out, regex);
-        buf_add(out, weir_str(regex.len < item->value->text.len ? "   # without its last slash, which paths lose" : ""));
+        yaml_quote(out, regex);
+        buf_add(out, weir_str(regex.len < item->value->text.len
+                                  ? "   # without the slash at the end, which weir removes from paths"
+                                  : ""));
         buf_char(out, '\n');
     }
-    buf_done(&scratch);
 }
 
 static void write_rule(const struct hodor *h, const struct hodor_group *group, const char *name, const char *by,
@@ -234,8 +215,7 @@ static void write_subs(const struct hodor *h, struct buf *out)
         char name[40];
         snprintf(name, sizeof name, "hodor-sub-%zu", i + 1);
         if (sub->skipped)
-            buf_printf(out, "  # %s (line %d) is left out: %s, and Hodor ignores it for that.\n", name, sub->line,
-                       sub->skipped);
+            buf_printf(out, "  # %s (line %d) is left out: %s, so Hodor ignores it.\n", name, sub->line, sub->skipped);
         else
             write_group(h, sub, name, out);
     }
@@ -257,15 +237,15 @@ static void write_settings(const struct hodor *h, struct buf *out)
         buf_add(out, SV(" }\n"));
     }
     buf_add(out, SV("  reject: { status: 429, content_type: \"text/html; charset=utf-8\", body: "));
-    add_quoted(out, h->rejection_message);
+    yaml_quote(out, h->rejection_message);
     buf_add(out, SV(" }\n"));
 }
 
 void hodor_write(const struct hodor *h, const char *file, struct buf *out)
 {
-    buf_add(out, SV("# Made by 'weir convert hodor' from "));
+    buf_add(out, SV("# Written by 'weir convert hodor' from "));
     add_plain(out, weir_str(file));
-    buf_add(out, SV(". What differs from Hodor:\n"));
+    buf_add(out, SV(". Differences from Hodor:\n"));
     write_notes(h, out);
     buf_char(out, '\n');
     write_settings(h, out);

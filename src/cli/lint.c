@@ -19,35 +19,30 @@ static const struct command command = {
 
 static bool lint_text(const char *name, sv text)
 {
-    struct buf out;
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read(text, &report);
+    CLEANUP(buf_done) struct buf out;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read(text, &report);
     buf_init(&out, 16 << 20);
     rules_report_print(&report, weir_str(name), true, &out);
     if (out.len > 0)
         plain_print(buf_sv(&out));
-    buf_done(&out);
     bool good = rules && report.error_count == 0;
     if (!rules)
         cli_error("%s: out of memory", name);
     else if (good)
         printf("%s: %zu %s, ok\n", name, rules->rule_count, rules->rule_count == 1 ? "rule" : "rules");
-    rules_free(rules);
-    rules_report_done(&report);
     return good;
 }
 
 static bool lint_file(const char *path)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text = { 0 };
     const char *why;
     if (!cli_read_file(path, &text, &why)) {
         plain_printf("%s: %s", path, why);
         return false;
     }
-    bool good = lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));
-    buf_done(&text);
-    return good;
+    return lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));
 }
 
 int cli_lint(int argc, char **argv)

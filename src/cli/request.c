@@ -32,26 +32,22 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
             cli_error("%s: %s", name, why);
         return false;
     }
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read(buf_sv(ret_text), &report);
-    bool ok = rules && report.error_count == 0;
-    if (!ok) {
-        struct buf out;
-        buf_init(&out, 16 << 20);
-        rules_report_print(&report, weir_str(name), false, &out);
-        if (out.len > 0)
-            plain_print(buf_sv(&out));
-        buf_done(&out);
-        if (!rules)
-            cli_error("%s: out of memory", name);
-        buf_done(ret_text);
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read(buf_sv(ret_text), &report);
+    if (rules && report.error_count == 0) {
+        if (ret_rules)
+            *ret_rules = STEAL(rules);
+        return true;
     }
-    rules_report_done(&report);
-    if (ok && ret_rules)
-        *ret_rules = rules;
-    else
-        rules_free(rules);
-    return ok;
+    CLEANUP(buf_done) struct buf out;
+    buf_init(&out, 16 << 20);
+    rules_report_print(&report, weir_str(name), false, &out);
+    if (out.len > 0)
+        plain_print(buf_sv(&out));
+    if (!rules)
+        cli_error("%s: out of memory", name);
+    buf_done(ret_text);
+    return false;
 }
 
 #define AT(field) offsetof(struct request_options, field)
@@ -151,9 +147,10 @@ bool request_cells_missing(const struct request_options *o)
 static void tell_copied(const struct weir *weir, const char *path)
 {
     if (weir_cells_copied(weir))
-        cli_error("%s is a copy of another cells file, or comes from another machine: it is a host of its own from now on; "
-                  "the counts stay, receipts and slices of the original are void here",
-                  path);
+        cli_error(
+            "%s is a copy of another cells file, or comes from another machine: from now on it counts as a host of its "
+            "own; the counts stay, receipts and slices of the original are not valid here",
+            path);
 }
 
 /* A command has no connection yet, and asks once: it can wait for longer than a service. */

@@ -195,15 +195,13 @@ int cli_rules(int argc, char **argv)
     int status = options_read(&command, argc, argv, &o, &count);
     if (status >= 0)
         return status;
-    char *from = plain_address(o.from);
+    CLEANUP_FREE char *from = plain_address(o.from);
     if (!from)
         return cli_error("out of memory");
     const struct verb *verb = count ? find_verb(argv[0]) : NULL;
     status = check(verb, argv, count, &o, from);
-    if (status < 0 && verb) {
-        struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count - 1 };
-        status = run_verb(verb, &call, from);
-    }
-    free(from);
-    return status;
+    if (status >= 0)
+        return status;
+    struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count - 1 };
+    return run_verb(verb, &call, from);
 }

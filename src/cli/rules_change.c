@@ -14,12 +14,10 @@
 int rules_init(struct rules_call *call)
 {
     struct weir_error error = { 0 };
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, 1 << 20);
-    if (source_init(call->source, &out, &error) < 0) {
-        buf_done(&out);
+    if (source_init(call->source, &out, &error) < 0)
         return rules_fail(&error);
-    }
     if (out.len == 0)
         buf_printf(&out, "%s: all tables are there\n", source_name(call->source));
     return rules_print(&out, RULES_DONE);
@@ -38,16 +36,14 @@ static bool read_file(const char *path, struct buf *ret)
 int rules_add(struct rules_call *call)
 {
     struct weir_error error = { 0 };
-    struct buf text = { 0 };
+    CLEANUP(buf_done) struct buf text = { 0 };
     sv rule = weir_str(call->words[0]);
     if (!sv_starts(sv_trim(rule), SV("{"))) {
         if (!read_file(call->words[0], &text))
             return EXIT_BAD;
         rule = buf_sv(&text);
     }
-    int code = source_put(call->source, rule, call->options->replace, call->author, &error);
-    buf_done(&text);
-    if (code < 0)
+    if (source_put(call->source, rule, call->options->replace, call->author, &error) < 0)
         return rules_fail(&error);
     printf("the rule is in %s\n", source_name(call->source));
     return RULES_DONE;
@@ -108,18 +104,17 @@ static int for_each(struct rules_call *call, int (*change)(struct rules_call *, 
 /* Whether the rule is as it is to be already. What is wrong with the source, or with the row, the change itself says. */
 static bool is_so(struct rules_call *call, sv id, bool enabled)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     struct weir_error ignored = { 0 };
-    bool so = false;
     if (source_read(call->source, NULL, &reading, &ignored) < 0)
         return false;
-    for (size_t i = 0; i < reading.row_count && !so; i++) {
+    for (size_t i = 0; i < reading.row_count; i++) {
         const struct source_row *row = &reading.rows[i];
-        so = sv_eq(row->rule, id) && row->enabled == enabled &&
-             (!enabled || (row->parsed && row->parsed->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS"));
+        if (sv_eq(row->rule, id) && row->enabled == enabled &&
+            (!enabled || (row->parsed && row->parsed->mode != MODE_OFF)) && !sv_eq(row->table, SV("THROTTLED_CALLS")))
+            return true;
     }
-    source_reading_done(&reading);
-    return so;
+    return false;
 }
 
 static int switch_rule(struct rules_call *call, sv id, bool enabled, struct weir_error *error)
@@ -164,16 +159,12 @@ int rules_remove(struct rules_call *call)
 int rules_import(struct rules_call *call)
 {
     struct weir_error error = { 0 };
-    struct buf text, out;
+    CLEANUP(buf_done) struct buf text = { 0 }, out;
+    buf_init(&out, RULES_OUTPUT_MAX);
     if (!read_file(call->words[0], &text))
         return EXIT_BAD;
-    buf_init(&out, RULES_OUTPUT_MAX);
-    int code = source_import(call->source, buf_sv(&text), call->options->replace, call->author, &out, &error);
-    buf_done(&text);
-    if (code < 0) {
-        buf_done(&out);
+    if (source_import(call->source, buf_sv(&text), call->options->replace, call->author, &out, &error) < 0)
         return rules_fail(&error);
-    }
     return rules_print(&out, RULES_DONE);
 }
 
@@ -183,13 +174,13 @@ int rules_import(struct rules_call *call)
  * False: *why says what is wrong. */
 static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
 {
-    struct buf list;
-    struct rules_report report = { 0 };
+    CLEANUP(buf_done) struct buf list;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
     buf_init(&list, 1 << 20);
     buf_add(&list, SV("[{\"id\":\"x\",\"limits\":["));
     buf_json(&list, text);
     buf_add(&list, SV("]}]"));
-    struct rules *rules = rules_read_list(buf_sv(&list), NULL, &report);
+    CLEANUP(rules_freep) struct rules *rules = rules_read_list(buf_sv(&list), NULL, &report);
     bool good = rules && report.error_count == 0 && rules->rule_count == 1;
     if (good)
         *ret = rules->rules[0].limits[0];
@@ -199,9 +190,6 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
         buf_add(why, SV("out of memory"));
     ret->zone = NULL; /* it goes with the rules */
     ret->name = (sv){ 0 };
-    rules_free(rules);
-    rules_report_done(&report);
-    buf_done(&list);
     return good;
 }
 
@@ -223,23 +211,20 @@ static int read_until(const struct rules_call *call, int64_t *ret_us)
 /* The words behind the call: a limit that a row of THROTTLED_CALLS can hold. */
 static int read_rate(const struct rules_call *call, struct rule_limit *ret)
 {
-    struct buf text, why;
-    int status = -1;
+    CLEANUP(buf_done) struct buf text, why;
     buf_init(&text, 1000);
     buf_init(&why, 4000);
     for (size_t i = 1; i < call->word_count; i++)
         buf_printf(&text, "%s%s", i > 1 ? " " : "", call->words[i]);
     if (!read_limit(buf_sv(&text), ret, &why))
-        status = options_error(call->command, "throttle: %.*s", SV_FMT(buf_sv(&why)));
-    else if (ret->algorithm != LIMIT_TOKEN_BUCKET || ret->burst != ret->max || ret->per_us % US_PER_S != 0)
-        status = options_error(
+        return options_error(call->command, "throttle: %.*s", SV_FMT(buf_sv(&why)));
+    if (ret->algorithm != LIMIT_TOKEN_BUCKET || ret->burst != ret->max || ret->per_us % US_PER_S != 0)
+        return options_error(
             call->command,
             "throttle: '%.*s' is not a number of calls in whole seconds, such as 10 per 60s; a row of THROTTLED_CALLS "
             "can hold no other limit; use 'weir rules add' for that",
             SV_FMT(buf_sv(&text)));
-    buf_done(&text);
-    buf_done(&why);
-    return status;
+    return -1;
 }
 
 int rules_throttle(struct rules_call *call)
@@ -256,7 +241,7 @@ int rules_throttle(struct rules_call *call)
     if (source_throttle(call->source, weir_str(call->words[0]), limit.max, limit.per_us, expires_us, call->author, id,
                         &error) < 0)
         return rules_fail(&error);
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, 1 << 20);
     buf_printf(&out, "%s: ", id);
     rule_limit_text(&limit, &out);

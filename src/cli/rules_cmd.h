@@ -51,8 +51,8 @@ bool rules_is_setting(const struct source_row *row);
 
 /* The error on stderr, and the status that it means. */
 int rules_fail(const struct weir_error *error);
-/* The text on stdout, or EXIT_BAD if it could not be made. Ends with buf_done. */
-int rules_print(struct buf *text, int status);
+/* Prints the text to stdout. Returns `status`, or EXIT_BAD if there was no memory for the text. */
+int rules_print(const struct buf *text, int status);
 
 /* An instant without parts of a second, or whatever else the text is. */
 void rules_add_time(sv text, struct buf *out);

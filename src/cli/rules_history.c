@@ -19,14 +19,13 @@ struct history {
 /* What a row said, in one line: of a whole rule its document, since "enable" and "disable" say the rest. */
 static void flatten(sv text, struct buf *out)
 {
-    json_t *row = text.len ? source_json_load(text) : NULL, *rule = json_object_get(row, "rule");
-    char *line = rule ? json_dumps(rule, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_auto_t *row = text.len ? source_json_load(text) : NULL;
+    const json_t *rule = json_object_get(row, "rule");
+    CLEANUP_FREE char *line = rule ? json_dumps(rule, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (line)
         buf_add(out, weir_str(line));
     else
         buf_add(out, text);
-    free(line);
-    json_decref(row);
 }
 
 static void add_version(struct history *h, const char *mark, const char *color, sv text)
@@ -40,7 +39,7 @@ static void add_version(struct history *h, const char *mark, const char *color, 
 
 static void add_versions(struct history *h, const struct source_event *event)
 {
-    struct buf before, after;
+    CLEANUP(buf_done) struct buf before, after;
     buf_init(&before, RULES_OUTPUT_MAX);
     buf_init(&after, RULES_OUTPUT_MAX);
     flatten(event->before, &before);
@@ -49,13 +48,11 @@ static void add_versions(struct history *h, const struct source_event *event)
         add_version(h, "-", term_red(&h->term), buf_sv(&before));
         add_version(h, "+", term_green(&h->term), buf_sv(&after));
     }
-    buf_done(&before);
-    buf_done(&after);
 }
 
 static void add_event(struct history *h, const struct source_event *event)
 {
-    struct buf line;
+    CLEANUP(buf_done) struct buf line;
     buf_init(&line, RULES_OUTPUT_MAX);
     rules_add_time(event->at, &line);
     buf_printf(&line, "  %.*s  %.*s %.*s (%.*s)%s%.*s", SV_FMT(event->who), SV_FMT(event->what),
@@ -64,7 +61,6 @@ static void add_event(struct history *h, const struct source_event *event)
     buf_printf(&h->out, "%4" PRId64 "  ", event->number);
     plain_add(&h->out, buf_sv(&line), TEXT_MAX);
     buf_char(&h->out, '\n');
-    buf_done(&line);
     add_versions(h, event);
 }
 
@@ -110,19 +106,22 @@ static int on_event(const struct source_event *event, void *data, struct weir_er
     return 0;
 }
 
+static void history_done(struct history *h)
+{
+    buf_done(&h->out);
+}
+
 int rules_history(struct rules_call *call)
 {
     struct weir_error error = { 0 };
-    struct history h = { .term = term_of(1), .json = call->options->json };
+    CLEANUP(history_done) struct history h = { .term = term_of(1), .json = call->options->json };
     sv id = call->word_count ? weir_str(call->words[0]) : (sv){ 0 };
     buf_init(&h.out, RULES_OUTPUT_MAX);
     if (h.json)
         buf_char(&h.out, '[');
     unsigned most = call->options->most ? call->options->most : MOST_DEFAULT;
-    if (source_history(call->source, id, most, on_event, &h, &error) < 0) {
-        buf_done(&h.out);
+    if (source_history(call->source, id, most, on_event, &h, &error) < 0)
         return rules_fail(&error);
-    }
     if (h.json)
         buf_add(&h.out, SV("]\n"));
     if (h.count == 0)

@@ -23,17 +23,21 @@ struct table {
     size_t widths[COLUMNS];
 };
 
-/* An id is there to be copied, and so is whole; the rest is cut. */
+static void table_done(struct table *table)
+{
+    arena_done(&table->arena);
+}
+
+/* An id is not cut, so that it can be copied; other columns are cut. */
 static void put_cell(struct table *table, struct line *line, size_t column, sv text)
 {
-    struct buf plain;
+    CLEANUP(buf_done) struct buf plain;
     buf_init(&plain, RULES_BYTES_MAX);
     plain_add(&plain, text, column == 0 || column == COLUMNS - 1 ? WEIR_ID_MAX * 2 : CELL_MAX);
     line->cells[column] = arena_copy(&table->arena, buf_sv(&plain));
     size_t width = term_width(line->cells[column]);
     if (width > table->widths[column])
         table->widths[column] = width;
-    buf_done(&plain);
 }
 
 /* Where it counts, if it says so, and the limits; in that order, since a long text is cut. */
@@ -46,7 +50,7 @@ static void add_limits(struct buf *out, const struct rule *rule)
 
 static void put_rule(struct table *table, struct line *line, const struct rule *rule)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     for (size_t column = 1; column <= 3; column++) {
         buf_clear(&text);
@@ -60,7 +64,6 @@ static void put_rule(struct table *table, struct line *line, const struct rule *
             source_show_by(rule, &text);
         put_cell(table, line, column, buf_sv(&text));
     }
-    buf_done(&text);
 }
 
 static void put_row(struct table *table, const struct source_row *row, int64_t now_us)
@@ -94,7 +97,7 @@ static bool make_table(struct table *table, const struct source_reading *reading
 
 static void print_problem(const struct term *term, const struct source_problem *problem, bool whole, struct buf *out)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_OUTPUT_MAX);
     if (whole)
         source_problem_print(problem, &text);
@@ -106,7 +109,6 @@ static void print_problem(const struct term *term, const struct source_problem *
     buf_printf(out, "  %s! ", term_red(term));
     plain_add(out, line, PROBLEM_MAX);
     buf_printf(out, "%s\n", term_plain(term));
-    buf_done(&text);
 }
 
 static const char *color_of(const struct term *term, const struct line *line)
@@ -211,13 +213,13 @@ static void print_json(const struct source_reading *reading, struct buf *out)
 
 int rules_list(struct rules_call *call)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int status = rules_read_source(call, &reading);
     if (status >= 0)
         return status;
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
-    struct table table = { 0 };
+    CLEANUP(table_done) struct table table = { 0 };
     if (call->options->json) {
         print_json(&reading, &out);
     } else if (make_table(&table, &reading)) {
@@ -226,8 +228,5 @@ int rules_list(struct rules_call *call)
     } else {
         out.failed = true;
     }
-    arena_done(&table.arena);
-    status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
-    source_reading_done(&reading);
-    return status;
+    return rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
 }

@@ -27,7 +27,7 @@ static void add_rule(const struct rule *rule, struct buf *out)
 /* Where it stands, who changed it last, what is wrong with it. */
 static void add_origin(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
-    struct buf line;
+    CLEANUP(buf_done) struct buf line;
     buf_init(&line, RULES_OUTPUT_MAX);
     buf_printf(&line, "%.*s: row %.*s%s", SV_FMT(row->table), SV_FMT(row->key), row->enabled ? "" : ", disabled");
     add_comment(out, buf_sv(&line));
@@ -45,7 +45,6 @@ static void add_origin(const struct source_reading *reading, const struct source
         buf_printf(&line, "bad: %.*s", SV_FMT(reading->problems[i].text));
         add_comment(out, buf_sv(&line));
     }
-    buf_done(&line);
 }
 
 /* Returns whether the row is good. */
@@ -67,12 +66,12 @@ static bool show_row(const struct source_reading *reading, const struct source_r
 
 int rules_show(struct rules_call *call)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     sv id = weir_str(call->words[0]);
     int status = rules_read_source(call, &reading);
     if (status >= 0)
         return status;
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
     bool found = false, good = true;
     for (size_t i = 0; i < reading.row_count; i++) {
@@ -84,9 +83,7 @@ int rules_show(struct rules_call *call)
     }
     if (!found)
         cli_error("there is no rule '%s' in %s; 'weir rules list' lists them", call->words[0], source_name(call->source));
-    status = rules_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
-    source_reading_done(&reading);
-    return status;
+    return rules_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
 }
 
 /* ---- export ---- */
@@ -112,23 +109,21 @@ static void export_json(const struct source_reading *reading, struct buf *out)
         else if (rules_is_setting(row))
             json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, source_json_load(row->text));
     }
-    json_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
-    char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
+    json_auto_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
+    CLEANUP_FREE char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
     if (text)
         buf_add(out, weir_str(text));
     buf_char(out, '\n');
     out->failed = out->failed || !text;
-    free(text);
-    json_decref(all);
 }
 
 int rules_export(struct rules_call *call)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int status = rules_read_source(call, &reading);
     if (status >= 0)
         return status;
-    struct buf out, problems;
+    CLEANUP(buf_done) struct buf out, problems;
     buf_init(&out, RULES_OUTPUT_MAX);
     buf_init(&problems, RULES_OUTPUT_MAX);
     if (call->options->json)
@@ -141,10 +136,7 @@ int rules_export(struct rules_call *call)
         source_problem_print(&reading.problems[i], &problems);
         plain_say(buf_sv(&problems));
     }
-    buf_done(&problems);
     if (reading.unlisted)
         cli_error("and %zu more problems", reading.unlisted);
-    status = rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
-    source_reading_done(&reading);
-    return status;
+    return rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
 }

@@ -20,13 +20,11 @@ int rules_read_source(struct rules_call *call, struct source_reading *ret)
     return EXIT_BAD;
 }
 
-int rules_print(struct buf *text, int status)
+int rules_print(const struct buf *text, int status)
 {
     if (text->failed)
-        status = cli_error("out of memory");
-    else
-        fwrite(buf_sv(text).ptr, 1, text->len, stdout);
-    buf_done(text);
+        return cli_error("out of memory");
+    fwrite(buf_sv(text).ptr, 1, text->len, stdout);
     return status;
 }
 

@@ -106,18 +106,16 @@ static void print_problems(const struct simulation *s, const struct rules_report
 
 static int set_rules(struct simulation *s, sv text)
 {
-    struct rules_report report = { 0 };
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
     struct weir_error error;
-    struct rules *rules = rules_read_list(text, ruleset_rules(s->ruleset), &report);
-    bool good = rules && report.error_count == 0;
+    CLEANUP(rules_freep) struct rules *rules = rules_read_list(text, ruleset_rules(s->ruleset), &report);
     print_problems(s, &report);
-    rules_report_done(&report);
-    if (!good) {
-        rules_free(rules);
-        return rules ? EXIT_BAD : cli_error("out of memory");
-    }
+    if (!rules)
+        return cli_error("out of memory");
+    if (report.error_count > 0)
+        return EXIT_BAD;
     s->tally.rule_changes++;
-    if (!use_rules(s, rules))
+    if (!use_rules(s, STEAL(rules)))
         return EXIT_BAD;
     if (weir_set_rules(s->weir, text.ptr, text.len, &error) < 0)
         return bad_line(s, error.text);
@@ -185,21 +183,20 @@ static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
     struct simulation_result result = { .input = s->name, .tally = &s->tally, .top = s->options.top };
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->weir, &result.status);
     bool ok = s->options.json ? simulation_json(&result, &out) : simulation_text(&result, &term, &out);
-    ok = ok && !out.failed;
-    if (ok)
-        fwrite(out.ptr, 1, out.len, stdout);
-    buf_done(&out);
-    return ok ? 0 : cli_error("out of memory");
+    if (!ok || out.failed)
+        return cli_error("out of memory");
+    fwrite(out.ptr, 1, out.len, stdout);
+    return 0;
 }
 
 /* The rules, to the engine and to ourselves. */
 static bool start(struct simulation *s)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;
     if (!load_rules(s->options.rules, &text, &rules))
@@ -210,13 +207,12 @@ static bool start(struct simulation *s)
         .rules_text_len = text.len,
         .cells_keys = s->options.cells_keys,
     };
-    bool ok = use_rules(s, rules);
-    if (ok && weir_open(&s->weir, &engine, &error) < 0) {
-        plain_say(weir_str(error.text));
-        ok = false;
-    }
-    buf_done(&text);
-    return ok;
+    if (!use_rules(s, rules))
+        return false;
+    if (weir_open(&s->weir, &engine, &error) == 0)
+        return true;
+    plain_say(weir_str(error.text));
+    return false;
 }
 
 static int run(struct simulation *s)

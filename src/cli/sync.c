@@ -26,12 +26,14 @@ enum {
     BACKOFF_MAX_MS = 10000, /* between attempts to reach a source, unless the poll interval is longer */
     PROBLEMS_SHOWN_MAX = 50,
     PROBLEM_BYTES_MAX = 900,
-    SAY_AGAIN_MIN_S = 5, /* while a source is out of reach: at each doubling of the age, within these */
+    SAY_AGAIN_MIN_S = 5, /* while a source is unreachable: at each doubling of the age, within these */
     SAY_AGAIN_MAX_S = 3600,
 };
 
-/* What --start-without-rules writes. By its first line a later run knows that these are no rules to go on with. */
-#define OPEN_MARK "# Written by weir sync: the source was out of reach, and nobody is limited.\n"
+/* What --start-without-rules writes. A later run knows by the first line that the file does not hold the last good rules;
+ * OPEN_MARK_OLD is the one that earlier versions wrote. */
+#define OPEN_MARK "# Written by weir sync: the source was unreachable, so no limits apply.\n"
+#define OPEN_MARK_OLD "# Written by weir sync: the source was out of reach, and nobody is limited.\n"
 #define OPEN_TEXT OPEN_MARK "rules: []\n"
 
 _Static_assert((int)PROBLEMS_SHOWN_MAX < (int)RULES_PROBLEMS_MAX, "all that are shown fit into the file");
@@ -55,7 +57,7 @@ struct sync {
     int64_t good_us;    /* steady clock: when `last` was last known to be what the source has; before that, the start */
     bool reached;       /* the source was read in this run */
     char written[INSTANT_TEXT_MAX]; /* when the file of the last run was */
-    int64_t say_at_us;              /* when to say again that the source is out of reach */
+    int64_t say_at_us;              /* when to say again that the source is unreachable */
     struct buf problems;            /* as they were said last */
     size_t problem_count;
     bool unreachable; /* and was said to be */
@@ -117,7 +119,7 @@ static int64_t age_s(const struct sync *s)
 /* In bytes no longer than a rules file may have it. */
 static void add_problem(const struct source_problem *problem, struct buf *line)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     source_problem_print(problem, &text);
     sv shown = sv_trim(buf_sv(&text));
@@ -125,7 +127,6 @@ static void add_problem(const struct source_problem *problem, struct buf *line)
         shown.len = PROBLEM_BYTES_MAX;
     plain_add(line, shown, PROBLEM_BYTES_MAX);
     buf_char(line, '\n');
-    buf_done(&text);
 }
 
 /* One line for each, so that they can be compared with those before. */
@@ -164,19 +165,15 @@ static void write_text(const struct sync *s, const struct rules *rules, struct b
 
 /* ---- the file ---- */
 
-/* Remembers the file as it stands. Where somebody else changed it before we could look, it is remembered as none that could
- * be there, so that the next turn writes it again: hence it is looked at first, and then read. */
+/* Remembers the file as it is. It is first looked at, then read: if somebody else has changed it meanwhile, weir remembers
+ * a file that cannot exist, so that the next turn writes it again. */
 static void remember_file(struct sync *s)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text = { 0 };
     const char *why;
-    if (stat(s->options->to, &s->file) == 0 && cli_read_file(s->options->to, &text, &why)) {
-        bool ours = sv_eq(buf_sv(&text), buf_sv(&s->text));
-        buf_done(&text);
-        if (ours)
-            return;
-    }
-    s->file = (struct stat){ 0 };
+    if (stat(s->options->to, &s->file) < 0 || !cli_read_file(s->options->to, &text, &why) ||
+        !sv_eq(buf_sv(&text), buf_sv(&s->text)))
+        s->file = (struct stat){ 0 };
 }
 
 static int write_file(struct sync *s, struct weir_error *error)
@@ -204,7 +201,7 @@ static void look_at_file(struct sync *s)
     struct stat now;
     if (!s->there || (stat(s->options->to, &now) == 0 && same_file(&now, &s->file)))
         return;
-    say("%s was changed by somebody else, and is written again", s->options->to);
+    say("%s was changed by somebody else; writing it again", s->options->to);
     s->there = false;
 }
 
@@ -216,27 +213,23 @@ static int read_file(struct sync *s)
         return errno == ENOENT ? -1 : cli_error("%s: %s", path, strerror(errno));
     if (!S_ISREG(s->file.st_mode))
         return cli_error("%s: not a regular file; it cannot be replaced", path);
-    struct buf text;
+    CLEANUP(buf_done) struct buf text = { 0 };
     if (!cli_read_file(path, &text, &why))
         return cli_error("%s: %s", path, why);
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read(buf_sv(&text), &report);
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read(buf_sv(&text), &report);
     bool good = rules && !report.unreadable;
-    bool open = good && rules->rule_count == 0 && sv_starts(buf_sv(&text), SV(OPEN_MARK));
-    bool blank = open || sv_blank(buf_sv(&text));
-    rules_report_done(&report);
+    bool open = good && rules->rule_count == 0 &&
+                (sv_starts(buf_sv(&text), SV(OPEN_MARK)) || sv_starts(buf_sv(&text), SV(OPEN_MARK_OLD)));
     if (good && !open) {
-        s->last = rules;
+        s->last = STEAL(rules);
         s->there = true;
         instant_text(s->file.st_mtim.tv_sec > 0 ? s->file.st_mtim.tv_sec * US_PER_S : 0, s->written);
         buf_add(&s->text, buf_sv(&text));
-    } else {
-        rules_free(rules);
     }
-    buf_done(&text);
-    if (good || blank)
+    if (good || sv_blank(buf_sv(&text)))
         return -1;
-    return cli_error("%s exists and is not a rules file: it would be overwritten; remove it, or write to another file",
+    return cli_error("%s exists and is not a rules file; weir sync would overwrite it: remove it, or write to another file",
                      path);
 }
 
@@ -268,32 +261,24 @@ static void leave_out_disabled(struct rules *rules)
 /* Takes over a reading: rules, text and problems. */
 static int take_reading(struct sync *s, struct source_reading *reading, struct weir_error *error)
 {
-    struct buf text, problems;
+    CLEANUP(buf_done) struct buf text, problems;
     buf_init(&text, RULES_BYTES_MAX);
     buf_init(&problems, RULES_BYTES_MAX);
     leave_out_disabled(reading->rules);
     list_problems(reading, &problems);
-    int code = 0;
-    bool kept = keep_problems(reading->rules, buf_sv(&problems));
+    if (!keep_problems(reading->rules, buf_sv(&problems)))
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     write_text(s, reading->rules, &text);
-    if (!kept) {
-        code = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-        buf_done(&text);
-    } else if (text.failed || problems.failed) {
-        code = err_set(error, WEIR_E_INVALID, "%s: its rules do not fit into a file of 64 MiB", source_name(s->source));
-        buf_done(&text);
-    } else {
-        say_problems(s, &problems, reading->problem_count);
-        s->problem_count = reading->problem_count;
-        s->there = s->there && sv_eq(buf_sv(&s->text), buf_sv(&text));
-        buf_done(&s->text);
-        s->text = text;
-        rules_free(s->last);
-        s->last = reading->rules;
-        reading->rules = NULL;
-    }
-    buf_done(&problems);
-    return code;
+    if (text.failed || problems.failed)
+        return err_set(error, WEIR_E_INVALID, "%s: the rules do not fit into a file of 64 MiB", source_name(s->source));
+    say_problems(s, &problems, reading->problem_count);
+    s->problem_count = reading->problem_count;
+    s->there = s->there && sv_eq(buf_sv(&s->text), buf_sv(&text));
+    buf_clear(&s->text);
+    buf_add(&s->text, buf_sv(&text));
+    rules_free(s->last);
+    s->last = STEAL(reading->rules);
+    return s->text.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : 0;
 }
 
 /* Asks the source, and reads it if it has changed. */
@@ -304,13 +289,11 @@ static int follow(struct sync *s, struct weir_error *error)
     if (code < 0)
         return code;
     if (changed) {
-        struct source_reading reading;
+        CLEANUP(source_reading_done) struct source_reading reading = { 0 };
         s->current = false;
         code = source_read(s->source, s->last, &reading, error);
-        if (code < 0)
-            return code;
-        code = take_reading(s, &reading, error);
-        source_reading_done(&reading);
+        if (code == 0)
+            code = take_reading(s, &reading, error);
         if (code < 0)
             return code;
         s->current = true;
@@ -320,7 +303,7 @@ static int follow(struct sync *s, struct weir_error *error)
     return 0;
 }
 
-/* How old rules of an earlier run are nobody knows: the file tells when they changed, not when they were last confirmed. */
+/* The age of rules of an earlier run is not known: the file says when they changed, not when they were last confirmed. */
 static void say_age(const struct sync *s, const char *why)
 {
     long long age = (long long)age_s(s);
@@ -340,7 +323,7 @@ static void plan_saying(struct sync *s)
     s->say_at_us = clock_steady_us() + wait_s * US_PER_S;
 }
 
-/* Says that the source is out of reach, now and then for as long as it is, and that it is in reach again. */
+/* Says that the source is unreachable, repeats it from time to time, and says when it is reachable again. */
 static void note_source(struct sync *s, int code, const struct weir_error *error)
 {
     if (code < 0 && (!s->unreachable || clock_steady_us() >= s->say_at_us)) {
@@ -383,13 +366,13 @@ static int start(struct sync *s)
         return EXIT_BAD;
     }
     if (code < 0 && s->there) {
-        say("%s; going on with the rules of the last run (file written %s) in %s", error.text, s->written, to);
+        say("%s; continuing with the rules of the last run (file written %s) in %s", error.text, s->written, to);
     } else if (code < 0 && s->options->start_without_rules) {
-        say("%s; there are no rules of an earlier run in %s: nobody is limited until the source is in reach", error.text,
+        say("%s; there are no rules of an earlier run in %s: nobody is limited until the source is reachable", error.text,
             to);
         buf_add(&s->text, SV(OPEN_TEXT));
     } else if (code < 0) {
-        say("%s; there are no rules of an earlier run in %s to go on with; --start-without-rules starts with nobody "
+        say("%s; there are no rules of an earlier run in %s to continue with; --start-without-rules starts with nobody "
             "limited",
             error.text, to);
         return EXIT_BAD;
@@ -441,6 +424,14 @@ static int check_other(const struct sync *s, const char *from)
     return cli_error("%s: this is the source itself; write to another file", s->options->to);
 }
 
+static void sync_done(struct sync *s)
+{
+    source_close(s->source);
+    buf_done(&s->text);
+    buf_done(&s->problems);
+    rules_free(s->last);
+}
+
 static int sync_all(struct sync *s, const char *from)
 {
     struct weir_error error = { 0 };
@@ -454,14 +445,12 @@ static int sync_all(struct sync *s, const char *from)
         return EXIT_BAD;
     }
     status = start(s);
-    if (status < 0 && s->options->once) {
-        status = s->problem_count ? 1 : 0;
-    } else if (status < 0) {
-        run(s);
-        status = 0;
-    }
-    source_close(s->source);
-    return status;
+    if (status >= 0)
+        return status;
+    if (s->options->once)
+        return s->problem_count ? 1 : 0;
+    run(s);
+    return 0;
 }
 
 /* Signals come as something to read, so that none is missed and none cuts a turn in two. A reader of the output that goes
@@ -496,22 +485,17 @@ int cli_sync(int argc, char **argv)
     int status = options_read(&command, argc, argv, &o, &count);
     if (status >= 0)
         return status;
-    char *from = plain_address(o.from);
+    CLEANUP_FREE char *from = plain_address(o.from);
     if (!from)
         return cli_error("out of memory");
-    struct sync s = { .options = &o, .signal_fd = -1 };
+    status = check_options(&o, argv, count, from);
+    if (status >= 0)
+        return status;
+    CLEANUP_CLOSE int signal_fd = open_signals();
+    if (signal_fd < 0)
+        return cli_error("cannot listen for signals: %s", strerror(errno));
+    CLEANUP(sync_done) struct sync s = { .options = &o, .signal_fd = signal_fd };
     buf_init(&s.text, RULES_BYTES_MAX);
     buf_init(&s.problems, RULES_BYTES_MAX);
-    status = check_options(&o, argv, count, from);
-    if (status < 0)
-        s.signal_fd = open_signals();
-    if (status < 0)
-        status = s.signal_fd < 0 ? cli_error("cannot listen for signals: %s", strerror(errno)) : sync_all(&s, from);
-    if (s.signal_fd >= 0)
-        close(s.signal_fd);
-    buf_done(&s.text);
-    buf_done(&s.problems);
-    rules_free(s.last);
-    free(from);
-    return status;
+    return sync_all(&s, from);
 }

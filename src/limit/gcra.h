@@ -1,5 +1,5 @@
-/* CL.THROTTLE: the generic cell rate algorithm, answering to the digit as redis-cell does, which users of it can so leave
- * by changing a port. It is not offered in rules: its numbers come with each call, and a changed rate changes what was
+/* CL.THROTTLE: the generic cell rate algorithm, with exactly the answers of redis-cell, so that its users can switch by
+ * changing a port. Rules do not offer it: its numbers come with each call, and a changed rate changes what was
  * used.
  *
  * A state's time is the millisecond in which it expires (0: there is no state; GCRA_KEPT: it does not), its data the
@@ -15,7 +15,7 @@
 enum gcra_code {
     GCRA_OK,
     GCRA_ZERO_RATE, /* count or period is 0, or there is less than a nanosecond for each */
-    GCRA_TOO_LARGE, /* redis-cell would go on with numbers that have wrapped */
+    GCRA_TOO_LARGE, /* redis-cell would continue with numbers that have wrapped */
     GCRA_EXPIRED,   /* a negative quantity leaves a time that has passed; redis-cell stores it, and fails then */
 };
 

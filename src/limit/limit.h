@@ -31,12 +31,12 @@ struct limit_state {
     uint64_t data;
 };
 
-/* A divisor and its inverse, since dividing costs more than a cache hit. */
+/* A divisor and its inverse, since a division costs more than a cache hit. */
 struct limit_divisor {
     uint64_t by, inverse;
 };
 
-/* The numbers of a limit, worked out once. */
+/* The numbers of a limit, computed once. */
 struct limit {
     enum limit_algorithm algorithm;
     uint32_t max;
@@ -59,33 +59,33 @@ struct limit {
     uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
     uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
     int64_t share_us;        /* in this time 1/LIMIT_SHARES of the capacity comes back */
-    int64_t spare_us;        /* struct limit_outlook's */
-    bool step_fine;          /* step is so short that a state may lag behind by one */
+    int64_t spare_us;        /* see struct limit_outlook */
+    bool step_fine;          /* step is so short that a state may lag by one step */
 };
 
 /* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us);
 
-/* What a charge would do. `window` is the current one of a calendar limit, ignored for others. */
+/* The result of a charge. `window` is the current one of a calendar limit, and ignored for others. */
 struct limit_take {
     bool fits;
-    bool rebased; /* the clock was wrong: store `next` even where the charge does not fit */
+    bool rebased; /* the clock was wrong: store `next` even if the charge does not fit */
     struct limit_state next;
 };
 
 /* The share of a limit that a state has used: LIMIT_SHARE_FULL if there is no room for 1, else from 1 to LIMIT_SHARES.
- * LIMIT_SHARE_NONE is for what is not a count (marks, numbers of receipts): it never takes the place of a count. */
+ * LIMIT_SHARE_NONE is for states that are not counts (marks, numbers of receipts): they never take the place of a count. */
 enum { LIMIT_SHARE_NONE = 0, LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255 };
 
 /* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and its share. */
 struct limit_outlook {
     int64_t decays_us;
-    int64_t spare_us; /* a note of decays_us may well be set this much later: a bucket's moves with each charge */
+    int64_t spare_us; /* decays_us may be recorded this much later: that of a bucket moves with each charge */
     uint8_t share;
 };
 
-/* Most charges go to a state that is in its window, by a clock that did not step back, and leave room for another one. For
- * these there is a quick way: limit_take and limit_outlook at once, with a part of the arithmetic. */
+/* Most charges meet a state in its window, with a clock that did not step back, and leave room for another charge. The
+ * quick way is for these: limit_take and limit_outlook at once, with less arithmetic. */
 struct limit_quick {
     struct limit_state next;
     int64_t decays_us;
@@ -113,8 +113,8 @@ struct limit_own_time {
 };
 struct limit_own_time limit_own_time(const struct limit *limit, struct limit_state state);
 
-/* Gives back `cost`, taken at taken_us and leaving `taken`, to the state that is there now. False: nothing to give back to
- * (another window). */
+/* Gives back `cost`, which was taken at taken_us and left `taken`, to the current *state. False: there is nothing to give
+ * back to (another window). */
 bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
                   struct limit_state *state);
 

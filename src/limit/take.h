@@ -26,7 +26,7 @@ struct limit_level {
     bool rebased;
 };
 
-/* By now all has come back: so says an estimate that is a microsecond or two late. */
+/* Whether everything has come back by now, by an estimate that is a microsecond or two late. */
 LIMIT_HOT bool limit_drained(const struct limit *l, uint64_t used, uint64_t elapsed_us)
 {
     return elapsed_us > (uint64_t)((limit_wide)used * l->drain_factor >> 64) + l->drain_extra_us;
@@ -44,12 +44,12 @@ static inline struct limit_level limit_level(const struct limit *l, struct limit
         level.base.time = (uint64_t)now_us;
         level.rebased = s.data != 0;
     }
-    /* Most of those that come seldom end here. Below, less than 2^64 can have come back. */
+    /* Most states that are charged seldom end here. Below, less than 2^64 can have come back. */
     if (limit_drained(l, s.data, elapsed)) {
         level.base = (struct limit_state){ .time = (uint64_t)level.at_us };
         return level;
     }
-    /* What has come back in all, and what of it in whole steps. */
+    /* What has come back, and the part of it in whole steps. */
     uint64_t steps = limit_divide(elapsed, &l->step), product, back;
     if (__builtin_expect(!__builtin_mul_overflow(elapsed, l->step_units, &product), 1))
         back = limit_divide(product, &l->step);
@@ -174,7 +174,7 @@ LIMIT_HOT struct limit_take limit_take_count(const struct limit *l, const struct
         take.rebased = c.rebased;
         take.next = limit_count_state(&c);
     }
-    /* The count stands in the low bits, and stays below 2^32. */
+    /* The count is in the low bits, and stays below 2^32. */
     if (l->max > 0 && ((uint32_t)take.next.data + (uint64_t)cost <= l->max || cost == 0)) {
         take.fits = true;
         take.next.data += cost;
@@ -326,7 +326,7 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
 
 /* ---- the quick way ---- */
 
-/* What has come back in the step that has begun matters only to those who are nearly empty, or nearly full. */
+/* What has come back in the current step matters only for buckets that are nearly empty or nearly full. */
 LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost,
                                   struct limit_quick *ret)
 {
@@ -376,8 +376,8 @@ LIMIT_HOT bool limit_quick_slide(const struct limit *l, struct limit_state s, in
     return __builtin_expect(used < l->max, 1);
 }
 
-/* False: ask limit_take. cost > 0. `algorithm` is l->algorithm, said once more so that a caller who knows it gets just that
- * code. */
+/* False: ask limit_take. cost > 0. `algorithm` is l->algorithm, as a separate argument, so that a caller that knows it gets
+ * only that code. */
 LIMIT_HOT bool limit_quick_by(enum limit_algorithm algorithm, const struct limit *l, struct limit_state s, int64_t now_us,
                               uint32_t cost, struct limit_quick *ret)
 {

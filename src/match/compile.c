@@ -28,9 +28,15 @@ struct builder {
     struct weir_error *error;
 };
 
+static void builder_done(struct builder *b)
+{
+    table_done(&b->known);
+    free(b->listed);
+}
+
 static int no_memory(struct builder *b)
 {
-    return err_set(b->error, WEIR_E_NO_MEMORY, "no memory for a set of %zu rules", b->ruleset->rules->rule_count);
+    return err_set(b->error, WEIR_E_NO_MEMORY, "out of memory for a set of %zu rules", b->ruleset->rules->rule_count);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -340,11 +346,9 @@ static uint32_t list_at(const uint32_t *pool, uint32_t place)
 static bool fill_slots(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
-    uint32_t *places = calloc(b->list_count + 1, sizeof *places);
-    if (!places || !fill_pool(b, places)) {
-        free(places);
+    CLEANUP_FREE uint32_t *places = calloc(b->list_count + 1, sizeof *places);
+    if (!places || !fill_pool(b, places))
         return false;
-    }
     const uint32_t *pool = ruleset->pool;
     ruleset->always = list_at(pool, places[ruleset->always]);
     for (size_t i = 0; i < ruleset->tree.count; i++) {
@@ -357,7 +361,6 @@ static bool fill_slots(struct builder *b)
         if (entry->value != TABLE_NONE && entry->space < TREE_SPACE)
             entry->value = list_at(pool, places[entry->value]);
     }
-    free(places);
     return true;
 }
 
@@ -422,13 +425,11 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
     struct ruleset *ruleset = calloc(1, sizeof *ruleset);
     if (!ruleset) {
         rules_free(rules);
-        return err_set(error, WEIR_E_NO_MEMORY, "no memory for a set of rules");
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for a set of rules");
     }
     ruleset->rules = rules;
-    struct builder b = { .ruleset = ruleset, .error = error };
+    CLEANUP(builder_done) struct builder b = { .ruleset = ruleset, .error = error };
     int r = compile(&b);
-    table_done(&b.known);
-    free(b.listed);
     if (r < 0) {
         ruleset_free(ruleset);
         return r;

@@ -9,9 +9,7 @@
 static int compare_entries(const void *a, const void *b)
 {
     const struct prefix_entry *x = a, *y = b;
-    size_t n = x->template.len < y->template.len ? x->template.len : y->template.len;
-    int order = n > 0 ? memcmp(x->template.ptr, y->template.ptr, n) : 0;
-    return order != 0 ? order : (x->template.len > y->template.len) - (x->template.len < y->template.len);
+    return sv_compare(x->template, y->template);
 }
 
 void prefix_index_sort(struct prefix_index *index)

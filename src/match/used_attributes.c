@@ -6,9 +6,7 @@
 static int compare_headers(const void *a, const void *b)
 {
     const struct looked_header *x = a, *y = b;
-    size_t shorter = x->name.len < y->name.len ? x->name.len : y->name.len;
-    int bytes = memcmp(x->name.ptr, y->name.ptr, shorter);
-    return bytes ? bytes : (x->name.len > y->name.len) - (x->name.len < y->name.len);
+    return sv_compare(x->name, y->name);
 }
 
 static void look_until(struct ruleset *ruleset, enum attribute attribute, bool looks, int64_t until_us)

@@ -29,7 +29,7 @@ void breaker_done(struct breaker *b)
 bool breaker_open(struct breaker *b, const char *why)
 {
     char text[TEXT_MAX];
-    pthread_mutex_lock(&b->lock);
+    HOLD_LOCK(&b->lock);
     bool first = !b->told_down;
     snprintf(b->why, sizeof b->why, "%s", why);
     atomic_store_explicit(&b->open, true, memory_order_release);
@@ -40,7 +40,6 @@ bool breaker_open(struct breaker *b, const char *why)
                  why);
         b->tell(WEIR_STORE_DOWN, text, b->tell_data);
     }
-    pthread_mutex_unlock(&b->lock);
     return first;
 }
 
@@ -57,17 +56,15 @@ bool breaker_close(struct breaker *b, const char *where)
     atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
     if (!breaker_is_open(b))
         return false;
-    pthread_mutex_lock(&b->lock);
-    bool was_open = breaker_is_open(b);
-    if (was_open) {
-        b->told_down = false;
-        b->why[0] = '\0';
-        atomic_store_explicit(&b->open, false, memory_order_release);
-        snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
-        b->tell(WEIR_STORE_UP, text, b->tell_data);
-    }
-    pthread_mutex_unlock(&b->lock);
-    return was_open;
+    HOLD_LOCK(&b->lock);
+    if (!breaker_is_open(b))
+        return false;
+    b->told_down = false;
+    b->why[0] = '\0';
+    atomic_store_explicit(&b->open, false, memory_order_release);
+    snprintf(text, sizeof text, "the store %s answers (%s)", b->address, where);
+    b->tell(WEIR_STORE_UP, text, b->tell_data);
+    return true;
 }
 
 void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format, ...)
@@ -77,9 +74,8 @@ void breaker_tell(struct breaker *b, enum weir_store_event event, const char *fo
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    pthread_mutex_lock(&b->lock);
+    HOLD_LOCK(&b->lock);
     b->tell(event, text, b->tell_data);
-    pthread_mutex_unlock(&b->lock);
 }
 
 void breaker_odd(struct breaker *b, sv what)

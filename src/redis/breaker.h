@@ -5,9 +5,9 @@
 #ifndef REDIS_BREAKER_H
 #define REDIS_BREAKER_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/lock.h"
 #include "base/sv.h"
 #include "engine/store.h"
 

@@ -31,7 +31,7 @@ static enum work wait_for_work(struct store *store, int64_t not_before_us)
     bool sentinels = store->address.kind == REDIS_SENTINEL;
     int64_t look_us = sentinels ? clock_steady_us() + LOOK_US : INT64_MAX;
     enum work work = OVER;
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     while (!atomic_load(&store->stopping) && work == OVER) {
         int64_t now_us = clock_steady_us();
         bool wanted = who_wants(store);
@@ -57,7 +57,7 @@ static void look_for_master(struct store *store)
     if (shown[0] == '\0' || !redis_master_moved(&store->address, store->stop_fd, shown))
         return;
     {
-        HOLD_LOCK(store);
+        HOLD_LOCK(&store->lock);
         store->server++;
     }
     store_signal_all(store, LINK_REPLACED);
@@ -78,7 +78,7 @@ static bool note_server(struct store *store, const struct connected *c)
  * replaced. */
 static bool give_connection(struct store *store, const struct connected *c)
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     bool replaced = note_server(store, c);
     struct link_inbox *link = who_wants(store);
     if (link) {

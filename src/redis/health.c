@@ -20,7 +20,7 @@ void link_signal(struct link_inbox *inbox, unsigned signals)
 void store_signal_all(struct store *store, unsigned signals)
 {
     answers_came(store->cells); /* threads that block wait there */
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     for (struct link_inbox *link = store->links; link; link = link->next)
         link_signal(link, signals);
 }
@@ -45,7 +45,7 @@ void store_unreachable(struct store *store, const char *why)
 
 void store_read_shown(struct store *store, char shown[REDIS_SHOWN_MAX + 1])
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     memcpy(shown, store->shown, sizeof store->shown);
 }
 

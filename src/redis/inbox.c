@@ -14,7 +14,7 @@ void store_inbox_init(struct store_inbox *inbox)
 
 struct store_inbox store_take_inbox(struct store *store)
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     struct store_inbox taken = store->inbox;
     store_inbox_init(&store->inbox);
     return taken;
@@ -23,7 +23,7 @@ struct store_inbox store_take_inbox(struct store *store)
 /* False: there is no room. *ret_first: the inbox was empty, and the store's thread has to be woken. */
 static bool add_call(struct store *store, struct store_call *call, bool *ret_first)
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     struct store_inbox *inbox = &store->inbox;
     if (!store_up(store) || inbox->posted_count == STORE_POSTED_MAX || atomic_load(&store->stopping))
         return false;
@@ -46,7 +46,7 @@ void store_post(struct store *store, struct store_call *call)
 
 static bool add_wanted(struct store *store, struct wanted *wanted, bool *ret_first)
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     struct store_inbox *inbox = &store->inbox;
     if (inbox->wanted_count == STORE_WANTED_MAX)
         return false;
@@ -75,7 +75,7 @@ bool store_want(struct store *store, const struct slice_ask *ask)
 void store_recall(struct store *store)
 {
     {
-        HOLD_LOCK(store);
+        HOLD_LOCK(&store->lock);
         store->inbox.recall = true;
     }
     store_wake(store);
@@ -93,7 +93,7 @@ static void forget_release(struct forget *forget)
 
 void forget_done(struct store *store, struct forget *forget, int64_t found)
 {
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     forget->done = true;
     forget->found = found;
     pthread_cond_broadcast(&store->forgotten);
@@ -105,7 +105,7 @@ static int64_t wait_for_forget(struct store *store, struct forget *forget)
 {
     int64_t until_us = clock_steady_us() + store->options.deadline_ms * US_PER_MS;
     struct timespec at = { until_us / US_PER_S, until_us % US_PER_S * 1000 };
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     forget->next = store->inbox.forgets;
     store->inbox.forgets = forget;
     store_wake(store);

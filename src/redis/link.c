@@ -386,7 +386,7 @@ void link_flush(struct store_link *link)
 /* Is it connected to the server that answers now? */
 static bool is_current(const struct store_link *link)
 {
-    HOLD_LOCK(link->store);
+    HOLD_LOCK(&link->store->lock);
     return link->server == link->store->server;
 }
 
@@ -413,7 +413,7 @@ static void refuse_all(struct store_link *link)
 
 static void ask_for_connection(struct store_link *link)
 {
-    HOLD_LOCK(link->store);
+    HOLD_LOCK(&link->store->lock);
     link->inbox.wants_connection = true;
     pthread_cond_signal(&link->store->connect);
 }
@@ -436,7 +436,7 @@ static void disconnect(struct store_link *link)
 static void take_connection(struct store_link *link)
 {
     {
-        HOLD_LOCK(link->store);
+        HOLD_LOCK(&link->store->lock);
         if (link->inbox.fd < 0)
             return;
         link->socket = link->inbox.fd;
@@ -601,7 +601,7 @@ int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(
         link_free(link);
         return r;
     }
-    HOLD_LOCK(store);
+    HOLD_LOCK(&store->lock);
     struct link_inbox **at = &store->links; /* at the end: the first is connected first */
     while (*at)
         at = &(*at)->next;
@@ -614,7 +614,7 @@ int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(
 
 static void leave_list(struct store_link *link)
 {
-    HOLD_LOCK(link->store);
+    HOLD_LOCK(&link->store->lock);
     struct link_inbox **at = &link->store->links;
     while (*at != &link->inbox)
         at = &(*at)->next;

@@ -129,7 +129,7 @@ static void stop(struct store *store)
 {
     uint64_t one = 1;
     {
-        HOLD_LOCK(store);
+        HOLD_LOCK(&store->lock);
         atomic_store(&store->stopping, true);
         pthread_cond_broadcast(&store->connect);
     }

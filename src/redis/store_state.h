@@ -2,12 +2,11 @@
 #ifndef REDIS_STORE_STATE_H
 #define REDIS_STORE_STATE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
@@ -111,20 +110,6 @@ struct store {
     bool slices_came; /* in this turn */
     struct lender *lender;
 };
-
-/* Holds store->lock to the end of the scope. */
-static inline pthread_mutex_t *store_lock(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    return &store->lock;
-}
-
-static inline void store_unlock(pthread_mutex_t **lock)
-{
-    pthread_mutex_unlock(*lock);
-}
-
-#define HOLD_LOCK(store) CLEANUP(store_unlock) __attribute__((unused)) pthread_mutex_t *held_lock = store_lock(store)
 
 /* ---- threads ---- */
 

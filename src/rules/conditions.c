@@ -298,14 +298,12 @@ void read_except(struct reader *r, const struct node *node, struct rule_except *
     size_t outer = path_field(r, SV("except"));
     read_fields(r, node, except_fields, &n);
     if (n.ip) {
-        size_t before = path_field(r, SV("ip"));
+        IN_FIELD(r, "ip");
         read_cidrs(r, n.ip, RULE_EXCEPT_MAX, &ret->ips, &ret->ip_count);
-        path_end(r, before);
     }
     if (n.user) {
-        size_t before = path_field(r, SV("user"));
+        IN_FIELD(r, "user");
         read_users(r, n.user, ret);
-        path_end(r, before);
     }
     path_end(r, outer);
 }

@@ -106,18 +106,18 @@ bool settings_copy(struct arena *arena, const struct settings *from, struct sett
 
 /* ---- the last good ones ---- */
 
-/* A rule of the last set that comes back, before that one of the fresh set. */
-struct comeback {
+/* A rule of the last set that stays, and the rule of the fresh set that it comes before. */
+struct restored {
     size_t last_index;
     size_t before;
 };
 
-struct keeper {
+struct merge {
     struct rules *fresh;
     const struct rules *last;
     struct id_entry *fresh_ids, *last_ids;
-    bool *taken;                /* by index in `last` */
-    struct comeback *comebacks; /* by their place */
+    bool *taken;               /* by index in `last` */
+    struct restored *restored; /* by their place */
     size_t count;
 };
 
@@ -131,46 +131,46 @@ static struct id_entry *sorted_ids(const struct rules *rules)
     return ids;
 }
 
-static void keep(struct keeper *k, sv id, size_t before)
+static void restore(struct merge *m, sv id, size_t before)
 {
-    const struct id_entry *old = ids_find(k->last_ids, k->last->rule_count, id);
-    if (!old || k->taken[old->index] || ids_find(k->fresh_ids, k->fresh->rule_count, id))
+    const struct id_entry *old = ids_find(m->last_ids, m->last->rule_count, id);
+    if (!old || m->taken[old->index] || ids_find(m->fresh_ids, m->fresh->rule_count, id))
         return;
-    k->taken[old->index] = true;
-    k->comebacks[k->count++] = (struct comeback){ old->index, before };
+    m->taken[old->index] = true;
+    m->restored[m->count++] = (struct restored){ old->index, before };
 }
 
 static int compare_last(const void *a, const void *b)
 {
-    const struct comeback *x = a, *y = b;
+    const struct restored *x = a, *y = b;
     return (x->last_index > y->last_index) - (x->last_index < y->last_index);
 }
 
 /* Those whose place is known, in file order; then the others, in their old order. */
-static void choose(struct keeper *k, const struct rules_report *report)
+static void choose(struct merge *m, const struct rules_report *report)
 {
-    size_t end = k->fresh->rule_count;
+    size_t end = m->fresh->rule_count;
     for (size_t i = 0; i < report->bad_count; i++)
-        keep(k, report->bad[i].id, report->bad[i].before < end ? report->bad[i].before : end);
-    size_t known = k->count;
+        restore(m, report->bad[i].id, report->bad[i].before < end ? report->bad[i].before : end);
+    size_t known = m->count;
     for (size_t i = 0; i < report->error_count && i < RULES_ERRORS_MAX; i++)
-        keep(k, report->errors[i].rule, end);
-    for (size_t i = 0; report->unreadable && i < k->last->rule_count; i++)
-        keep(k, k->last->rules[i].id, end);
-    if (k->count - known > 1)
-        qsort(k->comebacks + known, k->count - known, sizeof *k->comebacks, compare_last);
+        restore(m, report->errors[i].rule, end);
+    for (size_t i = 0; report->unreadable && i < m->last->rule_count; i++)
+        restore(m, m->last->rules[i].id, end);
+    if (m->count - known > 1)
+        qsort(m->restored + known, m->count - known, sizeof *m->restored, compare_last);
 }
 
-static bool merge(struct keeper *k)
+static bool put_together(struct merge *m)
 {
-    struct rules *fresh = k->fresh;
-    if (k->count == 0)
+    struct rules *fresh = m->fresh;
+    if (m->count == 0)
         return true;
-    size_t total = fresh->rule_count + k->count, out = 0, next = 0;
+    size_t total = fresh->rule_count + m->count, out = 0, next = 0;
     struct rule *merged = ARENA_ARRAY(&fresh->arena, struct rule, total);
     for (size_t i = 0; merged && i <= fresh->rule_count; i++) {
-        for (; next < k->count && (k->comebacks[next].before <= i || i == fresh->rule_count); next++)
-            if (!copy_rule(fresh, &k->last->rules[k->comebacks[next].last_index], &merged[out++]))
+        for (; next < m->count && (m->restored[next].before <= i || i == fresh->rule_count); next++)
+            if (!copy_rule(fresh, &m->last->rules[m->restored[next].last_index], &merged[out++]))
                 return false;
         if (i < fresh->rule_count)
             merged[out++] = fresh->rules[i];
@@ -209,35 +209,33 @@ static void keep_settings(struct settings *s, const struct settings *last, unsig
         s->reject = last->reject;
 }
 
+void rules_free(struct rules *rules)
+{
+    if (!rules)
+        return;
+    arena_done(&rules->arena);
+    free(rules);
+}
+
 struct rules *rules_copy(const struct rules *rules)
 {
     struct rules_report nothing = { .unreadable = true };
-    struct rules *copy = calloc(1, sizeof *copy);
-    if (copy && rules_keep_last_good(copy, &nothing, rules) < 0) {
-        rules_free(copy);
-        copy = NULL;
-    }
-    return copy;
+    CLEANUP(rules_freep) struct rules *copy = calloc(1, sizeof *copy);
+    return copy && rules_keep_last_good(copy, &nothing, rules) == 0 ? STEAL(copy) : NULL;
 }
 
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last)
 {
-    struct keeper k = { .fresh = fresh, .last = last, .fresh_ids = sorted_ids(fresh), .last_ids = sorted_ids(last) };
-    k.taken = calloc(last->rule_count + 1, sizeof *k.taken);
-    k.comebacks = calloc(last->rule_count + 1, sizeof *k.comebacks);
-    unsigned bad = report->unreadable ? (1u << SETTINGS) - 1 : report->bad_settings;
+    CLEANUP_FREE struct id_entry *fresh_ids = sorted_ids(fresh), *last_ids = sorted_ids(last);
+    CLEANUP_FREE bool *taken = calloc(last->rule_count + 1, sizeof *taken);
+    CLEANUP_FREE struct restored *restored = calloc(last->rule_count + 1, sizeof *restored);
     struct settings settings;
-    bool good = k.fresh_ids && k.last_ids && k.taken && k.comebacks;
-    good = good && settings_copy(&fresh->arena, &last->settings, &settings);
-    if (good) {
-        choose(&k, report);
-        good = merge(&k);
-    }
-    if (good)
-        keep_settings(&fresh->settings, &settings, bad);
-    free(k.fresh_ids);
-    free(k.last_ids);
-    free(k.taken);
-    free(k.comebacks);
-    return good ? 0 : WEIR_E_NO_MEMORY;
+    if (!fresh_ids || !last_ids || !taken || !restored || !settings_copy(&fresh->arena, &last->settings, &settings))
+        return WEIR_E_NO_MEMORY;
+    struct merge m = { fresh, last, fresh_ids, last_ids, taken, restored, 0 };
+    choose(&m, report);
+    if (!put_together(&m))
+        return WEIR_E_NO_MEMORY;
+    keep_settings(&fresh->settings, &settings, report->unreadable ? (1u << SETTINGS) - 1 : report->bad_settings);
+    return 0;
 }

@@ -35,7 +35,7 @@ static bool parse_hundredths(sv text, uint64_t max, uint64_t *ret)
 
 static void read_slice(struct reader *r, const struct node *node, struct rule_lease *lease)
 {
-    size_t before = path_field(r, SV("slice"));
+    IN_FIELD(r, "slice");
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     bool percent = text.len > 0 && text.ptr[text.len - 1] == '%';
     sv number = percent ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;
@@ -47,12 +47,11 @@ static void read_slice(struct reader *r, const struct node *node, struct rule_le
         report_error(r, node->line, "must be " SLICES "; %s has no percent sign", shown_node(r, node));
     else
         report_error(r, node->line, "must be " SLICES ", in steps of 0.01%%, not %s", shown_node(r, node));
-    path_end(r, before);
 }
 
 static void read_ttl(struct reader *r, const struct node *node, struct rule_lease *lease)
 {
-    size_t before = path_field(r, SV("ttl"));
+    IN_FIELD(r, "ttl");
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     int64_t us;
     enum amount_found found = read_length(text, TTL_MIN_US, TTL_MAX_US, &us);
@@ -62,7 +61,6 @@ static void read_ttl(struct reader *r, const struct node *node, struct rule_leas
         report_error(r, node->line, "must be from 100ms to 1h, not %s", shown_node(r, node));
     else
         report_error(r, node->line, "must be " TTLS ", not %s", shown_node(r, node));
-    path_end(r, before);
 }
 
 /* ---- lease ---- */
@@ -111,7 +109,7 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
 
 static void read_lease(struct reader *r, const struct node *node, bool good_limits, struct rule *rule)
 {
-    size_t before = path_field(r, SV("lease"));
+    IN_FIELD(r, "lease");
     read_lease_value(r, node, &rule->lease);
     if (rule->lease.on && rule->counters == COUNTERS_LOCAL)
         report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
@@ -119,7 +117,6 @@ static void read_lease(struct reader *r, const struct node *node, bool good_limi
         rule->counters = COUNTERS_SHARED;
     if (rule->lease.on && good_limits)
         check_leased_limits(r, node, rule);
-    path_end(r, before);
 }
 
 /* ---- counters and on_store_failure ---- */
@@ -128,20 +125,18 @@ void read_counters(struct reader *r, const struct counters_nodes *n, bool good_l
 {
     int word;
     if (n->counters) {
-        size_t before = path_field(r, SV("counters"));
+        IN_FIELD(r, "counters");
         if (read_word(r, n->counters, counters_names + 1, &word))
             rule->counters = COUNTERS_LOCAL + (enum rule_counters)word;
-        path_end(r, before);
     }
     if (n->lease)
         read_lease(r, n->lease, good_limits, rule);
     if (n->on_store_failure) {
-        size_t before = path_field(r, SV("on_store_failure"));
+        IN_FIELD(r, "on_store_failure");
         if (read_word(r, n->on_store_failure, on_failure_names, &word))
             rule->on_failure = (enum rule_on_failure)word;
         if (rule->counters == COUNTERS_LOCAL)
             report_advice(r, n->on_store_failure->line,
                           "has no effect, because a rule with `counters: local` needs no store; leave it out");
-        path_end(r, before);
     }
 }

@@ -250,17 +250,6 @@ bool read_word(struct reader *r, const struct node *node, const char *const *nam
 
 /* ---- HTTP ---- */
 
-bool text_has_control(sv text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        bool c1 = c == 0xc2 && i + 1 < text.len && (unsigned char)text.ptr[i + 1] < 0xa0;
-        if (c < 0x20 || c == 0x7f || c1)
-            return true;
-    }
-    return false;
-}
-
 bool http_token(sv text)
 {
     for (size_t i = 0; i < text.len; i++) {

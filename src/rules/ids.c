@@ -2,17 +2,10 @@
 
 #include "rules/reader.h"
 
-static int compare_ids(sv a, sv b)
-{
-    size_t n = a.len < b.len ? a.len : b.len;
-    int order = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 static int compare_entries(const void *a, const void *b)
 {
     const struct id_entry *x = a, *y = b;
-    int order = compare_ids(x->id, y->id);
+    int order = sv_compare(x->id, y->id);
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
@@ -27,10 +20,21 @@ const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id)
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare_ids(ids[middle].id, id) < 0)
+        if (sv_compare(ids[middle].id, id) < 0)
             low = middle + 1;
         else
             high = middle;
     }
     return low < count && sv_eq(ids[low].id, id) ? &ids[low] : NULL;
+}
+
+void ids_find_twins(struct id_entry *ids, size_t count, size_t *twins)
+{
+    ids_sort(ids, count);
+    for (size_t i = 1, first = 0; i < count; i++) {
+        if (sv_eq(ids[i].id, ids[first].id))
+            twins[ids[i].index] = ids[first].index + 1;
+        else
+            first = i;
+    }
 }

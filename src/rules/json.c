@@ -76,18 +76,15 @@ static bool check_string(struct checker *c)
 /* true, false, null, or a number. */
 static bool check_word(struct checker *c)
 {
-    size_t start = c->at, n = 0;
+    size_t start = c->at;
     while (c->at < c->text.len && !strchr(" \t\r\n,:[]{}\"", c->text.ptr[c->at]))
         c->at++;
     sv word = sv_of(c->text.ptr + start, c->at - start);
-    if (sv_eq(word, SV("true")) || sv_eq(word, SV("false")) || sv_eq(word, SV("null")))
-        return true;
     struct node node = { .kind = NODE_SCALAR, .plain = true, .text = word };
-    n = word.len > 0 && word.ptr[0] == '-';
-    bool zeros = word.len > n + 1 && word.ptr[n] == '0' && ascii_digit(word.ptr[n + 1]);
     if (word.len == 0)
         return wrong(c, start, "a value is missing");
-    return (node_is_number(&node) && !zeros) || wrong(c, start, "neither a number nor a string in \"quotes\"");
+    return sv_eq(word, SV("true")) || sv_eq(word, SV("false")) || sv_eq(word, SV("null")) || node_is_json_number(&node) ||
+           wrong(c, start, "neither a number nor a string in \"quotes\"");
 }
 
 static bool check_value(struct checker *c, unsigned depth);

@@ -147,7 +147,7 @@ static const struct field limit_fields[] = {
 
 static void read_name(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
-    size_t before = path_field(r, SV("name"));
+    IN_FIELD(r, "name");
     if (read_text(r, node, 1, WEIR_NAME_MAX, &ret->name)) {
         bool good = sv_trim(ret->name).len == ret->name.len;
         for (size_t i = 0; i < ret->name.len; i++) {
@@ -159,7 +159,6 @@ static void read_name(struct reader *r, const struct node *node, struct rule_lim
                          shown_node(r, node));
         ret->named = good;
     }
-    path_end(r, before);
 }
 
 static void read_count(struct reader *r, const struct node *node, sv name, uint64_t min, uint32_t *ret)
@@ -173,7 +172,7 @@ static void read_count(struct reader *r, const struct node *node, sv name, uint6
 
 static void read_per(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
-    size_t before = path_field(r, SV("per"));
+    IN_FIELD(r, "per");
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     enum amount_found found = read_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
     int unit = word_find(text, unit_names);
@@ -187,7 +186,6 @@ static void read_per(struct reader *r, const struct node *node, struct rule_limi
         report_error(r, node->line, "must be " LENGTHS "; %s has no unit", shown_node(r, node));
     else if (found == AMOUNT_INVALID)
         report_error(r, node->line, "must be " LENGTHS ", not %s", shown_node(r, node));
-    path_end(r, before);
 }
 
 static void not_with(struct reader *r, const struct node *node, sv field, const char *why)

@@ -4,6 +4,7 @@
 #include <yaml.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "rules/rules.h"
 
 struct anchor {
@@ -256,90 +257,21 @@ static int build(struct builder *b, sv text)
 int node_read(sv text, struct arena *arena, const struct node **ret_root, struct node_error *ret_error)
 {
     *ret_error = (struct node_error){ 0 };
-    struct buf scratch;
+    CLEANUP(buf_done) struct buf scratch;
     buf_init(&scratch, (size_t)RULES_BYTES_MAX * 6);
     struct builder *b = ARENA_NEW(arena, struct builder);
     sv prepared;
-    int r = -1;
     if (!b) {
         ret_error->no_memory = true;
-    } else if (text_prepare(text, &scratch, &prepared, ret_error) == 0) {
-        b->arena = arena;
-        b->error = ret_error;
-        r = build(b, prepared);
-        text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
-        if (r == 0 && json_looks(text))
-            r = json_check(text, ret_error);
+        return -1;
     }
-    buf_done(&scratch);
-    if (r == 0)
-        *ret_root = b->root;
-    return r;
-}
-
-/* ---- what a scalar is ---- */
-
-static bool any_of(sv text, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (sv_eq(text, weir_str(words[i])))
-            return true;
-    return false;
-}
-
-bool node_is_null(const struct node *node)
-{
-    static const char *const words[] = { "", "~", "null", "Null", "NULL" };
-    return node->kind == NODE_SCALAR && node->plain && any_of(node->text, words, 5);
-}
-
-bool node_is_bool(const struct node *node, bool *ret)
-{
-    static const char *const yes[] = { "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON" };
-    static const char *const no[] = { "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF" };
-    if (node->kind != NODE_SCALAR || !node->plain)
-        return false;
-    bool is_yes = any_of(node->text, yes, 9);
-    if (!is_yes && !any_of(node->text, no, 9))
-        return false;
-    *ret = is_yes;
-    return true;
-}
-
-static size_t digits(sv *s)
-{
-    size_t n = 0;
-    while (n < s->len && ascii_digit(s->ptr[n]))
-        n++;
-    *s = sv_from(*s, n);
-    return n;
-}
-
-bool node_is_number(const struct node *node)
-{
-    if (node->kind != NODE_SCALAR || !node->plain)
-        return false;
-    sv s = node->text;
-    if (s.len > 0 && s.ptr[0] == '-')
-        s = sv_from(s, 1);
-    bool good = digits(&s) > 0;
-    if (s.len > 0 && s.ptr[0] == '.') {
-        s = sv_from(s, 1);
-        good = good && digits(&s) > 0;
-    }
-    if (s.len > 0 && ascii_lower(s.ptr[0]) == 'e') {
-        s = sv_from(s, s.len > 1 && (s.ptr[1] == '+' || s.ptr[1] == '-') ? 2 : 1);
-        good = good && digits(&s) > 0;
-    }
-    return good && s.len == 0;
-}
-
-const struct node *node_get(const struct node *map, sv key)
-{
-    if (map->kind != NODE_MAP)
-        return NULL;
-    for (const struct node_item *item = map->first; item; item = item->next)
-        if (item->key->kind == NODE_SCALAR && sv_eq(item->key->text, key))
-            return item->value;
-    return NULL;
+    b->arena = arena;
+    b->error = ret_error;
+    if (text_prepare(text, &scratch, &prepared, ret_error) < 0 || build(b, prepared) < 0)
+        return -1;
+    text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
+    if (json_looks(text) && json_check(text, ret_error) < 0)
+        return -1;
+    *ret_root = b->root;
+    return 0;
 }

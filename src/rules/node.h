@@ -41,8 +41,9 @@ int node_read(sv text, struct arena *arena, const struct node **ret_root, struct
 
 bool node_is_null(const struct node *node);
 bool node_is_bool(const struct node *node, bool *ret); /* true/false, yes/no, on/off */
-bool node_is_number(const struct node *node);          /* as JSON writes numbers */
-/* The value behind a key; NULL if there is none. */
+bool node_is_number(const struct node *node);          /* as JSON writes numbers, or with zeros before it */
+bool node_is_json_number(const struct node *node);
+/* The value of a key; NULL if there is none. */
 const struct node *node_get(const struct node *map, sv key);
 
 /* From json.c. A mapping, or a list of them, whose first key is in quotes, with brackets around it. */

@@ -70,10 +70,10 @@ static int hex4(sv s)
 {
     int value = 0;
     for (size_t i = 0; i < 4; i++) {
-        char c = i < s.len ? ascii_lower(s.ptr[i]) : '\0';
-        if (!ascii_digit(c) && (c < 'a' || c > 'f'))
+        int digit = i < s.len ? ascii_hex(s.ptr[i]) : -1;
+        if (digit < 0)
             return -1;
-        value = value * 16 + (ascii_digit(c) ? c - '0' : c - 'a' + 10);
+        value = value * 16 + digit;
     }
     return value;
 }
@@ -92,14 +92,9 @@ static unsigned surrogate_pair(sv s)
 /* The character at the start of s if YAML would not take it literally, else 0. */
 static unsigned needs_escape(sv s, size_t length)
 {
-    const unsigned char *p = (const unsigned char *)s.ptr;
-    unsigned c = p[0];
-    if (length == 2)
-        c = (c & 0x1f) << 6 | (p[1] & 0x3f);
-    else if (length == 3)
-        c = (c & 0x0f) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3f);
+    unsigned c = length ? utf8_code(s, length) : 0;
     bool odd = c == 0x7f || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffe || c == 0xffff;
-    return length <= 3 && (odd || (length == 2 && c < 0xa0)) ? c : 0;
+    return odd || (length == 2 && c < 0xa0) ? c : 0;
 }
 
 /* The string whose opening quote was just written; returns what follows its closing one. */

@@ -36,43 +36,39 @@ bool id_valid(const struct node *node)
 
 static void read_id(struct reader *r, const struct node *node, struct rule *rule)
 {
-    size_t before = path_field(r, SV("id"));
+    IN_FIELD(r, "id");
     if (node->kind != NODE_SCALAR || id_valid(node))
         read_text(r, node, 1, WEIR_ID_MAX, &rule->id);
     else
         report_error(r, node->line, "must have 1 to %d bytes, no control characters, and no blank at either end, not %s",
                      WEIR_ID_MAX, shown_node(r, node));
-    path_end(r, before);
 }
 
 static void read_mode(struct reader *r, const struct node *node, struct rule *rule)
 {
-    size_t before = path_field(r, SV("mode"));
+    IN_FIELD(r, "mode");
     bool on;
     int mode;
-    /* YAML takes a bare off for false. */
+    /* YAML reads a bare off as false. */
     if (node_is_bool(node, &on) && !on)
         rule->mode = MODE_OFF;
     else if (read_word(r, node, mode_names, &mode))
         rule->mode = (enum rule_mode)mode;
-    path_end(r, before);
 }
 
 /* After the mode, which a rule that is disabled keeps. */
 static void read_enabled(struct reader *r, const struct node *node, struct rule *rule)
 {
-    size_t before = path_field(r, SV("enabled"));
+    IN_FIELD(r, "enabled");
     bool enabled;
     if (read_bool(r, node, &enabled) && !enabled)
         rule_disable(rule);
-    path_end(r, before);
 }
 
 static void read_expires(struct reader *r, const struct node *node, struct rule *rule)
 {
-    size_t before = path_field(r, SV("expires"));
+    IN_FIELD(r, "expires");
     read_expiry(r, node, &rule->expires_us);
-    path_end(r, before);
 }
 
 static void read_rule_fields(struct reader *r, const struct node *node, struct rule *rule)
@@ -128,7 +124,8 @@ static const struct node **find_twins(struct reader *r, const struct node *list)
     const struct node **twins = ARENA_ARRAY(r->scratch, const struct node *, list->count);
     const struct node **nodes = ARENA_ARRAY(r->scratch, const struct node *, list->count);
     struct id_entry *ids = ARENA_ARRAY(r->scratch, struct id_entry, list->count);
-    if (!twins || !nodes || !ids)
+    size_t *earlier = ARENA_ARRAY(r->scratch, size_t, list->count);
+    if (!twins || !nodes || !ids || !earlier)
         return NULL;
     size_t count = 0, index = 0;
     for (const struct node_item *item = list->first; item; item = item->next, index++) {
@@ -136,13 +133,9 @@ static const struct node **find_twins(struct reader *r, const struct node *list)
         if (nodes[index] && id_valid(nodes[index]))
             ids[count++] = (struct id_entry){ nodes[index]->text, index };
     }
-    ids_sort(ids, count);
-    for (size_t i = 1, first = 0; i < count; i++) {
-        if (sv_eq(ids[i].id, ids[first].id))
-            twins[ids[i].index] = nodes[ids[first].index];
-        else
-            first = i;
-    }
+    ids_find_twins(ids, count, earlier);
+    for (size_t i = 0; i < index; i++)
+        twins[i] = earlier[i] ? nodes[earlier[i] - 1] : NULL;
     return twins;
 }
 
@@ -193,17 +186,16 @@ static const struct field top_fields[] = {
 
 static void read_problems(struct reader *r, const struct node *node)
 {
-    size_t before = path_field(r, SV("problems"));
+    IN_FIELD(r, "problems");
     struct rules *rules = r->rules;
     const struct node *item;
-    if (check_count(r, node, 0, RULES_PROBLEMS_MAX, "problems")) {
-        rules->problems = reader_alloc(r, list_count(node) * sizeof *rules->problems);
-        struct walk walk = walk_list(node);
-        while (rules->problems && (item = walk_next(r, &walk)))
-            if (read_text(r, item, 1, RULES_PROBLEM_TEXT_MAX, &rules->problems[rules->problem_count]))
-                rules->problem_count++;
-    }
-    path_end(r, before);
+    if (!check_count(r, node, 0, RULES_PROBLEMS_MAX, "problems"))
+        return;
+    rules->problems = reader_alloc(r, list_count(node) * sizeof *rules->problems);
+    struct walk walk = walk_list(node);
+    while (rules->problems && (item = walk_next(r, &walk)))
+        if (read_text(r, item, 1, RULES_PROBLEM_TEXT_MAX, &rules->problems[rules->problem_count]))
+            rules->problem_count++;
 }
 
 static void read_document(struct reader *r, const struct node *root)
@@ -229,9 +221,8 @@ static void read_document(struct reader *r, const struct node *root)
                            : "has no `rules`; to have no rules, write `rules: []`");
         return;
     }
-    size_t before = path_field(r, SV("rules"));
+    IN_FIELD(r, "rules");
     read_rule_list(r, n.rules);
-    path_end(r, before);
 }
 
 static void read_tree(struct reader *r, sv text, bool bare_list)
@@ -251,30 +242,39 @@ static void read_tree(struct reader *r, sv text, bool bare_list)
     } else {
         read_document(r, root);
     }
-    if (!r->no_memory)
-        report_sort(r->report);
+}
+
+bool reader_begin(struct reader *r)
+{
+    *r->report = (struct rules_report){ 0 };
+    r->rules = calloc(1, sizeof *r->rules);
+    if (r->rules)
+        r->rules->settings.ipv6_prefix = 64;
+    return r->rules != NULL;
+}
+
+struct rules *reader_end(struct reader *r)
+{
+    if (r->no_memory) {
+        rules_report_done(r->report);
+        rules_free(r->rules);
+        return NULL;
+    }
+    report_sort(r->report);
+    return r->rules;
 }
 
 static struct rules *read_all(sv text, const struct rules *base, bool bare_list, struct rules_report *ret_report)
 {
-    *ret_report = (struct rules_report){ 0 };
-    struct rules *rules = calloc(1, sizeof *rules);
-    if (!rules)
+    CLEANUP(arena_done) struct arena scratch = { 0 };
+    struct reader r = { .report = ret_report, .scratch = &scratch };
+    if (!reader_begin(&r))
         return NULL;
-    struct arena scratch = { 0 };
-    struct reader r = { .rules = rules, .report = ret_report, .scratch = &scratch };
-    rules->settings.ipv6_prefix = 64;
-    if (base && !settings_copy(&rules->arena, &base->settings, &rules->settings))
+    if (base && !settings_copy(&r.rules->arena, &base->settings, &r.rules->settings))
         r.no_memory = true;
     else
         read_tree(&r, text, bare_list);
-    arena_done(&scratch);
-    if (r.no_memory) {
-        rules_report_done(ret_report);
-        rules_free(rules);
-        return NULL;
-    }
-    return rules;
+    return reader_end(&r);
 }
 
 struct rules *rules_read(sv text, struct rules_report *ret_report)
@@ -285,12 +285,4 @@ struct rules *rules_read(sv text, struct rules_report *ret_report)
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report)
 {
     return read_all(text, base, true, ret_report);
-}
-
-void rules_free(struct rules *rules)
-{
-    if (!rules)
-        return;
-    arena_done(&rules->arena);
-    free(rules);
 }

@@ -9,15 +9,15 @@ struct row_reader {
     struct reader r;
     const struct rule_row *rows;
     size_t count;
-    const struct rule_row **twins; /* for each row: an earlier one of the same id, or NULL */
-    struct rule *rules;            /* one for each row, as far as it is good */
+    size_t *twins;      /* for each row: 1 + the index of an earlier one with the same id, or 0 */
+    struct rule *rules; /* one for each row, as far as it is good */
     bool *good;
     uint64_t weight; /* values in all rows so far */
 };
 
 /* ---- one row ---- */
 
-static bool row_fault(struct row_reader *rr, const struct rule_row *row, const struct rule_row *twin)
+static bool row_fault(struct row_reader *rr, const struct rule_row *row, bool twin)
 {
     struct reader *r = &rr->r;
     size_t errors = r->errors;
@@ -96,7 +96,7 @@ static void read_rule_row(struct row_reader *rr, size_t index)
 {
     struct reader *r = &rr->r;
     const struct rule_row *row = &rr->rows[index];
-    struct arena arena = { 0 };
+    CLEANUP(arena_done) struct arena arena = { 0 };
     size_t errors = r->errors;
     struct node id = { .kind = NODE_SCALAR, .text = row->id };
     r->quiet = row->disabled;
@@ -113,14 +113,13 @@ static void read_rule_row(struct row_reader *rr, size_t index)
             rule_disable(&rr->rules[index]);
     }
     r->quiet = false;
-    arena_done(&arena);
 }
 
 static void read_setting_row(struct row_reader *rr, size_t index)
 {
     struct reader *r = &rr->r;
     const struct rule_row *row = &rr->rows[index];
-    struct arena arena = { 0 };
+    CLEANUP(arena_done) struct arena arena = { 0 };
     size_t errors = r->errors;
     int setting = setting_find(row->id);
     r->row = (int)index + 1;
@@ -134,7 +133,6 @@ static void read_setting_row(struct row_reader *rr, size_t index)
     r->in_settings = false;
     if (setting >= 0 && r->errors > errors)
         r->report->bad_settings |= 1u << setting;
-    arena_done(&arena);
 }
 
 /* ---- all rows ---- */
@@ -142,27 +140,21 @@ static void read_setting_row(struct row_reader *rr, size_t index)
 /* For each row whose id an earlier one of its sort has: that one. */
 static bool find_twins(struct row_reader *rr, bool settings)
 {
-    struct id_entry *ids = calloc(rr->count + 1, sizeof *ids);
-    size_t count = 0, first = 0;
-    for (size_t i = 0; ids && i < rr->count; i++)
+    CLEANUP_FREE struct id_entry *ids = calloc(rr->count + 1, sizeof *ids);
+    size_t count = 0;
+    if (!ids)
+        return false;
+    for (size_t i = 0; i < rr->count; i++)
         if ((rr->rows[i].kind == ROW_SETTING) == settings)
             ids[count++] = (struct id_entry){ rr->rows[i].id, i };
-    if (ids)
-        ids_sort(ids, count);
-    for (size_t i = 1; i < count; i++) {
-        if (sv_eq(ids[i].id, ids[first].id))
-            rr->twins[ids[i].index] = &rr->rows[ids[first].index];
-        else
-            first = i;
-    }
-    free(ids);
-    return ids != NULL;
+    ids_find_twins(ids, count, rr->twins);
+    return true;
 }
 
 /* "POST /entity/#", in lower case where case does not matter. */
 static sv call_of(struct row_reader *rr, const struct rule *rule)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 2 * (size_t)RULES_BYTES_MAX);
     for (size_t i = 0; i < rule->match.method_count; i++)
         buf_printf(&text, "%.*s ", SV_FMT(rule->match.methods[i]));
@@ -174,7 +166,6 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
         text.ptr[i] = ascii_lower(text.ptr[i]);
     sv kept = arena_copy(rr->r.scratch, buf_sv(&text));
     rr->r.no_memory = rr->r.no_memory || text.failed || !kept.ptr;
-    buf_done(&text);
     return kept;
 }
 
@@ -183,28 +174,25 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
 static void find_same_calls(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
-    struct id_entry *calls = calloc(rr->count + 1, sizeof *calls);
-    size_t count = 0, first = 0;
+    struct id_entry *calls = ARENA_ARRAY(r->scratch, struct id_entry, rr->count + 1);
+    size_t *twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1), count = 0;
     int64_t now_us = clock_now_us();
-    r->no_memory = r->no_memory || !calls;
+    r->no_memory = r->no_memory || !calls || !twins;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
         if (rr->good[i] && rr->rows[i].kind == ROW_CALL && rr->rules[i].expires_us > now_us)
             calls[count++] = (struct id_entry){ call_of(rr, &rr->rules[i]), i };
-    if (!r->no_memory)
-        ids_sort(calls, count);
-    for (size_t i = 1; !r->no_memory && i < count; i++) {
-        size_t index = calls[i].index;
-        if (!sv_eq(calls[i].id, calls[first].id)) {
-            first = i;
+    if (r->no_memory)
+        return;
+    ids_find_twins(calls, count, twins);
+    for (size_t i = 0; i < rr->count; i++) {
+        if (!twins[i])
             continue;
-        }
-        rr->good[index] = false;
-        r->row = (int)index + 1;
-        r->rule_id = rr->rows[index].id;
+        rr->good[i] = false;
+        r->row = (int)i + 1;
+        r->rule_id = rr->rows[i].id;
         report_error(r, 0, "match: after normalising this is the same call as in rule %.*s; keep one of them",
-                     SV_FMT(rr->rows[calls[first].index].id));
+                     SV_FMT(rr->rows[twins[i] - 1].id));
     }
-    free(calls);
 }
 
 static void gather(struct row_reader *rr)
@@ -227,7 +215,7 @@ static void gather(struct row_reader *rr)
 static void read_rows(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
-    rr->twins = ARENA_ARRAY(r->scratch, const struct rule_row *, rr->count + 1);
+    rr->twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1);
     rr->rules = ARENA_ARRAY(r->scratch, struct rule, rr->count + 1);
     rr->good = ARENA_ARRAY(r->scratch, bool, rr->count + 1);
     r->no_memory = !rr->twins || !rr->rules || !rr->good || !find_twins(rr, true) || !find_twins(rr, false);
@@ -248,13 +236,10 @@ static void read_rows(struct row_reader *rr)
 
 struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report)
 {
-    *ret_report = (struct rules_report){ 0 };
-    struct rules *rules = calloc(1, sizeof *rules);
-    if (!rules)
+    CLEANUP(arena_done) struct arena scratch = { 0 };
+    struct row_reader rr = { .r = { .report = ret_report, .scratch = &scratch }, .rows = rows };
+    if (!reader_begin(&rr.r))
         return NULL;
-    struct arena scratch = { 0 };
-    struct row_reader rr = { .r = { .rules = rules, .report = ret_report, .scratch = &scratch }, .rows = rows };
-    rules->settings.ipv6_prefix = 64;
     if (count > RULES_MAX) {
         ret_report->unreadable = true;
         report_error(&rr.r, 0, "%zu rows are too many; at most %d", count, RULES_MAX);
@@ -262,12 +247,5 @@ struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct 
         rr.count = count;
         read_rows(&rr);
     }
-    arena_done(&scratch);
-    if (rr.r.no_memory) {
-        rules_report_done(ret_report);
-        rules_free(rules);
-        return NULL;
-    }
-    report_sort(ret_report);
-    return rules;
+    return reader_end(&rr.r);
 }

@@ -64,6 +64,18 @@ size_t path_field(struct reader *r, sv name);
 size_t path_index(struct reader *r, size_t index);
 void path_end(struct reader *r, size_t before);
 
+/* The reader is in this field to the end of the scope. */
+struct path_scope {
+    struct reader *reader;
+    size_t before;
+};
+static inline void path_leave(const struct path_scope *scope)
+{
+    path_end(scope->reader, scope->before);
+}
+#define IN_FIELD(r, name) \
+    CLEANUP(path_leave) __attribute__((unused)) const struct path_scope in_field = { r, path_field(r, SV(name)) }
+
 struct field {
     const char *name;
     size_t offset;  /* of a `const struct node *` */
@@ -91,7 +103,6 @@ bool read_text(struct reader *r, const struct node *node, size_t min, size_t max
 bool read_number(struct reader *r, const struct node *node, uint64_t min, uint64_t max, uint64_t *ret);
 bool read_bool(struct reader *r, const struct node *node, bool *ret);
 bool read_word(struct reader *r, const struct node *node, const char *const *names, int *ret);
-bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
 bool http_token(sv text);
 /* { NAME: value, … }; `lower`: names in lower case. */
 bool read_headers(struct reader *r, const struct node *node, bool lower, struct rule_header **ret, size_t *ret_count);
@@ -101,6 +112,10 @@ void *reader_alloc(struct reader *r, size_t size);
 
 /* ---- read.c ---- */
 
+/* Clears r->report and makes r->rules. False: no memory. */
+bool reader_begin(struct reader *r);
+/* The rules, with a sorted report; NULL, and an empty report, if there was no memory. */
+struct rules *reader_end(struct reader *r);
 bool id_valid(const struct node *node);
 /* `twin`: the id of an earlier rule, the same as this one's. */
 bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule);
@@ -137,9 +152,12 @@ const struct zone *read_zone(struct reader *r, const struct node *node);
 /* The zone of another set, in this one. NULL: no memory. */
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
-/* ---- write_yaml.c, copy.c, ids.c ---- */
+/* ---- quote.c ---- */
 
-void yaml_quote(struct buf *out, sv text); /* in double quotes, with escapes where needed */
+bool text_has_control(sv text); /* C0 (a tab too), DEL, C1 */
+
+/* ---- copy.c, ids.c ---- */
+
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);
 
 /* Ids, sorted: to find one, and to find those that are there twice. */
@@ -149,5 +167,7 @@ struct id_entry {
 };
 void ids_sort(struct id_entry *ids, size_t count); /* the same id: by index */
 const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id);
+/* Sorts. For each entry whose id an earlier one has, writes the index of that one plus 1 to twins[index]. */
+void ids_find_twins(struct id_entry *ids, size_t count, size_t *twins);
 
 #endif

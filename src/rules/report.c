@@ -116,11 +116,9 @@ const char *shown_text(struct reader *r, sv text)
         n += 3;
     }
     struct buf out;
-    buf_init(&out, sizeof r->shown - 1);
+    buf_over(&out, r->shown, sizeof r->shown);
     yaml_quote(&out, sv_of(cut, n));
-    snprintf(r->shown, sizeof r->shown, "%s", out.failed ? "this text" : out.ptr);
-    buf_done(&out);
-    return r->shown;
+    return out.failed ? "this text" : r->shown;
 }
 
 const char *shown_node(struct reader *r, const struct node *node)

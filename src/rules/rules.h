@@ -1,12 +1,13 @@
 /* The rule model: what a rules file, a row or the API can say, checked. Everything in a `struct rules` lives in its arena
  * and does not change once it is read.
  *
- * Reading collects every error with its line and goes on; a rule with an error is left out, the others stand. */
+ * Reading collects every error with its line and continues; a rule with an error is left out, all others are used. */
 #ifndef RULES_RULES_H
 #define RULES_RULES_H
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/ip.h"
 #include "base/sv.h"
 #include "limit/calendar.h"
@@ -22,14 +23,14 @@ enum rule_counters {
     COUNTERS_SHARED,  /* in the store */
 };
 
-/* What a rule that counts in the store does while the store is away. */
+/* What a rule that counts in the store does while the store is unreachable. */
 enum rule_on_failure {
     ON_FAILURE_LOCAL, /* counts on this host, to max / hosts */
     ON_FAILURE_ALLOW,
     ON_FAILURE_DENY,
 };
 
-/* What becomes of a request that repeats a header, which a rule looks at, with different values. */
+/* What happens to a request that repeats a header that a rule uses, with different values. */
 enum repeated_headers {
     REPEATED_REFUSE, /* it is refused as a bad request */
     REPEATED_FIRST,  /* rules see the first value that is not empty */
@@ -38,7 +39,7 @@ enum repeated_headers {
 
 #define RULE_SLICE_WHOLE 10000 /* rule_lease.slice is in 1/100 of a percent */
 
-/* This host takes slices of a window's budget ahead of need. */
+/* This host fetches slices of a window's budget in advance. */
 struct rule_lease {
     bool on;
     uint32_t slice;  /* of max, 1 to RULE_SLICE_WHOLE; default 500, 5% */
@@ -47,8 +48,8 @@ struct rule_lease {
 
 struct rule_path {
     bool is_regex;
-    sv text; /* a regex; or a template, normalised as paths are, but in the case that it was written in
-                and with what is no wildcard still encoded ("/a/#/{name}/%23") */
+    sv text; /* a regex; or a template, normalised as paths are, but with its case kept, and with characters that are
+                not meant as a wildcard still encoded ("/a/#/{name}/%23") */
 };
 
 struct rule_header {
@@ -155,8 +156,8 @@ struct rules {
     struct rule *rules; /* in file order, good ones only */
     size_t rule_count;
     struct zone *zones; /* each zone that a limit names, once */
-    /* What is wrong where the rules were copied from, as whoever copied them says: `weir sync` leaves bad rows out, or has
-     * their last good version. For people; the rules stand. */
+    /* Errors in the source that the rules were copied from: `weir sync` leaves bad rows out, or keeps their last good
+     * version, and says so here. For people; the rules are used. */
     sv *problems;
     size_t problem_count;
 };
@@ -190,7 +191,7 @@ enum {
 };
 
 struct rule_problem {
-    int line; /* 0: of no line */
+    int line; /* 0: does not belong to a line */
     sv rule;  /* its id, as far as it is known; may be empty */
     sv text;  /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
 };
@@ -236,6 +237,7 @@ struct rules *rules_read(sv text, struct rules_report *ret_report);
 /* The same for a bare list of rules, as in `set_rules` and in the API, under the settings of `base`. */
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report);
 void rules_free(struct rules *rules);
+CLEANUP_POINTER(struct rules *, rules_free);
 /* NULL: no memory. */
 struct rules *rules_copy(const struct rules *rules);
 
@@ -243,7 +245,7 @@ struct rules *rules_copy(const struct rules *rules);
 
 enum rule_row_kind {
     ROW_RULE,
-    ROW_CALL, /* a rule of which there is but one for a method and path, once they are normalised */
+    ROW_CALL, /* a rule; only one may have the same method and path, once they are normalised */
     ROW_SETTING,
 };
 
@@ -259,32 +261,34 @@ struct rule_row {
 };
 
 /* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the number of the
- * row, from 1. A bad row is left out, the others stand; of two with one id (or one call) the later is bad. NULL: no memory.
- */
+ * row, from 1. A bad row is left out, all others are used; if two rows have the same id (or call), the later one is bad.
+ * NULL: no memory. */
 struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report);
 
 /* Takes a text apart: a document with `settings` and `rules`, a list of rules, or one rule. Each becomes a row whose text
- * is JSON that says the same. Only as far as that needs it is the text checked. Rows live in `arena`. */
+ * is equivalent JSON. The text is checked only as far as that needs. Rows live in `arena`. */
 int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error);
 /* A value in YAML or JSON as JSON. */
 int rules_json(sv text, struct buf *out, struct weir_error *error);
 
-/* Promise 6: each rule or setting that `report` says is bad and `last` has stands again in `fresh`, as it was; all of them
- * where the report says that nothing could be read. A rule returns to the place where its bad version stands, or to the end
- * if the report does not know it. 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
+/* Promise 6: puts each rule or setting that `report` calls bad back into `fresh` as it is in `last`; all of them if the
+ * report says that nothing could be read. A rule returns to the place of its bad version, or to the end if the report does
+ * not know that. Returns 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last);
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
 void rules_write(const struct rules *rules, struct buf *out);
+/* In double quotes, with escapes where YAML or people need them. */
+void yaml_quote(struct buf *out, sv text);
 
 /* Words of the model, as written in rules. */
 void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
 const char *algorithm_name(enum limit_algorithm algorithm);
 const char *calendar_unit_name(enum calendar_unit unit);
 const char *rule_mode_name(enum rule_mode mode);
-/* As `enabled: false` does. */
+/* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);
-/* How many are neither off nor expired. */
+/* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
 const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
 const char *rule_on_failure_name(enum rule_on_failure on_failure);

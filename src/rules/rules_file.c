@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "rules/rules.h"
@@ -41,15 +42,13 @@ static int read_bytes(int fd, struct buf *out)
 int rules_file_read(const char *path, struct buf *out, struct file_version *ret_version, struct weir_error *error)
 {
     struct stat st;
-    /* Not waiting for one who writes to a pipe. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    /* Does not wait for a writer, should it be a pipe. */
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int no = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
     if (no == 0 && !S_ISREG(st.st_mode))
         no = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
     if (no == 0)
         no = read_bytes(fd, out);
-    if (fd >= 0)
-        close(fd);
     if (no < 0 && no != -EFBIG)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", path, strerror(-no));
     *ret_version = version_of(&st);

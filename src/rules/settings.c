@@ -17,16 +17,15 @@ static const struct field reject_fields[] = {
 
 static void read_status(struct reader *r, const struct node *node, struct rule_reject *ret)
 {
-    size_t before = path_field(r, SV("status"));
+    IN_FIELD(r, "status");
     uint64_t status;
     if (read_number(r, node, 400, 599, &status))
         ret->status = (uint16_t)status;
-    path_end(r, before);
 }
 
 static void read_content_type(struct reader *r, const struct node *node, struct rule_reject *ret)
 {
-    size_t before = path_field(r, SV("content_type"));
+    IN_FIELD(r, "content_type");
     sv text;
     if (read_text(r, node, 1, RULE_TEXT_MAX, &text)) {
         bool good = sv_trim(text).len == text.len && memchr(text.ptr, '/', text.len) && !text_has_control(text);
@@ -35,7 +34,6 @@ static void read_content_type(struct reader *r, const struct node *node, struct 
         else
             report_error(r, node->line, "must be a media type such as application/json, not %s", shown_node(r, node));
     }
-    path_end(r, before);
 }
 
 /* Headers that the answer gets from elsewhere: a second one would break it. */
@@ -62,17 +60,15 @@ void read_reject(struct reader *r, const struct node *node, struct rule_reject *
     if (n.status)
         read_status(r, n.status, ret);
     if (n.body) {
-        size_t before = path_field(r, SV("body"));
+        IN_FIELD(r, "body");
         ret->has_body = read_text(r, n.body, 0, RULE_BODY_MAX, &ret->body);
-        path_end(r, before);
     }
     if (n.content_type)
         read_content_type(r, n.content_type, ret);
     if (n.headers) {
-        size_t before = path_field(r, SV("headers"));
+        IN_FIELD(r, "headers");
         if (read_headers(r, n.headers, false, &ret->headers, &ret->header_count))
             check_reject_headers(r, n.headers, ret);
-        path_end(r, before);
     }
     path_end(r, outer);
 }

@@ -4,23 +4,13 @@
 
 /* ---- JSON ---- */
 
-/* node_is_number lets zeros stand before a number; JSON does not, and then it was probably meant as text. */
-static bool json_number(const struct node *node)
-{
-    sv s = node->text;
-    if (!node_is_number(node))
-        return false;
-    s = sv_starts(s, SV("-")) ? sv_from(s, 1) : s;
-    return s.len < 2 || s.ptr[0] != '0' || !ascii_digit(s.ptr[1]);
-}
-
 /* `name`: of the field that the value is in. */
 static void json_scalar(const struct node *node, sv name, struct buf *out)
 {
     bool value;
     if (node_is_null(node))
         buf_add(out, SV("null"));
-    else if (json_number(node))
+    else if (node_is_json_number(node))
         buf_add(out, node->text);
     else if (!node_is_bool(node, &value))
         buf_json(out, node->text);
@@ -66,15 +56,13 @@ static int read_root(sv text, struct arena *arena, const struct node **ret, stru
 
 int rules_json(sv text, struct buf *out, struct weir_error *error)
 {
-    struct arena arena = { 0 };
+    CLEANUP(arena_done) struct arena arena = { 0 };
     const struct node *root = NULL;
     int r = read_root(text, &arena, &root, error);
-    if (r == 0)
-        json_node(root, (sv){ 0 }, out);
-    arena_done(&arena);
-    if (r == 0 && out->failed)
-        r = err_set(error, WEIR_E_RULES, "longer than %zu bytes", out->max);
-    return r;
+    if (r < 0)
+        return r;
+    json_node(root, (sv){ 0 }, out);
+    return out->failed ? err_set(error, WEIR_E_RULES, "longer than %zu bytes", out->max) : 0;
 }
 
 /* ---- rows ---- */
@@ -88,13 +76,11 @@ struct splitter {
 
 static int add_row(struct splitter *s, enum rule_row_kind kind, const struct node *name, const struct node *value)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     json_node(value, name->text, &text);
     sv id = arena_copy(s->arena, name->text), kept = arena_copy(s->arena, buf_sv(&text));
-    bool failed = text.failed || !id.ptr || !kept.ptr;
-    buf_done(&text);
-    if (failed)
+    if (text.failed || !id.ptr || !kept.ptr)
         return err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
     s->rows[s->count++] = (struct rule_row){ .kind = kind, .id = id, .text = kept };
     return 0;
@@ -151,25 +137,24 @@ static int add_document(struct splitter *s, const struct node *root, const struc
 
 int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error)
 {
-    struct arena scratch = { 0 };
+    CLEANUP(arena_done) struct arena scratch = { 0 };
     struct splitter s = { .arena = arena, .error = error };
     const struct node *root = NULL;
     int r = read_root(text, &scratch, &root, error);
-    if (r == 0) {
-        const struct node *rules = node_get(root, SV("rules")), *settings = node_get(root, SV("settings"));
-        size_t most = 1 + root->count + (rules ? rules->count : 0) + (settings ? settings->count : 0);
-        s.rows = ARENA_ARRAY(arena, struct rule_row, most);
-        if (!s.rows)
-            r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
-        else if (root->kind == NODE_LIST)
-            r = add_rules(&s, root);
-        else
-            r = rules || settings ? add_document(&s, root, rules) : add_rule(&s, root);
-    }
-    arena_done(&scratch);
-    if (r == 0) {
-        *ret = s.rows;
-        *ret_count = s.count;
-    }
-    return r;
+    if (r < 0)
+        return r;
+    const struct node *rules = node_get(root, SV("rules")), *settings = node_get(root, SV("settings"));
+    size_t most = 1 + root->count + (rules ? rules->count : 0) + (settings ? settings->count : 0);
+    s.rows = ARENA_ARRAY(arena, struct rule_row, most);
+    if (!s.rows)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    if (root->kind == NODE_LIST)
+        r = add_rules(&s, root);
+    else
+        r = rules || settings ? add_document(&s, root, rules) : add_rule(&s, root);
+    if (r < 0)
+        return r;
+    *ret = s.rows;
+    *ret_count = s.count;
+    return 0;
 }

@@ -25,37 +25,22 @@ static bool writes_plain(sv s)
     return true;
 }
 
-/* Line ends, and what YAML or people do not take as it is, become escapes; so does a blank of a run that would come near
- * RULES_BLANKS_MAX. */
-void yaml_quote(struct buf *out, sv s)
-{
-    size_t blanks = 0;
-    buf_char(out, '"');
-    while (s.len > 0) {
-        size_t length = utf8_length(s);
-        unsigned c = length ? utf8_code(s, length) : 0xfffd;
-        blanks = c == ' ' ? blanks + 1 : 0;
-        if (c == '"' || c == '\\')
-            buf_printf(out, "\\%c", (char)c);
-        else if (c == '\n')
-            buf_add(out, SV("\\n"));
-        else if (c == '\t')
-            buf_add(out, SV("\\t"));
-        else if (!utf8_shown(s, length) || (blanks && blanks % (RULES_BLANKS_MAX / 2) == 0))
-            buf_printf(out, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
-        else
-            buf_add(out, sv_of(s.ptr, length));
-        s = sv_from(s, length ? length : 1);
-    }
-    buf_char(out, '"');
-}
-
 static void write_text(struct buf *out, sv s)
 {
     if (writes_plain(s))
         buf_add(out, s);
     else
         yaml_quote(out, s);
+}
+
+/* "before: TEXT" and a line end, if there is a text. */
+static void write_field(struct buf *out, const char *before, sv text)
+{
+    if (text.len == 0)
+        return;
+    buf_printf(out, "%s: ", before);
+    write_text(out, text);
+    buf_char(out, '\n');
 }
 
 /* A template may have been decoded to bytes that are no text. */
@@ -90,7 +75,7 @@ static void write_cidr(struct buf *out, const struct cidr *cidr)
         yaml_quote(out, sv_of(with_prefix, (size_t)n));
 }
 
-/* ---- lists and mappings on one line ---- */
+/* ---- lists and mappings, to the end of their line ---- */
 
 /* "[" or ", " before an element. */
 static void between(struct buf *out, size_t index, const char *open)
@@ -104,7 +89,7 @@ static void write_texts(struct buf *out, const sv *list, size_t count)
         between(out, i, "[");
         write_text(out, list[i]);
     }
-    buf_printf(out, "%s", count ? "]" : "[]");
+    buf_printf(out, "%s\n", count ? "]" : "[]");
 }
 
 static void write_cidrs(struct buf *out, const struct cidr *list, size_t count)
@@ -113,7 +98,7 @@ static void write_cidrs(struct buf *out, const struct cidr *list, size_t count)
         between(out, i, "[");
         write_cidr(out, &list[i]);
     }
-    buf_printf(out, "%s", count ? "]" : "[]");
+    buf_printf(out, "%s\n", count ? "]" : "[]");
 }
 
 static void write_headers(struct buf *out, const struct rule_header *list, size_t count)
@@ -124,7 +109,7 @@ static void write_headers(struct buf *out, const struct rule_header *list, size_
         buf_add(out, SV(": "));
         write_text(out, list[i].value);
     }
-    buf_printf(out, "%s", count ? "}" : "{}");
+    buf_printf(out, "%s\n", count ? "}" : "{}");
 }
 
 /* ---- limits ---- */
@@ -250,7 +235,6 @@ static void write_match(struct buf *out, const struct rule_match *m)
     if (m->method_count > 0) {
         buf_add(out, SV("      method: "));
         write_texts(out, m->methods, m->method_count);
-        buf_char(out, '\n');
     }
     if (m->path_count > 0)
         write_paths(out, m);
@@ -262,7 +246,6 @@ static void write_match(struct buf *out, const struct rule_match *m)
     if (m->header_count > 0) {
         buf_add(out, SV("      header: "));
         write_headers(out, m->headers, m->header_count);
-        buf_char(out, '\n');
     }
 }
 
@@ -289,12 +272,10 @@ static void write_except(struct buf *out, const struct rule_except *e, const cha
     if (e->ip_count > 0) {
         buf_printf(out, "%s  ip: ", indent);
         write_cidrs(out, e->ips, e->ip_count);
-        buf_char(out, '\n');
     }
     if (e->user_count > 0) {
         buf_printf(out, "%s  user: ", indent);
         write_texts(out, e->users, e->user_count);
-        buf_char(out, '\n');
     }
 }
 
@@ -318,7 +299,6 @@ static void write_reject(struct buf *out, const struct rule_reject *j, const cha
     if (j->header_count > 0) {
         buf_printf(out, "%s  headers: ", indent);
         write_headers(out, j->headers, j->header_count);
-        buf_char(out, '\n');
     }
 }
 
@@ -358,9 +338,7 @@ static void write_counters(struct buf *out, const struct rule *rule)
 
 static void write_rule(struct buf *out, const struct rule *rule)
 {
-    buf_add(out, SV("  - id: "));
-    write_text(out, rule->id);
-    buf_char(out, '\n');
+    write_field(out, "  - id", rule->id);
     write_match(out, &rule->match);
     write_by(out, rule);
     write_limits(out, rule);
@@ -386,7 +364,6 @@ static void write_settings(struct buf *out, const struct settings *s)
     if (s->ids) {
         buf_add(out, SV("  ids: "));
         write_texts(out, s->ids, s->id_count);
-        buf_char(out, '\n');
     }
     if (s->ignore_case)
         buf_add(out, SV("  ignore_case: true\n"));
@@ -400,7 +377,6 @@ static void write_settings(struct buf *out, const struct settings *s)
     if (s->trusted_proxy_count > 0) {
         buf_add(out, SV("  trusted_proxies: "));
         write_cidrs(out, s->trusted_proxies, s->trusted_proxy_count);
-        buf_char(out, '\n');
     }
     if (s->ipv6_prefix != 64)
         buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);

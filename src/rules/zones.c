@@ -82,24 +82,17 @@ static sv read_zone_file(struct arena *arena, sv name)
 {
     char path[ZONE_DIR_MAX + RULE_NAME_MAX + 2];
     snprintf(path, sizeof path, "%s/%.*s", zone_dir(), SV_FMT(name));
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &st) < 0)
         return (sv){ 0 };
-    char *bytes = NULL;
-    ssize_t n = -1;
-    if (fstat(fd, &st) < 0) {
-        ;
-    } else if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > ZONE_BYTES_MAX) {
+    if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > ZONE_BYTES_MAX) {
         errno = EINVAL;
-    } else {
-        bytes = arena_alloc(arena, (size_t)st.st_size);
-        errno = ENOMEM;
-        n = bytes ? read(fd, bytes, (size_t)st.st_size) : -1;
+        return (sv){ 0 };
     }
-    int saved = errno;
-    close(fd);
-    errno = saved;
+    char *bytes = arena_alloc(arena, (size_t)st.st_size);
+    errno = ENOMEM;
+    ssize_t n = bytes ? read(fd, bytes, (size_t)st.st_size) : -1;
     return n > 0 ? sv_of(bytes, (size_t)n) : (sv){ 0 };
 }
 

@@ -13,27 +13,24 @@ struct throttle {
 };
 
 /* The row of this call, however both are spelt. *ret stays as it is if there is none. */
-static int find_call(struct plan *plan, const struct stored *row, const struct stored **ret)
+static int find_call(struct plan *plan, const struct stored_row *row, const struct stored_row **ret)
 {
-    struct snapshot copy = { 0 };
-    struct source_reading reading = { 0 };
-    struct rules *wanted = plan_rule(plan, row);
+    CLEANUP(snapshot_done) struct snapshot copy = { 0 };
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
+    CLEANUP(rules_freep) struct rules *wanted = plan_rule(plan, row);
     if (!wanted)
         return plan->error->code;
     int r = snapshot_copy(plan->snapshot, 0, &copy, plan->error);
     if (r == 0)
         r = snapshot_read(&copy, NULL, true, &reading, plan->error);
     for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
-        const struct stored *other = &plan->snapshot->rows[i];
+        const struct stored_row *other = &plan->snapshot->rows[i];
         const struct rule *rule = reading.rows[i].parsed;
         bool same = !other->call.call.null && sv_eq(sv_trim(other->call.call.text), row->call.call.text);
         if (other->table == TABLE_CALLS &&
             (same || (rule && call_same(&wanted->rules[0], rule, reading.rules->settings.ignore_case))))
             *ret = other;
     }
-    rules_free(wanted);
-    source_reading_done(&reading);
-    snapshot_done(&copy);
     return r;
 }
 
@@ -94,7 +91,7 @@ static int next_call_id(struct plan *plan, sv *ret)
     struct call_numbers used = { 0 };
     int r = 0;
     for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
-        const struct stored *row = &plan->snapshot->rows[i];
+        const struct stored_row *row = &plan->snapshot->rows[i];
         if (row->table == TABLE_CALLS || (row->table == TABLE_RULES && sv_starts(row->key, SV(CALL_ID_PREFIX))))
             r = add_number(&used, row->key, plan->error);
     }
@@ -123,8 +120,8 @@ static struct sql_value number(struct plan *plan, int64_t value)
 static int make_throttle(struct plan *plan, void *data)
 {
     const struct throttle *t = data;
-    const struct stored *old = NULL;
-    struct stored row = { .table = TABLE_CALLS, .key = SV("0"), .enabled = true };
+    const struct stored_row *old = NULL;
+    struct stored_row row = { .table = TABLE_CALLS, .key = SV("0"), .enabled = true };
     if (t->per_us % US_PER_S != 0 || t->per_us <= 0)
         return err_set(plan->error, WEIR_E_INVALID, "THROTTLED_CALLS counts in whole seconds; add a whole rule for less");
     int64_t ms = t->expires_us / US_PER_MS;
@@ -147,10 +144,9 @@ static int make_throttle(struct plan *plan, void *data)
     if (r == 0)
         r = call_read(&row, plan->arena, plan->error);
     snprintf(t->ret_id, 64, "%.*s", SV_FMT(row.rule));
-    struct stored *kept = r == 0 ? plan_row(plan, row) : NULL;
-    if (!kept || (old && old->fault.len == 0 && sv_eq(old->text, kept->text)))
-        return r < 0 || kept ? r : WEIR_E_NO_MEMORY;
-    return plan_add(plan, old ? "change" : "add", old, kept);
+    if (r < 0 || (old && old->fault.len == 0 && sv_eq(old->text, row.text)))
+        return r;
+    return plan_put(plan, old ? "change" : "add", old, row);
 }
 
 int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,

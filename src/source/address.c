@@ -3,11 +3,12 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 
 enum { ADDRESS_MAX = 4096, PORT_MAX = 65535 };
 
-/* What is wrong is said without quoting it: what looks like a port may be half of a password. */
+/* Errors do not quote the address: what looks like a port may be half of a password. */
 static const char allowed[] = "an address is file:PATH, sqlite:PATH, mysql://USER@HOST:PORT/DATABASE or "
                               "postgres://USER@HOST:PORT/DATABASE";
 
@@ -30,32 +31,27 @@ void address_done(struct source_address *address)
         return;
     if (address->password)
         explicit_bzero(address->password, strlen(address->password));
-    free(address->path);
-    free(address->user);
-    free(address->password);
-    free(address->host);
-    free(address->database);
-    free(address->query);
-    free(address->shown);
+    char *fields[] = { address->path,     address->user,  address->password, address->host,
+                       address->database, address->query, address->shown };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        free(fields[i]);
     *address = (struct source_address){ 0 };
 }
 
-/* A copy of s with %41 read as A; `what` names it in an error. */
+/* A copy of s with %41 decoded to A; `what` names it in an error. */
 static int decode(char **ret, sv s, const char *what, struct weir_error *error)
 {
-    char *text = malloc(s.len + 1);
+    CLEANUP_FREE char *text = malloc(s.len + 1);
     if (!text)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     ptrdiff_t len = sv_unescape(s, text, s.len);
-    if (len < 0) {
-        free(text);
+    if (len < 0)
         return err_set(error, WEIR_E_INVALID,
-                       "the %s in the address has a %% that is not followed by two hexadecimal digits (other than 00); "
-                       "write %%25 for a percent sign",
+                       "the %s in the address contains a %% that is not followed by two hexadecimal digits, or %%00; write "
+                       "%%25 for a percent sign",
                        what);
-    }
     text[len] = '\0';
-    *ret = text;
+    *ret = STEAL(text);
     return 0;
 }
 
@@ -89,10 +85,10 @@ static int read_path(sv text, sv path, struct source_address *address, struct we
 {
     const char *kind = address->kind == SOURCE_FILE ? "file" : "sqlite";
     if (path.len == 0)
-        return err_set(error, WEIR_E_INVALID, "the address names no file; %s", allowed);
-    /* sqlite://rules.db would be a host in other addresses: neither that nor /rules.db is meant. */
+        return err_set(error, WEIR_E_INVALID, "the address does not name a file; %s", allowed);
+    /* sqlite://rules.db would name a host in other addresses; here it means neither that nor /rules.db. */
     if (sv_starts(path, SV("//")) && !sv_starts(path, SV("///")))
-        return err_set(error, WEIR_E_INVALID, "%s: is followed by a path, without //: %s:%.*s", kind, kind,
+        return err_set(error, WEIR_E_INVALID, "%s: must be followed by a path without //: %s:%.*s", kind, kind,
                        SV_FMT(sv_from(path, 2)));
     int r = copy(&address->path, path, error);
     return r < 0 ? r : copy(&address->shown, text, error);
@@ -138,25 +134,21 @@ static int read_query(sv query, struct source_address *address, struct buf *kept
     while (query.len > 0) {
         sv pair = sv_cut(&query, '&'), value = pair;
         sv name = sv_cut(&value, '=');
-        char *text = NULL;
+        bool password = sv_eq(name, SV("password")), socket = sv_eq(name, SV("socket"));
+        CLEANUP_FREE char *text = NULL;
         if (pair.len == 0)
             continue;
         int r = decode(&text, value, "part after ?", error);
         if (r < 0)
             return r;
-        if (sv_eq(name, SV("password"))) {
-            free(address->password);
-            address->password = text;
-            continue;
-        }
-        if (sv_eq(name, SV("socket"))) {
-            free(address->host);
-            address->host = text;
+        if (password || socket) {
+            char **field = password ? &address->password : &address->host;
+            free(*field);
+            *field = STEAL(text);
         } else {
-            free(text);
             buf_printf(kept, "%s%.*s", kept->len ? "&" : "", SV_FMT(pair));
         }
-        if (!sv_eq(name, SV("sslpassword")))
+        if (!password && !sv_eq(name, SV("sslpassword")))
             buf_printf(shown, "%s%.*s", shown->len ? "&" : "", SV_FMT(pair));
     }
     return 0;
@@ -175,58 +167,59 @@ static void show(const struct parts *p, sv query, struct buf *out)
         buf_printf(out, "?%.*s", SV_FMT(query));
 }
 
-static int read_server(const struct parts *p, struct source_address *address, struct buf kept[2], struct weir_error *error)
+static int read_server(const struct parts *p, struct source_address *address, struct buf *kept, struct buf *shown,
+                       struct weir_error *error)
 {
+    const struct {
+        char **to;
+        sv text;
+        const char *what;
+    } fields[] = { { &address->user, p->user, "user" },
+                   { &address->password, p->password, "password" },
+                   { &address->host, p->host, "host" },
+                   { &address->database, p->database, "name of the database" } };
     uint64_t port = 0;
     const char *password = getenv("WEIR_DB_PASSWORD");
     if (p->port.len > 0 && (!sv_u64(p->port, PORT_MAX, &port) || port == 0))
         return err_set(error, WEIR_E_INVALID,
-                       "the port in the address is not a number from 1 to %d; in a user or password write %%3A for : and "
+                       "the port in the address is not a number from 1 to %d; in a user or password write %%3A for :, "
                        "%%2F for / and %%40 for @",
                        PORT_MAX);
     address->port = (unsigned)port;
-    int r = decode(&address->user, p->user, "user", error);
+    int r = 0;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields && r == 0; i++)
+        r = decode(fields[i].to, fields[i].text, fields[i].what, error);
     if (r == 0)
-        r = decode(&address->password, p->password, "password", error);
-    if (r == 0)
-        r = decode(&address->host, p->host, "host", error);
-    if (r == 0)
-        r = decode(&address->database, p->database, "name of the database", error);
-    if (r == 0)
-        r = read_query(p->query, address, &kept[0], &kept[1], error);
+        r = read_query(p->query, address, kept, shown, error);
     if (r < 0)
         return r;
-    if (sv_eq(weir_str(address->password), SV("")) && password) {
-        free(address->password);
-        address->password = NULL;
+    if (address->password[0] == '\0' && password) {
+        free(STEAL(address->password));
         r = copy(&address->password, weir_str(password), error);
     }
-    return r < 0 ? r : copy(&address->query, buf_sv(&kept[0]), error);
+    return r < 0 ? r : copy(&address->query, buf_sv(kept), error);
 }
 
 static int read_url(sv scheme, sv rest, struct source_address *address, struct weir_error *error)
 {
     struct parts parts = { .scheme = scheme };
-    struct buf kept[2], shown;
-    if (!sv_starts(rest, SV("//")))
-        return err_set(error, WEIR_E_INVALID, "%.*s: is followed by //; %s", SV_FMT(scheme), allowed);
-    buf_init(&kept[0], ADDRESS_MAX);
-    buf_init(&kept[1], ADDRESS_MAX);
+    CLEANUP(buf_done) struct buf kept, shown_query, shown;
+    buf_init(&kept, ADDRESS_MAX);
+    buf_init(&shown_query, ADDRESS_MAX);
     buf_init(&shown, 2 * ADDRESS_MAX);
+    if (!sv_starts(rest, SV("//")))
+        return err_set(error, WEIR_E_INVALID, "%.*s: must be followed by //; %s", SV_FMT(scheme), allowed);
     split(sv_from(rest, 2), &parts);
-    int r = read_server(&parts, address, kept, error);
-    if (r == 0) {
-        show(&parts, buf_sv(&kept[1]), &shown);
-        r = kept[0].failed || kept[1].failed || shown.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
-                                                             : copy(&address->shown, buf_sv(&shown), error);
-    }
-    buf_done(&kept[0]);
-    buf_done(&kept[1]);
-    buf_done(&shown);
-    return r;
+    int r = read_server(&parts, address, &kept, &shown_query, error);
+    if (r < 0)
+        return r;
+    show(&parts, buf_sv(&shown_query), &shown);
+    if (kept.failed || shown_query.failed || shown.failed)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    return copy(&address->shown, buf_sv(&shown), error);
 }
 
-/* So that nobody has to ask whether a part is there. */
+/* Sets what is not given to "", so that no field is NULL. */
 static int fill(struct source_address *address, struct weir_error *error)
 {
     char **parts[] = { &address->path, &address->user,     &address->password,
@@ -249,7 +242,7 @@ int address_read(const char *text, struct source_address *ret, struct weir_error
     } else {
         const struct scheme *found = find_scheme(scheme);
         if (!found)
-            return err_set(error, WEIR_E_INVALID, "there is no kind of source \"%.*s\"; %s", SV_FMT(scheme), allowed);
+            return err_set(error, WEIR_E_INVALID, "unknown kind of source \"%.*s\"; %s", SV_FMT(scheme), allowed);
         address.kind = found->kind;
         sv rest = sv_from(whole, scheme.len + 1);
         r = found->kind == SOURCE_FILE || found->kind == SOURCE_SQLITE ? read_path(whole, rest, &address, error)

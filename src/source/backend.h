@@ -19,7 +19,7 @@ struct call_columns {
     struct sql_value call, max, per, expires;
 };
 
-struct stored {
+struct stored_row {
     enum row_table table;
     sv key;
     sv rule; /* id; empty for a setting */
@@ -32,23 +32,23 @@ struct stored {
 
 struct snapshot {
     struct arena arena;
-    struct stored *rows;
+    struct stored_row *rows;
     size_t count;
-    bool ordered;           /* by table and key; else as they came */
-    struct stored **by_key; /* made by snapshot_index */
+    bool ordered;               /* by table and key; else as they came */
+    struct stored_row **by_key; /* made by snapshot_index */
 };
 
 void snapshot_done(struct snapshot *snapshot);
 /* Adds a row in O(1). NULL: no memory. */
-struct stored *snapshot_add(struct snapshot *snapshot, size_t *cap);
+struct stored_row *snapshot_add(struct snapshot *snapshot, size_t *cap);
 /* Puts ordered rows in order, and makes them findable. */
 int snapshot_index(struct snapshot *snapshot, struct weir_error *error);
 /* The rows as they are, with room for `more`: for a reading that leaves the snapshot alone. */
 int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error);
-const struct stored *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
+const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
 /* The row that makes the rule of this id. */
-const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id);
-uint64_t row_version(const struct stored *row);
+const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
+uint64_t row_version(const struct stored_row *row);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
 /* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are
@@ -59,10 +59,10 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
 /* ---- changes ---- */
 
 struct change {
-    const char *what;            /* "add", "change", "remove", "enable", "disable", "undo 17" */
-    const struct stored *before; /* NULL: was not there */
-    const struct stored *after;  /* NULL: will not be there */
-    bool may_be_bad;             /* it was, and this is not what makes it so */
+    const char *what;                /* "add", "change", "remove", "enable", "disable", "undo 17" */
+    const struct stored_row *before; /* NULL: was not there */
+    const struct stored_row *after;  /* NULL: will not be there */
+    bool may_be_bad;                 /* it was, and this is not what makes it so */
 };
 
 struct plan {
@@ -74,9 +74,10 @@ struct plan {
     struct weir_error *error;
 };
 
-struct stored *plan_row(struct plan *plan, struct stored row); /* a copy; NULL: no memory, and plan->error is set */
 /* before or after may be NULL. */
-int plan_add(struct plan *plan, const char *what, const struct stored *before, const struct stored *after);
+int plan_add(struct plan *plan, const char *what, const struct stored_row *before, const struct stored_row *after);
+/* The same with a copy of `after`. */
+int plan_put(struct plan *plan, const char *what, const struct stored_row *before, struct stored_row after);
 sv plan_copy(struct plan *plan, sv text); /* plan->error is set where there is no memory */
 int no_memory(struct weir_error *error);
 
@@ -87,7 +88,8 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
                   struct weir_error *error);
 /* Reads one rule as it would be read from its row, under the settings that are there; to look at it. NULL after an error.
  */
-struct rules *plan_rule(struct plan *plan, const struct stored *row);
+struct rules *plan_rule(struct plan *plan, const struct stored_row *row);
+bool plan_is_good(struct plan *plan, const struct stored_row *row); /* plan_rule can read it */
 
 /* ---- where rows live ---- */
 
@@ -104,7 +106,7 @@ struct backend {
     int (*init)(struct source *source, struct buf *out, struct weir_error *error);
 };
 
-extern const struct backend store_backend, file_backend;
+extern const struct backend table_backend, file_backend;
 
 struct source {
     struct source_address address;
@@ -127,16 +129,18 @@ struct source {
 /* Another number once source_changed would say something else than before: because something was read or changed. */
 uint64_t source_seen(const struct source *source);
 
-/* ---- table_backend.c ---- */
+/* ---- sql_open.c ---- */
 
-int store_connect(struct source *source, struct weir_error *error);
-/* "the table WEIR_RULES is missing; make it with …" */
-int store_missing(const struct source *source, enum row_table table, struct weir_error *error);
-/* Looks at the tables as they are now, and that they can be read: none of them lacks a column that it takes, or is gone. */
-int store_tables(struct source *source, struct weir_error *error);
+/* Connects source->sql, if there is no connection, or it was lost. */
+int source_connect(struct source *source, struct weir_error *error);
+/* sql_run of a statement that was put together in a buffer. */
+int source_run(struct source *source, const struct buf *statement, const struct sql_value *params, size_t param_count,
+               sql_row *row, void *data, uint64_t *ret_changed, struct weir_error *error);
 
 /* ---- schema.c ---- */
 
+/* The error "there is no table WEIR_RULES; create it with …". */
+int table_missing(const struct source *source, enum row_table table, struct weir_error *error);
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
 const char *const *table_columns(enum row_table table);
@@ -147,14 +151,15 @@ int table_check_to_read(const struct source *source, enum row_table table, struc
 /* ---- throttled_calls.c ---- */
 
 /* Fills id and text, or fault, from the columns. */
-int call_read(struct stored *row, struct arena *arena, struct weir_error *error);
+int call_read(struct stored_row *row, struct arena *arena, struct weir_error *error);
 /* The columns that say what the rule says; WEIR_E_INVALID: THROTTLED_CALLS cannot say that. `old`, `old_rule` (NULL: it was
  * bad): the row before. */
-int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
-                   struct arena *arena, struct weir_error *error);
+int call_from_rule(const struct rule *rule, const struct stored_row *old, const struct rule *old_rule,
+                   struct stored_row *row, struct arena *arena, struct weir_error *error);
 /* A bad row with something harmless in each column that is bad, in NORMALIZED_CALL if `path`: so that one of its columns
  * can be set as in any other row, and taken from there. */
-int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struct arena *arena, struct weir_error *error);
+int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *ret, struct arena *arena,
+                  struct weir_error *error);
 int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error);
 /* What fits the columns as they are made everywhere. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);

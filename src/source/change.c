@@ -18,7 +18,7 @@ sv plan_copy(struct plan *plan, sv text)
     return kept;
 }
 
-int plan_add(struct plan *plan, const char *what, const struct stored *before, const struct stored *after)
+int plan_add(struct plan *plan, const char *what, const struct stored_row *before, const struct stored_row *after)
 {
     if (plan->count == plan->cap) {
         size_t cap = plan->cap ? plan->cap * 2 : 16;
@@ -32,49 +32,48 @@ int plan_add(struct plan *plan, const char *what, const struct stored *before, c
     return 0;
 }
 
-struct stored *plan_row(struct plan *plan, struct stored row)
+int plan_put(struct plan *plan, const char *what, const struct stored_row *before, struct stored_row after)
 {
-    struct stored *made = ARENA_NEW(plan->arena, struct stored);
-    if (made)
-        *made = row;
-    else
-        no_memory(plan->error);
-    return made;
+    struct stored_row *copy = ARENA_NEW(plan->arena, struct stored_row);
+    if (!copy)
+        return no_memory(plan->error);
+    *copy = after;
+    return plan_add(plan, what, before, copy);
 }
 
-struct rules *plan_rule(struct plan *plan, const struct stored *row)
+struct rules *plan_rule(struct plan *plan, const struct stored_row *row)
 {
-    struct rules_report report;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
     size_t count = 0;
-    struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
+    CLEANUP_FREE struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
             rows[count++] = (struct rule_row){ ROW_SETTING, plan->snapshot->rows[i].key, plan->snapshot->rows[i].text,
                                                plan->snapshot->rows[i].fault };
     if (rows)
         rows[count++] = (struct rule_row){ ROW_RULE, row->rule, row->text, row->fault };
-    struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
-    free(rows);
-    if (!rules) {
+    CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
+    if (!rules)
         no_memory(plan->error);
-        return NULL;
-    }
-    for (size_t i = 0; rules->rule_count == 0 && i < report.error_count && i < RULES_ERRORS_MAX; i++)
+    if (rules && rules->rule_count > 0)
+        return STEAL(rules);
+    for (size_t i = 0; i < report.error_count && i < RULES_ERRORS_MAX; i++)
         if (report.errors[i].line == (int)count)
             err_set(plan->error, WEIR_E_RULES, "rule %.*s: %.*s", SV_FMT(row->rule), SV_FMT(report.errors[i].text));
-    rules_report_done(&report);
-    if (rules->rule_count == 0) {
-        rules_free(rules);
-        rules = NULL;
-    }
-    return rules;
+    return NULL;
+}
+
+bool plan_is_good(struct plan *plan, const struct stored_row *row)
+{
+    CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
+    return rules != NULL;
 }
 
 /* ---- judging ---- */
 
 static bool change_is_of(const struct change *change, sv table, sv key)
 {
-    const struct stored *row = change->after ? change->after : change->before;
+    const struct stored_row *row = change->after ? change->after : change->before;
     return sv_eq(row->key, key) && sv_eq(weir_str(table_names[row->table]), table);
 }
 
@@ -117,48 +116,37 @@ static int judge(struct plan *plan, const struct source_reading *before, const s
     }
     /* Not all problems are listed: those of the changed rows have to be looked for. */
     for (size_t j = 0; j < plan->count && after->unlisted > 0; j++) {
-        const struct stored *row = plan->changes[j].may_be_bad ? NULL : plan->changes[j].after;
-        struct rules *rules = row && row->rule.len ? plan_rule(plan, row) : NULL;
-        if (row && row->rule.len && !rules)
+        const struct stored_row *row = plan->changes[j].may_be_bad ? NULL : plan->changes[j].after;
+        if (row && row->rule.len && !plan_is_good(plan, row))
             return error->code;
-        rules_free(rules);
     }
     return 0;
 }
 
-/* The rows as they will be. */
+/* The rows as they will be. The caller ends with snapshot_done, also after an error. */
 static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir_error *error)
 {
-    struct snapshot after;
-    int r = snapshot_copy(plan->snapshot, plan->count, &after, error);
+    int r = snapshot_copy(plan->snapshot, plan->count, ret, error);
     if (r < 0)
         return r;
-    bool *gone = calloc(after.count + 1, sizeof *gone);
-    if (!gone) {
-        snapshot_done(&after);
+    CLEANUP_FREE bool *gone = calloc(ret->count + 1, sizeof *gone);
+    if (!gone)
         return no_memory(error);
-    }
     for (size_t i = 0; i < plan->count; i++) {
         const struct change *change = &plan->changes[i];
         if (!change->before)
-            after.rows[after.count++] = *change->after;
+            ret->rows[ret->count++] = *change->after;
         else if (change->after)
-            after.rows[change->before - plan->snapshot->rows] = *change->after;
+            ret->rows[change->before - plan->snapshot->rows] = *change->after;
         else
             gone[change->before - plan->snapshot->rows] = true;
     }
     size_t kept = 0;
-    for (size_t i = 0; i < after.count; i++)
+    for (size_t i = 0; i < ret->count; i++)
         if (i >= plan->snapshot->count || !gone[i])
-            after.rows[kept++] = after.rows[i];
-    after.count = kept;
-    free(gone);
-    r = snapshot_index(&after, error);
-    if (r < 0)
-        snapshot_done(&after);
-    else
-        *ret = after;
-    return r;
+            ret->rows[kept++] = ret->rows[i];
+    ret->count = kept;
+    return snapshot_index(ret, error);
 }
 
 static int let_look(const struct source *source, struct source_reading *after, struct weir_error *error)
@@ -171,13 +159,13 @@ static int let_look(const struct source *source, struct source_reading *after, s
     return terms->look(after, terms->data, error);
 }
 
-static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir_error *error)
+static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_error *error)
 {
-    struct snapshot copy = { 0 }, after = { 0 };
-    struct source_reading was = { 0 }, will_be = { 0 };
-    int r = rows_after(plan, &after, error);
+    CLEANUP(snapshot_done) struct snapshot copy = { 0 };
+    CLEANUP(source_reading_done) struct source_reading was = { 0 }, will_be = { 0 };
+    int r = rows_after(plan, after, error);
     if (r == 0)
-        r = snapshot_read(&after, NULL, true, &will_be, error);
+        r = snapshot_read(after, NULL, true, &will_be, error);
     /* How it was matters only where something will be bad. */
     bool compare = r == 0 && will_be.problem_count > 0;
     if (compare)
@@ -186,16 +174,7 @@ static int judge_plan(struct plan *plan, struct snapshot *ret_after, struct weir
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
-    if (r == 0)
-        r = let_look(plan->source, &will_be, error);
-    source_reading_done(&was);
-    source_reading_done(&will_be);
-    snapshot_done(&copy);
-    if (r == 0)
-        *ret_after = after;
-    else
-        snapshot_done(&after);
-    return r;
+    return r < 0 ? r : let_look(plan->source, &will_be, error);
 }
 
 static int check_author(struct source_author author, struct weir_error *error)
@@ -213,7 +192,7 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
                   struct weir_error *error)
 {
     struct weir_error own = { .code = WEIR_OK };
-    struct snapshot snapshot = { 0 }, after = { 0 };
+    CLEANUP(snapshot_done) struct snapshot snapshot = { 0 }, after = { 0 };
     struct plan plan = { .source = source, .snapshot = &snapshot, .arena = &snapshot.arena, .error = &own };
     int r = check_author(author, &own);
     if (r == 0)
@@ -232,8 +211,6 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
     if (begun)
         source->backend->end(source);
     free(plan.changes);
-    snapshot_done(&after);
-    snapshot_done(&snapshot);
     if (r < 0 && error)
         *error = own;
     return r;
@@ -248,15 +225,13 @@ static int no_such_rule(struct plan *plan, sv id)
 }
 
 /* Makes of a whole rule the row of THROTTLED_CALLS that says the same. */
-static int to_call(struct plan *plan, const struct stored *old, struct stored *row)
+static int to_call(struct plan *plan, const struct stored_row *old, struct stored_row *row)
 {
-    struct stored call = { .table = TABLE_CALLS, .key = old->key, .rule = old->rule, .enabled = true };
-    struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
-    int r = plan->error->code;
-    if (rules)
-        r = call_from_rule(&rules->rules[0], old, before ? &before->rules[0] : NULL, &call, plan->arena, plan->error);
-    rules_free(before);
-    rules_free(rules);
+    struct stored_row call = { .table = TABLE_CALLS, .key = old->key, .rule = old->rule, .enabled = true };
+    CLEANUP(rules_freep) struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
+    if (!rules)
+        return plan->error->code;
+    int r = call_from_rule(&rules->rules[0], old, before ? &before->rules[0] : NULL, &call, plan->arena, plan->error);
     if (r == 0)
         *row = call;
     return r;
@@ -267,68 +242,58 @@ struct set {
     bool enabled;
 };
 
-static int set_document(struct plan *plan, const struct set *set, const struct stored *old, struct stored *row)
+static int set_document(struct plan *plan, const struct set *set, const struct stored_row *old, struct stored_row *row)
 {
-    struct rules *rules = plan_rule(plan, old);
+    CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, old);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, SQL_VALUE_MAX);
     if (!rules)
         return plan->error->code;
-    struct buf text;
-    buf_init(&text, SQL_VALUE_MAX);
     int r = document_set(old->text, &rules->rules[0], set->field, set->value, &text, plan->error);
-    rules_free(rules);
     *row = *old;
     row->text = r == 0 ? plan_copy(plan, buf_sv(&text)) : (sv){ 0 };
-    buf_done(&text);
     return r == 0 && !row->text.ptr ? WEIR_E_NO_MEMORY : r;
 }
 
 /* A rule that is switched off is exported with mode `off`. Taken back in, it keeps the mode that its row has. */
-static int keep_mode(struct plan *plan, const struct stored *old, struct stored *row)
+static int keep_mode(struct plan *plan, const struct stored_row *old, struct stored_row *row)
 {
-    struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
-    struct set set = { .field = SV("mode") };
-    int r = 0;
-    if (before && rules && rules->rules[0].mode == MODE_OFF) {
-        struct buf was, is;
-        enum rule_mode mode = before->rules[0].mode;
-        rules->rules[0].mode = mode;
-        buf_init(&was, 4 * (size_t)SQL_VALUE_MAX);
-        buf_init(&is, 4 * (size_t)SQL_VALUE_MAX);
-        rules_write(before, &was);
-        rules_write(rules, &is);
-        set.value = mode == MODE_SHADOW ? SV("shadow") : SV("");
-        if (!was.failed && !is.failed && sv_eq(buf_sv(&was), buf_sv(&is)))
-            row->text = old->text;
-        else if (mode != MODE_OFF)
-            r = set_document(plan, &set, row, row);
-        buf_done(&was);
-        buf_done(&is);
+    CLEANUP(rules_freep) struct rules *before = plan_rule(plan, old), *rules = plan_rule(plan, row);
+    if (!before || !rules || rules->rules[0].mode != MODE_OFF)
+        return 0;
+    CLEANUP(buf_done) struct buf was, is;
+    buf_init(&was, 4 * (size_t)SQL_VALUE_MAX);
+    buf_init(&is, 4 * (size_t)SQL_VALUE_MAX);
+    enum rule_mode mode = rules->rules[0].mode = before->rules[0].mode;
+    rules_write(before, &was);
+    rules_write(rules, &is);
+    if (!was.failed && !is.failed && sv_eq(buf_sv(&was), buf_sv(&is))) {
+        row->text = old->text;
+        return 0;
     }
-    rules_free(before);
-    rules_free(rules);
-    return r;
+    struct set set = { .field = SV("mode"), .value = mode == MODE_SHADOW ? SV("shadow") : SV("") };
+    return mode == MODE_OFF ? 0 : set_document(plan, &set, row, row);
 }
 
 /* A table has a column for `enabled`: what the document says goes there, and leaves the document. *ret_said: it says it. A
  * bad document is judged later. */
-static int take_enabled(struct plan *plan, struct stored *row, bool *ret_said)
+static int take_enabled(struct plan *plan, struct stored_row *row, bool *ret_said)
 {
     struct set set = { .field = SV("enabled") };
     bool table = plan->source->address.kind != SOURCE_FILE;
-    struct rules *rules = table && document_has(row->text, "enabled") ? plan_rule(plan, row) : NULL;
+    CLEANUP(rules_freep) struct rules *rules = table && document_has(row->text, "enabled") ? plan_rule(plan, row) : NULL;
     *ret_said = rules != NULL;
     if (!rules)
         return 0;
     row->enabled = !rules->rules[0].disabled;
-    rules_free(rules);
     return set_document(plan, &set, row, row);
 }
 
 /* Puts a rule as JSON in its row. */
 static int put_rule(struct plan *plan, sv id, sv text, bool replace)
 {
-    const struct stored *old = snapshot_rule(plan->snapshot, id);
-    struct stored row = { .table = TABLE_RULES, .key = id, .rule = id, .text = text, .enabled = true };
+    const struct stored_row *old = snapshot_rule(plan->snapshot, id);
+    struct stored_row row = { .table = TABLE_RULES, .key = id, .rule = id, .text = text, .enabled = true };
     if (old && !replace)
         return err_set(plan->error, WEIR_E_INVALID, "%s: there is a rule %.*s already; nothing was changed",
                        plan->source->address.shown, SV_FMT(id));
@@ -347,8 +312,7 @@ static int put_rule(struct plan *plan, sv id, sv text, bool replace)
         return r;
     if (old && old->fault.len == 0 && old->enabled == row.enabled && json_is_same(old->text, row.text))
         return 0;
-    struct stored *kept = plan_row(plan, row);
-    return kept ? plan_add(plan, old ? "change" : "add", old, kept) : WEIR_E_NO_MEMORY;
+    return plan_put(plan, old ? "change" : "add", old, row);
 }
 
 struct put {
@@ -377,69 +341,58 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
 }
 
 /* A rule that is enabled is in force, whatever its document said. It keeps a mode other than `off`. */
-static int switch_on(struct plan *plan, struct stored *row)
+static int switch_on(struct plan *plan, struct stored_row *row)
 {
     static const struct set enabled = { .field = { "enabled", 7 } };
     static const struct set enforce = { .field = { "mode", 4 }, .value = { "enforce", 7 } };
-    struct rules *rules = plan_rule(plan, row);
+    CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
     if (!rules)
         return plan->error->code;
     bool disabled = rules->rules[0].disabled;
     bool off = (disabled ? rules->rules[0].enabled_mode : rules->rules[0].mode) == MODE_OFF;
-    rules_free(rules);
     int r = disabled ? set_document(plan, &enabled, row, row) : 0;
     return r == 0 && off ? set_document(plan, &enforce, row, row) : r;
 }
 
 /* A file has no column for it, but the field `enabled`. A rule whose mode is `off` is disabled already. */
-static int switch_off(struct plan *plan, struct stored *row)
+static int switch_off(struct plan *plan, struct stored_row *row)
 {
     static const struct set disabled = { .field = { "enabled", 7 }, .value = { "false", 5 } };
-    bool file = plan->source->address.kind == SOURCE_FILE;
-    struct rules *rules = file ? plan_rule(plan, row) : NULL;
-    bool off = rules && rules->rules[0].mode == MODE_OFF;
-    rules_free(rules);
-    if (file)
-        return off ? 0 : set_document(plan, &disabled, row, row);
-    row->enabled = false;
-    return 0;
+    if (plan->source->address.kind != SOURCE_FILE) {
+        row->enabled = false;
+        return 0;
+    }
+    CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, row);
+    return rules && rules->rules[0].mode == MODE_OFF ? 0 : set_document(plan, &disabled, row, row);
 }
 
 static int make_enable(struct plan *plan, void *data)
 {
     const struct set *set = data;
-    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    const struct stored_row *old = snapshot_rule(plan->snapshot, set->id);
     if (!old)
         return no_such_rule(plan, set->id);
     if (old->table == TABLE_CALLS)
         return err_set(plan->error, WEIR_E_INVALID,
                        "a row of THROTTLED_CALLS cannot be switched off and on; let it expire (expires=…), or remove it");
-    struct stored row = *old;
+    struct stored_row row = *old;
     row.enabled = true;
     row.fault = (sv){ 0 };
     int r = set->enabled ? switch_on(plan, &row) : switch_off(plan, &row);
     if (r < 0 || (old->enabled == row.enabled && old->fault.len == 0 && sv_eq(old->text, row.text)))
         return r;
-    struct stored *kept = plan_row(plan, row);
-    r = kept ? plan_add(plan, set->enabled ? "enable" : "disable", old, kept) : WEIR_E_NO_MEMORY;
-    if (r == 0 && plan->changes)
+    r = plan_put(plan, set->enabled ? "enable" : "disable", old, row);
+    if (r == 0)
         plan->changes[plan->count - 1].may_be_bad = !set->enabled;
     return r;
 }
 
-static bool is_good(struct plan *plan, const struct stored *row)
-{
-    struct rules *rules = plan_rule(plan, row);
-    rules_free(rules);
-    return rules != NULL;
-}
-
 /* One column of a bad row of THROTTLED_CALLS; the others stay as they are. */
-static int mend_call(struct plan *plan, const struct set *set, const struct stored *old)
+static int mend_call(struct plan *plan, const struct set *set, const struct stored_row *old)
 {
-    struct stored base, row, mended = *old;
+    struct stored_row base, row, mended = *old;
     int r = call_stand_in(old, false, &base, plan->arena, plan->error);
-    if (r == 0 && !is_good(plan, &base))
+    if (r == 0 && !plan_is_good(plan, &base))
         r = call_stand_in(old, true, &base, plan->arena, plan->error);
     if (r == 0)
         r = set_document(plan, set, &base, &row);
@@ -449,31 +402,28 @@ static int mend_call(struct plan *plan, const struct set *set, const struct stor
         r = call_take_column(set->field, &row.call, &mended.call, plan->error);
     if (r == 0)
         r = call_read(&mended, plan->arena, plan->error);
-    struct stored *kept = r == 0 ? plan_row(plan, mended) : NULL;
-    if (!kept)
-        return r < 0 ? r : WEIR_E_NO_MEMORY;
-    r = plan_add(plan, "change", old, kept);
     if (r == 0)
-        plan->changes[plan->count - 1].may_be_bad = !is_good(plan, kept);
+        r = plan_put(plan, "change", old, mended);
+    if (r == 0)
+        plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, &mended);
     return r;
 }
 
 static int make_set(struct plan *plan, void *data)
 {
     const struct set *set = data;
-    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
-    struct stored row;
+    const struct stored_row *old = snapshot_rule(plan->snapshot, set->id);
+    struct stored_row row;
     if (!old)
         return no_such_rule(plan, set->id);
-    if (old->table == TABLE_CALLS && !is_good(plan, old))
+    if (old->table == TABLE_CALLS && !plan_is_good(plan, old))
         return mend_call(plan, set, old);
     int r = set_document(plan, set, old, &row);
     if (r == 0 && old->table == TABLE_CALLS)
         r = to_call(plan, old, &row);
     if (r < 0 || json_is_same(row.text, old->text))
         return r;
-    struct stored *kept = plan_row(plan, row);
-    return kept ? plan_add(plan, "change", old, kept) : WEIR_E_NO_MEMORY;
+    return plan_put(plan, "change", old, row);
 }
 
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
@@ -497,7 +447,7 @@ int source_set(struct source *source, sv id, sv field, sv value, struct source_a
 static int make_remove(struct plan *plan, void *data)
 {
     const struct set *set = data;
-    const struct stored *old = snapshot_rule(plan->snapshot, set->id);
+    const struct stored_row *old = snapshot_rule(plan->snapshot, set->id);
     return old ? plan_add(plan, "remove", old, NULL) : no_such_rule(plan, set->id);
 }
 
@@ -511,14 +461,13 @@ int source_remove(struct source *source, sv id, struct source_author author, str
 
 static int put_setting(struct plan *plan, sv name, sv value)
 {
-    const struct stored *old = snapshot_find(plan->snapshot, TABLE_SETTINGS, name);
-    struct stored row = { .table = TABLE_SETTINGS, .key = name, .text = value, .enabled = true };
+    const struct stored_row *old = snapshot_find(plan->snapshot, TABLE_SETTINGS, name);
+    struct stored_row row = { .table = TABLE_SETTINGS, .key = name, .text = value, .enabled = true };
     if (sv_eq(value, SV("null")))
         return old ? plan_add(plan, "remove", old, NULL) : 0;
     if (old && old->fault.len == 0 && json_is_same(old->text, value))
         return 0;
-    struct stored *kept = plan_row(plan, row);
-    return kept ? plan_add(plan, old ? "change" : "add", old, kept) : WEIR_E_NO_MEMORY;
+    return plan_put(plan, old ? "change" : "add", old, row);
 }
 
 struct import {
@@ -530,66 +479,41 @@ struct import {
 
 static int remove_others(struct plan *plan, const struct rule_row *rows, size_t count)
 {
-    struct snapshot named = { .ordered = true };
+    CLEANUP(snapshot_done) struct snapshot named = { .ordered = true };
     size_t cap = 0;
-    int r = 0;
-    for (size_t i = 0; i < count && r == 0; i++) {
-        struct stored *row = snapshot_add(&named, &cap);
-        if (row)
-            *row =
-                (struct stored){ .table = rows[i].kind == ROW_SETTING ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id };
-        else
-            r = no_memory(plan->error);
+    for (size_t i = 0; i < count; i++) {
+        struct stored_row *row = snapshot_add(&named, &cap);
+        if (!row)
+            return no_memory(plan->error);
+        *row =
+            (struct stored_row){ .table = rows[i].kind == ROW_SETTING ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id };
     }
-    r = r < 0 ? r : snapshot_index(&named, plan->error);
+    int r = snapshot_index(&named, plan->error);
     for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
-        const struct stored *row = &plan->snapshot->rows[i];
+        const struct stored_row *row = &plan->snapshot->rows[i];
         bool setting = row->table == TABLE_SETTINGS;
         if (row->table == TABLE_CALLS && row->rule.len == 0)
             continue; /* it has no key to be removed by */
         if (!snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
             r = plan_add(plan, "remove", row, NULL);
     }
-    snapshot_done(&named);
     return r;
 }
 
-static int check_twice(struct plan *plan, const struct rule_row *rows, size_t count)
+static int check_rows(struct plan *plan, const struct rule_row *rows, size_t count)
 {
-    struct rules_report report;
-    struct rules *rules = rules_read_rows(rows, count, &report);
-    int r = rules ? 0 : no_memory(plan->error);
-    if (rules && report.error_count > 0) {
-        const struct rule_problem *first = &report.errors[0];
-        char more[40] = "";
-        if (report.error_count > 1)
-            snprintf(more, sizeof more, "; %zu errors in all", report.error_count);
-        r = err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s%s; nothing was changed", first->rule.len ? "rule " : "",
-                    SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text), more);
-    }
-    rules_report_done(&report);
-    rules_free(rules);
-    return r;
-}
-
-static int make_import(struct plan *plan, void *data)
-{
-    struct import *import = data;
-    struct rule_row *rows;
-    size_t count;
-    int r = rules_split(import->text, plan->arena, &rows, &count, plan->error);
-    if (r == 0)
-        r = check_twice(plan, rows, count);
-    for (size_t i = 0; i < count && r == 0; i++) {
-        bool setting = rows[i].kind == ROW_SETTING;
-        import->settings += setting;
-        import->rules += !setting;
-        if (!setting && import->settings_only)
-            r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
-        else
-            r = setting ? put_setting(plan, rows[i].id, rows[i].text) : put_rule(plan, rows[i].id, rows[i].text, true);
-    }
-    return r == 0 && import->replace ? remove_others(plan, rows, count) : r;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, count, &report);
+    char more[40] = "";
+    if (!rules)
+        return no_memory(plan->error);
+    if (report.error_count == 0)
+        return 0;
+    const struct rule_problem *first = &report.errors[0];
+    if (report.error_count > 1)
+        snprintf(more, sizeof more, "; %zu errors in all", report.error_count);
+    return err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s%s; nothing was changed", first->rule.len ? "rule " : "",
+                   SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text), more);
 }
 
 static void count_changes(const struct plan *plan, struct buf *out)
@@ -603,10 +527,25 @@ static void count_changes(const struct plan *plan, struct buf *out)
     buf_printf(out, "%zu added, %zu changed, %zu removed\n", added, changed, removed);
 }
 
-static int make_import_and_count(struct plan *plan, void *data)
+static int make_import(struct plan *plan, void *data)
 {
     struct import *import = data;
-    int r = make_import(plan, import);
+    struct rule_row *rows;
+    size_t count;
+    int r = rules_split(import->text, plan->arena, &rows, &count, plan->error);
+    if (r == 0)
+        r = check_rows(plan, rows, count);
+    for (size_t i = 0; i < count && r == 0; i++) {
+        bool setting = rows[i].kind == ROW_SETTING;
+        import->settings += setting;
+        import->rules += !setting;
+        if (!setting && import->settings_only)
+            r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
+        else
+            r = setting ? put_setting(plan, rows[i].id, rows[i].text) : put_rule(plan, rows[i].id, rows[i].text, true);
+    }
+    if (r == 0 && import->replace)
+        r = remove_others(plan, rows, count);
     if (r == 0 && import->out)
         count_changes(plan, import->out);
     return r;
@@ -616,26 +555,24 @@ int source_import(struct source *source, sv text, bool replace, struct source_au
                   struct weir_error *error)
 {
     struct import import = { .text = text, .replace = replace };
-    struct buf said;
+    CLEANUP(buf_done) struct buf said;
     buf_init(&said, 1000);
     import.out = &said;
-    int r = source_change(source, make_import_and_count, &import, author, error);
+    int r = source_change(source, make_import, &import, author, error);
     if (r == 0 && out)
         buf_add(out, buf_sv(&said));
-    buf_done(&said);
     return r;
 }
 
 int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     buf_add(&text, SV("{\"settings\":"));
     int r = rules_json(settings, &text, error);
     buf_char(&text, '}');
     struct import import = { .text = buf_sv(&text), .settings_only = true };
-    if (r == 0)
-        r = text.failed ? no_memory(error) : source_change(source, make_import, &import, author, error);
-    buf_done(&text);
-    return r;
+    if (r < 0)
+        return r;
+    return text.failed ? no_memory(error) : source_change(source, make_import, &import, author, error);
 }

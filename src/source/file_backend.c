@@ -18,14 +18,14 @@ static int read_text(struct source *source, struct weir_error *error)
     return rules_file_read(source->address.path, &source->file_text, &source->file, error);
 }
 
-static struct stored stored_row(const struct rule_row *row)
+static struct stored_row row_of(const struct rule_row *row)
 {
     bool setting = row->kind == ROW_SETTING;
-    return (struct stored){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
-                            .key = row->id,
-                            .rule = setting ? SV("") : row->id,
-                            .text = row->text,
-                            .enabled = true };
+    return (struct stored_row){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
+                                .key = row->id,
+                                .rule = setting ? SV("") : row->id,
+                                .text = row->text,
+                                .enabled = true };
 }
 
 static bool keep_problems(struct source *source, const struct rules_report *report, struct source_reading *reading)
@@ -61,11 +61,10 @@ static int list_rows(struct source *source, struct source_reading *reading, stru
     size_t rule = 0;
     int r = rules_split(buf_sv(&source->file_text), &reading->arena, &l.rows, &l.count, NULL);
     if (r < 0) {
-        struct buf text;
+        CLEANUP(buf_done) struct buf text;
         buf_init(&text, 4 * (size_t)RULES_BYTES_MAX);
         rules_write(rules, &text);
         r = text.failed ? no_memory(error) : rules_split(buf_sv(&text), &reading->arena, &l.rows, &l.count, error);
-        buf_done(&text);
     }
     if (r < 0)
         return r;
@@ -97,7 +96,7 @@ static int keep_rows(struct source *source, struct source_reading *reading, cons
     if (!reading->rows || !name.ptr)
         return no_memory(error);
     for (size_t i = 0; i < l->count; i++) {
-        struct stored kept = stored_row(&l->rows[i]);
+        struct stored_row kept = row_of(&l->rows[i]);
         struct source_row row = { .table = name,
                                   .key = kept.key,
                                   .rule = kept.rule,
@@ -123,28 +122,32 @@ static int first_error(const struct source *source, const struct rules_report *r
                    end);
 }
 
+static int make_reading(struct source *source, const struct rules *last, struct source_reading *reading,
+                        struct weir_error *error)
+{
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    struct listing listing = { 0 };
+    reading->rules = rules_read(buf_sv(&source->file_text), &report);
+    if (!reading->rules || !keep_problems(source, &report, reading))
+        return no_memory(error);
+    if (report.unreadable && !last)
+        return first_error(source, &report, "", error);
+    int r = list_rows(source, reading, &listing, error);
+    if (r < 0)
+        return r;
+    if (last && report.error_count > 0 && rules_keep_last_good(reading->rules, &report, last) < 0)
+        return no_memory(error);
+    return keep_rows(source, reading, &listing, error);
+}
+
 static int file_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
 {
     struct source_reading reading = { 0 };
-    struct rules_report report = { 0 };
-    struct listing listing = { 0 };
     source->read_once = false;
     int r = read_text(source, error);
     if (r < 0)
         return r;
-    reading.rules = rules_read(buf_sv(&source->file_text), &report);
-    bool made = reading.rules && keep_problems(source, &report, &reading);
-    if (made && report.unreadable && !last)
-        r = first_error(source, &report, "", error);
-    else if (made)
-        r = list_rows(source, &reading, &listing, error);
-    if (made && r == 0 && last && report.error_count > 0)
-        made = rules_keep_last_good(reading.rules, &report, last) == 0;
-    if (!made)
-        r = no_memory(error);
-    else if (r == 0)
-        r = keep_rows(source, &reading, &listing, error);
-    rules_report_done(&report);
+    r = make_reading(source, last, &reading, error);
     source->read_once = true; /* a bad version is looked at once */
     source->changed = false;
     if (r < 0)
@@ -212,33 +215,31 @@ static bool is_json(sv text)
 
 static int no_file(const struct source *source, struct weir_error *error)
 {
-    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; `weir rules init` makes it", source->address.path,
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; create it with `weir rules init`", source->address.path,
                    strerror(ENOENT));
 }
 
 /* What stands against writing the text anew. */
 static int check_text(const struct source *source, sv text, struct weir_error *error)
 {
-    struct rules_report report = { 0 };
-    struct rules *rules = rules_read(text, &report);
-    int r = 0, line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read(text, &report);
+    int line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
     if (!rules)
-        r = no_memory(error);
-    else if (report.error_count > 0)
-        r = first_error(source, &report, "; a file with errors is not changed, since that would drop them", error);
-    else if (line > 0)
-        r = err_set(error, WEIR_E_INVALID,
-                    "%s:%d: a comment: a change made here writes the file anew and drops its comments; edit it by hand, or "
-                    "say --drop-comments",
-                    source->address.path, line);
-    rules_report_done(&report);
-    rules_free(rules);
-    return r;
+        return no_memory(error);
+    if (report.error_count > 0)
+        return first_error(source, &report, "; weir does not change a file with errors, since that would drop them", error);
+    if (line > 0)
+        return err_set(error, WEIR_E_INVALID,
+                       "%s:%d: a comment: this change would rewrite the file without its comments; edit the file by hand, "
+                       "or use --drop-comments",
+                       source->address.path, line);
+    return 0;
 }
 
 static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
 {
-    struct snapshot snapshot = { 0 };
+    CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     struct rule_row *rows = NULL;
     size_t count = 0, cap = 0;
     int r = read_text(source, error);
@@ -251,20 +252,18 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
     if (r == 0)
         r = rules_split(text, &snapshot.arena, &rows, &count, error);
     for (size_t i = 0; i < count && r == 0; i++) {
-        struct stored *row = snapshot_add(&snapshot, &cap);
-        if (!row) {
-            r = no_memory(error);
-            break;
-        }
-        *row = stored_row(&rows[i]);
+        struct stored_row *row = snapshot_add(&snapshot, &cap);
+        if (!row)
+            return no_memory(error);
+        *row = row_of(&rows[i]);
     }
     if (r == 0)
         r = snapshot_index(&snapshot, error);
     if (r < 0)
-        snapshot_done(&snapshot);
-    else
-        *ret = snapshot;
-    return r;
+        return r;
+    *ret = snapshot;
+    snapshot = (struct snapshot){ 0 };
+    return 0;
 }
 
 static void file_end(struct source *source)
@@ -297,30 +296,26 @@ static void write_json(const struct snapshot *after, struct buf *out)
 
 static int write_yaml(const struct snapshot *after, struct buf *out, struct weir_error *error)
 {
-    struct rules_report report = { 0 };
-    struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP_FREE struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < after->count; i++)
         rows[i] = (struct rule_row){ .kind = after->rows[i].table == TABLE_SETTINGS ? ROW_SETTING : ROW_RULE,
                                      .id = after->rows[i].key,
                                      .text = after->rows[i].text };
-    struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;
-    int r = rules ? 0 : no_memory(error);
-    if (rules && report.error_count > 0)
-        r = err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report.errors[0].text));
-    if (r == 0)
-        rules_write(rules, out);
-    rules_report_done(&report);
-    rules_free(rules);
-    free(rows);
-    return r;
+    CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;
+    if (!rules)
+        return no_memory(error);
+    if (report.error_count > 0)
+        return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report.errors[0].text));
+    rules_write(rules, out);
+    return 0;
 }
 
 static int file_apply(struct source *source, const struct snapshot *after, const struct plan *plan,
                       struct source_author author, struct weir_error *error)
 {
-    (void)plan;
-    (void)author;
-    struct buf text;
+    (void)plan, (void)author;
+    CLEANUP(buf_done) struct buf text;
     struct file_version now = { 0 };
     int r = 0;
     buf_init(&text, RULES_BYTES_MAX);
@@ -328,17 +323,15 @@ static int file_apply(struct source *source, const struct snapshot *after, const
         write_json(after, &text);
     else
         r = write_yaml(after, &text, error);
-    if (r == 0 && text.failed)
-        r = err_set(error, WEIR_E_RULES, "%s: it would be larger than %d MiB", source->address.path, RULES_BYTES_MAX >> 20);
-    if (r == 0)
-        rules_file_version(source->address.path, &now);
-    if (r == 0 && !file_version_same(&now, &source->file))
-        r = err_set(error, WEIR_E_SYSTEM, "%s: was changed by somebody else in this moment; please try again",
-                    source->address.path);
-    if (r == 0)
-        r = source_write_file(source->address.path, buf_sv(&text), error);
-    buf_done(&text);
-    return r;
+    if (r < 0)
+        return r;
+    if (text.failed)
+        return err_set(error, WEIR_E_RULES, "%s: would be larger than %d MiB", source->address.path, RULES_BYTES_MAX >> 20);
+    rules_file_version(source->address.path, &now);
+    if (!file_version_same(&now, &source->file))
+        return err_set(error, WEIR_E_SYSTEM, "%s: was changed by somebody else at the same time; try again",
+                       source->address.path);
+    return source_write_file(source->address.path, buf_sv(&text), error);
 }
 
 static int file_init(struct source *source, struct buf *out, struct weir_error *error)

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/instant.h"
+#include "base/utf8.h"
 #include "source/backend.h"
 
 enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000 };
@@ -36,14 +37,14 @@ static void add_column(struct buf *out, const char *name, const struct sql_value
         buf_json(out, value->text);
 }
 
-static const char *row_beginning(const struct stored *row)
+static const char *row_beginning(const struct stored_row *row)
 {
     if (row->table == TABLE_SETTINGS)
         return "{\"value\":";
     return row->enabled ? "{\"enabled\":true,\"rule\":" : "{\"enabled\":false,\"rule\":";
 }
 
-static void row_json(const struct stored *row, struct buf *out)
+static void row_json(const struct stored_row *row, struct buf *out)
 {
     if (row->table == TABLE_CALLS) {
         add_column(out, "NORMALIZED_CALL", &row->call.call);
@@ -75,7 +76,7 @@ static struct sql_value column_value(struct arena *arena, const json_t *json, co
 }
 
 /* The document behind the beginning; if that is another, as it can be written. */
-static sv document_of(struct arena *arena, const struct stored *row, sv text, const json_t *json)
+static sv document_of(struct arena *arena, const struct stored_row *row, sv text, const json_t *json)
 {
     sv beginning = weir_str(row_beginning(row));
     const json_t *other = json_object_get(json, "text");
@@ -84,38 +85,30 @@ static sv document_of(struct arena *arena, const struct stored *row, sv text, co
         return arena_copy(arena, sv_of(text.ptr + beginning.len, text.len - beginning.len - 1));
     if (json_is_string(other))
         return arena_copy(arena, sv_of(json_string_value(other), json_string_length(other)));
-    char *written = json_dumps(document, JSON_ENCODE_ANY);
-    sv kept = arena_copy(arena, weir_str(written ? written : ""));
-    free(written);
-    return kept;
+    CLEANUP_FREE char *written = json_dumps(document, JSON_ENCODE_ANY);
+    return arena_copy(arena, weir_str(written ? written : ""));
 }
 
-static int row_from_json(struct arena *arena, sv text, struct stored *row, struct weir_error *error)
+static int row_from_json(struct arena *arena, sv text, struct stored_row *row, struct weir_error *error)
 {
-    json_t *json = json_loadb(text.ptr, text.len, JSON_ALLOW_NUL, NULL);
-    if (!json_is_object(json)) {
-        json_decref(json);
-        return err_set(error, WEIR_E_RULES, "WEIR_HISTORY: what is kept there of %.*s is not JSON", SV_FMT(row->key));
-    }
-    int r = 0;
+    json_auto_t *json = json_loadb(text.ptr, text.len, JSON_ALLOW_NUL, NULL);
+    if (!json_is_object(json))
+        return err_set(error, WEIR_E_RULES, "WEIR_HISTORY: the entry of %.*s is not JSON", SV_FMT(row->key));
     row->enabled = !json_is_false(json_object_get(json, "enabled"));
     if (row->table == TABLE_CALLS) {
         row->call =
             (struct call_columns){ column_value(arena, json, "NORMALIZED_CALL"), column_value(arena, json, "MAX_LOCKS"),
                                    column_value(arena, json, "LOCK_TIMEOUT_SECONDS"),
                                    column_value(arena, json, "THROTTLE_EXPIRATION") };
-        r = call_read(row, arena, error);
-    } else {
-        row->text = document_of(arena, row, text, json);
-        r = row->text.ptr ? 0 : no_memory(error);
+        return call_read(row, arena, error);
     }
-    json_decref(json);
-    return r;
+    row->text = document_of(arena, row, text, json);
+    return row->text.ptr ? 0 : no_memory(error);
 }
 
 /* ---- adding ---- */
 
-static sv shown_row(const struct stored *row, struct buf *out)
+static sv shown_row(const struct stored_row *row, struct buf *out)
 {
     buf_clear(out);
     if (row)
@@ -123,11 +116,11 @@ static sv shown_row(const struct stored *row, struct buf *out)
     return buf_sv(out);
 }
 
-static int add_event(struct source *source, const char *statement, const struct change *change, const char *now,
+static int add_event(struct source *source, const struct buf *statement, const struct change *change, const char *now,
                      struct source_author author, struct weir_error *error)
 {
-    const struct stored *row = change->after ? change->after : change->before;
-    struct buf before, after;
+    const struct stored_row *row = change->after ? change->after : change->before;
+    CLEANUP(buf_done) struct buf before, after;
     buf_init(&before, 6 * (size_t)SQL_VALUE_MAX + 100);
     buf_init(&after, 6 * (size_t)SQL_VALUE_MAX + 100);
     struct sql_value values[] = {
@@ -141,17 +134,15 @@ static int add_event(struct source *source, const char *statement, const struct 
         { .text = shown_row(change->before, &before), .null = !change->before },
         { .text = shown_row(change->after, &after), .null = !change->after },
     };
-    int r = before.failed || after.failed ? no_memory(error)
-                                          : sql_run(source->sql, statement, values, 9, NULL, NULL, NULL, error);
-    buf_done(&before);
-    buf_done(&after);
-    return r;
+    if (before.failed || after.failed)
+        return no_memory(error);
+    return source_run(source, statement, values, 9, NULL, NULL, NULL, error);
 }
 
 static int history_check(struct source *source, struct weir_error *error)
 {
     return source->tables[TABLE_HISTORY].there ? table_check(source, TABLE_HISTORY, error)
-                                               : store_missing(source, TABLE_HISTORY, error);
+                                               : table_missing(source, TABLE_HISTORY, error);
 }
 
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error)
@@ -159,20 +150,18 @@ int history_add(struct source *source, const struct plan *plan, struct source_au
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
     const char *const *columns = table_columns(TABLE_HISTORY);
     char now[INSTANT_TEXT_MAX];
-    struct buf statement;
+    CLEANUP(buf_done) struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
     int r = history_check(source, error);
     if (r < 0)
         return r;
     instant_text(clock_now_us(), now);
-    buf_init(&statement, STATEMENT_MAX);
     buf_printf(&statement, "INSERT INTO %s", table->name);
     for (size_t i = 1; columns[i]; i++)
         buf_printf(&statement, "%s%s", i > 1 ? ", " : " (", sql_column(table, columns[i]));
     buf_add(&statement, SV(") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-    r = statement.failed ? no_memory(error) : 0;
     for (size_t i = 0; i < plan->count && r == 0; i++)
-        r = add_event(source, statement.ptr, &plan->changes[i], now, author, error);
-    buf_done(&statement);
+        r = add_event(source, &statement, &plan->changes[i], now, author, error);
     return r;
 }
 
@@ -218,21 +207,18 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
     struct sql_value param = { .text = number               ? weir_str(digits)
                                        : is_of_settings(id) ? weir_str(table_names[TABLE_SETTINGS])
                                                             : id };
+    CLEANUP(buf_done) struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
     int r = history_check(source, error);
     if (r < 0)
         return r;
-    struct buf statement;
-    buf_init(&statement, STATEMENT_MAX);
     for (size_t i = 0; columns[i]; i++)
         buf_printf(&statement, "%s %s", i ? "," : "SELECT", sql_column(table, columns[i]));
     buf_printf(&statement, " FROM %s", table->name);
     if (number || id.len)
         buf_printf(&statement, " WHERE %s = ?", sql_column(table, column));
     buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
-    r = statement.failed ? no_memory(error)
-                         : sql_run(source->sql, statement.ptr, &param, number || id.len, list_event, l, NULL, error);
-    buf_done(&statement);
-    return r;
+    return source_run(source, &statement, &param, number || id.len, list_event, l, NULL, error);
 }
 
 struct key_listing {
@@ -251,19 +237,15 @@ int history_call_keys(struct source *source, history_key *row, void *data, struc
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
     struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) }, { .text = SV(CALL_ID_PREFIX "%") } };
     struct key_listing l = { row, data };
-    if (!table->there)
-        return 0;
-    int r = table_check(source, TABLE_HISTORY, error);
-    if (r < 0)
+    CLEANUP(buf_done) struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
+    int r = table->there ? table_check(source, TABLE_HISTORY, error) : 0;
+    if (r < 0 || !table->there)
         return r;
     const char *key = sql_column(table, "row_key");
-    struct buf statement;
-    buf_init(&statement, STATEMENT_MAX);
     buf_printf(&statement, "SELECT DISTINCT %s FROM %s WHERE %s = ? OR %s LIKE ?", key, table->name,
                sql_column(table, "table_name"), key);
-    r = statement.failed ? no_memory(error) : sql_run(source->sql, statement.ptr, params, 2, list_key, &l, NULL, error);
-    buf_done(&statement);
-    return r;
+    return source_run(source, &statement, params, 2, list_key, &l, NULL, error);
 }
 
 static int file_has_none(const struct source *source, struct weir_error *error)
@@ -277,7 +259,7 @@ int source_history(struct source *source, sv id, unsigned most, source_event_row
     struct listing l = { .row = row, .data = data };
     if (source->address.kind == SOURCE_FILE)
         return file_has_none(source, error);
-    int r = store_connect(source, error);
+    int r = source_connect(source, error);
     if (r == 0)
         r = sql_begin(source->sql, SQL_READ, error);
     if (r < 0)
@@ -330,7 +312,8 @@ static int look_at_event(const struct source_event *event, void *data, struct we
     if (!u->undone)
         return no_memory(error);
     if (u->undone_count == UNDONE_MAX)
-        return err_set(error, WEIR_E_INVALID, "the last %d changes were all undone; say the number of one", UNDONE_MAX);
+        return err_set(error, WEIR_E_INVALID, "the last %d changes are all undone; give the number of a change",
+                       UNDONE_MAX);
     if (sv_u64(sv_from(event->what, 5), INT64_MAX, &number))
         u->undone[u->undone_count++] = (int64_t)number;
     return 0;
@@ -341,7 +324,7 @@ static bool same_value(const struct sql_value *a, const struct sql_value *b)
     return a->null == b->null && (a->null || sv_eq(a->text, b->text));
 }
 
-static bool same_row(const struct stored *a, const struct stored *b)
+static bool same_row(const struct stored_row *a, const struct stored_row *b)
 {
     if (!a || !b)
         return !a && !b;
@@ -352,7 +335,7 @@ static bool same_row(const struct stored *a, const struct stored *b)
 }
 
 /* What the history keeps of a row; *ret NULL: it was not there. */
-static int row_then(struct plan *plan, const struct source_event *event, sv text, struct stored **ret)
+static int row_then(struct plan *plan, const struct source_event *event, sv text, struct stored_row **ret)
 {
     enum row_table table = TABLE_RULES;
     *ret = NULL;
@@ -362,15 +345,15 @@ static int row_then(struct plan *plan, const struct source_event *event, sv text
         return err_set(plan->error, WEIR_E_RULES, "WEIR_HISTORY: there is no table %.*s", SV_FMT(event->table));
     if (text.len == 0)
         return 0;
-    struct stored *row = ARENA_NEW(plan->arena, struct stored);
+    struct stored_row *row = ARENA_NEW(plan->arena, struct stored_row);
     if (!row)
         return no_memory(plan->error);
-    *row = (struct stored){ .table = table, .key = event->key, .rule = event->rule };
+    *row = (struct stored_row){ .table = table, .key = event->key, .rule = event->rule };
     *ret = row;
     return row_from_json(plan->arena, text, row, plan->error);
 }
 
-static const char *difference(const struct stored *now, const struct stored *then)
+static const char *difference(const struct stored_row *now, const struct stored_row *then)
 {
     if (!now || !then)
         return then ? "add" : "remove";
@@ -379,15 +362,12 @@ static const char *difference(const struct stored *now, const struct stored *the
     return "change";
 }
 
-static int none_of(const struct undo *u, struct weir_error *error)
+static int not_its_change(const struct undo *u, struct weir_error *error)
 {
-    bool settings = is_of_settings(u->id);
-    return err_set(error, WEIR_E_INVALID, "change %lld is none of %s%.*s", (long long)u->event.number,
-                   settings ? "the settings" : "rule ",
-                   settings                  ? 0
-                   : u->id.len < WEIR_ID_MAX ? (int)u->id.len
-                                             : WEIR_ID_MAX,
-                   u->id.ptr);
+    if (is_of_settings(u->id))
+        return err_set(error, WEIR_E_INVALID, "change %lld does not belong to the settings", (long long)u->event.number);
+    return err_set(error, WEIR_E_INVALID, "change %lld does not belong to rule %.*s", (long long)u->event.number,
+                   SV_FMT(utf8_cut(u->id, WEIR_ID_MAX)));
 }
 
 static int make_undo(struct plan *plan, void *data)
@@ -404,19 +384,19 @@ static int make_undo(struct plan *plan, void *data)
     bool of_it =
         is_of_settings(u->id) ? sv_eq(event->table, weir_str(table_names[TABLE_SETTINGS])) : sv_eq(u->id, event->rule);
     if (u->id.len > 0 && !of_it)
-        return none_of(u, plan->error);
-    struct stored *then = NULL, *later = NULL;
+        return not_its_change(u, plan->error);
+    struct stored_row *then = NULL, *later = NULL;
     r = row_then(plan, event, event->before, &then);
     if (r == 0)
         r = row_then(plan, event, event->after, &later);
     if (r < 0)
         return r;
     enum row_table table = then ? then->table : later ? later->table : TABLE_RULES;
-    const struct stored *now = snapshot_find(plan->snapshot, table, event->key);
+    const struct stored_row *now = snapshot_find(plan->snapshot, table, event->key);
     if (!same_row(now, later))
         return err_set(
             plan->error, WEIR_E_INVALID,
-            "change %lld of %.*s cannot be undone, since the row was changed after it; undo what came later first",
+            "change %lld of %.*s cannot be undone, because the row was changed after it; undo the later changes first",
             (long long)event->number, SV_FMT(event->rule.len ? event->rule : event->key));
     char what[32];
     int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
@@ -425,9 +405,7 @@ static int make_undo(struct plan *plan, void *data)
     r = kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
     /* What was removed or switched off comes back as bad as it was. */
     if (r == 0 && then && (!later || (later->text.len > 0 && sv_eq(then->text, later->text)))) {
-        struct rules *rules = plan_rule(plan, then);
-        plan->changes[plan->count - 1].may_be_bad = !rules;
-        rules_free(rules);
+        plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, then);
     }
     return r;
 }

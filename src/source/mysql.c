@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "source/sql_client.h"
@@ -173,17 +174,9 @@ static int settle(struct mysql *m, struct weir_error *error)
     return sql_run(&m->sql, "SELECT DATABASE()", NULL, 0, require_database, &m->sql, NULL, error);
 }
 
-static int mysql_client_connect(struct sql **ret, const struct source_address *a, struct weir_error *error)
+static int mysql_client_connect(struct sql *sql, const struct source_address *a, struct weir_error *error)
 {
-    struct mysql *m = calloc(1, sizeof *m);
-    if (!m)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    *ret = &m->sql;
-    m->sql.client = &mysql_client;
-    m->sql.kind = SOURCE_MYSQL;
-    m->sql.shown = strdup(a->shown);
-    if (!m->sql.shown)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    struct mysql *m = (struct mysql *)sql;
     pthread_once(&started, start_library);
     int r = set_options(m, a, error);
     if (r < 0)
@@ -196,7 +189,7 @@ static int mysql_client_connect(struct sql **ret, const struct source_address *a
     }
     /* The library goes on without where the server has no TLS, unless it is to look at certificates too. */
     if (m->encrypted && !mysql_get_ssl_cipher(m->conn))
-        return sql_fail(&m->sql, error, "the server offers no TLS, and ssl-mode asks for it");
+        return sql_fail(&m->sql, error, "the server does not support TLS, but ssl-mode requires it");
     return settle(m, error);
 }
 
@@ -207,7 +200,6 @@ static void mysql_client_close(struct sql *sql)
         mysql_close(m->conn);
     for (size_t i = 0; i < SQL_COLUMNS_MAX; i++)
         free(m->cells[i].large);
-    free(m);
 }
 
 /* ---- statements ---- */
@@ -353,7 +345,7 @@ static int mysql_client_run(struct sql *sql, const char *statement, const struct
 static int mysql_client_version(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,
                                 struct weir_error *error)
 {
-    struct buf statement;
+    CLEANUP(buf_done) struct buf statement;
     int r = 0;
     buf_init(&statement, 64 << 10);
     for (size_t i = 0; r == 0 && i < count; i++) {
@@ -369,7 +361,6 @@ static int mysql_client_version(struct sql *sql, const struct sql_table *tables,
         r = statement.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
                              : sql_run(sql, statement.ptr, NULL, 0, sql_append, out, NULL, error);
     }
-    buf_done(&statement);
     return r;
 }
 
@@ -393,6 +384,7 @@ static int mysql_client_denied(struct sql *sql, const char *name, struct weir_er
 /* The lock keeps those who change through weir apart; SERIALIZABLE those who change by hand, since it locks what it reads.
  */
 const struct sql_client mysql_client = {
+    .size = sizeof(struct mysql),
     .connect = mysql_client_connect,
     .close = mysql_client_close,
     .run = mysql_client_run,

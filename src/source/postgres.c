@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "source/sql_client.h"
@@ -63,11 +64,14 @@ static int begin_connecting(struct postgres *p, const struct source_address *a, 
 {
     enum { PARTS_MAX = 12 };
     const char *names[PARTS_MAX] = { "dbname" }, *values[PARTS_MAX];
-    char *rest, port[16];
+    CLEANUP_FREE char *rest = NULL;
+    char port[16];
     size_t count = 1;
     snprintf(port, sizeof port, "%u", a->port);
-    if (asprintf(&rest, "postgresql://?%s", a->query) < 0)
+    if (asprintf(&rest, "postgresql://?%s", a->query) < 0) {
+        rest = NULL; /* its value is undefined */
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    }
     values[0] = rest;
     const struct {
         const char *name, *value;
@@ -88,7 +92,6 @@ static int begin_connecting(struct postgres *p, const struct source_address *a, 
         }
     names[count] = values[count] = NULL;
     p->conn = PQconnectStartParams(names, values, 1);
-    free(rest);
     if (!p->conn)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     PQsetNoticeProcessor(p->conn, no_notice, NULL);
@@ -122,17 +125,9 @@ static int settle(struct postgres *p, struct weir_error *error)
     return sql_run(&p->sql, statement, NULL, 0, NULL, NULL, NULL, error);
 }
 
-static int postgres_connect(struct sql **ret, const struct source_address *address, struct weir_error *error)
+static int postgres_connect(struct sql *sql, const struct source_address *address, struct weir_error *error)
 {
-    struct postgres *p = calloc(1, sizeof *p);
-    if (!p)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    *ret = &p->sql;
-    p->sql.client = &postgres_client;
-    p->sql.kind = SOURCE_POSTGRES;
-    p->sql.shown = strdup(address->shown);
-    if (!p->sql.shown)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    struct postgres *p = (struct postgres *)sql;
     int r = begin_connecting(p, address, error);
     if (r == 0)
         r = finish_connecting(p, error);
@@ -141,9 +136,7 @@ static int postgres_connect(struct sql **ret, const struct source_address *addre
 
 static void postgres_close(struct sql *sql)
 {
-    struct postgres *p = (struct postgres *)sql;
-    PQfinish(p->conn);
-    free(p);
+    PQfinish(((struct postgres *)sql)->conn);
 }
 
 /* ---- statements ---- */
@@ -233,9 +226,9 @@ static const char *explain(const PGresult *result)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     if (state && strcmp(state, "55P03") == 0)
-        return "somebody else is changing it, and has not finished; please try again";
+        return "somebody else is changing it and has not finished; try again";
     if (state && (strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0))
-        return "somebody else changed it at the same time; please try again";
+        return "somebody else changed it at the same time; try again";
     return text ? text : PQresultErrorMessage(result);
 }
 
@@ -281,7 +274,7 @@ static int read_results(struct postgres *p, const char *statement, sql_row *row,
         bool copying = PQresultStatus(result) == PGRES_COPY_IN || PQresultStatus(result) == PGRES_COPY_OUT;
         PQclear(result);
         if (copying)
-            return lost(p, error, "COPY is not for here");
+            return lost(p, error, "COPY is not supported here");
     }
     if (PQstatus(p->conn) == CONNECTION_BAD)
         p->sql.lost = true;
@@ -295,7 +288,7 @@ static int postgres_run(struct sql *sql, const char *statement, const struct sql
 {
     struct postgres *p = (struct postgres *)sql;
     char *copies[SQL_PARAMS_MAX] = { NULL };
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1 << 20);
     int r = copy_params(p, params, param_count, copies, error);
     /* A statement without values may contain `?` as it likes, such as the body of a function. */
@@ -312,7 +305,6 @@ static int postgres_run(struct sql *sql, const char *statement, const struct sql
         r = read_results(p, statement, row, data, ret_changed, error);
     for (size_t i = 0; i < param_count; i++)
         free(copies[i]);
-    buf_done(&text);
     return r;
 }
 
@@ -376,6 +368,7 @@ static int postgres_wait(struct sql *sql, int timeout_ms, int wake_fd, struct we
 /* The lock is taken before the transaction begins, since its snapshot would not see what others did while it waited. 'weir'
  * is its number. */
 const struct sql_client postgres_client = {
+    .size = sizeof(struct postgres),
     .connect = postgres_connect,
     .close = postgres_close,
     .run = postgres_run,

@@ -67,8 +67,8 @@ static int check_columns(const struct source *source, enum row_table table, size
         char upper[72] = "";
         for (size_t j = 0; columns[i][j] && j + 1 < sizeof upper; j++)
             upper[j] = columns[i][j] >= 'a' && columns[i][j] <= 'z' ? (char)(columns[i][j] - 'a' + 'A') : columns[i][j];
-        return err_set(error, WEIR_E_RULES, "%s: the table %s has no column %s; it is made by: %s;", source->address.shown,
-                       table_names[table], upper, table_create(table, source->address.kind));
+        return err_set(error, WEIR_E_RULES, "%s: the table %s has no column %s; the table is created by: %s;",
+                       source->address.shown, table_names[table], upper, table_create(table, source->address.kind));
     }
     return 0;
 }
@@ -84,4 +84,10 @@ int table_check_to_read(const struct source *source, enum row_table table, struc
         [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_HISTORY] = 0
     };
     return check_columns(source, table, needed[table], error);
+}
+
+int table_missing(const struct source *source, enum row_table table, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
+                   source->address.shown, table_names[table], table_create(table, source->address.kind));
 }

@@ -29,8 +29,7 @@ static json_t *load(sv text)
 
 bool json_is_valid(sv text)
 {
-    json_t *json = load(text);
-    json_decref(json);
+    json_auto_t *json = load(text);
     return json != NULL;
 }
 
@@ -38,22 +37,17 @@ bool document_has(sv text, const char *field)
 {
     if (!text.ptr || !memmem(text.ptr, text.len, field, strlen(field)))
         return false;
-    json_t *json = load(text);
+    json_auto_t *json = load(text);
     const json_t *value = json_object_get(json, field);
-    bool has = value && !json_is_null(value);
-    json_decref(json);
-    return has;
+    return value && !json_is_null(value);
 }
 
 bool json_is_same(sv a, sv b)
 {
     if (sv_eq(a, b))
         return true;
-    json_t *x = load(a), *y = load(b);
-    bool same = x && y && json_equal(x, y);
-    json_decref(x);
-    json_decref(y);
-    return same;
+    json_auto_t *x = load(a), *y = load(b);
+    return x && y && json_equal(x, y);
 }
 
 /* ---- the value ---- */
@@ -65,16 +59,14 @@ static int read_value(sv value, json_t **ret, struct weir_error *error)
         return err_set(error, WEIR_E_INVALID, "the value has %zu bytes; at most %d", value.len, VALUE_MAX);
     bool made = value.len > 0 && strchr("[{\"", value.ptr[0]) && value.ptr[0] != '\0';
     if (!made) {
-        json_t *plain = load(value);
+        json_auto_t *plain = load(value);
         *ret = json_is_number(plain) || json_is_boolean(plain) ? json_incref(plain) : json_stringn(value.ptr, value.len);
-        json_decref(plain);
         return *ret ? 0 : err_set(error, WEIR_E_INVALID, "the value is not UTF-8");
     }
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 6 * VALUE_MAX);
     int r = rules_json(value, &text, error);
     *ret = r == 0 ? load(buf_sv(&text)) : NULL;
-    buf_done(&text);
     if (r == 0 && !*ret)
         r = err_set(error, WEIR_E_INVALID, "the value is neither YAML nor JSON");
     return r;
@@ -97,17 +89,14 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
             return 0;
         }
     }
-    struct buf names;
+    CLEANUP(buf_done) struct buf names;
     buf_init(&names, 2000);
     limit_names(rule, &names);
     if (name.len > 0)
-        err_set(error, WEIR_E_INVALID, "rule %.*s has no limit `%.*s`; it has %.*s", SV_FMT(rule->id), SV_FMT(name),
-                SV_FMT(buf_sv(&names)));
-    else
-        err_set(error, WEIR_E_INVALID, "rule %.*s has %zu limits; say which one: %.*s, and .%.*s behind it",
-                SV_FMT(rule->id), rule->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
-    buf_done(&names);
-    return WEIR_E_INVALID;
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has no limit `%.*s`; it has %.*s", SV_FMT(rule->id), SV_FMT(name),
+                       SV_FMT(buf_sv(&names)));
+    return err_set(error, WEIR_E_INVALID, "rule %.*s has %zu limits; choose one: %.*s, followed by .%.*s", SV_FMT(rule->id),
+                   rule->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
 }
 
 /* "10 per 60s" as a mapping. */
@@ -211,10 +200,9 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
 static int write_document(json_t *document, sv before, struct buf *out, struct weir_error *error)
 {
     bool lines = before.len > 0 && memchr(before.ptr, '\n', before.len);
-    char *text = json_dumps(document, lines ? JSON_INDENT(2) : 0);
+    CLEANUP_FREE char *text = json_dumps(document, lines ? JSON_INDENT(2) : 0);
     if (text)
         buf_add(out, weir_str(text));
-    free(text);
     return text && !out->failed ? 0 : no_memory(error);
 }
 
@@ -222,40 +210,40 @@ static json_t *load_document(sv document, struct weir_error *error)
 {
     json_t *json = load(document);
     if (!json) {
-        /* YAML, by somebody's hand. */
-        struct buf text;
+        /* YAML, written by hand. */
+        CLEANUP(buf_done) struct buf text;
         buf_init(&text, RULES_BYTES_MAX);
         if (rules_json(document, &text, error) == 0)
             json = load(buf_sv(&text));
-        buf_done(&text);
     }
     if (json_is_object(json))
         return json;
     json_decref(json);
-    err_set(error, WEIR_E_RULES, "the rule is not a JSON document; put it there anew");
+    err_set(error, WEIR_E_RULES, "the stored rule is not a JSON document; add the rule again");
     return NULL;
 }
 
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error)
 {
     if (field.len == 0 || field.len > FIELD_MAX || memchr(field.ptr, '\0', field.len))
-        return err_set(error, WEIR_E_INVALID, "the name of a field has 1 to %d bytes, as in max=20", FIELD_MAX);
-    json_t *json = load_document(document, error), *made = NULL;
+        return err_set(error, WEIR_E_INVALID, "the name of a field must have 1 to %d bytes, as in max=20", FIELD_MAX);
+    json_auto_t *json = load_document(document, error);
     if (!json)
         return error ? (int)error->code : WEIR_E_RULES;
     json_t *place = find_place(json, rule, &field, error);
-    int r = !place ? (error ? (int)error->code : WEIR_E_INVALID) : 0;
-    if (r == 0 && !json_is_object(place))
-        r = err_set(error, WEIR_E_RULES, "the rule is not what it was taken for; put it there anew");
-    if (r == 0 && value.len == 0) {
+    if (!place)
+        return error ? (int)error->code : WEIR_E_INVALID;
+    if (!json_is_object(place))
+        return err_set(error, WEIR_E_RULES, "the stored rule does not have the expected form; add the rule again");
+    if (value.len == 0) {
         json_object_deln(place, field.ptr, field.len);
-    } else if (r == 0) {
-        r = read_value(value, &made, error);
-        if (r == 0 && json_object_setn_new(place, field.ptr, field.len, made) < 0)
-            r = err_set(error, WEIR_E_INVALID, "the field's name is not UTF-8");
+    } else {
+        json_t *made = NULL;
+        int r = read_value(value, &made, error);
+        if (r < 0)
+            return r;
+        if (json_object_setn_new(place, field.ptr, field.len, made) < 0)
+            return err_set(error, WEIR_E_INVALID, "the field's name is not UTF-8");
     }
-    if (r == 0)
-        r = write_document(json, document, out, error);
-    json_decref(json);
-    return r;
+    return write_document(json, document, out, error);
 }

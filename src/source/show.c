@@ -77,24 +77,20 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
 
 json_t *source_json_load(sv text)
 {
-    struct buf json;
+    CLEANUP(buf_done) struct buf json;
     buf_init(&json, RULES_BYTES_MAX);
     bool good = rules_json(text, &json, NULL) == 0 && !json.failed;
-    json_t *value = good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
-    buf_done(&json);
-    return value;
+    return good ? json_loadb(buf_sv(&json).ptr, json.len, JSON_DECODE_ANY, NULL) : NULL;
 }
 
 void source_json_add(sv text, struct buf *out)
 {
-    json_t *value = source_json_load(text);
-    char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    json_auto_t *value = source_json_load(text);
+    CLEANUP_FREE char *line = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     if (line)
         buf_add(out, weir_str(line));
     else
         buf_json(out, text);
-    free(line);
-    json_decref(value);
 }
 
 static void add_field(struct buf *out, const char *name, sv text)
@@ -115,7 +111,7 @@ void source_problem_json(const struct source_problem *problem, struct buf *out)
 
 static void add_summary_json(const struct rule *rule, struct buf *out)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, SHOWN_MAX);
     source_show_limits(rule, &text);
     add_field(out, "limits", buf_sv(&text));
@@ -125,7 +121,6 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
     buf_clear(&text);
     source_show_by(rule, &text);
     add_field(out, "by", buf_sv(&text));
-    buf_done(&text);
 }
 
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)

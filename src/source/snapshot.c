@@ -21,24 +21,24 @@ void snapshot_done(struct snapshot *snapshot)
     *snapshot = (struct snapshot){ 0 };
 }
 
-struct stored *snapshot_add(struct snapshot *snapshot, size_t *cap)
+struct stored_row *snapshot_add(struct snapshot *snapshot, size_t *cap)
 {
     if (snapshot->count == *cap) {
         size_t wider = *cap ? *cap * 2 : 64;
-        struct stored *rows = realloc(snapshot->rows, wider * sizeof *rows);
+        struct stored_row *rows = realloc(snapshot->rows, wider * sizeof *rows);
         if (!rows)
             return NULL;
         snapshot->rows = rows;
         *cap = wider;
     }
-    struct stored *row = &snapshot->rows[snapshot->count++];
-    *row = (struct stored){ .enabled = true };
+    struct stored_row *row = &snapshot->rows[snapshot->count++];
+    *row = (struct stored_row){ .enabled = true };
     return row;
 }
 
 int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error)
 {
-    struct stored *rows = calloc(from->count + more + 1, sizeof *rows);
+    struct stored_row *rows = calloc(from->count + more + 1, sizeof *rows);
     if (!rows)
         return no_memory(error);
     if (from->count)
@@ -49,13 +49,6 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 
 /* ---- finding ---- */
 
-static int compare_text(sv a, sv b)
-{
-    size_t n = a.len < b.len ? a.len : b.len;
-    int order = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return order ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 /* Calls by number. */
 static int compare_keys(enum row_table a_table, sv a, enum row_table b_table, sv b)
 {
@@ -63,18 +56,18 @@ static int compare_keys(enum row_table a_table, sv a, enum row_table b_table, sv
         return a_table < b_table ? -1 : 1;
     if (a_table == TABLE_CALLS && a.len != b.len)
         return a.len < b.len ? -1 : 1;
-    return compare_text(a, b);
+    return sv_compare(a, b);
 }
 
 static int compare_rows(const void *a, const void *b)
 {
-    const struct stored *x = a, *y = b;
+    const struct stored_row *x = a, *y = b;
     return compare_keys(x->table, x->key, y->table, y->key);
 }
 
 static int compare_pointers(const void *a, const void *b)
 {
-    const struct stored *x = *(struct stored *const *)a, *y = *(struct stored *const *)b;
+    const struct stored_row *x = *(struct stored_row *const *)a, *y = *(struct stored_row *const *)b;
     int order = compare_rows(x, y);
     return order ? order : (x > y) - (x < y);
 }
@@ -95,24 +88,24 @@ int snapshot_index(struct snapshot *snapshot, struct weir_error *error)
     return 0;
 }
 
-const struct stored *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key)
+const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key)
 {
     size_t low = 0, high = snapshot->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct stored *row = snapshot->by_key[middle];
+        const struct stored_row *row = snapshot->by_key[middle];
         if (compare_keys(row->table, row->key, table, key) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    const struct stored *found = low < snapshot->count ? snapshot->by_key[low] : NULL;
+    const struct stored_row *found = low < snapshot->count ? snapshot->by_key[low] : NULL;
     return found && found->table == table && sv_eq(found->key, key) ? found : NULL;
 }
 
-const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id)
+const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id)
 {
-    const struct stored *row = snapshot_find(snapshot, TABLE_RULES, id);
+    const struct stored_row *row = snapshot_find(snapshot, TABLE_RULES, id);
     if (!row && sv_starts(id, SV(CALL_ID_PREFIX)) && id.len > sizeof CALL_ID_PREFIX - 1)
         row = snapshot_find(snapshot, TABLE_CALLS, sv_from(id, sizeof CALL_ID_PREFIX - 1));
     return row;
@@ -122,7 +115,7 @@ const struct stored *snapshot_rule(const struct snapshot *snapshot, sv id)
 
 static const struct hash_key version_key = { 0 }; /* not a secret: whoever may read a row may know its version */
 
-uint64_t row_version(const struct stored *row)
+uint64_t row_version(const struct stored_row *row)
 {
     struct hash hash;
     hash_init(&hash, &version_key);
@@ -135,7 +128,7 @@ uint64_t row_version(const struct stored *row)
 
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id)
 {
-    const struct stored *rule = id.len > 0 ? snapshot_rule(snapshot, id) : NULL;
+    const struct stored_row *rule = id.len > 0 ? snapshot_rule(snapshot, id) : NULL;
     struct hash hash;
     if (id.len > 0)
         return rule ? row_version(rule) : 0;
@@ -162,13 +155,22 @@ uint64_t source_version(const struct source_reading *reading, sv id)
 
 /* ---- reading ---- */
 
+void source_reading_done(struct source_reading *reading)
+{
+    if (!reading)
+        return;
+    rules_free(reading->rules);
+    arena_done(&reading->arena);
+    *reading = (struct source_reading){ 0 };
+}
+
 static enum rule_row_kind kind_of(enum row_table table)
 {
     return table == TABLE_SETTINGS ? ROW_SETTING : table == TABLE_CALLS ? ROW_CALL : ROW_RULE;
 }
 
 /* A call's errors name its columns. */
-static sv problem_text(struct arena *arena, const struct stored *row, sv text)
+static sv problem_text(struct arena *arena, const struct stored_row *row, sv text)
 {
     static const struct {
         sv field, column;
@@ -185,24 +187,23 @@ static sv problem_text(struct arena *arena, const struct stored *row, sv text)
     for (size_t i = 0; row && row->table == TABLE_CALLS && i < sizeof names / sizeof *names; i++) {
         if (!sv_starts(text, names[i].field))
             continue;
-        struct buf named;
+        CLEANUP(buf_done) struct buf named;
         buf_init(&named, 4096);
         buf_add(&named, names[i].column);
         buf_add(&named, sv_from(text, names[i].field.len));
-        sv kept = arena_copy(arena, buf_sv(&named));
-        buf_done(&named);
-        return kept;
+        return arena_copy(arena, buf_sv(&named));
     }
     return arena_copy(arena, text);
 }
 
-static bool keep_problems(struct source_reading *reading, const struct rules_report *report, struct stored *const *given)
+static bool keep_problems(struct source_reading *reading, const struct rules_report *report,
+                          struct stored_row *const *given)
 {
     size_t count = report->error_count < RULES_ERRORS_MAX ? report->error_count : RULES_ERRORS_MAX;
     reading->problems = ARENA_ARRAY(&reading->arena, struct source_problem, count + 1);
     for (size_t i = 0; reading->problems && i < count; i++) {
         const struct rule_problem *error = &report->errors[i];
-        const struct stored *row = error->line > 0 ? given[error->line - 1] : NULL;
+        const struct stored_row *row = error->line > 0 ? given[error->line - 1] : NULL;
         struct source_problem *problem = &reading->problems[i];
         *problem = (struct source_problem){ .text = problem_text(&reading->arena, row, error->text) };
         if (row) {
@@ -219,14 +220,14 @@ static bool keep_problems(struct source_reading *reading, const struct rules_rep
 }
 
 /* The rows for lists, each with its rule where that was read from it (and not kept from before). */
-static bool keep_rows(struct source_reading *reading, const struct snapshot *snapshot, struct stored *const *given,
+static bool keep_rows(struct source_reading *reading, const struct snapshot *snapshot, struct stored_row *const *given,
                       const bool *good)
 {
     reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, snapshot->count + 1);
     if (!reading->rows)
         return false;
     for (size_t i = 0; i < snapshot->count; i++) {
-        const struct stored *row = &snapshot->rows[i];
+        const struct stored_row *row = &snapshot->rows[i];
         reading->rows[i] = (struct source_row){ .table = weir_str(table_names[row->table]),
                                                 .key = row->key,
                                                 .rule = row->rule,
@@ -249,16 +250,15 @@ static bool keep_rows(struct source_reading *reading, const struct snapshot *sna
 }
 
 static int finish_reading(struct source_reading *reading, struct snapshot *snapshot, const struct rules_report *report,
-                          struct stored *const *given, const struct rules *last, struct weir_error *error)
+                          struct stored_row *const *given, const struct rules *last, struct weir_error *error)
 {
     if (report->unreadable && !last)
         return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report->errors[0].text));
-    bool *good = calloc(snapshot->count + 1, sizeof *good);
+    CLEANUP_FREE bool *good = calloc(snapshot->count + 1, sizeof *good);
     for (size_t i = 0; good && i < reading->rules->rule_count; i++)
         good[reading->rules->rules[i].line - 1] = true;
     bool kept = good && (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
                 keep_problems(reading, report, given) && keep_rows(reading, snapshot, given, good);
-    free(good);
     return kept ? 0 : no_memory(error);
 }
 
@@ -266,13 +266,13 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
                   struct weir_error *error)
 {
     struct source_reading reading = { 0 };
-    struct rules_report report = { 0 };
-    struct rule_row *rows = calloc(snapshot->count + 1, sizeof *rows);
-    struct stored **given = calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP_FREE struct rule_row *rows = calloc(snapshot->count + 1, sizeof *rows);
+    CLEANUP_FREE struct stored_row **given = calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
     size_t count = 0;
     for (int disabled = 0; disabled < 2; disabled++)
         for (size_t i = 0; rows && given && i < snapshot->count; i++) {
-            struct stored *row = &snapshot->rows[i];
+            struct stored_row *row = &snapshot->rows[i];
             bool off = !row->enabled && !all;
             if (off != disabled || (off && count == RULES_MAX))
                 continue;
@@ -288,9 +288,6 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
     reading.arena = snapshot->arena;
     snapshot->arena = (struct arena){ 0 };
     int r = reading.rules ? finish_reading(&reading, snapshot, &report, given, last, error) : no_memory(error);
-    rules_report_done(&report);
-    free(rows);
-    free(given);
     if (r < 0)
         source_reading_done(&reading);
     else

@@ -20,7 +20,7 @@ int source_open(struct source **ret, const char *address, struct weir_error *err
         free(source);
         return r;
     }
-    source->backend = source->address.kind == SOURCE_FILE ? &file_backend : &store_backend;
+    source->backend = source->address.kind == SOURCE_FILE ? &file_backend : &table_backend;
     buf_init(&source->version, VERSION_MAX);
     buf_init(&source->file_text, RULES_BYTES_MAX);
     *ret = source;
@@ -77,15 +77,6 @@ void source_set_terms(struct source *source, const struct source_terms *terms)
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
 {
     return source->backend->read(source, last, ret, error);
-}
-
-void source_reading_done(struct source_reading *reading)
-{
-    if (!reading)
-        return;
-    rules_free(reading->rules);
-    arena_done(&reading->arena);
-    *reading = (struct source_reading){ 0 };
 }
 
 void source_problem_print(const struct source_problem *problem, struct buf *out)

@@ -53,17 +53,17 @@ struct source_reading {
     size_t problem_count; /* at most RULES_ERRORS_MAX */
     size_t unlisted;      /* further problems */
 };
-/* An error, and no reading: the source is out of reach, or is not one (tables are missing; a file is not YAML and there is
- * no `last`; a table is gone that was there when this source was last read). */
+/* Returns an error, and no reading, if the source is unreachable or not a source (tables are missing; a file is not YAML
+ * and there is no `last`; a table is gone that was there when this source was last read). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */
 void source_problem_print(const struct source_problem *problem, struct buf *out);
 
-/* Has anything changed since the last source_read? Cheap. */
+/* Writes to *ret whether anything has changed since the last source_read. Cheap. */
 int source_changed(struct source *source, bool *ret, struct weir_error *error);
-/* Sleeps for as long, or until the source says that something changed (1), or wake_fd is readable. Negative: the source is
- * out of reach. */
+/* Waits for timeout_ms, or until the source says that something has changed (returns 1), or wake_fd is readable. Negative:
+ * the source is unreachable. */
 int source_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
 
 /* ---- changing ---- */
@@ -79,11 +79,11 @@ struct source_author {
     sv who, note;
 };
 
-/* Tells one version of what is kept of a rule from another: of its row, or, `id` empty, of all settings together. 0: there
+/* The version of a rule's row, or, if `id` is empty, of all settings together: another number once they change. 0: there
  * is no such rule. */
 uint64_t source_version(const struct source_reading *reading, sv id);
 
-/* What the changes that follow are subject to. */
+/* Conditions of the changes that follow. */
 struct source_terms {
     bool dry_run; /* judged as any other, and not written */
     bool enable;  /* source_put: a row that is not enabled is so from then on */
@@ -96,10 +96,11 @@ struct source_terms {
     sv id;
     void *data;
 };
-/* They are kept until they are set again. */
+/* They apply until they are set again. */
 void source_set_terms(struct source *source, const struct source_terms *terms);
 
-/* Makes the tables that are missing (WEIR_*, and THROTTLED_CALLS), and what tells of changes. Says on *out what it made. */
+/* Creates missing tables (WEIR_*, and THROTTLED_CALLS), and triggers that report changes. Writes to *out what it created.
+ */
 int source_init(struct source *source, struct buf *out, struct weir_error *error);
 /* A rule as JSON or YAML. `replace` false: an error if the id is there. Nothing is written unless the rule is good. */
 int source_put(struct source *source, sv rule, bool replace, struct source_author author, struct weir_error *error);
@@ -115,7 +116,8 @@ int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us
                     struct source_author author, char ret_id[64], struct weir_error *error);
 /* Settings as JSON: {"ids": […]}. */
 int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error);
-/* All rules and settings of a text (YAML or JSON), in one transaction. `replace`: what is not in it goes away. */
+/* All rules and settings of a text (YAML or JSON), in one transaction. `replace`: rules and settings that are not in it are
+ * removed. */
 int source_import(struct source *source, sv text, bool replace, struct source_author author, struct buf *out,
                   struct weir_error *error);
 
@@ -137,8 +139,8 @@ struct source_undone {
     int64_t number;   /* of the change that is undone */
     const char *what; /* came of it: "add", "change", "remove", "enable" or "disable" of the row */
 };
-/* Makes a change undone: number 0 is the newest of `id` (of all rules and settings if it is empty) that is not undone yet.
- * Refuses where the row was changed since, or the change is not of `id`. `ret` may be NULL. */
+/* Undoes a change: number 0 is the newest of `id` (of all rules and settings if it is empty) that is not undone yet.
+ * Fails if the row was changed since, or the change does not belong to `id`. `ret` may be NULL. */
 int source_undo(struct source *source, sv id, int64_t number, struct source_author author, struct source_undone *ret,
                 struct weir_error *error);
 

@@ -33,41 +33,13 @@ int sql_append(const struct sql_value *values, size_t count, void *data, struct 
     return 0;
 }
 
-static const struct sql_client *client_of(enum source_kind kind)
-{
-    switch (kind) {
-    case SOURCE_SQLITE:
-        return &sqlite_client;
-    case SOURCE_MYSQL:
-        return &mysql_client;
-    case SOURCE_POSTGRES:
-        return &postgres_client;
-    case SOURCE_FILE:
-        break;
-    }
-    return NULL;
-}
-
-int sql_open(struct sql **ret, const struct source_address *address, struct weir_error *error)
-{
-    const struct sql_client *client = client_of(address->kind);
-    struct sql *sql = NULL;
-    if (!client)
-        return err_set(error, WEIR_E_INVALID, "%s is no database", address->shown);
-    int r = client->connect(&sql, address, error);
-    if (r < 0)
-        sql_close(sql);
-    else
-        *ret = sql;
-    return r;
-}
-
 void sql_close(struct sql *sql)
 {
     if (!sql)
         return;
-    free(sql->shown);
     sql->client->close(sql);
+    free(sql->shown);
+    free(sql);
 }
 
 enum source_kind sql_kind(const struct sql *sql)
@@ -116,7 +88,7 @@ static int take_lock(struct sql *sql, const char *statement, struct weir_error *
     if (r < 0)
         return r;
     if (!taken)
-        return sql_fail(sql, error, "somebody else is changing the rules, and has not finished; please try again");
+        return sql_fail(sql, error, "somebody else is changing the rules and has not finished; try again");
     sql->locked = true;
     return 0;
 }

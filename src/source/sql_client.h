@@ -16,9 +16,9 @@ struct sql {
 };
 
 struct sql_client {
-    /* *ret is half made when it fails: sql_open closes it. */
-    int (*connect)(struct sql **ret, const struct source_address *address, struct weir_error *error);
-    void (*close)(struct sql *sql); /* frees what connect made, apart from `shown`, and sql itself */
+    size_t size; /* of the client's own structure, which begins as zeros, with the fields above set */
+    int (*connect)(struct sql *sql, const struct source_address *address, struct weir_error *error);
+    void (*close)(struct sql *sql); /* also after connect has failed, or was not called; frees what connect made */
     int (*run)(struct sql *sql, const char *statement, const struct sql_value *params, size_t param_count, sql_row *row,
                void *data, uint64_t *ret_changed, struct weir_error *error);
     int (*version)(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,

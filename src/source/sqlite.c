@@ -71,21 +71,13 @@ static int be_careful(struct sqlite *s)
     return sqlite3_busy_timeout(s->db, SQL_TIMEOUT_MS);
 }
 
-static int sqlite_connect(struct sql **ret, const struct source_address *address, struct weir_error *error)
+static int sqlite_connect(struct sql *sql, const struct source_address *address, struct weir_error *error)
 {
-    struct sqlite *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    *ret = &s->sql;
-    s->sql.client = &sqlite_client;
-    s->sql.kind = SOURCE_SQLITE;
-    s->sql.shown = strdup(address->shown);
+    struct sqlite *s = (struct sqlite *)sql;
     s->opened_us = clock_steady_us();
-    if (!s->sql.shown)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     int status = sqlite3_open_v2(address->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (status == SQLITE_CANTOPEN && access(address->path, F_OK) < 0 && errno == ENOENT)
-        return err_set(error, WEIR_E_SYSTEM, "%s: there is no such file; `weir rules init --from %s` makes it",
+        return err_set(error, WEIR_E_SYSTEM, "%s: there is no such file; create it with `weir rules init --from %s`",
                        address->shown, address->shown);
     if (status == SQLITE_OK)
         status = be_careful(s);
@@ -97,9 +89,7 @@ static int sqlite_connect(struct sql **ret, const struct source_address *address
 
 static void sqlite_close(struct sql *sql)
 {
-    struct sqlite *s = (struct sqlite *)sql;
-    sqlite3_close_v2(s->db);
-    free(s);
+    sqlite3_close_v2(((struct sqlite *)sql)->db);
 }
 
 /* Whoever replaced the file meant its new contents. */
@@ -200,6 +190,7 @@ static int sqlite_version(struct sql *sql, const struct sql_table *tables, size_
 }
 
 const struct sql_client sqlite_client = {
+    .size = sizeof(struct sqlite),
     .connect = sqlite_connect,
     .close = sqlite_close,
     .run = sqlite_run,

@@ -8,34 +8,16 @@ enum { STATEMENT_MAX = 8192 };
 
 /* ---- connecting, and looking at the tables ---- */
 
-int store_connect(struct source *source, struct weir_error *error)
-{
-    if (source->sql && sql_lost(source->sql)) {
-        sql_close(source->sql);
-        source->sql = NULL;
-    }
-    if (source->sql)
-        return 0;
-    source->listening = false;
-    return sql_open(&source->sql, &source->address, error);
-}
-
-int store_missing(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    return err_set(error, WEIR_E_RULES, "%s: there is no table %s; `weir rules init` makes it, or: %s;",
-                   source->address.shown, table_names[table], table_create(table, source->address.kind));
-}
-
-/* One that is not there may be out of sight; one that was there holds rules that nobody has removed. */
+/* This user may not be allowed to see a table that is missing. A table that was there held rules that nobody removed. */
 static int check_absent(struct source *source, enum row_table table, struct weir_error *error)
 {
     if (source->known[table])
-        return err_set(error, WEIR_E_RULES, "%s: the table %s is gone; `weir rules init` makes it anew, or: %s;",
+        return err_set(error, WEIR_E_RULES, "%s: the table %s is gone; create it again with `weir rules init`, or: %s;",
                        source->address.shown, table_names[table], table_create(table, source->address.kind));
     return sql_table_denied(source->sql, table_names[table], error);
 }
 
-int store_tables(struct source *source, struct weir_error *error)
+static int find_tables(struct source *source, struct weir_error *error)
 {
     for (int i = 0; i < TABLES; i++) {
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
@@ -49,8 +31,8 @@ int store_tables(struct source *source, struct weir_error *error)
     if (source->tables[TABLE_RULES].there || source->tables[TABLE_CALLS].there)
         return 0;
     return err_set(error, WEIR_E_RULES,
-                   "%s: there is neither a table THROTTLED_CALLS nor a table WEIR_RULES; `weir rules init` makes both, or: "
-                   "%s;",
+                   "%s: there is neither a table THROTTLED_CALLS nor a table WEIR_RULES; create both with `weir rules "
+                   "init`, or: %s;",
                    source->address.shown, table_create(TABLE_CALLS, source->address.kind));
 }
 
@@ -97,7 +79,7 @@ static sv keep_value(struct loader *l, const struct sql_value *value, struct wei
     return kept;
 }
 
-static void load_document(struct stored *row, const struct sql_value *values)
+static void load_document(struct stored_row *row, const struct sql_value *values)
 {
     bool rule = row->table == TABLE_RULES;
     if (values[1].null)
@@ -113,7 +95,7 @@ static void load_document(struct stored *row, const struct sql_value *values)
 static int load_row(const struct sql_value *values, size_t count, void *data, struct weir_error *error)
 {
     struct loader *l = data;
-    struct stored *row = snapshot_add(l->snapshot, &l->cap);
+    struct stored_row *row = snapshot_add(l->snapshot, &l->cap);
     sv kept[6] = { 0 };
     int r = 0;
     if (!row)
@@ -147,23 +129,21 @@ static int load_table(struct loader *l, struct weir_error *error)
 {
     const struct sql_table *table = &l->source->tables[l->table];
     const char *const *columns = table_columns(l->table);
-    struct buf statement;
+    CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
     for (size_t i = 0; columns[i]; i++) {
         const char *name = sql_column(table, columns[i]);
         buf_printf(&statement, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
     }
     buf_printf(&statement, " FROM %s", table->name);
-    int r = statement.failed ? no_memory(error) : sql_run(l->source->sql, statement.ptr, NULL, 0, load_row, l, NULL, error);
-    buf_done(&statement);
-    return r;
+    return source_run(l->source, &statement, NULL, 0, load_row, l, NULL, error);
 }
 
 static int load(struct source *source, struct snapshot *ret, struct weir_error *error)
 {
     struct loader l = { .source = source, .snapshot = ret };
     ret->ordered = true;
-    int r = store_tables(source, error);
+    int r = find_tables(source, error);
     if (r == 0) {
         buf_clear(&source->version);
         r = version_now(source, &source->version, error);
@@ -178,53 +158,53 @@ static int load(struct source *source, struct snapshot *ret, struct weir_error *
     return r < 0 ? r : snapshot_index(ret, error);
 }
 
-static void store_end(struct source *source)
+static void tables_end(struct source *source)
 {
     if (source->sql)
         sql_rollback(source->sql);
 }
 
-static int store_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+static int tables_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
 {
-    struct snapshot snapshot = { 0 };
-    int r = store_connect(source, error);
+    CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
+    int r = source_connect(source, error);
     if (r == 0)
         r = sql_begin(source->sql, change ? SQL_CHANGE : SQL_READ, error);
     if (r < 0)
         return r;
     r = load(source, &snapshot, error);
     if (r < 0) {
-        store_end(source);
-        snapshot_done(&snapshot);
-    } else {
-        *ret = snapshot;
+        tables_end(source);
+        return r;
     }
-    return r;
+    *ret = snapshot;
+    snapshot = (struct snapshot){ 0 };
+    return 0;
 }
 
-static int store_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
+static int tables_read(struct source *source, const struct rules *last, struct source_reading *ret,
+                       struct weir_error *error)
 {
-    struct snapshot snapshot = { 0 };
+    CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     source->read_once = false;
-    int r = store_begin(source, false, &snapshot, error);
-    if (r < 0)
-        return r;
-    r = sql_commit(source->sql, error);
+    int r = tables_begin(source, false, &snapshot, error);
+    if (r == 0)
+        r = sql_commit(source->sql, error);
     if (r == 0)
         r = snapshot_read(&snapshot, last, false, ret, error);
-    snapshot_done(&snapshot);
-    if (r == 0) {
-        source->read_once = true;
-        source->changed = false;
-    }
-    return r;
+    if (r < 0)
+        return r;
+    source->read_once = true;
+    source->changed = false;
+    return 0;
 }
 
-/* A table that was not there may be by now; one that is gone makes the version fail. Then a reading says what is wrong. */
-static int store_changed(struct source *source, bool *ret, struct weir_error *error)
+/* A table that was missing may exist now. One that is gone makes the version fail; then source_read says what is wrong. */
+static int tables_changed(struct source *source, bool *ret, struct weir_error *error)
 {
-    struct buf version;
-    int r = store_connect(source, error);
+    CLEANUP(buf_done) struct buf version;
+    buf_init(&version, 64 << 10);
+    int r = source_connect(source, error);
     if (r < 0)
         return r;
     bool changed = source->changed || !source->read_once;
@@ -235,21 +215,19 @@ static int store_changed(struct source *source, bool *ret, struct weir_error *er
         r = sql_table(source->sql, table_names[i], &table, error);
         changed = r == 0 && table.there;
     }
-    buf_init(&version, 64 << 10);
     if (r == 0 && !changed) {
         r = version_now(source, &version, error);
         changed = r < 0 || !sv_eq(buf_sv(&version), buf_sv(&source->version));
         r = r < 0 && !sql_lost(source->sql) ? 0 : r;
     }
-    buf_done(&version);
     if (r == 0)
         *ret = changed;
     return r;
 }
 
-static int store_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
+static int tables_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
 {
-    int r = store_connect(source, error);
+    int r = source_connect(source, error);
     if (r == 0 && !source->listening) {
         r = sql_listen(source->sql, error);
         source->listening = r == 0;
@@ -265,7 +243,8 @@ static struct sql_value text_value(sv text)
 }
 
 /* The values of a row's columns, the key last; returns how many. */
-static size_t values_of(const struct stored *row, struct source_author author, const char *now, struct sql_value *values)
+static size_t values_of(const struct stored_row *row, struct source_author author, const char *now,
+                        struct sql_value *values)
 {
     size_t n = 0;
     if (row->table == TABLE_CALLS) {
@@ -308,35 +287,32 @@ static void write_update(const struct sql_table *table, const char *const *colum
 static int write_change(struct source *source, const struct change *change, struct source_author author, const char *now,
                         struct weir_error *error)
 {
-    const struct stored *row = change->after ? change->after : change->before;
+    const struct stored_row *row = change->after ? change->after : change->before;
     const struct sql_table *table = &source->tables[row->table];
     const char *const *columns = table_columns(row->table);
     struct sql_value values[8];
     size_t count = values_of(row, author, now, values);
     uint64_t changed = 0;
-    /* A document that stays as it is is not written: it may be one that was too long to be read. */
-    bool as_it_is =
+    /* A document that does not change is not written: it may be one that was too long to be read. */
+    bool same_text =
         row->table == TABLE_RULES && change->before && change->after && change->before->text.ptr == change->after->text.ptr;
-    struct buf statement;
+    CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = table->there ? table_check(source, row->table, error) : store_missing(source, row->table, error);
+    int r = table->there ? table_check(source, row->table, error) : table_missing(source, row->table, error);
     if (r < 0)
         return r;
     if (!change->before)
         write_insert(table, columns, &statement);
     else if (change->after)
-        write_update(table, columns, 1 + as_it_is, &statement);
+        write_update(table, columns, 1 + same_text, &statement);
     else {
         buf_printf(&statement, "DELETE FROM %s WHERE %s = ?", table->name, sql_column(table, columns[0]));
         values[0] = values[count - 1];
         count = 1;
     }
-    r = statement.failed
-            ? no_memory(error)
-            : sql_run(source->sql, statement.ptr, values + as_it_is, count - as_it_is, NULL, NULL, &changed, error);
-    buf_done(&statement);
+    r = source_run(source, &statement, values + same_text, count - same_text, NULL, NULL, &changed, error);
     if (r == 0 && changed == 0)
-        r = err_set(error, WEIR_E_RULES, "%s: %s: row %.*s was changed by somebody else in this moment; please try again",
+        r = err_set(error, WEIR_E_RULES, "%s: %s: row %.*s was changed by somebody else at the same time; try again",
                     source->address.shown, table_names[row->table], SV_FMT(row->key));
     if (r == 0 && changed > 1)
         r = err_set(error, WEIR_E_RULES, "%s: %s: %llu rows have the key %.*s; nothing was changed", source->address.shown,
@@ -344,14 +320,14 @@ static int write_change(struct source *source, const struct change *change, stru
     return r;
 }
 
-static int store_apply(struct source *source, const struct snapshot *after, const struct plan *plan,
-                       struct source_author author, struct weir_error *error)
+static int tables_apply(struct source *source, const struct snapshot *after, const struct plan *plan,
+                        struct source_author author, struct weir_error *error)
 {
     (void)after;
     char now[INSTANT_TEXT_MAX];
     instant_text(clock_now_us(), now);
     int r = 0;
-    /* What goes away first, so that it is in nobody's way. */
+    /* Removals come first, so that they do not conflict with additions. */
     for (int adding = 0; adding < 2; adding++)
         for (size_t i = 0; i < plan->count && r == 0; i++)
             if ((plan->changes[i].after != NULL) == adding)
@@ -384,7 +360,7 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
     return 0;
 }
 
-/* PostgreSQL tells of changes at once, if triggers can be made; else they are seen at the next look. */
+/* PostgreSQL reports changes at once if weir can create triggers; else weir sees them when it next looks. */
 static void make_triggers(struct source *source, struct buf *out)
 {
     static const char function[] = "CREATE OR REPLACE FUNCTION weir_rules_changed() RETURNS trigger LANGUAGE plpgsql AS "
@@ -392,26 +368,26 @@ static void make_triggers(struct source *source, struct buf *out)
     struct weir_error error;
     int r = sql_run(source->sql, function, NULL, 0, NULL, NULL, NULL, &error);
     for (int i = 0; i < TABLE_HISTORY && r == 0; i++) {
-        struct buf statement;
+        CLEANUP(buf_done) struct buf statement;
         buf_init(&statement, STATEMENT_MAX);
         buf_printf(
             &statement,
             "CREATE OR REPLACE TRIGGER weir_rules_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH "
             "STATEMENT EXECUTE FUNCTION weir_rules_changed()",
             source->tables[i].name);
-        r = statement.failed ? no_memory(&error) : sql_run(source->sql, statement.ptr, NULL, 0, NULL, NULL, NULL, &error);
-        buf_done(&statement);
+        r = source_run(source, &statement, NULL, 0, NULL, NULL, NULL, &error);
     }
     if (r < 0)
-        buf_printf(out, "changes will be seen within the poll interval, not at once, since no trigger could be made: %s\n",
+        buf_printf(out,
+                   "weir sees changes within the poll interval, not at once, because it could not create a trigger: %s\n",
                    error.text);
 }
 
-static int store_init(struct source *source, struct buf *out, struct weir_error *error)
+static int tables_init(struct source *source, struct buf *out, struct weir_error *error)
 {
     int r = sql_create(&source->address, error);
     if (r == 0)
-        r = store_connect(source, error);
+        r = source_connect(source, error);
     if (r == 0)
         r = sql_begin(source->sql, SQL_CHANGE, error);
     if (r < 0)
@@ -427,12 +403,12 @@ static int store_init(struct source *source, struct buf *out, struct weir_error 
     return r;
 }
 
-const struct backend store_backend = {
-    .begin = store_begin,
-    .apply = store_apply,
-    .end = store_end,
-    .read = store_read,
-    .changed = store_changed,
-    .wait = store_wait,
-    .init = store_init,
+const struct backend table_backend = {
+    .begin = tables_begin,
+    .apply = tables_apply,
+    .end = tables_end,
+    .read = tables_read,
+    .changed = tables_changed,
+    .wait = tables_wait,
+    .init = tables_init,
 };

@@ -12,18 +12,21 @@ enum { CALL_CHARACTERS_MAX = 256 };
 
 #define PER_MAX_S (LIMIT_PER_MAX_US / US_PER_S)
 
+static void add_shown(struct buf *out, const struct sql_value *value)
+{
+    if (value->null)
+        buf_add(out, SV("NULL"));
+    else
+        buf_json(out, sv_of(value->text.ptr, value->text.len < 60 ? value->text.len : 60));
+}
+
 static sv say(struct arena *arena, const char *column, const char *allowed, const struct sql_value *value)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1000);
     buf_printf(&text, "%s: must be %s, not ", column, allowed);
-    if (value->null)
-        buf_add(&text, SV("NULL"));
-    else
-        buf_json(&text, sv_of(value->text.ptr, value->text.len < 60 ? value->text.len : 60));
-    sv kept = arena_copy(arena, buf_sv(&text));
-    buf_done(&text);
-    return kept;
+    add_shown(&text, value);
+    return arena_copy(arena, buf_sv(&text));
 }
 
 /* SQLite takes anything for a number, and NULL for a primary key. */
@@ -34,21 +37,15 @@ static bool number_key(sv key)
     return digits.len < 20 && sv_u64(digits, INT64_MAX, &number);
 }
 
-static sv say_key(struct arena *arena, const struct stored *row)
+static sv say_key(struct arena *arena, const struct stored_row *row)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1000);
     struct sql_value key = { .text = row->key, .null = row->key.len == 0 };
     buf_add(&text, say(arena, "THROTTLE_ID", "a whole number", &key));
     buf_add(&text, SV("; the row's NORMALIZED_CALL is "));
-    sv call = row->call.call.text;
-    if (row->call.call.null)
-        buf_add(&text, SV("NULL"));
-    else
-        buf_json(&text, sv_of(call.ptr, call.len < 60 ? call.len : 60));
-    sv kept = arena_copy(arena, buf_sv(&text));
-    buf_done(&text);
-    return kept;
+    add_shown(&text, &row->call.call);
+    return arena_copy(arena, buf_sv(&text));
 }
 
 static bool whole_number(const struct sql_value *value, uint64_t min, uint64_t max, uint64_t *ret)
@@ -88,7 +85,7 @@ static void split_call(sv call, sv *ret_method, sv *ret_path)
     }
 }
 
-static void write_rule(const struct stored *row, uint64_t max, uint64_t per_s, int64_t expires_us, struct buf *out)
+static void write_rule(const struct stored_row *row, uint64_t max, uint64_t per_s, int64_t expires_us, struct buf *out)
 {
     sv method, path;
     split_call(row->call.call.text, &method, &path);
@@ -111,7 +108,7 @@ static void write_rule(const struct stored *row, uint64_t max, uint64_t per_s, i
 }
 
 /* A key that is no text, or of any length, makes no id. */
-static void name_rule(struct stored *row, struct arena *arena)
+static void name_rule(struct stored_row *row, struct arena *arena)
 {
     char id[WEIR_ID_MAX + 1];
     if (row->key.len + sizeof CALL_ID_PREFIX > sizeof id || !utf8_valid(row->key))
@@ -120,12 +117,12 @@ static void name_rule(struct stored *row, struct arena *arena)
     row->rule = row->key.len > 0 ? arena_copy(arena, sv_of(id, (size_t)n)) : SV("");
 }
 
-int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
+int call_read(struct stored_row *row, struct arena *arena, struct weir_error *error)
 {
     const struct call_columns *c = &row->call;
     uint64_t max = 0, per_s = 0;
     int64_t expires_us = 0;
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
     row->text = row->fault = SV("");
     if (!number_key(row->key))
@@ -145,17 +142,15 @@ int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
         row->text = arena_copy(arena, buf_sv(&text));
     }
     name_rule(row, arena);
-    bool failed = text.failed || !row->rule.ptr || !row->text.ptr || !row->fault.ptr;
-    buf_done(&text);
-    return failed ? no_memory(error) : 0;
+    return text.failed || !row->rule.ptr || !row->text.ptr || !row->fault.ptr ? no_memory(error) : 0;
 }
 
 /* ---- mending ---- */
 
-int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struct arena *arena, struct weir_error *error)
+int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *ret, struct arena *arena,
+                  struct weir_error *error)
 {
     struct call_columns *c = &ret->call;
-    struct buf text;
     sv method, rest;
     uint64_t number;
     int64_t us;
@@ -167,13 +162,13 @@ int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struc
     if (!expiry_of(&c->expires, &us))
         c->expires = (struct sql_value){ .text = SV(""), .null = true };
     if (path) {
+        CLEANUP(buf_done) struct buf text;
         buf_init(&text, 64 << 10);
         split_call(c->call.null ? SV("") : c->call.text, &method, &rest);
         if (method.len > 0)
             buf_printf(&text, "%.*s ", SV_FMT(method));
         buf_char(&text, '/');
         c->call = (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
-        buf_done(&text);
     }
     return call_read(ret, arena, error);
 }
@@ -227,14 +222,12 @@ static struct sql_value expiry_value(struct arena *arena, int64_t us)
 static struct sql_value call_value(const struct rule *rule, struct arena *arena)
 {
     const struct rule_match *m = &rule->match;
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
     if (m->method_count > 0)
         buf_printf(&text, "%.*s ", SV_FMT(m->methods[0]));
     buf_add(&text, m->paths[0].text);
-    struct sql_value value = { .text = arena_copy(arena, buf_sv(&text)) };
-    buf_done(&text);
-    return value;
+    return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
 
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
@@ -262,8 +255,8 @@ int call_bounds(sv call, uint64_t max, struct weir_error *error)
     return 0;
 }
 
-int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
-                   struct arena *arena, struct weir_error *error)
+int call_from_rule(const struct rule *rule, const struct stored_row *old, const struct rule *old_rule,
+                   struct stored_row *row, struct arena *arena, struct weir_error *error)
 {
     if (!fits(rule))
         return err_set(error, WEIR_E_INVALID,

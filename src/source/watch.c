@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/lock.h"
 #include "source/backend.h"
 
 enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000, NICE = 10 };
@@ -45,9 +45,9 @@ struct source_watch {
 
 /* ---- state ---- */
 
-static void state_now(struct source_watch *watch, struct source_watch_state *ret)
+void source_watch_state(struct source_watch *watch, struct source_watch_state *ret)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     struct source_watch_state state = { .good_us = watch->good_us,
                                         .reachable = watch->reachable,
                                         .problem_count = watch->problem_count,
@@ -63,28 +63,20 @@ static void state_now(struct source_watch *watch, struct source_watch_state *ret
     else
         snprintf(state.problem, sizeof state.problem, "rules are %lld s old: %s", (long long)(age_s > 0 ? age_s : 0),
                  watch->reason);
-    pthread_mutex_unlock(&watch->lock);
     *ret = state;
-}
-
-void source_watch_state(struct source_watch *watch, struct source_watch_state *ret)
-{
-    state_now(watch, ret);
 }
 
 static bool stopping(struct source_watch *watch)
 {
-    pthread_mutex_lock(&watch->lock);
-    bool stop = watch->stopping;
-    pthread_mutex_unlock(&watch->lock);
-    return stop;
+    HOLD_LOCK(&watch->lock);
+    return watch->stopping;
 }
 
 /* Once for each change. */
 static void tell_state(struct source_watch *watch)
 {
     struct source_watch_state state;
-    state_now(watch, &state);
+    source_watch_state(watch, &state);
     if (watch->told && watch->told_reachable == state.reachable)
         return;
     watch->told = true;
@@ -95,20 +87,19 @@ static void tell_state(struct source_watch *watch)
 
 static void out_of_reach(struct source_watch *watch, const struct weir_error *error)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     watch->reachable = false;
     snprintf(watch->reason, sizeof watch->reason, "%.*s", (int)sizeof watch->reason - 1, error->text);
-    pthread_mutex_unlock(&watch->lock);
 }
 
 /* Problems of rows stay as the last reading found them. */
 static void within_reach(struct source_watch *watch, const struct source_reading *reading)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 8000);
     if (reading && reading->problem_count > 0)
         source_problem_print(&reading->problems[0], &text);
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     watch->reachable = true;
     watch->good_us = clock_now_us();
     if (reading) {
@@ -117,15 +108,12 @@ static void within_reach(struct source_watch *watch, const struct source_reading
                  reading->problem_count && text.ptr ? text.ptr : "");
         watch->problem[strcspn(watch->problem, "\n")] = '\0';
     }
-    pthread_mutex_unlock(&watch->lock);
-    buf_done(&text);
 }
 
 static void count(struct source_watch *watch, uint64_t *counter)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     ++*counter;
-    pthread_mutex_unlock(&watch->lock);
 }
 
 /* ---- following ---- */
@@ -141,21 +129,19 @@ static int hand_on(struct source_watch *watch, struct source_reading *reading, s
 
 static int read_now(struct source_watch *watch, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(watch->source, watch->last, &reading, error);
     if (r < 0)
         return r;
     count(watch, &watch->reads);
-    struct rules *copy = rules_copy(reading.rules);
+    CLEANUP(rules_freep) struct rules *copy = rules_copy(reading.rules);
     r = hand_on(watch, &reading, error);
     if (r == 0)
         within_reach(watch, &reading);
     if (r == 0 && copy) {
         rules_free(watch->last);
-        watch->last = copy;
-    } else
-        rules_free(copy);
-    source_reading_done(&reading);
+        watch->last = STEAL(copy);
+    }
     return r;
 }
 
@@ -192,40 +178,35 @@ static void wake(struct source_watch *watch)
 
 bool source_watch_run(struct source_watch *watch, struct source_job *job)
 {
-    pthread_mutex_lock(&watch->lock);
-    bool taken = !watch->stopping && watch->job_count < SOURCE_JOBS_MAX;
-    if (taken) {
-        job->next = NULL;
-        *watch->jobs_end = job;
-        watch->jobs_end = &job->next;
-        watch->job_count++;
-    }
-    pthread_mutex_unlock(&watch->lock);
-    if (taken)
-        wake(watch);
-    return taken;
+    HOLD_LOCK(&watch->lock);
+    if (watch->stopping || watch->job_count == SOURCE_JOBS_MAX)
+        return false;
+    job->next = NULL;
+    *watch->jobs_end = job;
+    watch->jobs_end = &job->next;
+    watch->job_count++;
+    wake(watch);
+    return true;
 }
 
 void source_watch_poke(struct source_watch *watch)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     watch->poked = true;
-    pthread_mutex_unlock(&watch->lock);
     wake(watch);
 }
 
 static bool take_poke(struct source_watch *watch)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     bool poked = watch->poked;
     watch->poked = false;
-    pthread_mutex_unlock(&watch->lock);
     return poked;
 }
 
 static struct source_job *next_job(struct source_watch *watch)
 {
-    pthread_mutex_lock(&watch->lock);
+    HOLD_LOCK(&watch->lock);
     struct source_job *job = watch->jobs;
     if (job) {
         watch->jobs = job->next;
@@ -233,7 +214,6 @@ static struct source_job *next_job(struct source_watch *watch)
     }
     if (!watch->jobs)
         watch->jobs_end = &watch->jobs;
-    pthread_mutex_unlock(&watch->lock);
     return job;
 }
 
@@ -247,7 +227,7 @@ static int run_job(struct source_watch *watch, struct source_job *job)
     watch->again = watch->again || source_seen(watch->source) != seen;
     if (result >= 0 && job->writes && look(watch, &why) < 0)
         result = err_set(&error, WEIR_E_SYSTEM,
-                         "the change was written, and will be in force as soon as it can be read back: %.*s",
+                         "the change was written, and takes effect as soon as weir can read it back: %.*s",
                          WEIR_ERROR_MAX - 100, why.text);
     job->done(job, result, &error);
     return result;
@@ -270,7 +250,7 @@ static void leave_jobs(struct source_watch *watch)
 {
     struct weir_error error;
     struct source_job *job;
-    err_set(&error, WEIR_E_SYSTEM, "not done: the service is being stopped");
+    err_set(&error, WEIR_E_SYSTEM, "not done: the service is stopping");
     while ((job = next_job(watch)))
         job->done(job, WEIR_E_SYSTEM, &error);
 }
@@ -341,7 +321,7 @@ static int start_thread(struct source_watch *watch, struct weir_error *error)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int no = pthread_create(&watch->thread, NULL, follow, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return no ? err_set(error, WEIR_E_SYSTEM, "no thread for following the rules: %s", strerror(no)) : 0;
+    return no ? err_set(error, WEIR_E_SYSTEM, "cannot start a thread that follows the rules: %s", strerror(no)) : 0;
 }
 
 int source_watch_start(struct source_watch **ret, struct source *source, const struct rules *last,
@@ -360,7 +340,7 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
                                     .wait_ms = poll_ms,
                                     .reachable = options->was_read,
                                     .good_us = options->was_read ? clock_now_us() : 0,
-                                    .reason = "it was not tried yet" };
+                                    .reason = "weir has not tried to read it yet" };
     watch->options.poll_ms = poll_ms;
     watch->jobs_end = &watch->jobs;
     pthread_mutex_init(&watch->lock, NULL);
@@ -370,7 +350,7 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
     else if (last && !(watch->last = rules_copy(last)))
         r = err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     else if (pipe2(watch->wake, O_CLOEXEC | O_NONBLOCK) < 0)
-        r = err_set(error, WEIR_E_SYSTEM, "no pipe: %s", strerror(errno));
+        r = err_set(error, WEIR_E_SYSTEM, "cannot create a pipe: %s", strerror(errno));
     if (r == 0)
         r = start_thread(watch, error);
     if (r < 0)
@@ -384,9 +364,10 @@ void source_watch_stop(struct source_watch *watch)
 {
     if (!watch)
         return;
-    pthread_mutex_lock(&watch->lock);
-    watch->stopping = true;
-    pthread_mutex_unlock(&watch->lock);
+    {
+        HOLD_LOCK(&watch->lock);
+        watch->stopping = true;
+    }
     wake(watch);
     pthread_join(watch->thread, NULL);
     watch_free(watch);

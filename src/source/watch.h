@@ -1,5 +1,5 @@
-/* A thread that follows a source: reads it when it has changed, and says what came of it. Decisions never wait for it.
- * Others may have it work with the source between two looks. */
+/* A thread that follows a source: it reads the source when it has changed, and reports the result. Decisions never wait for
+ * it. Other threads may give it jobs with the source. */
 #ifndef SOURCE_WATCH_H
 #define SOURCE_WATCH_H
 
@@ -10,7 +10,7 @@ struct source_watch;
 struct source_watch_state {
     int64_t good_us; /* when the rules that are in force were last known to be those of the source */
     bool reachable;
-    char reason[400];  /* why it is out of reach, if it is */
+    char reason[400];  /* why it is unreachable, if it is */
     char problem[512]; /* "rules are 312 s old: connection refused", or the first bad row, or "" */
     size_t problem_count;
     uint64_t reads, checks;

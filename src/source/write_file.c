@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "source/source.h"
 
@@ -50,11 +51,8 @@ static int sync_folder(const char *path)
     char *slash = strrchr(folder, '/');
     if (slash)
         slash[slash == folder] = '\0';
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 || fsync(fd) < 0 ? -errno : 0;
-    if (fd >= 0)
-        close(fd);
-    return r == -EINVAL ? 0 : r; /* some file systems have no such thing */
+    CLEANUP_CLOSE int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return (fd < 0 || fsync(fd) < 0) && errno != EINVAL ? -errno : 0; /* some file systems cannot do that */
 }
 
 static int write_new(const char *path, const char *temporary, int fd, sv text, struct weir_error *error)
@@ -112,12 +110,11 @@ int source_write_file(const char *path, sv text, struct weir_error *error)
     if (r < 0)
         return r;
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", real);
-    int fd = mkostemp(temporary, O_CLOEXEC);
+    CLEANUP_CLOSE int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written, since no file can be made beside it: %s", real,
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written, since no file can be created beside it: %s", real,
                        strerror(errno));
     r = write_new(real, temporary, fd, text, error);
-    close(fd);
     if (r < 0) {
         unlink(temporary);
         return r;

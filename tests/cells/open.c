@@ -285,10 +285,10 @@ static void test_cut_and_extended_files(void **unused)
     static char good[SMALL_BYTES + 4096];
     make_good(good);
     check_refused(good, CELLS_HEADER_BYTES - 1, "too short");
-    check_refused(good, CELLS_HEADER_BYTES, "has 4096 bytes where its header says 6144");
-    check_refused(good, SMALL_BYTES - 1, "has 6143 bytes where its header says 6144");
+    check_refused(good, CELLS_HEADER_BYTES, "has 4096 bytes, but its header says 6144");
+    check_refused(good, SMALL_BYTES - 1, "has 6143 bytes, but its header says 6144");
     check_refused(good, SMALL_BYTES - 512, "was cut or added to");
-    check_refused(good, SMALL_BYTES + 1, "has 6145 bytes where its header says 6144");
+    check_refused(good, SMALL_BYTES + 1, "has 6145 bytes, but its header says 6144");
     check_refused(good, SMALL_BYTES + 512, "was cut or added to");
 }
 
@@ -303,7 +303,7 @@ static void test_damaged_headers(void **unused)
             bad[i] ^= (char)(1 << bit);
             check_refused(bad, sizeof bad,
                           i < 8    ? "not a cells file"
-                          : i < 16 ? "but this weir knows layout 2"
+                          : i < 16 ? "but this weir supports layout 2"
                                    : "its header is damaged");
         }
     }
@@ -322,7 +322,7 @@ static void test_other_layout(void **unused)
     static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     make_good(bytes);
     ((struct cells_header *)(void *)bytes)->version = 77;
-    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir knows layout 2");
+    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir supports layout 2");
 }
 
 /* The checksum is right, but no table is like this. */
@@ -427,15 +427,15 @@ static void test_memory_that_will_not_do(void **unused)
     char *memory = shared_memory();
     check_memory(memory + 1, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
     check_memory(memory + 64, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
-    check_memory(memory, 0, WEIR_E_INVALID, "0 bytes are too few for a table; it takes 5120 at least");
+    check_memory(memory, 0, WEIR_E_INVALID, "0 bytes are too few for a table; it needs at least 5120");
     check_memory(memory, LEAST - 1, WEIR_E_INVALID, "5119 bytes are too few");
     assert_memory_equal(memory, blank, sizeof blank);
     cells_close(must_open_at(memory + 128, LEAST));
     memset(memory, 0, 2 * SMALL_BYTES);
 
     cells_close(must_open_at(memory, SMALL_BYTES));
-    check_memory(memory, SMALL_BYTES - 1, WEIR_E_CELLS, "has 5632 bytes where its header says 6144");
-    check_memory(memory, SMALL_BYTES + 512, WEIR_E_CELLS, "has 6656 bytes where its header says 6144");
+    check_memory(memory, SMALL_BYTES - 1, WEIR_E_CELLS, "has 5632 bytes, but its header says 6144");
+    check_memory(memory, SMALL_BYTES + 512, WEIR_E_CELLS, "has 6656 bytes, but its header says 6144");
     cells_close(must_open_at(memory, SMALL_BYTES));
     memset(memory, 'a', SMALL_BYTES);
     check_memory(memory, SMALL_BYTES, WEIR_E_CELLS, "cells_memory: not a cells file");
@@ -453,7 +453,7 @@ static void test_memory_that_is_damaged(void **unused)
         memory[i] ^= 4;
         check_memory(memory, SMALL_BYTES, WEIR_E_CELLS,
                      i < 8    ? "not a cells file"
-                     : i < 16 ? "but this weir knows layout 2"
+                     : i < 16 ? "but this weir supports layout 2"
                               : "its header is damaged");
         memory[i] ^= 4;
     }

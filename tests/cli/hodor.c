@@ -108,7 +108,7 @@ static void test_everything(void **state)
     assert_sv(rule("hodor")->match.paths[0].text, "^/api/.*");
     assert_sv(rule("hodor-sub-1-ip")->match.paths[0].text, "^/login$");
     assert_true(rules->settings.ignore_case);
-    says("Drogon takes /API for /api");
+    says("Drogon treats /API as /api");
     assert_int_equal(rules->settings.trusted_proxy_count, 2);
     assert_int_equal(rules->settings.except.ip_count, 1);
     assert_int_equal(rules->settings.reject.status, 429);

@@ -62,8 +62,8 @@ def zones():
     refused("weir_zone", "weir_zone main;")
     refused("rules=", "weir_zone main 1m;")
     refused("cells", "weir_zone main 1m rules=@FOLDER@/rules.yaml keys=7;")
-    refused("`rules=` names no file", "weir_zone main 1m rules=;")
-    refused("`cells=` names no file", "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=;")
+    refused("`rules=` does not name a file", "weir_zone main 1m rules=;")
+    refused("`cells=` does not name a file", "weir_zone main 1m rules=@FOLDER@/rules.yaml cells=;")
     refused(f"rules={g.path('bad.yaml')}", "weir_zone main 1m rules=@FOLDER@/rules.yaml rules=@FOLDER@/bad.yaml;")
     refused("size is missing", "weir_zone main rules=@FOLDER@/rules.yaml;")
     for size in ("0", "1k", "-5m", "lots", "99999999999999999999g"):
@@ -150,7 +150,7 @@ def one_file_twice():
     os.link(g.path("good"), g.path("other-name"))
     names = (("good", "good"), ("good", "link"), ("good", "other-name"), ("good", "./good"), ("new", "new"), ("newer", "./newer"))
     for one, other in names:
-        refused("is the cells file of zone \"main\" already", CELLS % one + (CELLS % other).replace("main", "other"))
+        refused("is already the cells file of zone \"main\"", CELLS % one + (CELLS % other).replace("main", "other"))
 
 
 with g:

@@ -242,7 +242,7 @@ def rules_are_refused():
     a.nginx.write_rules(plain)
     wanted = wanted.replace("plain.yaml", "rules.yaml")
     until(lambda: wanted in (a.status()["rules"]["problem"] or ""), "in the status")
-    until(lambda: f"rules not taken over whole: {a.nginx.folder}/{wanted}" in a.nginx.errors(), "in the log")
+    until(lambda: f"not all rules are in force: {a.nginx.folder}/{wanted}" in a.nginx.errors(), "in the log")
     expect(answer_of(a.ask, "window", "one"), 429, "the old rules stay")
     a.nginx.write_rules(RULES)
     until(lambda: "the rules changed" in a.nginx.errors(), "good again")

@@ -170,7 +170,7 @@ def answer():
     refused = None
     until(logged, "a line in the log")
     expect([name for name in refused.headers if "atelimit" in name.lower() or name == "Retry-After"], [], "no limit, no wait")
-    found = 'weir: refused, since the client repeats the header "x-api-key" with different values, zone "refuse"'
+    found = 'weir: refused, because the client repeats the header "x-api-key" with different values, zone "refuse"'
     expect(found in g.read("errors")[said:], True, g.read("errors")[said:])
     expect(re.sub(r",? b$", "", g.read("access").splitlines()[-1]), "refused - - a", "the variables")
     expect(get("/dry/", "X-Api-Key: a", "X-Api-Key: b"), 200, "a dry run")

@@ -118,11 +118,11 @@ static void test_wrong(void **state)
 {
     (void)state;
     char *text = calloc(1, 5001);
-    is_bad("", "names no file");
-    is_bad("sqlite:", "names no file");
-    is_bad("file:", "names no file");
-    is_bad("redis://user:secret@host", "no kind of source \"redis\"");
-    is_bad("sqlit:rules.db", "no kind of source \"sqlit\"");
+    is_bad("", "does not name a file");
+    is_bad("sqlite:", "does not name a file");
+    is_bad("file:", "does not name a file");
+    is_bad("redis://user:secret@host", "unknown kind of source \"redis\"");
+    is_bad("sqlit:rules.db", "unknown kind of source \"sqlit\"");
     is_bad("mysql:user:secret@host/db", "followed by //");
     is_bad("sqlite://rules.db", "sqlite:rules.db");
     is_bad("mysql://user:secret/1@host/db", "port");

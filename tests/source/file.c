@@ -64,7 +64,7 @@ static void a_file_is_read_with_its_lines(void **state)
     assert_ptr_equal(reading.rows[3].parsed, &reading.rules->rules[1]);
     assert_false(reading.rows[3].enabled);
     source_reading_done(&reading);
-    bad(source_remove(source, SV("a"), me, &error), "a file with errors is not changed");
+    bad(source_remove(source, SV("a"), me, &error), "weir does not change a file with errors");
     source_close(source);
     source = file_source("rules: [");
     bad(source_read(source, NULL, &reading, &error), "rules.yaml:2: not YAML or JSON");
@@ -73,7 +73,7 @@ static void a_file_is_read_with_its_lines(void **state)
     bad(source_read(source, NULL, &reading, &error), "cannot be read: No such file or directory");
     assert_null(strstr(error.text, "weir rules init"));
     bad(source_remove(source, SV("a"), me, &error),
-        "cannot be read: No such file or directory; `weir rules init` makes it");
+        "cannot be read: No such file or directory; create it with `weir rules init`");
     source_close(source);
 }
 
@@ -196,8 +196,8 @@ static void comments_are_not_dropped_unasked(void **state)
                                              "rules:\n- { id: a, limits: [1 per 1s] }\n   # end\n" };
     for (size_t i = 0; i < 3; i++) {
         struct source *source = file_source(commented[i]);
-        bad(source_put(source, SV("{ id: b, limits: [2 per 1s] }"), false, me, &error), "drops its comments");
-        assert_non_null(strstr(error.text, "say --drop-comments"));
+        bad(source_put(source, SV("{ id: b, limits: [2 per 1s] }"), false, me, &error), "without its comments");
+        assert_non_null(strstr(error.text, "use --drop-comments"));
         expect_text(commented[i]);
         source_drop_comments(source);
         put(source, "{ id: b, limits: [2 per 1s] }");

@@ -120,8 +120,8 @@ static void settings_have_a_history_of_their_own(void **state)
     expect_history(source, "\n", 10,
                    "3 change WEIR_SETTINGS ipv6_prefix [{\"value\":48}] [{\"value\":56}]\n"
                    "1 add WEIR_SETTINGS ipv6_prefix [] [{\"value\":48}]\n");
-    bad(source_undo(source, SOURCE_SETTINGS, 2, me, NULL, &error), "change 2 is none of the settings");
-    bad(source_undo(source, SV("a"), 1, me, NULL, &error), "change 1 is none of rule a");
+    bad(source_undo(source, SOURCE_SETTINGS, 2, me, NULL, &error), "change 2 does not belong to the settings");
+    bad(source_undo(source, SV("a"), 1, me, NULL, &error), "change 1 does not belong to rule a");
     good(source_undo(source, SOURCE_SETTINGS, 0, me, &done, &error));
     assert_int_equal(done.number, 3);
     assert_string_equal(done.what, "change");
@@ -187,7 +187,7 @@ static void undoing_is_refused_where_the_row_has_changed(void **state)
     good(set(source, "a", "max", "2"));
     good(set(source, "a", "max", "3"));
     bad(source_undo(source, SV(""), 2, me, NULL, &error),
-        "change 2 of a cannot be undone, since the row was changed after it");
+        "change 2 of a cannot be undone, because the row was changed after it");
     hand(sql, "UPDATE WEIR_RULES SET RULE = '{\"limits\":[\"7 per 1s\"]}'");
     bad(source_undo(source, SV("a"), 0, me, NULL, &error), "change 3 of a cannot be undone");
     expect_rules(source, NULL, "a 7 per 1s");
@@ -272,7 +272,8 @@ static void nothing_is_kept_of_what_failed(void **state)
     hand(sql, "DROP TABLE WEIR_HISTORY");
     bad(set(source, "a", "max", "2"), "there is no table WEIR_HISTORY");
     expect_rules(source, NULL, "a 1 per 1s");
-    bad(source_history(source, SV(""), 10, show_event, NULL, &error), "there is no table WEIR_HISTORY; `weir rules init`");
+    bad(source_history(source, SV(""), 10, show_event, NULL, &error),
+        "there is no table WEIR_HISTORY; create it with `weir rules init`");
     source_close(source);
     sql_close(sql);
 }

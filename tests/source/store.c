@@ -109,17 +109,18 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     struct source *source = open_source(*state);
     struct sql *sql = place_connect(*state);
     struct source_reading reading;
-    bad(source_read(source, NULL, &reading, &error), "neither a table THROTTLED_CALLS nor a table WEIR_RULES; `weir rules "
-                                                     "init` makes both, or: CREATE TABLE THROTTLED_CALLS (");
+    bad(source_read(source, NULL, &reading, &error),
+        "neither a table THROTTLED_CALLS nor a table WEIR_RULES; create both with `weir rules "
+        "init`, or: CREATE TABLE THROTTLED_CALLS (");
     hand(sql, "CREATE TABLE WEIR_RULES (ID varchar(100) PRIMARY KEY, RULE text, UPDATED_AT varchar(40), UPDATED_BY "
               "varchar(40), NOTE varchar(40))");
     bad(source_read(source, NULL, &reading, &error),
-        "the table WEIR_RULES has no column ENABLED; it is made by: CREATE TABLE WEIR_RULES (");
+        "the table WEIR_RULES has no column ENABLED; the table is created by: CREATE TABLE WEIR_RULES (");
     hand(sql, "ALTER TABLE WEIR_RULES ADD COLUMN enabled smallint DEFAULT 1");
     expect_rules(source, NULL, "");
     bad(source_put(source, SV("{ id: a, limits: [1 per 1s] }"), false, me, &error), "there is no table WEIR_HISTORY");
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
-        "there is no table THROTTLED_CALLS; `weir rules init` makes it, or: CREATE TABLE");
+        "there is no table THROTTLED_CALLS; create it with `weir rules init`, or: CREATE TABLE");
     expect_rules(source, NULL, "");
     /* Each of the two is enough, for one who never saw the other. */
     hand(sql, "DROP TABLE WEIR_RULES");
@@ -152,7 +153,8 @@ static void a_table_that_is_gone_is_missed(void **state)
     for (int i = 0; i < 2; i++) {
         good(source_changed(source, &changed, &error));
         assert_true(changed);
-        bad(source_read(source, NULL, &reading, &error), "the table WEIR_RULES is gone; `weir rules init` makes it anew");
+        bad(source_read(source, NULL, &reading, &error),
+            "the table WEIR_RULES is gone; create it again with `weir rules init`");
     }
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
         "the table WEIR_RULES is gone");
@@ -202,7 +204,8 @@ static void what_it_takes_to_read_is_little(void **state)
     struct source *source = open_source(*state);
     expect_problems(source, 0, NULL);
     expect_rules(source, NULL, "a 1 per 1s");
-    bad(set(source, "a", "max", "2"), "the table WEIR_RULES has no column UPDATED_AT; it is made by: CREATE TABLE");
+    bad(set(source, "a", "max", "2"),
+        "the table WEIR_RULES has no column UPDATED_AT; the table is created by: CREATE TABLE");
     bad(source_put_settings(source, SV("{\"ipv6_prefix\": 56}"), me, &error), "the table WEIR_SETTINGS has no column");
     bad(source_undo(source, SV(""), 0, me, NULL, &error), "the table WEIR_HISTORY has no column HISTORY_ID");
     hand(sql, "DROP TABLE WEIR_RULES");
@@ -252,7 +255,7 @@ static void rules_are_put_set_switched_and_removed(void **state)
     bad(source_put(source, SV("{ limits: [1 per x] }"), false, me, &error), "a rule needs `id`");
     good(set(source, "ocr", "limits.day.max", "120"));
     good(set(source, "ocr", "limits.token_bucket.max", "11"));
-    bad(set(source, "ocr", "max", "1"), "has 2 limits; say which one: limits.token_bucket, limits.day");
+    bad(set(source, "ocr", "max", "1"), "has 2 limits; choose one: limits.token_bucket, limits.day");
     bad(set(source, "ocr", "limits.week.max", "1"), "has no limit `week`");
     bad(set(source, "ocr", "mode", "shadowy"), "rule ocr: mode: must be");
     bad(set(source, "ocr", "id", "x"), "an id does not change");

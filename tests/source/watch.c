@@ -532,7 +532,7 @@ static void jobs_that_are_left_at_the_end_are_told(void **state)
     assert_true(atomic_load(&second.done));
     assert_false(atomic_load(&second.begun));
     assert_int_equal(second.result, WEIR_E_SYSTEM);
-    assert_non_null(strstr(second.error.text, "being stopped"));
+    assert_non_null(strstr(second.error.text, "is stopping"));
 }
 
 static void a_poke_looks_at_once(void **state)
