@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
-#include "serve/report.h"
+#include "serve/status.h"
 
 /* ---- small answers ---- */
 
@@ -138,8 +138,8 @@ static void status(struct http_call *call, struct server *server, sv id)
     (void)id;
     if (!admin_knows(call, no_parameters))
         return;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_status(server, &out);
+    buf_init(&out, STATUS_BYTES_MAX);
+    status_write(server, &out);
     admin_answer(call, 200, &out);
     buf_done(&out);
 }
@@ -150,10 +150,10 @@ static void top(struct http_call *call, struct server *server, sv id)
     struct buf out;
     uint64_t most;
     (void)id;
-    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, REPORT_TOP_MAX, REPORT_TOP_DEFAULT, &most))
+    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    buf_init(&out, STATUS_BYTES_MAX);
+    status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
     admin_answer(call, 200, &out);
     buf_done(&out);
 }
@@ -162,13 +162,13 @@ static void metrics(struct http_call *call, struct server *server, sv id)
 {
     struct buf out;
     (void)id;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_metrics(server, &out);
+    buf_init(&out, STATUS_BYTES_MAX);
+    status_write_metrics(server, &out);
     if (out.failed)
         admin_answer(call, 200, &out);
     else
         http_answer(call,
-                    &(struct http_answer){ .status = 200, .content_type = REPORT_METRICS_TYPE, .body = buf_sv(&out) });
+                    &(struct http_answer){ .status = 200, .content_type = STATUS_METRICS_TYPE, .body = buf_sv(&out) });
     buf_done(&out);
 }
 

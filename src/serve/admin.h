@@ -1,10 +1,10 @@
-/* The admin listener's own: its routes, and work that the keeper does for them. */
+/* The admin listener's own: its routes, and work for the rule thread. */
 #ifndef SERVE_ADMIN_H
 #define SERVE_ADMIN_H
 
 #include "base/arena.h"
 #include "serve/http.h"
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "serve/server.h"
 
 struct admin_route {
@@ -40,10 +40,10 @@ void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 
-/* Whoever is first to leave ADMIN_WAITING: the keeper's thread that begins, or the loop's that has waited long enough. */
+/* Whoever is first to leave ADMIN_WAITING: the rule thread that begins, or the loop's that has waited long enough. */
 enum admin_stage { ADMIN_WAITING, ADMIN_BEGUN, ADMIN_GIVEN_UP };
 
-/* One call that the keeper's thread works for. It has copies of what it needs, since a call that took too long is answered
+/* One call that the rule thread works for. It has copies of what it needs, since a call that took too long is answered
  * before its work is done. */
 struct admin_job {
     struct source_job job; /* first */

@@ -1,4 +1,4 @@
-/* Calls that the keeper's thread works for: suspended, worked on there, answered in the loop's thread. */
+/* Calls that the rule thread works for: suspended, worked on there, answered in the loop's thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -158,16 +158,16 @@ static void on_late(uv_timer_t *late)
 {
     struct admin_job *job = late->data;
     struct http_call *call = job->call;
-    struct keeper_state state;
+    struct rule_sync_state state;
     bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
-    keeper_state(job->loop->server->keeper, &state);
+    rule_sync_state(job->loop->server->rule_sync, &state);
     http_error(call, 504, !given_up && job->what ? "it may still be done: look before you try again" : NULL,
                "%s has not answered in time%s%s%s", state.source, state.reachable ? "" : "; ",
                state.reachable ? "" : state.problem, given_up ? "; nothing was done" : "");
 }
 
-/* ---- in the keeper's thread ---- */
+/* ---- in the rule thread ---- */
 
 static int run(struct source *source, struct source_job *base, struct weir_error *error)
 {
@@ -191,12 +191,12 @@ static void done(struct source_job *base, int result, const struct weir_error *e
 struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
                                 int (*work)(struct source *, struct admin_job *, struct weir_error *))
 {
-    struct keeper_state state;
+    struct rule_sync_state state;
     if (!tags_are_good(call))
         return NULL;
     struct admin_job *job = calloc(1, sizeof *job);
     if (job && copy_all(job, call, id)) {
-        keeper_state(server->keeper, &state);
+        rule_sync_state(server->rule_sync, &state);
         job->read_only = state.is_file;
         job->job.run = run;
         job->job.done = done;
@@ -219,7 +219,7 @@ void admin_job_start(struct admin_job *job, struct server *server)
     struct loop *loop = job->loop;
     unsigned late_ms = loop->conns.limits.request_ms / 5 * 4;
     job->job.writes = job->what && !job->dry_run;
-    if (!keeper_run(server->keeper, &job->job)) {
+    if (!rule_sync_run(server->rule_sync, &job->job)) {
         job_free(job);
         call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
         http_error(call, 503, NULL, "%d others are waiting for the source of the rules already", SOURCE_JOBS_MAX);

@@ -1,4 +1,4 @@
-/* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the keeper's thread. */
+/* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the rule thread. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -438,8 +438,8 @@ static void start(struct http_call *call, struct server *server, sv id, const ch
 /* The comments of a file belong to its author. */
 static bool is_writable(struct http_call *call, struct server *server)
 {
-    struct keeper_state state;
-    keeper_state(server->keeper, &state);
+    struct rule_sync_state state;
+    rule_sync_state(server->rule_sync, &state);
     if (state.is_file)
         http_error(call, 409, "change the file: it is followed, and a change is in force within a second or so",
                    "the rules are those of %s, a file that is only read here", state.source);
@@ -448,8 +448,8 @@ static bool is_writable(struct http_call *call, struct server *server)
 
 static bool has_history(struct http_call *call, struct server *server)
 {
-    struct keeper_state state;
-    keeper_state(server->keeper, &state);
+    struct rule_sync_state state;
+    rule_sync_state(server->rule_sync, &state);
     if (state.is_file)
         http_error(call, 409, "keep it under version control", "the rules are those of %s: a file has no history here",
                    state.source);

@@ -210,8 +210,8 @@ int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct 
 {
     const struct config *config = &loop->server->config;
     *c = (struct commands){ .loop = loop, .decided = decided };
-    c->kept.most =
-        kept_most(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
+    c->budget.max =
+        byte_budget_max(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
     return batch_new(&c->batch);
 }
 

@@ -5,8 +5,8 @@
 #ifndef SERVE_COMMANDS_H
 #define SERVE_COMMANDS_H
 
-#include "serve/kept.h"
-#include "serve/loop.h"
+#include "serve/byte_queue.h"
+#include "serve/event_loop.h"
 #include "serve/resp.h"
 
 /* The version of Redis whose manners these are, for clients that ask. */
@@ -20,9 +20,9 @@ enum { SESSION_TEXT_MAX = 127, DATABASES = 16 };
 struct queue {
     enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
     size_t count;
-    struct kept commands; /* see commands_multi.c */
-    bool running;         /* EXEC waits for the store, and goes on … */
-    size_t done, at;      /* … behind so many commands, which have so many bytes */
+    struct byte_queue commands; /* see commands_multi.c */
+    bool running;               /* EXEC waits for the store, and goes on … */
+    size_t done, at;            /* … behind so many commands, which have so many bytes */
 };
 
 /* What a connection has told about itself. */
@@ -54,8 +54,8 @@ struct commands {
     struct loop *loop;
     struct session *session; /* for which the work is done */
     struct resp_out out;
-    struct kept_total kept; /* for all connections */
-    uint64_t read_ns;       /* when it was read from the network */
+    struct byte_budget budget; /* for all connections */
+    uint64_t read_ns;          /* when it was read from the network */
     struct batch *batch;
     struct wait *spare; /* for reuse */
     /* The wait of this session is over: commands_answer has its replies. */

@@ -9,16 +9,16 @@ enum { QUEUE_MOST = 10000 }; /* commands: their replies are made at once, and wa
 
 /* ---- what is queued: the number of words, and each with its length before it ---- */
 
-static bool put_size(struct kept *k, size_t size)
+static bool put_size(struct byte_queue *k, size_t size)
 {
-    return kept_add(k, sv_of((const char *)&size, sizeof size));
+    return byte_queue_append(k, sv_of((const char *)&size, sizeof size));
 }
 
-static bool put_command(struct kept *k, const sv *args, size_t count)
+static bool put_command(struct byte_queue *k, const sv *args, size_t count)
 {
     bool good = put_size(k, count);
     for (size_t i = 0; good && i < count; i++)
-        good = put_size(k, args[i].len) && kept_add(k, args[i]);
+        good = put_size(k, args[i].len) && byte_queue_append(k, args[i]);
     return good;
 }
 
@@ -46,12 +46,12 @@ void queue_break(struct session *session)
     if (session->queue.state == QUEUE_CLOSED)
         return;
     session->queue.state = QUEUE_BROKEN;
-    kept_clear(&session->queue.commands);
+    byte_queue_clear(&session->queue.commands);
 }
 
 void queue_clear(struct session *session)
 {
-    kept_clear(&session->queue.commands);
+    byte_queue_clear(&session->queue.commands);
     session->queue.state = QUEUE_CLOSED;
     session->queue.count = session->queue.done = session->queue.at = 0;
     session->queue.running = false;

@@ -17,7 +17,7 @@ void session_init(struct session *session, struct commands *commands, const stru
     *session = (struct session){
         .id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED),
         .conn = conn,
-        .queue.commands.total = &commands->kept,
+        .queue.commands.budget = &commands->budget,
         .protocol = 2,
     };
     session_judge(session, commands->loop);

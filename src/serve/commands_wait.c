@@ -40,19 +40,11 @@ static size_t bytes_of(size_t items)
     return sizeof(struct wait) + items * sizeof(struct wait_item);
 }
 
-static bool take_bytes(struct kept_total *total, size_t bytes)
-{
-    if (bytes > total->most - total->bytes)
-        return false;
-    total->bytes += bytes;
-    return true;
-}
-
 void wait_free(struct wait *w)
 {
     if (!w)
         return;
-    w->commands->kept.bytes -= bytes_of(w->cap);
+    w->commands->budget.used -= bytes_of(w->cap);
     free(w);
 }
 
@@ -63,11 +55,11 @@ static struct wait *wait_new(struct commands *c, size_t count)
     if (w && w->cap >= count) {
         c->spare = NULL;
     } else {
-        if (!take_bytes(&c->kept, bytes_of(count)))
+        if (!byte_budget_take(&c->budget, bytes_of(count)))
             return NULL;
         w = malloc(bytes_of(count));
         if (!w) {
-            c->kept.bytes -= bytes_of(count);
+            c->budget.used -= bytes_of(count);
             return NULL;
         }
         w->cap = count;
@@ -88,7 +80,7 @@ static void wait_end(struct wait *w)
     for (size_t i = 0; i < w->count; i++)
         free(w->items[i].receipt);
     free(w->text);
-    c->kept.bytes -= w->text_bytes;
+    c->budget.used -= w->text_bytes;
     if (!c->spare || c->spare->cap < w->cap) {
         wait_free(c->spare);
         c->spare = w;
@@ -161,7 +153,7 @@ static void keep_requests(struct wait *w)
             bytes += request_bytes(&w->items[i].request);
             headers += w->items[i].request.header_count;
         }
-    if (take_bytes(&w->commands->kept, bytes)) {
+    if (byte_budget_take(&w->commands->budget, bytes)) {
         w->text_bytes = bytes;
         w->text = malloc(bytes + 1);
     }

@@ -10,6 +10,8 @@
 
 enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64, SLOW_MS = 1000 };
 
+const char *const front_names[FRONTS] = { "http", "resp", "admin" };
+
 struct peer {
     struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
     uint64_t hash;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "serve/server.h"
 
 static bool is_unix(const char *where)
@@ -47,11 +47,11 @@ void server_greet(const struct server *server)
     const struct config *config = &server->config;
     const char *http = server->where[FRONT_HTTP], *resp = server->where[FRONT_RESP], *admin = server->where[FRONT_ADMIN];
     char token_file[4200];
-    struct keeper_state state;
+    struct rule_sync_state state;
     bool watched = isatty(STDOUT_FILENO);
     if (!watched && config->log == CONFIG_LOG_JSON)
         return;
-    keeper_state(server->keeper, &state);
+    rule_sync_state(server->rule_sync, &state);
     snprintf(token_file, sizeof token_file, "%s/admin-token", config->data);
     printf("weir %s\n  http   %s\n  resp   %s\n  admin  %s\n  rules  %zu from %s\n", weir_version(), http, resp, admin,
            state.rules, state.source);

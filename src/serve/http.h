@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/sv.h"
-#include "serve/loop.h"
+#include "serve/event_loop.h"
 
 struct http;
 

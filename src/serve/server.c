@@ -14,12 +14,10 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "serve/keeper.h"
 #include "serve/log.h"
+#include "serve/rule_sync.h"
 
 enum { EXIT_DONE = 0, EXIT_UNUSABLE = 2, DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS, DATA_MODE = 0750, THREADS_MAX = 256 };
-
-static const char *const front_names[FRONTS] = { "http", "resp", "admin" };
 
 bool server_ready(const struct server *server)
 {
@@ -136,7 +134,7 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
-        r = keeper_start(&server->keeper, config, &server->weir, error);
+        r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
@@ -219,7 +217,7 @@ static void reload(struct server *server, int argc, char **argv)
         if (changes.restart[0])
             log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.restart);
     }
-    keeper_poke(server->keeper);
+    rule_sync_poke(server->rule_sync);
     sd_notify(0, "READY=1");
 }
 
@@ -232,8 +230,8 @@ static void begin_end(struct server *server)
     log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
 }
 
-/* The keeper ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence after
- * they have left the store. */
+/* rule_sync_stop ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence
+ * after they have left the store. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -247,7 +245,7 @@ static void server_done(struct server *server)
         loop_join(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
-    keeper_stop(server->keeper);
+    rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
     free(server->loops);

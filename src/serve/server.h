@@ -1,13 +1,13 @@
-/* The service: the engine, the keeper of its rules, and the loops. */
+/* The service: the engine, the thread that follows its rules, and the loops. */
 #ifndef SERVE_SERVER_H
 #define SERVE_SERVER_H
 
 #include "serve/config.h"
+#include "serve/event_loop.h"
 #include "serve/listen.h"
-#include "serve/loop.h"
 
 struct weir;
-struct keeper;
+struct rule_sync;
 
 /* Forward only. */
 enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
@@ -15,7 +15,7 @@ enum stage { STAGE_STARTING, STAGE_READY, STAGE_ENDING };
 struct server {
     struct config config;
     struct weir *weir;
-    struct keeper *keeper;
+    struct rule_sync *rule_sync;
     struct loop *loops; /* loop_count that decide, then the one of the admin listener */
     unsigned loop_count;
     unsigned connections; /* config.connections, or as many as there may be open files */

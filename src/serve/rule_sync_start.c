@@ -1,5 +1,5 @@
-/* How the keeper starts: with the rules of the source, with the example rules where there never were any, or with the copy
- * of the last good rules where the source is away. */
+/* How a start gets its rules: with the rules of the source, with the example rules where there never were any, or with the
+ * copy of the last good rules where the source is away. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "engine/weir.h"
 #include "rules/file.h"
 #include "serve/embedded.h"
-#include "serve/keeper_parts.h"
 #include "serve/log.h"
+#include "serve/rule_sync_internal.h"
 
 static char *path_in(const char *folder, const char *name)
 {
@@ -29,36 +29,36 @@ static int no_memory(struct weir_error *error)
 #define MARK "# The last good rules of "
 
 /* Its first line. Rules of another source are nothing to go on with. */
-static void add_mark(const struct keeper *keeper, struct buf *out)
+static void add_mark(const struct rule_sync *sync, struct buf *out)
 {
     buf_add(out, SV(MARK));
-    for (const char *c = keeper->name; *c; c++)
+    for (const char *c = sync->name; *c; c++)
         buf_char(out, (unsigned char)*c < ' ' ? '?' : *c);
     buf_add(out, SV("\n"));
 }
 
-void keeper_write_copy(struct keeper *keeper)
+void rule_sync_write_copy(struct rule_sync *sync)
 {
     struct weir_error error = { .code = WEIR_OK };
     struct buf out;
     buf_init(&out, (size_t)RULES_BYTES_MAX + 4096);
-    add_mark(keeper, &out);
+    add_mark(sync, &out);
     buf_add(&out,
             SV("# Kept by weir serve, for a start while they are out of reach or bad. What is changed here is lost.\n"));
-    buf_add(&out, buf_sv(&keeper->text));
-    int r = out.failed ? no_memory(&error) : source_write_file(keeper->copy, buf_sv(&out), &error);
+    buf_add(&out, buf_sv(&sync->text));
+    int r = out.failed ? no_memory(&error) : source_write_file(sync->copy, buf_sv(&out), &error);
     buf_done(&out);
-    if (r < 0 && !keeper->copy_failed)
+    if (r < 0 && !sync->copy_failed)
         log_say(LEVEL_WARNING, "rules", "%s; after a restart while the source is away there would be older rules",
                 error.text);
-    keeper->copy_failed = r < 0;
+    sync->copy_failed = r < 0;
 }
 
-static bool is_copy_of(const struct keeper *keeper, sv text)
+static bool is_copy_of(const struct rule_sync *sync, sv text)
 {
     struct buf mark;
     buf_init(&mark, RULES_BYTES_MAX);
-    add_mark(keeper, &mark);
+    add_mark(sync, &mark);
     bool ours = !mark.failed && sv_starts(text, buf_sv(&mark));
     buf_done(&mark);
     return ours;
@@ -71,20 +71,20 @@ static bool is_copy_of_own(sv text)
     return sv_starts(line, SV(MARK "sqlite:")) && line.len > end.len && sv_eq(sv_from(line, line.len - end.len), end);
 }
 
-static bool read_copy_text(const struct keeper *keeper, struct buf *text)
+static bool read_copy_text(const struct rule_sync *sync, struct buf *text)
 {
     struct file_version version;
-    return rules_file_read(keeper->copy, text, &version, NULL) == 0;
+    return rules_file_read(sync->copy, text, &version, NULL) == 0;
 }
 
 /* NULL: there is none that can be used. */
-static struct rules *read_copy(const struct keeper *keeper)
+static struct rules *read_copy(const struct rule_sync *sync)
 {
     struct rules_report report = { 0 };
     struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     struct rules *rules =
-        read_copy_text(keeper, &text) && is_copy_of(keeper, buf_sv(&text)) ? rules_read(buf_sv(&text), &report) : NULL;
+        read_copy_text(sync, &text) && is_copy_of(sync, buf_sv(&text)) ? rules_read(buf_sv(&text), &report) : NULL;
     if (rules && report.unreadable) {
         rules_free(rules);
         rules = NULL;
@@ -138,7 +138,7 @@ static int make_database(const char *path, sv copy, struct weir_error *error)
 }
 
 /* Rules that somebody made are not to be replaced by examples because their database is gone. */
-static int restore_database(const struct keeper *keeper, const char *path, sv copy, struct weir_error *error)
+static int restore_database(const struct rule_sync *sync, const char *path, sv copy, struct weir_error *error)
 {
     struct weir_error why = { .code = WEIR_OK };
     int r = make_database(path, copy, &why);
@@ -146,18 +146,18 @@ static int restore_database(const struct keeper *keeper, const char *path, sv co
         return err_set(error, r,
                        "%s is missing, and cannot be made from %s, the copy of its last good rules: %.*s; put it back, or "
                        "remove the copy to begin with example rules",
-                       path, keeper->copy, WEIR_ERROR_MAX / 2, why.text);
+                       path, sync->copy, WEIR_ERROR_MAX / 2, why.text);
     log_say(LEVEL_WARNING, "rules",
-            "%s was missing and is made anew from the last good rules in %s; the history is not in it", path, keeper->copy);
+            "%s was missing and is made anew from the last good rules in %s; the history is not in it", path, sync->copy);
     return 0;
 }
 
-static int first_database(const struct keeper *keeper, const char *path, struct weir_error *error)
+static int first_database(const struct rule_sync *sync, const char *path, struct weir_error *error)
 {
     struct buf copy;
     buf_init(&copy, RULES_BYTES_MAX);
-    bool known = read_copy_text(keeper, &copy) && is_copy_of_own(buf_sv(&copy));
-    int r = known ? restore_database(keeper, path, buf_sv(&copy), error) : make_database(path, SV(""), error);
+    bool known = read_copy_text(sync, &copy) && is_copy_of_own(buf_sv(&copy));
+    int r = known ? restore_database(sync, path, buf_sv(&copy), error) : make_database(path, SV(""), error);
     if (r == 0 && !known)
         log_say(LEVEL_INFO, "rules",
                 "%s is new and has example rules; change them over the admin listener or with "
@@ -167,16 +167,17 @@ static int first_database(const struct keeper *keeper, const char *path, struct 
     return r;
 }
 
-static int name_source(struct keeper *keeper, const struct config *config, const struct source *source,
+static int name_source(struct rule_sync *sync, const struct config *config, const struct source *source,
                        struct weir_error *error)
 {
-    keeper->is_file = source_is_file(source);
-    keeper->name = strdup(source_name(source));
-    keeper->copy = path_in(config->data, "rules.last.yaml");
-    return keeper->name && keeper->copy ? 0 : no_memory(error);
+    sync->is_file = source_is_file(source);
+    sync->name = strdup(source_name(source));
+    sync->copy = path_in(config->data, "rules.last.yaml");
+    return sync->name && sync->copy ? 0 : no_memory(error);
 }
 
-int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error)
+int rule_sync_open_source(struct rule_sync *sync, const struct config *config, struct source **ret,
+                          struct weir_error *error)
 {
     char *own = path_in(config->data, "rules.db"), *address = NULL;
     struct source *source = NULL;
@@ -184,9 +185,9 @@ int keeper_open_source(struct keeper *keeper, const struct config *config, struc
     if (r == 0)
         r = source_open(&source, config->rules ? config->rules : address, error);
     if (r == 0)
-        r = name_source(keeper, config, source, error);
+        r = name_source(sync, config, source, error);
     if (r == 0 && !config->rules && access(own, F_OK) < 0 && errno == ENOENT)
-        r = first_database(keeper, own, error);
+        r = first_database(sync, own, error);
     free(own);
     free(address);
     if (r < 0)
@@ -200,10 +201,10 @@ int keeper_open_source(struct keeper *keeper, const struct config *config, struc
 
 /* With last good versions for bad rules. A file that is missing or no YAML is an error although there is a copy of it:
  * whoever starts the service with it is there, and wants to know. */
-static int read_source(const struct keeper *keeper, struct source *source, const struct rules *last,
+static int read_source(const struct rule_sync *sync, struct source *source, const struct rules *last,
                        struct source_reading *ret, struct weir_error *error)
 {
-    if (!keeper->is_file)
+    if (!sync->is_file)
         return source_read(source, last, ret, error);
     int r = source_read(source, NULL, ret, error);
     if (r < 0 || !last || ret->problem_count == 0)
@@ -212,28 +213,28 @@ static int read_source(const struct keeper *keeper, struct source *source, const
     return source_read(source, last, ret, error);
 }
 
-static int read_rules(struct keeper *keeper, struct source *source, struct rules **ret, struct weir_error *error)
+static int read_rules(struct rule_sync *sync, struct source *source, struct rules **ret, struct weir_error *error)
 {
     struct source_reading reading;
     struct weir_error why;
-    struct rules *last = read_copy(keeper);
-    int r = read_source(keeper, source, last, &reading, &why);
+    struct rules *last = read_copy(sync);
+    int r = read_source(sync, source, last, &reading, &why);
     if (r == 0) {
-        keeper_note_problems(keeper, reading.problems, reading.problem_count);
+        rule_sync_note_problems(sync, reading.problems, reading.problem_count);
         *ret = reading.rules;
         reading.rules = NULL;
         source_reading_done(&reading);
         rules_free(last);
         return 0;
     }
-    if (last && !keeper->is_file) {
-        log_say(LEVEL_WARNING, "source", "%s; starting with the rules of an earlier run in %s", why.text, keeper->copy);
-        keeper->from_copy = true;
+    if (last && !sync->is_file) {
+        log_say(LEVEL_WARNING, "source", "%s; starting with the rules of an earlier run in %s", why.text, sync->copy);
+        sync->from_copy = true;
         *ret = last;
         return 0;
     }
     rules_free(last);
-    const char *more = keeper->is_file ? "" : "; there are no rules of an earlier run in the data folder to start with";
+    const char *more = sync->is_file ? "" : "; there are no rules of an earlier run in the data folder to start with";
     return err_set(error, why.code, "%.*s%s", WEIR_ERROR_MAX - 100, why.text, more);
 }
 
@@ -243,16 +244,16 @@ static void on_store(enum weir_store_event event, const char *text, void *data)
     log_say(event == WEIR_STORE_UP ? LEVEL_INFO : LEVEL_WARNING, "store", "%s", text);
 }
 
-static void tell_copied(const struct keeper *keeper, const char *path)
+static void tell_copied(const struct rule_sync *sync, const char *path)
 {
-    if (weir_cells_copied(keeper->weir))
+    if (weir_cells_copied(sync->weir))
         log_say(LEVEL_WARNING, "cells",
                 "%s is a copy of another cells file, or comes from another machine: this is a host of its own from now on; "
                 "the counts stay, receipts and slices of the original are void here",
                 path);
 }
 
-static int open_engine(struct keeper *keeper, const struct config *config, struct weir_error *error)
+static int open_engine(struct rule_sync *sync, const struct config *config, struct weir_error *error)
 {
     char *own = config->cells ? NULL : path_in(config->data, "cells");
     struct weir_options options = { .size = sizeof options,
@@ -263,37 +264,37 @@ static int open_engine(struct keeper *keeper, const struct config *config, struc
                                     .store_deadline_ms = config->store_deadline_ms,
                                     .store_hosts = config->hosts,
                                     .on_store = on_store };
-    keeper->has_store = config->counters;
-    int r = options.cells_file ? weir_open(&keeper->weir, &options, error) : no_memory(error);
+    sync->has_store = config->counters;
+    int r = options.cells_file ? weir_open(&sync->weir, &options, error) : no_memory(error);
     if (r == 0)
-        tell_copied(keeper, options.cells_file);
+        tell_copied(sync, options.cells_file);
     /* An earlier start may have had a store: nobody is to wait for its slices any more. (Unless another service has one.)
      */
-    if (r == 0 && !config->counters && !lease_read_news(keeper->weir->cells, clock_steady_us()).up)
-        lease_tell_news(keeper->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
+    if (r == 0 && !config->counters && !lease_read_news(sync->weir->cells, clock_steady_us()).up)
+        lease_tell_news(sync->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
     free(own);
     return r;
 }
 
-int keeper_first_rules(struct keeper *keeper, struct source *source, const struct config *config, struct rules **ret,
-                       struct weir_error *error)
+int rule_sync_first_rules(struct rule_sync *sync, struct source *source, const struct config *config, struct rules **ret,
+                          struct weir_error *error)
 {
     struct rules *rules;
-    int r = read_rules(keeper, source, &rules, error);
+    int r = read_rules(sync, source, &rules, error);
     if (r < 0)
         return r;
     struct rules *copy = rules_copy(rules);
-    r = copy ? open_engine(keeper, config, error) : no_memory(error);
+    r = copy ? open_engine(sync, config, error) : no_memory(error);
     if (r < 0)
         rules_free(rules);
     else
-        r = keeper_install(keeper, rules, error);
+        r = rule_sync_install(sync, rules, error);
     if (r < 0) {
         rules_free(copy);
         return r;
     }
-    if (!keeper->from_copy)
-        keeper_write_copy(keeper);
+    if (!sync->from_copy)
+        rule_sync_write_copy(sync);
     *ret = copy;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* One thread with an event loop: its share of the listeners, its connections, its counters. The loops share nothing but the
  * engine. The first loops decide; a last one has the admin listener, so that nothing that is asked there holds up a
  * decision. */
-#ifndef SERVE_LOOP_H
-#define SERVE_LOOP_H
+#ifndef SERVE_EVENT_LOOP_H
+#define SERVE_EVENT_LOOP_H
 
 #include <pthread.h>
 #include <uv.h>

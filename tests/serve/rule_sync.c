@@ -1,4 +1,4 @@
-/* The keeper: what the service starts with, and what it follows. On SQLite and files; the servers have their tests end to
+/* The sync: what the service starts with, and what it follows. On SQLite and files; the servers have their tests end to
  * end. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "serve/config.h"
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "source/sql.h"
 
 enum { DEADLINE_MS = 30000 };
@@ -33,7 +33,7 @@ static char folder[100];
 
 struct run {
     struct config config;
-    struct keeper *keeper;
+    struct rule_sync *sync;
     struct weir *weir;
 };
 
@@ -46,7 +46,7 @@ static char *in_folder(const char *name, char path[200])
 static int start(struct run *run, const char *rules)
 {
     *run = (struct run){ .config = { .data = folder, .rules = (char *)rules, .cells_keys = 1000, .poll_ms = 100 } };
-    return keeper_start(&run->keeper, &run->config, &run->weir, &error);
+    return rule_sync_start(&run->sync, &run->config, &run->weir, &error);
 }
 
 static void must_start(struct run *run, const char *rules)
@@ -55,10 +55,10 @@ static void must_start(struct run *run, const char *rules)
         fail_msg("%s", error.text);
 }
 
-static struct keeper_state state_of(const struct run *run)
+static struct rule_sync_state state_of(const struct run *run)
 {
-    struct keeper_state state;
-    keeper_state(run->keeper, &state);
+    struct rule_sync_state state;
+    rule_sync_state(run->sync, &state);
     return state;
 }
 
@@ -96,17 +96,17 @@ static void the_first_start_has_example_rules(void **state)
     struct run run;
     (void)state;
     must_start(&run, NULL);
-    struct keeper_state now = state_of(&run);
+    struct rule_sync_state now = state_of(&run);
     assert_true(now.reachable);
     assert_false(now.is_file || now.from_copy);
     assert_int_equal(now.rules, 5);
     assert_int_equal(now.problem_count, 0);
     assert_true(now.good_us > 0);
     assert_int_equal(passes(&run, "ocr"), 20);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     assert_true(has_file("rules.db") && has_file("rules.last.yaml") && has_file("cells"));
     assert_false(has_file("rules.db.new"));
-    keeper_stop(NULL);
+    rule_sync_stop(NULL);
 }
 
 struct change {
@@ -137,7 +137,7 @@ static void change_done(struct source_job *base, int result, const struct weir_e
 static unsigned put(struct run *run, const char *rule)
 {
     struct change change = { .job = { make_change, change_done, .writes = true }, .rule = rule, .run = run };
-    assert_true(keeper_run(run->keeper, &change.job));
+    assert_true(rule_sync_run(run->sync, &change.job));
     WAIT_FOR(atomic_load(&change.done));
     assert_int_equal(change.result, 0);
     return change.max_when_done;
@@ -150,15 +150,15 @@ static void what_is_changed_is_in_force_and_stays(void **state)
     must_start(&run, NULL);
     assert_int_equal(put(&run, "{ id: ocr, match: { event: ocr }, by: key, limits: 7 per 1h }"), 7);
     assert_int_equal(state_of(&run).rules, 5);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     must_start(&run, NULL);
     assert_int_equal(passes(&run, "ocr"), 7);
     assert_int_equal(put(&run, NULL), 0);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     /* Nobody who removed the examples gets them again. */
     must_start(&run, NULL);
     assert_int_equal(state_of(&run).rules, 0);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
 }
 
 /* ---- a source that is away ---- */
@@ -169,7 +169,7 @@ static void the_copy_is_there_while_the_source_is_not(void **state)
     (void)state;
     must_start(&run, NULL);
     assert_int_equal(put(&run, "{ id: ocr, match: { event: ocr }, by: key, limits: 8 per 1h }"), 8);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     char address[220], path[200];
     snprintf(address, sizeof address, "sqlite:%s", in_folder("rules.db", path));
     move_file("rules.db", "away");
@@ -179,11 +179,11 @@ static void the_copy_is_there_while_the_source_is_not(void **state)
     WAIT_FOR(strstr(state_of(&run).problem, "the rules are those of an earlier run: "));
     assert_false(state_of(&run).reachable);
     move_file("away", "rules.db");
-    keeper_poke(run.keeper);
+    rule_sync_poke(run.sync);
     WAIT_FOR(!state_of(&run).from_copy);
     WAIT_FOR(state_of(&run).reachable);
     assert_string_equal(state_of(&run).problem, "");
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     /* Another source has nothing to do with it. */
     snprintf(address, sizeof address, "sqlite:%s", in_folder("other.db", path));
     assert_true(start(&run, address) < 0);
@@ -201,7 +201,7 @@ static void a_missing_database_is_made_from_the_copy(void **state)
     must_start(&run, NULL);
     put(&run, "{ id: mine, match: { event: mine }, by: key, limits: 6 per 1h }");
     put(&run, "{ id: ocr, match: { event: ocr }, by: key, limits: 8 per 1h }");
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     for (int i = 0; i < 2; i++) {
         move_file("rules.db", "gone");
         must_start(&run, NULL);
@@ -209,16 +209,16 @@ static void a_missing_database_is_made_from_the_copy(void **state)
         assert_int_equal(passes(&run, "ocr"), 8);
         assert_int_equal(state_of(&run).rules, 6);
         assert_false(state_of(&run).from_copy);
-        keeper_stop(run.keeper);
+        rule_sync_stop(run.sync);
     }
     /* Neither do examples come back where all were removed. */
     must_start(&run, NULL);
     put(&run, NULL);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     move_file("rules.db", "gone");
     must_start(&run, NULL);
     assert_int_equal(state_of(&run).rules, 0);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
 }
 
 static void a_copy_that_is_no_good(void **state)
@@ -234,7 +234,7 @@ static void a_copy_that_is_no_good(void **state)
     write_file("rules.last.yaml", "# The last good rules of mysql://host/db\nrules: []\n");
     must_start(&run, NULL);
     assert_int_equal(state_of(&run).rules, 5);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
 }
 
 /* ---- bad rows ---- */
@@ -271,19 +271,19 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
     write_row("{}");
     WAIT_FOR(state_of(&run).problem_count == 1);
     assert_int_equal(passes(&run, "ocr"), 9);
-    keeper_problems(run.keeper, count_problem, &count);
+    rule_sync_problems(run.sync, count_problem, &count);
     assert_int_equal(count, 1);
     assert_non_null(strstr(state_of(&run).problem, "WEIR_RULES: row ocr: rule ocr: "));
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     /* After a restart too. */
     must_start(&run, NULL);
     assert_int_equal(passes(&run, "ocr"), 9);
-    keeper_problems(run.keeper, count_problem, &count);
+    rule_sync_problems(run.sync, count_problem, &count);
     assert_int_equal(count, 2);
     write_row("{match: {event: ocr}, by: key, limits: 4 per 1h}");
     WAIT_FOR(passes(&run, "ocr") == 4);
     WAIT_FOR(state_of(&run).problem_count == 0);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
 }
 
 /* ---- files ---- */
@@ -302,7 +302,7 @@ static void a_file_is_followed(void **state)
     write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: 3 per 1h }]\n");
     WAIT_FOR(passes(&run, "ocr") == 3);
     assert_false(has_file("rules.db"));
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     assert_true(start(&run, "nosuch:thing") < 0);
 }
 
@@ -313,7 +313,7 @@ static void a_bad_rule_of_a_file_keeps_its_last_good_version(void **state)
     (void)state;
     write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: 3 per 1h }]\n");
     must_start(&run, in_folder("rules.yaml", path));
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     /* After a restart too, as often as there is one. */
     write_file("rules.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: x }, { id: b, match: { event: b "
                              "}, limits: 1 per 1h }]");
@@ -323,13 +323,13 @@ static void a_bad_rule_of_a_file_keeps_its_last_good_version(void **state)
         assert_int_equal(state_of(&run).rules, 2);
         assert_false(state_of(&run).from_copy);
         WAIT_FOR(state_of(&run).problem_count == 1);
-        keeper_stop(run.keeper);
+        rule_sync_stop(run.sync);
     }
     /* The copy of one file is nothing to another. */
     write_file("other.yaml", "rules: [{ id: ocr, match: { event: ocr }, by: key, limits: x }]");
     must_start(&run, in_folder("other.yaml", path));
     assert_int_equal(state_of(&run).rules, 0);
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
 }
 
 static void a_file_that_cannot_be_read_ends_the_start(void **state)
@@ -339,7 +339,7 @@ static void a_file_that_cannot_be_read_ends_the_start(void **state)
     (void)state;
     write_file("rules.yaml", "rules: []\n");
     must_start(&run, in_folder("rules.yaml", path));
-    keeper_stop(run.keeper);
+    rule_sync_stop(run.sync);
     write_file("rules.yaml", "rules: [\n");
     assert_true(start(&run, path) < 0);
     assert_non_null(strstr(error.text, "rules.yaml"));
@@ -364,7 +364,7 @@ static void cells_that_cannot_be_used(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weir-keeper-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/weir-rule-sync-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 

@@ -1,12 +1,12 @@
-/* The keeper's own: its state, and how it starts (keeper_start.c). */
-#ifndef SERVE_KEEPER_PARTS_H
-#define SERVE_KEEPER_PARTS_H
+/* Private to rule_sync*.c: the state, and how it starts (rule_sync_start.c). */
+#ifndef SERVE_RULE_SYNC_INTERNAL_H
+#define SERVE_RULE_SYNC_INTERNAL_H
 
 #include <pthread.h>
 
 #include "base/arena.h"
 #include "serve/config.h"
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 
 struct problems {
     struct arena arena;
@@ -14,7 +14,7 @@ struct problems {
     size_t count;
 };
 
-struct keeper {
+struct rule_sync {
     struct weir *weir;
     struct source_watch *watch;
     char *name; /* of the source */
@@ -35,17 +35,18 @@ struct keeper {
 };
 
 /* Says what is new among them, and keeps them. */
-void keeper_note_problems(struct keeper *keeper, const struct source_problem *list, size_t count);
+void rule_sync_note_problems(struct rule_sync *sync, const struct source_problem *list, size_t count);
 /* Takes over the rules. 1: they are in force now; 0: they were already. */
-int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error);
+int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_error *error);
 
 /* Makes the database, if it is needed and missing: with the rules of the copy, or the example rules. */
-int keeper_open_source(struct keeper *keeper, const struct config *config, struct source **ret, struct weir_error *error);
+int rule_sync_open_source(struct rule_sync *sync, const struct config *config, struct source **ret,
+                          struct weir_error *error);
 /* Reads the rules, or takes those of the copy, opens the engine and puts them in force. *ret: the same rules, the caller's.
  */
-int keeper_first_rules(struct keeper *keeper, struct source *source, const struct config *config, struct rules **ret,
-                       struct weir_error *error);
+int rule_sync_first_rules(struct rule_sync *sync, struct source *source, const struct config *config, struct rules **ret,
+                          struct weir_error *error);
 /* The rules in force, for a start while the source is away, or one of them is bad. */
-void keeper_write_copy(struct keeper *keeper);
+void rule_sync_write_copy(struct rule_sync *sync);
 
 #endif

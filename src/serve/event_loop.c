@@ -1,4 +1,4 @@
-#include "serve/loop.h"
+#include "serve/event_loop.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,20 +1,18 @@
-#include "serve/report.h"
+#include "serve/status.h"
 
 #include "base/clock.h"
 #include "base/instant.h"
 #include "engine/hazard.h"
 #include "engine/top.h"
 #include "engine/weir.h"
-#include "serve/report_facts.h"
+#include "serve/status_facts.h"
 
 enum { FILL_CELLS = 1 << 20, FILL_AGE_MAX_S = 10 };
-
-const char *const report_fronts[FRONTS] = { "http", "resp", "admin" };
 
 /* ---- gathering ---- */
 
 /* Reads up to 32 MB, so not for everyone who asks. */
-static void measure_fill(struct server *server, struct report_facts *ret)
+static void measure_fill(struct server *server, struct status_facts *ret)
 {
     int64_t steady_us = clock_steady_us();
     if (server->fill.steady_us == 0 || steady_us - server->fill.steady_us >= FILL_AGE_MAX_S * US_PER_S) {
@@ -26,7 +24,7 @@ static void measure_fill(struct server *server, struct report_facts *ret)
 }
 
 /* Their loops write them meanwhile. */
-static void gather_conns(const struct conns *conns, struct report_facts *ret)
+static void gather_conns(const struct conns *conns, struct status_facts *ret)
 {
     for (int front = 0; front < FRONTS; front++)
         ret->open[front] += __atomic_load_n(&conns->open[front], __ATOMIC_RELAXED);
@@ -49,12 +47,12 @@ static void gather_rules(struct weir *weir, struct stats *stats)
     hazard_release();
 }
 
-bool report_gather(struct server *server, struct report_facts *ret)
+bool status_gather(struct server *server, struct status_facts *ret)
 {
-    *ret = (struct report_facts){ .now_us = clock_now_us() };
+    *ret = (struct status_facts){ .now_us = clock_now_us() };
     if (stats_new(&ret->stats) < 0)
         return false;
-    keeper_state(server->keeper, &ret->source);
+    rule_sync_state(server->rule_sync, &ret->source);
     ret->age_known = ret->source.good_us > 0;
     if (ret->age_known && ret->now_us > ret->source.good_us)
         ret->age_s = (double)(ret->now_us - ret->source.good_us) / (double)US_PER_S;
@@ -70,7 +68,7 @@ bool report_gather(struct server *server, struct report_facts *ret)
     return true;
 }
 
-void report_facts_done(struct report_facts *facts)
+void status_facts_done(struct status_facts *facts)
 {
     if (facts)
         stats_free(facts->stats);
@@ -96,13 +94,13 @@ static void add_text(struct buf *out, const char *before, sv text)
 static void add_listeners(const struct server *server, struct buf *out)
 {
     for (int front = 0; front < FRONTS; front++) {
-        buf_printf(out, "%s\"%s\": ", front ? ", " : "\"listeners\": {", report_fronts[front]);
+        buf_printf(out, "%s\"%s\": ", front ? ", " : "\"listeners\": {", front_names[front]);
         buf_json(out, weir_str(server->where[front]));
     }
     buf_add(out, SV("},\n"));
 }
 
-static void add_source(const struct keeper_state *source, struct buf *out)
+static void add_source(const struct rule_sync_state *source, struct buf *out)
 {
     add_text(out, "\"source\": {\"address\": ", weir_str(source->source));
     buf_printf(out, ", \"read_only\": %s, \"reachable\": %s, \"from_copy\": %s", truth(source->is_file),
@@ -121,7 +119,7 @@ static void add_problem(const struct source_problem *problem, void *data)
     buf_char(out, '}');
 }
 
-static void add_rules(struct server *server, const struct report_facts *facts, struct buf *out)
+static void add_rules(struct server *server, const struct status_facts *facts, struct buf *out)
 {
     buf_printf(out, "\"rules\": {\"count\": %llu, \"age_s\": ", (unsigned long long)facts->engine.rules);
     if (facts->age_known)
@@ -130,11 +128,11 @@ static void add_rules(struct server *server, const struct report_facts *facts, s
         buf_add(out, SV("null"));
     buf_printf(out, ", \"problem_count\": %zu, \"problems\": [", facts->source.problem_count);
     if (!out->failed)
-        keeper_problems(server->keeper, add_problem, out);
+        rule_sync_problems(server->rule_sync, add_problem, out);
     buf_add(out, SV("]},\n"));
 }
 
-static void add_table(const struct report_facts *facts, struct buf *out)
+static void add_table(const struct status_facts *facts, struct buf *out)
 {
     const struct weir_status *e = &facts->engine;
     buf_printf(out,
@@ -182,14 +180,14 @@ static void add_store(const struct weir_store_status *store, struct buf *out)
     buf_add(out, SV("},\n"));
 }
 
-static void add_connections(const struct report_facts *facts, struct buf *out)
+static void add_connections(const struct status_facts *facts, struct buf *out)
 {
     uint64_t all = 0;
     for (int front = 0; front < FRONTS; front++)
         all += facts->open[front];
     buf_printf(out, "\"connections\": {\"open\": %llu", (unsigned long long)all);
     for (int front = 0; front < FRONTS; front++)
-        buf_printf(out, ", \"%s\": %llu", report_fronts[front], (unsigned long long)facts->open[front]);
+        buf_printf(out, ", \"%s\": %llu", front_names[front], (unsigned long long)facts->open[front]);
     buf_printf(out, ", \"accepted\": %llu, \"turned_away\": %llu, \"gave_way\": %llu, \"overdue\": %llu},\n",
                (unsigned long long)facts->accepted, (unsigned long long)facts->turned_away,
                (unsigned long long)facts->gave_way, (unsigned long long)facts->overdue);
@@ -210,10 +208,10 @@ static void add_decisions(const struct stats *stats, struct buf *out)
                (unsigned long long)totals[OUTCOME_SHADOW]);
 }
 
-void report_status(struct server *server, struct buf *out)
+void status_write(struct server *server, struct buf *out)
 {
-    struct report_facts facts;
-    if (!report_gather(server, &facts)) {
+    struct status_facts facts;
+    if (!status_gather(server, &facts)) {
         out->failed = true;
         return;
     }
@@ -229,7 +227,7 @@ void report_status(struct server *server, struct buf *out)
     add_store(&facts.store, out);
     add_connections(&facts, out);
     add_decisions(facts.stats, out);
-    report_facts_done(&facts);
+    status_facts_done(&facts);
 }
 
 /* ---- the most refused ---- */
@@ -257,7 +255,7 @@ static double window_s(const struct server *server, int64_t now_us)
     return now_us > start_us ? (double)(now_us - start_us) / (double)US_PER_S : 0;
 }
 
-void report_top(struct server *server, unsigned most, sv rule, struct buf *out)
+void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out)
 {
     struct top_list list = { 0 };
     int64_t now_us = clock_now_us();

@@ -7,7 +7,7 @@
  *   read once ──► parse ──► carry out, in batches ──► send once ──► keep what is left of either
  *
  * Where more than config.pipeline_bytes of replies wait, nothing more is read or carried out until they are sent. What is
- * kept for all of them together has a bound, too (kept.h): who wants more is ended. */
+ * kept for all of them together has a bound, too (byte_queue.h): who wants more is ended. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -44,7 +44,7 @@ struct resp_conn {
     uv_poll_t poll;
     struct loop *loop;
     struct session session;
-    struct kept in, out;
+    struct byte_queue in, out;
     uint64_t answered, sent; /* bytes, since it came */
     uint64_t due; /* when so many are sent, those requests are over whose time is running; UINT64_MAX: not known yet */
     enum ending ending;
@@ -61,8 +61,8 @@ static void on_closed(uv_handle_t *handle)
 
 static void end_conn(struct resp_conn *c)
 {
-    kept_clear(&c->in);
-    kept_clear(&c->out);
+    byte_queue_clear(&c->in);
+    byte_queue_clear(&c->out);
     session_done(&c->session);
     conn_leave(&c->conn);
     uv_close((uv_handle_t *)&c->poll, on_closed);
@@ -117,7 +117,7 @@ void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     c->poll.data = c;
     c->loop = loop;
-    c->in.total = c->out.total = &loop->resp->commands.kept;
+    c->in.budget = c->out.budget = &loop->resp->commands.budget;
     c->conn.shut = shut_conn;
     c->conn.fd = fd;
     bool entered = conns_enter(&loop->conns, &c->conn, FRONT_RESP, fd, peer, loop_now_ms(loop));
@@ -136,7 +136,7 @@ static bool send_answers(struct resp_conn *c, struct resp_out *out)
     bool wanted = !out->failed && c->ending != ENDING_AT_ONCE;
     out->len = 0; /* in any case: the next connection uses it */
     out->failed = false;
-    if (!wanted || (c->out.len > 0 && !kept_add(&c->out, fresh)))
+    if (!wanted || (c->out.len > 0 && !byte_queue_append(&c->out, fresh)))
         return false;
     sv bytes = c->out.len > 0 ? sv_of(c->out.ptr + c->out.start, c->out.len) : fresh;
     if (bytes.len == 0)
@@ -147,10 +147,10 @@ static bool send_answers(struct resp_conn *c, struct resp_out *out)
     size_t done = n > 0 ? (size_t)n : 0;
     c->sent += done;
     if (c->out.len > 0) {
-        kept_drop(&c->out, done);
+        byte_queue_consume(&c->out, done);
         return true;
     }
-    return kept_add(&c->out, sv_from(fresh, done));
+    return byte_queue_append(&c->out, sv_from(fresh, done));
 }
 
 static size_t bound(const struct resp_conn *c, size_t most)
@@ -271,7 +271,7 @@ static bool go_on(struct resp_conn *c, bool answered)
 static bool refuse_more(struct resp_conn *c)
 {
     struct resp_out *out = &c->loop->resp->commands.out;
-    kept_clear(&c->in);
+    byte_queue_clear(&c->in);
     resp_error(out, "ERR there is no room for a command of this size now: too much of others waits; try again later");
     c->ending = ENDING_WRONG;
     return send_answers(c, out) && go_on(c, false);
@@ -290,8 +290,8 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     } while (used > 0 && at < len && may_answer(c) && c->ending == ENDING_NOT);
     size_t rest = c->ending == ENDING_NOT ? len - at : 0;
     if (own)
-        kept_drop(&c->in, len - rest);
-    else if (!kept_add(&c->in, sv_of(bytes + at, rest)))
+        byte_queue_consume(&c->in, len - rest);
+    else if (!byte_queue_append(&c->in, sv_of(bytes + at, rest)))
         return c->session.wait ? false : refuse_more(c);
     return go_on(c, at > 0);
 }
@@ -312,7 +312,7 @@ static bool place_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
     char *input = c->loop->resp->input;
     size_t room = bound(c, INPUT_BYTES), kept = c->ending == ENDING_NOT ? c->in.len : 0;
     if (kept > INPUT_BYTES / 2) {
-        char *to = kept_room(&c->in, room);
+        char *to = byte_queue_reserve(&c->in, room);
         if (!to)
             return false;
         *ret = to;
@@ -345,7 +345,7 @@ static bool read_some(struct resp_conn *c)
         return answer(c, c->in.ptr, c->in.len);
     }
     size_t len = c->in.len + (size_t)n;
-    kept_clear(&c->in);
+    byte_queue_clear(&c->in);
     return answer(c, c->loop->resp->input, len);
 }
 

@@ -1,4 +1,4 @@
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "engine/weir.h"
-#include "serve/keeper_parts.h"
 #include "serve/log.h"
+#include "serve/rule_sync_internal.h"
 
 enum { PROBLEMS_LOGGED_MAX = 50, PROBLEM_BYTES_MAX = 1000 };
 
@@ -40,12 +40,12 @@ static bool was_known(const struct problems *before, const struct source_problem
 }
 
 /* Only what is new. */
-static void log_problems(const struct keeper *keeper, const struct source_problem *list, size_t count)
+static void log_problems(const struct rule_sync *sync, const struct source_problem *list, size_t count)
 {
     size_t said = 0, unsaid = 0;
     for (size_t i = 0; i < count; i++) {
         struct buf line;
-        if (was_known(&keeper->problems, &list[i]))
+        if (was_known(&sync->problems, &list[i]))
             continue;
         if (said++ >= PROBLEMS_LOGGED_MAX) {
             unsaid++;
@@ -53,14 +53,14 @@ static void log_problems(const struct keeper *keeper, const struct source_proble
         }
         buf_init(&line, 2 * PROBLEM_BYTES_MAX);
         add_line(&list[i], &line);
-        log_say(LEVEL_WARNING, "rules", "bad %s: %.*s", keeper->is_file ? "rule" : "row", SV_FMT(buf_sv(&line)));
+        log_say(LEVEL_WARNING, "rules", "bad %s: %.*s", sync->is_file ? "rule" : "row", SV_FMT(buf_sv(&line)));
         buf_done(&line);
     }
     if (unsaid > 0)
         log_say(LEVEL_WARNING, "rules", "and %zu more bad %s; GET /v1/status of the admin listener has them", unsaid,
-                keeper->is_file ? "rules" : "rows");
-    if (count == 0 && keeper->problems.count > 0)
-        log_say(LEVEL_INFO, "rules", "all %s of %s are good again", keeper->is_file ? "rules" : "rows", keeper->name);
+                sync->is_file ? "rules" : "rows");
+    if (count == 0 && sync->problems.count > 0)
+        log_say(LEVEL_INFO, "rules", "all %s of %s are good again", sync->is_file ? "rules" : "rows", sync->name);
 }
 
 static struct problems copy_problems(const struct source_problem *list, size_t count)
@@ -79,23 +79,23 @@ static struct problems copy_problems(const struct source_problem *list, size_t c
     return copy;
 }
 
-void keeper_note_problems(struct keeper *keeper, const struct source_problem *list, size_t count)
+void rule_sync_note_problems(struct rule_sync *sync, const struct source_problem *list, size_t count)
 {
-    log_problems(keeper, list, count);
+    log_problems(sync, list, count);
     struct problems copy = copy_problems(list, count);
-    pthread_mutex_lock(&keeper->lock);
-    struct problems old = keeper->problems;
-    keeper->problems = copy;
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_lock(&sync->lock);
+    struct problems old = sync->problems;
+    sync->problems = copy;
+    pthread_mutex_unlock(&sync->lock);
     arena_done(&old.arena);
 }
 
-void keeper_problems(struct keeper *keeper, keeper_problem *each, void *data)
+void rule_sync_problems(struct rule_sync *sync, rule_sync_problem *each, void *data)
 {
-    pthread_mutex_lock(&keeper->lock);
-    for (size_t i = 0; i < keeper->problems.count; i++)
-        each(&keeper->problems.list[i], data);
-    pthread_mutex_unlock(&keeper->lock);
+    pthread_mutex_lock(&sync->lock);
+    for (size_t i = 0; i < sync->problems.count; i++)
+        each(&sync->problems.list[i], data);
+    pthread_mutex_unlock(&sync->lock);
 }
 
 /* ---- rules that are to be shared, and no store ---- */
@@ -103,7 +103,7 @@ void keeper_problems(struct keeper *keeper, keeper_problem *each, void *data)
 enum { ALONE_NAMED_MAX = 10 };
 
 /* Said once for the same rules. */
-static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
+static void tell_of_alone(struct rule_sync *sync, const struct rules *rules)
 {
     static const struct hash_key key = { 0, 0 };
     size_t count = 0;
@@ -111,7 +111,7 @@ static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
     struct buf names;
     hash_init(&hash, &key);
     buf_init(&names, 2 * ALONE_NAMED_MAX * WEIR_ID_MAX);
-    for (size_t i = 0; !keeper->has_store && i < rules->rule_count; i++) {
+    for (size_t i = 0; !sync->has_store && i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
         if (rule->counters != COUNTERS_SHARED || rule->mode == MODE_OFF)
             continue;
@@ -122,40 +122,40 @@ static void tell_of_alone(struct keeper *keeper, const struct rules *rules)
         buf_add(&names, rule->id);
     }
     uint64_t which = count > 0 ? hash_final(&hash) | 1 : 0;
-    if (count > 0 && which != keeper->alone)
+    if (count > 0 && which != sync->alone)
         log_say(LEVEL_WARNING, "rules",
                 "%zu %s to be shared by many hosts, but without --counters %s on this host alone: %.*s%s", count,
                 count == 1 ? "rule is" : "rules are", count == 1 ? "it counts" : "they count", SV_FMT(buf_sv(&names)),
                 count > ALONE_NAMED_MAX ? ", …" : "");
-    keeper->alone = which;
+    sync->alone = which;
     buf_done(&names);
 }
 
 /* ---- putting rules in force ---- */
 
-int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error *error)
+int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_error *error)
 {
     size_t count = rules_in_force(rules, clock_now_us());
     struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     rules_write(rules, &text);
-    bool same = !text.failed && keeper->text.len > 0 && sv_eq(buf_sv(&keeper->text), buf_sv(&text));
+    bool same = !text.failed && sync->text.len > 0 && sv_eq(buf_sv(&sync->text), buf_sv(&text));
     if (!same)
-        tell_of_alone(keeper, rules);
-    int r = same ? 0 : weir_take_rules(keeper->weir, rules, error);
+        tell_of_alone(sync, rules);
+    int r = same ? 0 : weir_take_rules(sync->weir, rules, error);
     if (same)
         rules_free(rules);
     if (r < 0) {
         buf_done(&text);
         return r;
     }
-    buf_done(&keeper->text);
-    keeper->text = text;
-    pthread_mutex_lock(&keeper->lock);
-    keeper->rules = count;
-    pthread_mutex_unlock(&keeper->lock);
+    buf_done(&sync->text);
+    sync->text = text;
+    pthread_mutex_lock(&sync->lock);
+    sync->rules = count;
+    pthread_mutex_unlock(&sync->lock);
     if (!same)
-        log_say(LEVEL_INFO, "rules", "%zu %s of %s %s in force", count, count == 1 ? "rule" : "rules", keeper->name,
+        log_say(LEVEL_INFO, "rules", "%zu %s of %s %s in force", count, count == 1 ? "rule" : "rules", sync->name,
                 count == 1 ? "is" : "are");
     return !same;
 }
@@ -163,110 +163,110 @@ int keeper_install(struct keeper *keeper, struct rules *rules, struct weir_error
 static int on_rules(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
                     struct weir_error *error)
 {
-    struct keeper *keeper = data;
-    int r = keeper_install(keeper, rules, error);
+    struct rule_sync *sync = data;
+    int r = rule_sync_install(sync, rules, error);
     if (r < 0)
         return r;
-    keeper_note_problems(keeper, problems, count);
+    rule_sync_note_problems(sync, problems, count);
     if (r > 0)
-        keeper_write_copy(keeper);
-    pthread_mutex_lock(&keeper->lock);
-    keeper->from_copy = false;
-    pthread_mutex_unlock(&keeper->lock);
+        rule_sync_write_copy(sync);
+    pthread_mutex_lock(&sync->lock);
+    sync->from_copy = false;
+    pthread_mutex_unlock(&sync->lock);
     return 0;
 }
 
 static void on_state(const struct source_watch_state *state, void *data)
 {
-    struct keeper *keeper = data;
-    if (state->reachable == keeper->said_reachable)
+    struct rule_sync *sync = data;
+    if (state->reachable == sync->said_reachable)
         return;
-    keeper->said_reachable = state->reachable;
+    sync->said_reachable = state->reachable;
     if (state->reachable)
-        log_say(LEVEL_INFO, "source", "the rules of %s can be had again", keeper->name);
+        log_say(LEVEL_INFO, "source", "the rules of %s can be had again", sync->name);
     else
-        log_say(LEVEL_WARNING, "source", "the rules of %s cannot be had: %s; the last good ones stay in force",
-                keeper->name, state->reason);
+        log_say(LEVEL_WARNING, "source", "the rules of %s cannot be had: %s; the last good ones stay in force", sync->name,
+                state->reason);
 }
 
 /* ---- from start to end ---- */
 
-static int open_all(struct keeper *keeper, const struct config *config, struct weir_error *error)
+static int open_all(struct rule_sync *sync, const struct config *config, struct weir_error *error)
 {
     struct source *source = NULL;
     struct rules *last = NULL;
     struct source_watch_options options = {
-        .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .data = keeper
+        .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .data = sync
     };
-    int r = keeper_open_source(keeper, config, &source, error);
+    int r = rule_sync_open_source(sync, config, &source, error);
     if (r == 0)
-        r = keeper_first_rules(keeper, source, config, &last, error);
+        r = rule_sync_first_rules(sync, source, config, &last, error);
     if (r < 0) {
         source_close(source);
         return r;
     }
-    keeper->said_reachable = options.was_read = !keeper->from_copy;
-    r = source_watch_start(&keeper->watch, source, last, &options, error); /* takes over the source in any case */
+    sync->said_reachable = options.was_read = !sync->from_copy;
+    r = source_watch_start(&sync->watch, source, last, &options, error); /* takes over the source in any case */
     rules_free(last);
     return r;
 }
 
-int keeper_start(struct keeper **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error)
+int rule_sync_start(struct rule_sync **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error)
 {
-    struct keeper *keeper = calloc(1, sizeof *keeper);
-    if (!keeper)
+    struct rule_sync *sync = calloc(1, sizeof *sync);
+    if (!sync)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    pthread_mutex_init(&keeper->lock, NULL);
-    buf_init(&keeper->text, RULES_BYTES_MAX);
-    int r = open_all(keeper, config, error);
+    pthread_mutex_init(&sync->lock, NULL);
+    buf_init(&sync->text, RULES_BYTES_MAX);
+    int r = open_all(sync, config, error);
     if (r < 0) {
-        keeper_stop(keeper);
+        rule_sync_stop(sync);
         return r;
     }
-    *ret_weir = keeper->weir;
-    *ret = keeper;
+    *ret_weir = sync->weir;
+    *ret = sync;
     return 0;
 }
 
-void keeper_stop(struct keeper *keeper)
+void rule_sync_stop(struct rule_sync *sync)
 {
-    if (!keeper)
+    if (!sync)
         return;
-    source_watch_stop(keeper->watch);
-    weir_close(keeper->weir);
-    arena_done(&keeper->problems.arena);
-    buf_done(&keeper->text);
-    pthread_mutex_destroy(&keeper->lock);
-    free(keeper->copy);
-    free(keeper->name);
-    free(keeper);
+    source_watch_stop(sync->watch);
+    weir_close(sync->weir);
+    arena_done(&sync->problems.arena);
+    buf_done(&sync->text);
+    pthread_mutex_destroy(&sync->lock);
+    free(sync->copy);
+    free(sync->name);
+    free(sync);
 }
 
-bool keeper_run(struct keeper *keeper, struct source_job *job)
+bool rule_sync_run(struct rule_sync *sync, struct source_job *job)
 {
-    return source_watch_run(keeper->watch, job);
+    return source_watch_run(sync->watch, job);
 }
 
-void keeper_poke(struct keeper *keeper)
+void rule_sync_poke(struct rule_sync *sync)
 {
-    source_watch_poke(keeper->watch);
+    source_watch_poke(sync->watch);
 }
 
-void keeper_state(struct keeper *keeper, struct keeper_state *ret)
+void rule_sync_state(struct rule_sync *sync, struct rule_sync_state *ret)
 {
     struct source_watch_state watch;
-    source_watch_state(keeper->watch, &watch);
-    *ret = (struct keeper_state){ .is_file = keeper->is_file,
-                                  .reachable = watch.reachable,
-                                  .good_us = watch.good_us,
-                                  .problem_count = watch.problem_count };
-    pthread_mutex_lock(&keeper->lock);
-    ret->from_copy = keeper->from_copy;
-    ret->rules = keeper->rules;
-    if (keeper->from_copy)
+    source_watch_state(sync->watch, &watch);
+    *ret = (struct rule_sync_state){ .is_file = sync->is_file,
+                                     .reachable = watch.reachable,
+                                     .good_us = watch.good_us,
+                                     .problem_count = watch.problem_count };
+    pthread_mutex_lock(&sync->lock);
+    ret->from_copy = sync->from_copy;
+    ret->rules = sync->rules;
+    if (sync->from_copy)
         snprintf(ret->problem, sizeof ret->problem, "the rules are those of an earlier run: %s", watch.reason);
     else
         memcpy(ret->problem, watch.problem, sizeof ret->problem);
-    pthread_mutex_unlock(&keeper->lock);
-    snprintf(ret->source, sizeof ret->source, "%s", keeper->name);
+    pthread_mutex_unlock(&sync->lock);
+    snprintf(ret->source, sizeof ret->source, "%s", sync->name);
 }

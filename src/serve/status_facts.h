@@ -1,14 +1,14 @@
 /* What all reports are made of. Private to report*.c. */
-#ifndef SERVE_REPORT_FACTS_H
-#define SERVE_REPORT_FACTS_H
+#ifndef SERVE_STATUS_FACTS_H
+#define SERVE_STATUS_FACTS_H
 
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "serve/server.h"
 #include "serve/stats.h"
 
-struct report_facts {
+struct status_facts {
     int64_t now_us;
-    struct keeper_state source;
+    struct rule_sync_state source;
     bool age_known;
     double age_s; /* of the rules */
     struct weir_status engine;
@@ -19,10 +19,8 @@ struct report_facts {
     struct stats *stats;                                             /* of all loops */
 };
 
-extern const char *const report_fronts[FRONTS];
-
 /* False: out of memory. */
-bool report_gather(struct server *server, struct report_facts *ret);
-void report_facts_done(struct report_facts *facts);
+bool status_gather(struct server *server, struct status_facts *ret);
+void status_facts_done(struct status_facts *facts);
 
 #endif

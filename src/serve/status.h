@@ -22,21 +22,21 @@
  * that is not kept (as many as there may be are) at most `unlisted_at_most` times. `cut`: a value was too long to be kept.
  * Keys of CL.THROTTLE are listed as those of a rule "(cl.throttle)".
  */
-#ifndef SERVE_REPORT_H
-#define SERVE_REPORT_H
+#ifndef SERVE_STATUS_H
+#define SERVE_STATUS_H
 
 #include "base/buf.h"
 
 struct server;
 
-enum { REPORT_TOP_DEFAULT = 20, REPORT_TOP_MAX = 1000, REPORT_BYTES_MAX = 32 << 20 };
+enum { STATUS_TOP_DEFAULT = 20, STATUS_TOP_MAX = 1000, STATUS_BYTES_MAX = 32 << 20 };
 
-/* What is written is whole unless out->failed. Give `out` REPORT_BYTES_MAX. */
-void report_status(struct server *server, struct buf *out);
+/* What is written is whole unless out->failed. Give `out` STATUS_BYTES_MAX. */
+void status_write(struct server *server, struct buf *out);
 /* At most so many; `rule` empty: of all rules. */
-void report_top(struct server *server, unsigned most, sv rule, struct buf *out);
+void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out);
 
-#define REPORT_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
-void report_metrics(struct server *server, struct buf *out);
+#define STATUS_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+void status_write_metrics(struct server *server, struct buf *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* The text format of Prometheus. */
-#include "serve/report.h"
+#include "serve/status.h"
 
 #include "base/clock.h"
-#include "serve/report_facts.h"
+#include "serve/status_facts.h"
 
 static void family(struct buf *out, const char *name, const char *type, const char *help)
 {
@@ -85,7 +85,7 @@ static void add_latency(const struct stats *stats, struct buf *out)
     buf_printf(out, "weir_decision_seconds_count %llu\n", (unsigned long long)count);
 }
 
-static void add_rules(const struct report_facts *facts, struct buf *out)
+static void add_rules(const struct status_facts *facts, struct buf *out)
 {
     gauge(out, "weir_rules", "Rules in force.", (double)facts->engine.rules);
     /* Without a sample while it is not known. */
@@ -96,7 +96,7 @@ static void add_rules(const struct report_facts *facts, struct buf *out)
     gauge(out, "weir_source_reachable", "1: the source of the rules answers.", facts->source.reachable);
 }
 
-static void add_table(const struct report_facts *facts, struct buf *out)
+static void add_table(const struct status_facts *facts, struct buf *out)
 {
     const struct weir_status *e = &facts->engine;
     gauge(out, "weir_table_cells", "Cells of the table.", (double)e->cells);
@@ -140,11 +140,11 @@ static void add_store(const struct weir_store_status *store, struct buf *out)
           (double)store->held);
 }
 
-static void add_connections(const struct report_facts *facts, struct buf *out)
+static void add_connections(const struct status_facts *facts, struct buf *out)
 {
     family(out, "weir_connections", "gauge", "Open connections by front.");
     for (int front = 0; front < FRONTS; front++)
-        buf_printf(out, "weir_connections{front=\"%s\"} %llu\n", report_fronts[front],
+        buf_printf(out, "weir_connections{front=\"%s\"} %llu\n", front_names[front],
                    (unsigned long long)facts->open[front]);
     counter(out, "weir_connections_accepted_total", "Connections that were let in.", facts->accepted);
     counter(out, "weir_connections_turned_away_total", "Connections that there was no room for.", facts->turned_away);
@@ -153,10 +153,10 @@ static void add_connections(const struct report_facts *facts, struct buf *out)
             facts->overdue);
 }
 
-void report_metrics(struct server *server, struct buf *out)
+void status_write_metrics(struct server *server, struct buf *out)
 {
-    struct report_facts facts;
-    if (!report_gather(server, &facts)) {
+    struct status_facts facts;
+    if (!status_gather(server, &facts)) {
         out->failed = true;
         return;
     }
@@ -171,5 +171,5 @@ void report_metrics(struct server *server, struct buf *out)
     add_table(&facts, out);
     add_store(&facts.store, out);
     add_connections(&facts, out);
-    report_facts_done(&facts);
+    status_facts_done(&facts);
 }
