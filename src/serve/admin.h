@@ -16,6 +16,10 @@ struct admin_route {
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
 
+/* See struct http_service. */
+bool admin_screen(struct http_call *call, void *server);
+void admin_handle(struct http_call *call, void *server);
+
 /* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
  * connection came in), loopback or `names` (with commas between) have. */
 bool admin_host_is_ours(sv host, sv address, const char *names);

@@ -44,18 +44,6 @@ bool admin_tags_are_good(sv tags)
 
 /* ---- from the call ---- */
 
-sv admin_author(const struct http_call *call)
-{
-    sv author = sv_trim(http_header(call, "x-weir-author"));
-    return author.len > 0 ? author : SV("admin api");
-}
-
-bool admin_is_dry(struct http_call *call)
-{
-    sv dry_run = http_parameter(call, "dry_run", 0);
-    return sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
-}
-
 /* One that is only written wrongly would be taken for a version that is gone. */
 static bool tags_are_good(struct http_call *call)
 {

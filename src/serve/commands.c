@@ -31,7 +31,7 @@ static void quit(struct commands *c, const sv *args, size_t count)
 
 /* ---- the table ---- */
 
-const struct command command_table[] = {
+static const struct command command_table[] = {
     { "weir.check", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_check_command, "weir",
       "Decides about a request, and charges it if it passes" },
     { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
@@ -57,24 +57,8 @@ const struct command command_table[] = {
     { "info", -1, 0, info_command, "server", "Tells about the server" },
     { "config", -2, 0, config_command, "server", "Tells the settings that tools ask Redis for" },
 };
-const size_t command_count = sizeof command_table / sizeof *command_table;
-
-const struct command *command_find(sv name)
-{
-    for (size_t i = 0; i < command_count; i++)
-        if (sv_eq_nocase(name, weir_str(command_table[i].name)))
-            return &command_table[i];
-    return NULL;
-}
-
-bool arg_is(sv arg, const char *word)
-{
-    return sv_eq_nocase(arg, weir_str(word));
-}
 
 /* ---- in words ---- */
-
-enum { QUOTED_MAX = 128 };
 
 static void unknown_command(struct commands *c, const sv *args, size_t count)
 {
@@ -88,45 +72,15 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
     resp_error(&c->out,
                "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, "
                "WEIR.REFUND, CL.THROTTLE",
-               args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
+               SV_SHOWN(args[0], QUOTED_MAX), (int)len, quoted);
 }
 
 /* ---- one command ---- */
 
-static bool arity_fits(int arity, size_t count)
-{
-    return arity < 0 ? count >= (size_t)-arity : count == (size_t)arity;
-}
-
-static void unknown_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
-                               sv given)
-{
-    char names[200];
-    size_t len = 0;
-    for (size_t i = 0; i < table_count && len < sizeof names; i++)
-        len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", table[i].name);
-    resp_error(&c->out, "ERR unknown subcommand '%.*s' of '%s'; there are: %s",
-               given.len < QUOTED_MAX ? (int)given.len : QUOTED_MAX, given.ptr, command, names);
-}
-
-void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
-                    const sv *args, size_t count)
-{
-    size_t i = 0;
-    while (i < table_count && !arg_is(args[1], table[i].name))
-        i++;
-    if (i == table_count)
-        unknown_subcommand(c, command, table, table_count, args[1]);
-    else if (!arity_fits(table[i].arity, count))
-        resp_error(&c->out, "ERR wrong number of arguments for '%s|%s' command", command, table[i].name);
-    else
-        table[i].run(c, args, count);
-}
-
 /* The most frequent one first, and by its very letters as clients send it. */
-static const struct command *find_quickly(sv name)
+static const struct command *find_quickly(const struct commands *c, sv name)
 {
-    return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(name);
+    return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(c, name);
 }
 
 /* What it cannot be carried out for, and says so. */
@@ -165,7 +119,7 @@ bool commands_run(struct commands *c, const struct resp_command *command)
 {
     const sv *args = command->args;
     size_t count = command->count;
-    const struct command *found = find_quickly(args[0]);
+    const struct command *found = find_quickly(c, args[0]);
     if (__builtin_expect(is_plain(c, found, count), 1)) {
         found->run(c, args, count);
         return is_carried_out(c->session);
@@ -209,7 +163,10 @@ bool commands_continue(struct commands *c)
 int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))
 {
     const struct config *config = &loop->server->config;
-    *c = (struct commands){ .loop = loop, .decided = decided };
+    *c = (struct commands){ .loop = loop,
+                            .table = command_table,
+                            .table_count = sizeof command_table / sizeof *command_table,
+                            .decided = decided };
     c->budget.max =
         byte_budget_max(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
     return batch_new(&c->batch);

@@ -52,6 +52,8 @@ void session_refuse(struct commands *commands, const char *why);
 
 struct commands {
     struct loop *loop;
+    const struct command *table;
+    size_t table_count;
     struct session *session; /* for which the work is done */
     struct resp_out out;
     struct byte_budget budget; /* for all connections */
@@ -97,11 +99,16 @@ struct command {
     command_run *run;
     const char *group, *summary;
 };
-extern const struct command command_table[];
-extern const size_t command_count;
 
-const struct command *command_find(sv name);
+enum { QUOTED_MAX = 128 }; /* bytes of the client's own words in an error */
 
+static inline bool arity_fits(int arity, size_t count)
+{
+    return arity < 0 ? count >= (size_t)-arity : count == (size_t)arity;
+}
+
+/* commands_args.c */
+const struct command *command_find(const struct commands *c, sv name);
 bool arg_is(sv arg, const char *word); /* in any case */
 
 /* Of CLIENT and the like, whose first argument is what to do. Arity as above, both names included. */
@@ -113,28 +120,24 @@ struct subcommand {
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
                     const sv *args, size_t count);
 
-/* What a reply says of a verdict. */
-struct reply {
-    bool allowed, applied, is_long, unavailable;
-    uint16_t status;
-    uint32_t max, remaining;
-    int64_t reset_ms, retry_after_ms, window_ms;
-    const char *rule, *limit;
-    const struct weir_receipt *receipt; /* its count may be 0 */
+enum {
+    BATCH_MOST = 64,
+    REQUEST_HEADERS_MAX = 100,
+    BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
 };
 
-static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
-{
-    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
-                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
-                           v->rule,    v->limit,     &v->receipt };
-}
+/* Requests that are gathered, to be decided together. */
+struct batch {
+    size_t count, header_count;
+    struct weir_request requests[BATCH_MOST];
+    bool is_long[BATCH_MOST]; /* the reply that was asked for */
+    struct weir_header headers[BATCH_HEADERS];
+    struct weir_verdict verdicts[BATCH_MOST];
+};
 
-/* commands_wait.c */
-/* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
- * out.failed ends the connection. */
-bool wait_check(struct commands *c, const struct weir_request *requests, const bool *is_long, struct weir_verdict *verdicts,
-                size_t count);
+/* commands_batch.c */
+int batch_new(struct batch **ret);
+void batch_free(struct batch *batch);
 /* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
 struct wait *wait_begin(struct commands *c);
 void wait_over(struct wait *wait, const char *error); /* NULL: it is OK */
@@ -144,10 +147,9 @@ void wait_leave(struct session *session); /* it is going: nobody takes its repli
 void wait_free(struct wait *wait);
 
 /* commands_decide.c */
-void put_reply(struct resp_out *out, struct reply reply);
-int batch_new(struct batch **ret);
-void batch_free(struct batch *batch);
-command_run weir_check_command, weir_peek_command, weir_refund_command, throttle_command, del_command;
+command_run weir_check_command, weir_peek_command, weir_refund_command;
+/* commands_throttle.c */
+command_run throttle_command, del_command;
 /* commands_reset.c */
 command_run weir_reset_command;
 /* commands_multi.c */

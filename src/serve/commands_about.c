@@ -39,9 +39,9 @@ static void document(struct resp_out *out, const struct command *command)
 static void command_info(struct commands *c, const sv *args, size_t count)
 {
     size_t named = count > 2 ? count - 2 : 0;
-    resp_array(&c->out, named ? named : command_count);
-    for (size_t i = 0; i < (named ? named : command_count); i++) {
-        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
+    resp_array(&c->out, named ? named : c->table_count);
+    for (size_t i = 0; i < (named ? named : c->table_count); i++) {
+        const struct command *command = named ? command_find(c, args[2 + i]) : &c->table[i];
         if (command)
             describe(&c->out, command);
         else
@@ -51,12 +51,12 @@ static void command_info(struct commands *c, const sv *args, size_t count)
 
 static void command_docs(struct commands *c, const sv *args, size_t count)
 {
-    size_t named = count - 2, known = named ? 0 : command_count;
+    size_t named = count - 2, known = named ? 0 : c->table_count;
     for (size_t i = 0; i < named; i++)
-        known += command_find(args[2 + i]) != NULL;
+        known += command_find(c, args[2 + i]) != NULL;
     resp_map(&c->out, known);
-    for (size_t i = 0; i < (named ? named : command_count); i++) {
-        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
+    for (size_t i = 0; i < (named ? named : c->table_count); i++) {
+        const struct command *command = named ? command_find(c, args[2 + i]) : &c->table[i];
         if (command)
             document(&c->out, command);
     }
@@ -65,15 +65,15 @@ static void command_docs(struct commands *c, const sv *args, size_t count)
 static void command_number(struct commands *c, const sv *args, size_t count)
 {
     (void)args, (void)count;
-    resp_integer(&c->out, (int64_t)command_count);
+    resp_integer(&c->out, (int64_t)c->table_count);
 }
 
 static void command_list(struct commands *c, const sv *args, size_t count)
 {
     (void)args, (void)count;
-    resp_array(&c->out, command_count);
-    for (size_t i = 0; i < command_count; i++)
-        resp_text(&c->out, command_table[i].name);
+    resp_array(&c->out, c->table_count);
+    for (size_t i = 0; i < c->table_count; i++)
+        resp_text(&c->out, c->table[i].name);
 }
 
 void command_command(struct commands *c, const sv *args, size_t count)

@@ -84,7 +84,7 @@ void queue_run(struct commands *c)
     while (queue->done < queue->count) {
         size_t word_count;
         const char *end = get_command(queue->commands.ptr + queue->at, words, &word_count);
-        const struct command *command = command_find(words[0]);
+        const struct command *command = command_find(c, words[0]);
         if (!(command->flags & COMMAND_GATHER) && !commands_flush(c))
             return;
         command->run(c, words, word_count);

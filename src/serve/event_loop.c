@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "serve/http.h"
 #include "serve/log.h"
 #include "serve/server.h"
 #include "serve/stats.h"
@@ -77,15 +76,6 @@ static void on_store(uv_poll_t *poll, int status, int events)
     weir_loop_run(loop->store);
 }
 
-int loop_check(struct loop *loop, const struct weir_request *request, struct weir_verdict *ret_verdict,
-               weir_decided *decided, void *data)
-{
-    int r = weir_loop_check(loop->store, request, loop_now_us(loop), ret_verdict, decided, data);
-    if (r == 0)
-        loop->store_asked = true;
-    return r;
-}
-
 int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error)
 {
     int r = weir_loop_open(&loop->store, weir, error);
@@ -95,11 +85,11 @@ int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *err
     if (r < 0) {
         weir_loop_close(loop->store);
         loop->store = NULL;
-        return err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r));
+        return err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(r));
     }
     loop->store_poll.data = loop;
     r = uv_poll_start(&loop->store_poll, UV_READABLE, on_store);
-    return r < 0 ? err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r)) : 0;
+    return r < 0 ? err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(r)) : 0;
 }
 
 void loop_close_store(struct loop *loop)
@@ -115,15 +105,6 @@ void loop_close_store(struct loop *loop)
 }
 
 /* ---- newcomers ---- */
-
-static void take_in(struct loop_listener *listener, int fd, const struct sockaddr_storage *peer)
-{
-    struct loop *loop = listener->loop;
-    if (listener->front == FRONT_RESP)
-        resp_accept(loop, fd, peer);
-    else
-        http_accept(loop->http[listener->front], fd, peer);
-}
 
 /* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
 static void rest(struct loop_listener *listener, int why)
@@ -141,7 +122,7 @@ static bool accept_one(struct loop_listener *listener)
     socklen_t len = sizeof peer;
     int fd = accept4(listener->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        take_in(listener, fd, &peer);
+        listener->acceptor.accept(listener->acceptor.data, fd, &peer);
         return true;
     }
     int why = errno;
@@ -163,21 +144,11 @@ static int attend(struct loop_listener *listener)
     return uv_poll_start(&listener->poll, UV_READABLE, on_newcomers);
 }
 
-int loop_listen(struct loop *loop, enum front front, int fd)
+int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor)
 {
-    const struct http_service services[FRONTS] = {
-        [FRONT_HTTP] = { decide_screen, decide_handle, loop->server },
-        [FRONT_ADMIN] = { admin_screen, admin_handle, loop->server },
-    };
     struct loop_listener *listener = &loop->listeners[front];
-    int r = 0;
-    listener->fd = fd;
-    listener->loop = loop;
-    listener->front = front;
-    if (front != FRONT_RESP)
-        r = http_new(&loop->http[front], loop, front, &services[front]);
-    if (r == 0)
-        r = uv_poll_init(&loop->uv, &listener->poll, fd);
+    *listener = (struct loop_listener){ .fd = fd, .loop = loop, .acceptor = *acceptor };
+    int r = uv_poll_init(&loop->uv, &listener->poll, fd);
     if (r < 0) {
         close(fd);
         listener->fd = -1;
@@ -283,28 +254,11 @@ static void on_wake(uv_async_t *wake)
 
 /* ---- life ---- */
 
-static unsigned share(unsigned all, unsigned loops)
+int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits)
 {
-    return (all + loops - 1) / loops;
-}
-
-struct conns_limits loop_limits(const struct server *server, bool admin)
-{
-    const struct config *config = &server->config;
-    return (struct conns_limits){
-        .most = admin ? ADMIN_CONNECTIONS : share(server->connections, server->loop_count),
-        .most_per_address = admin ? ADMIN_CONNECTIONS : share(config->connections_per_address, server->loop_count),
-        .idle_ms = config->idle_ms,
-        .request_ms = config->request_ms,
-    };
-}
-
-int loop_init(struct loop *loop, struct server *server, unsigned number)
-{
-    *loop = (struct loop){ .server = server, .number = number };
+    *loop = (struct loop){ .server = server };
     for (int front = 0; front < FRONTS; front++)
         loop->listeners[front].fd = -1;
-    struct conns_limits limits = loop_limits(server, number == server->loop_count);
     int r = uv_loop_init(&loop->uv);
     if (r < 0) {
         loop->server = NULL;
@@ -317,7 +271,7 @@ int loop_init(struct loop *loop, struct server *server, unsigned number)
     loop->turn.data = loop->sweep.data = loop->wake.data = loop;
     r = uv_async_init(&loop->uv, &loop->wake, on_wake);
     if (r == 0)
-        r = conns_init(&loop->conns, &limits);
+        r = conns_init(&loop->conns, limits);
     if (r == 0)
         r = stats_new(&loop->stats);
     if (r == 0)
@@ -384,13 +338,14 @@ void loop_done(struct loop *loop)
         return;
     run_tasks(loop);
     for (int front = 0; front < FRONTS; front++) {
-        close_listener(&loop->listeners[front]);
-        http_free(loop->http[front]);
+        struct loop_listener *listener = &loop->listeners[front];
+        close_listener(listener);
+        if (listener->acceptor.free)
+            listener->acceptor.free(listener->acceptor.data);
     }
     uv_walk(&loop->uv, close_handle, NULL);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     uv_loop_close(&loop->uv);
-    resp_free(loop->resp);
     pthread_mutex_destroy(&loop->lock);
     conns_done(&loop->conns);
     stats_free(loop->stats);

@@ -10,36 +10,33 @@
 #include <weir/weir.h>
 
 #include "serve/conns.h"
+#include "serve/tokens.h"
 
 struct server;
-struct http;
-struct resp;
 struct stats;
-
-enum { TOKEN_MAX = 256 };
-
-struct tokens {
-    char decide[TOKEN_MAX]; /* of the decision listeners; "": they want none */
-    char admin[TOKEN_MAX];
-    unsigned generation; /* rises when one of them changes */
-};
 
 struct loop_task {
     void (*run)(struct loop_task *task);
     struct loop_task *next;
 };
 
+/* Speaks the protocol of a listener. */
+struct loop_acceptor {
+    void (*accept)(void *data, int fd, const struct sockaddr_storage *peer); /* a new connection; takes over fd */
+    void (*free)(void *data);                                                /* called by loop_done */
+    void *data;
+};
+
 struct loop;
 struct loop_listener {
     uv_poll_t poll;
     struct loop *loop;
-    enum front front;
+    struct loop_acceptor acceptor;
     int fd; /* -1: none */
 };
 
 struct loop {
     struct server *server;
-    unsigned number;
     uv_loop_t uv;
     pthread_t thread;
     bool started;
@@ -47,8 +44,6 @@ struct loop {
     unsigned now_uses; /* … so many more decisions may use it */
     struct conns conns;
     struct stats *stats;
-    struct http *http[FRONTS]; /* of FRONT_HTTP and FRONT_ADMIN */
-    struct resp *resp;         /* of FRONT_RESP: made for its first connection */
     struct loop_listener listeners[FRONTS];
     struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
     bool draining;        /* no newcomers, and whoever has his answer is closed */
@@ -78,18 +73,9 @@ int64_t loop_now_ms(struct loop *loop);
 /* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
 void loop_post(struct loop *loop, struct loop_task *task);
 
-/* As weir_loop_check, for loops that have a store. What is asked in one turn goes in one write. */
-int loop_check(struct loop *loop, const struct weir_request *request, struct weir_verdict *ret_verdict,
-               weir_decided *decided, void *data);
-
-enum { ADMIN_CONNECTIONS = 256 }; /* of the admin listener, beside those that ask for decisions */
-
-/* A loop's share of what is allowed. */
-struct conns_limits loop_limits(const struct server *server, bool admin);
-
-int loop_init(struct loop *loop, struct server *server, unsigned number);
-/* Takes over fd, a listening socket. */
-int loop_listen(struct loop *loop, enum front front, int fd);
+int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits);
+/* Takes over fd, a listening socket, and the acceptor, even if it returns an error. */
+int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor);
 /* Before it starts: decisions of this loop may wait for the store. */
 int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error);
 int loop_start(struct loop *loop);

@@ -363,8 +363,9 @@ static void shut(struct conn *conn)
     shutdown(conn->fd, SHUT_RDWR);
 }
 
-void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
+void http_accept(void *data, int fd, const struct sockaddr_storage *peer)
 {
+    struct http *http = data;
     struct http_conn *conn = calloc(1, sizeof *conn);
     socklen_t len = peer->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *peer;
     if (conn)
@@ -432,8 +433,9 @@ static void closed(uv_handle_t *handle)
 }
 
 /* The library is stopped first: it calls back for each connection that is left. */
-void http_free(struct http *http)
+void http_free(void *data)
 {
+    struct http *http = data;
     if (!http)
         return;
     uv_poll_stop(&http->poll);
@@ -579,6 +581,7 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
 void http_suspend(struct http_call *http_call)
 {
     struct call *call = (struct call *)http_call;
+    if (!call->suspended)
+        MHD_suspend_connection(call->connection);
     call->suspended = true;
-    MHD_suspend_connection(call->connection);
 }

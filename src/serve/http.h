@@ -36,9 +36,9 @@ struct http_service {
 };
 
 int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);
-void http_free(struct http *http);
-/* A new connection. Takes over fd. */
-void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);
+/* See struct loop_acceptor. */
+void http_free(void *http);
+void http_accept(void *http, int fd, const struct sockaddr_storage *peer);
 
 sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
 /* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */
@@ -62,7 +62,7 @@ void http_too_large(struct http_call *call);
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The handler may return without an answer; who answers later does so in the loop's thread (loop_post). */
+/* The handler may return without an answer, and answer later in the loop's thread (loop_post). May be called again. */
 void http_suspend(struct http_call *call);
 
 #endif

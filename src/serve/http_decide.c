@@ -6,7 +6,8 @@
 #include "engine/weir.h"
 #include "serve/ask.h"
 #include "serve/auth.h"
-#include "serve/http.h"
+#include "serve/decisions.h"
+#include "serve/http_decide.h"
 #include "serve/log.h"
 #include "serve/server.h"
 #include "serve/stats.h"
@@ -17,61 +18,20 @@ enum {
 
 /* ---- what both do ---- */
 
-/* A decision is timed from here, where its request has been read from the network. */
-struct decision {
-    struct http_call *call;
-    struct server *server;
-    int64_t now_us;
-    uint64_t start_ns;
-    bool waits; /* for the store: the call is suspended until it is answered */
-};
-
-static struct decision begin(struct http_call *call, struct server *server)
+/* A call is timed from here, where it has been read from the network. */
+static struct decisions begin(struct http_call *call)
 {
     loop_time_passed(call->loop);
-    return (struct decision){ call, server, loop_now_us(call->loop), uv_hrtime(), false };
+    return (struct decisions){ .loop = call->loop, .read_ns = uv_hrtime() };
 }
 
-/* Where a call keeps what it needs until its answer: with a store that may be after its handler has returned. */
-static void *place(struct http_call *call, void *here, size_t bytes)
+/* The memory of a call: with a store it may have to wait after its handler has returned. */
+static void *memory_of(struct http_call *call, void *on_stack, size_t bytes)
 {
-    return call->loop->store ? http_alloc(call, bytes) : here;
+    return call->loop->store ? http_alloc(call, bytes) : on_stack;
 }
 
-static void note(const struct decision *d, const struct weir_request *requests, const struct weir_verdict *verdicts,
-                 size_t count)
-{
-    struct weir *weir = d->server->weir;
-    stats_decided(d->call->loop->stats, weir, requests, verdicts, count, d->now_us, uv_hrtime() - d->start_ns);
-    for (size_t i = 0; i < count; i++)
-        if (!verdicts[i].allowed && !requests[i].peek)
-            log_refusal(weir, &requests[i], &verdicts[i], d->now_us);
-}
-
-static void suspend(struct decision *d)
-{
-    if (!d->waits)
-        http_suspend(d->call);
-    d->waits = true;
-}
-
-/* One request. False: `decided` will be called. */
-static bool decide_one(struct decision *d, const struct weir_request *request, struct weir_verdict *ret, int *ret_code,
-                       weir_decided *decided, void *data)
-{
-    struct loop *loop = d->call->loop;
-    int r =
-        loop->store ? loop_check(loop, request, ret, decided, data) : weir_check(d->server->weir, request, d->now_us, ret);
-    if (loop->store && r == 0) {
-        suspend(d);
-        return false;
-    }
-    note(d, request, ret, 1);
-    *ret_code = r;
-    return true;
-}
-
-/* Answers that the request is a mistake, and the log tells of it too. */
+/* Answers that the request is a mistake, and logs it. */
 static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -95,55 +55,56 @@ static void unjudged(struct http_call *call, int code)
 
 /* ---- /v1/check ---- */
 
-/* One of a list that waits for the store. */
+/* One request of a list. */
 struct check_item {
-    struct check *check;
-    struct weir_request *request;
-    char *line; /* its verdict, in the call's memory; NULL: there was none left */
+    struct decision_wait wait; /* first */
+    char *line;                /* its verdict, in the call's memory; NULL: no memory */
     size_t len;
 };
 
 struct check {
-    struct decision decision;
+    struct decisions decisions; /* first */
+    struct http_call *call;
     struct ask ask;
     /* of a list */
     struct buf body;
-    size_t done, left; /* of its requests: answered; of those that are asked together: without a verdict */
-    struct check_item items[BATCH];
+    size_t done; /* requests that are answered */
+    bool waited;
+    struct check_item items[BATCH]; /* the next ones */
 };
 
 static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
 {
-    struct http_call *call = check->decision.call;
     struct weir_headers headers;
     char line[VERDICT_JSON_MAX + 1];
     ask_done(&check->ask);
     if (code < 0) {
-        unjudged(call, code);
+        unjudged(check->call, code);
         return;
     }
     size_t len = weir_verdict_json(verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
-    http_answer(call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
-                                             .body = { line, len + 1 },
-                                             .headers = headers.header,
-                                             .header_count = headers.count });
+    http_answer(check->call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
+                                                    .body = { line, len + 1 },
+                                                    .headers = headers.header,
+                                                    .header_count = headers.count });
 }
 
-static void one_decided(const struct weir_verdict *verdict, void *data)
+static void one_decided(struct decision_wait *wait, const struct weir_verdict *verdict)
 {
-    struct check *check = data;
-    note(&check->decision, check->ask.requests, verdict, 1);
-    answer_one(check, WEIR_OK, verdict);
+    answer_one((struct check *)wait->all, WEIR_OK, verdict);
 }
 
 static void check_one(struct check *check)
 {
     struct weir_verdict verdict;
-    int code;
-    if (decide_one(&check->decision, check->ask.requests, &verdict, &code, one_decided, check))
-        answer_one(check, code, &verdict);
+    check->decisions.decided = one_decided;
+    int r = decisions_make(&check->decisions, &check->items->wait, 0, check->ask.requests, &verdict, 1);
+    if (r == DECISIONS_WAIT)
+        http_suspend(check->call);
+    else
+        answer_one(check, r, &verdict);
 }
 
 static void add_line(struct check *check, sv line)
@@ -152,59 +113,15 @@ static void add_line(struct check *check, sv line)
     buf_add(&check->body, line);
 }
 
-/* What cannot be judged is refused, and its verdict names no rule. */
-static void decide_some(struct check *check, size_t count)
+/* Whole verdicts would take much more memory. */
+static void take_line(struct decision_wait *wait, const struct weir_verdict *verdict)
 {
-    struct decision *d = &check->decision;
-    const struct weir_request *requests = check->ask.requests + check->done;
-    struct weir_verdict verdicts[BATCH];
-    char line[VERDICT_JSON_MAX];
-    d->now_us = loop_now_us(d->call->loop);
-    weir_check_batch(d->server->weir, requests, count, d->now_us, verdicts);
-    note(d, requests, verdicts, count);
-    for (size_t i = 0; i < count; i++)
-        add_line(check, sv_of(line, weir_verdict_json(&verdicts[i], line, sizeof line)));
-}
-
-/* Whole verdicts would take much more room. */
-static void take_line(struct check_item *item, const struct weir_verdict *verdict)
-{
+    struct check_item *item = (struct check_item *)wait;
     char line[VERDICT_JSON_MAX];
     item->len = weir_verdict_json(verdict, line, sizeof line);
-    item->line = http_alloc(item->check->decision.call, item->len);
+    item->line = http_alloc(((struct check *)wait->all)->call, item->len);
     if (item->line)
         memcpy(item->line, line, item->len);
-}
-
-static void add_lines(struct check *check, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct check_item *item = &check->items[i];
-        check->body.failed |= !item->line;
-        if (item->line)
-            add_line(check, sv_of(item->line, item->len));
-    }
-}
-
-static void many_decided(const struct weir_verdict *verdict, void *data);
-
-/* The same with the store. False: it waits. */
-static bool ask_some(struct check *check, size_t count)
-{
-    check->left = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct check_item *item = &check->items[i];
-        struct weir_verdict verdict;
-        int code;
-        *item = (struct check_item){ .check = check, .request = &check->ask.requests[check->done + i] };
-        if (decide_one(&check->decision, item->request, &verdict, &code, many_decided, item))
-            take_line(item, &verdict);
-        else
-            check->left++;
-    }
-    if (check->left == 0)
-        add_lines(check, count);
-    return check->left == 0;
 }
 
 static size_t next_count(const struct check *check)
@@ -215,40 +132,46 @@ static size_t next_count(const struct check *check)
 
 static void answer_many(struct check *check)
 {
-    struct http_call *call = check->decision.call;
     buf_add(&check->body, SV("]\n"));
     ask_done(&check->ask);
     if (check->body.failed)
-        unjudged(call, WEIR_E_NO_MEMORY);
+        unjudged(check->call, WEIR_E_NO_MEMORY);
     else
-        http_answer(call, &(struct http_answer){ .status = 200, .body = buf_sv(&check->body) });
+        http_answer(check->call, &(struct http_answer){ .status = 200, .body = buf_sv(&check->body) });
     buf_done(&check->body);
 }
 
+/* A request that cannot be judged is refused: its verdict names no rule. */
 static void check_many(struct check *check)
 {
-    bool store = check->decision.call->loop->store;
     for (size_t n; (n = next_count(check)) > 0; check->done += n) {
-        if (!store && check->decision.waits)
-            check->body.failed = true; /* the loop is at its end, and nobody is there to hear of it */
-        else if (!store)
-            decide_some(check, n);
-        else if (!ask_some(check, n))
+        struct weir_verdict verdicts[BATCH];
+        char line[VERDICT_JSON_MAX];
+        if (check->waited && !check->call->loop->store) {
+            check->body.failed = true; /* the service is stopping, and weir_check_batch would block for the store */
+            break;
+        }
+        if (decisions_make(&check->decisions, &check->items->wait, sizeof *check->items, check->ask.requests + check->done,
+                           verdicts, n) == DECISIONS_WAIT) {
+            check->waited = true;
+            http_suspend(check->call);
             return;
+        }
+        for (size_t i = 0; i < n; i++)
+            add_line(check, sv_of(line, weir_verdict_json(&verdicts[i], line, sizeof line)));
     }
     answer_many(check);
 }
 
-static void many_decided(const struct weir_verdict *verdict, void *data)
+static void some_decided(struct decisions *decisions)
 {
-    struct check_item *item = data;
-    struct check *check = item->check;
-    note(&check->decision, item->request, verdict, 1);
-    take_line(item, verdict);
-    if (--check->left > 0)
-        return;
+    struct check *check = (struct check *)decisions;
     size_t count = next_count(check);
-    add_lines(check, count);
+    for (size_t i = 0; i < count; i++) {
+        check->body.failed |= !check->items[i].line;
+        if (check->items[i].line)
+            add_line(check, sv_of(check->items[i].line, check->items[i].len));
+    }
     check->done += count;
     check_many(check);
 }
@@ -271,13 +194,15 @@ static bool has_query(struct http_call *call, const char *what)
 
 static void check(struct http_call *call, struct server *server)
 {
-    struct check here, *check = place(call, &here, sizeof here);
+    struct check on_stack, *check = memory_of(call, &on_stack, sizeof on_stack);
     char why[ASK_WHY_MAX];
+    (void)server;
     if (!check) {
         unjudged(call, WEIR_E_NO_MEMORY);
         return;
     }
-    check->decision = begin(call, server);
+    check->decisions = begin(call);
+    check->call = call;
     if (has_query(call, "charged"))
         return;
     unsigned status = ask_read(&check->ask, call->body, false, why);
@@ -289,7 +214,10 @@ static void check(struct http_call *call, struct server *server)
         check_one(check);
         return;
     }
+    check->decisions.decided = take_line;
+    check->decisions.finished = some_decided;
     check->done = 0;
+    check->waited = false;
     buf_init(&check->body, (1 + check->ask.count) * VERDICT_JSON_MAX);
     buf_char(&check->body, '[');
     check_many(check);
@@ -347,16 +275,18 @@ static void pass(struct http_call *call, const struct weir_verdict *verdict)
 }
 
 struct auth_check {
-    struct decision decision;
+    struct decisions decisions; /* first */
+    struct http_call *call;
+    struct decision_wait wait;
     struct auth auth;
     unsigned deny;
 };
 
 static void refuse(const struct auth_check *check, const struct weir_verdict *verdict)
 {
-    struct http_call *call = check->decision.call;
+    struct http_call *call = check->call;
     struct weir_refusal refusal;
-    int r = weir_refuse(check->decision.server->weir, &check->auth.request, verdict, &refusal);
+    int r = weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal);
     char *type = r < 0 ? NULL : http_alloc(call, refusal.content_type.len + 1);
     if (!type) {
         unjudged(call, WEIR_E_NO_MEMORY);
@@ -374,16 +304,14 @@ static void refuse(const struct auth_check *check, const struct weir_verdict *ve
 static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
 {
     if (verdict->allowed)
-        pass(check->decision.call, verdict);
+        pass(check->call, verdict);
     else
         refuse(check, verdict);
 }
 
-static void auth_decided(const struct weir_verdict *verdict, void *data)
+static void auth_decided(struct decision_wait *wait, const struct weir_verdict *verdict)
 {
-    struct auth_check *check = data;
-    note(&check->decision, &check->auth.request, verdict, 1);
-    answer_auth(check, verdict);
+    answer_auth((struct auth_check *)wait->all, verdict);
 }
 
 /* What the gateway says. False: it is a mistake, and so it was told. */
@@ -417,16 +345,20 @@ static bool read_auth(struct http_call *call, struct server *server, struct auth
 
 static void auth(struct http_call *call, struct server *server)
 {
-    struct auth_check here, *check = place(call, &here, sizeof here);
+    struct auth_check on_stack, *check = memory_of(call, &on_stack, sizeof on_stack);
     struct weir_verdict verdict;
-    int code;
     if (!check) {
         unjudged(call, WEIR_E_NO_MEMORY);
         return;
     }
-    check->decision = begin(call, server);
-    if (read_auth(call, server, check) &&
-        decide_one(&check->decision, &check->auth.request, &verdict, &code, auth_decided, check))
+    check->decisions = begin(call);
+    check->decisions.decided = auth_decided;
+    check->call = call;
+    if (!read_auth(call, server, check))
+        return;
+    if (decisions_make(&check->decisions, &check->wait, 0, &check->auth.request, &verdict, 1) == DECISIONS_WAIT)
+        http_suspend(call);
+    else
         answer_auth(check, &verdict);
 }
 

@@ -16,7 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "serve/commands.h"
+#include "serve/resp_conn.h"
 #include "serve/server.h"
 
 enum {
@@ -27,6 +29,7 @@ enum {
 
 /* What a loop has for all of its connections. */
 struct resp {
+    struct loop *loop;
     struct commands commands;
     struct resp_command command;
     char input[INPUT_BYTES];
@@ -42,7 +45,7 @@ enum ending {
 struct resp_conn {
     struct conn conn;
     uv_poll_t poll;
-    struct loop *loop;
+    struct resp *resp;
     struct session session;
     struct byte_queue in, out;
     uint64_t answered, sent; /* bytes, since it came */
@@ -86,29 +89,33 @@ static bool wait_for(struct resp_conn *c, int events)
 
 static void on_decided(struct session *session);
 
-static int resp_new(struct resp **ret, struct loop *loop)
+int resp_new(struct resp **ret, struct loop *loop)
 {
-    struct resp *resp = malloc(sizeof *resp);
-    int r = resp ? commands_init(&resp->commands, loop, on_decided) : UV_ENOMEM;
-    if (r < 0)
-        free(resp);
-    else
-        *ret = resp;
+    CLEANUP_FREE struct resp *resp = malloc(sizeof *resp);
+    if (!resp)
+        return UV_ENOMEM;
+    resp->loop = loop;
+    int r = commands_init(&resp->commands, loop, on_decided);
+    if (r == 0)
+        *ret = STEAL(resp);
     return r;
 }
 
-void resp_free(struct resp *resp)
+void resp_free(void *data)
 {
+    struct resp *resp = data;
     if (!resp)
         return;
     commands_done(&resp->commands);
     free(resp);
 }
 
-void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer)
+void resp_accept(void *data, int fd, const struct sockaddr_storage *peer)
 {
+    struct resp *resp = data;
+    struct loop *loop = resp->loop;
     struct resp_conn *c = calloc(1, sizeof *c);
-    if (!c || (!loop->resp && resp_new(&loop->resp, loop) < 0) || uv_poll_init(&loop->uv, &c->poll, fd) < 0) {
+    if (!c || uv_poll_init(&loop->uv, &c->poll, fd) < 0) {
         free(c);
         close(fd);
         return;
@@ -116,12 +123,12 @@ void resp_accept(struct loop *loop, int fd, const struct sockaddr_storage *peer)
     int yes = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     c->poll.data = c;
-    c->loop = loop;
-    c->in.budget = c->out.budget = &loop->resp->commands.budget;
+    c->resp = resp;
+    c->in.budget = c->out.budget = &resp->commands.budget;
     c->conn.shut = shut_conn;
     c->conn.fd = fd;
     bool entered = conns_enter(&loop->conns, &c->conn, FRONT_RESP, fd, peer, loop_now_ms(loop));
-    session_init(&c->session, &loop->resp->commands, &c->conn);
+    session_init(&c->session, &resp->commands, &c->conn);
     if (!entered || !wait_for(c, UV_READABLE))
         end_conn(c);
 }
@@ -161,17 +168,17 @@ static size_t bound(const struct resp_conn *c, size_t most)
 static bool may_answer(const struct resp_conn *c)
 {
     return !c->session.wait &&
-           c->out.len + c->loop->resp->commands.out.len < bound(c, c->loop->server->config.pipeline_bytes);
+           c->out.len + c->resp->commands.out.len < bound(c, c->resp->loop->server->config.pipeline_bytes);
 }
 
 /* Carries out one command. False: it is not whole yet, has to wait, or is the last one. */
 static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret_used)
 {
-    struct resp *resp = c->loop->resp;
+    struct resp *resp = c->resp;
     /* Reading an inline command changes it where it stands: it is read once only. */
     if (bytes[0] != '*' && !commands_flush(&resp->commands))
         return false;
-    switch (resp_parse(bytes, len, bound(c, c->loop->server->config.request_bytes), &resp->command)) {
+    switch (resp_parse(bytes, len, bound(c, c->resp->loop->server->config.request_bytes), &resp->command)) {
     case RESP_WHOLE:
         if (resp->command.count > 0 && !commands_run(&resp->commands, &resp->command))
             return false;
@@ -196,7 +203,7 @@ static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret
 /* As many as are whole and may be answered now. Returns the bytes that they had. */
 static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 {
-    struct commands *commands = &c->loop->resp->commands;
+    struct commands *commands = &c->resp->commands;
     size_t at = 0, used = 0;
     commands_begin(commands, &c->session);
     bool more = commands_continue(commands);
@@ -214,7 +221,7 @@ static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
  * of the first is running; when all that waited when it began is answered, that of the next ones begins. */
 static void keep_time(struct resp_conn *c, bool answered)
 {
-    int64_t now_ms = loop_now_ms(c->loop);
+    int64_t now_ms = loop_now_ms(c->resp->loop);
     bool asked = c->in.len > 0 || c->session.wait;
     if (answered && !c->session.wait && c->due == UINT64_MAX)
         c->due = c->answered;
@@ -256,11 +263,11 @@ static bool is_done(const struct resp_conn *c)
 static bool go_on(struct resp_conn *c, bool answered)
 {
     if (c->ending != ENDING_NOT) {
-        conn_busy(&c->conn, loop_now_ms(c->loop));
+        conn_busy(&c->conn, loop_now_ms(c->resp->loop));
         return wind_up(c);
     }
     keep_time(c, answered);
-    if (c->loop->draining && is_done(c))
+    if (c->resp->loop->draining && is_done(c))
         return false;
     /* Whoever waits for the store has mostly nothing more to say: on_event sees to the others. */
     int reading = c->session.wait ? c->events & UV_READABLE : may_answer(c) ? UV_READABLE : 0;
@@ -270,7 +277,7 @@ static bool go_on(struct resp_conn *c, bool answered)
 /* There is no room for what he has sent. */
 static bool refuse_more(struct resp_conn *c)
 {
-    struct resp_out *out = &c->loop->resp->commands.out;
+    struct resp_out *out = &c->resp->commands.out;
     byte_queue_clear(&c->in);
     resp_error(out, "ERR there is no room for a command of this size now: too much of others waits; try again later");
     c->ending = ENDING_WRONG;
@@ -285,7 +292,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     do {
         used = answer_some(c, bytes + at, len - at);
         at += used;
-        if (!send_answers(c, &c->loop->resp->commands.out))
+        if (!send_answers(c, &c->resp->commands.out))
             return false;
     } while (used > 0 && at < len && may_answer(c) && c->ending == ENDING_NOT);
     size_t rest = c->ending == ENDING_NOT ? len - at : 0;
@@ -309,7 +316,7 @@ static bool at_end(struct resp_conn *c)
  * False: there is no room. */
 static bool place_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
 {
-    char *input = c->loop->resp->input;
+    char *input = c->resp->input;
     size_t room = bound(c, INPUT_BYTES), kept = c->ending == ENDING_NOT ? c->in.len : 0;
     if (kept > INPUT_BYTES / 2) {
         char *to = byte_queue_reserve(&c->in, room);
@@ -346,13 +353,13 @@ static bool read_some(struct resp_conn *c)
     }
     size_t len = c->in.len + (size_t)n;
     byte_queue_clear(&c->in);
-    return answer(c, c->loop->resp->input, len);
+    return answer(c, c->resp->input, len);
 }
 
 /* Replies were in the way; what was read before is next. */
 static bool send_some(struct resp_conn *c)
 {
-    if (!send_answers(c, &c->loop->resp->commands.out))
+    if (!send_answers(c, &c->resp->commands.out))
         return false;
     if (c->in.len > 0 && c->ending == ENDING_NOT && may_answer(c))
         return answer(c, c->in.ptr + c->in.start, c->in.len);
@@ -362,12 +369,12 @@ static bool send_some(struct resp_conn *c)
 /* The verdicts that it waited for are there. */
 static bool resume(struct resp_conn *c)
 {
-    struct commands *commands = &c->loop->resp->commands;
+    struct commands *commands = &c->resp->commands;
     commands_answer(commands, &c->session);
     if (!send_answers(c, &commands->out))
         return false;
     if (c->session.queue.running && c->in.len == 0)
-        return answer(c, c->loop->resp->input, 0);
+        return answer(c, c->resp->input, 0);
     if (!c->session.queue.running) {
         if (c->in.len == 0 || !may_answer(c))
             return go_on(c, true);

@@ -1,4 +1,4 @@
-/* Private to rule_sync*.c: the state, and how it starts (rule_sync_start.c). */
+/* Private to rule_sync*.c. */
 #ifndef SERVE_RULE_SYNC_INTERNAL_H
 #define SERVE_RULE_SYNC_INTERNAL_H
 
@@ -21,12 +21,12 @@ struct rule_sync {
     bool is_file;
     char *copy; /* its path */
 
-    /* Of whoever starts it, then of its thread. */
-    struct buf text; /* of the rules in force; empty: unknown */
+    /* Used by the thread that starts it, then by the rule thread. */
+    struct buf text; /* the rules in force; empty: unknown */
     bool said_reachable;
-    bool copy_failed; /* and this was said */
-    bool has_store;   /* options.counters */
-    uint64_t alone;   /* which rules were said to count on this host alone, though they are to be shared; 0: none */
+    bool copy_failed;  /* and this was logged */
+    bool has_store;    /* config.counters */
+    uint64_t unshared; /* hash of the rules that were warned of: see warn_of_unshared; 0: none */
 
     pthread_mutex_t lock; /* of what follows */
     struct problems problems;
@@ -34,19 +34,26 @@ struct rule_sync {
     size_t rules;
 };
 
-/* Says what is new among them, and keeps them. */
+/* rule_sync_install.c */
+/* Logs what is new among the problems, and keeps all of them. */
 void rule_sync_note_problems(struct rule_sync *sync, const struct source_problem *list, size_t count);
-/* Takes over the rules. 1: they are in force now; 0: they were already. */
+/* Takes over the rules. Returns 1 if they are in force now, 0 if they were before, or an error. */
 int rule_sync_install(struct rule_sync *sync, struct rules *rules, struct weir_error *error);
 
-/* Makes the database, if it is needed and missing: with the rules of the copy, or the example rules. */
+/* rule_sync_copy.c */
+void rule_sync_write_copy(struct rule_sync *sync);
+bool rule_sync_read_copy_text(const struct rule_sync *sync, struct buf *text);
+/* Whether it is a copy of a rules.db in a data folder, wherever that was. */
+bool rule_sync_is_copy_of_own(sv text);
+/* NULL: there is no copy of this source that can be used. */
+struct rules *rule_sync_read_copy(const struct rule_sync *sync);
+
+/* rule_sync_start.c */
+/* Creates the database, if it is needed and missing: with the rules of the copy, or the example rules. */
 int rule_sync_open_source(struct rule_sync *sync, const struct config *config, struct source **ret,
                           struct weir_error *error);
-/* Reads the rules, or takes those of the copy, opens the engine and puts them in force. *ret: the same rules, the caller's.
- */
+/* Reads the rules from the source or the copy, opens the engine and puts them into force. *ret: a copy of them. */
 int rule_sync_first_rules(struct rule_sync *sync, struct source *source, const struct config *config, struct rules **ret,
                           struct weir_error *error);
-/* The rules in force, for a start while the source is away, or one of them is bad. */
-void rule_sync_write_copy(struct rule_sync *sync);
 
 #endif

@@ -14,20 +14,20 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "serve/admin.h"
+#include "serve/http_decide.h"
 #include "serve/log.h"
+#include "serve/resp_conn.h"
 #include "serve/rule_sync.h"
 
-enum { EXIT_DONE = 0, EXIT_UNUSABLE = 2, DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS, DATA_MODE = 0750, THREADS_MAX = 256 };
-
-bool server_ready(const struct server *server)
-{
-    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_READY;
-}
-
-bool server_ending(const struct server *server)
-{
-    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_ENDING;
-}
+enum {
+    EXIT_DONE = 0,
+    EXIT_UNUSABLE = 2,
+    ADMIN_CONNECTIONS = 256, /* of the admin listener, in addition to config.connections */
+    DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS,
+    DATA_MODE = 0750,
+    THREADS_MAX = 256,
+};
 
 /* ---- making it ---- */
 
@@ -76,9 +76,27 @@ static unsigned thread_count(const struct config *config)
     return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
-static struct loop *admin_loop(struct server *server)
+/* Rounded up: one for each loop at least. */
+static unsigned share(const struct server *server, unsigned all)
 {
-    return &server->loops[server->loop_count];
+    return (all + server->loop_count - 1) / server->loop_count;
+}
+
+static struct conns_limits limits_of(const struct server *server, unsigned loop)
+{
+    const struct config *config = &server->config;
+    bool admin = loop == server->loop_count;
+    return (struct conns_limits){
+        .most = admin ? ADMIN_CONNECTIONS : share(server, server->connections),
+        .most_per_address = admin ? ADMIN_CONNECTIONS : share(server, config->connections_per_address),
+        .idle_ms = config->idle_ms,
+        .request_ms = config->request_ms,
+    };
+}
+
+static int no_loop(int uv_error, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(uv_error));
 }
 
 static int make_loops(struct server *server, struct weir_error *error)
@@ -88,28 +106,57 @@ static int make_loops(struct server *server, struct weir_error *error)
     if (!server->loops)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     for (unsigned i = 0; i <= server->loop_count; i++) {
-        int r = loop_init(&server->loops[i], server, i);
+        struct conns_limits limits = limits_of(server, i);
+        int r = loop_init(&server->loops[i], server, &limits);
         if (r < 0)
-            return err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r));
+            return no_loop(r, error);
     }
     return 0;
+}
+
+static int make_acceptor(struct server *server, struct loop *loop, enum front front, struct loop_acceptor *ret)
+{
+    if (front == FRONT_RESP) {
+        struct resp *resp = NULL;
+        int r = resp_new(&resp, loop);
+        *ret = (struct loop_acceptor){ resp_accept, resp_free, resp };
+        return r;
+    }
+    struct http_service service = { decide_screen, decide_handle, server };
+    if (front == FRONT_ADMIN)
+        service = (struct http_service){ admin_screen, admin_handle, server };
+    struct http *http = NULL;
+    int r = http_new(&http, loop, front, &service);
+    *ret = (struct loop_acceptor){ http_accept, http_free, http };
+    return r;
+}
+
+/* Takes over fd. */
+static int listen_in(struct server *server, struct loop *loop, enum front front, int fd)
+{
+    struct loop_acceptor acceptor;
+    int r = make_acceptor(server, loop, front, &acceptor);
+    if (r == 0)
+        return loop_listen(loop, front, fd, &acceptor);
+    close(fd);
+    return r;
 }
 
 static int listen_at(struct server *server, enum front front, const char *address, struct weir_error *error)
 {
     unsigned count = front == FRONT_ADMIN ? 1 : server->loop_count;
-    struct loop *first = front == FRONT_ADMIN ? admin_loop(server) : server->loops;
+    struct loop *first = &server->loops[front == FRONT_ADMIN ? server->loop_count : 0];
     int fds[THREADS_MAX], failed = 0;
     int r = listen_open(front_names[front], address, count, fds, server->where[front], error);
     if (r < 0 || strcmp(server->where[front], "off") == 0)
         return r;
     for (unsigned i = 0; i < count; i++) {
         if (failed == 0)
-            failed = loop_listen(&first[i], front, fds[i]);
+            failed = listen_in(server, &first[i], front, fds[i]);
         else
             close(fds[i]);
     }
-    return failed ? err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(failed)) : 0;
+    return failed ? no_loop(failed, error) : 0;
 }
 
 static int listen_all(struct server *server, struct weir_error *error)
@@ -141,7 +188,7 @@ static int start(struct server *server, struct weir_error *error)
         server->loops[i].tokens = server->tokens;
         int no = loop_start(&server->loops[i]);
         if (no < 0)
-            r = err_set(error, WEIR_E_SYSTEM, "no thread: %s", uv_strerror(no));
+            r = err_set(error, WEIR_E_SYSTEM, "cannot start a thread: %s", uv_strerror(no));
     }
     return r;
 }
@@ -185,7 +232,7 @@ static void post_reload(struct server *server)
         *reload = (struct reload){ .task = { .run = take_over },
                                    .loop = &server->loops[i],
                                    .tokens = server->tokens,
-                                   .limits = loop_limits(server, i == server->loop_count) };
+                                   .limits = limits_of(server, i) };
         loop_post(&server->loops[i], &reload->task);
     }
 }

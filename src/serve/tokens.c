@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "serve/server.h"
+#include "serve/config.h"
+#include "serve/tokens.h"
 
 enum { TOKEN_RANDOM = 24, TOKEN_LEAST = 16 };
 

@@ -362,7 +362,7 @@ def rules_outlive_their_database():
         expect(s.steer("GET", "/v1/rules/aside").json()["state"], "shadow")
         warnings = [entry["message"] for entry in s.events("rules") if entry["level"] == "warning"]
         expect(len(warnings), 1)
-        has(warnings[0], "rules.db was missing and is made anew", "rules.last.yaml")
+        has(warnings[0], "rules.db was missing; weir has created it again", "rules.last.yaml")
 
 
 # ---- files ----
@@ -420,9 +420,9 @@ def a_bad_rule_of_a_file_is_listed():
 def a_file_that_went_away_comes_back():
     with Checked("--poll", "100ms") as s:
         os.rename(s.rules_file, s.rules_file + ".away")
-        until(lambda: any("cannot be had" in entry["message"] for entry in s.events("source")), "it is away")
+        until(lambda: any("cannot read the rules from" in entry["message"] for entry in s.events("source")), "it is away")
         os.rename(s.rules_file + ".away", s.rules_file)
-        until(lambda: any("can be had again" in entry["message"] for entry in s.events("source")), "it is back")
+        until(lambda: any("can read the rules from" in entry["message"] for entry in s.events("source")), "it is back")
         expect("weir rules init" in "".join(s.lines()), False)
 
 

@@ -227,7 +227,7 @@ static void a_copy_that_is_no_good(void **state)
     (void)state;
     write_file("rules.last.yaml", "# The last good rules of sqlite:somewhere/rules.db\nrules: [\n");
     assert_true(start(&run, NULL) < 0);
-    assert_non_null(strstr(error.text, "rules.db is missing, and cannot be made from "));
+    assert_non_null(strstr(error.text, "rules.db is missing, and weir cannot create it from "));
     assert_non_null(strstr(error.text, "remove the copy"));
     assert_false(has_file("rules.db") || has_file("rules.db.new"));
     /* That of another source is none. */

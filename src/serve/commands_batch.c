@@ -1,0 +1,338 @@
+/* WEIR.CHECK and WEIR.PEEK: the requests of a pipeline are gathered, decided together, and answered together.
+ *
+ * A session whose batch has to wait for the store carries out nothing more until all of its verdicts are there. The memory
+ * that the requests lie in is used by others meanwhile, so they are copied, for the log and the list of the most refused; a
+ * verdict is large, so only what the reply says is kept. If the connection ends meanwhile, its wait ends by itself later.
+ */
+#include <stdlib.h>
+
+#include "serve/commands.h"
+#include "serve/decisions.h"
+
+int batch_new(struct batch **ret)
+{
+    struct batch *batch = malloc(sizeof *batch);
+    if (!batch)
+        return UV_ENOMEM;
+    batch->count = batch->header_count = 0;
+    *ret = batch;
+    return 0;
+}
+
+void batch_free(struct batch *batch)
+{
+    free(batch);
+}
+
+/* ---- replies ---- */
+
+/* What a reply says of a verdict. */
+struct reply {
+    bool allowed, applied, is_long, unavailable;
+    uint16_t status;
+    uint32_t max, remaining;
+    int64_t reset_ms, retry_after_ms, window_ms;
+    const char *rule, *limit;
+    const struct weir_receipt *receipt; /* its count may be 0 */
+};
+
+static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
+{
+    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
+                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
+                           v->rule,    v->limit,     &v->receipt };
+}
+
+enum {
+    VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
+    LONG_MAX_BYTES = 4 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2,
+};
+
+static char *put_text(char *to, const char *text)
+{
+    size_t len = strlen(text);
+    to = resp_put_number(to, '$', (int64_t)len);
+    memcpy(to, text, len);
+    memcpy(to + len, "\r\n", 2);
+    return to + len + 2;
+}
+
+static char *put_literal(char *to, sv text)
+{
+    memcpy(to, text.ptr, text.len);
+    return to + text.len;
+}
+
+/* [… window_ms, status, unavailable, receipt] */
+static char *put_rest(char *to, const struct reply *v, sv null)
+{
+    char receipt[WEIR_RECEIPT_TEXT_MAX];
+    to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
+    to = resp_put_number(to, ':', v->status);
+    to = resp_put_number(to, ':', v->unavailable);
+    if (!v->receipt || v->receipt->count == 0)
+        return put_literal(to, null);
+    weir_receipt_text(v->receipt, receipt, sizeof receipt);
+    return put_text(to, receipt);
+}
+
+/* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
+static void put_reply(struct resp_out *out, struct reply v)
+{
+    sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
+    char *start = resp_room(out, VERDICT_MAX + (v.is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    if (!start)
+        return;
+    to = put_literal(to, v.is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v.allowed ? SV(":1\r\n") : SV(":0\r\n"));
+    if (v.applied) {
+        to = put_text(to, v.rule);
+        to = put_text(to, v.limit);
+        to = resp_put_number(to, ':', v.max);
+        to = resp_put_number(to, ':', v.remaining);
+        to = resp_put_number(to, ':', v.reset_ms);
+    } else {
+        for (int i = 0; i < 5; i++)
+            to = put_literal(to, null);
+    }
+    to = resp_put_number(to, ':', v.retry_after_ms);
+    if (v.is_long)
+        to = put_rest(to, &v, null);
+    out->len += (size_t)(to - start);
+}
+
+/* ---- waiting ---- */
+
+struct wait_item {
+    struct decision_wait wait;   /* first */
+    struct weir_request request; /* a copy, if it waits; its strings are in `copies` */
+    struct reply reply;
+    struct weir_receipt *receipt; /* or NULL; most have none */
+    char rule[WEIR_ID_MAX + 1], limit[WEIR_NAME_MAX + 1];
+};
+
+struct wait {
+    struct decisions decisions; /* first */
+    struct commands *commands;
+    struct session *session; /* NULL: it is gone */
+    size_t count, cap;       /* items */
+    bool own, failed;        /* see wait_begin, wait_over */
+    char *error;             /* of wait_over */
+    char *copies;
+    size_t copy_bytes;
+    struct wait_item items[];
+};
+
+static size_t bytes_of(size_t items)
+{
+    return sizeof(struct wait) + items * sizeof(struct wait_item);
+}
+
+void wait_free(struct wait *w)
+{
+    if (!w)
+        return;
+    w->commands->budget.used -= bytes_of(w->cap);
+    free(w);
+}
+
+static void wait_end(struct wait *w)
+{
+    struct commands *c = w->commands;
+    for (size_t i = 0; i < w->count; i++)
+        free(w->items[i].receipt);
+    free(w->copies);
+    free(w->error);
+    c->budget.used -= w->copy_bytes;
+    bool keep = !c->spare || c->spare->cap < w->cap;
+    wait_free(keep ? c->spare : w);
+    if (keep)
+        c->spare = w;
+}
+
+/* The session of the wait goes on, if it is still there. */
+static void tell(struct decisions *decisions)
+{
+    struct wait *w = (struct wait *)decisions;
+    if (w->session)
+        w->commands->decided(w->session);
+    else
+        wait_end(w);
+}
+
+static void take_verdict(struct decision_wait *wait, const struct weir_verdict *v)
+{
+    struct wait_item *item = (struct wait_item *)wait;
+    item->reply = reply_of(v, item->reply.is_long);
+    item->reply.receipt = item->receipt = v->receipt.count ? malloc(sizeof *item->receipt) : NULL;
+    if (item->receipt)
+        *item->receipt = v->receipt;
+    if (!v->applied)
+        return;
+    item->reply.rule = memcpy(item->rule, v->rule, sizeof item->rule);
+    item->reply.limit = memcpy(item->limit, v->limit, sizeof item->limit);
+}
+
+/* NULL: there is no room. */
+static struct wait *wait_new(struct commands *c, size_t count)
+{
+    struct wait *w = c->spare;
+    size_t cap = w ? w->cap : 0;
+    if (cap >= count && w) {
+        c->spare = NULL;
+    } else {
+        cap = count;
+        if (!byte_budget_take(&c->budget, bytes_of(cap)))
+            return NULL;
+        w = malloc(bytes_of(cap));
+        if (!w) {
+            c->budget.used -= bytes_of(cap);
+            return NULL;
+        }
+    }
+    *w = (struct wait){ .decisions = { c->loop, c->read_ns, 0, take_verdict, tell },
+                        .commands = c,
+                        .session = c->session,
+                        .count = count,
+                        .cap = cap };
+    for (size_t i = 0; i < count; i++) {
+        w->items[i].reply.is_long = c->batch->is_long[i];
+        w->items[i].receipt = NULL;
+    }
+    return w;
+}
+
+void wait_leave(struct session *session)
+{
+    if (session->wait)
+        session->wait->session = NULL;
+    session->wait = NULL;
+}
+
+/* ---- copies of requests ---- */
+
+static const size_t texts[] = {
+    offsetof(struct weir_request, method), offsetof(struct weir_request, path), offsetof(struct weir_request, host),
+    offsetof(struct weir_request, ip),     offsetof(struct weir_request, peer), offsetof(struct weir_request, user),
+    offsetof(struct weir_request, event),  offsetof(struct weir_request, key),
+};
+
+static size_t copy_text(sv *text, char *to, size_t at)
+{
+    if (to) {
+        if (text->len > 0)
+            memcpy(to + at, text->ptr, text->len);
+        text->ptr = to + at;
+    }
+    return at + text->len;
+}
+
+/* Moves headers and strings to `to`. NULL: moves nothing. Returns the bytes that they take. */
+static size_t copy_request(struct weir_request *r, char *to)
+{
+    struct weir_header *headers = (struct weir_header *)(void *)to;
+    size_t at = r->header_count * sizeof *headers;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        at = copy_text((sv *)((char *)r + texts[i]), to, at);
+    for (size_t i = 0; i < r->header_count; i++) {
+        struct weir_header header = r->headers[i];
+        at = copy_text(&header.name, to, at);
+        at = copy_text(&header.value, to, at);
+        if (to)
+            headers[i] = header;
+    }
+    if (to)
+        r->headers = headers;
+    return (at + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *); /* the next one has headers, too */
+}
+
+/* Without room for the copies a refusal is counted, but not for whom. */
+static void copy_requests(struct wait *w)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < w->count; i++)
+        if (w->items[i].wait.request) {
+            w->items[i].request = *w->items[i].wait.request;
+            w->items[i].wait.request = &w->items[i].request;
+            bytes += copy_request(&w->items[i].request, NULL);
+        }
+    if (byte_budget_take(&w->commands->budget, bytes)) {
+        w->copy_bytes = bytes;
+        w->copies = malloc(bytes + 1);
+    }
+    char *to = w->copies;
+    for (size_t i = 0; i < w->count; i++) {
+        struct weir_request *r = &w->items[i].request;
+        if (!w->items[i].wait.request)
+            continue;
+        if (to)
+            to += copy_request(r, to);
+        else
+            *r = (struct weir_request){ .cost = r->cost, .peek = r->peek };
+    }
+}
+
+/* ---- deciding ---- */
+
+bool commands_flush(struct commands *c)
+{
+    struct batch *b = c->batch;
+    size_t count = b->count;
+    if (count == 0)
+        return true;
+    b->count = b->header_count = 0;
+    struct decisions at_once = { .loop = c->loop, .read_ns = c->read_ns };
+    struct wait *w = c->loop->store ? wait_new(c, count) : NULL;
+    if (c->loop->store && !w) {
+        c->out.failed = true;
+        return false;
+    }
+    if (decisions_make(w ? &w->decisions : &at_once, w ? &w->items->wait : NULL, sizeof *w->items, b->requests, b->verdicts,
+                       count) == DECISIONS_WAIT) {
+        copy_requests(w);
+        c->session->wait = w;
+        return false;
+    }
+    if (w)
+        wait_end(w);
+    for (size_t i = 0; i < count; i++)
+        put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
+    return true;
+}
+
+/* ---- waiting for something else than decisions ---- */
+
+struct wait *wait_begin(struct commands *c)
+{
+    struct wait *w = wait_new(c, 0);
+    if (w)
+        w->own = true;
+    c->session->wait = w;
+    return w;
+}
+
+void wait_over(struct wait *w, const char *error)
+{
+    w->error = error ? strdup(error) : NULL;
+    w->failed = error;
+    tell(&w->decisions);
+}
+
+bool wait_is_own(const struct session *session)
+{
+    return session->wait && session->wait->own;
+}
+
+void commands_answer(struct commands *c, struct session *session)
+{
+    struct wait *w = session->wait;
+    session->wait = NULL;
+    c->out.protocol = session->protocol;
+    for (size_t i = 0; i < w->count; i++)
+        put_reply(&c->out, w->items[i].reply);
+    if (w->failed)
+        resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
+    else if (w->own)
+        resp_status(&c->out, "OK");
+    wait_end(w);
+}

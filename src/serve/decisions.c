@@ -1,0 +1,68 @@
+#include "serve/decisions.h"
+
+#include "serve/log.h"
+#include "serve/server.h"
+#include "serve/stats.h"
+
+static void note(const struct decisions *all, const struct weir_request *requests, const struct weir_verdict *verdicts,
+                 size_t count, int64_t now_us)
+{
+    struct weir *weir = all->loop->server->weir;
+    stats_decided(all->loop->stats, weir, requests, verdicts, count, now_us, uv_hrtime() - all->read_ns);
+    for (size_t i = 0; i < count; i++)
+        if (!verdicts[i].allowed && !requests[i].peek)
+            log_refusal(weir, &requests[i], &verdicts[i], now_us);
+}
+
+static void on_decided(const struct weir_verdict *verdict, void *data)
+{
+    struct decision_wait *wait = data;
+    struct decisions *all = wait->all;
+    note(all, wait->request, verdict, 1, loop_now_us(all->loop));
+    all->decided(wait, verdict);
+    if (--all->waiting == 0 && all->finished)
+        all->finished(all);
+}
+
+static struct decision_wait *wait_at(struct decision_wait *first, size_t stride, size_t i)
+{
+    return (struct decision_wait *)(void *)((char *)first + i * stride);
+}
+
+/* All that is asked in one turn of the loop is sent in one write: see flush_store in event_loop.c. */
+static int ask_store(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
+                     struct weir_verdict *verdicts, size_t count)
+{
+    struct loop *loop = all->loop;
+    int result = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct decision_wait *wait = wait_at(first, stride, i);
+        int r = weir_loop_check(loop->store, &requests[i], loop_now_us(loop), &verdicts[i], on_decided, wait);
+        wait->all = all;
+        wait->request = r == 0 ? &requests[i] : NULL;
+        all->waiting += r == 0;
+        result = r < 0 ? r : result;
+    }
+    loop->store_asked |= all->waiting > 0;
+    return result;
+}
+
+int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
+                   struct weir_verdict *verdicts, size_t count)
+{
+    int64_t now_us = loop_now_us(all->loop);
+    int r = all->loop->store ? ask_store(all, first, stride, requests, verdicts, count)
+                             : weir_check_batch(all->loop->server->weir, requests, count, now_us, verdicts);
+    if (all->waiting == 0) {
+        note(all, requests, verdicts, count, now_us);
+        return r;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct decision_wait *wait = wait_at(first, stride, i);
+        if (wait->request)
+            continue;
+        note(all, &requests[i], &verdicts[i], 1, now_us);
+        all->decided(wait, &verdicts[i]);
+    }
+    return DECISIONS_WAIT;
+}
