@@ -17,16 +17,18 @@ allowed='
 base:
 limit: base
 cells: base limit
+throttle: base limit cells
 rules: base limit
+refused: base limit rules
 match: base limit rules
-engine: base limit cells rules match
+engine: base limit cells rules match refused
 redis: base limit cells engine
 library: engine redis
 source: base rules
-serve: base limit cells rules match engine redis library source
-cli: base limit cells rules match engine redis library source serve
+serve: base limit cells throttle rules match refused engine redis library source
+cli: base limit cells throttle rules match refused engine redis library source serve
 bench:
-decisions: base limit cells rules match engine redis library source serve cli
+decisions: base limit cells throttle rules match refused engine redis library source serve cli
 '
 
 # header of a library: the places that may include it.
@@ -184,12 +186,12 @@ file_cycles() {
 }
 
 limit_is_pure() {
-  local archive=$build/src/limit/liblimit.a allow
+  local archive=$build/src/limit/liblimit.a gcra=$build/src/throttle/libthrottle.a.p/gcra.c.o allow
   [ -f "$archive" ] || { echo "$archive is missing: build first"; return; }
   allow=$(tr -s ' \n' '|' <<<"$limit_symbols")
-  comm -23 <(nm -u "$archive" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
-    <(nm --defined-only "$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
-    grep -vxE "${allow%|}" | sed 's/$/: limit may not call this (no memory, no clock, no I\/O)/'
+  comm -23 <(nm -u "$archive" "$gcra" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
+    <(nm --defined-only "$archive" "$gcra" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
+    grep -vxE "${allow%|}" | sed 's/$/: limit and throttle\/gcra may not call this (no memory, no clock, no I\/O)/'
 }
 
 headers_alone() {

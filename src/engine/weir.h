@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/store.h"
-#include "engine/top.h"
+#include "refused/subject.h"
 #include "rules/file.h"
 
 struct weir {
@@ -83,6 +83,11 @@ enum { VERDICT_JSON_MAX = 16384 };
 
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
+
+/* Whom a refused request was counted for. Returns false if no rule refused it, or if its rule was changed since and does not
+ * apply any more. */
+bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                  struct subject *ret);
 
 struct weir_forgotten {
     struct subject subject; /* for a log */

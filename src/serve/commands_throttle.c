@@ -1,9 +1,10 @@
 /* CL.THROTTLE, and DEL for its keys. The numbers of the limit come with each call: see src/throttle. */
 #include "base/utf8.h"
-#include "engine/throttle.h"
+#include "engine/weir.h"
 #include "serve/commands.h"
 #include "serve/server.h"
 #include "serve/stats.h"
+#include "throttle/throttle.h"
 
 /* ---- CL.THROTTLE key max_burst count period [quantity] ---- */
 
@@ -60,7 +61,7 @@ static void throttle(struct commands *c, sv key, const int64_t n[4])
     struct gcra_answer answer;
     enum gcra_code code = gcra_init(&gcra, n[0], n[1], n[2], n[3]);
     if (code == GCRA_OK)
-        code = weir_throttle(weir, c->session->database, key, &gcra, now_us, &answer);
+        code = throttle_take(weir->cells, c->session->database, key, &gcra, now_us, &answer);
     if (code == GCRA_OK) {
         enum outcome outcome = n[3] == 0 ? OUTCOME_PEEKED : answer.limited ? OUTCOME_REFUSED : OUTCOME_ALLOWED;
         stats_throttled(c->loop->stats, weir, outcome, c->session->database, key, now_us);
@@ -95,6 +96,6 @@ void del_command(struct commands *c, const sv *args, size_t count)
 {
     int64_t forgotten = 0;
     for (size_t i = 1; i < count; i++)
-        forgotten += weir_throttle_forget(c->loop->server->weir, c->session->database, args[i]);
+        forgotten += throttle_forget(c->loop->server->weir->cells, c->session->database, args[i]);
     resp_integer(&c->out, forgotten);
 }

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/instant.h"
 #include "base/utf8.h"
-#include "engine/top.h"
+#include "engine/weir.h"
 #include "serve/config.h"
 
 enum {

@@ -5,7 +5,7 @@
 
 #include <weir/weir.h>
 
-struct subject; /* engine/top.h */
+struct subject; /* refused/subject.h */
 
 enum log_level { LEVEL_ERROR, LEVEL_WARNING, LEVEL_INFO };
 

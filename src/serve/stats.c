@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/top.h"
+#include "engine/weir.h"
+#include "refused/most_refused.h"
 
 enum {
     NO_RULE,
@@ -195,7 +196,7 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     count_up(&stats->counters[THROTTLE].counts[outcome], 1);
     if (outcome != OUTCOME_REFUSED)
         return;
-    weir_throttle_subject(weir, SV(STATS_THROTTLE), space, key, &subject);
+    subject_fill_throttle(&subject, SV(STATS_THROTTLE), space, key, cells_hash_key(weir->cells));
     pthread_mutex_lock(&stats->lock);
     top_add(stats->top, &subject, now_us);
     pthread_mutex_unlock(&stats->lock);

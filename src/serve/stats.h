@@ -30,7 +30,7 @@ enum outcome {
     OUTCOMES,
 };
 
-/* A CL.THROTTLE, which has no rule; `space` as for weir_throttle. */
+/* A CL.THROTTLE, which has no rule; `space` as for throttle_take. */
 void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us);
 
 /* A charge that was given back. */

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/instant.h"
 #include "engine/hazard.h"
-#include "engine/top.h"
 #include "engine/weir.h"
+#include "refused/most_refused.h"
 #include "serve/status_facts.h"
 
 enum { FILL_CELLS = 1 << 20, FILL_AGE_MAX_S = 10 };

@@ -1,4 +1,4 @@
-#include "limit/gcra.h"
+#include "throttle/gcra.h"
 
 #include "limit/take.h"
 

@@ -1,187 +1,7 @@
-#include "engine/top.h"
+#include "refused/most_refused.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-#include "base/utf8.h"
-#include "engine/hazard.h"
-#include "engine/weir.h"
-
-/* ---- subjects ---- */
-
-/* At most `most` bytes, and no part of a character that was whole. */
-static uint16_t put(char *to, sv text, size_t most, bool *cut)
-{
-    sv part = utf8_cut(text, most);
-    *cut = *cut || part.len < text.len;
-    if (part.len > 0)
-        memcpy(to, part.ptr, part.len);
-    return (uint16_t)part.len;
-}
-
-/* "user", "header:x-tenant" */
-static uint16_t put_name(char *to, const struct rule_by *by, size_t most, bool *cut)
-{
-    bool is_header = by->attribute == ATTR_HEADER;
-    size_t len = put(to, is_header ? SV("header:") : weir_str(attribute_name(by->attribute)), most, cut);
-    return (uint16_t)(len + put(to + len, by->header, most - len, cut));
-}
-
-enum { SECRET_SHOWN = 4 };
-
-/* A header may be a password: subjects are for logs and screens, so they keep no more than the beginning of its value. */
-static uint16_t put_value(char *to, const struct rule_by *by, sv value, size_t most, bool *cut)
-{
-    const sv more = SV("…");
-    if (by->attribute != ATTR_HEADER || value.len <= 2 * (size_t)SECRET_SHOWN || most < SECRET_SHOWN + more.len)
-        return put(to, value, most, cut);
-    size_t len = put(to, value, SECRET_SHOWN, cut);
-    return (uint16_t)(len + put(to + len, more, more.len, cut));
-}
-
-/* Each attribute has an equal share of the room that the rule's id leaves, and its name at most half of that. */
-void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key)
-{
-    struct hash hash;
-    char *to = ret->text;
-    hash_init(&hash, key);
-    hash_text(&hash, rule->id.ptr, rule->id.len);
-    ret->cut = false;
-    ret->rule_len = (uint8_t)put(to, rule->id, WEIR_ID_MAX, &ret->cut);
-    ret->by_count = (uint8_t)rule->by_count;
-    to += ret->rule_len;
-    size_t share = rule->by_count ? (SUBJECT_TEXT_MAX - ret->rule_len) / rule->by_count : 0;
-    for (size_t i = 0; i < rule->by_count; i++) {
-        const struct rule_by *by = &rule->by[i];
-        hash_word(&hash, by->attribute);
-        hash_text(&hash, by->header.ptr, by->header.len);
-        hash_text(&hash, values[i].ptr, values[i].len);
-        ret->by[i].name_len = put_name(to, by, share / 2, &ret->cut);
-        to += ret->by[i].name_len;
-        ret->by[i].value_len = put_value(to, by, values[i], share - ret->by[i].name_len, &ret->cut);
-        to += ret->by[i].value_len;
-    }
-    ret->key = hash_final(&hash);
-}
-
-static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
-{
-    struct weir_str values[RULE_BY_MAX];
-    for (size_t i = 0; i < rule->by_count; i++) {
-        values[i] = facts_attribute(facts, &rule->by[i]);
-        if (values[i].len == 0)
-            return false;
-    }
-    subject_fill(ret, rule, values, key);
-    return true;
-}
-
-void subject_text(const struct subject *subject, struct buf *out)
-{
-    for (size_t i = 0; i < subject->by_count; i++) {
-        if (i)
-            buf_char(out, ' ');
-        buf_add(out, subject_name(subject, i));
-        buf_char(out, '=');
-        buf_json(out, subject_value(subject, i));
-    }
-}
-
-size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
-                         char *buf, size_t cap)
-{
-    char room[SUBJECT_SHOWN_MAX];
-    struct subject subject;
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    if (weir_subject(weir, request, verdict, &subject))
-        subject_text(&subject, &text);
-    if (cap > 0) {
-        sv part = utf8_cut(buf_sv(&text), cap - 1);
-        memcpy(buf, part.ptr, part.len);
-        buf[part.len] = '\0';
-    }
-    return text.len;
-}
-
-bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
-                  struct subject *ret)
-{
-    if (verdict->allowed || !verdict->applied)
-        return false;
-    char user_buf[WEIR_USER_MAX];
-    sv user;
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
-    if (!bound)
-        return false;
-    bool known = false;
-    const struct rule *rule = verdict_rule(bound, verdict);
-    if (rule) {
-        struct facts facts;
-        facts_init(&facts, bound->ruleset, request, user);
-        /* With other rules by now, the path may have other readings. */
-        if (verdict_version(verdict) == bound->version && verdict_reading(verdict) < facts_readings(&facts))
-            facts_use(&facts, verdict_reading(verdict));
-        else
-            facts_use_first(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
-        known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
-    }
-    hazard_release();
-    return known;
-}
-
-void weir_throttle_subject(struct weir *weir, sv rule, unsigned space, sv key, struct subject *ret)
-{
-    struct hash hash;
-    char number[12];
-    snprintf(number, sizeof number, "%u", space);
-    const sv names[] = { SV("key"), SV("database") }, values[] = { key, weir_str(number) };
-    hash_init(&hash, cells_hash_key(weir->cells));
-    hash_text(&hash, rule.ptr, rule.len);
-    hash_word(&hash, space);
-    hash_text(&hash, key.ptr, key.len);
-    ret->key = hash_final(&hash);
-    ret->cut = false;
-    ret->rule_len = (uint8_t)put(ret->text, rule, WEIR_ID_MAX, &ret->cut);
-    ret->by_count = space ? 2 : 1; /* the first space is everybody's: not worth a word */
-    size_t share = (SUBJECT_TEXT_MAX - ret->rule_len) / 2;
-    char *to = ret->text + ret->rule_len;
-    for (size_t i = 0; i < ret->by_count; i++) {
-        ret->by[i].name_len = put(to, names[i], share, &ret->cut);
-        to += ret->by[i].name_len;
-        ret->by[i].value_len = put(to, values[i], share - ret->by[i].name_len, &ret->cut);
-        to += ret->by[i].value_len;
-    }
-}
-
-sv subject_rule(const struct subject *subject)
-{
-    return sv_of(subject->text, subject->rule_len);
-}
-
-static size_t name_offset(const struct subject *subject, size_t i)
-{
-    size_t offset = subject->rule_len;
-    for (size_t k = 0; k < i; k++)
-        offset += (size_t)subject->by[k].name_len + subject->by[k].value_len;
-    return offset;
-}
-
-sv subject_name(const struct subject *subject, size_t i)
-{
-    return sv_of(subject->text + name_offset(subject, i), subject->by[i].name_len);
-}
-
-sv subject_value(const struct subject *subject, size_t i)
-{
-    return sv_of(subject->text + name_offset(subject, i) + subject->by[i].name_len, subject->by[i].value_len);
-}
-
-static void copy_subject(struct subject *to, const struct subject *from)
-{
-    memcpy(to, from, offsetof(struct subject, text) + name_offset(from, from->by_count));
-}
 
 /* ---- one window ---- */
 
@@ -267,7 +87,7 @@ static uint32_t find(const struct top *top, struct window_list *w, uint64_t key)
 static void enter(const struct top *top, struct window_list *w, uint32_t i, const struct subject *subject)
 {
     uint32_t *chain = chain_of(top, w, subject->key);
-    copy_subject(&w->places[i].entry.subject, subject);
+    subject_copy(&w->places[i].entry.subject, subject);
     w->places[i].next = *chain;
     *chain = i;
 }
@@ -340,9 +160,9 @@ int top_new(struct top **ret, unsigned places)
     return 0;
 }
 
-/* Threads read their clocks at different moments: who is still in the window before counts in this one. Only a clock that
- * was set back further begins anew. */
-static void go_on(struct top *top, int64_t now_us)
+/* Threads read their clocks at different moments: a refusal of the window before counts in the current one. Only a clock
+ * that was set back further starts again with empty windows. */
+static void advance(struct top *top, int64_t now_us)
 {
     int64_t number = now_us / TOP_WINDOW_US, steps = number - top->number;
     if (steps == 0 || steps == -1)
@@ -355,7 +175,7 @@ static void go_on(struct top *top, int64_t now_us)
 
 void top_add(struct top *top, const struct subject *subject, int64_t now_us)
 {
-    go_on(top, now_us);
+    advance(top, now_us);
     window_add(top, &top->windows[top->number & 1], subject);
 }
 
@@ -369,7 +189,7 @@ int top_list_reserve(struct top_list *list, unsigned places)
     struct top_entry *entries = realloc(list->entries, cap * sizeof *entries);
     if (!entries)
         return WEIR_E_NO_MEMORY;
-    /* Pages are asked for at their first use: here, and not while others wait. */
+    /* The kernel provides pages at their first use: here, and not while others wait. */
     memset(entries + list->count, 0, (cap - list->count) * sizeof *entries);
     list->entries = entries;
     list->cap = cap;
@@ -380,7 +200,7 @@ int top_list_reserve(struct top_list *list, unsigned places)
  * the sum, all the smallest counts are added to everybody, once. */
 void top_collect(struct top *top, int64_t now_us, struct top_list *list)
 {
-    go_on(top, now_us);
+    advance(top, now_us);
     for (int i = 0; i < 2; i++) {
         const struct window_list *w = &top->windows[i];
         uint64_t smallest = w->count == top->places ? heap_count(w, 0) : 0;
@@ -392,7 +212,7 @@ void top_collect(struct top *top, int64_t now_us, struct top_list *list)
             const struct top_entry *from = &w->places[k].entry;
             to->count = from->count - smallest;
             to->error = from->error - smallest;
-            copy_subject(&to->subject, &from->subject);
+            subject_copy(&to->subject, &from->subject);
         }
     }
 }

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "limit/gcra.h"
 #include "random.h"
+#include "throttle/gcra.h"
 
 #define T0 (INT64_C(1763200000) * US_PER_S)
 

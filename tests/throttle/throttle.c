@@ -9,7 +9,8 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "engine/throttle.h"
+#include "engine/weir.h"
+#include "throttle/throttle.h"
 
 #define T0 (INT64_C(1763200000) * US_PER_S)
 
@@ -40,7 +41,7 @@ static struct gcra numbers(int64_t max_burst, int64_t count, int64_t period_s, i
 static bool passes(struct weir *weir, unsigned space, sv key, const struct gcra *gcra, int64_t now_us)
 {
     struct gcra_answer answer;
-    assert_int_equal(weir_throttle(weir, space, key, gcra, now_us, &answer), GCRA_OK);
+    assert_int_equal(throttle_take(weir->cells, space, key, gcra, now_us, &answer), GCRA_OK);
     return !answer.limited;
 }
 
@@ -49,11 +50,11 @@ static void keys_are_forgotten(void **unused)
     (void)unused;
     struct weir *weir = open_weir(NULL);
     struct gcra one = numbers(0, 1, 60, 1);
-    assert_false(weir_throttle_forget(weir, 0, SV("a")));
+    assert_false(throttle_forget(weir->cells, 0, SV("a")));
     assert_true(passes(weir, 0, SV("a"), &one, T0));
     assert_true(passes(weir, 1, SV("a"), &one, T0));
-    assert_true(weir_throttle_forget(weir, 0, SV("a")));
-    assert_false(weir_throttle_forget(weir, 0, SV("a")));
+    assert_true(throttle_forget(weir->cells, 0, SV("a")));
+    assert_false(throttle_forget(weir->cells, 0, SV("a")));
     assert_true(passes(weir, 0, SV("a"), &one, T0));
     assert_false(passes(weir, 1, SV("a"), &one, T0));
     weir_close(weir);
@@ -84,8 +85,8 @@ static void errors_charge_nothing(void **unused)
     struct weir *weir = open_weir(NULL);
     struct gcra back = numbers(2, 1, 60, -1), one = numbers(0, 1, 60, 1);
     struct gcra_answer answer = { .limit = 77 };
-    assert_int_equal(weir_throttle(weir, 0, SV("a"), &back, T0, &answer), GCRA_EXPIRED);
-    assert_int_equal(weir_throttle(weir, 0, SV("a"), &one, -1, &answer), GCRA_TOO_LARGE);
+    assert_int_equal(throttle_take(weir->cells, 0, SV("a"), &back, T0, &answer), GCRA_EXPIRED);
+    assert_int_equal(throttle_take(weir->cells, 0, SV("a"), &one, -1, &answer), GCRA_TOO_LARGE);
     assert_int_equal(answer.limit, 77);
     assert_true(passes(weir, 0, SV("a"), &one, T0));
     weir_close(weir);
@@ -128,7 +129,7 @@ static void *call(void *data)
     for (int round = 0; round < BURST; round++)
         for (int key = 0; key < KEYS; key++) {
             struct gcra_answer answer;
-            weir_throttle(caller->weir, 0, sv_of((char *)&key, sizeof key), &one, T0, &answer);
+            throttle_take(caller->weir->cells, 0, sv_of((char *)&key, sizeof key), &one, T0, &answer);
             caller->passed += !answer.limited;
         }
     return NULL;

@@ -1,8 +1,8 @@
-#include "engine/throttle.h"
+#include "throttle/throttle.h"
 
-#include "engine/weir.h"
+#include "cells/cells.h"
 
-/* No text is as long as this, and no limit's identity begins with it: see bound.c. */
+/* No text is as long as this, and no limit's identity begins with it: see engine/bound.c. */
 #define THROTTLE_MARK (UINT64_MAX - 1)
 
 static uint64_t throttle_key(const struct cells *cells, unsigned space, sv key)
@@ -28,19 +28,19 @@ static struct cells_change judge(struct limit_state state, void *data)
     return (struct cells_change){ .writes = q->take.writes, .next = q->take.next, .outlook = q->take.outlook };
 }
 
-enum gcra_code weir_throttle(struct weir *weir, unsigned space, sv key, const struct gcra *gcra, int64_t now_us,
+enum gcra_code throttle_take(struct cells *cells, unsigned space, sv key, const struct gcra *gcra, int64_t now_us,
                              struct gcra_answer *ret)
 {
     if (!clock_valid(now_us))
         return GCRA_TOO_LARGE;
     struct question q = { .gcra = gcra, .now_us = now_us };
-    cells_update(weir->cells, throttle_key(weir->cells, space, key), now_us, judge, &q);
+    cells_update(cells, throttle_key(cells, space, key), now_us, judge, &q);
     if (q.take.code == GCRA_OK)
         *ret = q.take.answer;
     return q.take.code;
 }
 
-bool weir_throttle_forget(struct weir *weir, unsigned space, sv key)
+bool throttle_forget(struct cells *cells, unsigned space, sv key)
 {
-    return cells_forget(weir->cells, throttle_key(weir->cells, space, key));
+    return cells_forget(cells, throttle_key(cells, space, key));
 }

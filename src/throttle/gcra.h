@@ -1,12 +1,12 @@
-/* CL.THROTTLE: the generic cell rate algorithm, answering to the digit as redis-cell does, which users of it can so leave
- * by changing a port. It is not offered in rules: its numbers come with each call, and a changed rate changes what was
- * used.
+/* The generic cell rate algorithm of CL.THROTTLE. Its answers equal those of redis-cell to the digit, so that users of
+ * redis-cell can switch to weir by changing a port. Rules do not offer it: its numbers come with each call, and a changed
+ * rate changes what was used.
  *
- * A state's time is the millisecond in which it expires (0: there is no state; GCRA_KEPT: it does not), its data the
- * theoretical arrival time in nanoseconds. That it expires by the millisecond, often a little before its arrival time, is a
- * part of what callers see. */
-#ifndef LIMIT_GCRA_H
-#define LIMIT_GCRA_H
+ * The time of a state is the millisecond in which it expires (0: there is no state; GCRA_KEPT: it does not expire), its
+ * data the theoretical arrival time in nanoseconds. Callers can see that it expires by the millisecond, often a little
+ * before its arrival time. */
+#ifndef THROTTLE_GCRA_H
+#define THROTTLE_GCRA_H
 
 #include "limit/limit.h"
 
