@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
@@ -15,7 +16,7 @@ static const char *const no_parameters[] = { NULL };
 static void health(struct http_call *call, struct server *server, sv id)
 {
     (void)server, (void)id;
-    http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ok\"}\n") });
+    http_answer(call, &(struct http_answer){ 200, .body = SV("{\"status\":\"ok\"}\n") });
 }
 
 static void ready(struct http_call *call, struct server *server, sv id)
@@ -27,7 +28,7 @@ static void ready(struct http_call *call, struct server *server, sv id)
         http_error(call, 503, NULL, "the service is starting or ending");
 }
 
-/* A server of the document: where the decision listener is. No URL names a unix socket, and none names every address. */
+/* The entry of the document that says where the decision listener is. No URL names a unix socket or all addresses. */
 static void add_decide_server(const char *where, struct buf *out)
 {
     static const char *const every[] = { "0.0.0.0:", "[::]:" };
@@ -41,17 +42,18 @@ static void add_decide_server(const char *where, struct buf *out)
             return;
         }
     bool unix_socket = strncmp(where, "unix:", 5) == 0, off = strcmp(where, "off") == 0;
-    struct buf text;
-    buf_init(&text, LISTEN_WHERE_MAX + 100);
-    buf_printf(&text, "http://%s", unix_socket || off ? "localhost" : where);
+    char text[LISTEN_WHERE_MAX + 100];
+    snprintf(text, sizeof text, "http://%s", unix_socket || off ? "localhost" : where);
     buf_add(out, SV("{\"url\": "));
-    buf_json(out, buf_sv(&text));
-    buf_clear(&text);
-    buf_printf(&text, "The decision listener%s%s.", off ? " is off" : unix_socket ? ", on " : "", unix_socket ? where : "");
+    buf_json(out, weir_str(text));
+    snprintf(text, sizeof text, "The decision listener%s%s.",
+             off           ? " is off"
+             : unix_socket ? ", on "
+                           : "",
+             unix_socket ? where : "");
     buf_add(out, SV(", \"description\": "));
-    buf_json(out, buf_sv(&text));
+    buf_json(out, weir_str(text));
     buf_char(out, '}');
-    buf_done(&text);
 }
 
 /* The document has the address that is the default; this service may listen elsewhere. */
@@ -59,7 +61,7 @@ static void openapi(struct http_call *call, struct server *server, sv id)
 {
     static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
     sv rest = sv_of(embedded_openapi, embedded_openapi_len);
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
     buf_init(&out, 2 * embedded_openapi_len);
     for (const char *at; (at = memmem(rest.ptr, rest.len, usual.ptr, usual.len));) {
@@ -70,49 +72,44 @@ static void openapi(struct http_call *call, struct server *server, sv id)
     }
     buf_add(&out, rest);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 /* ---- reports ---- */
 
 static void status(struct http_call *call, struct server *server, sv id)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
+    buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, no_parameters))
         return;
-    buf_init(&out, STATUS_BYTES_MAX);
     status_write(server, &out);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 static void top(struct http_call *call, struct server *server, sv id)
 {
     static const char *const parameters[] = { "most", "rule", NULL };
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     uint64_t most;
     (void)id;
+    buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
-    buf_init(&out, STATUS_BYTES_MAX);
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 static void metrics(struct http_call *call, struct server *server, sv id)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
     status_write_metrics(server, &out);
     if (out.failed)
         admin_answer(call, 200, &out);
     else
-        http_answer(call,
-                    &(struct http_answer){ .status = 200, .content_type = STATUS_METRICS_TYPE, .body = buf_sv(&out) });
-    buf_done(&out);
+        http_answer(call, &(struct http_answer){ 200, STATUS_METRICS_TYPE, buf_sv(&out) });
 }
 
 /* ---- the routes ---- */
@@ -124,16 +121,16 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/openapi.json", openapi },
     { "GET", "/v1/status", status },
     { "GET", "/v1/top", top },
-    { "GET", "/v1/rules", admin_rules },
-    { "GET", "/v1/rules/{id}", admin_rule },
-    { "PUT", "/v1/rules/{id}", admin_put_rule },
-    { "DELETE", "/v1/rules/{id}", admin_delete_rule },
-    { "GET", "/v1/rules/{id}/history", admin_history },
-    { "POST", "/v1/rules/{id}/undo", admin_undo },
-    { "GET", "/v1/settings", admin_settings },
-    { "PUT", "/v1/settings", admin_put_settings },
-    { "GET", "/v1/settings/history", admin_history },
-    { "POST", "/v1/settings/undo", admin_undo },
+    { "GET", "/v1/rules", .work = &admin_list_rules },
+    { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
+    { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },
+    { "DELETE", "/v1/rules/{id}", .work = &admin_delete_rule },
+    { "GET", "/v1/rules/{id}/history", .work = &admin_get_history },
+    { "POST", "/v1/rules/{id}/undo", .work = &admin_undo },
+    { "GET", "/v1/settings", .work = &admin_get_settings },
+    { "PUT", "/v1/settings", .work = &admin_put_settings },
+    { "GET", "/v1/settings/history", .work = &admin_get_history },
+    { "POST", "/v1/settings/undo", .work = &admin_undo },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
 };
@@ -272,13 +269,11 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
     const char *names = server->config.admin_hosts ? server->config.admin_hosts : "";
     sv host = http_header(call, "host"), origin = http_header(call, "origin"), address = own_address(call, text);
     if (!call->conn->local && !admin_host_is_ours(host, address, names)) {
-        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not",
-                   host.len < 200 ? (int)host.len : 200, host.ptr ? host.ptr : "");
+        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not", SV_SHOWN(host, 200));
         return false;
     }
     if (origin.len > 0 && !admin_origin_is_ours(origin, address, names)) {
-        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service",
-                   origin.len < 200 ? (int)origin.len : 200, origin.ptr);
+        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service", SV_SHOWN(origin, 200));
         return false;
     }
     return true;
@@ -286,13 +281,13 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
 
 static void no_route(struct http_call *call, const char *allow)
 {
-    int len = call->path.len < 200 ? (int)call->path.len : 200;
     if (!allow[0]) {
-        http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s", len, call->path.ptr);
+        http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s",
+                   SV_SHOWN(call->path, 200));
         return;
     }
     call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(allow) };
-    http_error(call, 405, NULL, "%.*s takes %s only", len, call->path.ptr, allow);
+    http_error(call, 405, NULL, "%.*s takes %s only", SV_SHOWN(call->path, 200), allow);
 }
 
 bool admin_screen(struct http_call *call, void *data)
@@ -328,6 +323,8 @@ void admin_handle(struct http_call *call, void *data)
     id = http_decode(call, id, false);
     if (!id.ptr || memchr(id.ptr, 0, id.len) || !utf8_valid(id))
         http_error(call, 400, NULL, "the id of a rule must be UTF-8, percent-encoded");
+    else if (route->work)
+        admin_job_start(call, data, id, route->work);
     else
         route->run(call, data, id);
 }

@@ -1,4 +1,5 @@
 /* What the routes of the admin listener share: parameters, headers and answers of a call. */
+#include "base/cleanup.h"
 #include "serve/admin.h"
 
 void admin_answer(struct http_call *call, unsigned status, const struct buf *body)
@@ -38,34 +39,23 @@ static bool is_one_of(sv name, const char *const *names)
 
 bool admin_knows(struct http_call *call, const char *const *names)
 {
-    struct buf all;
-    sv rest = call->query, name = { 0 };
-    bool known = true;
-    while (known && rest.len > 0) {
-        name = sv_cut(&rest, '&');
-        sv value = name;
-        name = http_decode(call, sv_cut(&value, '='), true);
-        known = name.ptr && (name.len == 0 || is_one_of(name, names));
+    for (sv rest = call->query; rest.len > 0;) {
+        sv value = sv_cut(&rest, '&'), name = http_decode(call, sv_cut(&value, '='), true);
+        if (name.ptr && (name.len == 0 || is_one_of(name, names)))
+            continue;
+        CLEANUP(buf_done) struct buf all;
+        buf_init(&all, 1000);
+        for (size_t i = 0; names[i]; i++)
+            buf_printf(&all, "%s%s", i ? ", " : "allowed: ", names[i]);
+        http_error(call, 400, all.len ? all.ptr : "no parameters are allowed", "unknown parameter `%.*s`",
+                   SV_SHOWN(name, 100));
+        return false;
     }
-    if (known)
-        return true;
-    buf_init(&all, 1000);
-    for (size_t i = 0; names[i]; i++)
-        buf_printf(&all, "%s%s", i ? ", " : "allowed: ", names[i]);
-    http_error(call, 400, all.len ? all.ptr : "it takes none", "there is no parameter `%.*s` here",
-               name.len < 100 ? (int)name.len : 100, name.ptr ? name.ptr : "");
-    buf_done(&all);
-    return false;
+    return true;
 }
 
 sv admin_author(const struct http_call *call)
 {
     sv author = sv_trim(http_header(call, "x-weir-author"));
     return author.len > 0 ? author : SV("admin api");
-}
-
-bool admin_is_dry(struct http_call *call)
-{
-    sv dry_run = http_parameter(call, "dry_run", 0);
-    return sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
 }

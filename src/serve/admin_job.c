@@ -67,7 +67,8 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
 
 static bool copy_all(struct admin_job *job, struct http_call *call, sv id)
 {
-    job->dry_run = admin_is_dry(call);
+    sv dry_run = http_parameter(call, "dry_run", 0);
+    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
     return copy(job, id, &job->id) && copy(job, call->body, &job->body) &&
            copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
@@ -94,7 +95,7 @@ static unsigned status_of(const struct admin_job *job)
     case WEIR_E_UNKNOWN_RULE:
         return 404;
     case WEIR_E_RULES:
-        return job->what || job->dry_run ? 422 : 503; /* what was sent is bad, or what is there is no source of rules */
+        return job->work->change ? 422 : 503; /* the rules that were sent are bad, or those of the source */
     default:
         return job->result < 0 ? 503 : 200;
     }
@@ -127,9 +128,9 @@ static void closed(uv_handle_t *late)
 static void finish(struct loop_task *task)
 {
     struct admin_job *job = (struct admin_job *)((char *)task - offsetof(struct admin_job, task));
-    if (job->result >= 0 && job->what && !job->dry_run)
-        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id), job->what,
-                SV_FMT(job->author.who));
+    if (job->result >= 0 && job->job.writes)
+        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id),
+                job->work->change, SV_FMT(job->author.who));
     if (job->call)
         answer(job);
     uv_close((uv_handle_t *)&job->late, closed);
@@ -150,7 +151,7 @@ static void on_late(uv_timer_t *late)
     bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
     rule_sync_state(job->loop->server->rule_sync, &state);
-    http_error(call, 504, !given_up && job->what ? "it may still be done: look before you try again" : NULL,
+    http_error(call, 504, !given_up && job->work->change ? "it may still be done: look before you try again" : NULL,
                "%s has not answered in time%s%s%s", state.source, state.reachable ? "" : "; ",
                state.reachable ? "" : state.problem, given_up ? "; nothing was done" : "");
 }
@@ -162,7 +163,7 @@ static int run(struct source *source, struct source_job *base, struct weir_error
     struct admin_job *job = (struct admin_job *)base;
     if (!leave_waiting(job, ADMIN_BEGUN))
         return err_set(error, WEIR_E_SYSTEM, "nobody waits for it any more");
-    return job->work(source, job, error);
+    return job->work->run(source, job, error);
 }
 
 static void done(struct source_job *base, int result, const struct weir_error *error)
@@ -176,18 +177,47 @@ static void done(struct source_job *base, int result, const struct weir_error *e
 
 /* ---- starting ---- */
 
-struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
-                                int (*work)(struct source *, struct admin_job *, struct weir_error *))
+/* A value that is not understood must not become a change. */
+static bool dry_run_is_known(struct http_call *call)
 {
+    static const char *const values[] = { "1", "true", "0", "false" };
+    sv value = http_parameter(call, "dry_run", 0);
+    for (size_t i = 0; value.ptr && i < sizeof values / sizeof *values; i++)
+        if (sv_eq(value, weir_str(values[i])))
+            return true;
+    if (value.ptr)
+        http_error(call, 400, NULL, "the parameter `dry_run` must be 1 or 0");
+    return !value.ptr;
+}
+
+/* The comments of a file belong to its author, so it is not rewritten. */
+static bool source_can(const struct admin_job *job)
+{
+    const struct admin_work *work = job->work;
     struct rule_sync_state state;
-    if (!tags_are_good(call))
-        return NULL;
+    rule_sync_state(job->loop->server->rule_sync, &state);
+    if (!state.is_file)
+        return true;
+    if (work->needs_history)
+        http_error(job->call, 409, "keep it under version control", "the rules are in %s: a file has no history here",
+                   state.source);
+    else if (work->change && !job->dry_run)
+        http_error(job->call, 409,
+                   "change the file: the service notices it, and the change is in force within a second or so",
+                   "the rules are in %s, a file that the service only reads", state.source);
+    else
+        return true;
+    return false;
+}
+
+/* NULL: the call has been answered. */
+static struct admin_job *job_new(struct http_call *call, sv id, const struct admin_work *work)
+{
     struct admin_job *job = calloc(1, sizeof *job);
     if (job && copy_all(job, call, id)) {
-        rule_sync_state(server->rule_sync, &state);
-        job->read_only = state.is_file;
         job->job.run = run;
         job->job.done = done;
+        job->job.writes = work->change && !job->dry_run;
         job->task.run = finish;
         job->call = call;
         job->loop = call->loop;
@@ -201,16 +231,29 @@ struct admin_job *admin_job_new(struct http_call *call, struct server *server, s
     return NULL;
 }
 
-void admin_job_start(struct admin_job *job, struct server *server)
+void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work)
 {
-    struct http_call *call = job->call;
+    const char *const parameters[] = { work->takes_dry_run ? "dry_run" : work->number.name, NULL };
+    uint64_t number = 0;
+    if ((work->needs_json && !http_is_json(call)) || !admin_knows(call, parameters) ||
+        (work->number.name &&
+         !admin_number(call, work->number.name, work->number.min, work->number.max, work->number.otherwise, &number)) ||
+        !dry_run_is_known(call) || !tags_are_good(call))
+        return;
+    struct admin_job *job = job_new(call, id, work);
+    if (!job)
+        return;
+    job->number = number;
+    if (!source_can(job)) {
+        job_free(job);
+        return;
+    }
     struct loop *loop = job->loop;
     unsigned late_ms = loop->conns.limits.request_ms / 5 * 4;
-    job->job.writes = job->what && !job->dry_run;
     if (!rule_sync_run(server->rule_sync, &job->job)) {
         job_free(job);
         call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
-        http_error(call, 503, NULL, "%d others are waiting for the source of the rules already", SOURCE_JOBS_MAX);
+        http_error(call, 503, NULL, "%d other requests are already waiting for the source of the rules", SOURCE_JOBS_MAX);
         return;
     }
     /* However soon it is done, it is answered in a later turn of this loop. */

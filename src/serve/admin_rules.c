@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "serve/admin.h"
 #include "source/show.h"
@@ -24,22 +25,21 @@ static const struct source_row *find_row(const struct source_reading *reading, s
 
 static int no_such_rule(const struct admin_job *job, struct weir_error *error)
 {
-    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", job->id.len < 200 ? (int)job->id.len : 200,
-                   job->id.ptr);
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", SV_SHOWN(job->id, 200));
 }
 
 /* ---- reading ---- */
 
 static int list_rules(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     size_t count = 0;
     buf_add(&job->out, SV("{\"source\":"));
     buf_json(&job->out, weir_str(source_name(source)));
-    buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", job->read_only ? "true" : "false",
+    buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", source_is_file(source) ? "true" : "false",
                reading.problem_count + reading.unlisted);
     for (size_t i = 0; i < reading.row_count; i++) {
         if (reading.rows[i].setting)
@@ -48,26 +48,23 @@ static int list_rules(struct source *source, struct admin_job *job, struct weir_
         source_row_json(&reading, &reading.rows[i], &job->out);
     }
     buf_add(&job->out, SV("]}\n"));
-    source_reading_done(&reading);
     return 0;
 }
 
 /* The row as it is now, with its tag. */
 static int show_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     const struct source_row *row = find_row(&reading, job->id);
-    if (row) {
-        job->version = row->version;
-        source_row_json(&reading, row, &job->out);
-        buf_char(&job->out, '\n');
-    } else
-        r = no_such_rule(job, error);
-    source_reading_done(&reading);
-    return r;
+    if (!row)
+        return no_such_rule(job, error);
+    job->version = row->version;
+    source_row_json(&reading, row, &job->out);
+    buf_char(&job->out, '\n');
+    return 0;
 }
 
 static void add_settings(const struct source_reading *reading, struct buf *out)
@@ -87,14 +84,13 @@ static void add_settings(const struct source_reading *reading, struct buf *out)
 
 static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     add_settings(&reading, &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
-    source_reading_done(&reading);
     return 0;
 }
 
@@ -188,7 +184,7 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
 static void add_tried(struct admin_job *job, const struct source_reading *reading)
 {
     const struct source_row *row = job->id.len > 0 ? find_row(reading, job->id) : NULL;
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
         add_settings(reading, &text);
@@ -200,7 +196,6 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     buf_char(&job->out, '\n');
     job->out.failed = job->out.failed || text.failed;
     job->shown = true;
-    buf_done(&text);
 }
 
 static int look(const struct source_reading *after, void *data, struct weir_error *error)
@@ -226,7 +221,7 @@ static void clear_terms(struct source *source)
 
 static int tried(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     job->version = 0;
     if (job->shown)
         return 0;
@@ -235,7 +230,6 @@ static int tried(struct source *source, struct admin_job *job, struct weir_error
     if (r < 0)
         return r;
     add_tried(job, &reading);
-    source_reading_done(&reading);
     return 0;
 }
 
@@ -252,7 +246,7 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
     json_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
     json_t *id = json_object_get(value, "id");
     if (!value)
-        err_set(error, WEIR_E_INVALID, "the body is no JSON: line %d: %s", why.line, why.text);
+        err_set(error, WEIR_E_INVALID, "the body is not JSON: line %d: %s", why.line, why.text);
     else if (!json_is_object(value))
         err_set(error, WEIR_E_INVALID, "the body must be an object, {\"field\": value, …}");
     else if (job->id.len > 0 && is_whole_row(value))
@@ -320,7 +314,7 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
 static int show_undone(struct source *source, struct admin_job *job, const struct source_undone *undone,
                        struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
@@ -332,7 +326,6 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     } else
         add_version(&job->out, "rule", row ? row->text : SV(""));
     buf_add(&job->out, SV("}\n"));
-    source_reading_done(&reading);
     return 0;
 }
 
@@ -355,7 +348,7 @@ static int undo(struct source *source, struct admin_job *job, struct weir_error 
 /* What the body does not name goes away. *ret_version: that of the settings that this is about. */
 static int name_all(struct source *source, json_t *settings, uint64_t *ret_version, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
@@ -366,7 +359,6 @@ static int name_all(struct source *source, json_t *settings, uint64_t *ret_versi
             json_object_set_new_nocheck(settings, name.ptr, json_null());
     }
     *ret_version = source_version(&reading, SV(""));
-    source_reading_done(&reading);
     return 0;
 }
 
@@ -422,134 +414,19 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
     return job->dry_run ? tried(source, job, error) : show_settings(source, job, error);
 }
 
-/* ---- routes ---- */
+/* ---- what the routes name ---- */
 
-static const char *const no_parameters[] = { NULL };
-static const char *const may_be_dry[] = { "dry_run", NULL };
-
-static void start(struct http_call *call, struct server *server, sv id, const char *const *parameters,
-                  int (*work)(struct source *, struct admin_job *, struct weir_error *))
-{
-    struct admin_job *job = admin_knows(call, parameters) ? admin_job_new(call, server, id, work) : NULL;
-    if (job)
-        admin_job_start(job, server);
-}
-
-/* The comments of a file belong to its author. */
-static bool is_writable(struct http_call *call, struct server *server)
-{
-    struct rule_sync_state state;
-    rule_sync_state(server->rule_sync, &state);
-    if (state.is_file)
-        http_error(call, 409, "change the file: it is followed, and a change is in force within a second or so",
-                   "the rules are those of %s, a file that is only read here", state.source);
-    return !state.is_file;
-}
-
-static bool has_history(struct http_call *call, struct server *server)
-{
-    struct rule_sync_state state;
-    rule_sync_state(server->rule_sync, &state);
-    if (state.is_file)
-        http_error(call, 409, "keep it under version control", "the rules are those of %s: a file has no history here",
-                   state.source);
-    return !state.is_file;
-}
-
-static bool is_json(struct http_call *call)
-{
-    sv type = http_header(call, "content-type");
-    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
-    if (!json)
-        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
-    return json;
-}
-
-/* One that is not understood must not become a change. */
-static bool dry_run_is_known(struct http_call *call)
-{
-    static const char *const values[] = { "1", "true", "0", "false" };
-    sv value = http_parameter(call, "dry_run", 0);
-    for (size_t i = 0; value.ptr && i < sizeof values / sizeof *values; i++)
-        if (sv_eq(value, weir_str(values[i])))
-            return true;
-    if (value.ptr)
-        http_error(call, 400, NULL, "the parameter `dry_run` must be 1 or 0");
-    return !value.ptr;
-}
-
-/* `what`: for the log. */
-static void change(struct http_call *call, struct server *server, sv id, const char *what,
-                   int (*work)(struct source *, struct admin_job *, struct weir_error *))
-{
-    if (!admin_knows(call, may_be_dry) || !dry_run_is_known(call))
-        return;
-    if (!admin_is_dry(call) && !is_writable(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, work);
-    if (!job)
-        return;
-    job->what = what;
-    admin_job_start(job, server);
-}
-
-void admin_rules(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, list_rules);
-}
-
-void admin_rule(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, get_rule);
-}
-
-void admin_settings(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, get_settings);
-}
-
-void admin_put_rule(struct http_call *call, struct server *server, sv id)
-{
-    if (is_json(call))
-        change(call, server, id, "put", put_rule);
-}
-
-void admin_put_settings(struct http_call *call, struct server *server, sv id)
-{
-    if (is_json(call))
-        change(call, server, id, "put", put_settings);
-}
-
-void admin_delete_rule(struct http_call *call, struct server *server, sv id)
-{
-    change(call, server, id, "removed", delete_rule);
-}
-
-void admin_history(struct http_call *call, struct server *server, sv id)
-{
-    static const char *const parameters[] = { "most", NULL };
-    uint64_t most;
-    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, HISTORY_MAX, HISTORY_DEFAULT, &most) ||
-        !has_history(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, get_history);
-    if (!job)
-        return;
-    job->number = most;
-    admin_job_start(job, server);
-}
-
-void admin_undo(struct http_call *call, struct server *server, sv id)
-{
-    static const char *const parameters[] = { "number", NULL };
-    uint64_t number;
-    if (!admin_knows(call, parameters) || !admin_number(call, "number", 1, INT64_MAX, 0, &number) ||
-        !has_history(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, undo);
-    if (!job)
-        return;
-    job->number = number;
-    job->what = "set back";
-    admin_job_start(job, server);
-}
+const struct admin_work admin_list_rules = { .run = list_rules };
+const struct admin_work admin_get_rule = { .run = get_rule };
+const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
+const struct admin_work admin_delete_rule = { .run = delete_rule, .change = "removed", .takes_dry_run = true };
+const struct admin_work admin_get_settings = { .run = get_settings };
+const struct admin_work admin_put_settings = {
+    .run = put_settings, .change = "put", .needs_json = true, .takes_dry_run = true
+};
+const struct admin_work admin_get_history = { .run = get_history,
+                                              .needs_history = true,
+                                              .number = { "most", 1, HISTORY_MAX, HISTORY_DEFAULT } };
+const struct admin_work admin_undo = {
+    .run = undo, .change = "set back", .needs_history = true, .number = { "number", 1, INT64_MAX, 0 }
+};

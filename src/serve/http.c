@@ -578,6 +578,15 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
     buf_done(&body);
 }
 
+bool http_is_json(struct http_call *call)
+{
+    sv type = http_header(call, "content-type");
+    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
+    if (!json)
+        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is accepted here");
+    return json;
+}
+
 void http_suspend(struct http_call *http_call)
 {
     struct call *call = (struct call *)http_call;

@@ -41,6 +41,9 @@ void http_free(void *http);
 void http_accept(void *http, int fd, const struct sockaddr_storage *peer);
 
 sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
+/* The body is JSON, as Content-Type says; else the call has been answered. A page of another origin can send any text, but
+ * not this type without a preflight request, which is never allowed. */
+bool http_is_json(struct http_call *call);
 /* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */
 sv http_parameter(struct http_call *call, const char *name, unsigned i);
 /* Without its %XX; in a query a `+` is a blank. ptr NULL: no memory. */

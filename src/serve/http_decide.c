@@ -176,13 +176,6 @@ static void some_decided(struct decisions *decisions)
     check_many(check);
 }
 
-/* A page of another origin can send any text, but not this type without asking first, and nobody tells it yes. */
-static bool is_json(const struct http_call *call)
-{
-    sv type = http_header(call, "content-type");
-    return sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
-}
-
 /* Says so where there is something that nobody would look at. */
 static bool has_query(struct http_call *call, const char *what)
 {
@@ -409,10 +402,8 @@ bool decide_screen(struct http_call *call, void *server)
     } else if (!has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
-    } else if (route->json && !is_json(call)) {
-        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
     } else
-        return true;
+        return !route->json || http_is_json(call);
     return false;
 }
 

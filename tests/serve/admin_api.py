@@ -98,7 +98,7 @@ def paths_and_methods():
         head = s.steer("HEAD", "/v1/rules/ocr")
         expect((head.status, head.body), (200, b""))
         expect(head.headers["ETag"], s.steer("GET", "/v1/rules/ocr").headers["ETag"])
-        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "takes none")
+        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "no parameters are allowed")
         refused(s.steer("GET", "/v1/top?most=0"), 400, "most", "1 to 1000")
 
 
