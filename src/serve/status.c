@@ -1,5 +1,6 @@
 #include "serve/status.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
 #include "engine/hazard.h"
@@ -9,9 +10,29 @@
 
 enum { FILL_CELLS = 1 << 20, FILL_AGE_MAX_S = 10 };
 
+#define COUNT(name, field, help)                              \
+    {                                                         \
+        name, help, offsetof(struct weir_store_status, field) \
+    }
+const struct status_store_count status_store_counts[STATUS_STORE_COUNTS] = {
+    COUNT("calls", calls, "Scripts that were called: decisions, slices, refunds."),
+    COUNT("late", late, "Decisions that timed out: the store did not answer by the deadline."),
+    COUNT("failed", failed, "Calls that the store refused."),
+    COUNT("lost", lost, "Calls with unknown results: the connection broke."),
+    COUNT("unsent", unsent, "Decisions that did not ask the store: it was unavailable, or too many were waiting."),
+    COUNT("refunded", refunded, "Answers that came too late to be used, and were refunded."),
+    COUNT("breaker_opened", opened, "Times that the store was given up after repeated failures."),
+    COUNT("replaced", replaced, "Times that another server answered, or the same one had restarted."),
+    COUNT("emptied", emptied, "Times that the counts of the store were gone."),
+    COUNT("reconciled_tokens", reconciled, "Tokens charged in the store that were spent while it was unavailable."),
+    COUNT("lease_slices", slices, "Slices of leased rules that this host has borrowed."),
+    COUNT("lease_tokens_lent", lent, "Tokens of these slices."),
+    COUNT("lease_tokens_returned", returned, "Tokens that were returned unspent."),
+};
+
 /* ---- gathering ---- */
 
-/* Reads up to 32 MB, so not for everyone who asks. */
+/* Reads up to 32 MB, so not for every request. */
 static void measure_fill(struct server *server, struct status_facts *ret)
 {
     int64_t steady_us = clock_steady_us();
@@ -23,7 +44,7 @@ static void measure_fill(struct server *server, struct status_facts *ret)
     ret->used_age_s = (double)(steady_us - server->fill.steady_us) / (double)US_PER_S;
 }
 
-/* Their loops write them meanwhile. */
+/* The loops change them meanwhile. */
 static void gather_conns(const struct conns *conns, struct status_facts *ret)
 {
     for (int front = 0; front < FRONTS; front++)
@@ -81,7 +102,7 @@ static const char *truth(bool yes)
     return yes ? "true" : "false";
 }
 
-/* "name": "text", or null if it is empty; with what stands before it. */
+/* `before`, then the text as JSON, or null if it is empty. */
 static void add_text(struct buf *out, const char *before, sv text)
 {
     buf_add(out, weir_str(before));
@@ -145,39 +166,17 @@ static void add_table(const struct status_facts *facts, struct buf *out)
 
 static void add_store(const struct weir_store_status *store, struct buf *out)
 {
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {
-        { "calls", store->calls },
-        { "late", store->late },
-        { "failed", store->failed },
-        { "lost", store->lost },
-        { "unsent", store->unsent },
-        { "refunded", store->refunded },
-        { "breaker_opened", store->opened },
-        { "replaced", store->replaced },
-        { "emptied", store->emptied },
-        { "reconciled_tokens", store->reconciled },
-        { "lease_slices", store->slices },
-        { "lease_tokens_lent", store->lent },
-        { "lease_tokens_returned", store->returned },
-        { "lease_tokens_held", store->held },
-    };
     if (!store->configured) {
         buf_add(out, SV("\"store\": null,\n"));
         return;
     }
     add_text(out, "\"store\": {\"address\": ", weir_str(store->address));
     buf_printf(out, ", \"up\": %s", truth(store->up));
-    if (store->problem[0])
-        add_text(out, ", \"problem\": ", weir_str(store->problem));
-    else
-        buf_add(out, SV(", \"problem\": null"));
+    add_text(out, ", \"problem\": ", weir_str(store->problem));
     buf_printf(out, ", \"hosts\": %u, \"clock_offset_s\": %.6f", store->hosts, (double)store->offset_us / (double)US_PER_S);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        buf_printf(out, ", \"%s\": %llu", counts[i].name, (unsigned long long)counts[i].value);
-    buf_add(out, SV("},\n"));
+    for (size_t i = 0; i < STATUS_STORE_COUNTS; i++)
+        buf_printf(out, ", \"%s\": %llu", status_store_counts[i].name, (unsigned long long)status_store_value(store, i));
+    buf_printf(out, ", \"lease_tokens_held\": %llu},\n", (unsigned long long)store->held);
 }
 
 static void add_connections(const struct status_facts *facts, struct buf *out)
@@ -196,8 +195,7 @@ static void add_connections(const struct status_facts *facts, struct buf *out)
 static void add_decisions(const struct stats *stats, struct buf *out)
 {
     uint64_t totals[OUTCOMES] = { 0 };
-    size_t count = stats_rule_count(stats);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0, count = stats_rule_count(stats); i < count; i++) {
         struct stats_rule rule;
         stats_rule(stats, i, &rule);
         for (int k = 0; k < OUTCOMES; k++)
@@ -210,7 +208,7 @@ static void add_decisions(const struct stats *stats, struct buf *out)
 
 void status_write(struct server *server, struct buf *out)
 {
-    struct status_facts facts;
+    CLEANUP(status_facts_done) struct status_facts facts = { 0 };
     if (!status_gather(server, &facts)) {
         out->failed = true;
         return;
@@ -227,7 +225,6 @@ void status_write(struct server *server, struct buf *out)
     add_store(&facts.store, out);
     add_connections(&facts, out);
     add_decisions(facts.stats, out);
-    status_facts_done(&facts);
 }
 
 /* ---- the most refused ---- */
@@ -257,15 +254,13 @@ static double window_s(const struct server *server, int64_t now_us)
 
 void status_write_top(struct server *server, unsigned most, sv rule, struct buf *out)
 {
-    struct top_list list = { 0 };
+    CLEANUP(top_list_done) struct top_list list = { 0 };
     int64_t now_us = clock_now_us();
-    for (unsigned i = 0; i <= server->loop_count; i++) {
+    for (unsigned i = 0; i <= server->loop_count; i++)
         if (server->loops[i].stats && stats_collect_top(server->loops[i].stats, now_us, &list) < 0) {
             out->failed = true;
-            top_list_done(&list);
             return;
         }
-    }
     top_list_sort(&list);
     buf_printf(out, "{\"window_s\": %.3f, \"refused\": %llu, \"unlisted_at_most\": %llu, \"subjects\": [",
                window_s(server, now_us), (unsigned long long)list.total, (unsigned long long)list.unlisted);
@@ -274,5 +269,4 @@ void status_write_top(struct server *server, unsigned most, sv rule, struct buf 
         if (rule.len == 0 || sv_eq(subject_rule(&list.entries[i].subject), rule))
             add_subject(&list.entries[i], listed++ == 0, out);
     buf_add(out, SV("]}\n"));
-    top_list_done(&list);
 }
