@@ -302,7 +302,7 @@ bool admin_screen(struct http_call *call, void *data)
         ; /* which has answered */
     else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        log_seldom(SELDOM_ADMIN_TOKEN, "the admin listener, asked from %s: the token is missing or wrong",
+        log_seldom(SELDOM_ADMIN_TOKEN, "the admin listener, request from %s: the token is missing or wrong",
                    conn_from(call->conn));
         http_error(call, 401,
                    "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "

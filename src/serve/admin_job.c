@@ -112,7 +112,8 @@ static void answer(struct admin_job *job)
     if (job->result < 0) {
         if (good.status == 503)
             call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
-        http_error(call, good.status, good.status == 412 ? "read it again, and change what is there now" : NULL, "%s",
+        http_error(call, good.status,
+                   good.status == 412 ? "read it again, and apply the change to the current version" : NULL, "%s",
                    job->error.text);
     } else if (job->out.failed)
         http_error(call, 503, NULL, "out of memory for the answer");
@@ -151,7 +152,7 @@ static void on_late(uv_timer_t *late)
     bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
     rule_sync_state(job->loop->server->rule_sync, &state);
-    http_error(call, 504, !given_up && job->work->change ? "it may still be done: look before you try again" : NULL,
+    http_error(call, 504, !given_up && job->work->change ? "the change may still be made: check before you retry" : NULL,
                "%s has not answered in time%s%s%s", state.source, state.reachable ? "" : "; ",
                state.reachable ? "" : state.problem, given_up ? "; nothing was done" : "");
 }
@@ -162,7 +163,7 @@ static int run(struct source *source, struct source_job *base, struct weir_error
 {
     struct admin_job *job = (struct admin_job *)base;
     if (!leave_waiting(job, ADMIN_BEGUN))
-        return err_set(error, WEIR_E_SYSTEM, "nobody waits for it any more");
+        return err_set(error, WEIR_E_SYSTEM, "the request timed out before it was begun");
     return job->work->run(source, job, error);
 }
 

@@ -171,11 +171,11 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
     if (job->if_match.ptr && !admin_tag_in(job->if_match, version)) {
         job->status = 412;
         return err_set(error, WEIR_E_INVALID, "%s %s (the header If-Match)", what,
-                       version ? "was changed since it was read" : "is not there");
+                       version ? "was changed since it was read" : "does not exist");
     }
     if (job->if_none_match.ptr && admin_tag_in(job->if_none_match, version)) {
         job->status = 412;
-        return err_set(error, WEIR_E_INVALID, "%s is there already (the header If-None-Match)", what);
+        return err_set(error, WEIR_E_INVALID, "%s exists already (the header If-None-Match)", what);
     }
     return 0;
 }
@@ -251,11 +251,11 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
         err_set(error, WEIR_E_INVALID, "the body must be an object, {\"field\": value, …}");
     else if (job->id.len > 0 && is_whole_row(value))
         err_set(error, WEIR_E_INVALID,
-                "the body has more than the rule: of what GET answers send only what is in `rule`, without `state`, "
-                "`version` and so on");
+                "the body has more than the rule: send only the value of `rule` from the answer to GET, without "
+                "`state`, `version` and so on");
     else if (job->id.len > 0 && id &&
              (!json_is_string(id) || !sv_eq(sv_of(json_string_value(id), json_string_length(id)), job->id)))
-        err_set(error, WEIR_E_INVALID, "id: must be that of the path or be left out");
+        err_set(error, WEIR_E_INVALID, "id: must equal the id in the path, or be left out");
     else
         return value;
     json_decref(value);
@@ -373,7 +373,7 @@ static int check_settings(uint64_t version, void *data, struct weir_error *error
     struct settings_check *check = data;
     int r = check_tags(version, check->job, error);
     check->moved = r == 0 && version != check->version;
-    return check->moved ? err_set(error, WEIR_E_SYSTEM, "the settings are being changed by others; please try again") : r;
+    return check->moved ? err_set(error, WEIR_E_SYSTEM, "others are changing the settings; try again") : r;
 }
 
 static int look_at_settings(const struct source_reading *after, void *data, struct weir_error *error)

@@ -36,7 +36,7 @@ static bool fail(struct reader *r, unsigned status, const char *format, ...)
 
 static bool no_json(struct reader *r, const char *why)
 {
-    return fail(r, 400, "no JSON: byte %zu: %s", (size_t)(r->at - r->start) + 1, why);
+    return fail(r, 400, "not JSON: byte %zu: %s", (size_t)(r->at - r->start) + 1, why);
 }
 
 static bool no_memory(struct reader *r)
@@ -282,7 +282,7 @@ static bool read_header(struct reader *r, sv name)
     struct ask *ask = r->ask;
     for (size_t i = r->first_header; i < ask->header_count; i++)
         if (sv_eq(ask->headers[i].name, name))
-            return fail(r, 400, "headers: \"%.*s\" is there twice; give a list of its values", SV_FMT(name));
+            return fail(r, 400, "headers: \"%.*s\" is given twice; send a list of its values", SV_FMT(name));
     if (next(r) != '[')
         return add_header(r, name);
     size_t before = ask->header_count;
@@ -408,11 +408,11 @@ static bool read_field(struct reader *r, sv name)
         if (!sv_eq(name, fields[i].name))
             continue;
         if (r->seen & 1u << i)
-            return fail(r, 400, "%s: is there twice", fields[i].name.ptr);
+            return fail(r, 400, "%s: is given twice", fields[i].name.ptr);
         r->seen |= 1u << i;
         return fields[i].read(r, &fields[i]);
     }
-    return fail(r, 400, "there is no field \"%.*s\"; allowed: " ASK_FIELDS, name.len < 100 ? (int)name.len : 100, name.ptr);
+    return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, name.len < 100 ? (int)name.len : 100, name.ptr);
 }
 
 static bool read_request(struct reader *r, sv name)
@@ -461,7 +461,7 @@ static bool read_all(struct reader *r)
                         ? "a refund is one request, not a list"
                         : "receipt: is missing; a refund is the request that was charged, with the receipt of its verdict");
     if (next(r) != '\0' || r->at < r->end)
-        return no_json(r, "something follows the end");
+        return no_json(r, "unexpected text after the end");
     place_headers(r->ask);
     return true;
 }

@@ -68,8 +68,8 @@ static bool tell(const struct weir_header **by, const struct weir_header *header
     if (sv_eq(sv_trim_ows(before->value), sv_trim_ows(header->value)))
         return true;
     snprintf(why, AUTH_WHY_MAX,
-             "%.*s and %.*s contradict each other; the gateway has to set one of them, and to remove "
-             "what its clients send of both",
+             "%.*s and %.*s contradict each other; the gateway must set one of them, and remove both "
+             "from the requests of its clients",
              SV_FMT(before->name), SV_FMT(header->name));
     return false;
 }

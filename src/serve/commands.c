@@ -35,27 +35,28 @@ static const struct command command_table[] = {
     { "weir.check", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_check_command, "weir",
       "Decides about a request, and charges it if it passes" },
     { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
-      "Says what WEIR.CHECK would, and charges nothing" },
-    { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Gives back what WEIR.CHECK has charged" },
+      "Returns what WEIR.CHECK would, and charges nothing" },
+    { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Refunds a charge of WEIR.CHECK" },
     { "weir.reset", -2, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
-      "Forgets what one subject has used of a rule, or says that it has used nothing" },
-    { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
+      "Resets the counts of one subject under a rule" },
+    { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir",
+      "Limits a key by the numbers of the command" },
     { "del", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
     { "unlink", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
-    { "multi", 1, COMMAND_NOW, multi_command, "transactions", "Begins a pipeline that EXEC carries out" },
-    { "exec", 1, COMMAND_OPEN | COMMAND_NOW, exec_command, "transactions", "Carries out what was queued since MULTI" },
-    { "discard", 1, COMMAND_OPEN | COMMAND_NOW, discard_command, "transactions", "Drops what was queued since MULTI" },
-    { "ping", -1, COMMAND_QUEUE, ping, "connection", "Says PONG, or what it is given" },
-    { "echo", 2, COMMAND_QUEUE, echo, "connection", "Says what it is given" },
-    { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Chooses the protocol, and says who answers" },
-    { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Shows the token" },
-    { "client", -2, 0, client_command, "connection", "Names the connection, and tells about it" },
-    { "select", 2, 0, select_command, "connection", "Chooses a space for the keys of CL.THROTTLE" },
-    { "reset", 1, COMMAND_OPEN | COMMAND_NOW, reset_command, "connection", "Makes the connection as it was at first" },
+    { "multi", 1, COMMAND_NOW, multi_command, "transactions", "Begins a queue of commands that EXEC runs" },
+    { "exec", 1, COMMAND_OPEN | COMMAND_NOW, exec_command, "transactions", "Runs the commands queued since MULTI" },
+    { "discard", 1, COMMAND_OPEN | COMMAND_NOW, discard_command, "transactions", "Drops the commands queued since MULTI" },
+    { "ping", -1, COMMAND_QUEUE, ping, "connection", "Returns PONG, or its argument" },
+    { "echo", 2, COMMAND_QUEUE, echo, "connection", "Returns its argument" },
+    { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Selects the protocol, and describes the server" },
+    { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Sends the token" },
+    { "client", -2, 0, client_command, "connection", "Names and describes the connection" },
+    { "select", 2, 0, select_command, "connection", "Selects a database for the keys of CL.THROTTLE" },
+    { "reset", 1, COMMAND_OPEN | COMMAND_NOW, reset_command, "connection", "Resets the connection to its initial state" },
     { "quit", -1, COMMAND_OPEN | COMMAND_NOW, quit, "connection", "Closes the connection" },
-    { "command", -1, 0, command_command, "server", "Tells which commands there are" },
-    { "info", -1, 0, info_command, "server", "Tells about the server" },
-    { "config", -2, 0, config_command, "server", "Tells the settings that tools ask Redis for" },
+    { "command", -1, 0, command_command, "server", "Lists the commands" },
+    { "info", -1, 0, info_command, "server", "Describes the server" },
+    { "config", -2, 0, config_command, "server", "Returns the settings that tools ask Redis for" },
 };
 
 /* ---- in words ---- */
@@ -94,9 +95,9 @@ static bool is_refused(struct commands *c, const struct command *found, const sv
     else if (access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
         session_refuse(c, "NOAUTH Authentication required.");
     else if (found->flags & COMMAND_ADMIN && access != ACCESS_ADMIN)
-        resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
+        resp_error(&c->out, "NOPERM '%s' requires the admin token: send AUTH with it first", found->name);
     else if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & (COMMAND_QUEUE | COMMAND_NOW)))
-        resp_error(&c->out, "ERR '%s' cannot stand between MULTI and EXEC", found->name);
+        resp_error(&c->out, "ERR '%s' is not allowed between MULTI and EXEC", found->name);
     else
         return false;
     queue_break(c->session);

@@ -23,8 +23,7 @@ static void unknown_subcommand(struct commands *c, const char *command, const st
     size_t len = 0;
     for (size_t i = 0; i < table_count && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", table[i].name);
-    resp_error(&c->out, "ERR unknown subcommand '%.*s' of '%s'; there are: %s", SV_SHOWN(given, QUOTED_MAX), command,
-               names);
+    resp_error(&c->out, "ERR unknown subcommand '%.*s' of '%s'; allowed: %s", SV_SHOWN(given, QUOTED_MAX), command, names);
 }
 
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,

@@ -44,7 +44,7 @@ static bool set_cost(struct commands *c, struct weir_request *request, sv value)
 {
     uint64_t cost;
     if (!sv_u64(value, UINT32_MAX, &cost))
-        return fail(c, "cost", value, " is no whole number from 0 to 4294967295");
+        return fail(c, "cost", value, " is not a whole number from 0 to 4294967295");
     request->cost = (uint32_t)cost;
     return true;
 }
@@ -63,7 +63,7 @@ static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
     asked->request->refundable = sv_eq(value, SV("receipt"));
     asked->is_long = asked->request->refundable || sv_eq(value, SV("long"));
-    return asked->is_long || fail(c, "reply", value, " is unknown; there are long and receipt");
+    return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
 static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
@@ -83,9 +83,9 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         bit = REPLY_BIT;
     else
         return fail(c, "unknown attribute", name,
-                    sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; there are " ATTRIBUTES);
+                    sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; allowed: " ATTRIBUTES);
     if (asked->seen & bit)
-        return fail(c, "attribute", name, " is there twice");
+        return fail(c, "attribute", name, " is given twice");
     asked->seen |= bit;
     if (bit == COST_BIT)
         return set_cost(c, request, value);
@@ -143,7 +143,7 @@ void weir_refund_command(struct commands *c, const sv *args, size_t count)
     struct weir_receipt receipt;
     struct weir_request request;
     if (weir_receipt_read(args[1], &receipt) < 0) {
-        fail(c, "this is no receipt, as WEIR.CHECK gives them with `reply receipt`:", args[1], "");
+        fail(c, "not a valid receipt (WEIR.CHECK returns one for `reply receipt`):", args[1], "");
         return;
     }
     if (!read_request(c, &(struct asked){ .request = &request }, args + 2, count - 2))

@@ -81,7 +81,7 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
     char rule[WEIR_ID_MAX + 1];
     struct weir_error error;
     if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
-        resp_error(&c->out, "ERR there is no rule of this name: at most %d bytes, none of them NUL", WEIR_ID_MAX);
+        resp_error(&c->out, "ERR not the id of a rule: at most %d bytes, none of them NUL", WEIR_ID_MAX);
         return;
     }
     memcpy(rule, args[1].ptr, args[1].len);

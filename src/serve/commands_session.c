@@ -61,7 +61,7 @@ static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name,
 
 void session_refuse(struct commands *c, const char *why)
 {
-    log_seldom(SELDOM_RESP_TOKEN, "RESP, asked from %s: the token is missing or wrong", conn_from(c->session->conn));
+    log_seldom(SELDOM_RESP_TOKEN, "RESP, connection from %s: the token is missing or wrong", conn_from(c->session->conn));
     resp_error(&c->out, "%s", why);
 }
 
@@ -84,7 +84,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
     else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
-        session_refuse(c, "WRONGPASS this is not the admin token, and decisions want none");
+        session_refuse(c, "WRONGPASS this is not the admin token, and decisions require no token");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
 }

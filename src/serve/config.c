@@ -148,7 +148,7 @@ static int read_item(struct config *config, struct origin *file, const struct or
     if (option->offset == offsetof(struct config, config))
         return fail(file, error, "a configuration file cannot name another one; --config is for the command line");
     if (value->kind != NODE_SCALAR)
-        return fail(file, error, "%s: wants one value, and no list or mapping", option->name);
+        return fail(file, error, "%s: must be one value, not a list or mapping", option->name);
     if (node_is_null(value))
         return fail(file, error, "%s: has no value; leave out the line for the default", option->name);
     if (!flags->given[option - config_options])
@@ -210,7 +210,7 @@ static int check_listeners(const struct config *config, struct weir_error *error
     if (strcmp(config->http, "off") != 0 || strcmp(config->resp, "off") != 0 || strcmp(config->admin, "off") != 0)
         return 0;
     return err_set(error, WEIR_E_INVALID,
-                   "--http, --resp and --admin are all off, so that nobody could ask; leave out one");
+                   "--http, --resp and --admin are all off, so no client could connect; leave out one");
 }
 
 int config_read(struct config *ret, int argc, char **argv, struct weir_error *error)

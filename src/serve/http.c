@@ -181,8 +181,8 @@ static const char *unclear_length(const struct http_call *call, bool *ret_unknow
     }
     *ret_unknown = encodings == 1 && !sv_eq_nocase(http_header(call, "transfer-encoding"), SV("chunked"));
     if (*ret_unknown)
-        return "the only Transfer-Encoding that is known here is chunked";
-    return lengths + encodings > 1 ? "Content-Length or Transfer-Encoding may be there, once" : NULL;
+        return "the only supported Transfer-Encoding is chunked";
+    return lengths + encodings > 1 ? "send only one header Content-Length or Transfer-Encoding" : NULL;
 }
 
 /* What cannot be read on is refused at once, and the connection closed. False: so it is. */

@@ -43,7 +43,7 @@ static void mistake(struct http_call *call, unsigned status, const char *hint, c
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, asked from %s: %u, %s", SV_FMT(call->path),
+    log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, request from %s: %u, %s", SV_FMT(call->path),
                conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);
 }
@@ -181,7 +181,7 @@ static bool has_query(struct http_call *call, const char *what)
 {
     if (call->query.len > 0)
         mistake(call, 400, "send it in the body: {\"event\": \"ocr\", \"key\": \"u1\"}",
-                "what is asked about belongs into the body, and not behind a `?`; nothing was %s", what);
+                "the request belongs in the body, not in the query; nothing was %s", what);
     return call->query.len > 0;
 }
 
@@ -223,11 +223,11 @@ static void refund(struct http_call *call, struct server *server)
     struct ask ask;
     struct weir_receipt receipt;
     char why[ASK_WHY_MAX], answer[64];
-    if (has_query(call, "given back"))
+    if (has_query(call, "refunded"))
         return;
     unsigned status = ask_read(&ask, call->body, true, why);
     if (status) {
-        mistake(call, status, NULL, "%s; nothing was given back", why);
+        mistake(call, status, NULL, "%s; nothing was refunded", why);
         return;
     }
     bool read = weir_receipt_read(ask.receipt, &receipt) == 0;
@@ -237,7 +237,7 @@ static void refund(struct http_call *call, struct server *server)
         stats_refunded(call->loop->stats);
     if (!read) {
         mistake(call, 400, "send what /v1/check answered to a request with \"refundable\": true",
-                "receipt: is none; nothing was given back");
+                "receipt: not a valid receipt; nothing was refunded");
     } else if (given < 0) {
         unjudged(call, given);
     } else {
@@ -315,7 +315,7 @@ static bool read_auth(struct http_call *call, struct server *server, struct auth
     char why[AUTH_WHY_MAX];
     if (!call->conn->local && !weir_trusts(server->weir, peer)) {
         mistake(call, 400, "add the gateway's address to trusted_proxies in the settings of the rules",
-                "%s is not a trusted proxy, so nobody knows whose request this is", call->conn->address);
+                "%s is not a trusted proxy, so the client of this request is unknown", call->conn->address);
         return false;
     }
     if (!read_deny(call, &ret->deny)) {

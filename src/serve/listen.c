@@ -133,16 +133,15 @@ static int refused(const struct opening *o)
     case EADDRINUSE:
         return in_use(o);
     case EADDRNOTAVAIL:
-        return err_set(o->error, WEIR_E_SYSTEM, "%s is no address of this host; choose another one with --%s", o->text,
+        return err_set(o->error, WEIR_E_SYSTEM, "%s is not an address of this host; choose another one with --%s", o->text,
                        o->name);
     case EACCES:
     case EPERM:
-        return err_set(
-            o->error, WEIR_E_SYSTEM,
-            "%s may not be listened on by this user: %s; choose another address with --%s, or let systemd open it", o->text,
-            strerror(no), o->name);
+        return err_set(o->error, WEIR_E_SYSTEM,
+                       "this user may not listen on %s: %s; choose another address with --%s, or let systemd open it",
+                       o->text, strerror(no), o->name);
     default:
-        return err_set(o->error, WEIR_E_SYSTEM, "%s cannot be listened on: %s; choose another address with --%s", o->text,
+        return err_set(o->error, WEIR_E_SYSTEM, "cannot listen on %s: %s; choose another address with --%s", o->text,
                        strerror(no), o->name);
     }
 }
@@ -245,7 +244,8 @@ static int clear_path(const struct opening *o, const struct place *place)
         return errno == ENOENT ? 0 : refused(o);
     if (!S_ISSOCK(st.st_mode))
         return err_set(o->error, WEIR_E_SYSTEM,
-                       "%s is a file that is no socket, and stays as it is; choose another path with --%s", path, o->name);
+                       "%s is a file that is not a socket, and weir leaves it as it is; choose another path with --%s",
+                       path, o->name);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return refused(o);
@@ -306,8 +306,7 @@ static int handed_over(const char *name, int *ret_fd, struct weir_error *error)
     char **given = NULL;
     int count = sd_listen_fds_with_names(false, &given), fd = -1, r = 0;
     if (count < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the sockets of the service manager cannot be taken over: %s",
-                       strerror(-count));
+        return err_set(error, WEIR_E_SYSTEM, "cannot take over the sockets of the service manager: %s", strerror(-count));
     for (int i = 0; i < count && r == 0; i++) {
         if (!is_known(given[i]))
             r = err_set(error, WEIR_E_INVALID,
@@ -331,7 +330,7 @@ static int handed_over(const char *name, int *ret_fd, struct weir_error *error)
 static int take_over(const struct opening *o, int fd, unsigned count, int *fds, char where[LISTEN_WHERE_MAX])
 {
     if (sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
-        return err_set(o->error, WEIR_E_INVALID, "the socket %s of the service manager is no listening stream socket",
+        return err_set(o->error, WEIR_E_INVALID, "the socket %s of the service manager is not a listening stream socket",
                        o->name);
     int flags = fcntl(fd, F_GETFL), yes = 1;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)

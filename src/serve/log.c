@@ -181,7 +181,7 @@ void log_freed(const struct subject *subject, struct weir_str author, const char
     struct buf text;
     buf_over(&text, whom, sizeof whom);
     subject_text(subject, &text);
-    log_say(LEVEL_INFO, "change", "rule %.*s: %s was set free %s%.*s from %s", SV_FMT(subject_rule(subject)),
+    log_say(LEVEL_INFO, "change", "rule %.*s: counts of %s reset %s%.*s from %s", SV_FMT(subject_rule(subject)),
             subject->by_count ? whom : "everybody", author.len ? "by " : "over RESP", SV_FMT(author), from);
 }
 

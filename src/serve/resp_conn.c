@@ -279,7 +279,7 @@ static bool refuse_more(struct resp_conn *c)
 {
     struct resp_out *out = &c->resp->commands.out;
     byte_queue_clear(&c->in);
-    resp_error(out, "ERR there is no room for a command of this size now: too much of others waits; try again later");
+    resp_error(out, "ERR the server's buffers are full and have no room for a command of this size; try again later");
     c->ending = ENDING_WRONG;
     return send_answers(c, out) && go_on(c, false);
 }

@@ -76,7 +76,7 @@ static enum resp_parsed read_string(struct cursor *cursor, sv *ret)
     *ret = sv_of(cursor->at, (size_t)len);
     cursor->at += len + 2;
     if (cursor->at[-2] != '\r' || cursor->at[-1] != '\n')
-        return wrong(cursor->command, "expected a line end behind a bulk string");
+        return wrong(cursor->command, "expected a line end after a bulk string");
     return RESP_WHOLE;
 }
 

@@ -34,9 +34,9 @@ enum {
 static int make_folder(const char *path, struct weir_error *error)
 {
     if (mkdir(path, DATA_MODE) < 0 && errno != EEXIST)
-        return err_set(error, WEIR_E_SYSTEM, "the data folder %s cannot be made: %s", path, strerror(errno));
+        return err_set(error, WEIR_E_SYSTEM, "cannot create the data folder %s: %s", path, strerror(errno));
     if (access(path, W_OK | X_OK) < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the data folder %s cannot be used: %s; choose another with --data", path,
+        return err_set(error, WEIR_E_SYSTEM, "cannot use the data folder %s: %s; choose another with --data", path,
                        strerror(errno));
     return 0;
 }
@@ -64,7 +64,7 @@ static void tell_of_descriptors(const struct server *server)
 {
     if (server->connections < server->config.connections)
         log_say(LEVEL_WARNING, "start",
-                "%u connections at most, not %u: more files may not be open here (ulimit -n, LimitNOFILE=)",
+                "at most %u connections instead of %u: the limit of open files is too low (ulimit -n, LimitNOFILE=)",
                 server->connections, server->config.connections);
 }
 
@@ -260,9 +260,9 @@ static void reload(struct server *server, int argc, char **argv)
         tell_of_descriptors(server);
         post_reload(server);
         log_say(LEVEL_INFO, "reload", "done; changed: %s%s", changes.live[0] ? changes.live : "no option",
-                server->tokens.generation != generation ? "; the tokens are new" : "");
+                server->tokens.generation != generation ? "; the tokens have changed" : "");
         if (changes.restart[0])
-            log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.restart);
+            log_say(LEVEL_WARNING, "reload", "these options need a restart: %s", changes.restart);
     }
     rule_sync_poke(server->rule_sync);
     sd_notify(0, "READY=1");
@@ -274,7 +274,7 @@ static void begin_end(struct server *server)
 {
     __atomic_store_n(&server->stage, STAGE_ENDING, __ATOMIC_RELEASE);
     sd_notify(0, "STOPPING=1");
-    log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
+    log_say(LEVEL_INFO, "stop", "answering the requests that were accepted, for at most %u ms", server->config.drain_ms);
 }
 
 /* rule_sync_stop ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence

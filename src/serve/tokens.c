@@ -23,7 +23,7 @@ static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *
     if (fd >= 0)
         close(fd);
     if (len < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the token file %s cannot be read: %s", path, strerror(no));
+        return err_set(error, WEIR_E_SYSTEM, "cannot read the token file %s: %s", path, strerror(no));
     sv token = sv_trim(sv_of(text, (size_t)len));
     bool fits = token.len >= TOKEN_LEAST && token.len < TOKEN_MAX;
     for (size_t i = 0; i < token.len; i++)
@@ -58,7 +58,7 @@ static int make_token(const char *path, struct weir_error *error)
         close(fd);
     unlink(new_path);
     free(new_path);
-    return made ? 0 : err_set(error, WEIR_E_SYSTEM, "the admin token cannot be written to %s: %s", path, strerror(no));
+    return made ? 0 : err_set(error, WEIR_E_SYSTEM, "cannot write the admin token to %s: %s", path, strerror(no));
 }
 
 static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
@@ -69,8 +69,8 @@ static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_e
         r = read_token(path, ret, error);
     if (r == 0 && (stat(path, &st) < 0 || (st.st_mode & 077) != 0))
         r = err_set(error, WEIR_E_INVALID,
-                    "others may read the admin token in %s; 'chmod 600 %s', or remove it and a new "
-                    "one is made",
+                    "other users may read the admin token in %s; run 'chmod 600 %s', or remove it and weir "
+                    "creates a new one",
                     path, path);
     return r;
 }
