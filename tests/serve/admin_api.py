@@ -492,7 +492,7 @@ def subjects_are_set_free():
         expect(s.check(event="h", headers={"X-Api-Key": "swordfish-1"}).status, 200)
         expect(s.check(event="h", headers={"X-Api-Key": "swordfish-1"}).status, 429)
         expect(s.steer("DELETE", "/v1/subjects?rule=h&by=swordfish-1").status, 204)
-        has(s.events("change")[-1]["message"], 'rule h: header:x-api-key="swor…" was set free')
+        has(s.events("change")[-1]["message"], 'rule h: counts of header:x-api-key="swor…" reset by')
         expect("fish" in "".join(s.lines()), False, "a header in the log")
         expect("fish" in s.steer("GET", "/v1/top").body.decode(), False, "a header in the list of the most refused")
         refused(s.steer("DELETE", "/v1/subjects?rule=none&by=x"), 404, "none")
