@@ -113,7 +113,7 @@ static bool is_plain(const struct commands *c, const struct command *found, size
 /* What waits for others before it is run again. EXEC waits in its own midst. */
 static bool is_carried_out(const struct session *session)
 {
-    return !session->wait || session->queue.running || wait_is_own(session);
+    return !session->wait || session->queue.running || wait_is_for_command(session);
 }
 
 bool commands_run(struct commands *c, const struct resp_command *command)

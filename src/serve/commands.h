@@ -139,10 +139,10 @@ struct batch {
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
 /* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
-struct wait *wait_begin(struct commands *c);
-void wait_over(struct wait *wait, const char *error); /* NULL: it is OK */
+struct wait *wait_for_command(struct commands *c);
+void wait_end_command(struct wait *wait, const char *error); /* NULL: it is OK */
 /* It is the newest command itself that the session waits for. */
-bool wait_is_own(const struct session *session);
+bool wait_is_for_command(const struct session *session);
 void wait_leave(struct session *session); /* it is going: nobody takes its replies any more */
 void wait_free(struct wait *wait);
 

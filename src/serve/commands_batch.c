@@ -114,10 +114,10 @@ struct wait_item {
 struct wait {
     struct decisions decisions; /* first */
     struct commands *commands;
-    struct session *session; /* NULL: it is gone */
-    size_t count, cap;       /* items */
-    bool own, failed;        /* see wait_begin, wait_over */
-    char *error;             /* of wait_over */
+    struct session *session;  /* NULL: it is gone */
+    size_t count, cap;        /* items */
+    bool for_command, failed; /* see wait_for_command, wait_end_command */
+    char *error;              /* of wait_end_command */
     char *copies;
     size_t copy_bytes;
     struct wait_item items[];
@@ -151,7 +151,7 @@ static void wait_end(struct wait *w)
 }
 
 /* The session of the wait goes on, if it is still there. */
-static void tell(struct decisions *decisions)
+static void resume_session(struct decisions *decisions)
 {
     struct wait *w = (struct wait *)decisions;
     if (w->session)
@@ -190,7 +190,7 @@ static struct wait *wait_new(struct commands *c, size_t count)
             return NULL;
         }
     }
-    *w = (struct wait){ .decisions = { c->loop, c->read_ns, 0, take_verdict, tell },
+    *w = (struct wait){ .decisions = { c->loop, c->read_ns, 0, take_verdict, resume_session },
                         .commands = c,
                         .session = c->session,
                         .count = count,
@@ -302,25 +302,25 @@ bool commands_flush(struct commands *c)
 
 /* ---- waiting for something else than decisions ---- */
 
-struct wait *wait_begin(struct commands *c)
+struct wait *wait_for_command(struct commands *c)
 {
     struct wait *w = wait_new(c, 0);
     if (w)
-        w->own = true;
+        w->for_command = true;
     c->session->wait = w;
     return w;
 }
 
-void wait_over(struct wait *w, const char *error)
+void wait_end_command(struct wait *w, const char *error)
 {
     w->error = error ? strdup(error) : NULL;
     w->failed = error;
-    tell(&w->decisions);
+    resume_session(&w->decisions);
 }
 
-bool wait_is_own(const struct session *session)
+bool wait_is_for_command(const struct session *session)
 {
-    return session->wait && session->wait->own;
+    return session->wait && session->wait->for_command;
 }
 
 void commands_answer(struct commands *c, struct session *session)
@@ -332,7 +332,7 @@ void commands_answer(struct commands *c, struct session *session)
         put_reply(&c->out, w->items[i].reply);
     if (w->failed)
         resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
-    else if (w->own)
+    else if (w->for_command)
         resp_status(&c->out, "OK");
     wait_end(w);
 }

@@ -88,7 +88,7 @@ void queue_run(struct commands *c)
         if (!(command->flags & COMMAND_GATHER) && !commands_flush(c))
             return;
         command->run(c, words, word_count);
-        if (c->session->wait && !wait_is_own(c->session))
+        if (c->session->wait && !wait_is_for_command(c->session))
             return;
         queue->at = (size_t)(end - queue->commands.ptr);
         queue->done++;

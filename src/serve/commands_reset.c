@@ -35,7 +35,7 @@ static void on_reset(uv_work_t *work, int status)
     struct reset *reset = work->data;
     bool good = status == 0 && reset->result == 0;
     reset->loop->working--;
-    wait_over(reset->wait, good ? NULL : reset->error.text);
+    wait_end_command(reset->wait, good ? NULL : reset->error.text);
     free(reset);
 }
 
@@ -64,7 +64,7 @@ static struct reset *reset_new(struct loop *loop, const char *rule, const char *
 static void reset_aside(struct commands *c, const char *rule, const char *from, const sv *values, size_t count)
 {
     struct reset *reset = reset_new(c->loop, rule, from, values, count);
-    struct wait *wait = reset ? wait_begin(c) : NULL;
+    struct wait *wait = reset ? wait_for_command(c) : NULL;
     if (!wait) {
         free(reset);
         resp_error(&c->out, "ERR out of memory");

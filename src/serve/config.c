@@ -30,7 +30,7 @@ static bool is_text(const struct config_option *option)
     return option->kind == CONFIG_TEXT || option->kind == CONFIG_ADDRESS || option->kind == CONFIG_HEADER;
 }
 
-static void *place_of(struct config *config, const struct config_option *option)
+static void *field_of(struct config *config, const struct config_option *option)
 {
     return (char *)config + option->offset;
 }
@@ -79,8 +79,8 @@ static const struct config_option *find_option(sv name)
     return NULL;
 }
 
-static int take(struct config *config, struct origin *origin, const struct config_option *option, sv value,
-                struct weir_error *error)
+static int set_option(struct config *config, struct origin *origin, const struct config_option *option, sv value,
+                      struct weir_error *error)
 {
     const char *dashes = origin->file ? "" : "--";
     char scratch[CONFIG_ALLOWED_MAX];
@@ -122,7 +122,7 @@ static int read_flag(struct config *config, struct origin *flags, int argc, char
         return fail_unknown(flags, name, error);
     if (!has_value && ++*i == argc)
         return fail(flags, error, "--%s needs a value (%s)", option->name, option->argument);
-    return take(config, flags, option, has_value ? rest : weir_str(argv[*i]), error);
+    return set_option(config, flags, option, has_value ? rest : weir_str(argv[*i]), error);
 }
 
 static int read_flags(struct config *config, struct origin *flags, int argc, char **argv, struct weir_error *error)
@@ -152,10 +152,10 @@ static int read_item(struct config *config, struct origin *file, const struct or
     if (node_is_null(value))
         return fail(file, error, "%s: has no value; leave out the line for the default", option->name);
     if (!flags->given[option - config_options])
-        return take(config, file, option, value->text, error);
+        return set_option(config, file, option, value->text, error);
     /* A flag wins; what the file says has to be right all the same. */
     struct config unused = { 0 };
-    int r = take(&unused, file, option, value->text, error);
+    int r = set_option(&unused, file, option, value->text, error);
     config_done(&unused);
     return r;
 }
@@ -237,7 +237,7 @@ void config_done(struct config *config)
         return;
     for (const struct config_option *option = config_options; option->name; option++)
         if (is_text(option))
-            free(*(char **)place_of(config, option));
+            free(*(char **)field_of(config, option));
     *config = (struct config){ 0 };
 }
 
@@ -261,7 +261,7 @@ static size_t value_bytes(const struct config_option *option)
 
 static bool same(const struct config_option *option, struct config *a, struct config *b)
 {
-    void *x = place_of(a, option), *y = place_of(b, option);
+    void *x = field_of(a, option), *y = field_of(b, option);
     if (!is_text(option))
         return memcmp(x, y, value_bytes(option)) == 0;
     const char *s = *(char **)x, *t = *(char **)y;
@@ -272,9 +272,9 @@ static void swap(const struct config_option *option, struct config *a, struct co
 {
     char old[sizeof(uint64_t)];
     size_t bytes = value_bytes(option);
-    memcpy(old, place_of(a, option), bytes);
-    memcpy(place_of(a, option), place_of(b, option), bytes);
-    memcpy(place_of(b, option), old, bytes);
+    memcpy(old, field_of(a, option), bytes);
+    memcpy(field_of(a, option), field_of(b, option), bytes);
+    memcpy(field_of(b, option), old, bytes);
 }
 
 static void add_name(char names[CONFIG_NAMES_MAX], const char *name)

@@ -179,7 +179,7 @@ static void end(struct conn *conn, uint64_t *counter)
 static struct conn *slowest_sender(struct conns *conns)
 {
     struct conn *conn = conns->lists[CONN_BUSY].first;
-    for (int i = 0; conn && conn->whole; conn = conn->next)
+    for (int i = 0; conn && conn->complete; conn = conn->next)
         if (++i == SENDERS_LOOKED_AT)
             return NULL;
     return conn;
@@ -246,7 +246,7 @@ static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
         return;
     part_state(conn);
     conn->state = state;
-    conn->whole = false;
+    conn->complete = false;
     conn->since_ms = now_ms;
     conn->spared = false;
     join_state(conn);
@@ -258,9 +258,9 @@ void conn_busy(struct conn *conn, int64_t now_ms)
         set_state(conn, CONN_BUSY, now_ms);
 }
 
-void conn_whole(struct conn *conn)
+void conn_complete(struct conn *conn)
 {
-    conn->whole = true;
+    conn->complete = true;
 }
 
 void conn_idle(struct conn *conn, int64_t now_ms)

@@ -29,7 +29,7 @@ struct conn {
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
     enum front front;
     enum conn_state state;
-    bool whole;                      /* busy: its request is there, and only the answer is not out yet */
+    bool complete;                   /* busy: its request is there, and only the answer is not out yet */
     int64_t since_ms;                /* it is in this state */
     bool spared;                     /* it was overdue when the loop was late, and has had a turn since */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
@@ -74,7 +74,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
 void conn_leave(struct conn *conn); /* may be called again */
 
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
-void conn_whole(struct conn *conn);                /* the rest is ours: it does not give way any more */
+void conn_complete(struct conn *conn);             /* the rest is ours: it does not give way any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
 /* Makes room by ending one, as for a newcomer. False: nobody gives way. */
 bool conns_yield(struct conns *conns, int64_t now_ms);

@@ -107,7 +107,7 @@ void loop_close_store(struct loop *loop)
 /* ---- newcomers ---- */
 
 /* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
-static void rest(struct loop_listener *listener, int why)
+static void pause_accepting(struct loop_listener *listener, int why)
 {
     log_seldom(SELDOM_ACCEPT, "new connections have to wait: %s; see ulimit -n, LimitNOFILE= and --connections",
                strerror(why));
@@ -127,11 +127,11 @@ static bool accept_one(struct loop_listener *listener)
     }
     int why = errno;
     if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS)
-        rest(listener, why);
+        pause_accepting(listener, why);
     return why == ECONNABORTED || why == EINTR;
 }
 
-static void on_newcomers(uv_poll_t *poll, int status, int events)
+static void on_connections(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
     for (int i = 0; i < ACCEPT_MOST && accept_one(poll->data); i++)
@@ -139,9 +139,9 @@ static void on_newcomers(uv_poll_t *poll, int status, int events)
 }
 
 /* Also wakes one that rests. */
-static int attend(struct loop_listener *listener)
+static int accept_from(struct loop_listener *listener)
 {
-    return uv_poll_start(&listener->poll, UV_READABLE, on_newcomers);
+    return uv_poll_start(&listener->poll, UV_READABLE, on_connections);
 }
 
 int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor)
@@ -155,7 +155,7 @@ int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_a
         return r;
     }
     listener->poll.data = listener;
-    return attend(listener);
+    return accept_from(listener);
 }
 
 static void close_listener(struct loop_listener *listener)
@@ -185,7 +185,7 @@ static void drain(struct loop *loop)
     uv_timer_again(&loop->sweep);
 }
 
-static void drain_on(struct loop *loop)
+static void continue_drain(struct loop *loop)
 {
     int64_t now_ms = loop_now_ms(loop);
     if (now_ms >= loop->drain_end_ms)
@@ -203,12 +203,12 @@ static void on_sweep(uv_timer_t *timer)
     conns_sweep(&loop->conns, now_ms, now_ms - loop->swept_ms > 2 * SWEEP_MS);
     loop->swept_ms = now_ms;
     if (loop->draining) {
-        drain_on(loop);
+        continue_drain(loop);
         return;
     }
     for (int front = 0; front < FRONTS; front++)
         if (loop->listeners[front].fd >= 0 && !uv_is_active((uv_handle_t *)&loop->listeners[front].poll))
-            attend(&loop->listeners[front]);
+            accept_from(&loop->listeners[front]);
 }
 
 static void run_drain(struct loop_task *task)

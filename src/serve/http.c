@@ -16,12 +16,13 @@
 #include "serve/server.h"
 
 enum {
-    CALLS_KEPT = 64,        /* for reuse */
-    BODY_KEPT = 64 << 10,   /* a larger buffer is not kept with its call */
-    HEADER_COST = 64,       /* what the library notes of a header, a cookie or a parameter, beside its text */
-    ANSWER_HEADERS = 4096,  /* room for those of an answer, beside those of the request */
-    OWN_HEADERS = 1024,     /* for the status line, and those that are always there */
-    BODIES_MOST = 64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
+    SPARE_CALLS_MAX = 64,      /* for reuse */
+    SPARE_BODY_MAX = 64 << 10, /* a larger buffer is not kept with its call */
+    HEADER_COST = 64,          /* what the library notes of a header, a cookie or a parameter, beside its text */
+    ANSWER_HEADERS = 4096,     /* room for those of an answer, beside those of the request */
+    OWN_HEADERS = 1024,        /* for the status line, and those that are always there */
+    BODY_BYTES_MAX =
+        64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
     ERROR_MAX = 2000,
     ROOM = 256,
 };
@@ -31,12 +32,12 @@ struct http {
     struct loop *loop;
     enum front front;
     struct http_service service;
-    size_t held; /* bytes of bodies */
+    size_t body_bytes; /* of all calls */
     uv_poll_t poll;
-    uv_idle_t again; /* the library has more to do than it did in its turn */
+    uv_idle_t rerun; /* the library has more to do than it did in its turn */
     struct http_conn *entering;
-    struct call *kept;
-    unsigned kept_count;
+    struct call *spare;
+    unsigned spare_count;
 };
 
 struct http_conn {
@@ -63,11 +64,11 @@ struct call {
 
 static struct call *call_take(struct http *http)
 {
-    struct call *call = http->kept;
+    struct call *call = http->spare;
     size_t max = http->loop->server->config.request_bytes;
     if (call) {
-        http->kept = call->next;
-        http->kept_count--;
+        http->spare = call->next;
+        http->spare_count--;
         return call;
     }
     call = calloc(1, sizeof *call);
@@ -89,11 +90,11 @@ static void call_free(struct call *call)
 static void call_release(struct call *call)
 {
     struct http *http = call->http;
-    http->held -= call->body.len;
+    http->body_bytes -= call->body.len;
     if (call->response)
         MHD_destroy_response(call->response);
     arena_done(&call->arena);
-    if (http->kept_count >= CALLS_KEPT || call->body.cap > BODY_KEPT || call->answer.cap > BODY_KEPT) {
+    if (http->spare_count >= SPARE_CALLS_MAX || call->body.cap > SPARE_BODY_MAX || call->answer.cap > SPARE_BODY_MAX) {
         call_free(call);
         return;
     }
@@ -103,9 +104,9 @@ static void call_release(struct call *call)
     call->response = NULL;
     call->body_seen = 0;
     call->begun = call->handled = call->suspended = call->close = false;
-    call->next = http->kept;
-    http->kept = call;
-    http->kept_count++;
+    call->next = http->spare;
+    http->spare = call;
+    http->spare_count++;
 }
 
 void *http_alloc(struct http_call *http_call, size_t bytes)
@@ -116,7 +117,7 @@ void *http_alloc(struct http_call *http_call, size_t bytes)
 /* ---- what the library calls ---- */
 
 /* "http://host/path" is for proxies, but servers have to take it too. */
-static const char *own_part(const char *uri)
+static const char *path_part(const char *uri)
 {
     if (strncasecmp(uri, "http://", 7) != 0)
         return uri;
@@ -134,7 +135,7 @@ static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connec
     conn->call = call;
     if (!call)
         return NULL;
-    uri = own_part(uri);
+    uri = path_part(uri);
     const char *mark = strchrnul(uri, '?');
     call->connection = connection;
     call->http_call.loop = http->loop;
@@ -186,7 +187,7 @@ static const char *unclear_length(const struct http_call *call, bool *ret_unknow
 }
 
 /* What cannot be read on is refused at once, and the connection closed. False: so it is. */
-static bool can_go_on(struct call *call)
+static bool can_read_body(struct call *call)
 {
     struct http_call *c = &call->http_call;
     uint64_t length = 0;
@@ -204,7 +205,7 @@ static bool can_go_on(struct call *call)
 }
 
 /* The headers are there. False: what is answered already has to go out at once. */
-static bool begin(struct call *call, const char *method)
+static bool take_headers(struct call *call, const char *method)
 {
     struct http *http = call->http;
     call->begun = true;
@@ -212,7 +213,7 @@ static bool begin(struct call *call, const char *method)
     call->http_call.headers = call->headers;
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
     call->http_call.too_large = is_too_large(call);
-    if (!can_go_on(call))
+    if (!can_read_body(call))
         return false;
     call->handled = !http->service.screen(&call->http_call, http->service.data);
     return true;
@@ -227,11 +228,11 @@ static bool add_body(struct call *call, sv piece)
         return false;
     if (call->handled)
         return true;
-    if (http->held + piece.len > BODIES_MOST)
+    if (http->body_bytes + piece.len > BODY_BYTES_MAX)
         return false;
     size_t before = call->body.len;
     buf_add(&call->body, piece);
-    http->held += call->body.len - before;
+    http->body_bytes += call->body.len - before;
     return !call->body.failed;
 }
 
@@ -274,14 +275,14 @@ static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, co
     if (!call)
         return MHD_NO;
     if (!call->begun)
-        return begin(call, method) ? MHD_YES : queue(call);
+        return take_headers(call, method) ? MHD_YES : queue(call);
     if (*upload_size > 0) {
         bool good = add_body(call, sv_of(upload, *upload_size));
         *upload_size = 0;
         /* The library cannot send an answer before a body's end. */
         return good ? MHD_YES : MHD_NO;
     }
-    conn_whole(call->http_call.conn);
+    conn_complete(call->http_call.conn);
     if (!call->handled) {
         call->handled = true;
         call->http_call.body = buf_sv(&call->body);
@@ -338,10 +339,10 @@ static size_t leave_escaped(void *data, struct MHD_Connection *connection, char 
 
 static void run(struct http *http);
 
-static void on_again(uv_idle_t *again)
+static void on_rerun(uv_idle_t *rerun)
 {
-    uv_idle_stop(again);
-    run(again->data);
+    uv_idle_stop(rerun);
+    run(rerun->data);
 }
 
 static void run(struct http *http)
@@ -349,7 +350,7 @@ static void run(struct http *http)
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     MHD_run(http->daemon);
     if (MHD_get_timeout(http->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0)
-        uv_idle_start(&http->again, on_again);
+        uv_idle_start(&http->rerun, on_rerun);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -404,8 +405,8 @@ static int start(struct http *http)
     int r =
         uv_poll_init(&http->loop->uv, &http->poll, MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
     if (r == 0)
-        r = uv_idle_init(&http->loop->uv, &http->again);
-    http->poll.data = http->again.data = http;
+        r = uv_idle_init(&http->loop->uv, &http->rerun);
+    http->poll.data = http->rerun.data = http;
     return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
 }
 
@@ -440,12 +441,12 @@ void http_free(void *data)
         return;
     uv_poll_stop(&http->poll);
     MHD_stop_daemon(http->daemon);
-    for (struct call *call; (call = http->kept);) {
-        http->kept = call->next;
+    for (struct call *call; (call = http->spare);) {
+        http->spare = call->next;
         call_free(call);
     }
     uv_close((uv_handle_t *)&http->poll, NULL);
-    uv_close((uv_handle_t *)&http->again, closed);
+    uv_close((uv_handle_t *)&http->rerun, closed);
 }
 
 /* ---- for handlers: the request ---- */
@@ -490,7 +491,7 @@ sv http_parameter(struct http_call *call, const char *name, unsigned i)
 
 /* ---- for handlers: the answer ---- */
 
-static bool plain_value(sv value)
+static bool is_printable(sv value)
 {
     for (size_t i = 0; i < value.len; i++)
         if ((unsigned char)value.ptr[i] < ' ' && value.ptr[i] != '\t')
@@ -512,7 +513,7 @@ static void add_answer_header(struct call *call, sv name, sv value)
 {
     char name_room[ROOM], value_room[ROOM];
     const char *n = with_nul(call, name, name_room), *v = with_nul(call, value, value_room);
-    if (n && v && plain_value(value))
+    if (n && v && is_printable(value))
         MHD_add_response_header(call->response, n, v);
 }
 
@@ -520,7 +521,7 @@ static void resume(struct call *call)
 {
     call->suspended = false;
     MHD_resume_connection(call->connection);
-    uv_idle_start(&call->http->again, on_again);
+    uv_idle_start(&call->http->rerun, on_rerun);
 }
 
 void http_answer(struct http_call *http_call, const struct http_answer *answer)

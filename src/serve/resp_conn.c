@@ -160,7 +160,7 @@ static bool send_answers(struct resp_conn *c, struct resp_out *out)
     return byte_queue_append(&c->out, sv_from(fresh, done));
 }
 
-static size_t bound(const struct resp_conn *c, size_t most)
+static size_t stranger_limit(const struct resp_conn *c, size_t most)
 {
     return c->session.access == ACCESS_NONE && most > STRANGER_BYTES ? STRANGER_BYTES : most;
 }
@@ -168,7 +168,7 @@ static size_t bound(const struct resp_conn *c, size_t most)
 static bool may_answer(const struct resp_conn *c)
 {
     return !c->session.wait &&
-           c->out.len + c->resp->commands.out.len < bound(c, c->resp->loop->server->config.pipeline_bytes);
+           c->out.len + c->resp->commands.out.len < stranger_limit(c, c->resp->loop->server->config.pipeline_bytes);
 }
 
 /* Carries out one command. False: it is not whole yet, has to wait, or is the last one. */
@@ -178,7 +178,7 @@ static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret
     /* Reading an inline command changes it where it stands: it is read once only. */
     if (bytes[0] != '*' && !commands_flush(&resp->commands))
         return false;
-    switch (resp_parse(bytes, len, bound(c, c->resp->loop->server->config.request_bytes), &resp->command)) {
+    switch (resp_parse(bytes, len, stranger_limit(c, c->resp->loop->server->config.request_bytes), &resp->command)) {
     case RESP_WHOLE:
         if (resp->command.count > 0 && !commands_run(&resp->commands, &resp->command))
             return false;
@@ -234,7 +234,7 @@ static void keep_time(struct resp_conn *c, bool answered)
         c->due = asked ? UINT64_MAX : c->answered;
     }
     if (c->in.len == 0 || c->session.wait)
-        conn_whole(&c->conn);
+        conn_complete(&c->conn);
 }
 
 /* ---- one turn ---- */
@@ -260,7 +260,7 @@ static bool is_done(const struct resp_conn *c)
            (ioctl(c->conn.fd, FIONREAD, &unread) < 0 || unread == 0);
 }
 
-static bool go_on(struct resp_conn *c, bool answered)
+static bool wait_for_next(struct resp_conn *c, bool answered)
 {
     if (c->ending != ENDING_NOT) {
         conn_busy(&c->conn, loop_now_ms(c->resp->loop));
@@ -281,7 +281,7 @@ static bool refuse_more(struct resp_conn *c)
     byte_queue_clear(&c->in);
     resp_error(out, "ERR the server's buffers are full and have no room for a command of this size; try again later");
     c->ending = ENDING_WRONG;
-    return send_answers(c, out) && go_on(c, false);
+    return send_answers(c, out) && wait_for_next(c, false);
 }
 
 /* Answers what was read: `len` bytes, which are those of c->in or those of the loop. False: the connection is over. */
@@ -300,7 +300,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
         byte_queue_consume(&c->in, len - rest);
     else if (!byte_queue_append(&c->in, sv_of(bytes + at, rest)))
         return c->session.wait ? false : refuse_more(c);
-    return go_on(c, at > 0);
+    return wait_for_next(c, at > 0);
 }
 
 /* What was said last is answered, but nothing more is heard. */
@@ -314,10 +314,10 @@ static bool at_end(struct resp_conn *c)
 
 /* Where to read to: behind what is there of a command. As long as that is short it is read in the loop's memory, too.
  * False: there is no room. */
-static bool place_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
+static bool room_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
 {
     char *input = c->resp->input;
-    size_t room = bound(c, INPUT_BYTES), kept = c->ending == ENDING_NOT ? c->in.len : 0;
+    size_t room = stranger_limit(c, INPUT_BYTES), kept = c->ending == ENDING_NOT ? c->in.len : 0;
     if (kept > INPUT_BYTES / 2) {
         char *to = byte_queue_reserve(&c->in, room);
         if (!to)
@@ -338,7 +338,7 @@ static bool read_some(struct resp_conn *c)
 {
     size_t room;
     char *to;
-    if (!place_to_read(c, &to, &room))
+    if (!room_to_read(c, &to, &room))
         return refuse_more(c);
     ssize_t n = recv(c->conn.fd, to, room, 0);
     if (n < 0)
@@ -363,7 +363,7 @@ static bool send_some(struct resp_conn *c)
         return false;
     if (c->in.len > 0 && c->ending == ENDING_NOT && may_answer(c))
         return answer(c, c->in.ptr + c->in.start, c->in.len);
-    return go_on(c, false);
+    return wait_for_next(c, false);
 }
 
 /* The verdicts that it waited for are there. */
@@ -377,7 +377,7 @@ static bool resume(struct resp_conn *c)
         return answer(c, c->resp->input, 0);
     if (!c->session.queue.running) {
         if (c->in.len == 0 || !may_answer(c))
-            return go_on(c, true);
+            return wait_for_next(c, true);
         keep_time(c, true);
     }
     return answer(c, c->in.ptr + c->in.start, c->in.len);

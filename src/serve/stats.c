@@ -17,7 +17,7 @@ enum {
 
 /* Where the rule of this place in these rules is counted. Places of other rules are told by their version, so that nothing
  * has to be cleared when the rules change. */
-struct place {
+struct rule_counter {
     uint32_t version;
     uint32_t counter;
 };
@@ -26,7 +26,7 @@ struct stats {
     struct stats_rule *counters; /* ids do not change once `count` says that they are there */
     uint32_t count;
     uint16_t *slots; /* counters by hash of their id; NO_RULE: free */
-    struct place *places;
+    struct rule_counter *rule_counters;
     struct stats_latency latency;
     uint64_t refunds;
     pthread_mutex_t lock; /* of top */
@@ -61,7 +61,7 @@ void stats_free(struct stats *stats)
     top_free(stats->top);
     free(stats->counters);
     free(stats->slots);
-    free(stats->places);
+    free(stats->rule_counters);
     free(stats);
 }
 
@@ -81,8 +81,8 @@ int stats_new(struct stats **ret)
     pthread_mutex_init(&stats->lock, NULL);
     stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
-    stats->places = calloc(RULES_MAX, sizeof *stats->places);
-    if (!stats->counters || !stats->slots || !stats->places || top_new(&stats->top, TOP_PLACES) < 0) {
+    stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
+    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_PLACES) < 0) {
         stats_free(stats);
         return WEIR_E_NO_MEMORY;
     }
@@ -129,7 +129,7 @@ static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict
         return NO_RULE;
     if (v->private_rule >= RULES_MAX)
         return counter_of_id(stats, v->rule);
-    struct place *place = &stats->places[v->private_rule];
+    struct rule_counter *place = &stats->rule_counters[v->private_rule];
     /* Versions begin at 1. */
     if (place->version != (uint32_t)v->private_rules) {
         place->counter = counter_of_id(stats, v->rule);
