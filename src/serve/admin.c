@@ -1,4 +1,4 @@
-/* The admin listener: who may ask, and what. */
+/* The admin listener: its routes, and which requests it accepts. */
 #include "serve/admin.h"
 
 #include <netinet/in.h>
@@ -56,7 +56,7 @@ static void add_decide_server(const char *where, struct buf *out)
     buf_char(out, '}');
 }
 
-/* The document has the address that is the default; this service may listen elsewhere. */
+/* The document has the default address; this service may listen elsewhere. */
 static void openapi(struct http_call *call, struct server *server, sv id)
 {
     static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
@@ -136,7 +136,7 @@ const struct admin_route admin_routes[] = {
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
-/* *ret_id: what stands for {id}, as it was sent. */
+/* *ret_id: the segment for {id}, as it was sent. */
 static bool path_fits(const char *pattern, sv path, sv *ret_id)
 {
     while (*pattern) {
@@ -155,13 +155,13 @@ static bool path_fits(const char *pattern, sv path, sv *ret_id)
     return path.len == 0;
 }
 
-/* One that answers to GET answers to HEAD too: the library leaves the body out. */
+/* A route for GET also answers HEAD: the library leaves the body out. */
 static bool method_fits(const char *method, sv asked)
 {
     return sv_eq(asked, weir_str(method)) || (sv_eq(asked, SV("HEAD")) && strcmp(method, "GET") == 0);
 }
 
-/* NULL: no route. *ret_allow: the methods of those at this path; "": there is none. */
+/* NULL: no route. ret_allow: the methods that this path allows; "": there is nothing at this path. */
 static const struct admin_route *find_route(const struct http_call *call, sv *ret_id, char ret_allow[64])
 {
     ret_allow[0] = '\0';
@@ -178,7 +178,7 @@ static const struct admin_route *find_route(const struct http_call *call, sv *re
     return NULL;
 }
 
-/* ---- who may ask ---- */
+/* ---- which requests are accepted ---- */
 
 /* "" or ":80". */
 static bool is_port(sv text)
@@ -191,8 +191,7 @@ static bool is_port(sv text)
     return true;
 }
 
-/* "name:80", "[::1]:80", "::1": what is before the port, without brackets; empty where there is something else behind it.
- */
+/* "name:80", "[::1]:80", "::1": the host without port and brackets. Empty if something else follows it. */
 static sv without_port(sv host)
 {
     sv name = host;
@@ -244,7 +243,7 @@ bool admin_origin_is_ours(sv origin, sv address, const char *names)
     return false;
 }
 
-/* The address at which the connection came in: where we listen on all, it is one of them. */
+/* The address of this host that the client connected to. */
 static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
 {
     struct sockaddr_storage address;
@@ -261,7 +260,7 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
     return sv_of(text, ip_text(&ip, text));
 }
 
-/* A page that a browser has loaded from elsewhere, under a name that was made to lead here, must not get through. */
+/* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
 static bool comes_from_here(struct http_call *call, const struct server *server)
 {
     static const char hint[] = "use an address of this host, or name it in the option admin-hosts";

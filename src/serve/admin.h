@@ -52,14 +52,14 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
                   uint64_t *ret);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_knows(struct http_call *call, const char *const *names);
-/* Who makes a change, as the header X-Weir-Author says. */
+/* The author of a change, from the header X-Weir-Author. */
 sv admin_author(const struct http_call *call);
 /* ,"name":"text" */
 void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 
-/* Whoever is first to leave ADMIN_WAITING: the rule thread that begins, or the loop's that has waited long enough. */
+/* Two threads compete to leave ADMIN_WAITING: the rule thread when it begins, and the loop's when the call times out. */
 enum admin_stage { ADMIN_WAITING, ADMIN_BEGUN, ADMIN_GIVEN_UP };
 
 /* One call that the rule thread works for. It has copies of what it needs, since a call that took too long is answered
@@ -80,7 +80,7 @@ struct admin_job {
     bool shown; /* `out` has what would be */
     uint64_t number;
 
-    /* What `work` found, for the answer. */
+    /* The result of the work, for the answer. */
     unsigned status; /* 0: as the result says */
     struct buf out;
     uint64_t version; /* its ETag; 0: none */

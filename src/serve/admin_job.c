@@ -1,4 +1,4 @@
-/* Calls that the rule thread works for: suspended, worked on there, answered in the loop's thread. */
+/* Calls that need the rule thread: suspended, worked on there, answered in the loop's thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ bool admin_tags_are_good(sv tags)
 
 /* ---- from the call ---- */
 
-/* One that is only written wrongly would be taken for a version that is gone. */
+/* A tag with a syntax error would look like an old version. */
 static bool tags_are_good(struct http_call *call)
 {
     static const char *const names[] = { "if-match", "if-none-match" };
@@ -143,7 +143,7 @@ static bool leave_waiting(struct admin_job *job, int stage)
     return __atomic_compare_exchange_n(&job->stage, &waiting, stage, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* What was begun goes on, and nobody can know any more what comes of it. */
+/* Work that has begun continues, and its result is lost. */
 static void on_late(uv_timer_t *late)
 {
     struct admin_job *job = late->data;

@@ -94,7 +94,7 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
     return 0;
 }
 
-/* What the client has already is not sent again. */
+/* A version that the client has already is not sent again. */
 static int unless_known(struct admin_job *job)
 {
     if (admin_tag_in(job->if_none_match, job->version)) {
@@ -162,7 +162,7 @@ static int get_history(struct source *source, struct admin_job *job, struct weir
 
 /* ---- changing ---- */
 
-/* Inside the transaction, so that nobody can come between. */
+/* Runs inside the transaction, so that no other change can come between. */
 static int check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
@@ -233,7 +233,7 @@ static int tried(struct source *source, struct admin_job *job, struct weir_error
     return 0;
 }
 
-/* What GET answers, and not the rule in it. */
+/* The whole answer to GET instead of the rule in it. */
 static bool is_whole_row(const json_t *value)
 {
     return json_object_get(value, "rule") || json_object_get(value, "state") || json_object_get(value, "version");
@@ -310,7 +310,7 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
     return r;
 }
 
-/* What there is now. */
+/* The rule or the settings as they are now. */
 static int show_undone(struct source *source, struct admin_job *job, const struct source_undone *undone,
                        struct weir_error *error)
 {
@@ -345,7 +345,7 @@ static int undo(struct source *source, struct admin_job *job, struct weir_error 
 
 /* ---- settings ---- */
 
-/* What the body does not name goes away. *ret_version: that of the settings that this is about. */
+/* Settings that the body does not name are removed. *ret_version: the version of the settings that were read. */
 static int name_all(struct source *source, json_t *settings, uint64_t *ret_version, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
@@ -365,7 +365,7 @@ static int name_all(struct source *source, json_t *settings, uint64_t *ret_versi
 struct settings_check {
     struct admin_job *job;
     uint64_t version;
-    bool moved; /* somebody else was faster: what was named is to be named anew */
+    bool moved; /* others have changed the settings meanwhile: read them again */
 };
 
 static int check_settings(uint64_t version, void *data, struct weir_error *error)

@@ -51,7 +51,7 @@ static sv rest(const struct reader *r)
     return sv_of(r->at, (size_t)(r->end - r->at));
 }
 
-/* The next one that is no blank, which stays; NUL at the end. */
+/* Skips blanks. Returns the next character without taking it; NUL at the end. */
 static char next(struct reader *r)
 {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
@@ -78,7 +78,7 @@ static bool take_word(struct reader *r, sv word)
 
 /* ---- strings ---- */
 
-/* Goes on to the quote or backslash. */
+/* Skips to the quote or backslash. */
 static bool skip_plain(struct reader *r)
 {
     while (r->at < r->end && *r->at != '"' && *r->at != '\\') {
@@ -98,7 +98,7 @@ static int hex_value(char c)
     return ascii_digit(c) ? c - '0' : ascii_lower(c) >= 'a' && ascii_lower(c) <= 'f' ? ascii_lower(c) - 'a' + 10 : -1;
 }
 
-/* The four digits behind "\u". */
+/* The four digits after "\u". */
 static bool read_unit(struct reader *r, uint32_t *ret)
 {
     uint32_t unit = 0;
@@ -117,8 +117,8 @@ static bool is_surrogate(uint32_t unit, uint32_t from)
     return unit >= from && unit < from + 0x400;
 }
 
-/* Behind "\u". A character above U+FFFF is a pair of surrogates; NUL is left out because not everybody who is told of a
- * subject could show it. */
+/* After "\u". A character above U+FFFF is a pair of surrogates. NUL is not allowed because not every log or screen could
+ * show it. */
 static bool read_code_point(struct reader *r, uint32_t *ret)
 {
     uint32_t high, low;
@@ -148,7 +148,7 @@ static size_t put_utf8(char *to, uint32_t c)
     return n;
 }
 
-/* Behind the backslash. */
+/* After the backslash. */
 static bool read_escape(struct reader *r, char **to)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -169,8 +169,8 @@ static bool read_escape(struct reader *r, char **to)
     return true;
 }
 
-/* From the first backslash on. An escape is longer than what it stands for, so all strings have room in as many bytes as
- * the text has. */
+/* From the first backslash on. An escape is longer than its character, so all strings fit into as many bytes as the text
+ * has. */
 static bool read_escaped(struct reader *r, const char *from, sv *ret)
 {
     struct ask *ask = r->ask;
@@ -439,7 +439,7 @@ static bool read_request(struct reader *r, sv name)
     return true;
 }
 
-/* Headers have their place only when all have been read: they move while they become more. */
+/* The array of headers moves while it grows, so requests point to it only when all have been read. */
 static void place_headers(struct ask *ask)
 {
     const struct weir_header *headers = ask->headers;

@@ -4,16 +4,16 @@
 
 #include "base/ip.h"
 
-/* What a header is to us. */
+/* The meaning of a header. */
 enum part {
     PART_METHOD,
     PART_URI,
     PART_HOST,
     PART_USER,
     PARTS,
-    PART_OWN_HOST, /* Host: the client's, if the gateway left it so and says nothing else */
-    PART_CLIENTS,  /* one of the client's: an attribute */
-    PART_HOP,      /* between the gateway and us */
+    PART_OWN_HOST, /* Host: of the client's request, if the gateway sends no other */
+    PART_CLIENTS,  /* a header of the client: an attribute */
+    PART_HOP,      /* for the connection between the gateway and weir */
 };
 
 #define NAME(name)            \
@@ -108,8 +108,8 @@ static bool missing(char *why, const char *what, const char *names)
     return false;
 }
 
-/* The last address of X-Forwarded-For. Through a unix socket there is no peer, but whoever may open it is trusted, so this
- * one is true, and the walk over trusted proxies can begin with it. */
+/* The last address of X-Forwarded-For. A unix socket has no peer address, but every process that may open it is trusted, so
+ * this address is true, and the walk over trusted proxies can begin with it. */
 static sv last_hop(const struct weir_header *headers, size_t count)
 {
     for (size_t i = count; i-- > 0;) {

@@ -59,8 +59,6 @@ static const struct command command_table[] = {
     { "config", -2, 0, config_command, "server", "Returns the settings that tools ask Redis for" },
 };
 
-/* ---- in words ---- */
-
 static void unknown_command(struct commands *c, const sv *args, size_t count)
 {
     char quoted[QUOTED_MAX + 4];
@@ -78,13 +76,13 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- one command ---- */
 
-/* The most frequent one first, and by its very letters as clients send it. */
+/* Tries the most frequent one first, in the spelling that clients use. */
 static const struct command *find_quickly(const struct commands *c, sv name)
 {
     return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(c, name);
 }
 
-/* What it cannot be carried out for, and says so. */
+/* True: the command is not allowed, and its reply says why. */
 static bool is_refused(struct commands *c, const struct command *found, const sv *args, size_t count)
 {
     enum access access = c->session->access;
@@ -110,7 +108,7 @@ static bool is_plain(const struct commands *c, const struct command *found, size
            c->session->queue.state == QUEUE_CLOSED;
 }
 
-/* What waits for others before it is run again. EXEC waits in its own midst. */
+/* False: the command has to be run again, after the decisions before it. EXEC waits in the middle of its commands. */
 static bool is_carried_out(const struct session *session)
 {
     return !session->wait || session->queue.running || wait_is_for_command(session);
@@ -136,7 +134,7 @@ bool commands_run(struct commands *c, const struct resp_command *command)
     return is_carried_out(c->session);
 }
 
-/* What has begun ends as it began. */
+/* EXEC ends with the access that it began with. */
 static void judge(struct commands *c)
 {
     if (c->session->generation != c->loop->tokens.generation && !c->session->queue.running)

@@ -1,7 +1,7 @@
-/* Carrying out commands: one table of them, and what they share. What is decided is gathered and decided together; whatever
- * else is asked waits until that is done, so that replies come in the order of the questions.
+/* Commands of Redis clients: the table of them, and what their files share. Requests for decisions are gathered and decided
+ * together; any other command runs after them, so that replies are in the order of the commands.
  *
- * A loop has one of these for all of its connections: it works for one at a time. */
+ * A loop has one struct commands for all of its connections: it works for one at a time. */
 #ifndef SERVE_COMMANDS_H
 #define SERVE_COMMANDS_H
 
@@ -9,7 +9,7 @@
 #include "serve/event_loop.h"
 #include "serve/resp.h"
 
-/* The version of Redis whose manners these are, for clients that ask. */
+/* The version of Redis that weir imitates, for clients that ask. */
 #define REDIS_VERSION "7.0.0"
 
 enum access { ACCESS_NONE, ACCESS_DECIDE, ACCESS_ADMIN };
@@ -22,10 +22,10 @@ struct queue {
     size_t count;
     struct byte_queue commands; /* see commands_multi.c */
     bool running;               /* EXEC waits for the store, and goes on … */
-    size_t done, at;            /* … behind so many commands, which have so many bytes */
+    size_t done, at;            /* … after so many commands, which have so many bytes */
 };
 
-/* What a connection has told about itself. */
+/* The state of a connection. */
 struct session {
     uint64_t id;
     const struct conn *conn;
@@ -35,7 +35,7 @@ struct session {
     struct wait *wait; /* for the store: nothing more is carried out until it is over; NULL: it does not wait */
     unsigned protocol; /* 2 or 3 */
     unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
-    bool quit;         /* wants to be closed once it has its replies */
+    bool quit;         /* to be closed after its replies */
     char name[SESSION_TEXT_MAX + 1];
     char library[SESSION_TEXT_MAX + 1], library_version[SESSION_TEXT_MAX + 1];
 };
@@ -43,7 +43,7 @@ struct session {
 struct commands;
 void session_init(struct session *session, struct commands *commands, const struct conn *conn);
 void session_done(struct session *session);
-/* After a token has changed everybody has to show his again. */
+/* After a token has changed, every client has to send it again. */
 void session_judge(struct session *session, const struct loop *loop);
 /* Its token is missing or wrong. */
 void session_refuse(struct commands *commands, const char *why);
@@ -60,7 +60,7 @@ struct commands {
     uint64_t read_ns;          /* when it was read from the network */
     struct batch *batch;
     struct wait *spare; /* for reuse */
-    /* The wait of this session is over: commands_answer has its replies. */
+    /* Called when the wait of this session is over: commands_answer writes its replies. */
     void (*decided)(struct session *session);
 };
 
@@ -68,24 +68,24 @@ int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct 
 void commands_done(struct commands *c);
 
 void commands_begin(struct commands *c, struct session *session);
-/* Goes on with what had to wait in its midst. False: it waits again. */
+/* Continues an EXEC that had to wait. False: it waits again. */
 bool commands_continue(struct commands *c);
-/* Its reply may come with commands_flush; until then its arguments have to stay. False: it is not carried out, since what
- * came before it waits for the store. */
+/* The reply may come with commands_flush; until then the arguments have to stay. False: the command was not run, because
+ * earlier ones wait for the store. */
 bool commands_run(struct commands *c, const struct resp_command *command);
-/* Decides what was gathered. False: it waits for the store, and so does whatever comes behind it. */
+/* Decides the requests that were gathered. False: they wait for the store, and later commands wait for them. */
 bool commands_flush(struct commands *c);
 /* The replies that a session has waited for. */
 void commands_answer(struct commands *c, struct session *session);
 
-/* ---- for those who carry them out ---- */
+/* ---- for the files of commands ---- */
 
 typedef void command_run(struct commands *c, const sv *args, size_t count);
 
 enum command_flags {
     COMMAND_OPEN = 1,   /* before AUTH, too */
     COMMAND_ADMIN = 2,  /* with the admin token alone */
-    COMMAND_GATHER = 4, /* sees to the order of replies itself */
+    COMMAND_GATHER = 4, /* keeps the order of replies itself */
     COMMAND_KEY = 8,    /* its first argument is a key */
     COMMAND_KEYS = 16,  /* all of them are */
     COMMAND_QUEUE = 32, /* may stand between MULTI and EXEC: changes nothing of the session, and its reply is short */
@@ -111,7 +111,7 @@ static inline bool arity_fits(int arity, size_t count)
 const struct command *command_find(const struct commands *c, sv name);
 bool arg_is(sv arg, const char *word); /* in any case */
 
-/* Of CLIENT and the like, whose first argument is what to do. Arity as above, both names included. */
+/* For CLIENT and others whose first argument is a command itself. Arity as above, both names included. */
 struct subcommand {
     const char *name;
     int arity;
@@ -143,7 +143,7 @@ struct wait *wait_for_command(struct commands *c);
 void wait_end_command(struct wait *wait, const char *error); /* NULL: it is OK */
 /* It is the newest command itself that the session waits for. */
 bool wait_is_for_command(const struct session *session);
-void wait_leave(struct session *session); /* it is going: nobody takes its replies any more */
+void wait_leave(struct session *session); /* the session ends: its replies are dropped */
 void wait_free(struct wait *wait);
 
 /* commands_decide.c */

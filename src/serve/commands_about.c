@@ -1,4 +1,4 @@
-/* COMMAND, INFO, CONFIG: what tools ask a server about itself. */
+/* COMMAND, INFO, CONFIG: for tools that ask a server about itself. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -105,7 +105,7 @@ static void info_server(struct buf *b, const struct commands *c)
                weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
 }
 
-/* Those of this loop: what the others have is theirs, and is in the metrics. */
+/* Of this loop only: the metrics have those of all loops. */
 static void info_clients(struct buf *b, const struct commands *c)
 {
     buf_printf(b, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
@@ -157,7 +157,7 @@ void info_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- CONFIG GET ---- */
 
-/* What redis-benchmark and some clients want to know first; the settings of weir are elsewhere. */
+/* The settings that redis-benchmark and some clients ask for first; those of weir are not here. */
 static const struct {
     const char *name, *value;
 } settings[] = { { "save", "" }, { "appendonly", "no" }, { "databases", "16" } };

@@ -25,14 +25,14 @@ static const struct {
 };
 enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = COST_BIT << 1 };
 
-/* What a command asks. */
+/* The request of a command. */
 struct asked {
     struct weir_request *request;
     bool is_long;
     unsigned seen; /* bits of the attributes that were there */
 };
 
-/* Answered behind those that wait. */
+/* Replies after the requests that were gathered before. */
 static bool fail(struct commands *c, const char *before, sv word, const char *behind)
 {
     if (commands_flush(c))
@@ -91,7 +91,7 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return set_cost(c, request, value);
     if (bit == REPLY_BIT)
         return set_reply(c, asked, value);
-    /* An address that cannot be read would quietly keep every rule by ip from applying. */
+    /* With an invalid address no rule by ip would apply, and nobody would notice. */
     if (texts[i].is_address && value.len > 0 && !ip_parse_hop(value, &(struct ip){ 0 }))
         return fail(c, texts[i].name.ptr, value,
                     " is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into header:X-Forwarded-For, with "

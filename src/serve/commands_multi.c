@@ -1,7 +1,7 @@
-/* MULTI, EXEC, DISCARD: many clients send every pipeline between them. What is queued is carried out at EXEC, one after
- * another as in any pipeline; others may come between. Where something cannot be queued nothing is carried out, so that
- * nobody is charged for what the client takes for failed. EXEC and DISCARD need no token, so that somebody whose token was
- * changed meanwhile gets out of it. */
+/* MULTI, EXEC, DISCARD: many clients send every pipeline between them. EXEC runs the queued commands one after another, as
+ * in any pipeline; commands of other clients may run in between. If a command cannot be queued, EXEC runs none, so that
+ * nothing is charged for a transaction that the client sees fail. EXEC and DISCARD need no token, so that a client can
+ * leave the transaction after its token was changed. */
 #include "serve/commands.h"
 #include "serve/server.h"
 
@@ -76,7 +76,7 @@ void queue_add(struct commands *c, const sv *args, size_t count)
     resp_status(&c->out, "QUEUED");
 }
 
-/* One that finds the session waiting for others was not carried out, and is the first one then. */
+/* A command that finds the session waiting for earlier ones was not run, and is the first one later. */
 void queue_run(struct commands *c)
 {
     struct queue *queue = &c->session->queue;

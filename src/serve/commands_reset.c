@@ -1,7 +1,6 @@
 /* WEIR.RESET rule [value ...]: as many values as the rule counts by.
  *
- * A store has to be asked, and that may take as long as a decision may. So another thread does it, and the session waits.
- */
+ * A store may take as long to answer as for a decision. So another thread asks it, and the session waits. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +19,7 @@ struct reset {
     int result;
     struct weir_error error;
     struct set_free whom;
-    sv values[]; /* their text behind them */
+    sv values[]; /* followed by their text */
 };
 
 /* In another thread. */

@@ -1,4 +1,4 @@
-/* HELLO, AUTH, CLIENT, SELECT, RESET: what a connection tells about itself. */
+/* HELLO, AUTH, CLIENT, SELECT, RESET: the state of a connection. */
 #include <stdio.h>
 
 #include "engine/weir.h"
@@ -36,7 +36,7 @@ void session_judge(struct session *session, const struct loop *loop)
     queue_break(session);
 }
 
-/* What can be printed, so that nobody who lists names is fooled; empty: none. */
+/* Only printable characters, so that a list of names cannot mislead; empty: no name. */
 static bool is_name(sv s)
 {
     for (size_t i = 0; i < s.len; i++)
@@ -65,7 +65,7 @@ void session_refuse(struct commands *c, const char *why)
     resp_error(&c->out, "%s", why);
 }
 
-/* The one user there is has either token as a password, or any if there is none. */
+/* There is one user, whose password is either token, or any text if there is no token for decisions. */
 static bool authenticate(struct commands *c, sv user, sv password)
 {
     struct session *s = c->session;

@@ -10,7 +10,7 @@
 
 #define CELL_ERROR "Cell error: Store error: "
 
-/* As Rust reads one: digits, a sign before them. */
+/* As Rust reads it: an optional sign, then digits. */
 static bool read_int64(sv s, int64_t *ret)
 {
     bool negative = s.len > 0 && s.ptr[0] == '-';
@@ -29,7 +29,7 @@ static bool read_int64(sv s, int64_t *ret)
     return true;
 }
 
-/* Of these redis-cell brings its server down. */
+/* redis-cell crashes on arguments that are not UTF-8. */
 static bool is_text(const sv *args, size_t count)
 {
     for (size_t i = 0; i < count; i++)

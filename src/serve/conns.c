@@ -13,14 +13,14 @@ enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64, SLOW_MS 
 const char *const front_names[FRONTS] = { "http", "resp", "admin" };
 
 struct peer {
-    struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
+    struct ip ip; /* for IPv6 the network: a client that has one address of it has them all */
     uint64_t hash;
     unsigned count;
     struct conn *first, *last; /* those that are idle, longest first */
     struct peer *next;         /* in its slot */
 };
 
-/* Counters are read by other threads. */
+/* Other threads read the counters. */
 static void raise_count(uint64_t *counter)
 {
     __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
@@ -175,7 +175,7 @@ static void end(struct conn *conn, uint64_t *counter)
     conn->shut(conn);
 }
 
-/* Those that are oldest among the busy ones are slow senders, if there are any. */
+/* The oldest of the busy ones are slow senders, if there are any. */
 static struct conn *slowest_sender(struct conns *conns)
 {
     struct conn *conn = conns->lists[CONN_BUSY].first;
@@ -185,8 +185,8 @@ static struct conn *slowest_sender(struct conns *conns)
     return conn;
 }
 
-/* A request takes no second to send. Who takes longer gives way before those that are idle; for others it counts who has
- * been there for longer, so that newcomers do not drive each other out. */
+/* Sending a request takes less than a second. A slower sender is ended before idle connections; otherwise the connection
+ * that has been in its state for longest is, so that new ones do not end each other. */
 bool conns_yield(struct conns *conns, int64_t now_ms)
 {
     struct conn *idle = conns->lists[CONN_IDLE].first, *sender = slowest_sender(conns);
@@ -218,7 +218,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
         ip_text(&ip, conn->address);
         peer = find_peer(conns, ip);
         if (peer)
-            peer->count++; /* stays, even if the one that gives way is its last */
+            peer->count++; /* keeps the peer, even if the connection that gives way is its last */
     }
     if ((!conn->local && !peer) || !make_room(conns, peer, now_ms)) {
         raise_count(&conns->turned_away);
@@ -268,7 +268,7 @@ void conn_idle(struct conn *conn, int64_t now_ms)
     set_state(conn, CONN_IDLE, now_ms);
 }
 
-/* Those that came into a state first have been in it for longest. */
+/* Lists are in the order of the time at which the connections entered the state. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
     const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
@@ -289,7 +289,7 @@ static void shut_one(struct conn *conn)
     conn->shut(conn);
 }
 
-/* It has sent something that nobody has looked at yet: on a slow machine the loop may be late. */
+/* It has sent something that the loop has not read yet: on a slow machine the loop may be late. */
 static bool has_sent(const struct conn *conn)
 {
     int bytes = 0;

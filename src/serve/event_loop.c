@@ -16,11 +16,11 @@
 #include "serve/stats.h"
 
 enum {
-    ACCEPT_MOST = 64,     /* in one turn, so that newcomers do not hold up those who are there */
+    ACCEPT_MOST = 64,     /* in one turn, so that new connections do not delay the others */
     SWEEP_MS = 250,       /* how late a deadline may be noticed */
-    DRAIN_SWEEP_MS = 20,  /* the same while everybody waits for the end */
+    DRAIN_SWEEP_MS = 20,  /* the same during the shutdown */
     TURN_NS = 100000,     /* the shortest that there are */
-    DRAIN_GRACE_MS = 100, /* what is on its way when the end begins is still answered */
+    DRAIN_GRACE_MS = 100, /* requests that arrive this soon after the signal are still answered */
     NOW_USES = 8,         /* of one reading of the clock */
 };
 
@@ -49,7 +49,7 @@ int64_t loop_now_ms(struct loop *loop)
 
 static void flush_store(struct loop *loop);
 
-/* Just before the loop waits for what comes next. */
+/* Runs just before the loop waits for events. */
 static void on_turn(uv_prepare_t *turn)
 {
     struct loop *loop = turn->data;
@@ -59,7 +59,7 @@ static void on_turn(uv_prepare_t *turn)
 
 /* ---- the store ---- */
 
-/* What a flush decides lets connections go on, and these may ask again. */
+/* A flush may decide requests; their connections continue, and may ask again. */
 static void flush_store(struct loop *loop)
 {
     while (loop->store_asked) {
@@ -100,13 +100,13 @@ void loop_close_store(struct loop *loop)
         uv_run(&loop->uv, UV_RUN_ONCE);
     struct weir_loop *store = loop->store;
     uv_close((uv_handle_t *)&loop->store_poll, NULL);
-    loop->store = NULL; /* nobody asks any more */
+    loop->store = NULL; /* from now on no connection asks */
     weir_loop_close(store);
 }
 
-/* ---- newcomers ---- */
+/* ---- new connections ---- */
 
-/* Out of descriptors: one that can gives way, and the rest waits in the kernel until the next sweep. */
+/* Out of descriptors: ends a connection if one can be ended, and leaves new ones to the kernel until the next sweep. */
 static void pause_accepting(struct loop_listener *listener, int why)
 {
     log_seldom(SELDOM_ACCEPT, "new connections have to wait: %s; see ulimit -n, LimitNOFILE= and --connections",
@@ -138,7 +138,7 @@ static void on_connections(uv_poll_t *poll, int status, int events)
         ;
 }
 
-/* Also wakes one that rests. */
+/* Also after pause_accepting. */
 static int accept_from(struct loop_listener *listener)
 {
     return uv_poll_start(&listener->poll, UV_READABLE, on_connections);
@@ -167,7 +167,7 @@ static void close_listener(struct loop_listener *listener)
     listener->fd = -1;
 }
 
-/* ---- the end ---- */
+/* ---- shutdown ---- */
 
 static void drain(struct loop *loop)
 {
@@ -176,7 +176,7 @@ static void drain(struct loop *loop)
     loop->drain_idle_ms = loop_now_ms(loop) + DRAIN_GRACE_MS;
     for (int front = 0; front < FRONTS; front++) {
         struct loop_listener *listener = &loop->listeners[front];
-        /* Those whom the kernel has let in have been accepted, as far as they can see. */
+        /* For their clients, connections in the backlog of the kernel are accepted. */
         for (int i = 0; listener->fd >= 0 && i < LISTEN_BACKLOG && accept_one(listener); i++)
             ;
         close_listener(listener);
@@ -290,8 +290,8 @@ struct turns {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-/* Short turns on the CPU, which come soon: newer kernels (6.12) give them to whoever asks, and a thread that decides needs
- * no long ones. Elsewhere nothing changes. */
+/* Asks for short time slices, which the kernel grants sooner: a thread that decides needs no long ones. Kernels before 6.12
+ * ignore it. */
 static void ask_for_short_turns(void)
 {
     struct turns turns = { .size = sizeof turns, .nice = getpriority(PRIO_PROCESS, 0), .runtime_ns = TURN_NS };

@@ -41,18 +41,18 @@ struct loop {
     pthread_t thread;
     bool started;
     int64_t now_us;    /* as it was last read; … */
-    unsigned now_uses; /* … so many more decisions may use it */
+    unsigned now_uses; /* … for so many more decisions */
     struct conns conns;
     struct stats *stats;
     struct loop_listener listeners[FRONTS];
     struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
-    bool draining;        /* no newcomers, and whoever has his answer is closed */
+    bool draining;        /* no new connections; each is closed after its answer */
     int64_t drain_end_ms, drain_idle_ms;
 
     struct weir_loop *store; /* NULL: everything is decided at once */
     uv_poll_t store_poll;
     bool store_asked; /* something may have to be sent before this turn ends */
-    unsigned working; /* commands of connections that other threads carry out, with the engine */
+    unsigned working; /* commands that other threads are running with the engine */
 
     uv_prepare_t turn;
     uv_timer_t sweep;

@@ -1,4 +1,4 @@
-/* What the service says when it has started: where it is, and what to try first. */
+/* What a start prints: the addresses of the service, and commands to try first. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ static void print_redis_cli(const char *where, const char *token_file)
     puts("WEIR.CHECK event ocr key u1");
 }
 
-/* The token only to somebody who looks, never into a log. */
+/* Prints the token to a terminal only, never into a log. */
 void server_greet(const struct server *server)
 {
     const struct config *config = &server->config;

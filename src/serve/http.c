@@ -18,9 +18,9 @@
 enum {
     SPARE_CALLS_MAX = 64,      /* for reuse */
     SPARE_BODY_MAX = 64 << 10, /* a larger buffer is not kept with its call */
-    HEADER_COST = 64,          /* what the library notes of a header, a cookie or a parameter, beside its text */
-    ANSWER_HEADERS = 4096,     /* room for those of an answer, beside those of the request */
-    OWN_HEADERS = 1024,        /* for the status line, and those that are always there */
+    HEADER_COST = 64,      /* bytes that the library takes for a header, a cookie or a parameter, in addition to its text */
+    ANSWER_HEADERS = 4096, /* bytes for the headers of an answer, in addition to those of the request */
+    OWN_HEADERS = 1024,    /* for the status line and headers that every answer has */
     BODY_BYTES_MAX =
         64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
     ERROR_MAX = 2000,
@@ -34,7 +34,7 @@ struct http {
     struct http_service service;
     size_t body_bytes; /* of all calls */
     uv_poll_t poll;
-    uv_idle_t rerun; /* the library has more to do than it did in its turn */
+    uv_idle_t rerun; /* the library has more to do than in its turn */
     struct http_conn *entering;
     struct call *spare;
     unsigned spare_count;
@@ -116,7 +116,7 @@ void *http_alloc(struct http_call *http_call, size_t bytes)
 
 /* ---- what the library calls ---- */
 
-/* "http://host/path" is for proxies, but servers have to take it too. */
+/* "http://host/path" is for proxies, but servers must accept it, too. */
 static const char *path_part(const char *uri)
 {
     if (strncasecmp(uri, "http://", 7) != 0)
@@ -125,7 +125,7 @@ static const char *path_part(const char *uri)
     return *path == '/' ? path : "/";
 }
 
-/* A request's first line is there: it begins. */
+/* The first line of a request was read. */
 static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connection)
 {
     struct http *http = data;
@@ -159,7 +159,7 @@ static enum MHD_Result add_header(void *data, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* The library keeps all of it in one piece of memory of fixed size, in which the answer has to have its place, too. */
+/* The library keeps the headers of request and answer in one piece of memory of fixed size. */
 static bool is_too_large(const struct call *call)
 {
     const struct http_call *c = &call->http_call;
@@ -172,7 +172,7 @@ static bool is_too_large(const struct call *call)
     return bytes > c->loop->server->config.header_bytes || headers > HTTP_HEADERS_MAX || others > HTTP_HEADERS_MAX;
 }
 
-/* Two servers that read this must not disagree on where the next request begins. NULL: all is well. */
+/* Two servers that read the same bytes must not disagree on where the next request begins. NULL: they cannot. */
 static const char *unclear_length(const struct http_call *call, bool *ret_unknown)
 {
     unsigned lengths = 0, encodings = 0;
@@ -186,7 +186,7 @@ static const char *unclear_length(const struct http_call *call, bool *ret_unknow
     return lengths + encodings > 1 ? "send only one header Content-Length or Transfer-Encoding" : NULL;
 }
 
-/* What cannot be read on is refused at once, and the connection closed. False: so it is. */
+/* False: the body cannot be read; the call has been answered, and the connection will be closed. */
 static bool can_read_body(struct call *call)
 {
     struct http_call *c = &call->http_call;
@@ -204,7 +204,7 @@ static bool can_read_body(struct call *call)
     return !call->close;
 }
 
-/* The headers are there. False: what is answered already has to go out at once. */
+/* The headers are complete. False: the call was answered, and the answer has to be sent at once. */
 static bool take_headers(struct call *call, const char *method)
 {
     struct http *http = call->http;
@@ -219,7 +219,7 @@ static bool take_headers(struct call *call, const char *method)
     return true;
 }
 
-/* Kept, unless it is answered already. False: there is no place for more. */
+/* Stores the piece, unless the call is answered already. False: it is too large. */
 static bool add_body(struct call *call, sv piece)
 {
     struct http *http = call->http;
@@ -236,8 +236,8 @@ static bool add_body(struct call *call, sv piece)
     return !call->body.failed;
 }
 
-/* Where the headers are too large the library may have no place left for an answer, and would close without one. Whoever
- * takes that for a service that is away would let pass what was to be refused. */
+/* If the headers are too large, the library may have no memory left for an answer, and would close without one. A gateway
+ * would take that for a service that is unavailable, and might let the request pass. */
 static enum MHD_Result answer_by_hand(struct call *call)
 {
     struct buf text;
@@ -321,7 +321,7 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
     struct http_conn *conn = *ret_context;
     if (!conn)
         return;
-    /* Of a request whose headers were beyond it the library does not say that it is over. */
+    /* For a request whose headers did not fit, the library does not call on_completed. */
     if (conn->call)
         call_release(conn->call);
     conn_leave(&conn->conn);
@@ -385,7 +385,7 @@ void http_accept(void *data, int fd, const struct sockaddr_storage *peer)
     }
 }
 
-/* The text of the headers, that of cookies once more, what is noted of each, and the answer. */
+/* The text of the headers, the text of cookies a second time, the cost of each, and the answer. */
 static size_t pool_bytes(const struct config *config)
 {
     return 2 * (size_t)config->header_bytes + 2 * HTTP_HEADERS_MAX * HEADER_COST + ANSWER_HEADERS;
@@ -499,7 +499,7 @@ static bool is_printable(sv value)
     return true;
 }
 
-/* `text` with a NUL behind it, as the library wants it: in `room` if it fits there. */
+/* `text` with a NUL at its end, for the library: in `room` if it fits there. */
 static const char *with_nul(struct call *call, sv text, char room[ROOM])
 {
     if (text.len >= ROOM)

@@ -176,7 +176,7 @@ static void some_decided(struct decisions *decisions)
     check_many(check);
 }
 
-/* Says so where there is something that nobody would look at. */
+/* A query would be ignored, so it is an error. */
 static bool has_query(struct http_call *call, const char *what)
 {
     if (call->query.len > 0)
@@ -248,7 +248,8 @@ static void refund(struct http_call *call, struct server *server)
 
 /* ---- /v1/auth ---- */
 
-/* `deny=STATUS` is the only parameter: the status of a refusal, for gateways that do not know each. 0: none was given. */
+/* `deny=STATUS` is the only parameter: the status of a refusal, for gateways that do not accept every status. 0: not given.
+ */
 static bool read_deny(const struct http_call *call, unsigned *ret)
 {
     static const sv name = { "deny=", 5 };
@@ -307,7 +308,7 @@ static void auth_decided(struct decision_wait *wait, const struct weir_verdict *
     answer_auth((struct auth_check *)wait->all, verdict);
 }
 
-/* What the gateway says. False: it is a mistake, and so it was told. */
+/* False: the gateway made a mistake, and the call was answered. */
 static bool read_auth(struct http_call *call, struct server *server, struct auth_check *ret)
 {
     sv peer = call->conn->local ? sv_of("", 0) : weir_str(call->conn->address);
@@ -322,7 +323,7 @@ static bool read_auth(struct http_call *call, struct server *server, struct auth
         mistake(call, 400, "for example /v1/auth?deny=403", "the only parameter is deny, a status from 400 to 599");
         return false;
     }
-    /* A client's doing, so it is refused as clients are: what a gateway takes for an error may let requests pass. */
+    /* The client caused this, so it gets a refusal: a gateway may let requests pass when it sees an error. */
     if (call->too_large && ret->deny)
         http_error(call, ret->deny, NULL, "the headers of the request are too large");
     else if (call->too_large)
@@ -359,10 +360,10 @@ static void auth(struct http_call *call, struct server *server)
 
 struct route {
     sv path;
-    sv method; /* the only one, if there is one */
+    sv method; /* empty: any */
     void (*run)(struct http_call *call, struct server *server);
     bool json;         /* the body has to be */
-    bool may_be_large; /* it deals with headers that are too large itself */
+    bool may_be_large; /* it handles headers that are too large */
 };
 
 static const struct route routes[] = {

@@ -19,7 +19,7 @@
 
 enum {
     UNIX_MODE = 0660,
-    PORT_TRIES = 8, /* for a port of the system's choice, which somebody else may take between two binds */
+    PORT_TRIES = 8, /* for a port that the system chooses: another process may take it between two binds */
 };
 
 static const char *const names[] = { "http", "resp", "admin" };
@@ -39,7 +39,7 @@ struct endpoint {
     bool both; /* "*": IPv4, too, on a socket for IPv6 */
 };
 
-/* What all steps of opening share. */
+/* The parameters of listen_open, for all its steps. */
 struct opening {
     const char *name, *text;
     struct weir_error *error;
@@ -103,7 +103,7 @@ bool listen_is_address(const char *text)
     return parse(text, &endpoint);
 }
 
-/* How a socket's address is written. */
+/* Writes the address of a socket as users write it. */
 static void write_where(int fd, char out[LISTEN_WHERE_MAX])
 {
     union address address = { 0 };
@@ -152,7 +152,7 @@ static void close_all(int *fds, unsigned count)
         close(fds[i]);
 }
 
-/* fds[0] is there; the others become the same socket. */
+/* Makes the others duplicates of fds[0]. */
 static int duplicate(const struct opening *o, unsigned count, int *fds)
 {
     for (unsigned i = 1; i < count; i++) {
@@ -189,8 +189,8 @@ static int bind_tcp(const struct endpoint *endpoint, bool reuse_port)
     return -1;
 }
 
-/* Sockets that share a port would also share it with those of another weir, and split its requests with it. So a socket
- * that shares with nobody goes first, to find out whether the port is free, and which one it is. */
+/* Sockets that share a port would also share it with those of another weir, and get only part of the requests. So the first
+ * socket does not share: it finds out whether the port is free, and which one it is. */
 static int probe(struct endpoint *endpoint)
 {
     int fd = bind_tcp(endpoint, false);
@@ -236,7 +236,7 @@ static int open_tcp(const struct opening *o, struct endpoint *endpoint, unsigned
 
 /* ---- unix sockets ---- */
 
-/* Makes room for the file: none is there, or that of a process that has died. */
+/* Removes the file of a process that has died. */
 static int clear_path(const struct opening *o, const struct endpoint *endpoint)
 {
     const char *path = endpoint->address.un.sun_path;
@@ -257,8 +257,8 @@ static int clear_path(const struct opening *o, const struct endpoint *endpoint)
     return unlink(path) < 0 && errno != ENOENT ? failed(o) : 0;
 }
 
-/* The mode of the unbound socket is what its file begins with, so that there is no moment at which others may connect;
- * chmod gives back what the umask took. */
+/* The file begins with the mode of the unbound socket, so that other users can never connect; chmod then sets the bits that
+ * the umask removed. */
 static int bind_unix(const struct opening *o, const struct endpoint *endpoint, int fd)
 {
     const char *path = endpoint->address.un.sun_path;
@@ -300,8 +300,8 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* 1 with *ret_fd if there is one by this name; 0 if not. A name that nobody will ask for is an error: its clients would
- * wait for ever. */
+/* Returns 1 with *ret_fd if the service manager has passed a socket of this name, 0 if not. An unknown name is an error:
+ * clients of that socket would wait for ever. */
 static int handed_over(const char *name, int *ret_fd, struct weir_error *error)
 {
     char **given = NULL;
@@ -336,7 +336,7 @@ static int take_over(const struct opening *o, int fd, unsigned count, int *fds, 
     int flags = fcntl(fd, F_GETFL), yes = 1;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return failed(o);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* of a unix socket there is none */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* fails for a unix socket */
     fds[0] = fd;
     write_where(fd, where);
     return duplicate(o, count, fds);

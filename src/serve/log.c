@@ -16,8 +16,8 @@
 enum {
     MESSAGE_MAX = 4000,
     LINE_MAX_BYTES = 64 << 10, /* any message, each byte of it escaped */
-    /* Of what strangers sent. A line is to fit into a pipe at once (PIPE_BUF), so the path of a refusal has the room that
-     * the others leave, even if each of its bytes has to be escaped. */
+    /* Bytes of what clients sent. A line must fit into a pipe at once (PIPE_BUF), so the path of a refusal gets the room
+     * that the others leave, even if each of its bytes has to be escaped. */
     METHOD_MAX = 24,
     EVENT_MAX = 60,
     VALUE_MAX = 100,
@@ -48,7 +48,7 @@ static bool is_json(void)
 
 /* ---- text ---- */
 
-/* The bytes of what is not to be shown become \xHH. */
+/* Bytes that are not to be shown become \xHH. */
 static void add_plain(struct buf *out, sv text)
 {
     while (text.len > 0) {
@@ -115,7 +115,8 @@ static void end_line(struct buf *out, bool json)
     buf_add(out, json ? SV("}\n") : SV("\n"));
 }
 
-/* Whoever reads the log may be stuck, and nobody is to wait for him. What is ready takes PIPE_BUF bytes at once. */
+/* The reader of the log may be stuck, and no thread is to wait for it. A descriptor that is ready takes PIPE_BUF bytes at
+ * once. */
 static bool is_ready(void)
 {
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -232,7 +233,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_field(line, json, SV("repeated_header"), weir_str(verdict->limit));
     if (weir_subject(weir, request, verdict, &subject))
         add_subject(line, json, &subject);
-    sv query = request->path, path = sv_cut(&query, '?'); /* a query may hold what is no log's business */
+    sv query = request->path, path = sv_cut(&query, '?'); /* a query may contain secrets */
     if (request->event.len)
         add_field(line, json, SV("of_event"), utf8_cut(request->event, EVENT_MAX));
     if (request->method.len)
@@ -247,7 +248,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
     end_line(line, json);
 }
 
-/* Takes the lock, if there is a line left in this second and stderr takes it at once. */
+/* Takes the lock if a line is left in this second and stderr is ready. */
 static bool take_turn(int64_t second)
 {
     if (pthread_mutex_trylock(&lock) != 0)
@@ -265,7 +266,7 @@ static bool take_turn(int64_t second)
     return false;
 }
 
-/* Those of one thread in one second are counted by itself: all threads at one counter would slow each other down. */
+/* Each thread counts its own: one counter for all threads would slow them down. */
 static _Thread_local struct {
     int64_t second;
     bool full;

@@ -8,7 +8,7 @@
 
 #include "serve/config.h"
 
-/* A sentence begins on a line of its own, as mdoc(7) wants it. */
+/* Each sentence begins on a new line, as mdoc(7) requires. */
 static void print_roff(const char *text)
 {
     bool begins = true;

@@ -1,13 +1,12 @@
 /* RESP connections.
  *
- * What is read goes through one buffer of the loop, and what is answered through another; a connection has memory of its
- * own only for a command of which the rest has to come, and for replies that its client has not taken yet. So those that
- * are idle cost next to nothing.
+ * All connections of a loop share one buffer for input and one for replies. A connection has memory of its own only for an
+ * incomplete command, and for replies that its client has not read yet. So idle connections cost next to nothing.
  *
- *   read once ──► parse ──► carry out, in batches ──► send once ──► keep what is left of either
+ *   read once ──► parse ──► run, in batches ──► send once ──► queue what is left of input and replies
  *
- * Where more than config.pipeline_bytes of replies wait, nothing more is read or carried out until they are sent. What is
- * kept for all of them together has a bound, too (byte_queue.h): who wants more is ended. */
+ * While a client has more than config.pipeline_bytes of unread replies, nothing more is read or run for it. The queues of
+ * all connections have a common budget (byte_queue.h); a connection that would exceed it is ended. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,11 +22,11 @@
 
 enum {
     INPUT_BYTES = 64 * 1024,
-    /* Of a command, and of replies that wait, before somebody has shown his token: a token and a name fit. */
+    /* Of a command and of unread replies, before the client has sent its token: a token and a name fit. */
     STRANGER_BYTES = 4 * 1024,
 };
 
-/* What a loop has for all of its connections. */
+/* Shared by all connections of a loop. */
 struct resp {
     struct loop *loop;
     struct commands commands;
@@ -38,7 +37,7 @@ struct resp {
 enum ending {
     ENDING_NOT,
     ENDING_WELL,  /* once the replies are sent */
-    ENDING_WRONG, /* the same, but what still comes is read and dropped: closing would take the reply away from the peer */
+    ENDING_WRONG, /* the same, but further input is read and dropped: closing at once would make the peer lose the reply */
     ENDING_AT_ONCE,
 };
 
@@ -49,7 +48,7 @@ struct resp_conn {
     struct session session;
     struct byte_queue in, out;
     uint64_t answered, sent; /* bytes, since it came */
-    uint64_t due; /* when so many are sent, those requests are over whose time is running; UINT64_MAX: not known yet */
+    uint64_t due; /* the requests whose time is running end when so many bytes are sent; UINT64_MAX: not known yet */
     enum ending ending;
     bool shut_down; /* nothing more will be sent */
     int events;     /* that are waited for */
@@ -135,7 +134,7 @@ void resp_accept(void *data, int fd, const struct sockaddr_storage *peer)
 
 /* ---- answers ---- */
 
-/* What of them the peer takes now; the rest is kept. False: the connection is lost. */
+/* Sends what the peer accepts now, and queues the rest. False: the connection is lost. */
 static bool send_answers(struct resp_conn *c, struct resp_out *out)
 {
     c->answered += out->len;
@@ -171,11 +170,11 @@ static bool may_answer(const struct resp_conn *c)
            c->out.len + c->resp->commands.out.len < stranger_limit(c, c->resp->loop->server->config.pipeline_bytes);
 }
 
-/* Carries out one command. False: it is not whole yet, has to wait, or is the last one. */
+/* Runs one command. False: it is incomplete, has to wait, or is the last one. */
 static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret_used)
 {
     struct resp *resp = c->resp;
-    /* Reading an inline command changes it where it stands: it is read once only. */
+    /* resp_parse changes an inline command in place, so it is parsed once only. */
     if (bytes[0] != '*' && !commands_flush(&resp->commands))
         return false;
     switch (resp_parse(bytes, len, stranger_limit(c, c->resp->loop->server->config.request_bytes), &resp->command)) {
@@ -200,7 +199,7 @@ static bool answer_one(struct resp_conn *c, char *bytes, size_t len, size_t *ret
     }
 }
 
-/* As many as are whole and may be answered now. Returns the bytes that they had. */
+/* Runs the commands that are complete and may be answered now. Returns their bytes. */
 static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 {
     struct commands *commands = &c->resp->commands;
@@ -217,8 +216,8 @@ static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 
 /* ---- time ---- */
 
-/* The time of a request begins with its first byte, and ends when its answer is sent. Of those that wait together the time
- * of the first is running; when all that waited when it began is answered, that of the next ones begins. */
+/* The time of a request begins with its first byte, and ends when its answer is sent. Of several pending requests only the
+ * time of the first runs; when all that were pending at its beginning are answered, the time of the next ones begins. */
 static void keep_time(struct resp_conn *c, bool answered)
 {
     int64_t now_ms = loop_now_ms(c->resp->loop);
@@ -252,7 +251,7 @@ static bool wind_up(struct resp_conn *c)
     return wait_for(c, UV_READABLE);
 }
 
-/* Nothing waits any more, on either side. Closing with something unread would make the peer lose replies on their way. */
+/* Nothing is pending on either side. Closing with unread input would make the peer lose replies in flight. */
 static bool is_done(const struct resp_conn *c)
 {
     int unread = 0;
@@ -269,12 +268,12 @@ static bool wait_for_next(struct resp_conn *c, bool answered)
     keep_time(c, answered);
     if (c->resp->loop->draining && is_done(c))
         return false;
-    /* Whoever waits for the store has mostly nothing more to say: on_event sees to the others. */
+    /* A client that waits for the store mostly sends nothing more: on_event handles the others. */
     int reading = c->session.wait ? c->events & UV_READABLE : may_answer(c) ? UV_READABLE : 0;
     return wait_for(c, reading | (c->out.len > 0 ? UV_WRITABLE : 0));
 }
 
-/* There is no room for what he has sent. */
+/* There is no memory for what the client has sent. */
 static bool refuse_more(struct resp_conn *c)
 {
     struct resp_out *out = &c->resp->commands.out;
@@ -284,7 +283,7 @@ static bool refuse_more(struct resp_conn *c)
     return send_answers(c, out) && wait_for_next(c, false);
 }
 
-/* Answers what was read: `len` bytes, which are those of c->in or those of the loop. False: the connection is over. */
+/* Answers `len` bytes that were read, of c->in or of the loop's memory. False: the connection is over. */
 static bool answer(struct resp_conn *c, char *bytes, size_t len)
 {
     bool own = c->in.len > 0;
@@ -303,7 +302,7 @@ static bool answer(struct resp_conn *c, char *bytes, size_t len)
     return wait_for_next(c, at > 0);
 }
 
-/* What was said last is answered, but nothing more is heard. */
+/* The client has sent its last byte. */
 static bool at_end(struct resp_conn *c)
 {
     if (c->ending == ENDING_WRONG)
@@ -312,8 +311,7 @@ static bool at_end(struct resp_conn *c)
     return wind_up(c);
 }
 
-/* Where to read to: behind what is there of a command. As long as that is short it is read in the loop's memory, too.
- * False: there is no room. */
+/* Where to read to: after the incomplete command. A short one is moved to the loop's memory. False: no memory. */
 static bool room_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
 {
     char *input = c->resp->input;
@@ -333,7 +331,7 @@ static bool room_to_read(struct resp_conn *c, char **ret, size_t *ret_room)
     return true;
 }
 
-/* Reads once: who has more to say comes again, after the others. */
+/* Reads once: a client that has sent more has its turn after the others. */
 static bool read_some(struct resp_conn *c)
 {
     size_t room;
@@ -356,7 +354,7 @@ static bool read_some(struct resp_conn *c)
     return answer(c, c->resp->input, len);
 }
 
-/* Replies were in the way; what was read before is next. */
+/* Unread replies had stopped the connection; commands that were read before are next. */
 static bool send_some(struct resp_conn *c)
 {
     if (!send_answers(c, &c->resp->commands.out))
@@ -366,7 +364,7 @@ static bool send_some(struct resp_conn *c)
     return wait_for_next(c, false);
 }
 
-/* The verdicts that it waited for are there. */
+/* The connection has waited for verdicts, which are there now. */
 static bool resume(struct resp_conn *c)
 {
     struct commands *commands = &c->resp->commands;

@@ -128,7 +128,7 @@ static int hex_value(char c)
     return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* What stands behind a backslash between double quotes. */
+/* The character after a backslash between double quotes. */
 static char unescape(struct cursor *cursor)
 {
     static const char from[] = "nrtba", to[] = "\n\r\t\b\a";

@@ -1,7 +1,6 @@
-/* Keeps the rules: follows their source in a thread of its own, puts what it finds into force, and makes changes there.
- * One thread and one connection for both, so that what a change wrote is in force when it is answered, and nothing older
- * comes after it. The last good rules are kept in the data folder, for a start while the source is away or one of them is
- * bad. */
+/* Keeps the rules in force equal to those of their source. A thread of its own, the rule thread, follows the source and
+ * makes changes there, over one connection: so a change is in force when it is answered, and no older rules come after it.
+ * The last good rules are copied to the data folder, for a start while the source is unreachable or one of them is bad. */
 #ifndef SERVE_RULE_SYNC_H
 #define SERVE_RULE_SYNC_H
 

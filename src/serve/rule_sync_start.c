@@ -1,5 +1,5 @@
 /* How a start gets its rules: with the rules of the source, with the example rules where there never were any, or with the
- * copy of the last good rules where the source is away. */
+ * copy of the last good rules if the source is unreachable. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static int make_database(const char *path, sv copy, struct weir_error *error)
     return r;
 }
 
-/* Rules that somebody made are not to be replaced by examples because their database is gone. */
+/* A missing database must not replace the rules that users made with examples. */
 static int restore_database(const struct rule_sync *sync, const char *path, sv copy, struct weir_error *error)
 {
     struct weir_error why = { .code = WEIR_OK };

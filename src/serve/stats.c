@@ -97,7 +97,7 @@ int stats_new(struct stats **ret)
 
 static uint32_t hash_id(sv id)
 {
-    /* Ids are the administrators' own: nobody aims at a slot. */
+    /* Administrators choose the ids: no attacker aims at a slot. */
     static const struct hash_key key = { 0, 0 };
     struct hash hash;
     hash_init(&hash, &key);

@@ -1,5 +1,5 @@
-/* The secrets that clients show. The admin token is made at the first start and kept in the data folder for nobody else to
- * read; the token of those who ask for decisions is in a file that the administrator names. */
+/* The first start creates the admin token in the data folder, readable for its user only. The token for decisions is in a
+ * file that the administrator names. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *
     return 0;
 }
 
-/* Under another name until it is whole; if somebody else is faster, his stays. */
+/* Under another name until it is complete. A token that another process has created meanwhile stays. */
 static int make_token(const char *path, struct weir_error *error)
 {
     unsigned char random[TOKEN_RANDOM];
