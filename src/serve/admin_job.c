@@ -106,9 +106,10 @@ static void answer(struct admin_job *job)
     struct http_call *call = job->call;
     char tag[TAG_MAX];
     struct weir_header etag = { WEIR_STR("ETag"), tag_text(job->version, tag) };
-    struct http_answer good = {
-        .status = status_of(job), .body = buf_sv(&job->out), .headers = &etag, .header_count = job->version != 0
-    };
+    bool known =
+        !job->work->change && admin_tag_in(job->if_none_match, job->version); /* to the client: it is not sent again */
+    struct http_answer good = { known ? 304 : status_of(job), NULL, known ? SV("") : buf_sv(&job->out), &etag,
+                                job->version != 0 };
     if (job->result < 0) {
         if (good.status == 503)
             call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };

@@ -94,28 +94,6 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
     return 0;
 }
 
-/* A version that the client has already is not sent again. */
-static int unless_known(struct admin_job *job)
-{
-    if (admin_tag_in(job->if_none_match, job->version)) {
-        buf_clear(&job->out);
-        job->status = 304;
-    }
-    return 0;
-}
-
-static int get_rule(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    int r = show_rule(source, job, error);
-    return r < 0 ? r : unless_known(job);
-}
-
-static int get_settings(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    int r = show_settings(source, job, error);
-    return r < 0 ? r : unless_known(job);
-}
-
 /* ---- history ---- */
 
 static void add_version(struct buf *out, const char *name, sv text)
@@ -167,17 +145,15 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
     const char *what = job->id.len ? "the rule" : "the settings";
+    bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
-    if (job->if_match.ptr && !admin_tag_in(job->if_match, version)) {
-        job->status = 412;
-        return err_set(error, WEIR_E_INVALID, "%s %s (the header If-Match)", what,
-                       version ? "was changed since it was read" : "does not exist");
-    }
-    if (job->if_none_match.ptr && admin_tag_in(job->if_none_match, version)) {
-        job->status = 412;
-        return err_set(error, WEIR_E_INVALID, "%s exists already (the header If-None-Match)", what);
-    }
-    return 0;
+    if (matches && !admin_tag_in(job->if_none_match, version))
+        return 0;
+    job->status = 412;
+    return err_set(error, WEIR_E_INVALID, "%s %s", what,
+                   matches   ? "exists already (the header If-None-Match)"
+                   : version ? "was changed since it was read (the header If-Match)"
+                             : "does not exist (the header If-Match)");
 }
 
 /* As an answer to a change, with the rule or the settings as they are in `reading`. */
@@ -417,10 +393,10 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
 /* ---- what the routes name ---- */
 
 const struct admin_work admin_list_rules = { .run = list_rules };
-const struct admin_work admin_get_rule = { .run = get_rule };
+const struct admin_work admin_get_rule = { .run = show_rule };
 const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
 const struct admin_work admin_delete_rule = { .run = delete_rule, .change = "removed", .takes_dry_run = true };
-const struct admin_work admin_get_settings = { .run = get_settings };
+const struct admin_work admin_get_settings = { .run = show_settings };
 const struct admin_work admin_put_settings = {
     .run = put_settings, .change = "put", .needs_json = true, .takes_dry_run = true
 };

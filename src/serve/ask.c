@@ -93,17 +93,12 @@ static bool skip_plain(struct reader *r)
     return r->at < r->end || no_json(r, "the string does not end");
 }
 
-static int hex_value(char c)
-{
-    return ascii_digit(c) ? c - '0' : ascii_lower(c) >= 'a' && ascii_lower(c) <= 'f' ? ascii_lower(c) - 'a' + 10 : -1;
-}
-
 /* The four digits after "\u". */
 static bool read_unit(struct reader *r, uint32_t *ret)
 {
     uint32_t unit = 0;
     for (int i = 0; i < 4; i++, r->at++) {
-        int value = r->at < r->end ? hex_value(*r->at) : -1;
+        int value = r->at < r->end ? ascii_hex(*r->at) : -1;
         if (value < 0)
             return no_json(r, "four hexadecimal digits have to follow \\u");
         unit = unit << 4 | (uint32_t)value;
@@ -412,7 +407,7 @@ static bool read_field(struct reader *r, sv name)
         r->seen |= 1u << i;
         return fields[i].read(r, &fields[i]);
     }
-    return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, name.len < 100 ? (int)name.len : 100, name.ptr);
+    return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, SV_SHOWN(name, 100));
 }
 
 static bool read_request(struct reader *r, sv name)

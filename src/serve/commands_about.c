@@ -1,8 +1,9 @@
 /* COMMAND, INFO, CONFIG: for tools that ask a server about itself. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "serve/commands.h"
 #include "serve/server.h"
@@ -92,47 +93,6 @@ void command_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- INFO ---- */
 
-enum { INFO_BYTES_MAX = 16 * 1024 };
-
-static void info_server(struct buf *b, const struct commands *c)
-{
-    const struct server *server = c->loop->server;
-    int64_t up_s = (loop_now_us(c->loop) - server->started_us) / US_PER_S;
-    buf_printf(b,
-               "# Server\r\nredis_version:" REDIS_VERSION
-               "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
-               "listen:%s\r\nuptime_in_seconds:%lld\r\n",
-               weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
-}
-
-/* Of this loop only: the metrics have those of all loops. */
-static void info_clients(struct buf *b, const struct commands *c)
-{
-    buf_printf(b, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
-}
-
-static void info_persistence(struct buf *b, const struct commands *c)
-{
-    (void)c;
-    buf_add(b, SV("# Persistence\r\nloading:0\r\n"));
-}
-
-static void info_replication(struct buf *b, const struct commands *c)
-{
-    (void)c;
-    buf_add(b, SV("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"));
-}
-
-static const struct {
-    const char *name;
-    void (*write)(struct buf *b, const struct commands *c);
-} sections[] = {
-    { "server", info_server },
-    { "clients", info_clients },
-    { "persistence", info_persistence },
-    { "replication", info_replication },
-};
-
 static bool is_wanted(const char *section, const sv *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -144,15 +104,29 @@ static bool is_wanted(const char *section, const sv *names, size_t count)
 
 void info_command(struct commands *c, const sv *args, size_t count)
 {
-    struct buf b;
-    buf_init(&b, INFO_BYTES_MAX);
+    const struct server *server = c->loop->server;
+    int64_t up_s = (loop_now_us(c->loop) - server->started_us) / US_PER_S;
+    char about[500 + LISTEN_WHERE_MAX], clients[100];
+    snprintf(about, sizeof about,
+             "# Server\r\nredis_version:" REDIS_VERSION "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
+             "listen:%s\r\nuptime_in_seconds:%lld\r\n",
+             weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
+    /* Of this loop only: the metrics have those of all loops. */
+    snprintf(clients, sizeof clients, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
+    const struct {
+        const char *name, *text;
+    } sections[] = {
+        { "server", about },
+        { "clients", clients },
+        { "persistence", "# Persistence\r\nloading:0\r\n" },
+        { "replication", "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n" },
+    };
+    CLEANUP(buf_done) struct buf b;
+    buf_init(&b, sizeof about + 1000);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (is_wanted(sections[i].name, args + 1, count - 1)) {
-            buf_add(&b, b.len ? SV("\r\n") : SV(""));
-            sections[i].write(&b, c);
-        }
+        if (is_wanted(sections[i].name, args + 1, count - 1))
+            buf_printf(&b, "%s%s", b.len ? "\r\n" : "", sections[i].text);
     resp_bulk(&c->out, buf_sv(&b));
-    buf_done(&b);
 }
 
 /* ---- CONFIG GET ---- */

@@ -36,7 +36,7 @@ struct asked {
 static bool fail(struct commands *c, const char *before, sv word, const char *behind)
 {
     if (commands_flush(c))
-        resp_error(&c->out, "ERR %s '%.*s'%s", before, word.len < 100 ? (int)word.len : 100, word.ptr, behind);
+        resp_error(&c->out, "ERR %s '%.*s'%s", before, SV_SHOWN(word, 100), behind);
     return false;
 }
 

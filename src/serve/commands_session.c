@@ -103,30 +103,31 @@ static bool hello_options(struct commands *c, const sv *args, size_t count)
                 return false;
             i += 2;
         } else {
-            resp_error(&c->out, "ERR Syntax error in HELLO option '%.*s'", args[i].len < 100 ? (int)args[i].len : 100,
-                       args[i].ptr);
+            resp_error(&c->out, "ERR Syntax error in HELLO option '%.*s'", SV_SHOWN(args[i], 100));
             return false;
         }
     }
     return true;
 }
 
+static void put_pair(struct resp_out *out, const char *name, const char *value)
+{
+    resp_text(out, name);
+    resp_text(out, value);
+}
+
 static void hello_answer(struct commands *c)
 {
     struct resp_out *out = &c->out;
     resp_map(out, 7);
-    resp_text(out, "server");
-    resp_text(out, "weir");
-    resp_text(out, "version");
-    resp_text(out, REDIS_VERSION);
+    put_pair(out, "server", "weir");
+    put_pair(out, "version", REDIS_VERSION);
     resp_text(out, "proto");
     resp_integer(out, c->session->protocol);
     resp_text(out, "id");
     resp_integer(out, (int64_t)c->session->id);
-    resp_text(out, "mode");
-    resp_text(out, "standalone");
-    resp_text(out, "role");
-    resp_text(out, "master");
+    put_pair(out, "mode", "standalone");
+    put_pair(out, "role", "master");
     resp_text(out, "modules");
     resp_array(out, 0);
 }
@@ -195,7 +196,7 @@ static void client_setinfo(struct commands *c, const sv *args, size_t count)
     bool name = arg_is(args[2], "lib-name");
     (void)count;
     if (!name && !arg_is(args[2], "lib-ver"))
-        resp_error(&c->out, "ERR Unrecognized option '%.*s'", args[2].len < 100 ? (int)args[2].len : 100, args[2].ptr);
+        resp_error(&c->out, "ERR Unrecognized option '%.*s'", SV_SHOWN(args[2], 100));
     else if (set_name(c, name ? c->session->library : c->session->library_version, args[3], name ? "lib-name" : "lib-ver"))
         resp_status(&c->out, "OK");
 }

@@ -396,7 +396,7 @@ bool decide_screen(struct http_call *call, void *server)
     } else if (!route) {
         http_error(call, 404,
                    "there are POST /v1/check, POST /v1/refund and /v1/auth; rules and metrics are at the admin address",
-                   "there is nothing at %.*s", call->path.len < 200 ? (int)call->path.len : 200, call->path.ptr);
+                   "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };
         http_error(call, 405, NULL, "%s takes %s only", route->path.ptr, route->method.ptr);
