@@ -74,6 +74,7 @@ enum config_when { CONFIG_RESTART, CONFIG_LIVE }; /* a changed value counts from
 struct config_option {
     const char *name; /* without its dashes; NULL ends the table */
     size_t offset;    /* in struct config */
+    size_t size;
     enum config_kind kind;
     const char *initial;  /* the default as it would be written; NULL: none */
     uint64_t min, max;    /* of a text: its bytes */

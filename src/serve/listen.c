@@ -14,15 +14,14 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
-#include "base/sv.h"
+#include "serve/conns.h"
 
 enum {
     UNIX_MODE = 0660,
     PORT_TRIES = 8, /* for a port that the system chooses: another process may take it between two binds */
 };
-
-static const char *const names[] = { "http", "resp", "admin" };
 
 union address {
     struct sockaddr any;
@@ -174,33 +173,25 @@ static int bind_tcp(const struct endpoint *endpoint, bool reuse_port)
     static const int yes = 1;
     int only_v6 = !endpoint->both;
     bool v6 = endpoint->address.any.sa_family == AF_INET6;
-    int fd = socket(endpoint->address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
+    CLEANUP_CLOSE int fd = socket(endpoint->address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) < 0 ||
+        (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) < 0) ||
+        (v6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6) < 0) ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) < 0 ||
+        bind(fd, &endpoint->address.any, endpoint->len) < 0)
         return -1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-        (!reuse_port || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0) &&
-        (!v6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6) == 0) &&
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) == 0 &&
-        bind(fd, &endpoint->address.any, endpoint->len) == 0)
-        return fd;
-    int no = errno;
-    close(fd);
-    errno = no;
-    return -1;
+    int bound = fd;
+    fd = -1;
+    return bound;
 }
 
 /* Sockets that share a port would also share it with those of another weir, and get only part of the requests. So the first
  * socket does not share: it finds out whether the port is free, and which one it is. */
 static int probe(struct endpoint *endpoint)
 {
-    int fd = bind_tcp(endpoint, false);
-    if (fd < 0)
-        return -1;
     socklen_t len = sizeof endpoint->address;
-    int r = listen(fd, 1) < 0 || getsockname(fd, &endpoint->address.any, &len) < 0 ? -1 : 0, no = errno;
-    close(fd);
-    errno = no;
-    return r;
+    CLEANUP_CLOSE int fd = bind_tcp(endpoint, false);
+    return fd < 0 || listen(fd, 1) < 0 || getsockname(fd, &endpoint->address.any, &len) < 0 ? -1 : 0;
 }
 
 static int try_tcp(struct endpoint endpoint, unsigned count, int *fds)
@@ -247,12 +238,10 @@ static int clear_path(const struct opening *o, const struct endpoint *endpoint)
         return err_set(o->error, WEIR_E_SYSTEM,
                        "%s is a file that is not a socket, and weir leaves it as it is; choose another path with --%s",
                        path, o->name);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return failed(o);
-    int no = connect(fd, &endpoint->address.any, endpoint->len) < 0 ? errno : 0;
-    close(fd);
-    if (no != ECONNREFUSED)
+    if (connect(fd, &endpoint->address.any, endpoint->len) == 0 || errno != ECONNREFUSED)
         return in_use(o);
     return unlink(path) < 0 && errno != ENOENT ? failed(o) : 0;
 }
@@ -280,12 +269,9 @@ static int open_unix(const struct opening *o, const struct endpoint *endpoint, u
     if (fds[0] < 0)
         return failed(o);
     r = bind_unix(o, endpoint, fds[0]);
-    if (r < 0) {
-        close(fds[0]);
-        return r;
-    }
-    r = duplicate(o, count, fds);
     if (r < 0)
+        close(fds[0]);
+    else if ((r = duplicate(o, count, fds)) < 0)
         unlink(endpoint->address.un.sun_path);
     return r;
 }
@@ -294,8 +280,8 @@ static int open_unix(const struct opening *o, const struct endpoint *endpoint, u
 
 static bool is_known(const char *name)
 {
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0)
+    for (int front = 0; front < FRONTS; front++)
+        if (strcmp(name, front_names[front]) == 0)
             return true;
     return false;
 }
