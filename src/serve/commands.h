@@ -21,7 +21,7 @@ struct queue {
     enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
     size_t count;
     struct byte_queue commands; /* see commands_multi.c */
-    bool running;               /* EXEC waits for the store, and goes on … */
+    bool running;               /* EXEC waits for the store, and continues … */
     size_t done, at;            /* … after so many commands, which have so many bytes */
 };
 
@@ -32,7 +32,7 @@ struct session {
     enum access access;
     unsigned generation; /* of the tokens that it was judged by */
     struct queue queue;
-    struct wait *wait; /* for the store: nothing more is carried out until it is over; NULL: it does not wait */
+    struct wait *wait; /* for the store: no command runs until it is over; NULL: it does not wait */
     unsigned protocol; /* 2 or 3 */
     unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
     bool quit;         /* to be closed after its replies */
@@ -88,8 +88,8 @@ enum command_flags {
     COMMAND_GATHER = 4, /* keeps the order of replies itself */
     COMMAND_KEY = 8,    /* its first argument is a key */
     COMMAND_KEYS = 16,  /* all of them are */
-    COMMAND_QUEUE = 32, /* may stand between MULTI and EXEC: changes nothing of the session, and its reply is short */
-    COMMAND_NOW = 64,   /* is carried out there at once */
+    COMMAND_QUEUE = 32, /* is allowed between MULTI and EXEC: changes nothing of the session, and its reply is short */
+    COMMAND_NOW = 64,   /* runs there at once */
 };
 
 struct command {
@@ -138,7 +138,7 @@ struct batch {
 /* commands_batch.c */
 int batch_new(struct batch **ret);
 void batch_free(struct batch *batch);
-/* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
+/* For one command that another thread runs, and whose reply comes later. NULL: no memory. */
 struct wait *wait_for_command(struct commands *c);
 void wait_end_command(struct wait *wait, const char *error); /* NULL: it is OK */
 /* It is the newest command itself that the session waits for. */
@@ -155,7 +155,7 @@ command_run weir_reset_command;
 /* commands_multi.c */
 command_run multi_command, exec_command, discard_command;
 void queue_add(struct commands *c, const sv *args, size_t count);
-/* Carries out what is queued, from where it stopped. */
+/* Runs the queued commands, from where it stopped. */
 void queue_run(struct commands *c);
 void queue_break(struct session *session); /* if there is one */
 void queue_clear(struct session *session);
