@@ -274,6 +274,25 @@ static void copy_requests(struct wait *w)
 
 /* ---- deciding ---- */
 
+/* False: the session waits, or there is no memory, and out.failed ends the connection. */
+static __attribute__((noinline)) bool decide_with_store(struct commands *c, size_t count)
+{
+    struct batch *b = c->batch;
+    struct wait *w = wait_new(c, count);
+    if (!w) {
+        c->out.failed = true;
+        return false;
+    }
+    if (decisions_make(&w->decisions, &w->items->wait, sizeof *w->items, b->requests, b->verdicts, count) ==
+        DECISIONS_WAIT) {
+        copy_requests(w);
+        c->session->wait = w;
+        return false;
+    }
+    wait_end(w);
+    return true;
+}
+
 bool commands_flush(struct commands *c)
 {
     struct batch *b = c->batch;
@@ -281,20 +300,11 @@ bool commands_flush(struct commands *c)
     if (count == 0)
         return true;
     b->count = b->header_count = 0;
-    struct decisions at_once = { .loop = c->loop, .read_ns = c->read_ns };
-    struct wait *w = c->loop->store ? wait_new(c, count) : NULL;
-    if (c->loop->store && !w) {
-        c->out.failed = true;
+    if (!c->loop->store)
+        decisions_make(&(struct decisions){ .loop = c->loop, .read_ns = c->read_ns }, NULL, 0, b->requests, b->verdicts,
+                       count);
+    else if (!decide_with_store(c, count))
         return false;
-    }
-    if (decisions_make(w ? &w->decisions : &at_once, w ? &w->items->wait : NULL, sizeof *w->items, b->requests, b->verdicts,
-                       count) == DECISIONS_WAIT) {
-        copy_requests(w);
-        c->session->wait = w;
-        return false;
-    }
-    if (w)
-        wait_end(w);
     for (size_t i = 0; i < count; i++)
         put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
     return true;

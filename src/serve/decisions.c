@@ -4,8 +4,8 @@
 #include "serve/server.h"
 #include "serve/stats.h"
 
-static void note(const struct decisions *all, const struct weir_request *requests, const struct weir_verdict *verdicts,
-                 size_t count, int64_t now_us)
+static inline __attribute__((always_inline)) void note(const struct decisions *all, const struct weir_request *requests,
+                                                       const struct weir_verdict *verdicts, size_t count, int64_t now_us)
 {
     struct weir *weir = all->loop->server->weir;
     stats_decided(all->loop->stats, weir, requests, verdicts, count, now_us, uv_hrtime() - all->read_ns);
@@ -30,10 +30,12 @@ static struct decision_wait *wait_at(struct decision_wait *first, size_t stride,
 }
 
 /* All that is asked in one turn of the loop is sent in one write: see flush_store in event_loop.c. */
-static int ask_store(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
-                     struct weir_verdict *verdicts, size_t count)
+static __attribute__((noinline)) int ask_store(struct decisions *all, struct decision_wait *first, size_t stride,
+                                               const struct weir_request *requests, struct weir_verdict *verdicts,
+                                               size_t count)
 {
     struct loop *loop = all->loop;
+    int64_t now_us = loop_now_us(loop);
     int result = 0;
     for (size_t i = 0; i < count; i++) {
         struct decision_wait *wait = wait_at(first, stride, i);
@@ -43,20 +45,11 @@ static int ask_store(struct decisions *all, struct decision_wait *first, size_t 
         all->waiting += r == 0;
         result = r < 0 ? r : result;
     }
-    loop->store_asked |= all->waiting > 0;
-    return result;
-}
-
-int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
-                   struct weir_verdict *verdicts, size_t count)
-{
-    int64_t now_us = loop_now_us(all->loop);
-    int r = all->loop->store ? ask_store(all, first, stride, requests, verdicts, count)
-                             : weir_check_batch(all->loop->server->weir, requests, count, now_us, verdicts);
     if (all->waiting == 0) {
         note(all, requests, verdicts, count, now_us);
-        return r;
+        return result;
     }
+    loop->store_asked = true;
     for (size_t i = 0; i < count; i++) {
         struct decision_wait *wait = wait_at(first, stride, i);
         if (wait->request)
@@ -65,4 +58,15 @@ int decisions_make(struct decisions *all, struct decision_wait *first, size_t st
         all->decided(wait, &verdicts[i]);
     }
     return DECISIONS_WAIT;
+}
+
+int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
+                   struct weir_verdict *verdicts, size_t count)
+{
+    if (all->loop->store)
+        return ask_store(all, first, stride, requests, verdicts, count);
+    int64_t now_us = loop_now_us(all->loop);
+    int r = weir_check_batch(all->loop->server->weir, requests, count, now_us, verdicts);
+    note(all, requests, verdicts, count, now_us);
+    return r;
 }
