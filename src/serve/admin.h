@@ -79,6 +79,8 @@ struct admin_job {
     bool dry_run;
     bool shown; /* `out` has what would be */
     uint64_t number;
+    const uint64_t *read_version; /* the change is based on this version of the settings; NULL: on any */
+    bool moved;                   /* others have changed the settings since that version */
 
     /* The result of the work, for the answer. */
     unsigned status; /* 0: as the result says */

@@ -147,8 +147,10 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
     const char *what = job->id.len ? "the rule" : "the settings";
     bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
-    if (matches && !admin_tag_in(job->if_none_match, version))
-        return 0;
+    if (matches && !admin_tag_in(job->if_none_match, version)) {
+        job->moved = job->read_version && version != *job->read_version;
+        return job->moved ? err_set(error, WEIR_E_SYSTEM, "others are changing the settings; try again") : 0;
+    }
     job->status = 412;
     return err_set(error, WEIR_E_INVALID, "%s %s", what,
                    matches   ? "exists already (the header If-None-Match)"
@@ -219,7 +221,7 @@ static bool is_whole_row(const json_t *value)
 static json_t *read_body(const struct admin_job *job, struct weir_error *error)
 {
     json_error_t why;
-    json_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
+    json_auto_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
     json_t *id = json_object_get(value, "id");
     if (!value)
         err_set(error, WEIR_E_INVALID, "the body is not JSON: line %d: %s", why.line, why.text);
@@ -233,37 +235,24 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
              (!json_is_string(id) || !sv_eq(sv_of(json_string_value(id), json_string_length(id)), job->id)))
         err_set(error, WEIR_E_INVALID, "id: must equal the id in the path, or be left out");
     else
-        return value;
-    json_decref(value);
+        return STEAL(value);
     return NULL;
-}
-
-/* For people the id stands first. Takes over `rule`. */
-static json_t *with_id(json_t *rule, sv id)
-{
-    json_t *whole = json_object();
-    if (json_object_set_new(whole, "id", json_stringn(id.ptr, id.len)) < 0 || json_object_update(whole, rule) < 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    json_decref(rule);
-    return whole;
 }
 
 static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    json_t *body = read_body(job, error);
+    json_auto_t *body = read_body(job, error);
     if (!body)
         return WEIR_E_INVALID;
-    json_t *rule = with_id(body, job->id);
+    json_auto_t *rule = json_object(); /* with the id first, for people */
+    if (json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len)) < 0 || json_object_update(rule, body) < 0)
+        return no_memory(error);
     const json_t *mode = json_object_get(rule, "mode");
     bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
-    char *text = json_dumps(rule, JSON_COMPACT);
+    CLEANUP_FREE char *text = json_dumps(rule, JSON_COMPACT);
     set_terms(source, job, !off);
     int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
     clear_terms(source);
-    free(text);
-    json_decref(rule);
     if (r < 0)
         return r;
     if (job->dry_run)
@@ -338,53 +327,29 @@ static int name_all(struct source *source, json_t *settings, uint64_t *ret_versi
     return 0;
 }
 
-struct settings_check {
-    struct admin_job *job;
-    uint64_t version;
-    bool moved; /* others have changed the settings meanwhile: read them again */
-};
-
-static int check_settings(uint64_t version, void *data, struct weir_error *error)
+static int put_once(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct settings_check *check = data;
-    int r = check_tags(version, check->job, error);
-    check->moved = r == 0 && version != check->version;
-    return check->moved ? err_set(error, WEIR_E_SYSTEM, "others are changing the settings; try again") : r;
-}
-
-static int look_at_settings(const struct source_reading *after, void *data, struct weir_error *error)
-{
-    struct settings_check *check = data;
-    return look(after, check->job, error);
-}
-
-static int put_once(struct source *source, struct admin_job *job, bool *ret_moved, struct weir_error *error)
-{
-    struct settings_check check = { .job = job };
-    json_t *settings = read_body(job, error);
-    if (!settings)
-        return WEIR_E_INVALID;
-    int r = name_all(source, settings, &check.version, error);
-    char *text = r == 0 ? json_dumps(settings, JSON_COMPACT) : NULL;
-    struct source_terms terms = {
-        .dry_run = job->dry_run, .check = check_settings, .look = look_at_settings, .data = &check
-    };
-    source_set_terms(source, &terms);
-    if (r == 0)
-        r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
+    uint64_t read_version;
+    json_auto_t *settings = read_body(job, error);
+    int r = settings ? name_all(source, settings, &read_version, error) : WEIR_E_INVALID;
+    if (r < 0)
+        return r;
+    CLEANUP_FREE char *text = json_dumps(settings, JSON_COMPACT);
+    job->read_version = &read_version;
+    set_terms(source, job, false);
+    r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
     clear_terms(source);
-    free(text);
-    json_decref(settings);
-    *ret_moved = check.moved;
+    job->read_version = NULL;
     return r;
 }
 
 static int put_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    bool moved = true;
-    int r = 0;
-    for (int i = 0; i < SETTINGS_TRIES && moved; i++)
-        r = put_once(source, job, &moved, error);
+    int r = 0, tries = 0;
+    do {
+        job->moved = false;
+        r = put_once(source, job, error);
+    } while (job->moved && ++tries < SETTINGS_TRIES);
     if (r < 0)
         return r;
     return job->dry_run ? tried(source, job, error) : show_settings(source, job, error);

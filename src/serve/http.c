@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/cleanup.h"
 #include "serve/server.h"
 
 enum {
@@ -172,32 +173,23 @@ static bool is_too_large(const struct call *call)
     return bytes > c->loop->server->config.header_bytes || headers > HTTP_HEADERS_MAX || others > HTTP_HEADERS_MAX;
 }
 
-/* Two servers that read the same bytes must not disagree on where the next request begins. NULL: they cannot. */
-static const char *unclear_length(const struct http_call *call, bool *ret_unknown)
-{
-    unsigned lengths = 0, encodings = 0;
-    for (size_t i = 0; i < call->header_count; i++) {
-        lengths += sv_eq_nocase(call->headers[i].name, SV("content-length"));
-        encodings += sv_eq_nocase(call->headers[i].name, SV("transfer-encoding"));
-    }
-    *ret_unknown = encodings == 1 && !sv_eq_nocase(http_header(call, "transfer-encoding"), SV("chunked"));
-    if (*ret_unknown)
-        return "the only supported Transfer-Encoding is chunked";
-    return lengths + encodings > 1 ? "send only one header Content-Length or Transfer-Encoding" : NULL;
-}
-
-/* False: the body cannot be read; the call has been answered, and the connection will be closed. */
+/* False: the body cannot be read; the call has been answered, and the connection will be closed. Two servers that read the
+ * same bytes must not disagree on where the next request begins. */
 static bool can_read_body(struct call *call)
 {
     struct http_call *c = &call->http_call;
     uint64_t length = 0;
-    bool unknown;
-    sv announced = http_header(c, "content-length");
-    const char *unclear = unclear_length(c, &unknown);
+    unsigned lengths = 0, encodings = 0;
+    for (size_t i = 0; i < c->header_count; i++) {
+        lengths += sv_eq_nocase(c->headers[i].name, SV("content-length"));
+        encodings += sv_eq_nocase(c->headers[i].name, SV("transfer-encoding"));
+    }
     call->close = true;
-    if (unclear)
-        http_error(c, unknown ? 501 : 400, NULL, "%s", unclear);
-    else if (announced.len && sv_u64(announced, UINT64_MAX, &length) && length > call->body.max)
+    if (encodings == 1 && !sv_eq_nocase(http_header(c, "transfer-encoding"), SV("chunked")))
+        http_error(c, 501, NULL, "the only supported Transfer-Encoding is chunked");
+    else if (lengths + encodings > 1)
+        http_error(c, 400, NULL, "send only one header Content-Length or Transfer-Encoding");
+    else if (lengths && sv_u64(http_header(c, "content-length"), UINT64_MAX, &length) && length > call->body.max)
         http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
     else
         call->close = false;
@@ -240,7 +232,7 @@ static bool add_body(struct call *call, sv piece)
  * would take that for a service that is unavailable, and might let the request pass. */
 static enum MHD_Result answer_by_hand(struct call *call)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
     buf_printf(&text,
                "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
@@ -249,7 +241,6 @@ static enum MHD_Result answer_by_hand(struct call *call)
         buf_add(&text, buf_sv(&call->answer));
     if (!text.failed)
         send(call->http_call.conn->fd, text.ptr, text.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    buf_done(&text);
     return MHD_NO; /* closes */
 }
 
@@ -562,7 +553,7 @@ void http_too_large(struct http_call *call)
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
     char text[ERROR_MAX];
-    struct buf body;
+    CLEANUP(buf_done) struct buf body;
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -576,7 +567,6 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
     }
     buf_add(&body, SV("}\n"));
     http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(&body) });
-    buf_done(&body);
 }
 
 bool http_is_json(struct http_call *call)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
 #include "base/utf8.h"
@@ -167,10 +168,9 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     bool said = false;
     pthread_mutex_lock(&lock);
     if (is_ready()) {
-        struct buf line;
+        CLEANUP(buf_done) struct buf line;
         short_line(&line, level, event, weir_str(message), now_us);
         said = write_line(&line);
-        buf_done(&line);
     }
     lines_dropped = said ? 0 : lines_dropped + 1;
     pthread_mutex_unlock(&lock);
@@ -208,7 +208,7 @@ void log_seldom(enum seldom kind, const char *format, ...)
 
 static void add_subject(struct buf *out, bool json, const struct subject *subject)
 {
-    struct buf members;
+    CLEANUP(buf_done) struct buf members;
     buf_init(&members, LINE_MAX_BYTES);
     for (size_t i = 0; i < subject->by_count; i++)
         add_field(&members, json, subject_name(subject, i), utf8_cut(subject_value(subject, i), VALUE_MAX));
@@ -216,7 +216,6 @@ static void add_subject(struct buf *out, bool json, const struct subject *subjec
         buf_printf(out, ",\"by\":{%s}", members.len ? members.ptr + 1 : "");
     else
         buf_add(out, buf_sv(&members));
-    buf_done(&members);
 }
 
 static void refusal_line(struct buf *line, struct weir *weir, const struct weir_request *request,
@@ -289,11 +288,10 @@ void log_refusal(struct weir *weir, const struct weir_request *request, const st
         own.skipped++;
         return;
     }
-    struct buf line;
+    CLEANUP(buf_done) struct buf line;
     uint64_t skipped = __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED);
     refusal_line(&line, weir, request, verdict, now_us, skipped);
     if (!write_line(&line))
         own.skipped += skipped + 1;
     pthread_mutex_unlock(&lock);
-    buf_done(&line);
 }

@@ -45,38 +45,34 @@ static void on_state(const struct source_watch_state *state, void *data)
 
 static int open_all(struct rule_sync *sync, const struct config *config, struct weir_error *error)
 {
-    struct source *source = NULL;
-    struct rules *last = NULL;
+    CLEANUP(source_closep) struct source *source = NULL;
+    CLEANUP(rules_freep) struct rules *last = NULL;
     struct source_watch_options options = {
         .poll_ms = config->poll_ms, .on_rules = on_rules, .on_state = on_state, .data = sync
     };
     int r = rule_sync_open_source(sync, config, &source, error);
     if (r == 0)
         r = rule_sync_first_rules(sync, source, config, &last, error);
-    if (r < 0) {
-        source_close(source);
+    if (r < 0)
         return r;
-    }
     sync->said_reachable = options.was_read = !sync->from_copy;
-    r = source_watch_start(&sync->watch, source, last, &options, error); /* takes over the source in any case */
-    rules_free(last);
-    return r;
+    return source_watch_start(&sync->watch, STEAL(source), last, &options, error); /* takes over the source in any case */
 }
+
+CLEANUP_POINTER(struct rule_sync *, rule_sync_stop);
 
 int rule_sync_start(struct rule_sync **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error)
 {
-    struct rule_sync *sync = calloc(1, sizeof *sync);
+    CLEANUP(rule_sync_stopp) struct rule_sync *sync = calloc(1, sizeof *sync);
     if (!sync)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     pthread_mutex_init(&sync->lock, NULL);
     buf_init(&sync->text, RULES_BYTES_MAX);
     int r = open_all(sync, config, error);
-    if (r < 0) {
-        rule_sync_stop(sync);
+    if (r < 0)
         return r;
-    }
     *ret_weir = sync->weir;
-    *ret = sync;
+    *ret = STEAL(sync);
     return 0;
 }
 

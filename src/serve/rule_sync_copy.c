@@ -1,6 +1,5 @@
 /* The copy of the last good rules in the data folder: for a start while the source is unreachable, or while one of its
  * rules is bad. */
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "rules/file.h"
 #include "serve/log.h"

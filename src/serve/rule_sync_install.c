@@ -1,5 +1,4 @@
 /* Puts rules into force, and logs what is new: how many rules, and what is wrong with those of the source. */
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "engine/weir.h"

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/arena.h"
+#include "base/cleanup.h"
 #include "serve/config.h"
 #include "serve/rule_sync.h"
 
@@ -33,6 +34,9 @@ struct rule_sync {
     bool from_copy;
     size_t rules;
 };
+
+CLEANUP_POINTER(struct source *, source_close);
+CLEANUP_POINTER(struct rules *, rules_free);
 
 /* rule_sync_install.c */
 /* Logs what is new among the problems, and keeps all of them. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "cells/lease.h"
 #include "engine/weir.h"
@@ -44,9 +43,6 @@ static int fill_database(struct source *source, sv copy, struct weir_error *erro
                  : source_put_settings(source, SV("{\"trusted_proxies\": [\"127.0.0.0/8\", \"::1\"]}"), author_of_examples,
                                        error);
 }
-
-CLEANUP_POINTER(struct source *, source_close);
-CLEANUP_POINTER(struct rules *, rules_free);
 
 static int fill_new_database(const char *address, sv copy, struct weir_error *error)
 {

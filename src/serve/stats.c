@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "engine/weir.h"
 #include "refused/most_refused.h"
 
@@ -73,23 +74,23 @@ static uint32_t new_counter(struct stats *stats, const char *id)
     return counter;
 }
 
+CLEANUP_POINTER(struct stats *, stats_free);
+
 int stats_new(struct stats **ret)
 {
-    struct stats *stats = calloc(1, sizeof *stats);
+    CLEANUP(stats_freep) struct stats *stats = calloc(1, sizeof *stats);
     if (!stats)
         return WEIR_E_NO_MEMORY;
     pthread_mutex_init(&stats->lock, NULL);
     stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
-    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_PLACES) < 0) {
-        stats_free(stats);
+    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_PLACES) < 0)
         return WEIR_E_NO_MEMORY;
-    }
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
     new_counter(stats, STATS_THROTTLE);
-    *ret = stats;
+    *ret = STEAL(stats);
     return 0;
 }
 
@@ -129,13 +130,13 @@ static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict
         return NO_RULE;
     if (v->private_rule >= RULES_MAX)
         return counter_of_id(stats, v->rule);
-    struct rule_counter *place = &stats->rule_counters[v->private_rule];
+    struct rule_counter *known = &stats->rule_counters[v->private_rule];
     /* Versions begin at 1. */
-    if (place->version != (uint32_t)v->private_rules) {
-        place->counter = counter_of_id(stats, v->rule);
-        place->version = (uint32_t)v->private_rules;
+    if (known->version != (uint32_t)v->private_rules) {
+        known->counter = counter_of_id(stats, v->rule);
+        known->version = (uint32_t)v->private_rules;
     }
-    return place->counter;
+    return known->counter;
 }
 
 /* ---- counting ---- */
