@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "decisions/bench.h"
-#include "engine/engine.h"
+#include "engine/decision.h"
 
 /* ---- several limits ---- */
 
@@ -12,8 +12,8 @@ struct several {
     struct bench_table *table;
     struct bound *bound;
     struct weir_request request;
-    struct plan plan;
-    struct plan_entry entries[BENCH_LIMITS], *order[BENCH_LIMITS];
+    struct decision decision;
+    struct counter counters[BENCH_LIMITS], *order[BENCH_LIMITS];
 };
 
 static uint32_t minutes(const struct limit *minute, uint64_t n)
@@ -36,14 +36,14 @@ static bool several_init(struct several *s, struct bench_table *t)
     if (!rules || ruleset_new(&ruleset, rules, &error) < 0 ||
         bound_new(&s->bound, ruleset, t->cells, (struct bound_sharing){ 0 }, &error) < 0)
         return false;
-    struct plan_room room = { s->entries, s->order, BENCH_LIMITS };
-    return plan_make(&s->plan, s->bound, &s->request, s->request.user, t->now_us, &room, &needed) &&
-           s->plan.count == BENCH_LIMITS;
+    s->decision = (struct decision){ .counters = s->counters, .order = s->order, .cap = BENCH_LIMITS };
+    return decision_plan(&s->decision, s->bound, &s->request, s->request.user, t->now_us, &needed) &&
+           s->decision.count == BENCH_LIMITS;
 }
 
 struct turn {
-    struct plan plans[BENCH_TURN];
-    struct plan_entry entries[BENCH_TURN][BENCH_LIMITS], *order[BENCH_LIMITS];
+    struct decision decisions[BENCH_TURN];
+    struct counter counters[BENCH_TURN][BENCH_LIMITS], *order[BENCH_LIMITS];
     struct weir_verdict verdict;
 };
 
@@ -51,25 +51,27 @@ static void turn_init(struct turn *turn, const struct several *s)
 {
     for (unsigned i = 0; i < BENCH_TURN; i++) {
         for (unsigned k = 0; k < BENCH_LIMITS; k++)
-            turn->entries[i][k] = s->entries[k];
-        turn->plans[i] = s->plan;
-        turn->plans[i].entries = turn->entries[i];
-        turn->plans[i].order = turn->order;
+            turn->counters[i][k] = s->counters[k];
+        turn->decisions[i] = s->decision;
+        turn->decisions[i].counters = turn->counters[i];
+        turn->decisions[i].order = turn->order;
+        turn->decisions[i].verdict = &turn->verdict;
     }
 }
 
-static inline void fill_plan(struct plan *plan, const uint64_t *keys, int64_t now_us)
+static inline void fill_plan(struct decision *d, const uint64_t *keys, int64_t now_us)
 {
-    plan->now_us = now_us;
+    d->state = DECISION_TAKE;
+    d->now_us = now_us;
     for (unsigned k = 0; k < BENCH_LIMITS; k++) {
-        plan->entries[k].ask.key = keys[k];
-        plan->entries[k].ask.now_us = now_us;
+        d->counters[k].ask.key = keys[k];
+        d->counters[k].ask.now_us = now_us;
     }
 }
 
-static inline bool decide(struct turn *turn, unsigned i, const struct bound *bound)
+static inline bool decide(struct turn *turn, unsigned i)
 {
-    plan_decide(&turn->plans[i], bound, &turn->verdict);
+    decision_run(&turn->decisions[i]);
     return turn->verdict.allowed;
 }
 
@@ -80,10 +82,10 @@ static void run_several_single(struct bench_worker *w, const uint64_t *keys)
     turn_init(&turn, s);
     for (const uint64_t *end = keys + BENCH_SLICE * BENCH_LIMITS; keys < end; w->now_us++) {
         for (unsigned i = 0; i < BENCH_TURN; i++, keys += BENCH_LIMITS) {
-            fill_plan(&turn.plans[i], keys, w->now_us);
+            fill_plan(&turn.decisions[i], keys, w->now_us);
             for (unsigned k = 0; k < BENCH_LIMITS; k++)
                 cells_prefetch(s->table->cells, keys[k]);
-            w->taken += decide(&turn, i, s->bound);
+            w->taken += decide(&turn, i);
         }
     }
 }
@@ -95,12 +97,12 @@ static void run_several_batch(struct bench_worker *w, const uint64_t *keys)
     turn_init(&turn, s);
     for (const uint64_t *end = keys + BENCH_SLICE * BENCH_LIMITS; keys < end; w->now_us++) {
         for (unsigned i = 0; i < BENCH_TURN; i++, keys += BENCH_LIMITS) {
-            fill_plan(&turn.plans[i], keys, w->now_us);
+            fill_plan(&turn.decisions[i], keys, w->now_us);
             for (unsigned k = 0; k < BENCH_LIMITS; k++)
                 cells_prefetch(s->table->cells, keys[k]);
         }
         for (unsigned i = 0; i < BENCH_TURN; i++)
-            w->taken += decide(&turn, i, s->bound);
+            w->taken += decide(&turn, i);
     }
 }
 

@@ -1,6 +1,7 @@
 /* The table's protocol. Read README.md first: it says which race each step is there for. */
 #include "cells/cells.h"
 
+#include "base/check.h"
 #include "cells/layout.h"
 #include "cells/rebase.h"
 #include "limit/take.h"
@@ -126,6 +127,7 @@ enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
 /* Puts another one in the place of the state that was read. */
 LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct limit_outlook outlook)
 {
+    CHECK(next.time < CLOCK_END_US);
     uint64_t mark = (s.high & GEN_MASK << TAG_BITS) | CELL_LIVE;
     return raise_book(c, s, outlook) && cas_16(&c->state, s, (word16){ next.data, next.time << MARK_BITS | mark });
 }
@@ -523,6 +525,7 @@ TAKE_BY(take_count, LIMIT_FIXED_WINDOW)
 /* From the cell that seems to be the key's. */
 LIMIT_HOT bool take_from(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret, struct cell *c)
 {
+    CHECK(ask->cost > 0 && clock_valid(ask->now_us));
     switch (ask->limit->algorithm) {
     case LIMIT_TOKEN_BUCKET:
         return take_bucket(cells, ask, ret, c);
@@ -595,6 +598,7 @@ static __attribute__((noinline)) void find_batch(const struct cells *t, const st
 void cells_take_batch(struct cells *cells, const struct cells_ask *asks, unsigned count, struct cells_taken *ret_taken,
                       bool *ret)
 {
+    CHECK(count <= CELLS_BATCH);
     struct cell *found[CELLS_BATCH];
     find_batch(cells, asks, count, found);
     for (unsigned i = 0; i < count; i++)
@@ -659,6 +663,7 @@ LOOK_BY(look_count, LIMIT_FIXED_WINDOW)
 
 void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
 {
+    CHECK(clock_valid(ask->now_us));
     switch (ask->limit->algorithm) {
     case LIMIT_TOKEN_BUCKET:
         look_bucket(cells, ask, ret);
@@ -674,6 +679,7 @@ void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_l
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
                        struct cells_taken *ret)
 {
+    CHECK(ask->cost > 0);
     if (__builtin_expect(look->cell && look->quick && commit_quick(look->cell, look->seen, &look->charge, ask, ret), 1))
         return true;
     return cells_take(cells, ask, ret);
@@ -694,6 +700,7 @@ bool cells_forget(struct cells *cells, uint64_t key)
 
 bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
 {
+    CHECK(taken->cell && taken->cost > 0 && clock_valid(now_us));
     for (;;) {
         word16 s = load_16(&taken->cell->state);
         struct limit_state payload = state_payload(s);
@@ -708,7 +715,9 @@ bool cells_refund(const struct limit *limit, const struct cells_taken *taken, in
 
 uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken)
 {
-    return (uint64_t)(taken->cell - cells->cell);
+    uint64_t place = (uint64_t)(taken->cell - cells->cell);
+    CHECK(place < cells->bucket_count * BUCKET_CELLS);
+    return place;
 }
 
 bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret)
@@ -738,6 +747,7 @@ static bool update_live(struct cell *c, uint64_t key, cells_judge *judge, void *
 
 bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data)
 {
+    CHECK(clock_valid(now_us));
     struct limit_state unused = { 0 };
     struct cell *c = find_home(cells, key);
     if (!head_is_of(load_8(&c->head), key))

@@ -24,7 +24,6 @@
 
 #include "base/err.h"
 #include "cells/layout.h"
-#include "cells/lease.h"
 
 /* Longer than any text: nothing else that is hashed with the secret begins with it. */
 #define HOST_MARK UINT64_C(0x686f73742d6d6172)
@@ -159,8 +158,6 @@ int cells_settle(struct cells *cells, int fd, const char *path, struct weir_erro
         word16 now = origin_word(&next);
         if (same_16(now, seen) || cas_16(word, seen, now)) {
             cells->copied = !same;
-            if (!same)
-                lease_note_copy(cells);
             return 0;
         }
     }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cells/layout.h"
@@ -74,6 +75,7 @@ static size_t total_bytes(uint64_t buckets)
 /* The header is one that was checked, not the one in the mapping, which others can write to. */
 static int use_memory(struct cells **ret, void *map, const struct cells_header *header, struct weir_error *error)
 {
+    CHECK((uintptr_t)map % ALIGNMENT == 0 && header->bucket_count >= 2);
     struct cells *cells = malloc(sizeof *cells);
     if (!cells)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");

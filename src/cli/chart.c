@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "cli/when.h"
+#include "cli/time_text.h"
 
 enum {
     ROWS = 8,

@@ -3,8 +3,8 @@
 #define CLI_CHART_H
 
 #include "base/buf.h"
-#include "cli/series.h"
 #include "cli/term.h"
+#include "cli/timeline.h"
 
 /* Bars that stand on a time axis: refused below, in full blocks, and passed on top of it. */
 void chart_draw(struct buf *out, const struct term *term, const struct timeline *timeline, const struct series *passed,

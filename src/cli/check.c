@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/load.h"
+#include "cli/request.h"
 #include "engine/weir.h"
 
 static const struct command command = {

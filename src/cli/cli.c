@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 
 enum { FILE_BYTES_MAX = 64 << 20 };
 

@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/convert.h"
 #include "cli/options.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 
 static const struct option options[] = { { 0 } };
 

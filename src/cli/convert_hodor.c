@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 #include "cli/convert.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "rules/rules.h"
 
 /* ---- YAML that a stranger's text cannot break out of ---- */

@@ -6,9 +6,10 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/load.h"
+#include "cli/request.h"
 #include "cli/term.h"
-#include "cli/when.h"
+#include "cli/time_text.h"
+#include "engine/verdict.h"
 
 static const struct command command = {
     .name = "explain",
@@ -160,12 +161,12 @@ static void print_where(struct page *p, const struct explained_rule *e)
 {
     bool unknown = e->limits[0].unknown;
     const char *text = NULL;
-    if (e->counting == COUNT_EXACT)
+    if (e->counting == COUNTER_STORE)
         text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
-    else if (e->counting == COUNT_LEASED && p->has_store)
+    else if (e->counting == COUNTER_SLICE && p->has_store)
         text = unknown ? "is leased from the store, which does not answer"
                        : "is leased from the store: what is lent to hosts counts as used";
-    else if (e->counting == COUNT_LEASED)
+    else if (e->counting == COUNTER_SLICE)
         text = "is leased from a store; --counters ADDRESS shows what is used there";
     else if (e->rule->counters == COUNTERS_SHARED)
         text = "counts on this host, since no store is given (--counters ADDRESS)";
@@ -181,7 +182,7 @@ static void print_limit(struct page *p, const struct explained_rule *e, const st
     buf_add(&p->out, SV(": "));
     rule_limit_text(l->spec, &p->out);
     buf_add(&p->out, SV("\n        "));
-    if (e->counting == COUNT_LEASED)
+    if (e->counting == COUNTER_SLICE)
         buf_printf(&p->out, "this host holds %u unspent%s", l->held, l->unknown ? "" : "; ");
     else if (l->unknown)
         buf_add(&p->out, SV("what is used is not known"));
@@ -229,7 +230,7 @@ static void print_rule(const struct explained_rule *e, void *data)
     for (size_t i = 0; i < e->rule->limit_count; i++) {
         const struct explained_limit *l = &e->limits[i];
         print_limit(p, e, l);
-        if (e->counting == COUNT_LEASED && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
+        if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
             l->held < p->request->cost && !p->spent) {
             p->spent = e->rule;
             p->limit = l->spec;

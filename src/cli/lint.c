@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "rules/rules.h"
 
 static const struct option options[] = { { 0 } };

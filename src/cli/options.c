@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/plain.h"
-#include "cli/when.h"
+#include "cli/plain_text.h"
+#include "cli/time_text.h"
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64, ERROR_BYTES_MAX = 8 << 10 };
 

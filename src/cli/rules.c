@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 enum { WHO_MAX = 200 };

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/instant.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 #define MILLISECONDS_FROM UINT64_C(100000000000)

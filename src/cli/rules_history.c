@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 enum { MOST_DEFAULT = 20, TEXT_MAX = 4000 };

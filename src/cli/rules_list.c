@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 enum { COLUMNS = 6, CELL_MAX = 48, PROBLEM_MAX = 1000 };

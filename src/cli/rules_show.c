@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 enum { COMMENT_MAX = 1000 };

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/instant.h"
 #include "cli/cli.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
 
 int rules_fail(const struct weir_error *error)

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "serve/server.h"
 
 enum { HELP_MAX = 200, HELP_OPTIONS_MAX = 40 };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/simulate.h"
-#include "cli/when.h"
+#include "cli/time_text.h"
 
 enum { STEPS = 100 }; /* of the series, at most */
 

@@ -4,7 +4,7 @@
 
 #include "cli/chart.h"
 #include "cli/simulate.h"
-#include "cli/when.h"
+#include "cli/time_text.h"
 
 enum {
     RULE_ROWS_MAX = 40,     /* rules listed; --json lists all */

@@ -18,7 +18,7 @@
 #include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "source/source.h"
 
 enum {

@@ -3,7 +3,7 @@
 #define CLI_TALLY_H
 
 #include "cli/intern.h"
-#include "cli/series.h"
+#include "cli/timeline.h"
 #include "match/match.h"
 
 /* Bounds. What goes beyond them is still counted in all and by rule. */

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/admin_client.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/options.h"
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 
 enum {
     INTERVAL_DEFAULT_MS = 2000,

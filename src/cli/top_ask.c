@@ -1,8 +1,8 @@
 /* weir top: asking the service. */
 #include "base/clock.h"
 #include "base/err.h"
+#include "cli/admin_client.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/top.h"
 
 enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };

@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "cli/time_text.h"
 #include "cli/top.h"
-#include "cli/when.h"
 
 enum {
     HEAD_ROWS = 9, /* before the first subject */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "cli/time_text.h"
 #include "cli/traffic.h"
-#include "cli/when.h"
 
 #define FIELDS "t, method, path, host, ip, peer, user, event, key, headers, cost, peek, or t and set_rules"
 

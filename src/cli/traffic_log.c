@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/ip.h"
+#include "cli/time_text.h"
 #include "cli/traffic.h"
-#include "cli/when.h"
 
 /* What nginx and Apache wrote for the byte that follows a backslash; both write \xHH, Apache also the letters. */
 static char unescape_letter(char c)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "engine/hazard.h"
+#include "engine/verdict.h"
 #include "engine/weir.h"
 
 /* ---- JSON ---- */
@@ -183,17 +184,6 @@ static struct refusal_room *get_room(void)
     }
     own_room = room;
     return room;
-}
-
-const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
-{
-    size_t i = v->private_rule;
-    /* The verdict may be of older rules, or of another handle. */
-    if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
-        sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
-        return bound->rules[i].rule;
-    const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
-    return rule ? rule->rule : NULL;
 }
 
 /* Of each field the rule's own words, else the settings', else these. */

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
+#include "engine/bound.h"
 #include "engine/keys.h"
 
 static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, const struct rule_limit *limit)
@@ -49,14 +49,14 @@ static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *fi
     return i;
 }
 
-static enum counting counting_of(const struct rule *rule, struct bound_sharing sharing)
+static enum counter_kind counter_of(const struct rule *rule, struct bound_sharing sharing)
 {
     if (rule->lease.on)
-        return sharing.store || sharing.leases ? COUNT_LEASED : COUNT_LOCAL;
+        return sharing.store || sharing.leases ? COUNTER_SLICE : COUNTER_CELL;
     /* Where nothing may wait, a rule that is said to be shared is a mistake, whether there is a store or not. */
     if (rule->counters == COUNTERS_SHARED)
-        return sharing.store || sharing.leases ? COUNT_EXACT : COUNT_LOCAL;
-    return sharing.store && rule->counters == COUNTERS_DEFAULT ? COUNT_EXACT : COUNT_LOCAL;
+        return sharing.store || sharing.leases ? COUNTER_STORE : COUNTER_CELL;
+    return sharing.store && rule->counters == COUNTERS_DEFAULT ? COUNTER_STORE : COUNTER_CELL;
 }
 
 static bool bind_keys(struct bound *bound)
@@ -65,14 +65,14 @@ static bool bind_keys(struct bound *bound)
     for (size_t i = 0; i < count; i++) {
         struct bound_rule *rule = &bound->rules[i];
         char end[KEY_END_MAX];
-        if (rule->counting == COUNT_LOCAL)
+        if (rule->counter == COUNTER_CELL)
             continue;
-        bound->shared = true;
+        bound->remote = true;
         rule->key_end = arena_copy(&bound->keys, sv_of(end, key_write_end(end, rule->rule)));
         if (!rule->key_end.ptr)
             return false;
         for (size_t k = 0; k < rule->limit_count; k++) {
-            char field[LEASE_FIELD_MAX];
+            char field[STORE_FIELD_MAX];
             sv copy = arena_copy(&bound->keys, sv_of(field, field_write(field, rule->limits[k].spec)));
             if (!copy.ptr)
                 return false;
@@ -118,7 +118,7 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
                                               .mode = rule->mode,
                                               .limit_count = (uint32_t)rule->limit_count,
                                               .by_class = class,
-                                              .counting = counting_of(rule, sharing) };
+                                              .counter = counter_of(rule, sharing) };
         for (size_t k = 0; k < rule->by_count; k++)
             bound_rules[i].by_path |= rule->by[k].attribute == ATTR_PATH || rule->by[k].attribute == ATTR_ROUTE;
         bound->by_path = bound->by_path || bound_rules[i].by_path;
@@ -162,28 +162,28 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
     return hash_final(&h);
 }
 
-/* ---- calendar windows, kept ---- */
+/* ---- cached calendar windows ---- */
 
-static bool kept_read(const struct kept_window *kept, struct window *ret)
+static bool cache_read(const struct window_cache *cache, struct window *ret)
 {
-    uint64_t version = __atomic_load_n(&kept->version, __ATOMIC_ACQUIRE);
-    ret->start_us = __atomic_load_n(&kept->window.start_us, __ATOMIC_RELAXED);
-    ret->end_us = __atomic_load_n(&kept->window.end_us, __ATOMIC_RELAXED);
+    uint64_t version = __atomic_load_n(&cache->version, __ATOMIC_ACQUIRE);
+    ret->start_us = __atomic_load_n(&cache->window.start_us, __ATOMIC_RELAXED);
+    ret->end_us = __atomic_load_n(&cache->window.end_us, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return !(version & 1) && __atomic_load_n(&kept->version, __ATOMIC_RELAXED) == version;
+    return !(version & 1) && __atomic_load_n(&cache->version, __ATOMIC_RELAXED) == version;
 }
 
-/* One who finds another at it leaves it to him. */
-static void kept_write(struct kept_window *kept, struct window window)
+/* Does nothing if another thread is writing. */
+static void cache_write(struct window_cache *cache, struct window window)
 {
-    uint64_t version = __atomic_load_n(&kept->version, __ATOMIC_RELAXED);
+    uint64_t version = __atomic_load_n(&cache->version, __ATOMIC_RELAXED);
     if (version & 1 ||
-        !__atomic_compare_exchange_n(&kept->version, &version, version + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        !__atomic_compare_exchange_n(&cache->version, &version, version + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return;
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    __atomic_store_n(&kept->window.start_us, window.start_us, __ATOMIC_RELAXED);
-    __atomic_store_n(&kept->window.end_us, window.end_us, __ATOMIC_RELAXED);
-    __atomic_store_n(&kept->version, version + 2, __ATOMIC_RELEASE);
+    __atomic_store_n(&cache->window.start_us, window.start_us, __ATOMIC_RELAXED);
+    __atomic_store_n(&cache->window.end_us, window.end_us, __ATOMIC_RELAXED);
+    __atomic_store_n(&cache->version, version + 2, __ATOMIC_RELEASE);
 }
 
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us)
@@ -191,9 +191,9 @@ struct window limit_current_window(const struct bound_limit *limit, int64_t now_
     struct window window = { 0, 0 };
     if (limit->limit.algorithm != LIMIT_CALENDAR)
         return window;
-    if (kept_read(&limit->kept, &window) && now_us >= window.start_us && now_us < window.end_us)
+    if (cache_read(&limit->cache, &window) && now_us >= window.start_us && now_us < window.end_us)
         return window;
     window = calendar_window(&limit->spec->zone->tz, limit->spec->unit, limit->spec->week_start, now_us);
-    kept_write((struct kept_window *)&limit->kept, window);
+    cache_write((struct window_cache *)&limit->cache, window);
     return window;
 }

@@ -1,8 +1,9 @@
 #include "engine/explain.h"
 
 #include "base/err.h"
+#include "engine/counter.h"
 #include "engine/hazard.h"
-#include "engine/shared.h"
+#include "engine/remote.h"
 #include "engine/weir.h"
 
 static void explain_limit(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us,
@@ -23,70 +24,69 @@ static void explain_limit(const struct bound *bound, const struct bound_limit *l
 }
 
 /* What all rules are explained with. */
-struct page {
+struct explaining {
     const struct bound *bound;
     struct facts *facts;
-    const struct shared *shared; /* NULL: all rules count in the cells */
-    bool known;                  /* the store has answered */
+    const struct decision *decision; /* NULL: all rules are local */
+    bool known;                      /* the store has answered */
     int64_t now_us;
     uint32_t cost;
     const struct explain_sink *sink;
     void *data;
 };
 
-static void explain_unknown(const struct page *page, const struct bound_limit *limit, struct explained_limit *ret)
+static void explain_unknown(const struct explaining *x, const struct bound_limit *limit, struct explained_limit *ret)
 {
-    struct window window = limit_current_window(limit, page->now_us);
+    struct window window = limit_current_window(limit, x->now_us);
     struct limit_state unused = { 0 };
     *ret = (struct explained_limit){
         .spec = limit->spec,
         .limit = limit->limit,
         .window = window,
-        .report = limit_report(&limit->limit, &window, unused, page->now_us, page->cost),
+        .report = limit_report(&limit->limit, &window, unused, x->now_us, x->cost),
         .fits = true,
         .unknown = true,
     };
 }
 
 /* As the store, or the slice, has it. */
-static void explain_shared(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
+static void explain_remote(const struct explaining *x, const struct bound_rule *rule, struct explained_limit *limits)
 {
-    if (!page->shared)
+    if (!x->decision)
         return;
-    const struct plan *plan = &page->shared->plan;
-    uint64_t subject = subject_hash(page->bound, rule, page->facts);
+    const struct decision *d = x->decision;
+    uint64_t subject = subject_hash(x->bound, rule, x->facts);
     size_t i = 0;
-    while (i < plan->count && (plan->entries[i].rule != rule || plan->entries[i].subject != subject))
+    while (i < d->count && (d->counters[i].rule != rule || d->counters[i].subject != subject))
         i++;
-    /* Nobody asks the store about a request that is refused for a repeated header: its plan is empty. */
-    for (size_t k = 0; i == plan->count && k < rule->limit_count; k++)
-        explain_unknown(page, &rule->limits[k], &limits[k]);
-    for (size_t k = 0; k < rule->limit_count && i < plan->count; k++, i++) {
-        const struct plan_entry *e = &plan->entries[i];
-        const struct limit *limit = &e->limit->limit;
+    /* Nobody asks the store about a request that is refused for a repeated header: it has no counters. */
+    for (size_t k = 0; i == d->count && k < rule->limit_count; k++)
+        explain_unknown(x, &rule->limits[k], &limits[k]);
+    for (size_t k = 0; k < rule->limit_count && i < d->count; k++, i++) {
+        const struct counter *c = &d->counters[i];
         limits[k] = (struct explained_limit){
-            .spec = e->limit->spec,
-            .limit = *limit,
-            .state = *e->state,
-            .window = e->window,
-            .report = limit_report(limit, &e->window, *e->state, e->ask.now_us, page->cost),
-            .fits = e->fits || page->shared->more[i].too_little,
-            .unknown = !page->known,
-            .held = page->shared->more[i].held,
+            .spec = c->limit->spec,
+            .limit = c->limit->limit,
+            .state = *c->state,
+            .window = c->window,
+            .report = counter_report(c, x->cost),
+            .fits = c->outcome != COUNTER_REFUSES,
+            .unknown = !x->known,
+            .held = remote_of(d, c)->tokens,
         };
     }
 }
 
 /* For the reading of the path that is in use. */
-static void explain_limits(const struct page *page, const struct bound_rule *rule, struct explained_limit *limits)
+static void explain_limits(const struct explaining *x, const struct bound_rule *rule, struct explained_limit *limits)
 {
-    if (rule->counting != COUNT_LOCAL) {
-        explain_shared(page, rule, limits);
+    if (rule->counter != COUNTER_CELL) {
+        explain_remote(x, rule, limits);
         return;
     }
-    uint64_t subject = subject_hash(page->bound, rule, page->facts);
+    uint64_t subject = subject_hash(x->bound, rule, x->facts);
     for (size_t i = 0; i < rule->limit_count; i++)
-        explain_limit(page->bound, &rule->limits[i], subject, page->now_us, page->cost, &limits[i]);
+        explain_limit(x->bound, &rule->limits[i], subject, x->now_us, x->cost, &limits[i]);
 }
 
 static bool have_room(const struct explained_rule *rule)
@@ -97,46 +97,46 @@ static bool have_room(const struct explained_rule *rule)
     return true;
 }
 
-static void explain_rule(const struct page *page, size_t index, struct explained_rule *ret)
+static void explain_rule(const struct explaining *x, size_t index, struct explained_rule *ret)
 {
-    const struct bound *bound = page->bound;
+    const struct bound *bound = x->bound;
     const struct bound_rule *rule = &bound->rules[index];
     ret->rule = rule->rule;
-    ret->counting = rule->counting;
+    ret->counting = rule->counter;
     ret->detail = (sv){ 0 };
-    ret->reason = ruleset_explain(bound->ruleset, index, page->facts, page->now_us, &ret->detail);
+    ret->reason = ruleset_explain(bound->ruleset, index, x->facts, x->now_us, &ret->detail);
     ret->reading = (sv){ 0 };
     if (ret->reason != MATCH_YES)
         return;
-    explain_limits(page, rule, ret->limits);
+    explain_limits(x, rule, ret->limits);
     /* Of several subjects the first is shown, or one that has no room. */
-    size_t shown = page->facts->reading, count = rule->by_path ? facts_readings(page->facts) : 0;
+    size_t shown = x->facts->reading, count = rule->by_path ? facts_readings(x->facts) : 0;
     for (size_t i = shown + 1; have_room(ret) && i < count; i++) {
-        facts_use(page->facts, i);
-        if (!ruleset_reads(bound->ruleset, index, page->facts))
+        facts_use(x->facts, i);
+        if (!ruleset_reads(bound->ruleset, index, x->facts))
             continue;
-        explain_limits(page, rule, ret->limits);
+        explain_limits(x, rule, ret->limits);
         shown = have_room(ret) ? shown : i;
     }
-    facts_use(page->facts, shown);
+    facts_use(x->facts, shown);
     if (have_room(ret) && count > 1)
-        explain_limits(page, rule, ret->limits);
+        explain_limits(x, rule, ret->limits);
     for (size_t i = 0; i < rule->rule->by_count; i++)
-        ret->by[i] = facts_attribute(page->facts, &rule->rule->by[i]);
+        ret->by[i] = facts_attribute(x->facts, &rule->rule->by[i]);
     if (shown > 0)
-        ret->reading = facts_path(page->facts);
+        ret->reading = facts_path(x->facts);
 }
 
-static void explain_rules(const struct shared *shared, bool known, void *data)
+static void explain_rules(const struct decision *decision, bool known, void *data)
 {
-    struct page *page = data;
+    struct explaining *x = data;
     struct explained_rule rule;
-    size_t count = ruleset_rules(page->bound->ruleset)->rule_count;
-    page->shared = shared;
-    page->known = known;
+    size_t count = ruleset_rules(x->bound->ruleset)->rule_count;
+    x->decision = decision;
+    x->known = known;
     for (size_t i = 0; i < count; i++) {
-        explain_rule(page, i, &rule);
-        page->sink->rule(&rule, page->data);
+        explain_rule(x, i, &rule);
+        x->sink->rule(&rule, x->data);
     }
 }
 
@@ -144,12 +144,12 @@ static int explain_in(struct weir *weir, const struct bound *bound, const struct
                       int64_t now_us, const struct explain_sink *sink, void *data)
 {
     struct facts facts;
-    struct page page = { bound, &facts, NULL, false, now_us, request->cost, sink, data };
+    struct explaining x = { bound, &facts, NULL, false, now_us, request->cost, sink, data };
     facts_init(&facts, bound->ruleset, request, user);
     sink->request(&facts, data);
-    if (bound->shared)
-        return weir_look_shared(weir, bound, request, user, now_us, explain_rules, &page);
-    explain_rules(NULL, true, &page);
+    if (bound->remote)
+        return weir_look_remote(weir, bound, request, user, now_us, explain_rules, &x);
+    explain_rules(NULL, true, &x);
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #define ENGINE_EXPLAIN_H
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/bound.h"
 
 struct explained_limit {
     const struct rule_limit *spec;
@@ -25,7 +25,7 @@ struct explained_rule {
                                                      * its first reading */
     sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
     struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise */
-    enum counting counting;                         /* COUNT_LEASED: what is left is what this host has of it */
+    enum counter_kind counting;                     /* COUNTER_SLICE: what is left is what this host has of it */
 };
 
 struct explain_sink {

@@ -10,7 +10,7 @@ enum {
     NAMES_MAX = 100,    /* of the names of `by` */
 };
 
-_Static_assert(1 + VALUES_MAX + KEY_END_MAX <= LEASE_KEY_MAX, "a key has room");
+_Static_assert(1 + VALUES_MAX + KEY_END_MAX <= STORE_KEY_MAX, "a key has room");
 _Static_assert(2 + ID_MAX + 1 + NAMES_MAX <= KEY_END_MAX, "the end of a key has room");
 
 static size_t put_hash(char *to, sv text)
@@ -80,7 +80,7 @@ size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule)
     return len + names_len;
 }
 
-size_t key_write(char to[LEASE_KEY_MAX], const struct bound_rule *rule, const sv *values)
+size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv *values)
 {
     char room[RULE_BY_MAX * (VALUE_MAX + 1)];
     size_t len = 0, count = rule->rule->by_count;
@@ -101,7 +101,7 @@ size_t key_write(char to[LEASE_KEY_MAX], const struct bound_rule *rule, const sv
     return 1 + len + rule->key_end.len;
 }
 
-size_t key_write_facts(char to[LEASE_KEY_MAX], const struct bound_rule *rule, struct facts *facts)
+size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, struct facts *facts)
 {
     sv values[RULE_BY_MAX];
     for (size_t i = 0; i < rule->rule->by_count; i++)
@@ -109,7 +109,7 @@ size_t key_write_facts(char to[LEASE_KEY_MAX], const struct bound_rule *rule, st
     return key_write(to, rule, values);
 }
 
-size_t field_write(char to[LEASE_FIELD_MAX], const struct rule_limit *limit)
+size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit)
 {
     static const char letters[] = {
         [LIMIT_TOKEN_BUCKET] = 'b', [LIMIT_FIXED_WINDOW] = 'f', [LIMIT_SLIDING_WINDOW] = 's', [LIMIT_CALENDAR] = 'c'

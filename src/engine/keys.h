@@ -9,17 +9,17 @@
 #ifndef ENGINE_KEYS_H
 #define ENGINE_KEYS_H
 
-#include "engine/engine.h"
+#include "engine/bound.h"
 #include "engine/store.h"
 
 /* The end of a rule's keys, "}:ocr:key", made once for a rule. At most KEY_END_MAX bytes are written; returns how many. */
 enum { KEY_END_MAX = 212 };
 size_t key_write_end(char to[KEY_END_MAX], const struct rule *rule);
-/* A whole key for these values of the rule's `by`. At most LEASE_KEY_MAX bytes; returns how many. */
-size_t key_write(char to[LEASE_KEY_MAX], const struct bound_rule *rule, const sv *values);
-size_t key_write_facts(char to[LEASE_KEY_MAX], const struct bound_rule *rule, struct facts *facts);
+/* A whole key for these values of the rule's `by`. At most STORE_KEY_MAX bytes; returns how many. */
+size_t key_write(char to[STORE_KEY_MAX], const struct bound_rule *rule, const sv *values);
+size_t key_write_facts(char to[STORE_KEY_MAX], const struct bound_rule *rule, struct facts *facts);
 
 /* "day.c". Returns its length. */
-size_t field_write(char to[LEASE_FIELD_MAX], const struct rule_limit *limit);
+size_t field_write(char to[STORE_FIELD_MAX], const struct rule_limit *limit);
 
 #endif

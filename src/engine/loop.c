@@ -1,24 +1,25 @@
-/* Decisions of event loops: what has to wait is kept until the store's link or the lender brings news. */
+/* The driver of event loops: a decision that has to wait is kept until the store answers, or slices come. */
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "engine/hazard.h"
-#include "engine/shared.h"
+#include "engine/remote.h"
+#include "engine/verdict.h"
 #include "engine/weir.h"
 
 enum {
-    ROOM = 4,         /* entries of most plans: thousands may wait */
-    SPARE_MOST = 1024 /* decisions that wait no more and whose memory is kept */
+    ROOM = 4,         /* counters of most requests: thousands may wait */
+    SPARE_MOST = 1024 /* decisions that are over, and whose memory is reused */
 };
 
 struct pending {
-    _Alignas(16) struct shared *s; /* behind it, where 16-byte words lie */
+    _Alignas(16) struct decision *d; /* its memory follows, aligned */
     struct weir_loop *loop;
     weir_decided *decided;
     void *data;
     struct weir_verdict *at_once; /* while weir_loop_check runs: where its caller wants the verdict */
     bool told;                    /* the verdict was given */
-    bool over;                    /* and the store has done with it */
+    bool over;                    /* … and the store has answered */
     int64_t until_us;             /* clock_steady_us */
     int64_t now_us, since_us;     /* the request's clock, and clock_steady_us then */
     struct pending *next;         /* in loop->waiting, or loop->spare */
@@ -41,18 +42,20 @@ static struct pending *pending_new(struct weir_loop *loop, size_t cap)
     if (p) {
         loop->spare = p->next;
         loop->spare_count--;
-    } else if (!(p = malloc(sizeof *p + shared_bytes(cap)))) {
+    } else if (!(p = malloc(sizeof *p + DECISION_BYTES(cap)))) {
         return NULL;
     }
-    *p = (struct pending){ .loop = loop, .s = shared_init(p + 1, cap, loop->weir) };
+    *p = (struct pending){ .loop = loop, .d = decision_init(p + 1, cap, loop->weir) };
+    p->d->remote->driver = p;
     return p;
 }
 
 static void pending_free(struct pending *p)
 {
     struct weir_loop *loop = p->loop;
-    shared_release(p->s);
-    if (p->s->cap != ROOM || loop->spare_count == SPARE_MOST || loop->closing) {
+    if (p->d->remote)
+        remote_release_rules(p->d);
+    if (p->d->cap != ROOM || loop->spare_count == SPARE_MOST || loop->closing) {
         free(p);
         return;
     }
@@ -61,49 +64,46 @@ static void pending_free(struct pending *p)
     loop->spare_count++;
 }
 
-/* ---- waiting ---- */
+/* ---- resuming ---- */
 
-static void wait_for_slices(struct pending *p)
+/* Where the verdict goes: to the caller of weir_loop_check while that runs. */
+static struct weir_verdict *verdict_room(const struct pending *p, struct weir_verdict *own)
 {
-    p->next = p->loop->waiting;
-    p->loop->waiting = p;
+    return p->at_once ? p->at_once : own;
 }
 
-/* The verdict goes where it is waited for. */
-static void tell(struct pending *p, const struct weir_verdict *verdict)
+static void tell(struct pending *p)
 {
     p->told = true;
     if (!p->at_once)
-        p->decided(verdict, p->data);
-}
-
-static struct pending *pending_of(struct store_call *call)
-{
-    struct shared *s = (struct shared *)((char *)call - offsetof(struct shared, call));
-    return s->waiting;
+        p->decided(p->d->verdict, p->data);
 }
 
 static void on_late(struct store_call *call)
 {
-    struct pending *p = pending_of(call);
-    struct weir_verdict verdict, *ret = p->at_once ? p->at_once : &verdict;
-    shared_late(p->s, ret);
-    tell(p, ret);
+    struct weir_verdict verdict;
+    struct pending *p = decision_of(call)->remote->driver;
+    p->d->verdict = verdict_room(p, &verdict);
+    decision_late(p->d);
+    tell(p);
 }
 
 static void send_call(struct pending *p);
 
 static void on_done(struct store_call *call)
 {
-    struct pending *p = pending_of(call);
-    struct weir_verdict verdict, *ret = p->at_once ? p->at_once : &verdict;
+    struct weir_verdict verdict;
+    struct pending *p = decision_of(call)->remote->driver;
     if (p->told) {
-        shared_aftermath(p->s);
-    } else if (shared_answered(p->s, ret) == STEP_STORE) {
-        send_call(p);
-        return;
+        decision_aftermath(p->d);
     } else {
-        tell(p, ret);
+        p->d->verdict = verdict_room(p, &verdict);
+        decision_answered(p->d);
+        if (p->d->state == DECISION_CALL) {
+            send_call(p);
+            return;
+        }
+        tell(p);
     }
     p->over = true;
     if (!p->at_once)
@@ -112,33 +112,39 @@ static void on_done(struct store_call *call)
 
 static void send_call(struct pending *p)
 {
-    struct store_call *call = &p->s->call;
-    p->s->waiting = p;
+    struct store_call *call = &p->d->remote->call;
     call->deadline_us = p->until_us;
     call->late = on_late;
     call->done = on_done;
     p->loop->weir->ops->link_send(p->loop->link, call);
 }
 
-/* Slices may have come, or their time is over. */
-static void look_again(struct pending *p, bool may_wait)
+/* The decision has stopped. */
+static void after_stop(struct pending *p)
 {
-    struct weir_verdict verdict;
-    int64_t steady_us = clock_steady_us();
-    switch (shared_again(p->s, p->now_us + steady_us - p->since_us, may_wait && steady_us < p->until_us, &verdict)) {
-    case STEP_SLICES:
-        wait_for_slices(p);
-        return;
-    case STEP_STORE:
-        send_call(p);
-        return;
-    case STEP_DECIDED:
-        tell(p, &verdict);
+    if (p->d->state == DECISION_DONE) {
+        tell(p);
         pending_free(p);
+    } else if (p->d->state == DECISION_CALL) {
+        send_call(p);
+    } else {
+        p->next = p->loop->waiting;
+        p->loop->waiting = p;
     }
 }
 
-/* The one that waits longest has to be looked at in time. */
+/* Slices may have come, or its time is over. */
+static void resume(struct pending *p, bool may_wait)
+{
+    struct weir_verdict verdict;
+    int64_t steady_us = clock_steady_us();
+    p->d->verdict = &verdict;
+    p->d->remote->may_wait = may_wait && steady_us < p->until_us;
+    decision_resume(p->d, p->now_us + steady_us - p->since_us);
+    after_stop(p);
+}
+
+/* The decision with the earliest deadline has to be resumed in time. */
 static void set_timer(struct weir_loop *loop)
 {
     int64_t first_us = 0;
@@ -148,21 +154,21 @@ static void set_timer(struct weir_loop *loop)
     loop->weir->ops->link_wake_at(loop->link, first_us);
 }
 
-/* Those that go on waiting come back to the list, as do others that callbacks ask for. */
-static void look_at_all(struct weir_loop *loop, bool may_wait)
+/* Decisions that go on waiting return to the list; callbacks may add others. */
+static void resume_all(struct weir_loop *loop, bool may_wait)
 {
     struct pending *list = loop->waiting;
     loop->waiting = NULL;
     for (struct pending *p = list, *next; p; p = next) {
         next = p->next;
-        look_again(p, may_wait);
+        resume(p, may_wait);
     }
 }
 
 static void on_nudge(void *data)
 {
     struct weir_loop *loop = data;
-    look_at_all(loop, true);
+    resume_all(loop, true);
     set_timer(loop);
 }
 
@@ -191,7 +197,7 @@ void weir_loop_close(struct weir_loop *loop)
         return;
     loop->closing = true;
     while (loop->waiting)
-        look_at_all(loop, false);
+        resume_all(loop, false);
     loop->weir->ops->link_free(loop->link);
     for (struct pending *p; (p = loop->spare);) {
         loop->spare = p->next;
@@ -215,32 +221,32 @@ void weir_loop_flush(struct weir_loop *loop)
     loop->weir->ops->link_flush(loop->link);
 }
 
-/* Planned. NULL: there is no memory. */
+/* Planned. Returns NULL if there is no memory. */
 static struct pending *plan_pending(struct weir_loop *loop, const struct bound *bound, const struct weir_request *request,
                                     sv user, int64_t now_us)
 {
     for (size_t cap = ROOM;;) {
         struct pending *p = cap ? pending_new(loop, cap) : NULL;
-        if (!p || shared_plan(p->s, bound, request, user, now_us, &cap))
+        if (!p || decision_plan(p->d, bound, request, user, now_us, &cap))
             return p;
         pending_free(p);
     }
 }
 
-/* It has to wait. 1: it need not after all, and the verdict is there. */
-static int begin_to_wait(struct pending *p, enum step step, struct weir_verdict *ret)
+/* It has stopped before its end. Returns 1 if it need not wait after all, and the verdict is there. */
+static int begin_to_wait(struct pending *p, struct weir_verdict *ret)
 {
-    shared_hold(p->s);
+    bool call = p->d->state == DECISION_CALL;
+    remote_hold_rules(p->d);
     p->since_us = clock_steady_us();
     p->until_us = p->since_us + weir_deadline_ms(p->loop->weir) * US_PER_MS;
-    if (step == STEP_SLICES) {
-        wait_for_slices(p);
+    p->at_once = call ? ret : NULL;
+    after_stop(p);
+    if (!call) {
         if (!p->next)
             p->loop->weir->ops->link_wake_at(p->loop->link, p->until_us);
         return 0;
     }
-    p->at_once = ret;
-    send_call(p);
     p->at_once = NULL;
     int told = p->told;
     if (p->over)
@@ -256,16 +262,15 @@ static int check_in(struct weir_loop *loop, const struct bound *bound, const str
         verdict_unjudged(ret);
         return WEIR_E_NO_MEMORY;
     }
-    enum step step = STEP_DECIDED;
     p->decided = decided;
     p->data = data;
     p->now_us = now_us;
-    if (p->s->plan.shared)
-        step = shared_begin(p->s, user, true, ret);
-    else
-        plan_decide(&p->s->plan, bound, ret);
-    if (step != STEP_DECIDED)
-        return begin_to_wait(p, step, ret);
+    p->d->verdict = ret;
+    if (p->d->remote)
+        p->d->remote->may_wait = true;
+    decision_run(p->d);
+    if (p->d->state != DECISION_DONE)
+        return begin_to_wait(p, ret);
     pending_free(p);
     return 1;
 }

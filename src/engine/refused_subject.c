@@ -1,6 +1,7 @@
 /* Whom a refused request was counted for. */
 #include "base/utf8.h"
 #include "engine/hazard.h"
+#include "engine/verdict.h"
 #include "engine/weir.h"
 
 static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)

@@ -3,15 +3,15 @@
  *
  *   exact    a call decides on all cells of a plan in the store, atomically, by the store's clock
  *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells
- * (cells/lease.h)
+ * (slices/)
  *
  * Nothing here waits for the network: a call is sent, and its callback comes later, in the thread of the link that it was
  * sent over. */
 #ifndef ENGINE_STORE_H
 #define ENGINE_STORE_H
 
-#include "cells/lease.h"
 #include "limit/limit.h"
+#include "slices/asks.h"
 #include <weir/weir.h>
 
 struct cells;
@@ -125,8 +125,8 @@ struct store_ops {
      * deadline at most. Returns how many of the keys were there. */
     int (*forget)(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
-    /* A slice is wanted, see cells/lease.h; the ask is copied. Returns false if too many are waiting already. */
-    bool (*want)(struct store *store, const struct lease_ask *ask);
+    /* A slice is wanted, see slices/; the ask is copied. Returns false if too many are waiting already. */
+    bool (*want)(struct store *store, const struct slice_ask *ask);
     /* The rules have changed: all slices are given back, so that new numbers count. */
     void (*recall)(struct store *store);
 

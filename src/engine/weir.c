@@ -1,4 +1,4 @@
-/* The public API: open, decide, reset. */
+/* The handle: open, close, status, and the guard. */
 #include "engine/weir.h"
 
 #include <stdlib.h>
@@ -6,8 +6,7 @@
 
 #include "base/err.h"
 #include "engine/hazard.h"
-#include "engine/keys.h"
-#include "engine/shared.h"
+#include "engine/verdict.h"
 #include "version.h"
 
 int weir_abi_version(void)
@@ -44,16 +43,16 @@ void weir_free_retired(struct weir *weir)
 /* Is there a store: this process's own, or one whose slices are put into its cells? */
 static bool shares(const struct weir *weir)
 {
-    return weir->store || lease_read_news(weir->cells, clock_steady_us()).counters;
+    return weir->store || lender_status_read(weir->cells, clock_steady_us()).counters;
 }
 
 /* A process that must not wait for a network can count in slices, and not in the store itself; in slices only where
  * whoever fetches them reaches its cells. NULL: this rule can be counted. */
 static const char *why_not(const struct weir *weir, const struct bound_rule *rule)
 {
-    if (rule->mode == MODE_OFF || rule->counting == COUNT_LOCAL)
+    if (rule->mode == MODE_OFF || rule->counter == COUNTER_CELL)
         return NULL;
-    if (rule->counting == COUNT_LEASED)
+    if (rule->counter == COUNTER_SLICE)
         return weir->store || weir->options.cells_file
                    ? NULL
                    : "is leased, and the cells here are in memory, where nobody can put slices; give the cells file of the "
@@ -69,7 +68,7 @@ static const char *why_not(const struct weir *weir, const struct bound_rule *rul
            "here may wait for that; give it `lease: true`, or `counters: local`";
 }
 
-static int check_shared(const struct weir *weir, const struct bound *bound, struct weir_error *error)
+static int check_remote(const struct weir *weir, const struct bound *bound, struct weir_error *error)
 {
     size_t count = ruleset_rules(bound->ruleset)->rule_count;
     for (size_t i = 0; i < count; i++) {
@@ -97,7 +96,7 @@ int weir_install(struct weir *weir, struct rules *rules, struct weir_error *erro
     r = bound_new(&fresh, ruleset, weir->cells, sharing, error);
     if (r < 0)
         return r;
-    if (!weir->store && (r = check_shared(weir, fresh, error)) < 0) {
+    if (!weir->store && (r = check_remote(weir, fresh, error)) < 0) {
         bound_free(fresh);
         return r;
     }
@@ -173,7 +172,10 @@ static int open_cells(struct weir *weir, struct weir_error *error)
     const struct weir_options *o = &weir->options;
     if (o->cells_memory)
         return cells_open_at(&weir->cells, o->cells_memory, o->cells_memory_bytes, error);
-    return cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    int r = cells_open(&weir->cells, o->cells_file, (struct cells_size){ o->cells_keys, o->cells_bytes }, error);
+    if (r == 0 && cells_copied(weir->cells))
+        lender_status_note_copy(weir->cells);
+    return r;
 }
 
 static int open_store(struct weir *weir, struct weir_error *error)
@@ -267,339 +269,7 @@ void weir_close(struct weir *weir)
     free(weir);
 }
 
-/* ---- decide ---- */
-
-void verdict_unjudged(struct weir_verdict *v)
-{
-    verdict_blank(v);
-    v->status = 503;
-}
-
-/* What it says is cut to the buffer, which is blank where it did not write: the same user is the same subject each time. */
-static sv ask_user(const struct weir *weir, const struct weir_request *request, char *buf, size_t cap)
-{
-    memset(buf, 0, cap);
-    size_t len = weir->options.user_id(request, buf, cap, weir->options.user_id_data);
-    return sv_of(buf, len < cap ? len : cap);
-}
-
-const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
-                                 sv *ret_user)
-{
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    *ret_user = request->user;
-    if (!bound || ret_user->len || !weir->options.user_id || !bound->wants_user)
-        return bound;
-    /* Nothing is held meanwhile: the callback may do what it likes. */
-    hazard_release();
-    *ret_user = ask_user(weir, request, user_buf, WEIR_USER_MAX);
-    return hazard_acquire((void *const *)&weir->current);
-}
-
-/* A plan of more cells than fit on the stack. */
-static __attribute__((noinline)) int decide_large(const struct bound *bound, const struct weir_request *request, sv user,
-                                                  int64_t now_us, size_t needed, struct weir_verdict *ret)
-{
-    bool made = false;
-    while (!made) {
-        struct plan plan;
-        struct plan_room room = { .cap = needed };
-        void *memory = needed ? malloc(needed * (sizeof *room.entries + sizeof *room.order)) : NULL;
-        if (!memory) {
-            verdict_unjudged(ret);
-            return WEIR_E_NO_MEMORY;
-        }
-        room.entries = memory;
-        room.order = (struct plan_entry **)(room.entries + needed);
-        made = plan_make(&plan, bound, request, user, now_us, &room, &needed);
-        if (made)
-            plan_decide(&plan, bound, ret);
-        free(memory);
-    }
-    return 0;
-}
-
-static inline int decide_one(const struct bound *bound, const struct weir_request *request, sv user, int64_t now_us,
-                             struct weir_verdict *ret)
-{
-    struct plan_entry entries[PLAN_INLINE], *order[PLAN_INLINE];
-    struct plan plan;
-    size_t needed;
-    if (__builtin_expect(
-            !plan_make(&plan, bound, request, user, now_us, &(struct plan_room){ entries, order, PLAN_INLINE }, &needed),
-            0))
-        return decide_large(bound, request, user, now_us, needed, ret);
-    plan_decide(&plan, bound, ret);
-    return 0;
-}
-
-static inline int weir_check_until(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
-                                   struct weir_verdict *ret_verdict)
-{
-    char user_buf[WEIR_USER_MAX];
-    sv user;
-    if (!clock_valid(now_us)) {
-        verdict_unjudged(ret_verdict);
-        return WEIR_E_INVALID;
-    }
-    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
-    if (!bound) {
-        verdict_unjudged(ret_verdict);
-        return WEIR_E_NO_MEMORY;
-    }
-    int r = bound->shared ? weir_check_shared(weir, bound, request, user, now_us, until_us, ret_verdict)
-                          : decide_one(bound, request, user, now_us, ret_verdict);
-    hazard_release();
-    return r;
-}
-
-int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
-{
-    return weir_check_until(weir, request, now_us, -1, ret_verdict);
-}
-
-int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
-                    struct weir_verdict *ret_verdict)
-{
-    return weir_check_until(weir, request, now_us, until_us < 0 ? 0 : until_us, ret_verdict);
-}
-
-/* Something that is no attribute of rules, such as the cost, matters to all of them. */
-static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
-{
-    sv name = weir_str(attribute);
-    char lower[RULE_NAME_MAX];
-    if (sv_starts(name, SV("header:"))) {
-        name = sv_from(name, strlen("header:"));
-        for (size_t i = 0; i < name.len && i < sizeof lower; i++)
-            lower[i] = ascii_lower(name.ptr[i]);
-        return name.len <= sizeof lower && ruleset_looks_at(bound->ruleset, ATTR_HEADER, sv_of(lower, name.len), now_us);
-    }
-    for (int i = 0; i < ATTR_HEADER; i++)
-        if (sv_eq(name, weir_str(attribute_name((enum attribute)i))))
-            return ruleset_looks_at(bound->ruleset, (enum attribute)i, (sv){ 0 }, now_us);
-    return true;
-}
-
-enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct weir_str header, int64_t now_us,
-                             struct weir_verdict *ret_verdict)
-{
-    static const enum weir_take takes[] = {
-        [REPEATED_REFUSE] = WEIR_TAKE_NONE, [REPEATED_FIRST] = WEIR_TAKE_FIRST, [REPEATED_LAST] = WEIR_TAKE_LAST
-    };
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound) {
-        verdict_unjudged(ret_verdict);
-        return WEIR_TAKE_NONE;
-    }
-    enum weir_take take = takes[ruleset_rules(bound->ruleset)->settings.repeated_headers];
-    if (take == WEIR_TAKE_NONE && !some_rule_looks_at(bound, attribute, now_us))
-        take = WEIR_TAKE_FIRST;
-    hazard_release();
-    if (take == WEIR_TAKE_NONE)
-        verdict_repeated(ret_verdict, header);
-    return take;
-}
-
-bool weir_trusts(struct weir *weir, sv address)
-{
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return false;
-    bool trusts = ruleset_trusts(bound->ruleset, address);
-    hazard_release();
-    return trusts;
-}
-
-/* ---- batches ---- */
-
-enum { BATCH = 16, BATCH_ROOM = 64 };
-
-/* Plans as many requests as there is room for, which starts loading their cells; then decides them. Returns how many. */
-static size_t decide_some(const struct bound *bound, const struct weir_request *requests, size_t count, int64_t now_us,
-                          struct weir_verdict *ret)
-{
-    struct plan_entry entries[BATCH_ROOM], *order[BATCH_ROOM];
-    struct plan_room room = { entries, order, BATCH_ROOM };
-    struct plan plans[BATCH];
-    size_t n = 0, needed;
-    while (n < count && n < BATCH && plan_make(&plans[n], bound, &requests[n], requests[n].user, now_us, &room, &needed)) {
-        room.entries += plans[n].count;
-        room.cap -= plans[n++].count;
-    }
-    plans_decide(plans, n, bound, ret);
-    return n;
-}
-
-static int check_each(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
-                      struct weir_verdict *ret)
-{
-    int result = 0;
-    for (size_t i = 0; i < count; i++) {
-        int r = weir_check(weir, &requests[i], now_us, &ret[i]);
-        result = r < 0 ? r : result;
-    }
-    return result;
-}
-
-int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
-                     struct weir_verdict *ret_verdicts)
-{
-    /* With a getter each has to ask for its user first, which may take any time: nothing to overlap. */
-    const struct bound *bound = NULL;
-    if (!clock_valid(now_us) || weir->options.user_id || !(bound = hazard_acquire((void *const *)&weir->current)))
-        return check_each(weir, requests, count, now_us, ret_verdicts);
-    if (bound->shared) {
-        hazard_release();
-        return check_each(weir, requests, count, now_us, ret_verdicts);
-    }
-    int result = 0;
-    for (size_t done = 0; done < count;) {
-        size_t n = decide_some(bound, requests + done, count - done, now_us, ret_verdicts + done);
-        if (n == 0) {
-            int r = decide_one(bound, &requests[done], requests[done].user, now_us, &ret_verdicts[done]);
-            result = r < 0 ? r : result;
-            n = 1;
-        }
-        done += n;
-    }
-    hazard_release();
-    return result;
-}
-
-/* ---- reset ---- */
-
-/* One value as facts would spell it: they are asked about a request that has nothing else. */
-static sv spell(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
-{
-    struct weir_header header = { by->header, value };
-    struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
-    struct weir_str *field[] = {
-        [ATTR_METHOD] = &request.method, [ATTR_PATH] = &request.path, [ATTR_HOST] = &request.host,
-        [ATTR_IP] = &request.ip,         [ATTR_USER] = &request.user, [ATTR_EVENT] = &request.event,
-        [ATTR_KEY] = &request.key,       [ATTR_ROUTE] = &request.path
-    };
-    if (by->attribute != ATTR_HEADER)
-        *field[by->attribute] = value;
-    facts_init(facts, bound->ruleset, &request, request.user);
-    return facts_attribute(facts, by);
-}
-
-/* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
-static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
-{
-    if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
-        return value;
-    if (by->attribute != ATTR_IP)
-        return spell(facts, bound, by, value);
-    sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */
-    sv counted = spell(facts, bound, by, address), of = counted;
-    sv_cut(&of, '/');
-    return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
-}
-
-static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
-{
-    struct buf names;
-    buf_init(&names, 2000);
-    for (size_t i = 0; i < rule->by_count; i++)
-        buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
-                   SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
-                                                               : weir_str(attribute_name(rule->by[i].attribute))));
-    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
-                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
-                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
-    buf_done(&names);
-    return r;
-}
-
-static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t key, int64_t now_us)
-{
-    struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { key, &limit->limit, &window, now_us, 0 };
-    struct cells_look look;
-    cells_look(bound->cells, &ask, &look);
-    struct limit_report report = limit_report(&limit->limit, &window, look.state, now_us, 0);
-    return report.remaining < limit->limit.capacity || report.reset_us > 0;
-}
-
-/* True: something was counted on this host. */
-static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
-{
-    bool found = false;
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        const struct bound_limit *limit = &rule->limits[i];
-        /* A cell that has decayed may be there still, and is as good as none. */
-        found = is_counted(bound, limit, cell_key(limit, subject), now_us) || found;
-        cells_forget(bound->cells, cell_key(limit, subject));
-        if (rule->counting == COUNT_LOCAL)
-            continue;
-        found = is_counted(bound, limit, standin_cell(limit, subject), now_us) || found;
-        cells_forget(bound->cells, standin_cell(limit, subject));
-        found = cells_forget(bound->cells, owed_cell(limit, subject)) || found;
-        found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
-    }
-    return found;
-}
-
-/* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
-static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by, int64_t now_us,
-                    struct arena *arena, struct weir_forgotten *ret, char key[LEASE_KEY_MAX], size_t *ret_key_len,
-                    struct weir_error *error)
-{
-    sv values[RULE_BY_MAX];
-    struct hash subject;
-    hash_init(&subject, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->rule->by_count; i++) {
-        struct facts facts;
-        const struct rule_by *attribute = &rule->rule->by[i];
-        sv value = counted_value(&facts, bound, attribute, by[i]);
-        if (value.len == 0)
-            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is none", SV_FMT(rule->rule->id),
-                           attribute_name(attribute->attribute), SV_FMT(by[i]));
-        subject_add(&subject, value);
-        values[i] = arena_copy(arena, value);
-        if (!values[i].ptr)
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    }
-    subject_fill(&ret->subject, rule->rule, values, cells_hash_key(bound->cells));
-    ret->counted = forget_subject(bound, rule, hash_final(&subject), now_us);
-    *ret_key_len = rule->counting == COUNT_LOCAL ? 0 : key_write(key, rule, values);
-    return 0;
-}
-
-int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
-                struct weir_forgotten *ret, struct weir_error *error)
-{
-    char key[LEASE_KEY_MAX];
-    size_t key_len = 0;
-    struct arena arena = { 0 };
-    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
-    if (!bound)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
-    int r;
-    if (!rule)
-        r = err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
-    else if (by_count != rule->rule->by_count)
-        r = wrong_count(rule->rule, by_count, error);
-    else
-        r = reset_in(bound, rule, by, now_us, &arena, ret, key, &key_len, error);
-    hazard_release();
-    arena_done(&arena);
-    if (r < 0 || key_len == 0 || !weir->store)
-        return r;
-    r = weir->ops->forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
-    if (r > 0)
-        ret->counted = true;
-    return r < 0 ? r : 0;
-}
-
-int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
-{
-    struct weir_forgotten forgotten;
-    return weir_forget(weir, rule_id, by, by_count, clock_now_us(), &forgotten, error);
-}
+/* ---- status ---- */
 
 void weir_store_status(struct weir *weir, struct weir_store_status *ret)
 {

@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "engine/engine.h"
+#include "engine/bound.h"
 #include "engine/store.h"
 #include "refused/subject.h"
-#include "rules/file.h"
+#include "rules/rules_file.h"
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
@@ -61,22 +61,19 @@ enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 
-/* From wait.c: decides by rules some of which count in a store, and waits for it. until_us < 0: for slices, too, as long as
- * the deadline allows; else only while now_us is before it, without waiting for slices: 1 then says that they are asked
- * for.
- */
-int weir_check_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+/* From block.c: decides by rules some of which are leased or exact, and waits for the store. until_us < 0: it waits for
+ * slices, too, until the deadline. Else it does not wait for slices: it asks for them while now_us is before until_us, and
+ * returns 1. */
+int weir_check_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                       int64_t now_us, int64_t until_us, struct weir_verdict *ret);
-/* Looks at all that a request would be charged for, in the store too, and charges nothing. `look` is given the plan with
- * the state of each entry; of entries that count in the store, and did not get an answer in time, it is as if nothing were
- * used, and `known` is false. */
-struct shared;
-int weir_look_shared(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                     int64_t now_us, void (*look)(const struct shared *s, bool known, void *data), void *data);
+/* Looks at all that a request would be charged for, in the store too, and charges nothing. `look` is given the decision
+ * with the state of each counter. `known` is false if the store did not answer in time: then counters in the store look
+ * unused. */
+struct decision;
+int weir_look_remote(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                     int64_t now_us, void (*look)(const struct decision *d, bool known, void *data), void *data);
 /* How long a decision waits for the store. */
 int weir_deadline_ms(const struct weir *weir);
-/* Refused, of no rule: it could not be judged. */
-void verdict_unjudged(struct weir_verdict *verdict);
 
 /* Room for any verdict as JSON: its ids, each byte escaped. */
 enum { VERDICT_JSON_MAX = 16384 };

@@ -1,5 +1,6 @@
 #include "limit/calendar.h"
 
+#include "base/check.h"
 #include "base/civil.h"
 #include "base/clock.h"
 
@@ -68,6 +69,7 @@ static struct stretch clock_unit_at(const struct tz *tz, int64_t length_s, int64
 struct window calendar_window(const struct tz *tz, enum calendar_unit unit, int week_start, int64_t now_us)
 {
     enum { MINUTE_S = 60, HOUR_S = 3600 };
+    CHECK(unit < CALENDAR_UNITS && week_start >= MONDAY && week_start <= SUNDAY);
     int64_t now_s = floor_div(now_us, US_PER_S);
     struct stretch at;
     if (unit == CALENDAR_MINUTE || unit == CALENDAR_HOUR)

@@ -1,5 +1,6 @@
 #include "limit/limit.h"
 
+#include "base/check.h"
 #include "limit/take.h"
 
 /* A state may lag behind by one step, at whose end it is exact. That is unnoticeable up to a thousandth of the period,
@@ -59,6 +60,8 @@ static void init_slide(struct limit *l)
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
 {
+    CHECK(algorithm <= LIMIT_CALENDAR);
+    CHECK(algorithm == LIMIT_CALENDAR || (per_us >= LIMIT_PER_MIN_US && per_us <= LIMIT_PER_MAX_US));
     bool bucket = algorithm == LIMIT_TOKEN_BUCKET;
     *limit = (struct limit){
         .algorithm = algorithm,
@@ -168,6 +171,7 @@ struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct li
 
 int64_t limit_window_us(const struct limit *limit, const struct window *window)
 {
+    CHECK(limit->algorithm != LIMIT_CALENDAR || window);
     return limit->algorithm == LIMIT_CALENDAR ? window->end_us - window->start_us : limit->window_us;
 }
 
@@ -183,11 +187,6 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 
 /* ---- refunds ---- */
 
-static uint32_t less(uint32_t count, uint32_t cost)
-{
-    return count > cost ? count - cost : 0;
-}
-
 static bool refund_bucket(const struct limit *l, int64_t taken_us, uint32_t cost, int64_t now_us, struct limit_state *state)
 {
     struct limit_state taken = { (uint64_t)taken_us, cost * LIMIT_TOKEN };
@@ -200,9 +199,9 @@ static bool refund_slide(const struct limit *l, struct limit_state taken, uint32
 {
     uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
     if (state->time == taken.time)
-        count = less(count, cost);
+        count = limit_less(count, cost);
     else if (state->time == taken.time + (uint64_t)l->per_us)
-        previous = less(previous, cost);
+        previous = limit_less(previous, cost);
     else
         return false;
     state->data = (uint64_t)previous << 32 | count;
@@ -212,6 +211,7 @@ static bool refund_slide(const struct limit *l, struct limit_state taken, uint32
 bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
                   struct limit_state *state)
 {
+    CHECK(clock_valid(taken_us) && clock_valid(now_us) && state->time < CLOCK_END_US);
     if (limit->algorithm == LIMIT_TOKEN_BUCKET)
         return refund_bucket(limit, taken_us, cost, now_us, state);
     if (limit->algorithm == LIMIT_SLIDING_WINDOW)
@@ -219,6 +219,6 @@ bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t t
     bool same_window = state->time == taken.time && state->data >> 32 == taken.data >> 32;
     if (!same_window)
         return false;
-    state->data = (state->data & ~(uint64_t)UINT32_MAX) | less((uint32_t)state->data, cost);
+    state->data = (state->data & ~(uint64_t)UINT32_MAX) | limit_less((uint32_t)state->data, cost);
     return true;
 }

@@ -118,4 +118,10 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
                   struct limit_state *state);
 
+/* A count that something is taken from: never below 0. */
+static inline uint32_t limit_less(uint32_t count, uint32_t by)
+{
+    return count > by ? count - by : 0;
+}
+
 #endif

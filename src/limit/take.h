@@ -2,6 +2,7 @@
 #ifndef LIMIT_TAKE_H
 #define LIMIT_TAKE_H
 
+#include "base/check.h"
 #include "limit/limit.h"
 
 typedef unsigned __int128 limit_wide;
@@ -129,8 +130,10 @@ static inline int64_t limit_state_end(struct limit_state s)
 /* The window that a request at now_us falls into if the state has none. */
 static inline struct limit_count limit_count_open(const struct limit *l, const struct window *w, int64_t now_us)
 {
-    if (l->algorithm == LIMIT_CALENDAR)
+    if (l->algorithm == LIMIT_CALENDAR) {
+        CHECK(w && w->start_us < w->end_us);
         return (struct limit_count){ .end_us = w->end_us, .length = limit_length_pack(w->end_us - w->start_us) };
+    }
     return (struct limit_count){ .end_us = now_us + l->per_us, .length = l->length };
 }
 

@@ -373,11 +373,11 @@ static bool has_in_tree(const struct compiled_rule *compiled)
 static bool fill_begin(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
-    struct begin_index *begin = &ruleset->begin;
+    struct prefix_index *begin = &ruleset->begin;
     size_t count = 0;
     for (size_t i = 0; i < ruleset->rules->rule_count; i++)
         count += has_in_tree(&ruleset->compiled[i]) ? ruleset->compiled[i].path_count : 0;
-    begin->sorted = ARENA_ARRAY(&ruleset->arena, struct begin_entry, count);
+    begin->sorted = ARENA_ARRAY(&ruleset->arena, struct prefix_entry, count);
     if (!begin->sorted)
         return false;
     for (size_t i = 0; i < ruleset->rules->rule_count; i++) {
@@ -386,10 +386,10 @@ static bool fill_begin(struct builder *b)
             const uint32_t *list = tree_add(&ruleset->tree, &ruleset->table, compiled->paths[k].template);
             if (!list)
                 return false;
-            begin->sorted[begin->count++] = (struct begin_entry){ compiled->paths[k].template, *list };
+            begin->sorted[begin->count++] = (struct prefix_entry){ compiled->paths[k].template, *list };
         }
     }
-    begin_sort(begin);
+    prefix_index_sort(begin);
     return true;
 }
 

@@ -228,9 +228,10 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
     for (size_t i = 0; i < facts->reading_count && count <= RULESET_LISTS_MAX; i++) {
         uint32_t found[RULESET_LISTS_MAX];
         facts_use(facts, i);
-        size_t n = facts->path_cut ? begin_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
-                                   : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments,
-                                               &ruleset->ids, found, RULESET_LISTS_MAX);
+        size_t n = facts->path_cut
+                       ? prefix_index_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
+                       : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments, &ruleset->ids, found,
+                                   RULESET_LISTS_MAX);
         count = n > RULESET_LISTS_MAX ? n : add_lists(lists, count, found, n);
     }
     facts_use(facts, used);

@@ -3,11 +3,11 @@
 #define MATCH_RULESET_H
 
 #include "base/regex.h"
-#include "match/address.h"
-#include "match/begin.h"
+#include "match/client_address.h"
 #include "match/match.h"
-#include "match/table.h"
+#include "match/prefix_index.h"
 #include "match/template.h"
+#include "match/text_table.h"
 #include "match/tree.h"
 
 enum {
@@ -80,7 +80,7 @@ struct ruleset {
 
     struct table table; /* events, hosts, literal segments */
     struct tree tree;
-    struct begin_index begin; /* the same templates, for paths that are cut */
+    struct prefix_index begin; /* the same templates, for paths that are cut */
     uint32_t *pool;
     sv *methods; /* each one's number is its bit */
     size_t method_count;

@@ -2,8 +2,8 @@
 #ifndef MATCH_TREE_H
 #define MATCH_TREE_H
 
-#include "match/table.h"
 #include "match/template.h"
+#include "match/text_table.h"
 
 /* Number 0 is the root; TABLE_NONE is no node. Lists are numbers that the tree only keeps; 0 is none.
  *

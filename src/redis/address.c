@@ -6,18 +6,18 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* What is wrong is said without quoting it: what looks like a port may be half of a password. */
+/* Errors do not quote the address: what looks like a port may be half of a password. */
 static const char allowed[] = "an address is redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB or "
                               "unix:PATH";
 
-/* Copies s with %41 read as A; `what` names it in an error. */
+/* Copies s and decodes %41 to A; `what` names it in an error. */
 static int decode(char *ret, size_t max, sv s, const char *what, struct weir_error *error)
 {
     ptrdiff_t len = sv_unescape(s, ret, max);
     if (len < 0)
         return err_set(error, WEIR_E_INVALID,
-                       "the %s in the store's address has a %% that is not followed by two hexadecimal digits (other than "
-                       "00); write %%25 for a percent sign",
+                       "the %s in the store's address contains a %% that is not followed by two hexadecimal digits, or "
+                       "%%00; write %%25 for a percent sign",
                        what);
     if ((size_t)len > max)
         return err_set(error, WEIR_E_INVALID, "the %s in the store's address is longer than %zu bytes", what, max);
@@ -51,14 +51,14 @@ static int read_option(struct redis_address *a, sv name, sv value, struct weir_e
         if (!prefix_valid(value))
             return err_set(
                 error, WEIR_E_INVALID,
-                "the prefix in the store's address has to be 1 to %d letters, digits and -_.:", SCRIPT_PREFIX_MAX);
+                "the prefix in the store's address must be 1 to %d letters, digits or any of -_.:", SCRIPT_PREFIX_MAX);
         return decode(a->prefix, SCRIPT_PREFIX_MAX, value, "prefix", error);
     }
     if (a->kind == REDIS_UNIX && sv_eq(name, SV("db")))
         return read_db(a, value, error);
     if (a->kind == REDIS_UNIX && sv_eq(name, SV("user")))
         return decode(a->user, REDIS_HOST_MAX, value, "user", error);
-    return err_set(error, WEIR_E_INVALID, "the store's address has something behind ? that is not known; there is %s",
+    return err_set(error, WEIR_E_INVALID, "unknown option after ? in the store's address; allowed: %s",
                    a->kind == REDIS_UNIX ? "db, user and prefix" : "prefix");
 }
 
@@ -80,13 +80,13 @@ static int read_port(sv text, uint16_t *port, struct weir_error *error)
         return err_set(
             error, WEIR_E_INVALID,
             "the port in the store's address is not a number from 1 to 65535; in a user or password write %%3A for "
-            ": and %%2F for / and %%40 for @");
+            ":, %%2F for / and %%40 for @");
     *port = (uint16_t)number;
     return 0;
 }
 
 /* HOST, HOST:PORT, [::1]:PORT */
-static int read_place(sv text, uint16_t port, struct redis_place *ret, struct weir_error *error)
+static int read_endpoint(sv text, uint16_t port, struct redis_endpoint *ret, struct weir_error *error)
 {
     bool brackets = text.len > 0 && text.ptr[0] == '[';
     sv rest = brackets ? sv_from(text, 1) : text;
@@ -94,58 +94,58 @@ static int read_place(sv text, uint16_t port, struct redis_place *ret, struct we
         return err_set(error, WEIR_E_INVALID, "the store's address has a [ without a ]; %s", allowed);
     sv host = sv_cut(&rest, brackets ? ']' : ':');
     if (host.len == 0)
-        return err_set(error, WEIR_E_INVALID, "the store's address names no host; %s", allowed);
+        return err_set(error, WEIR_E_INVALID, "the store's address does not name a host; %s", allowed);
     ret->port = port;
     bool has_port = brackets ? rest.len > 0 : host.len < text.len;
     if (brackets && has_port && rest.ptr[0] != ':')
-        return err_set(error, WEIR_E_INVALID, "in the store's address ] is followed by :PORT");
+        return err_set(error, WEIR_E_INVALID, "in the store's address, ] must be followed by :PORT or nothing");
     int r = has_port ? read_port(brackets ? sv_from(rest, 1) : rest, &ret->port, error) : 0;
     return r < 0 ? r : decode(ret->host, REDIS_HOST_MAX, host, "host", error);
 }
 
-static int read_places(struct redis_address *a, sv list, struct weir_error *error)
+static int read_endpoints(struct redis_address *a, sv list, struct weir_error *error)
 {
     if (a->kind == REDIS_TCP) {
-        a->place_count = 1;
-        return read_place(list, REDIS_PORT, &a->places[0], error);
+        a->endpoint_count = 1;
+        return read_endpoint(list, REDIS_PORT, &a->endpoints[0], error);
     }
     do {
         sv text = sv_cut(&list, ',');
-        if (a->place_count == REDIS_PLACES_MAX)
-            return err_set(error, WEIR_E_INVALID, "the store's address names more than %d sentinels", REDIS_PLACES_MAX);
-        int r = read_place(text, REDIS_SENTINEL_PORT, &a->places[a->place_count++], error);
+        if (a->endpoint_count == REDIS_ENDPOINTS_MAX)
+            return err_set(error, WEIR_E_INVALID, "the store's address names more than %d sentinels", REDIS_ENDPOINTS_MAX);
+        int r = read_endpoint(text, REDIS_SENTINEL_PORT, &a->endpoints[a->endpoint_count++], error);
         if (r < 0)
             return r;
     } while (list.len > 0);
     return 0;
 }
 
-static int read_user(struct redis_address *a, sv *place, struct weir_error *error)
+static int read_user(struct redis_address *a, sv *endpoints, struct weir_error *error)
 {
-    const char *at = memrchr(place->ptr, '@', place->len);
+    const char *at = memrchr(endpoints->ptr, '@', endpoints->len);
     if (!at)
         return 0;
-    sv password = sv_of(place->ptr, (size_t)(at - place->ptr));
+    sv password = sv_of(endpoints->ptr, (size_t)(at - endpoints->ptr));
     sv user = sv_cut(&password, ':');
-    *place = sv_from(*place, (size_t)(at - place->ptr) + 1);
+    *endpoints = sv_from(*endpoints, (size_t)(at - endpoints->ptr) + 1);
     int r = decode(a->user, REDIS_HOST_MAX, user, "user", error);
     return r < 0 ? r : decode(a->password, REDIS_SECRET_MAX, password, "password", error);
 }
 
-/* [USER[:PASSWORD]@]PLACES[/MASTER][/DB] */
+/* [USER[:PASSWORD]@]HOSTS[/MASTER][/DB] */
 static int read_url(struct redis_address *a, sv rest, struct weir_error *error)
 {
     sv query = rest;
     rest = sv_cut(&query, '?');
-    sv place = sv_cut(&rest, '/');
-    int r = place.len > 0 ? read_user(a, &place, error) : 0;
+    sv endpoints = sv_cut(&rest, '/');
+    int r = endpoints.len > 0 ? read_user(a, &endpoints, error) : 0;
     if (r == 0)
-        r = read_places(a, place, error);
+        r = read_endpoints(a, endpoints, error);
     if (r == 0 && a->kind == REDIS_SENTINEL) {
         sv master = sv_cut(&rest, '/');
         if (master.len == 0)
             return err_set(error, WEIR_E_INVALID,
-                           "the address of sentinels has to name the master, as in redis+sentinel://HOST:PORT/MASTER");
+                           "the address of sentinels must name the master, as in redis+sentinel://HOST:PORT/MASTER");
         r = decode(a->master, REDIS_HOST_MAX, master, "master's name", error);
     }
     if (r == 0 && rest.len > 0)
@@ -160,7 +160,7 @@ static int read_unix(struct redis_address *a, sv rest, struct weir_error *error)
         path = sv_from(path, 2);
     if (path.len == 0 || sv_starts(path, SV("//")))
         return err_set(error, WEIR_E_INVALID,
-                       "unix: is followed by the path of a socket, as in unix:/run/redis/redis.sock");
+                       "unix: must be followed by the path of a socket, as in unix:/run/redis/redis.sock");
     int r = decode(a->path, sizeof a->path - 1, path, "path", error);
     return r < 0 ? r : read_options(a, query, error);
 }
@@ -168,15 +168,15 @@ static int read_unix(struct redis_address *a, sv rest, struct weir_error *error)
 static void show(struct redis_address *a)
 {
     struct buf out;
-    char room[sizeof a->places + 2 * REDIS_HOST_MAX];
+    char room[sizeof a->endpoints + 2 * REDIS_HOST_MAX];
     buf_over(&out, room, sizeof room);
     if (a->kind == REDIS_UNIX)
         buf_printf(&out, "unix:%s", a->path);
     else
         buf_printf(&out, "%s://%s%s", a->kind == REDIS_TCP ? "redis" : "redis+sentinel", a->user, a->user[0] ? "@" : "");
-    for (size_t i = 0; i < a->place_count; i++) {
-        bool brackets = strchr(a->places[i].host, ':') != NULL;
-        buf_printf(&out, brackets ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", a->places[i].host, a->places[i].port);
+    for (size_t i = 0; i < a->endpoint_count; i++) {
+        bool brackets = strchr(a->endpoints[i].host, ':') != NULL;
+        buf_printf(&out, brackets ? "%s[%s]:%u" : "%s%s:%u", i > 0 ? "," : "", a->endpoints[i].host, a->endpoints[i].port);
     }
     if (a->kind == REDIS_SENTINEL)
         buf_printf(&out, "/%s", a->master);
@@ -217,9 +217,9 @@ static int read_kind(struct redis_address *a, sv text, struct weir_error *error)
     }
     if (sv_starts(text, SV("rediss:")) || sv_starts(text, SV("valkeys:")))
         return err_set(error, WEIR_E_INVALID,
-                       "weir speaks no TLS to the store: put stunnel before it and name its end on this host, as in "
+                       "weir does not support TLS to the store: run stunnel on this host and use its local end, as in "
                        "redis://127.0.0.1:6379 or unix:PATH");
-    return err_set(error, WEIR_E_INVALID, "that is no address of a store; %s", allowed);
+    return err_set(error, WEIR_E_INVALID, "not a valid address of a store; %s", allowed);
 }
 
 int redis_address_read(struct redis_address *ret, const char *text, struct weir_error *error)

@@ -1,11 +1,11 @@
-/* Where the store is, as it is written:
+/* The address of the store:
  *
  *   redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]
  *   redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/MASTER[/DB]
  *   unix:PATH[?db=N&user=USER]
  *
- * and for all ?prefix=NAME. A password that is not in it comes from WEIR_REDIS_PASSWORD, that of the sentinels from
- * WEIR_SENTINEL_PASSWORD. */
+ * Each may end in ?prefix=NAME. WEIR_REDIS_PASSWORD has the password if the address has none, WEIR_SENTINEL_PASSWORD that
+ * of the sentinels. */
 #ifndef REDIS_ADDRESS_H
 #define REDIS_ADDRESS_H
 
@@ -17,7 +17,7 @@
 enum redis_kind { REDIS_TCP, REDIS_UNIX, REDIS_SENTINEL };
 
 enum {
-    REDIS_PLACES_MAX = 16, /* sentinels */
+    REDIS_ENDPOINTS_MAX = 16, /* sentinels */
     REDIS_HOST_MAX = 255,
     REDIS_SECRET_MAX = 511,
     REDIS_SHOWN_MAX = 199,
@@ -26,15 +26,15 @@ enum {
     REDIS_DB_MAX = 65535,
 };
 
-struct redis_place {
+struct redis_endpoint {
     char host[REDIS_HOST_MAX + 1];
     uint16_t port;
 };
 
 struct redis_address {
     enum redis_kind kind;
-    struct redis_place places[REDIS_PLACES_MAX]; /* the server, or the sentinels */
-    size_t place_count;
+    struct redis_endpoint endpoints[REDIS_ENDPOINTS_MAX]; /* the server, or the sentinels */
+    size_t endpoint_count;
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     char user[REDIS_HOST_MAX + 1], password[REDIS_SECRET_MAX + 1]; /* "": none */
     char sentinel_password[REDIS_SECRET_MAX + 1];

@@ -36,7 +36,7 @@ bool breaker_open(struct breaker *b, const char *why)
     if (first) {
         b->told_down = true;
         atomic_fetch_add(&b->opened, 1);
-        snprintf(text, sizeof text, "the store %s does not answer: %s; rules go by their on_store_failure", b->address,
+        snprintf(text, sizeof text, "the store %s does not answer: %s; rules follow their on_store_failure", b->address,
                  why);
         b->tell(WEIR_STORE_DOWN, text, b->tell_data);
     }
@@ -86,5 +86,5 @@ void breaker_odd(struct breaker *b, sv what)
 {
     int64_t now_us = clock_steady_us(), last_us = atomic_load(&b->odd_us);
     if ((last_us == 0 || now_us - last_us >= ODD_EVERY_US) && atomic_compare_exchange_strong(&b->odd_us, &last_us, now_us))
-        breaker_tell(b, WEIR_STORE_ODD, "the store refuses a call: %.*s", SV_FMT(what));
+        breaker_tell(b, WEIR_STORE_ODD, "the store rejected a call: %.*s", SV_FMT(what));
 }

@@ -1,7 +1,7 @@
-/* The circuit breaker: is there any use in asking the store? One for all links of a store.
+/* The circuit breaker: it is open while asking the store is of no use. One for all links of a store.
  *
- * It opens after BREAKER_FAILURES failures in a row, or at once when there is no connection, and is closed by an answer
- * that was in time: the store's thread probes. A new one is open, since nothing has answered yet. */
+ * It opens after BREAKER_FAILURES failures in a row, or at once when there is no connection. An answer in time closes it:
+ * the store's thread probes. A new breaker is open, since nothing has answered yet. */
 #ifndef REDIS_BREAKER_H
 #define REDIS_BREAKER_H
 
@@ -41,15 +41,15 @@ static inline void breaker_worked(struct breaker *b)
         atomic_store_explicit(&b->failures, 0, memory_order_relaxed);
 }
 
-/* True: it has opened just now. `why` is a part of a sentence. */
+/* Both return whether this call has opened it. `why` is part of a sentence. */
 bool breaker_failed(struct breaker *b, const char *why, unsigned times);
 bool breaker_open(struct breaker *b, const char *why);
-/* The store answers: true if it did not before. */
+/* Returns whether this call has closed it. */
 bool breaker_close(struct breaker *b, const char *where);
-/* Other things to be told. */
+/* Reports an event, in its order. */
 __attribute__((format(printf, 3, 4))) void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format,
                                                         ...);
-/* The same of a key that cannot be used, at most once a minute. */
+/* Reports a key that cannot be used, at most once a minute. */
 void breaker_odd(struct breaker *b, sv what);
 
 #endif

@@ -19,7 +19,7 @@
 enum { ANSWER_MAX = 64 << 10, COMMAND_MAX = 1 << 20, KEEPALIVE_S = 15 };
 
 /* A connection that is being made. */
-struct talk {
+struct handshake {
     int fd, stop_fd;
     int64_t until_us;
     struct buf out;
@@ -28,7 +28,7 @@ struct talk {
     char in[ANSWER_MAX];
 };
 
-__attribute__((format(printf, 2, 3))) static int fail(struct talk *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int fail(struct handshake *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -37,7 +37,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct talk *t, const char
     return -1;
 }
 
-static int wait_for(struct talk *t, short events)
+static int wait_for(struct handshake *t, short events)
 {
     struct pollfd fds[] = { { .fd = t->fd, .events = events }, { .fd = t->stop_fd, .events = POLLIN } };
     for (;;) {
@@ -48,27 +48,15 @@ static int wait_for(struct talk *t, short events)
         if (n < 0 && errno != EINTR)
             return fail(t, "%s", strerror(errno));
         if (n > 0 && fds[1].revents)
-            return fail(t, "closing");
+            return fail(t, "the store is being closed");
         if (n > 0 && fds[0].revents)
             return 0;
     }
 }
 
-/* ---- questions and answers ---- */
+/* ---- commands and replies ---- */
 
-static void add_words(struct talk *t, size_t count, const sv *words)
-{
-    buf_printf(&t->out, "*%zu\r\n", count);
-    for (size_t i = 0; i < count; i++) {
-        buf_printf(&t->out, "$%zu\r\n", words[i].len);
-        buf_add(&t->out, words[i]);
-        buf_add(&t->out, SV("\r\n"));
-    }
-}
-
-#define ADD(t, ...) add_words(t, sizeof((const sv[]){ __VA_ARGS__ }) / sizeof(sv), (const sv[]){ __VA_ARGS__ })
-
-static int send_all(struct talk *t)
+static int send_all(struct handshake *t)
 {
     sv rest = buf_sv(&t->out);
     if (t->out.failed)
@@ -86,13 +74,13 @@ static int send_all(struct talk *t)
     return 0;
 }
 
-static int read_more(struct talk *t)
+static int read_more(struct handshake *t)
 {
     memmove(t->in, t->in + t->taken, t->len - t->taken);
     t->len -= t->taken;
     t->taken = 0;
     if (t->len == sizeof t->in)
-        return fail(t, "an answer is too long: this is no Redis");
+        return fail(t, "an answer is too long; this is not a Redis server");
     ssize_t n = recv(t->fd, t->in + t->len, sizeof t->in - t->len, 0);
     if (n > 0)
         t->len += (size_t)n;
@@ -105,13 +93,13 @@ static int read_more(struct talk *t)
     return 0;
 }
 
-/* The next answer; it lies in t->in. */
-static int hear(struct talk *t, struct reply *ret)
+/* The next reply; it lies in t->in. */
+static int read_reply(struct handshake *t, struct reply *ret)
 {
     for (;;) {
         ssize_t n = reply_parse(sv_of(t->in + t->taken, t->len - t->taken), ret);
         if (n < 0)
-            return fail(t, "the answer is not in the protocol of Redis");
+            return fail(t, "the answer is not in the Redis protocol");
         t->taken += (size_t)n;
         if (n > 0)
             return 0;
@@ -120,8 +108,8 @@ static int hear(struct talk *t, struct reply *ret)
     }
 }
 
-/* What the server says, and what to do about it where that is known. */
-static int refused(struct talk *t, const char *what, sv text)
+/* What the server said, and what to do about it if that is known. */
+static int refused(struct handshake *t, const char *what, sv text)
 {
     bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));
     return fail(t, "%s%s%.*s%s", what, what[0] ? ": " : "", SV_FMT(text),
@@ -129,9 +117,9 @@ static int refused(struct talk *t, const char *what, sv text)
                        : "");
 }
 
-static int hear_good(struct talk *t, const char *what, struct reply *ret)
+static int read_good_reply(struct handshake *t, const char *what, struct reply *ret)
 {
-    if (hear(t, ret) < 0)
+    if (read_reply(t, ret) < 0)
         return -1;
     if (ret->kind == REPLY_ERROR)
         return refused(t, what, ret->text);
@@ -149,7 +137,7 @@ static bool next_bulk(struct reply *array, sv *ret)
 
 /* ---- sockets ---- */
 
-static void talk_end(struct talk *t)
+static void handshake_done(struct handshake *t)
 {
     if (t->fd >= 0)
         close(t->fd);
@@ -159,7 +147,7 @@ static void talk_end(struct talk *t)
     buf_done(&t->out);
 }
 
-static void talk_init(struct talk *t, int stop_fd, char *why)
+static void handshake_init(struct handshake *t, int stop_fd, char *why)
 {
     t->fd = -1;
     t->stop_fd = stop_fd;
@@ -169,7 +157,7 @@ static void talk_init(struct talk *t, int stop_fd, char *why)
     buf_init(&t->out, COMMAND_MAX);
 }
 
-static int open_socket(struct talk *t, int family, const struct sockaddr *to, socklen_t len)
+static int connect_to(struct handshake *t, int family, const struct sockaddr *to, socklen_t len)
 {
     int error = 0, one = 1, idle_s = KEEPALIVE_S;
     socklen_t error_len = sizeof error;
@@ -193,66 +181,66 @@ static int open_socket(struct talk *t, int family, const struct sockaddr *to, so
     return error ? fail(t, "%s", strerror(error)) : 0;
 }
 
-static int open_unix(struct talk *t, const char *path)
+static int connect_unix(struct handshake *t, const char *path)
 {
     struct sockaddr_un to = { .sun_family = AF_UNIX };
     memcpy(to.sun_path, path, strlen(path) + 1);
-    return open_socket(t, AF_UNIX, (struct sockaddr *)&to, sizeof to);
+    return connect_to(t, AF_UNIX, (struct sockaddr *)&to, sizeof to);
 }
 
 /* Each address of the host in turn, within the same time. */
-static int open_tcp(struct talk *t, const struct redis_place *place)
+static int connect_tcp(struct handshake *t, const struct redis_endpoint *endpoint)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list;
     char port[8];
-    snprintf(port, sizeof port, "%u", place->port);
-    int no = getaddrinfo(place->host, port, &hints, &list);
+    snprintf(port, sizeof port, "%u", endpoint->port);
+    int no = getaddrinfo(endpoint->host, port, &hints, &list);
     if (no != 0)
-        return fail(t, "the name cannot be resolved: %s", gai_strerror(no));
+        return fail(t, "cannot resolve the host name: %s", gai_strerror(no));
     t->until_us = clock_steady_us() + CONNECT_US;
     int r = -1;
     for (struct addrinfo *a = list; a && r < 0 && clock_steady_us() < t->until_us; a = a->ai_next) {
         if (t->fd >= 0)
             close(t->fd);
-        r = open_socket(t, a->ai_family, a->ai_addr, a->ai_addrlen);
+        r = connect_to(t, a->ai_family, a->ai_addr, a->ai_addrlen);
     }
     freeaddrinfo(list);
     return r;
 }
 
-static void show_place(const struct redis_place *place, char shown[REDIS_SHOWN_MAX + 1])
+static void show_endpoint(const struct redis_endpoint *endpoint, char shown[REDIS_SHOWN_MAX + 1])
 {
-    bool brackets = strchr(place->host, ':') != NULL;
-    snprintf(shown, REDIS_SHOWN_MAX + 1, brackets ? "[%.180s]:%u" : "%.180s:%u", place->host, place->port);
+    bool brackets = strchr(endpoint->host, ':') != NULL;
+    snprintf(shown, REDIS_SHOWN_MAX + 1, brackets ? "[%.180s]:%u" : "%.180s:%u", endpoint->host, endpoint->port);
 }
 
 /* ---- sentinels ---- */
 
-static int login(struct talk *t, const char *user, const char *password)
+static int login(struct handshake *t, const char *user, const char *password)
 {
     struct reply reply;
     if (user[0] == '\0' && password[0] == '\0')
         return 0;
     if (user[0] != '\0')
-        ADD(t, SV("AUTH"), weir_str(user), weir_str(password));
+        COMMAND_WRITE(&t->out, SV("AUTH"), weir_str(user), weir_str(password));
     else
-        ADD(t, SV("AUTH"), weir_str(password));
-    return send_all(t) < 0 ? -1 : hear_good(t, "it does not let us in", &reply);
+        COMMAND_WRITE(&t->out, SV("AUTH"), weir_str(password));
+    return send_all(t) < 0 ? -1 : read_good_reply(t, "the login failed", &reply);
 }
 
-static int read_master(struct talk *t, const char *master, struct redis_place *ret)
+static int read_master(struct handshake *t, const char *master, struct redis_endpoint *ret)
 {
     struct reply reply;
     sv host, port;
     uint64_t number;
-    ADD(t, SV("SENTINEL"), SV("get-master-addr-by-name"), weir_str(master));
-    if (send_all(t) < 0 || hear_good(t, "it does not tell the master", &reply) < 0)
+    COMMAND_WRITE(&t->out, SV("SENTINEL"), SV("get-master-addr-by-name"), weir_str(master));
+    if (send_all(t) < 0 || read_good_reply(t, "it does not name the master", &reply) < 0)
         return -1;
     if (reply.kind == REPLY_NULL)
-        return fail(t, "it knows no master of the name %s", master);
+        return fail(t, "it does not know a master named %s", master);
     if (!next_bulk(&reply, &host) || !next_bulk(&reply, &port) || host.len > REDIS_HOST_MAX ||
         !sv_u64(port, UINT16_MAX, &number))
-        return fail(t, "its answer about the master is not understood");
+        return fail(t, "its answer does not contain the address of the master");
     memcpy(ret->host, host.ptr, host.len);
     ret->host[host.len] = '\0';
     ret->port = (uint16_t)number;
@@ -261,32 +249,32 @@ static int read_master(struct talk *t, const char *master, struct redis_place *r
 
 static void to_front(struct redis_address *address, size_t i)
 {
-    struct redis_place first = address->places[i];
-    memmove(&address->places[1], &address->places[0], i * sizeof first);
-    address->places[0] = first;
+    struct redis_endpoint first = address->endpoints[i];
+    memmove(&address->endpoints[1], &address->endpoints[0], i * sizeof first);
+    address->endpoints[0] = first;
 }
 
-/* A name that one sentinel does not know another may: each is asked. */
-static int ask_sentinels(struct talk *t, struct redis_address *address, struct redis_place *ret)
+/* Asks each sentinel in turn: one may know a name that another does not. */
+static int ask_sentinels(struct handshake *t, struct redis_address *address, struct redis_endpoint *ret)
 {
     int stop_fd = t->stop_fd;
     char *why = t->why, said[CONNECT_WHY_MAX], shown[REDIS_SHOWN_MAX + 1];
-    for (size_t i = 0; i < address->place_count; i++) {
-        talk_init(t, stop_fd, why);
-        int r = open_tcp(t, &address->places[i]);
+    for (size_t i = 0; i < address->endpoint_count; i++) {
+        handshake_init(t, stop_fd, why);
+        int r = connect_tcp(t, &address->endpoints[i]);
         if (r == 0)
             r = login(t, "", address->sentinel_password);
         if (r == 0)
             r = read_master(t, address->master, ret);
-        talk_end(t);
+        handshake_done(t);
         if (r == 0) {
             to_front(address, i);
             return 0;
         }
         memcpy(said, why, sizeof said);
-        show_place(&address->places[i], shown);
-        snprintf(why, CONNECT_WHY_MAX, "no sentinel tells where %.40s is; the last one, %.60s: %.100s", address->master,
-                 shown, said);
+        show_endpoint(&address->endpoints[i], shown);
+        snprintf(why, CONNECT_WHY_MAX, "no sentinel names the master %.40s; the last one, %.60s, said: %.100s",
+                 address->master, shown, said);
     }
     return -1;
 }
@@ -294,11 +282,11 @@ static int ask_sentinels(struct talk *t, struct redis_address *address, struct r
 /* ---- greetings ---- */
 
 /* A replica refuses to write; a master that was just replaced may not know it yet, but its sentinels do. */
-static int check_role(struct talk *t)
+static int check_role(struct handshake *t)
 {
     struct reply reply;
     sv role;
-    if (hear(t, &reply) < 0)
+    if (read_reply(t, &reply) < 0)
         return -1;
     if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
         return 0;
@@ -320,11 +308,11 @@ static sv info_line(sv info, sv name)
     return (sv){ 0 };
 }
 
-static int read_info(struct talk *t, struct connected *c)
+static int read_info(struct handshake *t, struct connected *c)
 {
     struct reply reply;
     c->run_id[0] = '\0';
-    if (hear(t, &reply) < 0)
+    if (read_reply(t, &reply) < 0)
         return -1;
     if (reply.kind == REPLY_ERROR && sv_starts(reply.text, SV("NOPERM")))
         return 0;
@@ -332,97 +320,100 @@ static int read_info(struct talk *t, struct connected *c)
         return refused(t, "", reply.text);
     sv mode = info_line(reply.text, SV("redis_mode:"));
     if (sv_eq(mode, SV("cluster")))
-        return fail(t, "it is a node of a Redis Cluster, and counters cannot be in one");
+        return fail(t, "it is a node of a Redis Cluster, which weir does not support; use a single server or sentinels");
     if (sv_eq(mode, SV("sentinel")))
         return fail(t, "it is a sentinel: write redis+sentinel://HOST:PORT/MASTER");
     snprintf(c->run_id, sizeof c->run_id, "%.*s", SV_FMT(info_line(reply.text, SV("run_id:"))));
     return 0;
 }
 
-static int read_clock(struct talk *t, int64_t sent_us, struct connected *c)
+static int read_clock(struct handshake *t, int64_t sent_us, struct connected *c)
 {
     struct reply reply;
     sv seconds, micros;
     uint64_t s, us;
-    if (hear_good(t, "TIME", &reply) < 0)
+    if (read_good_reply(t, "TIME", &reply) < 0)
         return -1;
     if (!next_bulk(&reply, &seconds) || !next_bulk(&reply, &micros) || !sv_u64(seconds, CLOCK_END_US / US_PER_S, &s) ||
         !sv_u64(micros, US_PER_S - 1, &us))
-        return fail(t, "it does not tell the time");
+        return fail(t, "its answer to TIME is invalid");
     int64_t got_us = clock_now_us();
     c->offset_us = (int64_t)(s * (uint64_t)US_PER_S + us) - (sent_us + (got_us - sent_us) / 2);
     return 0;
 }
 
 /* Three round trips: the last only to know the clock well. */
-static int greet(struct talk *t, const struct redis_address *address, struct connected *c)
+static int greet(struct handshake *t, const struct redis_address *address, struct connected *c)
 {
     struct reply reply;
     char db[8];
     snprintf(db, sizeof db, "%u", address->db);
     if (login(t, address->user, address->password) < 0)
         return -1;
-    ADD(t, SV("INFO"), SV("server"));
-    ADD(t, SV("SELECT"), weir_str(db));
-    ADD(t, SV("CLIENT"), SV("SETNAME"), SV("weir"));
-    ADD(t, SV("ROLE"));
+    COMMAND_WRITE(&t->out, SV("INFO"), SV("server"));
+    COMMAND_WRITE(&t->out, SV("SELECT"), weir_str(db));
+    COMMAND_WRITE(&t->out, SV("CLIENT"), SV("SETNAME"), SV("weir"));
+    COMMAND_WRITE(&t->out, SV("ROLE"));
     for (size_t i = 0; i < SCRIPTS; i++)
-        ADD(t, SV("SCRIPT"), SV("LOAD"), scripts[i].text);
-    if (send_all(t) < 0 || read_info(t, c) < 0 || hear_good(t, "the database cannot be selected", &reply) < 0 ||
-        hear(t, &reply) < 0 || check_role(t) < 0)
+        COMMAND_WRITE(&t->out, SV("SCRIPT"), SV("LOAD"), scripts[i].text);
+    if (send_all(t) < 0 || read_info(t, c) < 0 || read_good_reply(t, "cannot select the database", &reply) < 0 ||
+        read_reply(t, &reply) < 0 || check_role(t) < 0)
         return -1;
     for (size_t i = 0; i < SCRIPTS; i++) {
-        if (hear_good(t, "a script is refused", &reply) < 0)
+        if (read_good_reply(t, "cannot load a script", &reply) < 0)
             return -1;
         if (!sv_eq(reply.text, weir_str(scripts[i].sha)))
-            return fail(t, "script %s got another name than weir expects: a fault of this build", scripts[i].name);
+            return fail(t, "the SHA-1 of script %s is not the one that weir expects: this build of weir is broken",
+                        scripts[i].name);
     }
     /* With no plan: says nothing, and changes nothing. */
     double now = 0;
-    ADD(t, SV("EVALSHA"), weir_str(scripts[SCRIPT_DECIDE].sha), SV("0"), sv_of((const char *)&now, sizeof now));
-    if (send_all(t) < 0 || hear_good(t, "scripts may not be called (docs/redis.md has what a user needs)", &reply) < 0)
+    COMMAND_WRITE(&t->out, SV("EVALSHA"), weir_str(scripts[SCRIPT_DECIDE].sha), SV("0"),
+                  sv_of((const char *)&now, sizeof now));
+    if (send_all(t) < 0 ||
+        read_good_reply(t, "cannot call scripts (docs/redis.md lists the permissions that the user needs)", &reply) < 0)
         return -1;
     int64_t sent_us = clock_now_us();
-    ADD(t, SV("TIME"));
+    COMMAND_WRITE(&t->out, SV("TIME"));
     return send_all(t) < 0 ? -1 : read_clock(t, sent_us, c);
 }
 
 bool redis_master_moved(struct redis_address *address, int stop_fd, const char *shown)
 {
-    struct talk talk;
-    struct redis_place master;
+    struct handshake handshake;
+    struct redis_endpoint master;
     char why[CONNECT_WHY_MAX], now[REDIS_SHOWN_MAX + 1];
-    talk_init(&talk, stop_fd, why);
-    if (ask_sentinels(&talk, address, &master) < 0)
+    handshake_init(&handshake, stop_fd, why);
+    if (ask_sentinels(&handshake, address, &master) < 0)
         return false;
-    show_place(&master, now);
+    show_endpoint(&master, now);
     return strcmp(now, shown) != 0;
 }
 
 int redis_connect(struct redis_address *address, int stop_fd, struct connected *ret, char why[CONNECT_WHY_MAX])
 {
-    struct talk talk;
-    struct redis_place master;
+    struct handshake handshake;
+    struct redis_endpoint master;
     char said[CONNECT_WHY_MAX];
-    talk_init(&talk, stop_fd, why);
-    if (address->kind == REDIS_SENTINEL && ask_sentinels(&talk, address, &master) < 0)
+    handshake_init(&handshake, stop_fd, why);
+    if (address->kind == REDIS_SENTINEL && ask_sentinels(&handshake, address, &master) < 0)
         return -1;
-    talk_init(&talk, stop_fd, why);
-    const struct redis_place *place = address->kind == REDIS_SENTINEL ? &master : &address->places[0];
+    handshake_init(&handshake, stop_fd, why);
+    const struct redis_endpoint *endpoint = address->kind == REDIS_SENTINEL ? &master : &address->endpoints[0];
     if (address->kind == REDIS_UNIX)
         snprintf(ret->shown, sizeof ret->shown, "%s", address->path);
     else
-        show_place(place, ret->shown);
-    int r = address->kind == REDIS_UNIX ? open_unix(&talk, address->path) : open_tcp(&talk, place);
+        show_endpoint(endpoint, ret->shown);
+    int r = address->kind == REDIS_UNIX ? connect_unix(&handshake, address->path) : connect_tcp(&handshake, endpoint);
     if (r == 0)
-        r = greet(&talk, address, ret);
+        r = greet(&handshake, address, ret);
     if (r < 0) {
         memcpy(said, why, sizeof said);
         snprintf(why, CONNECT_WHY_MAX, "%.100s: %.150s", ret->shown, said);
     }
-    ret->fd = r == 0 ? talk.fd : -1;
+    ret->fd = r == 0 ? handshake.fd : -1;
     if (r == 0)
-        talk.fd = -1;
-    talk_end(&talk);
+        handshake.fd = -1;
+    handshake_done(&handshake);
     return r;
 }

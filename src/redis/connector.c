@@ -1,20 +1,20 @@
-/* The thread that makes connections: names are looked up, sentinels asked and scripts loaded here, and nobody else waits.
- */
+/* The thread that makes connections: it looks up names, asks sentinels and loads scripts, so that no other thread waits
+ * for that. */
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "redis/link.h"
+#include "redis/store_state.h"
 
 #define BACKOFF_MIN_US (50 * US_PER_MS)
 #define LOOK_US US_PER_S /* how often sentinels are asked for the master */
 #define BACKOFF_MAX_US US_PER_S
 
-static struct store_link *who_wants(struct store *store)
+static struct link_inbox *who_wants(struct store *store)
 {
-    struct store_link *link = store->links;
-    while (link && !link_wants(link))
-        link = link_next(link);
+    struct link_inbox *link = store->links;
+    while (link && !link->wants_connection)
+        link = link->next;
     return link;
 }
 
@@ -31,7 +31,7 @@ static enum work wait_for_work(struct store *store, int64_t not_before_us)
     bool sentinels = store->address.kind == REDIS_SENTINEL;
     int64_t look_us = sentinels ? clock_steady_us() + LOOK_US : INT64_MAX;
     enum work work = OVER;
-    pthread_mutex_lock(&store->lock);
+    HOLD_LOCK(store);
     while (!atomic_load(&store->stopping) && work == OVER) {
         int64_t now_us = clock_steady_us();
         bool wanted = who_wants(store);
@@ -46,23 +46,21 @@ static enum work wait_for_work(struct store *store, int64_t not_before_us)
         else
             pthread_cond_wait(&store->connect, &store->lock);
     }
-    pthread_mutex_unlock(&store->lock);
     return work;
 }
 
-/* In a planned failover the old master goes on answering for some seconds. Who counts there counts alone. */
+/* In a planned failover the old master goes on answering for some seconds. A host that counts there counts alone. */
 static void look_for_master(struct store *store)
 {
     char shown[REDIS_SHOWN_MAX + 1];
-    pthread_mutex_lock(&store->lock);
-    memcpy(shown, store->shown, sizeof shown);
-    pthread_mutex_unlock(&store->lock);
+    store_read_shown(store, shown);
     if (shown[0] == '\0' || !redis_master_moved(&store->address, store->stop_fd, shown))
         return;
-    pthread_mutex_lock(&store->lock);
-    store->server++;
-    pthread_mutex_unlock(&store->lock);
-    store_poke_all(store, LINK_REPLACED);
+    {
+        HOLD_LOCK(store);
+        store->server++;
+    }
+    store_signal_all(store, LINK_REPLACED);
 }
 
 /* Another server, or the same one started again, has another run id. */
@@ -76,39 +74,47 @@ static bool note_server(struct store *store, const struct connected *c)
     return !first && !same;
 }
 
-/* Whoever wants a connection now gets it: the one it was made for may have gone. */
+/* A link that wants a connection now gets it: the one that it was made for may be closed. Returns whether the server was
+ * replaced. */
+static bool give_connection(struct store *store, const struct connected *c)
+{
+    HOLD_LOCK(store);
+    bool replaced = note_server(store, c);
+    struct link_inbox *link = who_wants(store);
+    if (link) {
+        atomic_fetch_add(&store->connected, 1);
+        link->wants_connection = false;
+        link->fd = c->fd;
+        link->server = store->server;
+        link_signal(link, LINK_CONNECTION);
+    } else {
+        close(c->fd);
+    }
+    return replaced;
+}
+
 static void hand_over(struct store *store, const struct connected *c)
 {
     atomic_store(&store->offset_us, c->offset_us);
-    pthread_mutex_lock(&store->lock);
-    bool replaced = note_server(store, c);
-    struct store_link *link = who_wants(store);
-    if (link) {
-        atomic_fetch_add(&store->connected, 1);
-        link_hand(link, c->fd, store->server);
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!link)
-        close(c->fd);
-    store_works(store);
+    bool replaced = give_connection(store, c);
+    store_answers(store);
     if (!replaced)
         return;
     store_count(&store->counts.replaced, 1);
     breaker_tell(&store->breaker, WEIR_STORE_REPLACED,
-                 "another server answers for the store %s now, or the same one started again (%s): what it did not save is "
-                 "forgotten",
+                 "the store %s is now another server, or was restarted (%s): counts that it did not save are lost",
                  store->address.shown, c->shown);
-    store_poke_all(store, LINK_REPLACED);
+    store_signal_all(store, LINK_REPLACED);
 }
 
-/* Where others still have a connection, that there is no further one is a failure like any other. */
+/* While other links have a connection, a connection that cannot be made is one failure among others. */
 static void not_connected(struct store *store, const char *why)
 {
     if (atomic_load(&store->connected) == 0)
-        store_gone(store, why);
+        store_unreachable(store, why);
     else
         store_failed(store, why, 1);
-    store_poke_all(store, LINK_AWAY);
+    store_signal_all(store, LINK_UNREACHABLE);
 }
 
 void *connector_run(void *ptr)

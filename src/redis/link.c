@@ -24,14 +24,15 @@ struct slot {
     uint64_t at; /* where its bytes begin, see struct store_link */
     uint32_t bytes;
     unsigned decisions; /* that it is for, at least 1 */
-    bool told_late, again;
+    bool told_late, resent;
 };
 
 struct store_link {
+    struct link_inbox inbox;
     struct store *store;
     void (*nudged)(void *data);
     void *nudged_data;
-    int epoll, event, timer;
+    int epoll, timer;
     int64_t overdue_us;
     int64_t timer_us; /* what it is set to; 0: it is not */
     int64_t wake_us;  /* store_link_wake_at */
@@ -41,9 +42,7 @@ struct store_link {
     struct buf out;
     uint64_t base, sent;
     size_t mark; /* of out, at link_begin */
-    struct bunch bunch;
-    struct store_call *refused;
-    size_t calls;
+    struct batch batch;
     /* A ring. Slots are numbered, too: the first is that of the oldest command. */
     struct slot *slots;
     size_t slot_max; /* a power of two */
@@ -55,18 +54,10 @@ struct store_link {
     bool blocked;    /* the system takes no more: epoll tells when it does */
     bool broken;     /* to be given up when nobody is in the middle of something */
     bool dropping, loading;
-    bool hurry;    /* a deadline has come */
-    bool hopeless; /* without a connection, and the last try has failed */
-    char why[128]; /* it is broken */
+    bool unreachable; /* there is no connection, and the last try failed */
+    char why[128];    /* it is broken */
     char *in;
     size_t in_len, in_max;
-
-    atomic_uint news;
-    /* of the store's lock */
-    struct store_link *next;
-    bool wants;
-    int fresh;
-    uint64_t fresh_server;
 };
 
 /* ---- slots ---- */
@@ -138,19 +129,6 @@ void store_link_wake_at(struct store_link *link, int64_t steady_us)
 
 /* ---- commands ---- */
 
-void link_write_words(struct buf *out, size_t count, const sv *words)
-{
-    buf_char(out, '*');
-    buf_number(out, (int64_t)count);
-    for (size_t i = 0; i < count; i++) {
-        buf_add(out, SV("\r\n$"));
-        buf_number(out, (int64_t)words[i].len);
-        buf_add(out, SV("\r\n"));
-        buf_add(out, words[i]);
-    }
-    buf_add(out, SV("\r\n"));
-}
-
 bool link_connected(const struct store_link *link)
 {
     return link->socket >= 0 && !link->broken;
@@ -158,7 +136,7 @@ bool link_connected(const struct store_link *link)
 
 bool link_usable(const struct store_link *link)
 {
-    return !link->dropping && !link->hopeless && !breaker_is_open(&link->store->breaker);
+    return !link->dropping && !link->unreachable && !breaker_is_open(&link->store->breaker);
 }
 
 struct store *link_store(const struct store_link *link)
@@ -171,29 +149,14 @@ size_t link_in_flight(const struct store_link *link)
     return (size_t)(link->end - link->first);
 }
 
-struct bunch *link_bunch(struct store_link *link)
+struct batch *link_batch(struct store_link *link)
 {
-    return &link->bunch;
+    return &link->batch;
 }
 
 bool link_gathers(const struct store_link *link)
 {
-    return link->first < link->end && link->untold == link->first && !link->hurry && link_connected(link);
-}
-
-struct store_call **link_refused(struct store_link *link)
-{
-    return &link->refused;
-}
-
-size_t link_calls(const struct store_link *link)
-{
-    return link->calls;
-}
-
-void link_count_calls(struct store_link *link, int more)
-{
-    link->calls += (size_t)more;
+    return link->first < link->end && link->untold == link->first && link_connected(link);
 }
 
 struct buf *link_begin(struct store_link *link)
@@ -246,7 +209,7 @@ static bool load_scripts(struct store_link *link)
 {
     int64_t deadline_us = clock_steady_us() + LOAD_US;
     for (size_t i = 0; i < SCRIPTS; i++) {
-        LINK_WRITE(link_begin(link), SV("SCRIPT"), SV("LOAD"), scripts[i].text);
+        COMMAND_WRITE(link_begin(link), SV("SCRIPT"), SV("LOAD"), scripts[i].text);
         if (!link_end(link, &load, NULL, deadline_us))
             return false;
     }
@@ -264,7 +227,7 @@ static bool send_again(struct store_link *link, struct slot slot, sv bytes)
     bool sent = link->loading || load_scripts(link);
     if (sent) {
         buf_add(link_begin(link), sv_of(copy, bytes.len));
-        slot.again = true;
+        slot.resent = true;
         sent = add_slot(link, slot);
     }
     free(copy);
@@ -282,7 +245,7 @@ static void break_off(struct store_link *link, const char *why)
 /* Errors that are about the store and not about this call. */
 static const struct {
     sv code;
-    bool leave; /* another server, or another connection, may do better */
+    bool reconnect; /* another server, or another connection, may do better */
 } failures[] = {
     { SV("READONLY"), true },    { SV("MASTERDOWN"), true },   { SV("NOAUTH"), true },    { SV("LOADING"), false },
     { SV("NOPERM"), false },     { SV("BUSY"), false },        { SV("OOM"), false },      { SV("MISCONF"), false },
@@ -310,7 +273,7 @@ static void judge_error(struct store_link *link, const struct slot *slot, sv tex
         if (!sv_eq(code, failures[i].code))
             continue;
         snprintf(why, sizeof why, "%.*s", SV_FMT(text));
-        if (failures[i].leave)
+        if (failures[i].reconnect)
             break_off(link, why);
         store_failed(link->store, why, slot->decisions);
         return;
@@ -325,7 +288,7 @@ static void answer(struct store_link *link, const struct reply *reply)
     const struct slot *oldest = slot_at(link, link->first);
     sv bytes = sv_of(link->out.ptr + (oldest->at - link->base), oldest->bytes);
     bool error = reply->kind == REPLY_ERROR;
-    if (error && oldest->kind->script && !oldest->again && sv_starts(reply->text, SV("NOSCRIPT"))) {
+    if (error && oldest->kind->script && !oldest->resent && sv_starts(reply->text, SV("NOSCRIPT"))) {
         struct slot slot = *oldest;
         if (send_again(link, slot, bytes)) {
             pop(link);
@@ -349,7 +312,7 @@ static void take_answers(struct store_link *link)
         if (n == 0)
             break;
         if (n < 0 || link->first == link->end || slot_at(link, link->first)->at >= link->sent)
-            return break_off(link, "an answer is not in the protocol of Redis, or to no question");
+            return break_off(link, "the server sent something that is not a reply of Redis, or that nobody asked for");
         rest = sv_from(rest, (size_t)n);
         answer(link, &reply);
     }
@@ -409,7 +372,7 @@ void link_flush(struct store_link *link)
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         /* Calls are answered in store_link_run only. */
         break_off(link, strerror(errno));
-        link_poke(link, LINK_AWAY);
+        link_signal(&link->inbox, LINK_UNREACHABLE);
         return;
     }
     link->sent += n > 0 ? (uint64_t)n : 0;
@@ -423,11 +386,8 @@ void link_flush(struct store_link *link)
 /* Is it connected to the server that answers now? */
 static bool is_current(const struct store_link *link)
 {
-    struct store *store = link->store;
-    pthread_mutex_lock(&store->lock);
-    bool current = link->server == store->server;
-    pthread_mutex_unlock(&store->lock);
-    return current;
+    HOLD_LOCK(link->store);
+    return link->server == link->store->server;
 }
 
 /* Tells everybody who waits. What has not left as a whole cannot have been carried out. What was lost is a failure of the
@@ -440,10 +400,10 @@ static void refuse_all(struct store_link *link)
         uint64_t end = slot_at(link, link->first)->at + slot_at(link, link->first)->bytes;
         struct slot slot = pop(link);
         bool lost = end <= link->sent;
-        bool news = lost && !slot.told_late;
-        if (news && current)
+        bool untold = lost && !slot.told_late;
+        if (untold && current)
             store_failed(link->store, "connections break", slot.decisions);
-        if (news && slot.kind->late)
+        if (untold && slot.kind->late)
             slot.kind->late(slot.data);
         slot.kind->done(link, slot.data, lost ? STORE_LOST : STORE_UNSENT, NULL);
     }
@@ -453,14 +413,12 @@ static void refuse_all(struct store_link *link)
 
 static void ask_for_connection(struct store_link *link)
 {
-    struct store *store = link->store;
-    pthread_mutex_lock(&store->lock);
-    link->wants = true;
-    pthread_cond_signal(&store->connect);
-    pthread_mutex_unlock(&store->lock);
+    HOLD_LOCK(link->store);
+    link->inbox.wants_connection = true;
+    pthread_cond_signal(&link->store->connect);
 }
 
-static void drop(struct store_link *link)
+static void disconnect(struct store_link *link)
 {
     struct store *store = link->store;
     if (link->socket >= 0) {
@@ -468,7 +426,7 @@ static void drop(struct store_link *link)
         close(link->socket);
         link->socket = -1;
         if (atomic_fetch_sub(&store->connected, 1) == 1)
-            store_gone(store, link->why);
+            store_unreachable(store, link->why);
     }
     link->in_len = 0;
     link->broken = link->blocked = link->loading = false;
@@ -477,69 +435,42 @@ static void drop(struct store_link *link)
 
 static void take_connection(struct store_link *link)
 {
-    struct store *store = link->store;
-    pthread_mutex_lock(&store->lock);
-    int fd = link->fresh;
-    uint64_t server = link->fresh_server;
-    link->fresh = -1;
-    pthread_mutex_unlock(&store->lock);
-    if (fd < 0)
-        return;
-    link->socket = fd;
-    link->server = server;
+    {
+        HOLD_LOCK(link->store);
+        if (link->inbox.fd < 0)
+            return;
+        link->socket = link->inbox.fd;
+        link->server = link->inbox.server;
+        link->inbox.fd = -1;
+    }
     link->sent = link->base;
-    link->hopeless = false;
+    link->unreachable = false;
     watch_socket(link, EPOLL_CTL_ADD);
 }
 
-/* ---- news from other threads ---- */
+/* ---- signals from other threads ---- */
 
-void link_poke(struct store_link *link, unsigned news)
-{
-    uint64_t one = 1;
-    if (atomic_fetch_or(&link->news, news) == 0 && write(link->event, &one, sizeof one) < 0)
-        return; /* it is readable already */
-}
-
-bool link_wants(const struct store_link *link)
-{
-    return link->wants;
-}
-
-struct store_link *link_next(const struct store_link *link)
-{
-    return link->next;
-}
-
-void link_hand(struct store_link *link, int fd, uint64_t server)
-{
-    link->wants = false;
-    link->fresh = fd;
-    link->fresh_server = server;
-    link_poke(link, LINK_CONNECTION);
-}
-
-/* The count is read before the news, so that what comes in between is told again. */
-static unsigned take_news(struct store_link *link)
+/* The event is read before the signals, so that one that comes in between is noticed in the next turn. */
+static unsigned take_signals(struct store_link *link)
 {
     uint64_t count;
-    if (atomic_load(&link->news) == 0 || read(link->event, &count, sizeof count) < 0)
+    if (atomic_load(&link->inbox.signals) == 0 || read(link->inbox.event, &count, sizeof count) < 0)
         return 0;
-    return atomic_exchange(&link->news, 0);
+    return atomic_exchange(&link->inbox.signals, 0);
 }
 
-static void hear_news(struct store_link *link)
+static void handle_signals(struct store_link *link)
 {
-    unsigned news = take_news(link);
-    if (news & LINK_CONNECTION)
+    unsigned signals = take_signals(link);
+    if (signals & LINK_CONNECTION)
         take_connection(link);
-    if ((news & LINK_REPLACED) && link_connected(link) && !is_current(link))
+    if ((signals & LINK_REPLACED) && link_connected(link) && !is_current(link))
         break_off(link, "another server has taken its place");
-    if ((news & LINK_AWAY) && link->socket < 0) {
-        link->hopeless = true;
+    if ((signals & LINK_UNREACHABLE) && link->socket < 0) {
+        link->unreachable = true;
         refuse_all(link);
     }
-    if ((news & LINK_NUDGE) && link->nudged)
+    if ((signals & LINK_SLICES) && link->nudged)
         link->nudged(link->nudged_data);
 }
 
@@ -575,11 +506,11 @@ static int64_t check_deadlines(struct store_link *link, int64_t now_us)
         return next_us;
     int64_t overdue_us = slot_at(link, link->first)->deadline_us + link->overdue_us;
     if (overdue_us <= now_us)
-        break_off(link, "an answer did not come for long");
+        break_off(link, "an answer is overdue");
     return overdue_us < next_us ? overdue_us : next_us;
 }
 
-/* Without a connection for so long that the oldest has waited in vain. */
+/* Without a connection: refuses all when the oldest has timed out. Returns when to look again. */
 static int64_t check_queue(struct store_link *link, int64_t now_us)
 {
     if (link->first == link->end)
@@ -595,7 +526,6 @@ static int64_t check_queue(struct store_link *link, int64_t now_us)
 static void run_timer(struct store_link *link, int64_t now_us)
 {
     link->timer_us = 0;
-    link->hurry = true;
     int64_t next_us = link->socket < 0 ? check_queue(link, now_us) : check_deadlines(link, now_us);
     if (link->wake_us > 0 && link->wake_us <= now_us) {
         link->wake_us = 0;
@@ -612,40 +542,40 @@ static void run_timer(struct store_link *link, int64_t now_us)
         set_timer(link, 0);
 }
 
-void store_link_run(struct store_link *link)
+bool link_run(struct store_link *link)
 {
-    hear_news(link);
+    handle_signals(link);
     if (link_connected(link))
         read_answers(link);
     int64_t now_us = link->timer_us ? clock_steady_us() : 0;
-    if (!link->broken && link->timer_us && link->timer_us <= now_us)
+    bool due = !link->broken && link->timer_us && link->timer_us <= now_us;
+    if (due)
         run_timer(link, now_us);
     if (link->broken) {
-        drop(link);
+        disconnect(link);
         ask_for_connection(link);
     }
-    store_link_flush(link);
-    link->hurry = false;
+    return due;
 }
 
 /* ---- links ---- */
 
-static int open_parts(struct store_link *link)
+static int open_descriptors(struct store_link *link)
 {
     struct epoll_event event = { .events = EPOLLIN };
     link->epoll = epoll_create1(EPOLL_CLOEXEC);
-    link->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    link->inbox.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (link->epoll < 0 || link->event < 0 || link->timer < 0 ||
-        epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->event, &event) < 0 ||
+    if (link->epoll < 0 || link->inbox.event < 0 || link->timer < 0 ||
+        epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->inbox.event, &event) < 0 ||
         epoll_ctl(link->epoll, EPOLL_CTL_ADD, link->timer, &event) < 0)
         return WEIR_E_SYSTEM;
     return 0;
 }
 
-static void close_parts(struct store_link *link)
+void link_free(struct store_link *link)
 {
-    int fds[] = { link->epoll, link->event, link->timer };
+    int fds[] = { link->epoll, link->inbox.event, link->timer };
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -663,45 +593,41 @@ int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(
     link->store = store;
     link->nudged = nudged;
     link->nudged_data = data;
-    link->socket = link->fresh = -1;
+    link->socket = link->inbox.fd = -1;
     link->overdue_us = store->address.kind == REDIS_SENTINEL ? STORE_OVERDUE_SENTINEL_US : STORE_OVERDUE_US;
     buf_init(&link->out, STORE_QUEUE_MAX);
-    int r = open_parts(link);
+    int r = open_descriptors(link);
     if (r < 0) {
-        close_parts(link);
+        link_free(link);
         return r;
     }
-    pthread_mutex_lock(&store->lock);
-    struct store_link **at = &store->links; /* at the end: who came first is connected first */
+    HOLD_LOCK(store);
+    struct link_inbox **at = &store->links; /* at the end: the first is connected first */
     while (*at)
         at = &(*at)->next;
-    *at = link;
-    link->wants = true;
+    *at = &link->inbox;
+    link->inbox.wants_connection = true;
     pthread_cond_signal(&store->connect);
-    pthread_mutex_unlock(&store->lock);
     *ret = link;
     return 0;
 }
 
-void store_link_free(struct store_link *link)
+static void leave_list(struct store_link *link)
 {
-    if (!link)
-        return;
-    struct store *store = link->store;
-    link->hurry = true;
-    store_link_flush(link);
-    pthread_mutex_lock(&store->lock);
-    struct store_link **at = &store->links;
-    while (*at != link)
+    HOLD_LOCK(link->store);
+    struct link_inbox **at = &link->store->links;
+    while (*at != &link->inbox)
         at = &(*at)->next;
-    *at = link->next;
-    pthread_mutex_unlock(&store->lock);
+    *at = link->inbox.next;
+}
+
+void link_shut(struct store_link *link)
+{
+    leave_list(link);
     take_connection(link);
     break_off(link, "the link is closed");
-    drop(link);
-    link->hopeless = true; /* what callbacks have asked for meanwhile is refused */
-    store_link_flush(link);
-    close_parts(link);
+    disconnect(link);
+    link->unreachable = true;
 }
 
 int store_link_fd(const struct store_link *link)

@@ -119,3 +119,16 @@ bool reply_next(struct reply *array, struct reply *ret)
     array->count--;
     return true;
 }
+
+void command_write_words(struct buf *out, size_t count, const sv *words)
+{
+    buf_char(out, '*');
+    buf_number(out, (int64_t)count);
+    for (size_t i = 0; i < count; i++) {
+        buf_add(out, SV("\r\n$"));
+        buf_number(out, (int64_t)words[i].len);
+        buf_add(out, SV("\r\n"));
+        buf_add(out, words[i]);
+    }
+    buf_add(out, SV("\r\n"));
+}

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "base/sv.h"
+#include "base/buf.h"
 
 enum reply_kind { REPLY_ERROR, REPLY_STATUS, REPLY_INTEGER, REPLY_BULK, REPLY_NULL, REPLY_ARRAY };
 
@@ -21,5 +21,10 @@ struct reply {
 ssize_t reply_parse(sv bytes, struct reply *ret);
 /* The next element of an array. False: there is none. */
 bool reply_next(struct reply *array, struct reply *ret);
+
+/* One command, as an array of bulk strings. */
+void command_write_words(struct buf *out, size_t count, const sv *words);
+#define COMMAND_WRITE(out, ...) \
+    command_write_words(out, sizeof((const sv[]){ __VA_ARGS__ }) / sizeof(sv), (const sv[]){ __VA_ARGS__ })
 
 #endif

@@ -231,7 +231,7 @@ void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys
     put_string(out, sv_of(seconds, (size_t)(number_put(seconds, RECEIPT_LIFE_S) - seconds)), SV(""));
 }
 
-void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t lacks, uint32_t debt,
+void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint32_t debt,
                        uint32_t hosts, int64_t now_us)
 {
     const struct start start = key_start(prefix);
@@ -245,7 +245,7 @@ void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, 
     put_string(out, sv_of(ask->field, ask->field_len), SV(""));
 }
 
-void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens)
+void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask, int64_t end_us, uint32_t tokens)
 {
     const struct start start = key_start(prefix);
     put_command(out, SCRIPT_RETURN, 1, 2);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "engine/store.h"
+#include "slices/lender.h"
 
 enum script_name {
     SCRIPT_DECIDE, /* look at all cells of a plan, then take all */
@@ -31,10 +32,10 @@ enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 /* For this call and those behind it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
-void script_write_lend(struct buf *out, sv prefix, const struct lease_ask *ask, uint32_t lacks, uint32_t debt,
+void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint32_t debt,
                        uint32_t hosts, int64_t now_us);
 /* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */
-void script_write_return(struct buf *out, sv prefix, const struct lease_ask *ask, int64_t end_us, uint32_t tokens);
+void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask, int64_t end_us, uint32_t tokens);
 
 void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys, size_t count);
 
@@ -42,13 +43,6 @@ void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys
  * on), allowed, server_us, and each rule's and cell's. False: it is none. */
 bool script_read_decide(struct store_call *first, sv answer);
 
-struct lent {
-    bool stale;        /* the windows are not those of the store's clock */
-    uint32_t tokens;   /* lent; 0: there is too little */
-    int64_t end_us;    /* of the window, by the store's clock */
-    int64_t server_us; /* the store's clock */
-    uint32_t room;     /* what is left in the store after this */
-};
 bool script_read_lend(sv answer, struct lent *ret);
 
 #endif

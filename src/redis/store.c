@@ -1,6 +1,6 @@
+/* Opening and closing the store, and its table of operations. */
 #include "redis/link.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,74 +9,9 @@
 
 #include "base/err.h"
 
-enum { DEADLINE_MS = 20, FORGET_BYTES_MAX = 1 << 20, ASKS_WAIT_MS = 100 };
+enum { DEADLINE_MS = 20, ASKS_WAIT_MS = 100 };
 
-/* ---- telling everybody ---- */
-
-void store_wake(struct store *store)
-{
-    uint64_t one = 1;
-    if (write(store->wake_fd, &one, sizeof one) < 0)
-        return; /* it is readable already */
-}
-
-void store_poke_all(struct store *store, unsigned news)
-{
-    pthread_mutex_lock(&store->lock);
-    for (struct store_link *link = store->links; link; link = link_next(link))
-        link_poke(link, news);
-    pthread_mutex_unlock(&store->lock);
-}
-
-static void tell_away(struct store *store)
-{
-    store_poke_all(store, LINK_AWAY);
-    store_wake(store);
-}
-
-void store_failed(struct store *store, const char *why, unsigned times)
-{
-    if (!atomic_load(&store->stopping) && breaker_failed(&store->breaker, why, times))
-        tell_away(store);
-}
-
-void store_gone(struct store *store, const char *why)
-{
-    if (!atomic_load(&store->stopping) && breaker_open(&store->breaker, why))
-        tell_away(store);
-}
-
-static void read_shown(struct store *store, char shown[REDIS_SHOWN_MAX + 1])
-{
-    pthread_mutex_lock(&store->lock);
-    memcpy(shown, store->shown, sizeof store->shown);
-    pthread_mutex_unlock(&store->lock);
-}
-
-void store_works(struct store *store)
-{
-    char shown[REDIS_SHOWN_MAX + 1];
-    read_shown(store, shown);
-    if (breaker_close(&store->breaker, shown))
-        store_wake(store);
-}
-
-/* ---- what is known ---- */
-
-bool store_up(const struct store *store)
-{
-    return !breaker_is_open(&store->breaker);
-}
-
-uint32_t store_hosts(const struct store *store)
-{
-    return atomic_load_explicit(&store->hosts, memory_order_relaxed);
-}
-
-int64_t store_offset_us(const struct store *store)
-{
-    return atomic_load_explicit(&store->offset_us, memory_order_relaxed);
-}
+/* ---- status ---- */
 
 void store_note(struct store *store, enum store_event event, uint64_t n)
 {
@@ -111,170 +46,22 @@ void store_status(struct store *store, struct weir_store_status *ret)
     };
     char shown[REDIS_SHOWN_MAX + 1] = "";
     if (store->address.kind == REDIS_SENTINEL)
-        read_shown(store, shown);
+        store_read_shown(store, shown);
     pthread_mutex_lock(&store->breaker.lock);
     memcpy(ret->problem, store->breaker.why, sizeof ret->problem);
     pthread_mutex_unlock(&store->breaker.lock);
     snprintf(ret->address, sizeof ret->address, shown[0] ? "%.120s (%.70s)" : "%.199s", store->address.shown, shown);
 }
 
-/* ---- for the store's thread ---- */
-
-void store_post(struct store *store, struct store_call *call)
-{
-    call->next = NULL;
-    call->link = store->own;
-    pthread_mutex_lock(&store->lock);
-    bool taken = store_up(store) && store->posted_count < STORE_POSTED_MAX && !atomic_load(&store->stopping);
-    bool first = store->posted_count == 0;
-    if (taken) {
-        *store->posted_end = call;
-        store->posted_end = &call->next;
-        store->posted_count++;
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!taken)
-        store_refuse(store, call);
-    else if (first)
-        store_wake(store);
-}
-
-struct store_call *store_take_posted(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    struct store_call *list = store->posted;
-    store->posted = NULL;
-    store->posted_end = &store->posted;
-    store->posted_count = 0;
-    pthread_mutex_unlock(&store->lock);
-    return list;
-}
-
-bool store_want(struct store *store, const struct lease_ask *ask)
-{
-    struct wanted *wanted = malloc(sizeof *wanted);
-    if (!wanted)
-        return false;
-    wanted->ask = *ask;
-    wanted->next = NULL;
-    pthread_mutex_lock(&store->lock);
-    bool taken = store->wanted_count < STORE_WANTED_MAX, first = store->wanted_count == 0;
-    if (taken) {
-        *store->wanted_end = wanted;
-        store->wanted_end = &wanted->next;
-        store->wanted_count++;
-    }
-    pthread_mutex_unlock(&store->lock);
-    if (!taken)
-        free(wanted);
-    else if (first)
-        store_wake(store);
-    return taken;
-}
-
-struct wanted *store_take_wanted(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    struct wanted *list = store->wanted;
-    store->wanted = NULL;
-    store->wanted_end = &store->wanted;
-    store->wanted_count = 0;
-    pthread_mutex_unlock(&store->lock);
-    return list;
-}
-
-void store_recall(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    store->recall = true;
-    pthread_mutex_unlock(&store->lock);
-    store_wake(store);
-}
-
-bool store_take_recall(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    bool recall = store->recall;
-    store->recall = false;
-    pthread_mutex_unlock(&store->lock);
-    return recall;
-}
-
-/* ---- forgetting ---- */
-
-struct forget *store_take_forgets(struct store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    struct forget *list = store->forgets;
-    store->forgets = NULL;
-    pthread_mutex_unlock(&store->lock);
-    return list;
-}
-
-static void forget_release(struct forget *forget)
-{
-    if (--forget->holders > 0)
-        return;
-    buf_done(&forget->command);
-    free(forget);
-}
-
-void forget_done(struct store *store, struct forget *forget, int64_t found)
-{
-    pthread_mutex_lock(&store->lock);
-    forget->done = true;
-    forget->found = found;
-    pthread_cond_broadcast(&store->forgotten);
-    forget_release(forget);
-    pthread_mutex_unlock(&store->lock);
-}
-
-/* How many there were; below 0: it has not said so in time. */
-static int64_t wait_for_forget(struct store *store, struct forget *forget)
-{
-    int64_t until_us = clock_steady_us() + store->options.deadline_ms * US_PER_MS;
-    struct timespec at = { until_us / US_PER_S, until_us % US_PER_S * 1000 };
-    pthread_mutex_lock(&store->lock);
-    forget->next = store->forgets;
-    store->forgets = forget;
-    store_wake(store);
-    while (!forget->done && pthread_cond_timedwait(&store->forgotten, &store->lock, &at) != ETIMEDOUT)
-        ;
-    int64_t found = forget->done ? forget->found : -1;
-    forget_release(forget);
-    pthread_mutex_unlock(&store->lock);
-    return found;
-}
-
-int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error)
-{
-    struct forget *forget = calloc(1, sizeof *forget);
-    if (!forget)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-    buf_init(&forget->command, FORGET_BYTES_MAX);
-    script_write_forget(&forget->command, store->prefix, keys, count);
-    if (forget->command.failed) {
-        buf_done(&forget->command);
-        free(forget);
-        return err_set(error, WEIR_E_INVALID, "too much to forget at once");
-    }
-    forget->holders = 2;
-    int64_t found = wait_for_forget(store, forget);
-    if (found < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the store %s has not said that it forgot; try again when it answers",
-                       store->address.shown);
-    return found < (int64_t)count ? (int)found : (int)count;
-}
-
 /* ---- opening and closing ---- */
 
-/* Asks of other processes come through the cells. */
+/* Other processes ask for slices through the cells file. */
 static void *wait_for_asks(void *ptr)
 {
     struct store *store = ptr;
     uint32_t seen = 0;
     while (!atomic_load(&store->stopping)) {
-        uint32_t now = lease_wait_for_asks(store->cells, seen, ASKS_WAIT_MS * US_PER_MS);
+        uint32_t now = ask_wait(store->cells, seen, ASKS_WAIT_MS * US_PER_MS);
         if (now != seen)
             store_wake(store);
         seen = now;
@@ -321,10 +108,9 @@ static struct store *store_new(const struct redis_address *address, const struct
     if (options->deadline_ms == 0)
         store->options.deadline_ms = DEADLINE_MS;
     store->cells = cells;
-    store->posted_end = &store->posted;
-    store->wanted_end = &store->wanted;
-    /* The cells know how many there were last, and the store's clock, should the store be away. */
-    struct lease_news last = lease_read_news(cells, clock_steady_us());
+    store_inbox_init(&store->inbox);
+    /* The cells say how many hosts there were last, and the clock of the store, in case the store is unreachable. */
+    struct lender_status last = lender_status_read(cells, clock_steady_us());
     atomic_init(&store->hosts, options->hosts ? options->hosts : last.hosts);
     atomic_init(&store->offset_us, last.offset_us);
     init_conditions(store);
@@ -342,10 +128,11 @@ static struct store *store_new(const struct redis_address *address, const struct
 static void stop(struct store *store)
 {
     uint64_t one = 1;
-    pthread_mutex_lock(&store->lock);
-    atomic_store(&store->stopping, true);
-    pthread_cond_broadcast(&store->connect);
-    pthread_mutex_unlock(&store->lock);
+    {
+        HOLD_LOCK(store);
+        atomic_store(&store->stopping, true);
+        pthread_cond_broadcast(&store->connect);
+    }
     if (write(store->stop_fd, &one, sizeof one) < 0)
         return; /* it is readable already */
     store_wake(store);
@@ -353,7 +140,7 @@ static void stop(struct store *store)
 
 static int start_threads(struct store *store)
 {
-    static void *(*const runs[])(void *) = { connector_run, store_keeper_run, wait_for_asks };
+    static void *(*const runs[])(void *) = { connector_run, store_thread_run, wait_for_asks };
     pthread_t *threads[] = { &store->connector, &store->thread, &store->waiter };
     sigset_t all, before;
     int no = 0;
@@ -380,18 +167,18 @@ int store_open(struct store **ret, const struct store_options *options, struct c
     if (r < 0)
         return r;
     if (!store)
-        return err_set(error, WEIR_E_SYSTEM, "no memory or descriptors for the store");
+        return err_set(error, WEIR_E_SYSTEM, "cannot open the store: out of memory or file descriptors");
     int no = start_threads(store);
     if (no != 0) {
         store_free(store);
-        return err_set(error, WEIR_E_SYSTEM, "no thread for the store: %s", strerror(no));
+        return err_set(error, WEIR_E_SYSTEM, "cannot start a thread for the store: %s", strerror(no));
     }
     store->pid = getpid();
     *ret = store;
     return 0;
 }
 
-/* A child of fork has neither the threads nor a lock that is surely free: it leaves all as it is. */
+/* A child of fork has neither the threads nor a lock that is free for sure: it changes nothing. */
 void store_close(struct store *store)
 {
     if (!store || store->pid != getpid())

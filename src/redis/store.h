@@ -15,7 +15,7 @@ void store_status(struct store *store, struct weir_store_status *ret);
 void store_note(struct store *store, enum store_event event, uint64_t n);
 void store_post(struct store *store, struct store_call *call);
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
-bool store_want(struct store *store, const struct lease_ask *ask);
+bool store_want(struct store *store, const struct slice_ask *ask);
 void store_recall(struct store *store);
 
 int store_link_new(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data);

@@ -49,7 +49,7 @@ const struct node *node_get(const struct node *map, sv key);
 bool json_looks(sv text);
 int json_check(sv text, struct node_error *ret_error);
 
-/* From text.c: a view of `text` that libyaml reads as it was meant, in `scratch` if it had to be changed. */
+/* From prepare_text.c: a view of `text` that libyaml reads as it was meant, in `scratch` if it had to be changed. */
 struct buf;
 int text_prepare(sv text, struct buf *scratch, sv *ret, struct node_error *ret_error);
 int node_fail(struct node_error *error, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -137,7 +137,7 @@ const struct zone *read_zone(struct reader *r, const struct node *node);
 /* The zone of another set, in this one. NULL: no memory. */
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 
-/* ---- write.c, copy.c, ids.c ---- */
+/* ---- write_yaml.c, copy.c, ids.c ---- */
 
 void yaml_quote(struct buf *out, sv text); /* in double quotes, with escapes where needed */
 bool settings_copy(struct arena *arena, const struct settings *from, struct settings *ret);

@@ -188,7 +188,9 @@ static void add_text(const struct explained_rule *e, struct page *p)
 
 static void add_rule(const struct explained_rule *e, void *data)
 {
-    static const char *const counters[] = { [COUNT_LOCAL] = "local", [COUNT_LEASED] = "leased", [COUNT_EXACT] = "shared" };
+    static const char *const counters[] = {
+        [COUNTER_CELL] = "local", [COUNTER_SLICE] = "leased", [COUNTER_STORE] = "shared"
+    };
     struct page *p = data;
     bool applies = e->reason == MATCH_YES;
     buf_add(&p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));

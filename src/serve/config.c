@@ -5,9 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "rules/file.h"
 #include "rules/node.h"
 #include "rules/reader.h"
+#include "rules/rules_file.h"
 
 const struct config_option config_options[] = {
 #define OPTION(name, field, kind, initial, min, max, argument, when, help, text) \

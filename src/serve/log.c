@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/instant.h"
 #include "base/utf8.h"
+#include "engine/verdict.h"
 #include "engine/weir.h"
 #include "serve/config.h"
 

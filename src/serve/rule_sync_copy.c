@@ -1,7 +1,7 @@
 /* The copy of the last good rules in the data folder: for a start while the source is unreachable, or while one of its
  * rules is bad. */
 #include "base/err.h"
-#include "rules/file.h"
+#include "rules/rules_file.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
 

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "cells/lease.h"
 #include "engine/weir.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
+#include "slices/asks.h"
 
 static char *path_in(const char *folder, const char *name)
 {
@@ -194,8 +194,8 @@ static int open_engine(struct rule_sync *sync, const struct config *config, stru
     tell_copied(sync, options.cells_file);
     /* An earlier start may have had a store: no decision is to wait for its slices any more. (Unless another service has a
      * store.) */
-    if (!config->counters && !lease_read_news(sync->weir->cells, clock_steady_us()).up)
-        lease_tell_news(sync->weir->cells, &(struct lease_news){ .hosts = 1 }, clock_steady_us());
+    if (!config->counters && !lender_status_read(sync->weir->cells, clock_steady_us()).up)
+        lender_status_write(sync->weir->cells, &(struct lender_status){ .hosts = 1 }, clock_steady_us());
     return 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 enum { WHO_MAX = 200, NOTE_MAX = 1000 };
 

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/instant.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000 };
 

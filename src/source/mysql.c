@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "source/client.h"
+#include "source/sql_client.h"
 
 enum {
     CELL_BYTES = 256, /* of a value are fetched with its row; longer ones are asked for one by one */

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "source/client.h"
+#include "source/sql_client.h"
 
 /* The server gives up first, and says why: on waiting for somebody else, then on a statement; the client only if it cannot.
  */

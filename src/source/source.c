@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "base/hash.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 enum { VERSION_MAX = 64 << 10 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "source/client.h"
+#include "source/sql_client.h"
 
 int sql_fail(const struct sql *sql, struct weir_error *error, const char *text)
 {

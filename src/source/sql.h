@@ -1,5 +1,5 @@
 /* One way to talk to three databases: SQLite, MariaDB/MySQL, PostgreSQL. What they do not agree on (placeholders, how to
- * begin, how to look at the catalogue) ends here; what the tables mean begins in store.c.
+ * begin, how to look at the catalogue) ends here; what the tables mean begins in table_backend.c.
  *
  * Values travel as text, bound as parameters, never pasted into a statement. A statement has `?` for each of them. */
 #ifndef SOURCE_SQL_H

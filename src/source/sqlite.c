@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "source/client.h"
+#include "source/sql_client.h"
 
 enum { PROGRESS_STEPS = 10000 }; /* of SQLite's machine between two looks at the clock */
 

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "source/rows.h"
+#include "source/backend.h"
 
 enum { POLL_DEFAULT_MS = 1000, POLL_MIN_MS = 100, POLL_MAX_MS = 3600000, BACK_OFF_MAX_MS = 30000, NICE = 10 };
 

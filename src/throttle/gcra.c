@@ -1,5 +1,6 @@
 #include "throttle/gcra.h"
 
+#include "base/check.h"
 #include "limit/take.h"
 
 /* A difference of two times. Any two that there are fit. */
@@ -89,6 +90,7 @@ static void store(struct gcra_take *take, const struct gcra *g, span_ns tat, spa
 
 struct gcra_take gcra_take(const struct gcra *gcra, struct limit_state state, int64_t now_us)
 {
+    CHECK(clock_valid(now_us) && state.time < CLOCK_END_US);
     span_ns now = (span_ns)now_us * NS_PER_US;
     span_ns tat = is_there(state, now_us) ? (span_ns)state.data : now;
     span_ns next = (now > tat ? now : tat) + gcra->increment_ns;

@@ -111,7 +111,7 @@ static struct {
 static ucontext_t scheduler;
 static char stacks[WORKERS_MAX][STACK_BYTES];
 
-#define CHECK(condition, ...)                                                                     \
+#define EXPECT(condition, ...)                                                                    \
     do {                                                                                          \
         if (!(condition)) {                                                                       \
             print_error("%s, TEST_SEED=%llu: ", play.scene->name, (unsigned long long)play.seed); \
@@ -125,7 +125,7 @@ static void step(bool writes)
 {
     if (!play.in_worker)
         return;
-    CHECK(++play.steps < STEPS_MAX, "no end of steps");
+    EXPECT(++play.steps < STEPS_MAX, "no end of steps");
     if (play.only_writes && !writes)
         return;
     if (play.budget-- > 0)
@@ -140,16 +140,16 @@ static void step(bool writes)
 static struct life *life_of(const struct cells_taken *taken)
 {
     unsigned index = (unsigned)(taken->cell - play.table->cell);
-    CHECK(index < TABLE_CELLS, "a cell outside of the table");
+    EXPECT(index < TABLE_CELLS, "a cell outside of the table");
     unsigned *count = &play.life_count[index];
     for (unsigned i = 0; i < *count; i++) {
         struct life *life = &play.lives[index][i];
         if (head_gen(life->head) == head_gen(taken->head)) {
-            CHECK(life->head == taken->head, "one life of a cell was charged for two keys");
+            EXPECT(life->head == taken->head, "one life of a cell was charged for two keys");
             return life;
         }
     }
-    CHECK(*count < WORKERS_MAX * OPERATIONS_MAX, "too many lives");
+    EXPECT(*count < WORKERS_MAX * OPERATIONS_MAX, "too many lives");
     play.lives[index][*count] = (struct life){ .head = taken->head };
     return &play.lives[index][(*count)++];
 }
@@ -205,11 +205,11 @@ static void check_instant(void)
         const struct cell *c = &play.table->cell[i];
         if (state_tag(c->state) != CELL_LIVE)
             continue;
-        CHECK(head_gen(c->head) == state_gen(c->state), "cell %u is live with a head of another generation", i);
-        CHECK(book_gen(c->book) == state_gen(c->state), "cell %u is live with a book of another generation", i);
+        EXPECT(head_gen(c->head) == state_gen(c->state), "cell %u is live with a head of another generation", i);
+        EXPECT(book_gen(c->book) == state_gen(c->state), "cell %u is live with a book of another generation", i);
         for (unsigned j = 0; j < i; j++) {
-            CHECK(!is_live(&play.table->cell[j]) || play.table->cell[j].head >> MARK_BITS != c->head >> MARK_BITS,
-                  "cells %u and %u are live for one key", j, i);
+            EXPECT(!is_live(&play.table->cell[j]) || play.table->cell[j].head >> MARK_BITS != c->head >> MARK_BITS,
+                   "cells %u and %u are live for one key", j, i);
         }
     }
 }
@@ -224,9 +224,9 @@ static void check_life(unsigned i)
         if (life->head != c->head || play.scene->clock_moves)
             continue;
         unsigned count = count_of(payload);
-        CHECK(count <= play.limit.max, "cell %u counts %u", i, count);
-        CHECK(count <= life->charged + play.dead, "cell %u counts %u, charged %u", i, count, life->charged);
-        CHECK(count + life->refunded >= life->charged, "cell %u counts %u, charged %u", i, count, life->charged);
+        EXPECT(count <= play.limit.max, "cell %u counts %u", i, count);
+        EXPECT(count <= life->charged + play.dead, "cell %u counts %u, charged %u", i, count, life->charged);
+        EXPECT(count + life->refunded >= life->charged, "cell %u counts %u, charged %u", i, count, life->charged);
     }
 }
 
@@ -247,11 +247,11 @@ static void check_windows(void)
     for (unsigned i = 0; i < play.charge_count; i++) {
         const struct charge *c = &play.charges[i], *before = c - 1;
         bool first = i == 0 || before->key != c->key || before->end_us != c->end_us;
-        CHECK(c->count == (first ? 1 : before->count + 1), "key %u was charged a %u where the one before was %u", c->key,
-              c->count, first ? 0 : before->count);
-        CHECK(c->count <= play.limit.max, "key %u was charged a %u", c->key, c->count);
-        CHECK(!first || i == 0 || before->key != c->key || c->end_us - play.limit.per_us >= before->end_us,
-              "windows of key %u overlap by %d us", c->key, (int)(before->end_us - (c->end_us - play.limit.per_us)));
+        EXPECT(c->count == (first ? 1 : before->count + 1), "key %u was charged a %u where the one before was %u", c->key,
+               c->count, first ? 0 : before->count);
+        EXPECT(c->count <= play.limit.max, "key %u was charged a %u", c->key, c->count);
+        EXPECT(!first || i == 0 || before->key != c->key || c->end_us - play.limit.per_us >= before->end_us,
+               "windows of key %u overlap by %d us", c->key, (int)(before->end_us - (c->end_us - play.limit.per_us)));
     }
 }
 
@@ -265,18 +265,18 @@ static void check_end(void)
             continue;
         check_life(i);
         struct limit_outlook outlook = limit_outlook(&play.limit, state_payload(c->state), T0_US);
-        CHECK(!whole || !play.life_count[i] || book_share(c->book) == outlook.share,
-              "cell %u: the book has share %u, the state %u", i, book_share(c->book), outlook.share);
+        EXPECT(!whole || !play.life_count[i] || book_share(c->book) == outlook.share,
+               "cell %u: the book has share %u, the state %u", i, book_share(c->book), outlook.share);
     }
     bool dropped = cells_stats(play.table).drops > 0;
-    CHECK(!scene->lags || !dropped, "a live cell was dropped");
+    EXPECT(!scene->lags || !dropped, "a live cell was dropped");
     if (scene->lags)
         check_windows();
     if (dropped || scene->clock_moves || scene->refunds || scene->forgets)
         return;
     for (unsigned k = 0; k < scene->keys; k++)
-        CHECK(play.admitted[k] <= scene->max, "key %u: %u admitted", k, play.admitted[k]);
-    CHECK(scene->keys > 1 || scene->deaths || play.admitted[0] == scene->max, "%u admitted", play.admitted[0]);
+        EXPECT(play.admitted[k] <= scene->max, "key %u: %u admitted", k, play.admitted[k]);
+    EXPECT(scene->keys > 1 || scene->deaths || play.admitted[0] == scene->max, "%u admitted", play.admitted[0]);
 }
 
 /* ---- rounds ---- */

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cli/plain.h"
+#include "cli/plain_text.h"
 #include "rules/rules.h"
 
 static void plain_is(sv text, size_t most, const char *expected)

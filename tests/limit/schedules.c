@@ -47,7 +47,7 @@ struct run {
     int receipts;
 };
 
-#define CHECK(run, condition)           \
+#define EXPECT(run, condition)          \
     do {                                \
         if (!(condition)) {             \
             describe(run);              \
@@ -225,11 +225,11 @@ static bool same_wait(int64_t wait, int64_t model_wait)
 static void compare_exactly(const struct run *r, const struct limit_take *take, const struct limit_report *report,
                             const struct model_answer *answer)
 {
-    CHECK(r, take->fits == answer->fits);
-    CHECK(r, take->rebased == answer->rebased);
-    CHECK(r, report->remaining == answer->remaining);
-    CHECK(r, same_wait(report->reset_us, answer->reset_us));
-    CHECK(r, same_wait(report->retry_after_us, answer->retry_after_us));
+    EXPECT(r, take->fits == answer->fits);
+    EXPECT(r, take->rebased == answer->rebased);
+    EXPECT(r, report->remaining == answer->remaining);
+    EXPECT(r, same_wait(report->reset_us, answer->reset_us));
+    EXPECT(r, same_wait(report->retry_after_us, answer->retry_after_us));
 }
 
 /* What a bucket may have lost against the model, in 1/per of a token: 1/LIMIT_TOKEN for each charge where it rounds; where
@@ -247,26 +247,26 @@ static void compare_strictly(const struct run *r, const struct limit_take *take,
                              const struct model_answer *answer, uint32_t cost)
 {
     model_int per = r->model.per_us, lost = slack(r);
-    CHECK(r, answer->fits || !take->fits);
-    CHECK(r, take->rebased == answer->rebased);
+    EXPECT(r, answer->fits || !take->fits);
+    EXPECT(r, take->rebased == answer->rebased);
     if (answer->fits && !take->fits) {
         struct model_limit less = r->model;
         struct model_cell cell = r->cell;
         cell.used += lost;
-        CHECK(r, lost > 0 && !model_look(&less, NULL, &cell, r->now_us, cost).fits);
+        EXPECT(r, lost > 0 && !model_look(&less, NULL, &cell, r->now_us, cost).fits);
         return;
     }
-    CHECK(r, report->remaining <= answer->remaining);
-    CHECK(r, report->remaining + (lost + per - 1) / per >= answer->remaining);
+    EXPECT(r, report->remaining <= answer->remaining);
+    EXPECT(r, report->remaining + (lost + per - 1) / per >= answer->remaining);
     if (r->model.max == 0 || answer->reset_us >= MODEL_LATE_US)
         return;
     int64_t lost_us = (int64_t)(lost / r->model.max) + 1;
-    CHECK(r, report->reset_us >= answer->reset_us && report->reset_us <= answer->reset_us + lost_us);
+    EXPECT(r, report->reset_us >= answer->reset_us && report->reset_us <= answer->reset_us + lost_us);
     if (answer->retry_after_us == LIMIT_NEVER_US)
-        CHECK(r, report->retry_after_us == LIMIT_NEVER_US);
+        EXPECT(r, report->retry_after_us == LIMIT_NEVER_US);
     else
-        CHECK(r, report->retry_after_us >= answer->retry_after_us &&
-                     report->retry_after_us <= answer->retry_after_us + lost_us);
+        EXPECT(r, report->retry_after_us >= answer->retry_after_us &&
+                      report->retry_after_us <= answer->retry_after_us + lost_us);
 }
 
 static bool fits_at(const struct run *r, struct limit_state s, int64_t now_us, uint32_t cost)
@@ -279,8 +279,8 @@ static void check_wait(const struct run *r, struct limit_state s, int64_t wait_u
 {
     if (wait_us <= 0 || r->now_us + wait_us >= CLOCK_END_US)
         return;
-    CHECK(r, fits_at(r, s, r->now_us + wait_us, cost));
-    CHECK(r, !fits_at(r, s, r->now_us + wait_us - 1, cost));
+    EXPECT(r, fits_at(r, s, r->now_us + wait_us, cost));
+    EXPECT(r, !fits_at(r, s, r->now_us + wait_us - 1, cost));
 }
 
 /* ---- the outlook of a state that has just been charged ---- */
@@ -288,7 +288,7 @@ static void check_wait(const struct run *r, struct limit_state s, int64_t wait_u
 static void check_decay(const struct run *r, struct limit_state s, struct limit_outlook outlook)
 {
     int64_t then = outlook.decays_us;
-    CHECK(r, then >= r->now_us);
+    EXPECT(r, then >= r->now_us);
     if (then >= CLOCK_END_US)
         return;
     struct window w = window_at(r, then);
@@ -297,15 +297,15 @@ static void check_decay(const struct run *r, struct limit_state s, struct limit_
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct limit_take aged = limit_take(&r->limit, &w, s, then, costs[i]);
         struct limit_take fresh = limit_take(&r->limit, &w, zero, then, costs[i]);
-        CHECK(r, aged.fits == fresh.fits && !aged.rebased);
-        CHECK(r, aged.next.time == fresh.next.time && aged.next.data == fresh.next.data);
+        EXPECT(r, aged.fits == fresh.fits && !aged.rebased);
+        EXPECT(r, aged.next.time == fresh.next.time && aged.next.data == fresh.next.data);
     }
     if (r->limit.algorithm != LIMIT_TOKEN_BUCKET || r->limit.max == 0)
         return;
     /* Late by three parts in 255, one token, what the state lags behind, and a microsecond's rounding for each part. */
     struct limit_report report = limit_report(&r->limit, &w, s, r->now_us, 0);
     model_int token_us = r->limit.per_us / r->limit.max + 1, part_us = r->limit.capacity * token_us / 255 + 1;
-    CHECK(r, then - (r->now_us + report.reset_us) <= 3 * part_us + token_us + (model_int)r->limit.step.by + 256);
+    EXPECT(r, then - (r->now_us + report.reset_us) <= 3 * part_us + token_us + (model_int)r->limit.step.by + 256);
 }
 
 static void check_outlook(const struct run *r, struct limit_state s)
@@ -313,18 +313,18 @@ static void check_outlook(const struct run *r, struct limit_state s)
     struct window w = window_at(r, r->now_us);
     struct limit_outlook outlook = limit_outlook(&r->limit, s, r->now_us);
     check_decay(r, s, outlook);
-    CHECK(r, outlook.decays_us + outlook.spare_us <= 2 * CLOCK_END_US);
+    EXPECT(r, outlook.decays_us + outlook.spare_us <= 2 * CLOCK_END_US);
     bool room = limit_take(&r->limit, &w, s, r->now_us, 1).fits;
     bool lags = r->limit.algorithm == LIMIT_TOKEN_BUCKET && (int64_t)s.time < r->now_us;
-    CHECK(r, room || outlook.share == 255);
+    EXPECT(r, room || outlook.share == 255);
     if (lags)
         room = limit_take(&r->limit, &w, s, (int64_t)s.time, 1).fits;
-    CHECK(r, !room || outlook.share < 255);
+    EXPECT(r, !room || outlook.share < 255);
     if (outlook.share == 255)
         return;
     double capacity = r->limit.capacity, remaining = limit_remaining(&r->limit, &w, s, lags ? (int64_t)s.time : r->now_us);
     double used = 255 * (capacity - remaining) / capacity;
-    CHECK(r, outlook.share <= used + 1.001 + 4 * 255 / capacity && outlook.share >= used - 1.001 - 4 * 255 / capacity);
+    EXPECT(r, outlook.share <= used + 1.001 + 4 * 255 / capacity && outlook.share >= used - 1.001 - 4 * 255 / capacity);
 }
 
 /* A look leaves a state that says the same, if somebody stores it. */
@@ -335,8 +335,8 @@ static void check_look(struct run *r, struct limit_state next)
     struct window w = window_at(r, then);
     struct limit_report a = limit_report(&r->limit, &w, r->state, then, cost);
     struct limit_report b = limit_report(&r->limit, &w, next, then, cost);
-    CHECK(r, r->accuracy == STRICT || (a.remaining == b.remaining && a.reset_us == b.reset_us));
-    CHECK(r, r->accuracy == STRICT || a.retry_after_us == b.retry_after_us);
+    EXPECT(r, r->accuracy == STRICT || (a.remaining == b.remaining && a.reset_us == b.reset_us));
+    EXPECT(r, r->accuracy == STRICT || a.retry_after_us == b.retry_after_us);
 }
 
 /* The quick way says yes only where the long one does, and then the same; only the share of a sliding window is rounded up.
@@ -347,17 +347,17 @@ static void check_quick(struct run *r, const struct limit_take *take, uint32_t c
     if (!limit_quick_by(r->limit.algorithm, &r->limit, r->state, r->now_us, cost, &quick))
         return;
     r->quick++;
-    CHECK(r, take->fits && !take->rebased);
-    CHECK(r, quick.next.time == take->next.time && quick.next.data == take->next.data);
+    EXPECT(r, take->fits && !take->rebased);
+    EXPECT(r, quick.next.time == take->next.time && quick.next.data == take->next.data);
     struct limit_outlook outlook = limit_outlook(&r->limit, take->next, r->now_us);
     double slack = 0;
     if (r->limit.algorithm == LIMIT_SLIDING_WINDOW) { /* by a microsecond's worth of the previous window, and 3 */
         double previous = (double)(r->state.data >> 32), parts = (double)(r->limit.per_us >> r->limit.slide_shift);
         slack = 1 + 255 * (previous * 2 / parts + 3) / r->limit.max;
     }
-    CHECK(r, quick.decays_us == outlook.decays_us);
-    CHECK(r, outlook.share < 255 && quick.share < 255);
-    CHECK(r, quick.share >= outlook.share && (double)quick.share <= outlook.share + slack);
+    EXPECT(r, quick.decays_us == outlook.decays_us);
+    EXPECT(r, outlook.share < 255 && quick.share < 255);
+    EXPECT(r, quick.share >= outlook.share && (double)quick.share <= outlook.share + slack);
 }
 
 /* ---- one step ---- */
@@ -391,7 +391,7 @@ static void ask(struct run *r)
         compare_strictly(r, &take, &report, &answer, cost);
     }
     check_wait(r, after, report.retry_after_us, cost);
-    CHECK(r, limit_remaining(&r->limit, &w, after, r->now_us) == report.remaining);
+    EXPECT(r, limit_remaining(&r->limit, &w, after, r->now_us) == report.remaining);
     if (take.fits && cost > 0)
         note_charge(r, &take, &receipt);
     if (take.fits && cost > 0)
@@ -408,7 +408,7 @@ static void give_back(struct run *r)
         return;
     int i = (int)random_in(&r->rnd, 0, r->receipts - 1);
     bool done = limit_refund(&r->limit, r->taken[i], r->receipt[i].taken_us, r->receipt[i].cost, r->now_us, &r->state);
-    CHECK(r, done == model_refund(&r->model, &r->receipt[i], &r->cell, r->now_us));
+    EXPECT(r, done == model_refund(&r->model, &r->receipt[i], &r->cell, r->now_us));
     r->receipts--;
     r->taken[i] = r->taken[r->receipts];
     r->receipt[i] = r->receipt[r->receipts];

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../limit/random.h"
-#include "match/address.h"
+#include "match/client_address.h"
 
 static struct arena arena;
 

@@ -21,8 +21,8 @@ static void plain(void **state)
     (void)state;
     read_good("redis://10.1.2.3");
     assert_int_equal(a.kind, REDIS_TCP);
-    assert_string_equal(a.places[0].host, "10.1.2.3");
-    assert_int_equal(a.places[0].port, 6379);
+    assert_string_equal(a.endpoints[0].host, "10.1.2.3");
+    assert_int_equal(a.endpoints[0].port, 6379);
     assert_int_equal(a.db, 0);
     assert_string_equal(a.prefix, "weir");
     assert_string_equal(a.user, "");
@@ -30,19 +30,19 @@ static void plain(void **state)
     read_good("redis://u%40x:p%3Aw%2F%25@redis.example:7000/15?prefix=shop:eu");
     assert_string_equal(a.user, "u@x");
     assert_string_equal(a.password, "p:w/%");
-    assert_string_equal(a.places[0].host, "redis.example");
-    assert_int_equal(a.places[0].port, 7000);
+    assert_string_equal(a.endpoints[0].host, "redis.example");
+    assert_int_equal(a.endpoints[0].port, 7000);
     assert_int_equal(a.db, 15);
     assert_string_equal(a.prefix, "shop:eu");
     assert_string_equal(a.shown, "redis://u@x@redis.example:7000/15?prefix=shop:eu");
     read_good("redis://:secret@[::1]:6380/");
     assert_string_equal(a.user, "");
     assert_string_equal(a.password, "secret");
-    assert_string_equal(a.places[0].host, "::1");
+    assert_string_equal(a.endpoints[0].host, "::1");
     assert_string_equal(a.shown, "redis://[::1]:6380");
     read_good("valkey://[fe80::1]");
-    assert_string_equal(a.places[0].host, "fe80::1");
-    assert_int_equal(a.places[0].port, 6379);
+    assert_string_equal(a.endpoints[0].host, "fe80::1");
+    assert_int_equal(a.endpoints[0].port, 6379);
 }
 
 static void sentinels(void **state)
@@ -50,12 +50,12 @@ static void sentinels(void **state)
     (void)state;
     read_good("redis+sentinel://u:p@s1,s2:26380,[::1]:26381/main/3?prefix=x");
     assert_int_equal(a.kind, REDIS_SENTINEL);
-    assert_int_equal(a.place_count, 3);
-    assert_string_equal(a.places[0].host, "s1");
-    assert_int_equal(a.places[0].port, 26379);
-    assert_int_equal(a.places[1].port, 26380);
-    assert_string_equal(a.places[2].host, "::1");
-    assert_int_equal(a.places[2].port, 26381);
+    assert_int_equal(a.endpoint_count, 3);
+    assert_string_equal(a.endpoints[0].host, "s1");
+    assert_int_equal(a.endpoints[0].port, 26379);
+    assert_int_equal(a.endpoints[1].port, 26380);
+    assert_string_equal(a.endpoints[2].host, "::1");
+    assert_int_equal(a.endpoints[2].port, 26381);
     assert_string_equal(a.master, "main");
     assert_int_equal(a.db, 3);
     assert_string_equal(a.password, "p");
@@ -100,12 +100,12 @@ static void wrong_ones_are_explained(void **state)
     static const struct {
         const char *text, *said;
     } wrong[] = {
-        { "", "no address of a store" },
-        { "localhost:6379", "no address of a store" },
-        { "redis:localhost", "no address of a store" },
+        { "", "not a valid address of a store" },
+        { "localhost:6379", "not a valid address of a store" },
+        { "redis:localhost", "not a valid address of a store" },
         { "rediss://h", "stunnel" },
-        { "redis://", "names no host" },
-        { "redis://u:hunter2@", "names no host" },
+        { "redis://", "does not name a host" },
+        { "redis://u:hunter2@", "does not name a host" },
         { "redis://u:hunter2@h:port", "the port" },
         { "redis://h:0", "the port" },
         { "redis://h:65536", "the port" },
@@ -116,12 +116,12 @@ static void wrong_ones_are_explained(void **state)
         { "redis://u:hunter2%00@h", "hexadecimal" },
         { "redis://h/hunter2", "the database" },
         { "redis://h/0/1", "the database" },
-        { "redis://h?db=1", "there is prefix" },
+        { "redis://h?db=1", "allowed: prefix" },
         { "redis://h?prefix=", "the prefix" },
         { "redis://h?prefix=a{b}", "the prefix" },
         { "redis+sentinel://u:hunter2@h", "the master" },
         { "redis+sentinel://h//0", "the master" },
-        { "redis+sentinel://h,,i/main", "names no host" },
+        { "redis+sentinel://h,,i/main", "does not name a host" },
         { "redis+sentinel://1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/main", "more than 16" },
         { "unix:", "path of a socket" },
         { "unix://run/r.sock", "path of a socket" },

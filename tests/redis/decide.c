@@ -547,7 +547,7 @@ static void note_rule(const struct explained_rule *rule, void *data)
 {
     uint32_t *remaining = data;
     if (rule->reason == MATCH_YES) {
-        assert_int_equal(rule->counting, COUNT_EXACT);
+        assert_int_equal(rule->counting, COUNTER_STORE);
         assert_false(rule->limits[0].unknown);
         *remaining = rule->limits[0].report.remaining;
     }

@@ -124,7 +124,7 @@ static void no_redis_at_all(void **state)
     daemon_start_sentinel(&sentinel, folder, server.server.port);
     is_down(format_address("redis://127.0.0.1:%u", sentinel.server.port), "it is a sentinel");
     is_down(format_address("redis+sentinel://127.0.0.1:1,127.0.0.1:%u/other", sentinel.server.port),
-            "knows no master of the name other");
+            "does not know a master named other");
     daemon_end(&sentinel);
     const char *more[] = { "--cluster-enabled", "yes", NULL };
     daemon_start(&cluster, more);

@@ -549,15 +549,15 @@ static void layouts_and_prefixes_do_not_meet(void **state)
 
 /* ---- slices ---- */
 
-static void ask_init(struct lease_ask *ask, uint32_t max, uint32_t need, uint32_t slice)
+static void ask_init(struct slice_ask *ask, uint32_t max, uint32_t need, uint32_t slice)
 {
-    *ask = (struct lease_ask){
+    *ask = (struct slice_ask){
         .need = need, .slice = slice, .key_len = 14, .field_len = 3, .key = "{u1}:first:key", .field = "one"
     };
     limit_init(&ask->limit, LIMIT_FIXED_WINDOW, max, 0, 60 * S);
 }
 
-static struct lent lend_with(const struct lease_ask *ask, uint32_t lacks, uint32_t debt, uint32_t hosts, int64_t now_us)
+static struct lent lend_with(const struct slice_ask *ask, uint32_t lacks, uint32_t debt, uint32_t hosts, int64_t now_us)
 {
     struct reply reply;
     struct lent lent;
@@ -568,12 +568,12 @@ static struct lent lend_with(const struct lease_ask *ask, uint32_t lacks, uint32
     return lent;
 }
 
-static struct lent lend(const struct lease_ask *ask, uint32_t hosts, int64_t now_us)
+static struct lent lend(const struct slice_ask *ask, uint32_t hosts, int64_t now_us)
 {
     return lend_with(ask, ask->need, 0, hosts, now_us);
 }
 
-static int64_t give_back(const struct lease_ask *ask, int64_t end_us, uint32_t tokens)
+static int64_t give_back(const struct slice_ask *ask, int64_t end_us, uint32_t tokens)
 {
     script_write_return(&talk.out, SV("weir"), ask, end_us, tokens);
     return read_integer();
@@ -581,7 +581,7 @@ static int64_t give_back(const struct lease_ask *ask, int64_t end_us, uint32_t t
 
 static void slices_shrink_and_never_pass_the_max(void **state)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     uint32_t sum = 0, tokens;
     (void)state;
     ask_init(&ask, 1000, 1, 50);
@@ -604,7 +604,7 @@ static void slices_shrink_and_never_pass_the_max(void **state)
 
 static void a_need_is_lent_whole_or_not_at_all(void **state)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     (void)state;
     ask_init(&ask, 100, 80, 5);
     assert_int_equal(lend(&ask, 10, NOON_US).tokens, 80);
@@ -621,7 +621,7 @@ static void a_need_is_lent_whole_or_not_at_all(void **state)
 /* All that is needed while there is so much, and the rest of it to whom that is enough. */
 static void what_lacks_is_enough(void **state)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     (void)state;
     ask_init(&ask, 100, 40, 5);
     assert_int_equal(lend_with(&ask, 10, 0, 10, NOON_US).tokens, 40);
@@ -634,7 +634,7 @@ static void what_lacks_is_enough(void **state)
 
 static void a_slice_goes_back_to_its_window_only(void **state)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     (void)state;
     ask_init(&ask, 100, 1, 40);
     assert_int_equal(give_back(&ask, NOON_US + 60 * S, 5), 0);
@@ -651,7 +651,7 @@ static void a_slice_goes_back_to_its_window_only(void **state)
 
 static void slices_know_stale_windows_and_foreign_keys(void **state)
 {
-    struct lease_ask ask;
+    struct slice_ask ask;
     struct reply reply;
     (void)state;
     ask_init(&ask, 100, 1, 40);

@@ -56,7 +56,7 @@ static struct talk talk;
 static struct tz tz;
 static struct run runs[RUNS];
 
-#define CHECK(run, condition)           \
+#define EXPECT(run, condition)          \
     do {                                \
         if (!(condition)) {             \
             describe(run);              \
@@ -263,12 +263,12 @@ static void check_window(struct run *r)
     struct limit_state before = r->state, theirs = r->cells[0].state;
     struct expected expected = expect_window(r);
     struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, r->call.cost);
-    CHECK(r, r->cells[0].fits == expected.fits);
-    CHECK(r, report.remaining == expected.report.remaining);
-    CHECK(r, report.reset_us == expected.report.reset_us);
-    CHECK(r, report.retry_after_us == expected.report.retry_after_us);
-    CHECK(r, !expected.stored || (theirs.time == r->state.time && theirs.data == r->state.data));
-    CHECK(r, expected.stored || low(before) == 0 || low(theirs) == low(before));
+    EXPECT(r, r->cells[0].fits == expected.fits);
+    EXPECT(r, report.remaining == expected.report.remaining);
+    EXPECT(r, report.reset_us == expected.report.reset_us);
+    EXPECT(r, report.retry_after_us == expected.report.retry_after_us);
+    EXPECT(r, !expected.stored || (theirs.time == r->state.time && theirs.data == r->state.data));
+    EXPECT(r, expected.stored || low(before) == 0 || low(theirs) == low(before));
     r->last = report;
 }
 
@@ -280,7 +280,7 @@ static void check_bucket(struct run *r)
     bool fits = r->cells[0].fits;
     if (debt > 0) {
         struct model_limit wide = { LIMIT_TOKEN_BUCKET, r->model.max, UINT32_MAX, r->model.per_us };
-        CHECK(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
+        EXPECT(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
         r->roundings++;
     }
     bool charges = cost > 0 && r->call.charge, charged = fits && charges;
@@ -291,17 +291,17 @@ static void check_bucket(struct run *r)
     r->roundings += charged;
     model_int per = r->model.per_us, lost = ((model_int)(r->roundings + 1) * per >> 20) + 1;
     struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, cost);
-    CHECK(r, answer.fits || !fits);
+    EXPECT(r, answer.fits || !fits);
     if (answer.fits && !fits) {
         before.used += lost;
-        CHECK(r, !model_look(&r->model, NULL, &before, r->now_us, cost).fits);
+        EXPECT(r, !model_look(&r->model, NULL, &before, r->now_us, cost).fits);
     } else {
-        CHECK(r, report.remaining <= answer.remaining);
-        CHECK(r, report.remaining + (lost + per - 1) / per >= answer.remaining);
+        EXPECT(r, report.remaining <= answer.remaining);
+        EXPECT(r, report.remaining + (lost + per - 1) / per >= answer.remaining);
     }
     if (r->model.max > 0 && answer.reset_us < MODEL_LATE_US) {
         int64_t lost_us = (int64_t)(lost / r->model.max) + 2;
-        CHECK(r, report.reset_us >= answer.reset_us && report.reset_us <= answer.reset_us + lost_us);
+        EXPECT(r, report.reset_us >= answer.reset_us && report.reset_us <= answer.reset_us + lost_us);
     }
     r->last = report;
 }
@@ -353,14 +353,14 @@ static void ask(struct run *r)
 static void check_refund(struct run *r, const struct reply *reply)
 {
     const struct receipt *receipt = &r->refunded;
-    CHECK(r, reply->kind == REPLY_INTEGER);
+    EXPECT(r, reply->kind == REPLY_INTEGER);
     if (!is_bucket(r)) {
         bool done = limit_refund(&r->limit, receipt->ours, receipt->taken_us, receipt->cost, r->now_us, &r->state);
-        CHECK(r, done == (reply->integer == 1));
+        EXPECT(r, done == (reply->integer == 1));
         return;
     }
     bool done = model_refund(&r->model, &receipt->model, &r->cell, r->now_us);
-    CHECK(r, done || reply->integer == 0);
+    EXPECT(r, done || reply->integer == 0);
     r->roundings++;
 }
 
@@ -374,26 +374,26 @@ static void check_expiry(struct run *r, int64_t pttl_ms, struct limit_state befo
     bool slides = r->model.algorithm == LIMIT_SLIDING_WINDOW;
     bool opened = (slides ? before.data : low(before)) == 0 || before.time != theirs.time;
     if (charged && (is_bucket(r) || opened || r->now_us % KEEP_LOOK == 0))
-        CHECK(r, pttl_ms > 0);
+        EXPECT(r, pttl_ms > 0);
     struct window w = window_at(r, r->now_us);
     int64_t reset_us = limit_report(&r->limit, &w, theirs, r->now_us, 0).reset_us;
     if (pttl_ms > 0 && reset_us < MODEL_LATE_US)
-        CHECK(r, pttl_ms >= reset_us / US_PER_MS);
+        EXPECT(r, pttl_ms >= reset_us / US_PER_MS);
 }
 
 static void check(struct run *r)
 {
     struct reply reply;
     struct limit_state before = r->state;
-    CHECK(r, talk_read(&talk, &reply));
+    EXPECT(r, talk_read(&talk, &reply));
     if (reply.kind == REPLY_ERROR)
         print_error("%.*s\n", SV_FMT(reply.text));
     if (r->refunding) {
         check_refund(r, &reply);
     } else {
-        CHECK(r, reply.kind == REPLY_BULK && script_read_decide(&r->call, reply.text));
-        CHECK(r, r->call.result == STORE_DECIDED && r->call.server_us == r->now_us);
-        CHECK(r, r->call.allowed == r->cells[0].fits && r->rule.fits == r->cells[0].fits);
+        EXPECT(r, reply.kind == REPLY_BULK && script_read_decide(&r->call, reply.text));
+        EXPECT(r, r->call.result == STORE_DECIDED && r->call.server_us == r->now_us);
+        EXPECT(r, r->call.allowed == r->cells[0].fits && r->rule.fits == r->cells[0].fits);
         if (is_bucket(r))
             check_bucket(r);
         else
@@ -401,9 +401,9 @@ static void check(struct run *r)
         if (r->call.allowed && r->call.cost > 0 && r->call.charge)
             note_charge(r);
     }
-    CHECK(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);
+    EXPECT(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);
     check_expiry(r, reply.integer, before);
-    CHECK(r, talk_read(&talk, &reply));
+    EXPECT(r, talk_read(&talk, &reply));
 }
 
 static void run_all(enum limit_algorithm algorithm)

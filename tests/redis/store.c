@@ -1,5 +1,6 @@
 /* A store and its links, against a real server that is stopped, killed and emptied. */
 #include "asker.h"
+#include "slices/slice.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -13,7 +14,7 @@
 #include <cmocka.h>
 
 #include "cells/cells.h"
-#include "redis/parts.h"
+#include "redis/store_state.h"
 
 static struct daemon server;
 
@@ -206,19 +207,19 @@ static void slices_come_and_nudge(void **state)
     (void)state;
     struct asker a;
     struct weir_store_status status;
-    struct lease_ask ask = { .cell = 77, .need = 1, .slice = 10, .ttl_ms = 60000 };
+    struct slice_ask ask = { .cell = 77, .need = 1, .slice = 10, .ttl_ms = 60000 };
     open_ready(&a, 5000);
     limit_init(&ask.limit, LIMIT_FIXED_WINDOW, 1000, 0, 3600 * US_PER_S);
     ask.key_len = (uint16_t)snprintf(ask.key, sizeof ask.key, "{lent}:rule:key");
     ask.field_len = (uint16_t)snprintf(ask.field, sizeof ask.field, "hour.f");
     assert_true(store_want(a.store, &ask));
     run_until(&a, &a.nudged, 1);
-    assert_int_equal(lease_spend(a.cells, 77, 10, 1000, clock_now_us(), 10, true).outcome, LEASE_TAKEN);
+    assert_int_equal(slice_spend(a.cells, 77, 10, 1000, clock_now_us(), 10, true).outcome, SLICE_TAKEN);
     ask.need = 3;
-    assert_true(lease_post(a.cells, &ask, clock_steady_us()));
+    assert_true(ask_post(a.cells, &ask, clock_steady_us()));
     run_until(&a, &a.nudged, 2);
-    assert_int_equal(lease_spend(a.cells, 77, 10, 1000, clock_now_us(), 3, true).outcome, LEASE_TAKEN);
-    struct lease_news news = lease_read_news(a.cells, clock_steady_us());
+    assert_int_equal(slice_spend(a.cells, 77, 10, 1000, clock_now_us(), 3, true).outcome, SLICE_TAKEN);
+    struct lender_status news = lender_status_read(a.cells, clock_steady_us());
     assert_true(news.counters && news.up);
     store_status(a.store, &status);
     for (int i = 0; i < LONG_MS && status.held != 7; i++) { /* what is held is looked up now and then */

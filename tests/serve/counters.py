@@ -568,7 +568,7 @@ def test_words_of_commands():
             for command in ("check", "explain"):
                 for wrong, why in ((("--now", "5", "--counters", store.address), "--now cannot be combined with --counters"),
                                    (("--hosts", "2"), "--hosts has no effect without --counters"),
-                                   (("--counters", "http://me:swordfish@127.0.0.1/"), "--counters: that is no address of a store")):
+                                   (("--counters", "http://me:swordfish@127.0.0.1/"), "--counters: not a valid address of a store")):
                     done = weir(command, *given, *wrong)
                     expect((done.returncode, done.stdout), (2, b""))
                     expect((why in done.stderr.decode(), b"swordfish" in done.stderr), (True, False), done.stderr)

@@ -16,7 +16,7 @@ from service import DEADLINE_S, Service, expect, until
 
 DENIED_RETRY_MS = 1000  # a refusal for want of the store says so; the windows of these tests last for a year
 PIPELINE = 8
-EVENTS = {"does not answer": "down", " answers (": "up", "another server answers": "replaced", "has lost its data": "emptied"}
+EVENTS = {"does not answer": "down", " answers (": "up", "is now another server": "replaced", "has lost its data": "emptied"}
 COUNTS = ("late", "failed", "lost", "unsent", "refunded", "breaker_opened", "replaced", "emptied", "reconciled_tokens")
 STARTS = 3
 LEASES = ("lease_slices", "lease_tokens_lent", "lease_tokens_returned")

@@ -20,7 +20,9 @@
 #include "../limit/random.h"
 #include "engine/store.h"
 #include "engine/weir.h"
-#include "redis/lender.h"
+#include "slices/debt.h"
+#include "slices/lender.h"
+#include "slices/slice.h"
 
 #define HOUR_US (3600 * US_PER_S)
 #define DAY_US (24 * HOUR_US)
@@ -202,7 +204,7 @@ static void store_refund(struct store_link *link, const struct store_call *call)
 
 static struct lent lend(const struct lend_call *call)
 {
-    const struct lease_ask *ask = &call->ask;
+    const struct slice_ask *ask = &call->ask;
     struct window window = window_at(w.now_us);
     charge_unbounded(call->debt);
     uint32_t room = model_look(&w.limit, &window, &w.cell, w.now_us, 0).remaining, lent = 0;
@@ -248,7 +250,7 @@ static void carry(struct store *store)
     }
 }
 
-static bool store_want(struct store *store, const struct lease_ask *ask)
+static bool store_want(struct store *store, const struct slice_ask *ask)
 {
     bool room = lender_ask(store->lender, ask);
     w.asking->slice = ask->cell;
@@ -371,7 +373,7 @@ static int64_t here_us(const struct host *host)
 static bool by_slice(const struct host *host, uint32_t cost)
 {
     return w.leased && host->slice &&
-           lease_spend(host->store->cells, host->slice, 1, w.limit.max, here_us(host), cost, false).outcome != LEASE_SHORT;
+           slice_spend(host->store->cells, host->slice, 1, w.limit.max, here_us(host), cost, false).outcome != SLICE_SHORT;
 }
 
 static void expect_as_alone(struct host *host, uint32_t cost, bool passed)

@@ -1,0 +1,213 @@
+#include "cli/admin_client.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+enum { WAIT_MS = 3000, BODY_BYTES_MAX = 32 << 20, REQUEST_BYTES_MAX = 8192, HOST_MAX = 256, PORT_MAX = 6 };
+
+/* ---- addresses ---- */
+
+/* Cuts "HOST:PORT" and "[HOST]:PORT" into the two. */
+static bool split(const char *address, char host[HOST_MAX], char port[PORT_MAX])
+{
+    const char *colon = strrchr(address, ':');
+    uint64_t number;
+    if (!colon || !sv_u64(weir_str(colon + 1), UINT16_MAX, &number) || number == 0 || strlen(colon + 1) >= PORT_MAX)
+        return false;
+    sv name = sv_of(address, (size_t)(colon - address));
+    bool in_brackets = name.len > 2 && name.ptr[0] == '[' && name.ptr[name.len - 1] == ']';
+    if (in_brackets)
+        name = sv_of(name.ptr + 1, name.len - 2);
+    else if (name.len && memchr(name.ptr, ':', name.len))
+        return false;
+    if (name.len == 0 || name.len >= HOST_MAX)
+        return false;
+    memcpy(host, name.ptr, name.len);
+    host[name.len] = '\0';
+    snprintf(port, PORT_MAX, "%s", colon + 1);
+    return true;
+}
+
+static const char *unix_path(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0 ? address + 5 : NULL;
+}
+
+bool client_is_address(const char *address)
+{
+    char host[HOST_MAX], port[PORT_MAX];
+    const char *path = unix_path(address);
+    return path ? path[0] && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path) : split(address, host, port);
+}
+
+/* ---- a connection ---- */
+
+/* 0, or why not. */
+static int wait_for(int fd, short events, int64_t end_us)
+{
+    struct pollfd ready = { .fd = fd, .events = events };
+    for (;;) {
+        int64_t left_ms = (end_us - clock_steady_us()) / US_PER_MS;
+        int n = left_ms > 0 ? poll(&ready, 1, (int)left_ms) : 0;
+        if (n > 0)
+            return 0;
+        if (n == 0)
+            return ETIMEDOUT;
+        if (errno != EINTR)
+            return errno;
+    }
+}
+
+/* The descriptor, or the negative reason. */
+static int connect_to(const struct sockaddr *to, socklen_t len, int64_t end_us)
+{
+    int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), why = 0;
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, to, len) < 0)
+        why = errno;
+    if (why == EINPROGRESS || why == EAGAIN) {
+        socklen_t size = sizeof why;
+        why = wait_for(fd, POLLOUT, end_us);
+        if (why == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) < 0)
+            why = errno;
+    }
+    if (why == 0)
+        return fd;
+    close(fd);
+    return -why;
+}
+
+static int connect_unix(const char *path, int64_t end_us, struct weir_error *error)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    strncpy(to.sun_path, path, sizeof to.sun_path - 1);
+    int fd = connect_to((const struct sockaddr *)&to, sizeof to, end_us);
+    return fd < 0 ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(-fd)) : fd;
+}
+
+static int connect_tcp(const char *address, int64_t end_us, struct weir_error *error)
+{
+    char host[HOST_MAX], port[PORT_MAX];
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+    if (!split(address, host, port))
+        return err_set(error, WEIR_E_INVALID, "no address");
+    int r = getaddrinfo(host, port, &hints, &list), fd = -ENOENT;
+    if (r != 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s", gai_strerror(r));
+    for (struct addrinfo *to = list; to && fd < 0; to = to->ai_next)
+        fd = connect_to(to->ai_addr, to->ai_addrlen, end_us);
+    freeaddrinfo(list);
+    return fd < 0 ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(-fd)) : fd;
+}
+
+/* ---- question and answer ---- */
+
+static int send_all(int fd, sv text, int64_t end_us)
+{
+    while (text.len > 0) {
+        int why = wait_for(fd, POLLOUT, end_us);
+        if (why)
+            return why;
+        ssize_t n = send(fd, text.ptr, text.len, MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return errno;
+        text = sv_from(text, n > 0 ? (size_t)n : 0);
+    }
+    return 0;
+}
+
+static int receive_all(int fd, struct buf *out, int64_t end_us)
+{
+    char chunk[65536];
+    for (;;) {
+        int why = wait_for(fd, POLLIN, end_us);
+        if (why)
+            return why;
+        ssize_t n = recv(fd, chunk, sizeof chunk, 0);
+        if (n == 0)
+            return 0;
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return errno;
+        buf_add(out, sv_of(chunk, n > 0 ? (size_t)n : 0));
+        if (out->failed)
+            return EMSGSIZE;
+    }
+}
+
+/* "HTTP/1.1 200 OK", headers, a blank line, and as many bytes as Content-Length says. Returns the status, or 0 if this is
+ * something else. */
+static int take_apart(sv answer, sv *ret_body)
+{
+    uint64_t status, length = UINT64_MAX;
+    sv rest = answer, line = sv_trim(sv_cut(&rest, '\n'));
+    if (!sv_starts(line, SV("HTTP/1.")) || line.len < 12 || !sv_u64(sv_of(line.ptr + 9, 3), 999, &status))
+        return 0;
+    while (rest.len > 0 && (line = sv_trim(sv_cut(&rest, '\n'))).len > 0) {
+        sv value = line, name = sv_cut(&value, ':');
+        if (sv_eq_nocase(name, SV("content-length")) && !sv_u64(sv_trim(value), BODY_BYTES_MAX, &length))
+            return 0;
+    }
+    *ret_body = rest;
+    return length == UINT64_MAX || length == rest.len ? (int)status : 0;
+}
+
+static int ask(int fd, const char *address, sv token, const char *path, struct buf *answer, struct weir_error *error,
+               int64_t end_us)
+{
+    struct buf request;
+    buf_init(&request, REQUEST_BYTES_MAX);
+    /* 1.0: the answer ends with the connection, and comes in one piece. */
+    buf_printf(&request, "GET %s HTTP/1.0\r\nHost: %s\r\nAuthorization: Bearer %.*s\r\n\r\n", path,
+               unix_path(address) ? "localhost" : address, SV_FMT(token));
+    int why = request.failed ? EMSGSIZE : send_all(fd, buf_sv(&request), end_us);
+    buf_done(&request);
+    if (why == 0)
+        why = receive_all(fd, answer, end_us);
+    return why ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(why)) : 0;
+}
+
+int client_get(const char *address, sv token, const char *path, struct buf *ret_body, struct weir_error *error)
+{
+    int64_t end_us = clock_steady_us() + WAIT_MS * US_PER_MS;
+    int fd = unix_path(address) ? connect_unix(unix_path(address), end_us, error) : connect_tcp(address, end_us, error);
+    if (fd < 0)
+        return fd;
+    struct buf answer;
+    sv body = { 0 };
+    buf_init(&answer, BODY_BYTES_MAX);
+    int status = ask(fd, address, token, path, &answer, error, end_us);
+    close(fd);
+    if (status == 0) {
+        status = take_apart(buf_sv(&answer), &body);
+        if (status == 0)
+            status = err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
+    }
+    if (status > 0) {
+        buf_init(ret_body, BODY_BYTES_MAX);
+        buf_add(ret_body, body);
+    }
+    buf_done(&answer);
+    return status;
+}
+
+void client_encode(sv text, struct buf *out)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+        bool is_plain = ascii_digit((char)c) || (ascii_lower((char)c) >= 'a' && ascii_lower((char)c) <= 'z') || c == '-' ||
+                        c == '.' || c == '_' || c == '~';
+        if (is_plain)
+            buf_char(out, (char)c);
+        else
+            buf_printf(out, "%%%02X", c);
+    }
+}

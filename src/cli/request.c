@@ -1,0 +1,220 @@
+#include "cli/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/ip.h"
+#include "cli/cli.h"
+#include "cli/plain_text.h"
+#include "engine/weir.h"
+#include "library/open.h"
+#include "redis/address.h"
+
+static bool is_database(const char *path)
+{
+    static const char *const kinds[] = { "sqlite:", "mysql:", "mariadb:", "postgres:", "postgresql:" };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (sv_starts(weir_str(path), weir_str(kinds[i])))
+            return true;
+    return false;
+}
+
+bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
+{
+    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
+    if (!cli_read_file(path, ret_text, &why)) {
+        if (is_database(path))
+            cli_error("--rules takes a file, not a database; 'weir rules export --from ADDRESS' prints the rules of a "
+                      "database as a file");
+        else
+            cli_error("%s: %s", name, why);
+        return false;
+    }
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read(buf_sv(ret_text), &report);
+    bool ok = rules && report.error_count == 0;
+    if (!ok) {
+        struct buf out;
+        buf_init(&out, 16 << 20);
+        rules_report_print(&report, weir_str(name), false, &out);
+        if (out.len > 0)
+            plain_print(buf_sv(&out));
+        buf_done(&out);
+        if (!rules)
+            cli_error("%s: out of memory", name);
+        buf_done(ret_text);
+    }
+    rules_report_done(&report);
+    if (ok && ret_rules)
+        *ret_rules = rules;
+    else
+        rules_free(rules);
+    return ok;
+}
+
+#define AT(field) offsetof(struct request_options, field)
+
+const struct option request_option_table[] = {
+    { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
+    { "cells", "FILE", OPTION_TEXT, AT(cells),
+      "the table of counts, shared by all processes that open it; the first charge creates a missing one. Without this "
+      "option the counts begin at 0 and are not kept" },
+    { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
+      "size of a new table, in keys: one for each subject of each limit (500k, 10m)", .min = 1,
+      .max = OPTION_CELLS_KEYS_MAX },
+    { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)", .min = 1,
+      .max = OPTION_CELLS_BYTES_MAX },
+    { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
+      "Redis or Valkey server where rules count that are not local: the same address as for 'weir serve --counters'" },
+    { "hosts", "N", OPTION_NUMBER, AT(hosts),
+      "number of hosts that share the store of --counters; 0 detects it (default)" },
+    { "event", "NAME", OPTION_TEXT, AT(event), "the business action, such as ocr" },
+    { "key", "TEXT", OPTION_TEXT, AT(key), "whom or what the action is counted for" },
+    { "method", "NAME", OPTION_TEXT, AT(method), "the HTTP method" },
+    { "path", "PATH", OPTION_TEXT, AT(path), "the path as the client sent it; a query may follow" },
+    { "host", "NAME", OPTION_TEXT, AT(host), "the host of the request" },
+    { "ip", "ADDRESS", OPTION_TEXT, AT(ip), "the client's address" },
+    { "peer", "ADDRESS", OPTION_TEXT, AT(peer),
+      "address of the connection; the client's address is then found with X-Forwarded-For and trusted_proxies" },
+    { "user", "ID", OPTION_TEXT, AT(user), "the user" },
+    { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
+    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging" },
+    { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
+    { "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" },
+    { 0 },
+};
+
+static int read_headers(const struct command *command, const struct option_list *list, struct weir_header *headers)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        sv value = weir_str(list->items[i]), name = sv_cut(&value, '=');
+        if (name.len == 0 || !strchr(list->items[i], '='))
+            return options_error(command, "--header: '%s' is not allowed here; allowed: NAME=VALUE", list->items[i]);
+        headers[i] = (struct weir_header){ name, value };
+    }
+    return -1;
+}
+
+static int check_counters(const struct command *command, const char *text)
+{
+    struct redis_address address;
+    struct weir_error error;
+    int r = text ? redis_address_read(&address, text, &error) : 0;
+    explicit_bzero(&address, sizeof address);
+    return r < 0 ? options_error(command, "--counters: %s", error.text) : -1;
+}
+
+/* An address that cannot be read would quietly keep every rule by ip from applying. */
+static int check_address(const struct command *command, const char *name, const char *text)
+{
+    struct ip ip;
+    if (!text || !text[0] || ip_parse_hop(weir_str(text), &ip))
+        return -1;
+    return options_error(command, "--%s: '%s' is not allowed here; allowed: an IPv4 or IPv6 address", name, text);
+}
+
+int request_read(const struct command *command, int argc, char **argv, struct request_options *o,
+                 struct weir_header *headers, struct weir_request *ret_request)
+{
+    size_t count;
+    int status = options_read(command, argc, argv, o, &count);
+    if (status >= 0)
+        return status;
+    if (count > 0)
+        return options_error(command, "unexpected argument '%s'", argv[0]);
+    if (!o->rules)
+        return options_error(command, "--rules FILE is required");
+    if (o->cells_keys && o->cells_bytes)
+        return options_error(command, "--cells-keys and --cells-bytes both give the size; leave out one");
+    if (o->hosts && !o->counters)
+        return options_error(command, "--hosts has no effect without --counters; give --counters ADDRESS, too");
+    if (o->counters && o->now_us >= 0)
+        return options_error(
+            command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
+    status = check_counters(command, o->counters);
+    if (status < 0)
+        status = check_address(command, "ip", o->ip);
+    if (status < 0)
+        status = check_address(command, "peer", o->peer);
+    if (status < 0)
+        status = read_headers(command, &o->headers, headers);
+    if (status >= 0)
+        return status;
+    *ret_request = (struct weir_request){
+        .method = weir_str(o->method),
+        .path = weir_str(o->path),
+        .host = weir_str(o->host),
+        .ip = weir_str(o->ip),
+        .peer = weir_str(o->peer),
+        .user = weir_str(o->user),
+        .event = weir_str(o->event),
+        .key = weir_str(o->key),
+        .headers = headers,
+        .header_count = o->headers.count,
+        .cost = o->cost,
+        .peek = o->peek,
+    };
+    return -1;
+}
+
+bool request_cells_missing(const struct request_options *o)
+{
+    return o->cells && access(o->cells, F_OK) < 0 && errno == ENOENT;
+}
+
+static void tell_copied(const struct weir *weir, const char *path)
+{
+    if (weir_cells_copied(weir))
+        cli_error("%s is a copy of another cells file, or comes from another machine: it is a host of its own from now on; "
+                  "the counts stay, receipts and slices of the original are void here",
+                  path);
+}
+
+/* A command has no connection yet, and asks once: it can wait for longer than a service. */
+enum { STORE_DEADLINE_MS = 1000 };
+
+bool request_open(const struct request_options *o, struct weir **ret)
+{
+    struct buf text;
+    struct weir_error error;
+    if (!load_rules(o->rules, &text, NULL))
+        return false;
+    char *counters = o->counters ? strdup(o->counters) : NULL;
+    if (o->counters)
+        plain_hide_password((char *)o->counters); /* a word of argv */
+    struct weir_options options = {
+        .size = sizeof options,
+        .rules_text = buf_sv(&text).ptr,
+        .rules_text_len = text.len,
+        .cells_file = o->cells,
+        .cells_keys = o->cells_keys,
+        .cells_bytes = o->cells_bytes,
+        .counters = counters,
+        .store_deadline_ms = STORE_DEADLINE_MS,
+        .store_hosts = o->hosts,
+    };
+    int code = o->counters && !counters ? err_set(&error, WEIR_E_NO_MEMORY, "out of memory")
+                                        : weir_open_visit(ret, &options, &error);
+    if (code < 0)
+        plain_say(weir_str(error.text));
+    else
+        tell_copied(*ret, o->cells);
+    buf_done(&text);
+    if (counters)
+        explicit_bzero(counters, strlen(counters));
+    free(counters);
+    return code >= 0;
+}
+
+void request_close(struct weir *weir)
+{
+    struct weir_store_status store;
+    weir_store_status(weir, &store);
+    if (store.configured && !store.up)
+        cli_error("the store %s does not answer%s%s; rules that count there follow their on_store_failure", store.address,
+                  store.problem[0] ? ": " : "", store.problem);
+    weir_close(weir);
+}

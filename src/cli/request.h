@@ -1,0 +1,44 @@
+/* What `check` and `explain` share: rules from a file, and a request from options. */
+#ifndef CLI_REQUEST_H
+#define CLI_REQUEST_H
+
+#include "base/buf.h"
+#include "cli/options.h"
+#include "rules/rules.h"
+
+/* Reads and checks a rules file ("-": stdin). False: every error was printed to stderr. *ret_text is the file's text,
+ * *ret_rules (may be NULL) its rules. */
+bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules);
+
+struct request_options {
+    const char *rules, *cells, *counters;
+    uint32_t hosts;
+    uint64_t cells_keys, cells_bytes;
+    const char *method, *path, *host, *ip, *peer, *user, *event, *key;
+    struct option_list headers;
+    uint32_t cost;
+    bool peek;
+    int64_t now_us; /* -1: the clock's */
+};
+
+extern const struct option request_option_table[];
+
+#define REQUEST_OPTIONS_DEFAULT \
+    {                           \
+        .cost = 1, .now_us = -1 \
+    }
+
+/* Reads argv as `command` (whose options are request_option_table) and fills *ret_request, whose headers go into `headers`
+ * (OPTION_LIST_MAX of them). Returns -1 to go on, or the exit status. */
+int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
+                 struct weir_header *headers, struct weir_request *ret_request);
+
+/* The cells file that the options name does not exist. What charges nothing is to make none. */
+bool request_cells_missing(const struct request_options *options);
+
+/* Opens the handle that the options name. False: the errors were printed. */
+bool request_open(const struct request_options *options, struct weir **ret);
+/* Closes it, and says on stderr if the store did not answer. */
+void request_close(struct weir *weir);
+
+#endif

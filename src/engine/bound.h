@@ -1,0 +1,84 @@
+/* A ruleset bound to a table of cells. */
+#ifndef ENGINE_BOUND_H
+#define ENGINE_BOUND_H
+
+#include "base/arena.h"
+#include "cells/cells.h"
+#include "match/match.h"
+
+/* The current window of a calendar limit, cached until it has passed. */
+struct window_cache {
+    uint64_t version; /* odd while it is written */
+    struct window window;
+};
+
+struct bound_limit {
+    struct limit limit;
+    uint64_t id; /* hash of the cell's identity but for the subject's values */
+    const struct rule_limit *spec;
+    sv field; /* its name in the store; only of leased and exact rules */
+    struct window_cache cache;
+};
+
+/* What counts a limit of a subject: see counter.h. */
+enum counter_kind {
+    COUNTER_CELL,    /* local rules: a cell of this host's table */
+    COUNTER_SLICE,   /* leased rules: a slice of the store's count, which lies in this host's table */
+    COUNTER_STORE,   /* exact rules: the store */
+    COUNTER_STANDIN, /* leased and exact rules while the store is unavailable: what their on_store_failure says */
+};
+
+struct bound_rule {
+    const struct rule *rule;
+    struct bound_limit *limits;
+    enum rule_mode mode; /* copies from `rule`, so that a decision need not read it */
+    uint32_t limit_count;
+    uint32_t by_class; /* equal for rules with the same `by`: their subjects are hashed once */
+    enum counter_kind counter;
+    bool by_path; /* or by route: it counts for every reading of the path that it matches */
+    sv key_end;   /* of its keys in the store: see keys.h */
+};
+
+struct bound {
+    struct ruleset *ruleset;
+    struct cells *cells;
+    struct bound_rule *rules; /* as in the ruleset */
+    struct bound_limit *limits;
+    uint64_t version; /* of the rules of this engine; rises */
+    bool wants_user;  /* some rule looks at the user */
+    bool by_path;     /* some rule counts by path or route */
+    bool remote;      /* some rule is leased or exact */
+    unsigned waiting; /* number of decisions that wait and need these rules; atomic */
+    struct arena keys;
+    struct bound *next_retired;
+};
+
+/* Without a store all rules count in the cells, whatever they say. */
+struct bound_sharing {
+    bool store;  /* there is one: rules count there unless they say otherwise */
+    bool leases; /* rules that say so count in slices in any case: one may come */
+};
+int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
+              struct weir_error *error);
+void bound_free(struct bound *bound);
+/* The bound rule of this id, or NULL. */
+const struct bound_rule *bound_find(const struct bound *bound, sv id);
+
+/* The values of a rule's `by` in these facts, hashed. */
+uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
+/* The same by hand: one value after another, between hash_init with the cells' key and hash_final. */
+static inline void subject_add(struct hash *hash, sv value)
+{
+    hash_text(hash, value.ptr, value.len);
+}
+/* Both parts are keyed hashes already, so mixing them is enough. */
+static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
+{
+    uint64_t x = subject ^ limit->id;
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+}
+struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
+
+#endif

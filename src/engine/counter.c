@@ -1,0 +1,148 @@
+#include "engine/counter.h"
+
+#include "base/check.h"
+#include "engine/remote.h"
+#include "slices/slice.h"
+
+/* ---- cells ---- */
+
+static enum counter_outcome look_at_cell(struct decision *d, struct counter *c)
+{
+    return cell_look(d, c);
+}
+
+static enum counter_outcome take_cell(struct decision *d, struct counter *c)
+{
+    return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
+}
+
+static void give_back_cell(struct decision *d, struct counter *c)
+{
+    cells_refund(c->ask.limit, &c->taken, decision_now_us(d));
+}
+
+void counter_note_refusal(struct decision *d, struct counter *c)
+{
+    struct cells_taken taken;
+    if (cells_take(d->bound->cells, &c->ask, &taken))
+        cells_refund(c->ask.limit, &taken, c->ask.now_us);
+}
+
+/* ---- slices ---- */
+
+/* The state that limit_report reads: this host's part of the window. */
+static void set_slice_state(struct counter *c, const struct slice_spent *spent)
+{
+    const struct limit *l = &c->limit->limit;
+    struct limit_count count = { .end_us = spent->end_us, .length = limit_length_pack(l->per_us) };
+    if (l->algorithm == LIMIT_CALENDAR)
+        count.length = limit_length_pack(c->window.end_us - c->window.start_us);
+    count.count = spent->left < l->max ? l->max - spent->left : 0;
+    c->look.state = spent->end_us > c->ask.now_us ? limit_count_state(&count) : (struct limit_state){ 0 };
+    c->state = &c->look.state;
+}
+
+static enum counter_outcome use_slice(struct decision *d, struct counter *c, bool charge)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    const struct limit *l = &c->limit->limit;
+    if (l->max == 0 || c->ask.cost > l->max) {
+        rc->tokens = slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, 0, false).left;
+        return c->outcome = COUNTER_REFUSES;
+    }
+    struct slice_spent spent =
+        slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, c->ask.cost, charge);
+    set_slice_state(c, &spent);
+    rc->tokens = spent.left;
+    if (spent.outcome == SLICE_DRY)
+        return c->outcome = COUNTER_REFUSES;
+    /* A request that charges nothing fetches nothing, or it would take that from others: it passes unless the slice is
+     * known to be spent. */
+    if (spent.outcome == SLICE_SHORT)
+        return c->outcome = decision_charges(d) ? COUNTER_SHORT : COUNTER_FITS;
+    if (charge) {
+        c->held = true;
+        rc->end_us = spent.end_us;
+        rc->renew = spent.renew;
+    }
+    return c->outcome = COUNTER_FITS;
+}
+
+static enum counter_outcome look_at_slice(struct decision *d, struct counter *c)
+{
+    return use_slice(d, c, false);
+}
+
+static enum counter_outcome take_slice(struct decision *d, struct counter *c)
+{
+    return use_slice(d, c, true);
+}
+
+static void give_back_slice(struct decision *d, struct counter *c)
+{
+    slice_unspend(d->bound->cells, c->ask.key, remote_of(d, c)->end_us, c->ask.cost);
+}
+
+/* ---- the store ---- */
+
+/* remote_take_answer() sets the outcome. Until then it passes. */
+static enum counter_outcome pass_to_store(struct decision *d, struct counter *c)
+{
+    (void)d;
+    return c->outcome = COUNTER_FITS;
+}
+
+static void leave_to_store(struct decision *d, struct counter *c)
+{
+    (void)d;
+    (void)c;
+}
+
+/* ---- stand-ins ---- */
+
+static enum counter_outcome look_at_standin(struct decision *d, struct counter *c)
+{
+    enum rule_on_failure standin = remote_of(d, c)->standin;
+    if (standin == ON_FAILURE_LOCAL)
+        return cell_look(d, c);
+    return c->outcome = standin == ON_FAILURE_ALLOW ? COUNTER_FITS : COUNTER_REFUSES;
+}
+
+/* The cell is charged before the debt: a process that dies between the two has counted too much on this host. */
+static enum counter_outcome take_standin(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_cell(d, c) : look_at_standin(d, c);
+    c->held = outcome == COUNTER_FITS;
+    if (c->held)
+        rc->owed = debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, &rc->share, &c->window,
+                            c->ask.now_us, c->ask.cost);
+    return outcome;
+}
+
+static void give_back_standin(struct decision *d, struct counter *c)
+{
+    const struct remote_counter *rc = remote_of(d, c);
+    if (rc->standin == ON_FAILURE_LOCAL)
+        give_back_cell(d, c);
+    debt_undo(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rc->owed, c->ask.now_us, c->ask.cost,
+              decision_now_us(d));
+}
+
+/* ---- all kinds ---- */
+
+const struct counter_ops counter_ops[] = {
+    [COUNTER_CELL] = { look_at_cell, take_cell, give_back_cell },
+    [COUNTER_SLICE] = { look_at_slice, take_slice, give_back_slice },
+    [COUNTER_STORE] = { pass_to_store, pass_to_store, leave_to_store },
+    [COUNTER_STANDIN] = { look_at_standin, take_standin, give_back_standin },
+};
+
+void counter_give_back(struct decision *d, struct counter *c)
+{
+    CHECK(c->kind <= COUNTER_STANDIN);
+    if (!c->held)
+        return;
+    c->held = false;
+    counter_ops[c->kind].give_back(d, c);
+}

@@ -1,0 +1,77 @@
+/* The counters of a decision: look, take, give back, report. There are four kinds (enum counter_kind):
+ *
+ *             look                     take                         give back
+ *   cell      reads the cell           charges it                   refunds it
+ *   slice     reads the slice          spends from it               puts it back
+ *   store     nothing: the store looks at, takes and refuses all of its counters in one call
+ *   stand-in  reads its cell           charges it, notes a debt     refunds it, takes the debt back
+ *
+ * Look and take set `outcome` and `state`, so that all kinds are reported alike. Cells are most of the counters: they are
+ * called directly, the others through a table. */
+#ifndef ENGINE_COUNTER_H
+#define ENGINE_COUNTER_H
+
+#include "engine/decision.h"
+#include "limit/take.h"
+
+struct counter_ops {
+    enum counter_outcome (*look)(struct decision *d, struct counter *c);
+    enum counter_outcome (*take)(struct decision *d, struct counter *c);
+    void (*give_back)(struct decision *d, struct counter *c);
+};
+extern const struct counter_ops counter_ops[];
+
+/* ---- cells ---- */
+
+static inline enum counter_outcome cell_look(const struct decision *d, struct counter *c)
+{
+    cells_look(d->bound->cells, &c->ask, &c->look);
+    c->state = &c->look.state;
+    return c->outcome = c->look.fits ? COUNTER_FITS : COUNTER_REFUSES;
+}
+
+static inline enum counter_outcome cell_taken(struct counter *c, bool fits)
+{
+    c->state = &c->taken.state;
+    c->held = fits;
+    return c->outcome = fits ? COUNTER_FITS : COUNTER_REFUSES;
+}
+
+/* ---- all kinds ---- */
+
+static inline enum counter_outcome counter_look(struct decision *d, struct counter *c)
+{
+    return __builtin_expect(c->kind == COUNTER_CELL, 1) ? cell_look(d, c) : counter_ops[c->kind].look(d, c);
+}
+
+static inline enum counter_outcome counter_take(struct decision *d, struct counter *c)
+{
+    return __builtin_expect(c->kind == COUNTER_CELL, 1) ? cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken))
+                                                        : counter_ops[c->kind].take(d, c);
+}
+
+/* The same after counter_look: quicker if the cell has not changed since. */
+static inline enum counter_outcome counter_take_looked(struct decision *d, struct counter *c)
+{
+    return __builtin_expect(c->kind == COUNTER_CELL, 1)
+               ? cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken))
+               : counter_ops[c->kind].take(d, c);
+}
+
+/* Does nothing to a counter that is not held. */
+void counter_give_back(struct decision *d, struct counter *c);
+/* A cell that refuses has to know it. Otherwise its subject would be locked out by a clock that was wrong, or would be
+ * dropped and be free after its limit was lowered. cells_take() handles both cases, and writes nothing if all is well. */
+void counter_note_refusal(struct decision *d, struct counter *c);
+
+static inline struct limit_report counter_report(const struct counter *c, uint32_t cost)
+{
+    return limit_report(c->ask.limit, &c->window, *c->state, c->ask.now_us, cost);
+}
+
+static inline uint32_t counter_remaining(const struct counter *c)
+{
+    return limit_remaining(c->ask.limit, &c->window, *c->state, c->ask.now_us);
+}
+
+#endif

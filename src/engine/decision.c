@@ -1,0 +1,360 @@
+/* The steps of a decision: decision.h draws them.
+ *
+ * Enforced rules are one group: all of their counters have room, or none is charged. Each shadow rule is a group of its
+ * own, charged only if the request passed. */
+#include "engine/decision.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "engine/counter.h"
+#include "engine/receipt.h"
+#include "engine/remote.h"
+#include "engine/verdict.h"
+#include "engine/weir.h"
+
+enum {
+    STALE_TRIES = 3,       /* then the store's clock is not to be trusted */
+    DENIED_RETRY_MS = 1000 /* Retry-After of a refusal because the store is unavailable */
+};
+
+/* ---- a group ---- */
+
+/* A part of the counters that passes or fails as one. */
+struct group {
+    struct counter *counters;
+    struct counter **order; /* room for `count` */
+    size_t count;
+};
+
+/* One refusal counts more than any number of slices that are short. */
+static enum counter_outcome look_at_all(struct decision *d, const struct group *g, bool charge)
+{
+    enum counter_outcome worst = COUNTER_FITS;
+    for (size_t i = 0; i < g->count; i++) {
+        struct counter *c = &g->counters[i];
+        enum counter_outcome outcome = counter_look(d, c);
+        if (outcome == COUNTER_FITS)
+            continue;
+        if (outcome == COUNTER_REFUSES || worst == COUNTER_FITS)
+            worst = outcome;
+        if (charge && outcome == COUNTER_REFUSES && c->look.cell)
+            counter_note_refusal(d, c);
+    }
+    return worst;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    uint64_t x = (*(struct counter *const *)a)->ask.key, y = (*(struct counter *const *)b)->ask.key;
+    return (x > y) - (x < y);
+}
+
+enum { RANKED = 8 };
+
+/* A few counters are placed by counting those before them: keys are random, and every branch on them would be predicted
+ * wrongly half of the time. */
+static void order_few(const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        uint64_t key = g->counters[i].ask.key;
+        size_t rank = 0;
+        for (size_t k = 0; k < i; k++)
+            rank += g->counters[k].ask.key <= key;
+        for (size_t k = i + 1; k < g->count; k++)
+            rank += g->counters[k].ask.key < key;
+        g->order[rank] = &g->counters[i];
+    }
+}
+
+/* Every decision takes its counters in one order, that of the keys of their cells, whatever their kind. Otherwise two
+ * requests for the same two cells could each get the one that the other wants next. */
+static void order_by_key(const struct group *g)
+{
+    if (g->count <= RANKED) {
+        order_few(g);
+        return;
+    }
+    for (size_t i = 0; i < g->count; i++)
+        g->order[i] = &g->counters[i];
+    qsort(g->order, g->count, sizeof *g->order, compare_keys);
+}
+
+static enum counter_outcome take_in_order(struct decision *d, const struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) {
+        enum counter_outcome outcome = counter_take_looked(d, g->order[i]);
+        if (outcome == COUNTER_FITS)
+            continue;
+        while (i-- > 0)
+            counter_give_back(d, g->order[i]);
+        return outcome;
+    }
+    return COUNTER_FITS;
+}
+
+/* All or none. One counter is taken without looking first: taking is all or nothing by itself. */
+static enum counter_outcome take_group(struct decision *d, const struct group *g, bool charge)
+{
+    if (g->count == 1 && charge)
+        return counter_take(d, g->counters);
+    enum counter_outcome outcome = look_at_all(d, g, charge);
+    if (outcome != COUNTER_FITS || !charge)
+        return outcome;
+    order_by_key(g);
+    return take_in_order(d, g);
+}
+
+static struct group enforced_of(const struct decision *d)
+{
+    return (struct group){ d->counters, d->order, d->enforced };
+}
+
+static void give_back_all(struct decision *d)
+{
+    for (size_t i = 0; i < d->enforced; i++)
+        counter_give_back(d, &d->counters[i]);
+}
+
+/* ---- take ---- */
+
+static void count_not_asked(const struct decision *d)
+{
+    const struct weir *weir = d->remote->weir;
+    if (weir->store)
+        weir->ops->count(weir->store, STORE_NOT_ASKED, 1);
+}
+
+/* The counters of this host have this outcome. */
+static enum decision_state after_take(struct decision *d, enum counter_outcome outcome)
+{
+    remote_renew_slices(d);
+    if (outcome == COUNTER_REFUSES)
+        return DECISION_REPORT;
+    if (outcome == COUNTER_SHORT) {
+        if (d->remote->may_wait && remote_ask_for_short(d))
+            return DECISION_SLICES;
+        count_not_asked(d);
+        remote_replace(d, COUNTER_SLICE);
+        return DECISION_TAKE;
+    }
+    if (!remote_wants_store(d))
+        return DECISION_REPORT;
+    if (!weir_store_up(d->remote->weir)) {
+        count_not_asked(d);
+        return DECISION_WITHOUT;
+    }
+    remote_make_call(d);
+    return DECISION_CALL;
+}
+
+static enum decision_state step_take(struct decision *d)
+{
+    struct group enforced = enforced_of(d);
+    enum counter_outcome outcome = take_group(d, &enforced, decision_charges(d));
+    d->allowed = outcome == COUNTER_FITS;
+    return __builtin_expect(!d->remote, 1) ? DECISION_REPORT : after_take(d, outcome);
+}
+
+/* ---- the store's answer, or none ---- */
+
+static enum decision_state step_settle(struct decision *d)
+{
+    struct remote *r = d->remote;
+    if (r->call.result == STORE_STALE && ++r->stale < STALE_TRIES) {
+        remote_renew_windows(d);
+        return DECISION_CALL;
+    }
+    remote_end_payments(d);
+    if (r->call.result != STORE_DECIDED)
+        return DECISION_WITHOUT;
+    remote_take_answer(d);
+    d->allowed = r->call.allowed; /* what this host counts has room: otherwise the store had not been asked */
+    return DECISION_REPORT;
+}
+
+/* Everything is taken anew with the stand-ins, in the one order. */
+static enum decision_state step_without(struct decision *d)
+{
+    CHECK(!d->remote->gave_up);
+    give_back_all(d);
+    remote_replace(d, COUNTER_STORE);
+    return DECISION_TAKE;
+}
+
+/* ---- report ---- */
+
+/* A shadow rule whose slice is short, or whose store does not answer, says nothing. */
+static bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
+{
+    if (d->counters[from].kind != COUNTER_STORE)
+        return take_group(d, &(struct group){ d->counters + from, d->order, count }, charge) == COUNTER_REFUSES;
+    for (size_t i = from; i < from + count; i++)
+        if (d->counters[i].outcome == COUNTER_REFUSES)
+            return true;
+    return false;
+}
+
+static void decide_shadows(struct decision *d)
+{
+    bool charge = decision_charges(d) && d->allowed;
+    for (size_t i = d->enforced, count; i < d->count; i += count) {
+        count = decision_rule_counters(d, i);
+        if (shadow_refuses(d, i, count, charge))
+            verdict_add_shadow(d->verdict, d->counters[i].rule);
+    }
+    if (d->remote)
+        remote_renew_slices(d);
+}
+
+static bool denies(const struct decision *d, const struct counter *c)
+{
+    return c->kind == COUNTER_STANDIN && remote_of(d, c)->standin == ON_FAILURE_DENY;
+}
+
+/* Refused because the store is unavailable: the verdict names a rule that denies then, not one that has no room. */
+static void report_denied(struct decision *d)
+{
+    for (size_t i = 0; i < d->enforced; i++)
+        d->counters[i].outcome = denies(d, &d->counters[i]) ? COUNTER_REFUSES : COUNTER_FITS;
+    verdict_fill(d);
+    d->verdict->status = 503;
+    d->verdict->unavailable = true;
+    d->verdict->remaining = 0;
+    d->verdict->retry_after_ms = DENIED_RETRY_MS;
+}
+
+static void report_remote_refusal(struct decision *d)
+{
+    give_back_all(d);
+    for (size_t i = 0; i < d->enforced; i++)
+        if (denies(d, &d->counters[i])) {
+            report_denied(d);
+            return;
+        }
+    verdict_fill(d);
+}
+
+static enum decision_state step_report(struct decision *d)
+{
+    if (__builtin_expect(d->repeated.len > 0, 0)) {
+        verdict_repeated(d->verdict, d->repeated);
+        return DECISION_DONE;
+    }
+    if (__builtin_expect(d->remote && !d->allowed, 0))
+        report_remote_refusal(d);
+    else
+        verdict_fill(d);
+    if (d->count > d->enforced)
+        decide_shadows(d);
+    if (__builtin_expect(d->request->refundable, 0) && d->allowed && decision_charges(d))
+        receipt_make(d, &d->verdict->receipt);
+    return DECISION_DONE;
+}
+
+/* ---- running ---- */
+
+static enum decision_state (*const steps[])(struct decision *d) = {
+    [DECISION_TAKE] = step_take,
+    [DECISION_SETTLE] = step_settle,
+    [DECISION_WITHOUT] = step_without,
+    [DECISION_REPORT] = step_report,
+};
+
+void decision_run(struct decision *d)
+{
+    CHECK(d->count <= d->cap);
+    while (d->state < DECISION_STOPS)
+        d->state = steps[d->state](d);
+    if (d->state != DECISION_DONE) {
+        /* What the request points to is gone when the decision goes on. */
+        remote_make_keys(d);
+        d->remote->fresh = false;
+    }
+}
+
+void decision_resume(struct decision *d, int64_t now_us)
+{
+    CHECK(d->state == DECISION_SLICES);
+    remote_set_now(d, now_us);
+    d->state = DECISION_TAKE;
+    decision_run(d);
+}
+
+void decision_answered(struct decision *d)
+{
+    CHECK(d->state == DECISION_CALL);
+    d->state = DECISION_SETTLE;
+    decision_run(d);
+}
+
+void decision_late(struct decision *d)
+{
+    CHECK(d->state == DECISION_CALL);
+    d->remote->late = true;
+    d->remote->may_wait = false;
+    __atomic_add_fetch(&d->remote->weir->late, 1, __ATOMIC_SEQ_CST);
+    d->state = DECISION_WITHOUT;
+    decision_run(d);
+}
+
+/* ---- an answer that came after the verdict ---- */
+
+/* Returns whether there was something to make up for. */
+static bool make_up(struct decision *d)
+{
+    struct store_call *call = &d->remote->call;
+    bool made_up = false;
+    if (call->result != STORE_DECIDED || !call->allowed || !call->charge)
+        return false;
+    if (!d->allowed) {
+        d->remote->weir->ops->link_refund(call->link, call);
+        return true;
+    }
+    /* It passed, and stand-ins counted it: the store counts it now. Stand-ins for slices were not part of the call. */
+    for (size_t i = 0; i < d->enforced; i++)
+        if (d->counters[i].kind == COUNTER_STANDIN && d->counters[i].held && d->remote->counters[i].cell) {
+            counter_give_back(d, &d->counters[i]);
+            made_up = true;
+        }
+    return made_up;
+}
+
+void decision_aftermath(struct decision *d)
+{
+    struct weir *weir = d->remote->weir;
+    CHECK(d->state == DECISION_DONE && d->remote->late);
+    if (make_up(d))
+        weir->ops->count(weir->store, STORE_REFUNDED, 1);
+    remote_end_payments(d);
+    __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
+    d->remote->late = false;
+}
+
+/* ---- looking ---- */
+
+void decision_look(struct decision *d)
+{
+    d->state = DECISION_DONE;
+    for (size_t i = 0; i < d->count; i++)
+        counter_look(d, &d->counters[i]);
+    if (!d->remote || !weir_store_up(d->remote->weir))
+        return;
+    /* What was lent is counted in the store as limits are. */
+    for (size_t i = 0; i < d->count; i++)
+        if (d->counters[i].kind == COUNTER_SLICE)
+            d->counters[i].kind = COUNTER_STORE;
+    if (!remote_wants_store(d))
+        return;
+    remote_make_call(d);
+    d->remote->call.charge = false;
+    d->remote->fresh = false;
+    d->state = DECISION_CALL;
+}
+
+void decision_looked(struct decision *d)
+{
+    remote_end_payments(d);
+    if (d->remote->call.result == STORE_DECIDED)
+        remote_take_answer(d);
+}

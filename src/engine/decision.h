@@ -1,0 +1,115 @@
+/* One decision: the counters that a request touches, and its way from the request to the verdict.
+ *
+ *                        ┌────────────────────────────────────────────┐
+ *                        ▼                                            │
+ *   plan ──► TAKE ──► REPORT ──► DONE                                 │
+ *             │ ▲ ▲                                                   │
+ *             │ │ └── SLICES          a slice is short: wait for it   │
+ *             │ └──── WITHOUT ◄─┐     the store does not answer       │
+ *             └─────► CALL ──► SETTLE ──────── the store's answer ────┘
+ *
+ *   TAKE      looks at all counters, then takes those of this host, all or none
+ *   SLICES    waits: slices were asked for, nothing is charged
+ *   CALL      waits: one call asks the store to take its counters, all or none
+ *   SETTLE    takes in the store's answer
+ *   WITHOUT   stand-ins replace the store's counters
+ *   REPORT    gives everything back if the request is refused; fills the verdict; decides on shadow rules
+ *   DONE      the verdict is filled
+ *
+ * A request that touches local rules only goes from TAKE to REPORT to DONE. The others may stop at SLICES and at CALL; a
+ * driver (block.c, loop.c) resumes them. Nothing in here waits. */
+#ifndef ENGINE_DECISION_H
+#define ENGINE_DECISION_H
+
+#include "engine/bound.h"
+
+struct weir;
+struct remote;
+
+enum counter_outcome {
+    COUNTER_REFUSES,
+    COUNTER_FITS,
+    COUNTER_SHORT, /* too little of the slice is left on this host: more has to be fetched first */
+};
+
+/* One limit of one subject, as this decision counts it. */
+struct counter {
+    const struct bound_rule *rule;
+    const struct bound_limit *limit;
+    uint64_t subject;
+    struct window window;
+    struct cells_ask ask; /* its cell in this host's table; and the numbers, the clock and the cost that count */
+    struct cells_look look;
+    struct cells_taken taken;
+    const struct limit_state *state; /* after look or take: what is reported, at ask.now_us */
+    enum counter_kind kind;
+    enum counter_outcome outcome; /* of the last look or take */
+    bool held;                    /* charged by this decision, and not given back */
+    uint8_t reading;              /* of the path, for the subject: see facts_use */
+};
+
+enum decision_state {
+    DECISION_TAKE,
+    DECISION_SETTLE,
+    DECISION_WITHOUT,
+    DECISION_REPORT,
+    DECISION_STOPS, /* it stops at the following */
+    DECISION_SLICES = DECISION_STOPS,
+    DECISION_CALL,
+    DECISION_DONE,
+};
+
+struct decision {
+    enum decision_state state;
+    bool allowed; /* from REPORT on */
+    const struct bound *bound;
+    const struct weir_request *request;
+    int64_t now_us;
+    /* Those of enforced rules first, then those of shadow rules, each in file order. A rule that counts by path has its
+     * limits once for each subject, one subject after another. */
+    struct counter *counters;
+    struct counter **order; /* decisions that are run one after another may share it */
+    size_t cap;             /* of both */
+    size_t enforced, count;
+    sv repeated; /* the request repeats this header with different values, and is refused: there are no counters */
+    struct weir_verdict *verdict;
+    struct remote *remote; /* NULL: all counters are cells of this host */
+};
+
+enum { COUNTERS_INLINE = 32 }; /* a request with more limits takes memory from the heap */
+
+/* Makes the counters of a request, in the room that d->counters, order, cap and remote say. Returns false if there is too
+ * little; *ret_needed is how much there has to be, or 0 if there is no memory. */
+bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, sv user,
+                   int64_t now_us, size_t *ret_needed);
+
+/* Runs until it stops: at DECISION_DONE d->verdict is filled. */
+void decision_run(struct decision *d);
+/* From DECISION_SLICES on: slices may have come, or it cannot wait any more. */
+void decision_resume(struct decision *d, int64_t now_us);
+/* From DECISION_CALL on: the store has answered. It may stop at DECISION_CALL again. */
+void decision_answered(struct decision *d);
+/* From DECISION_CALL on: nobody waits for the answer any more. Ends at DECISION_DONE. */
+void decision_late(struct decision *d);
+/* After decision_late, when the call is done at last: gives back what was charged twice, or for nothing. */
+void decision_aftermath(struct decision *d);
+
+/* In place of decision_run, for weir_explain: looks at every counter and charges nothing. At DECISION_CALL the store has to
+ * be asked; decision_looked when it has answered. */
+void decision_look(struct decision *d);
+void decision_looked(struct decision *d);
+
+static inline bool decision_charges(const struct decision *d)
+{
+    return !d->request->peek && d->request->cost > 0;
+}
+/* Returns how many counters from i on are of the same rule. */
+static inline size_t decision_rule_counters(const struct decision *d, size_t i)
+{
+    size_t end = i;
+    while (end < d->count && d->counters[end].rule == d->counters[i].rule)
+        end++;
+    return end - i;
+}
+
+#endif

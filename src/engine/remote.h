@@ -1,0 +1,118 @@
+/* What a decision has besides its counters if some of them count in a store that many hosts share: asking for slices, the
+ * call to the store, and doing without it. */
+#ifndef ENGINE_REMOTE_H
+#define ENGINE_REMOTE_H
+
+#include "engine/decision.h"
+#include "engine/store.h"
+#include "slices/debt.h"
+
+/* What a counter has besides a struct counter. */
+struct remote_counter {
+    int64_t end_us;               /* slice: end of the window that it belongs to */
+    bool renew;                   /* slice: little is left, and nobody has asked for more yet */
+    uint32_t tokens;              /* slice: how many are left, for weir_explain */
+    enum rule_on_failure standin; /* stand-in: what it does */
+    struct limit share;           /* stand-in: the limit that it applies; if it allows everything, the rule's own */
+    struct limit_state owed;      /* stand-in: the cell of what is owed, after the charge */
+    struct payment payment;       /* store: of what is owed */
+    struct store_cell *cell;      /* store: in the call */
+    size_t key_len; /* of the rule's key in the store, at the first counter of a rule and subject; 0: not made */
+    char key[STORE_KEY_MAX];
+};
+
+struct remote {
+    struct weir *weir;
+    struct remote_counter *counters; /* one for each of the decision's */
+    struct weir_request request;     /* a copy. The strings that it points to exist only while … */
+    sv user;
+    bool fresh;               /* … the decision has not stopped yet */
+    bool may_wait;            /* set by the driver: it may stop at DECISION_SLICES */
+    bool late;                /* counted in weir->late */
+    bool holds_rules;         /* counted in bound->waiting */
+    bool gave_up;             /* the store does not answer: it is not asked any more */
+    unsigned stale;           /* number of answers that the windows are not the store's */
+    int64_t since_us;         /* clock_steady_us() when the decision's now_us was read */
+    struct store_cell *cells; /* of the rules of the call */
+    struct store_call call;
+    void *driver; /* of whoever waits for the call */
+};
+
+/* ---- memory ---- */
+
+/* Bytes of a decision with room for so many counters. */
+#define DECISION_BYTES(cap)                                                                       \
+    (sizeof(struct decision) + sizeof(struct remote) +                                            \
+     (cap) * (sizeof(struct counter) + sizeof(struct counter *) + sizeof(struct remote_counter) + \
+              sizeof(struct store_rule) + sizeof(struct store_cell)))
+/* In memory of that size, aligned to 16 bytes. The memory begins at its `counters`. */
+struct decision *decision_init(void *memory, size_t cap, struct weir *weir);
+/* On the heap, and planned: to be freed with decision_free. Returns NULL if there is no memory. */
+struct decision *decision_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
+                              int64_t now_us, size_t cap);
+void decision_free(struct decision *d);
+
+/* Keeps the rules of a decision from being freed while it waits. */
+void remote_hold_rules(struct decision *d);
+void remote_release_rules(struct decision *d);
+
+static inline struct remote_counter *remote_of(const struct decision *d, const struct counter *c)
+{
+    return &d->remote->counters[c - d->counters];
+}
+
+static inline struct decision *decision_of(struct store_call *call)
+{
+    struct remote *r = (struct remote *)((char *)call - offsetof(struct remote, call));
+    return (struct decision *)r - 1;
+}
+
+/* Returns the request's clock, now. */
+static inline int64_t decision_now_us(const struct decision *d)
+{
+    return d->remote ? clock_within(d->now_us + clock_steady_us() - d->remote->since_us) : d->now_us;
+}
+
+/* ---- the parts of a decision's steps ---- */
+
+/* Some counters are not cells: makes them what they are. For decision_plan. */
+void remote_init(struct decision *d, sv user);
+/* Time has passed. */
+void remote_set_now(struct decision *d, int64_t now_us);
+
+/* Makes the names in the store, unless that was done. To be called before the decision first stops. */
+void remote_make_keys(struct decision *d);
+/* Returns the name of the counter's rule and subject in the store. */
+sv remote_key(const struct decision *d, const struct counter *c);
+
+/* Returns whether the store has to be asked. */
+bool remote_wants_store(const struct decision *d);
+/* Fills d->remote->call with everything that counts in the store. */
+void remote_make_call(struct decision *d);
+/* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
+struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
+/* The store says that the windows of the call are not those of its clock: sets them anew. */
+void remote_renew_windows(struct decision *d);
+/* The call is over: what was owed is paid, or is owed still. */
+void remote_end_payments(struct decision *d);
+/* The store has decided: its counters' outcomes. */
+void remote_take_answer(struct decision *d);
+
+/* Asks for slices that are short. Returns false if it cannot: the store is unavailable. */
+bool remote_ask_for_short(struct decision *d);
+/* Asks for slices that are nearly spent, and for those of shadow rules that are short. Nobody waits for them. */
+void remote_renew_slices(struct decision *d);
+/* Replaces the counters of enforced rules by stand-ins: COUNTER_STORE all, COUNTER_SLICE those of rules that are short. */
+void remote_replace(struct decision *d, enum counter_kind kind);
+
+/* ---- cells of a limit in this host's table besides its own ---- */
+
+uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
+/* Bounds what this host lets through in place of the store. */
+uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject);
+/* What of that the store has yet to charge. */
+uint64_t debt_cell(const struct bound_limit *limit, uint64_t subject);
+/* Returns how many tokens a full slice has. */
+uint32_t slice_size(const struct counter *c);
+
+#endif

@@ -1,0 +1,138 @@
+/* Forgetting what a subject has used. */
+#include "base/err.h"
+#include "engine/hazard.h"
+#include "engine/keys.h"
+#include "engine/remote.h"
+#include "engine/weir.h"
+
+/* One value as facts would spell it: they are asked about a request that has nothing else. */
+static sv spell(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
+{
+    struct weir_header header = { by->header, value };
+    struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
+    struct weir_str *field[] = {
+        [ATTR_METHOD] = &request.method, [ATTR_PATH] = &request.path, [ATTR_HOST] = &request.host,
+        [ATTR_IP] = &request.ip,         [ATTR_USER] = &request.user, [ATTR_EVENT] = &request.event,
+        [ATTR_KEY] = &request.key,       [ATTR_ROUTE] = &request.path
+    };
+    if (by->attribute != ATTR_HEADER)
+        *field[by->attribute] = value;
+    facts_init(facts, bound->ruleset, &request, request.user);
+    return facts_attribute(facts, by);
+}
+
+/* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
+static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
+{
+    if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
+        return value;
+    if (by->attribute != ATTR_IP)
+        return spell(facts, bound, by, value);
+    sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */
+    sv counted = spell(facts, bound, by, address), of = counted;
+    sv_cut(&of, '/');
+    return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
+}
+
+static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
+{
+    struct buf names;
+    buf_init(&names, 2000);
+    for (size_t i = 0; i < rule->by_count; i++)
+        buf_printf(&names, "%s%s%.*s", i ? ", " : "", rule->by[i].attribute == ATTR_HEADER ? "header:" : "",
+                   SV_FMT(rule->by[i].attribute == ATTR_HEADER ? rule->by[i].header
+                                                               : weir_str(attribute_name(rule->by[i].attribute))));
+    int r = err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s: give %zu %s%s, not %zu", SV_FMT(rule->id),
+                    names.len ? names.ptr : "nothing, for all together", rule->by_count,
+                    rule->by_count == 1 ? "value" : "values", rule->by_count > 1 ? " in this order" : "", given);
+    buf_done(&names);
+    return r;
+}
+
+static bool is_counted(const struct bound *bound, const struct bound_limit *limit, uint64_t key, int64_t now_us)
+{
+    struct window window = limit_current_window(limit, now_us);
+    struct cells_ask ask = { key, &limit->limit, &window, now_us, 0 };
+    struct cells_look look;
+    cells_look(bound->cells, &ask, &look);
+    struct limit_report report = limit_report(&limit->limit, &window, look.state, now_us, 0);
+    return report.remaining < limit->limit.capacity || report.reset_us > 0;
+}
+
+/* True: something was counted on this host. */
+static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+{
+    bool found = false;
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        const struct bound_limit *limit = &rule->limits[i];
+        /* A cell that has decayed may be there still, and is as good as none. */
+        found = is_counted(bound, limit, cell_key(limit, subject), now_us) || found;
+        cells_forget(bound->cells, cell_key(limit, subject));
+        if (rule->counter == COUNTER_CELL)
+            continue;
+        found = is_counted(bound, limit, standin_cell(limit, subject), now_us) || found;
+        cells_forget(bound->cells, standin_cell(limit, subject));
+        found = cells_forget(bound->cells, debt_cell(limit, subject)) || found;
+        found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
+    }
+    return found;
+}
+
+/* Forgets it here; `key` is what is to be forgotten in the store, too. Values are copied to `arena`. */
+static int reset_in(const struct bound *bound, const struct bound_rule *rule, const struct weir_str *by, int64_t now_us,
+                    struct arena *arena, struct weir_forgotten *ret, char key[STORE_KEY_MAX], size_t *ret_key_len,
+                    struct weir_error *error)
+{
+    sv values[RULE_BY_MAX];
+    struct hash subject;
+    hash_init(&subject, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < rule->rule->by_count; i++) {
+        struct facts facts;
+        const struct rule_by *attribute = &rule->rule->by[i];
+        sv value = counted_value(&facts, bound, attribute, by[i]);
+        if (value.len == 0)
+            return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is none", SV_FMT(rule->rule->id),
+                           attribute_name(attribute->attribute), SV_FMT(by[i]));
+        subject_add(&subject, value);
+        values[i] = arena_copy(arena, value);
+        if (!values[i].ptr)
+            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    }
+    subject_fill(&ret->subject, rule->rule, values, cells_hash_key(bound->cells));
+    ret->counted = forget_subject(bound, rule, hash_final(&subject), now_us);
+    *ret_key_len = rule->counter == COUNTER_CELL ? 0 : key_write(key, rule, values);
+    return 0;
+}
+
+int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
+                struct weir_forgotten *ret, struct weir_error *error)
+{
+    char key[STORE_KEY_MAX];
+    size_t key_len = 0;
+    struct arena arena = { 0 };
+    const struct bound *bound = hazard_acquire((void *const *)&weir->current);
+    if (!bound)
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+    const struct bound_rule *rule = bound_find(bound, weir_str(rule_id));
+    int r;
+    if (!rule)
+        r = err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%s`", rule_id);
+    else if (by_count != rule->rule->by_count)
+        r = wrong_count(rule->rule, by_count, error);
+    else
+        r = reset_in(bound, rule, by, now_us, &arena, ret, key, &key_len, error);
+    hazard_release();
+    arena_done(&arena);
+    if (r < 0 || key_len == 0 || !weir->store)
+        return r;
+    r = weir->ops->forget(weir->store, &(struct weir_str){ key, key_len }, 1, error);
+    if (r > 0)
+        ret->counted = true;
+    return r < 0 ? r : 0;
+}
+
+int weir_reset(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, struct weir_error *error)
+{
+    struct weir_forgotten forgotten;
+    return weir_forget(weir, rule_id, by, by_count, clock_now_us(), &forgotten, error);
+}

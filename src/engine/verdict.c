@@ -1,0 +1,153 @@
+#include "engine/verdict.h"
+
+#include "engine/counter.h"
+
+static int64_t ms_up(int64_t us)
+{
+    return us < 0 ? us : (us + US_PER_MS - 1) / US_PER_MS;
+}
+
+/* In pieces that overlap at the end: names are short, and a call would cost more than they do. */
+static inline void copy_text(char *to, size_t cap, sv from)
+{
+    enum { PIECE = 16 };
+    size_t n = from.len < cap - 1 ? from.len : cap - 1, done = 0;
+    for (; done + PIECE <= n; done += PIECE)
+        memcpy(to + done, from.ptr + done, PIECE);
+    if (n >= PIECE)
+        memcpy(to + n - PIECE, from.ptr + n - PIECE, PIECE);
+    else if (n > 8)
+        memcpy(to, from.ptr, 8), memcpy(to + n - 8, from.ptr + n - 8, 8);
+    else if (n >= 4)
+        memcpy(to, from.ptr, 4), memcpy(to + n - 4, from.ptr + n - 4, 4);
+    else
+        for (; done < n; done++)
+            to[done] = from.ptr[done];
+    to[n] = '\0';
+}
+
+static uint16_t refusal_status(const struct bound *bound, const struct rule *rule)
+{
+    uint16_t status = rule->reject.status;
+    if (status == 0)
+        status = ruleset_rules(bound->ruleset)->settings.reject.status;
+    return status ? status : 429;
+}
+
+void verdict_blank(struct weir_verdict *v)
+{
+    v->allowed = v->applied = v->unavailable = false;
+    v->status = 0;
+    v->max = v->remaining = v->shadow_count = v->private_rule = 0;
+    v->reset_ms = v->retry_after_ms = v->window_ms = 0;
+    v->rule[0] = v->limit[0] = '\0';
+    v->private_rules = 0;
+    v->receipt.count = 0;
+}
+
+void verdict_unjudged(struct weir_verdict *v)
+{
+    verdict_blank(v);
+    v->status = 503;
+}
+
+void verdict_repeated(struct weir_verdict *v, sv header)
+{
+    verdict_blank(v);
+    v->status = WEIR_BAD_REQUEST;
+    v->retry_after_ms = WEIR_NEVER;
+    copy_text(v->limit, sizeof v->limit, header);
+}
+
+/* All of the verdict. A brief one says nothing about the limit's numbers. */
+static void name_limit(const struct decision *d, const struct counter *c, const struct limit_report *report)
+{
+    struct weir_verdict *v = d->verdict;
+    v->allowed = d->allowed;
+    v->applied = true;
+    v->unavailable = false;
+    v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
+    v->max = c->ask.limit->capacity;
+    v->remaining = report->remaining;
+    v->reset_ms = ms_up(report->reset_us);
+    v->retry_after_ms = d->allowed ? 0 : ms_up(report->retry_after_us);
+    v->window_ms = d->request->brief && d->allowed ? 0 : ms_up(limit_window_us(c->ask.limit, &c->window));
+    v->shadow_count = 0;
+    v->private_rule = (uint32_t)(c->rule - d->bound->rules);
+    v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
+    v->receipt.count = 0;
+    copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
+    copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
+}
+
+static bool longer(int64_t a_us, int64_t b_us)
+{
+    return b_us != LIMIT_NEVER_US && (a_us == LIMIT_NEVER_US || a_us > b_us);
+}
+
+/* Refused: returns the limit with the longest wait; the first of equals. */
+static const struct counter *longest_wait(const struct decision *d, struct limit_report *ret)
+{
+    const struct counter *named = NULL;
+    for (size_t i = 0; i < d->enforced; i++) {
+        const struct counter *c = &d->counters[i];
+        if (c->outcome == COUNTER_FITS)
+            continue;
+        struct limit_report report = counter_report(c, c->ask.cost);
+        if (!named || longer(report.retry_after_us, ret->retry_after_us)) {
+            named = c;
+            *ret = report;
+        }
+    }
+    return named;
+}
+
+/* Allowed: returns the limit with the least left; the first of equals; NULL if there is none. */
+static const struct counter *least_left(const struct decision *d)
+{
+    const struct counter *named = NULL;
+    uint32_t least = 0;
+    if (d->enforced == 1)
+        return d->counters;
+    for (size_t i = 0; i < d->enforced; i++) {
+        const struct counter *c = &d->counters[i];
+        uint32_t remaining = counter_remaining(c);
+        if (!named || remaining < least) {
+            named = c;
+            least = remaining;
+        }
+    }
+    return named;
+}
+
+void verdict_fill(const struct decision *d)
+{
+    struct limit_report report = { 0 };
+    const struct counter *named = d->allowed ? least_left(d) : longest_wait(d, &report);
+    if (!named) {
+        verdict_blank(d->verdict);
+        d->verdict->allowed = d->allowed;
+        return;
+    }
+    if (d->allowed && !d->request->brief)
+        report = counter_report(named, 0);
+    name_limit(d, named, &report);
+}
+
+void verdict_add_shadow(struct weir_verdict *v, const struct bound_rule *rule)
+{
+    if (v->shadow_count < WEIR_SHADOW_MAX)
+        copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
+    v->shadow_count++;
+}
+
+const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)
+{
+    size_t i = v->private_rule;
+    /* The verdict may be of older rules, or of another handle. */
+    if (verdict_version(v) == bound->version && i < ruleset_rules(bound->ruleset)->rule_count &&
+        sv_eq(bound->rules[i].rule->id, weir_str(v->rule)))
+        return bound->rules[i].rule;
+    const struct bound_rule *rule = bound_find(bound, weir_str(v->rule));
+    return rule ? rule->rule : NULL;
+}

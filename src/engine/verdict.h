@@ -1,0 +1,36 @@
+/* Filling a verdict. */
+#ifndef ENGINE_VERDICT_H
+#define ENGINE_VERDICT_H
+
+#include "engine/decision.h"
+
+/* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
+void verdict_blank(struct weir_verdict *verdict);
+/* Of no rule, and refused: the request could not be judged. */
+void verdict_unjudged(struct weir_verdict *verdict);
+/* Of no rule, and refused as a bad request: it repeats this header with different values. */
+void verdict_repeated(struct weir_verdict *verdict, sv header);
+static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
+{
+    return !verdict->allowed && !verdict->applied && verdict->status == WEIR_BAD_REQUEST;
+}
+
+/* Of the decision's enforced rules, by the `outcome` and `state` of their counters and d->allowed. */
+void verdict_fill(const struct decision *d);
+/* Adds a shadow rule that would have refused. */
+void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
+
+/* A verdict says in private_rules which version of the rules it is of, and which reading of the path it is about. */
+enum { VERDICT_VERSION_BITS = 56 };
+static inline uint64_t verdict_version(const struct weir_verdict *verdict)
+{
+    return verdict->private_rules & ((UINT64_C(1) << VERDICT_VERSION_BITS) - 1);
+}
+static inline size_t verdict_reading(const struct weir_verdict *verdict)
+{
+    return (size_t)(verdict->private_rules >> VERDICT_VERSION_BITS);
+}
+/* The rule that a verdict names, as these rules have it; NULL: they have none of its id. */
+const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *verdict);
+
+#endif

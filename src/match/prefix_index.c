@@ -1,0 +1,123 @@
+/* The tree finds templates that match a path to its end. Of a path that is too long only the beginning is known, and every
+ * template that agrees with it applies: all below a node, and at the last segment all literals that begin alike. Sorted
+ * templates have both in one piece. The search narrows a range of them segment by segment, as the tree does node by node: a
+ * range is reached in one way only, and none is empty. */
+#include "match/prefix_index.h"
+
+#include <stdlib.h>
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct prefix_entry *x = a, *y = b;
+    size_t n = x->template.len < y->template.len ? x->template.len : y->template.len;
+    int order = n > 0 ? memcmp(x->template.ptr, y->template.ptr, n) : 0;
+    return order != 0 ? order : (x->template.len > y->template.len) - (x->template.len < y->template.len);
+}
+
+void prefix_index_sort(struct prefix_index *index)
+{
+    size_t n = 0;
+    if (index->count == 0)
+        return;
+    qsort(index->sorted, index->count, sizeof index->sorted[0], compare_entries);
+    for (size_t i = 1; i < index->count; i++)
+        if (compare_entries(&index->sorted[n], &index->sorted[i]) != 0)
+            index->sorted[++n] = index->sorted[i];
+    index->count = n + 1;
+}
+
+/* Entries that have the first `depth` bytes in common. */
+struct range {
+    size_t from, to, depth;
+};
+
+struct search {
+    const struct prefix_entry *sorted;
+    const struct ids *ids;
+    uint32_t *lists;
+    size_t found, cap;
+    bool too_many;
+};
+
+/* How the rest of a template compares with "/" and `text`, and with another "/" if `whole`: 0 if it begins with that. */
+static int compare_rest(sv rest, sv text, bool whole)
+{
+    if (rest.len == 0)
+        return -1;
+    rest = sv_from(rest, 1); /* each segment has its slash */
+    size_t n = rest.len < text.len ? rest.len : text.len;
+    int order = n > 0 ? memcmp(rest.ptr, text.ptr, n) : 0;
+    if (order != 0 || rest.len < text.len)
+        return order != 0 ? order : -1;
+    if (!whole)
+        return 0;
+    return rest.len == text.len ? -1 : (unsigned char)rest.ptr[text.len] - '/';
+}
+
+/* The first entry of a range that compares as `least` or more. */
+static size_t first_of(const struct search *s, struct range range, sv text, bool whole, int least)
+{
+    while (range.from < range.to) {
+        size_t middle = range.from + (range.to - range.from) / 2;
+        int order = compare_rest(sv_from(s->sorted[middle].template, range.depth), text, whole);
+        if ((order > 0) - (order < 0) < least)
+            range.from = middle + 1;
+        else
+            range.to = middle;
+    }
+    return range.from;
+}
+
+/* Those that go on with a segment, or with one that begins so. */
+static struct range narrow(const struct search *s, struct range range, sv text, bool whole)
+{
+    return (struct range){ first_of(s, range, text, whole, 0), first_of(s, range, text, whole, 1),
+                           range.depth + 1 + text.len };
+}
+
+static void take(struct search *s, struct range range)
+{
+    if (s->too_many || range.to - range.from > s->cap - s->found) {
+        s->too_many = true;
+        return;
+    }
+    for (size_t i = range.from; i < range.to; i++)
+        s->lists[s->found++] = s->sorted[i].list;
+}
+
+/* No deeper than the deepest template. */
+static void follow(struct search *s, struct range range, sv rest)
+{
+    if (range.from == range.to || s->too_many)
+        return;
+    sv segment = sv_cut(&rest, '/');
+    bool last = rest.len == 0;
+    take(s, narrow(s, range, SV(TEMPLATE_REST), false));
+    struct range literal = { 0 }, any = narrow(s, range, SV(TEMPLATE_ANY), !last),
+                 id = narrow(s, range, SV(TEMPLATE_ID), !last);
+    if (segment.ptr[0] != ';') /* which would look like a wildcard; no literal begins so */
+        literal = narrow(s, range, segment, !last);
+    if (!last) {
+        follow(s, literal, rest);
+        follow(s, any, rest);
+        if (id.from < id.to && ids_accept(s->ids, segment))
+            follow(s, id, rest);
+        return;
+    }
+    take(s, literal);
+    take(s, any);
+    if (s->ids->custom || path_segment_begins_id(segment))
+        take(s, id);
+}
+
+size_t prefix_index_find(const struct prefix_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists, size_t cap)
+{
+    struct search s = { .sorted = index->sorted, .ids = ids, .lists = ret_lists, .cap = cap };
+    struct range all = { 0, index->count, 0 };
+    sv rest = begin.len > 0 && begin.ptr[0] == '/' ? sv_from(begin, 1) : begin;
+    if (rest.len == 0)
+        take(&s, all);
+    else
+        follow(&s, all, rest);
+    return s.too_many ? cap + 1 : s.found;
+}

@@ -1,0 +1,98 @@
+/* A hash table from (space, text) to a number. One table holds all that a ruleset looks up: events, hosts and the literal
+ * children of every node of the tree, each node a space of its own. A hit touches one cache line.
+ *
+ * Requests only look things up, and every hit is compared in full, so nobody gains from texts that collide: the hash needs
+ * no key. */
+#ifndef MATCH_TEXT_TABLE_H
+#define MATCH_TEXT_TABLE_H
+
+#include "match/path.h"
+
+#define TABLE_NONE UINT32_MAX
+
+enum {
+    TABLE_INLINE = 16,
+    TABLE_WORD = 8, /* a text up to this is compared as one word */
+};
+
+struct table_entry {
+    uint32_t hash; /* table_place */
+    uint32_t space;
+    uint32_t value; /* TABLE_NONE: the entry is free */
+    uint32_t text_len;
+    union {
+        char text[TABLE_INLINE]; /* with zeros behind it */
+        const char *far_text;    /* of a longer one, not copied */
+    };
+};
+
+struct table {
+    struct table_entry *entries;
+    size_t mask; /* entries - 1 */
+    size_t count;
+};
+
+void table_done(struct table *table);
+/* The value of (space, text), which is set to `value` if there was none; NULL: no memory. Lives until the next call. */
+uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value);
+
+#define TABLE_MIX UINT64_C(0x9e3779b97f4a7c15)
+
+/* Folds the product, so that high bits reach the low ones. */
+static inline uint64_t table_fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Of a text longer than TABLE_WORD. */
+static inline uint64_t table_hash(sv text)
+{
+    uint64_t hash = text.len * TABLE_MIX;
+    for (size_t i = 0; i + 8 < text.len; i += 8)
+        hash = table_fold(hash ^ sv_word(text.ptr + i), TABLE_MIX);
+    return table_fold(hash ^ sv_word(text.ptr + text.len - 8), TABLE_MIX);
+}
+
+/* What stands for a text: itself if it is short, with zeros behind it, else its hash. */
+static inline uint64_t table_word(sv text)
+{
+    return text.len <= TABLE_WORD ? sv_short_word(text) : table_hash(text);
+}
+
+/* Where a text stands in `space`. */
+static inline uint32_t table_place(uint32_t space, uint64_t word)
+{
+    return (uint32_t)(table_fold(word ^ TABLE_MIX, (space + UINT64_C(1)) * TABLE_MIX) >> 16);
+}
+
+static inline sv table_text(const struct table_entry *entry)
+{
+    return sv_of(entry->text_len <= TABLE_INLINE ? entry->text : entry->far_text, entry->text_len);
+}
+
+/* Whether an entry that is not free is that of (space, text), whose table_word and table_place are given. */
+static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word, uint32_t place)
+{
+    if (entry->hash != place || entry->space != space || entry->text_len != text.len)
+        return false;
+    return text.len <= TABLE_WORD ? sv_word(entry->text) == word : sv_eq(table_text(entry), text);
+}
+
+/* TABLE_NONE: not there. word: table_word(text). The table is not empty. */
+static inline uint32_t table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
+{
+    uint32_t place = table_place(space, word);
+    for (size_t i = place & table->mask;; i = (i + 1) & table->mask) {
+        const struct table_entry *entry = &table->entries[i];
+        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word, place))
+            return entry->value;
+    }
+}
+
+static inline uint32_t table_find(const struct table *table, uint32_t space, sv text)
+{
+    return table->count > 0 ? table_find_word(table, space, text, table_word(text)) : TABLE_NONE;
+}
+
+#endif

@@ -1,0 +1,468 @@
+#include "slices/lender.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "slices/debt.h"
+#include "slices/slice.h"
+
+enum {
+    SLICE_CHAINS = 16384,
+    ASK_CHAINS = 1024,
+    SWEEP_MOST = 4096, /* slices that one sweep looks at; if there are more, the next one goes on */
+};
+#define DRY_MAX_US (250 * US_PER_MS)
+
+/* A message that waits, or is on its way. */
+struct message {
+    struct lend_call call; /* first: who has the one has the other */
+    struct message *peer;  /* LEND_TAKE: others of its chain */
+    bool flying;
+    int64_t dies_us;        /* LEND_RETURN: by this host's clock, not to be sent any more */
+    struct payment payment; /* LEND_TAKE: of what is owed */
+};
+
+/* A slice that is looked after. */
+struct held {
+    struct held *next; /* of its chain */
+    size_t place;      /* in lender.all */
+    uint64_t cell;
+    int64_t store_end_us; /* of its window, by the store's clock: that is what the window is called there */
+    int64_t end_us;       /* by this host's, never later */
+    int64_t active_us;    /* when somebody was last seen to spend from it; asking is not enough: who wants more than
+                             there is anywhere must not keep it from others */
+    int64_t per_us;
+    enum limit_algorithm algorithm;
+    uint32_t max, ttl_ms;
+    uint32_t last; /* lent the last time */
+    uint32_t seen; /* what was left when it was last looked at */
+    bool recalled;
+    uint16_t key_len, field_len;
+    char text[]; /* key, field */
+};
+
+struct messages {
+    struct lend_call *first, **last;
+    size_t count;
+};
+
+struct lender {
+    struct cells *cells;
+    struct messages queue;
+    struct messages kept; /* could not be sent; the next sweep tries again */
+    size_t flying;
+    struct message *asks[ASK_CHAINS];
+    struct held *slices[SLICE_CHAINS]; /* by cell */
+    struct held **all;                 /* the same, for the sweep */
+    size_t slice_count, slice_room, cursor;
+    bool away;      /* the store is: what is in hand is kept, since nobody else can have it */
+    bool recalling; /* there may be more to give back than the queue had room for */
+    bool dropped;   /* see lender_dropped */
+    struct lender_counts counts;
+};
+
+/* ---- messages ---- */
+
+static void messages_add(struct messages *m, struct lend_call *call)
+{
+    call->next = NULL;
+    *m->last = call;
+    m->last = &call->next;
+    m->count++;
+}
+
+static struct lend_call *messages_pop(struct messages *m)
+{
+    struct lend_call *call = m->first;
+    if (!call)
+        return NULL;
+    m->first = call->next;
+    if (!m->first)
+        m->last = &m->first;
+    m->count--;
+    return call;
+}
+
+static struct message *message_of(struct lend_call *call)
+{
+    return (struct message *)call;
+}
+
+static struct message *find_ask(const struct lender *l, uint64_t cell, bool flying)
+{
+    struct message *m = l->asks[cell % ASK_CHAINS];
+    while (m && (m->call.ask.cell != cell || m->flying != flying))
+        m = m->peer;
+    return m;
+}
+
+/* Frees it, too. */
+static void message_done(struct lender *l, struct message *m)
+{
+    if (m->call.kind == LEND_RETURN) {
+        l->counts.held -= m->call.tokens;
+    } else {
+        struct message **at = &l->asks[m->call.ask.cell % ASK_CHAINS];
+        while (*at != m)
+            at = &(*at)->peer;
+        *at = m->peer;
+    }
+    free(m);
+}
+
+/* ---- slices that are looked after ---- */
+
+static struct held **held_at(struct lender *l, uint64_t cell)
+{
+    struct held **at = &l->slices[cell % SLICE_CHAINS];
+    while (*at && (*at)->cell != cell)
+        at = &(*at)->next;
+    return at;
+}
+
+static void held_see(struct lender *l, struct held *h, uint32_t left)
+{
+    l->counts.held += left;
+    l->counts.held -= h->seen;
+    h->seen = left;
+}
+
+static void held_forget(struct lender *l, struct held *h)
+{
+    held_see(l, h, 0);
+    *held_at(l, h->cell) = h->next;
+    l->all[h->place] = l->all[--l->slice_count];
+    l->all[h->place]->place = h->place;
+    free(h);
+}
+
+static bool make_room(struct lender *l)
+{
+    if (l->slice_count < l->slice_room)
+        return true;
+    size_t room = l->slice_room ? 2 * l->slice_room : 64;
+    struct held **all = room <= LENDER_SLICES_MAX ? realloc(l->all, room * sizeof(struct held *)) : NULL;
+    if (!all)
+        return false;
+    l->all = all;
+    l->slice_room = room;
+    return true;
+}
+
+/* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
+static struct held *held_new(struct lender *l, const struct slice_ask *ask)
+{
+    struct held *h = make_room(l) ? calloc(1, sizeof *h + ask->key_len + ask->field_len) : NULL;
+    if (!h)
+        return NULL;
+    h->cell = ask->cell;
+    h->key_len = ask->key_len;
+    h->field_len = ask->field_len;
+    memcpy(h->text, ask->key, ask->key_len);
+    memcpy(h->text + ask->key_len, ask->field, ask->field_len);
+    *held_at(l, ask->cell) = h;
+    h->place = l->slice_count++;
+    l->all[h->place] = h;
+    return h;
+}
+
+/* ---- asking ---- */
+
+int lender_new(struct lender **ret, struct cells *cells)
+{
+    struct lender *l = calloc(1, sizeof *l);
+    if (!l)
+        return WEIR_E_NO_MEMORY;
+    l->cells = cells;
+    l->queue.last = &l->queue.first;
+    l->kept.last = &l->kept.first;
+    *ret = l;
+    return 0;
+}
+
+void lender_free(struct lender *lender)
+{
+    if (!lender)
+        return;
+    for (struct lend_call *call; (call = messages_pop(&lender->queue));)
+        free(message_of(call));
+    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+        free(message_of(call));
+    while (lender->slice_count > 0)
+        held_forget(lender, lender->all[0]);
+    free(lender->all);
+    free(lender);
+}
+
+/* Two who want the same are one. */
+static void merge(struct slice_ask *into, const struct slice_ask *ask)
+{
+    uint32_t need = into->need > ask->need ? into->need : ask->need;
+    *into = *ask;
+    into->need = need;
+}
+
+bool lender_ask(struct lender *lender, const struct slice_ask *ask)
+{
+    struct message *m = find_ask(lender, ask->cell, false);
+    if (m) {
+        merge(&m->call.ask, ask);
+        return true;
+    }
+    if (find_ask(lender, ask->cell, true))
+        return true;
+    if (lender->queue.count + lender->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+        return false;
+    m->call.kind = LEND_TAKE;
+    m->call.ask = *ask;
+    m->peer = lender->asks[ask->cell % ASK_CHAINS];
+    lender->asks[ask->cell % ASK_CHAINS] = m;
+    messages_add(&lender->queue, &m->call);
+    return true;
+}
+
+/* ---- sending ---- */
+
+/* There is enough meanwhile, or the store has said that there is no more. Near the end of a budget slices are small: then
+ * half of the last one is enough, or a host would gather what others need. (The cell stays marked as asked for. Who finds
+ * too little asks in any case.) */
+static bool is_needless(const struct slice_ask *ask, const struct slice_spent *look, const struct held *h)
+{
+    if (look->outcome == SLICE_SHORT)
+        return false;
+    uint32_t full = h && h->end_us >= look->end_us && h->last < ask->slice ? h->last : ask->slice;
+    return look->outcome == SLICE_DRY || look->left >= full / 2 + (full & 1);
+}
+
+/* What this host has and what it is lent is together no more than a full slice, or twice what somebody needs. He is lent
+ * all that he needs if the store has it, since others may spend what is here before that arrives; otherwise what he lacks.
+ */
+static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
+{
+    struct slice_ask *ask = &m->call.ask;
+    struct held *h = *held_at(l, ask->cell);
+    struct slice_spent look = slice_spend(l->cells, ask->cell, ask->slice, ask->limit.max, now_us, ask->need, false);
+    payment_begin(&m->payment, l->cells, ask->owed, &ask->limit, &ask->window, now_us);
+    m->call.debt = m->payment.amount;
+    if (m->call.debt == 0 && is_needless(ask, &look, h))
+        return false;
+    ask->slice = look.left >= ask->slice ? 1 : ask->slice - look.left;
+    m->call.lacks = look.left < ask->need ? ask->need - look.left : ask->need;
+    return true;
+}
+
+static bool is_worth_sending(struct lender *l, struct message *m, int64_t now_us)
+{
+    return m->call.kind == LEND_TAKE ? prepare_take(l, m, now_us) : m->dies_us > now_us;
+}
+
+static bool sweep(struct lender *l, int64_t now_us, size_t most);
+
+struct lend_call *lender_next(struct lender *lender, int64_t now_us)
+{
+    if (lender->flying >= LENDER_FLIGHT_MAX)
+        return NULL;
+    if (!lender->queue.first && lender->recalling)
+        lender->recalling = !sweep(lender, now_us, SIZE_MAX);
+    for (struct lend_call *call; (call = messages_pop(&lender->queue));) {
+        struct message *m = message_of(call);
+        if (!is_worth_sending(lender, m, now_us)) {
+            lender->dropped = true;
+            message_done(lender, m);
+            continue;
+        }
+        m->flying = true;
+        lender->flying++;
+        call->sent_us = now_us;
+        return call;
+    }
+    return NULL;
+}
+
+bool lender_dropped(struct lender *lender)
+{
+    bool dropped = lender->dropped;
+    lender->dropped = false;
+    return dropped;
+}
+
+/* ---- answers ---- */
+
+/* By this host's clock. The store read its own after the message was handed out: so this is never later than it should be.
+ */
+static int64_t end_here_us(const struct lend_call *call, const struct lent *lent)
+{
+    return lent->end_us - (lent->server_us - call->sent_us);
+}
+
+static bool is_sane(const struct lent *lent)
+{
+    return clock_valid(lent->server_us) && lent->end_us > lent->server_us && lent->end_us < 2 * CLOCK_END_US;
+}
+
+/* The slice that is looked after in this cell, if it is of this window; what is left of another is over, whatever this
+ * host's clock says. */
+static struct held *held_in(struct lender *l, uint64_t cell, int64_t store_end_us, int64_t now_us)
+{
+    struct held *h = *held_at(l, cell);
+    if (!h || h->store_end_us == store_end_us)
+        return h;
+    slice_collect(l->cells, cell, h->end_us, now_us);
+    held_forget(l, h);
+    return NULL;
+}
+
+static void put(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    const struct slice_ask *ask = &call->ask;
+    int64_t end_us = end_here_us(call, lent);
+    struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
+    if (h && h->end_us < end_us)
+        end_us = h->end_us;
+    l->counts.slices++;
+    l->counts.lent += lent->tokens;
+    slice_put(l->cells, ask->cell, end_us, lent->tokens, now_us);
+    if (end_us <= now_us || (!h && !(h = held_new(l, ask))))
+        return;
+    h->store_end_us = lent->end_us;
+    h->end_us = end_us;
+    h->active_us = now_us;
+    h->per_us = ask->limit.per_us;
+    h->algorithm = ask->limit.algorithm;
+    h->max = ask->limit.max;
+    h->ttl_ms = ask->ttl_ms;
+    h->last = lent->tokens;
+    held_see(l, h, slice_left(l->cells, h->cell, end_us, now_us));
+}
+
+/* Soon somebody may give something back: so not for long. */
+static void set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    const struct slice_ask *ask = &call->ask;
+    int64_t dry_us = ask->ttl_ms * US_PER_MS / 4, end_us = end_here_us(call, lent);
+    int64_t until_us = now_us + (dry_us < DRY_MAX_US ? dry_us : DRY_MAX_US);
+    const struct held *h = held_in(l, ask->cell, lent->end_us, now_us);
+    if (h && h->end_us < end_us)
+        end_us = h->end_us;
+    slice_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
+}
+
+/* Windows that were stale leave no mark: who waits looks again, and asks anew by what is known of the store's clock now. */
+static void take_in(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
+{
+    if (lent->stale || !is_sane(lent))
+        return;
+    if (lent->tokens > 0)
+        put(l, call, lent, now_us);
+    else
+        set_dry(l, call, lent, now_us);
+}
+
+/* Tokens that are given back and never reached the store may be sent again. */
+static bool is_kept(const struct lender *l, const struct message *m, int64_t now_us)
+{
+    return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
+}
+
+bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
+                   int64_t now_us)
+{
+    struct message *m = message_of(call);
+    bool answered = result == LEND_ANSWERED, took = call->kind == LEND_TAKE;
+    CHECK(m->flying && lender->flying > 0);
+    lender->flying--;
+    m->flying = false;
+    if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {
+        messages_add(&lender->kept, call);
+        return false;
+    }
+    if (took)
+        lender->counts.paid +=
+            payment_end(&m->payment, lender->cells, call->ask.owed, &call->ask.limit, answered && !lent->stale, now_us);
+    if (answered && took)
+        take_in(lender, call, lent, now_us);
+    else if (answered)
+        lender->counts.returned += call->tokens;
+    message_done(lender, m);
+    return answered && took;
+}
+
+/* ---- giving back ---- */
+
+static void read_held(struct slice_ask *ret, const struct held *h)
+{
+    *ret = (struct slice_ask){ .cell = h->cell, .ttl_ms = h->ttl_ms, .key_len = h->key_len, .field_len = h->field_len };
+    limit_init(&ret->limit, h->algorithm, h->max, 0, h->per_us);
+    memcpy(ret->key, h->text, h->key_len);
+    memcpy(ret->field, h->text + h->key_len, h->field_len);
+}
+
+/* False: there is no room for the message, and nothing was done. */
+static bool give_back(struct lender *l, struct held *h, int64_t now_us)
+{
+    struct message *m;
+    if (l->queue.count + l->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+        return false;
+    m->call.kind = LEND_RETURN;
+    m->call.end_us = h->store_end_us;
+    m->call.tokens = slice_collect(l->cells, h->cell, h->end_us, now_us);
+    m->dies_us = h->end_us;
+    read_held(&m->call.ask, h);
+    held_forget(l, h);
+    l->counts.held += m->call.tokens; /* until it is given back */
+    if (m->call.tokens > 0)
+        messages_add(&l->queue, &m->call);
+    else
+        free(m);
+    return true;
+}
+
+enum looked { KEPT, GONE, NO_ROOM /* to give it back now */ };
+
+static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
+{
+    if (h->end_us <= now_us) {
+        held_forget(l, h);
+        return GONE;
+    }
+    uint32_t left = slice_left(l->cells, h->cell, h->end_us, now_us);
+    if (left != h->seen || h->active_us > now_us)
+        h->active_us = now_us;
+    held_see(l, h, left);
+    if (!h->recalled && (l->away || now_us - h->active_us < h->ttl_ms * US_PER_MS))
+        return KEPT;
+    return give_back(l, h, now_us) ? GONE : NO_ROOM;
+}
+
+/* True: all that can be given back has been. Whoever goes leaves its place to the last one. */
+static bool sweep(struct lender *l, int64_t now_us, size_t most)
+{
+    for (size_t n = l->slice_count < most ? l->slice_count : most; n > 0; n--) {
+        l->cursor = l->cursor < l->slice_count ? l->cursor : 0;
+        enum looked looked = look_after(l, l->all[l->cursor], now_us);
+        if (looked == NO_ROOM)
+            return false;
+        l->cursor += looked == KEPT;
+    }
+    return true;
+}
+
+void lender_sweep(struct lender *lender, bool up, int64_t now_us)
+{
+    lender->away = !up;
+    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+        messages_add(&lender->queue, call);
+    sweep(lender, now_us, SWEEP_MOST);
+}
+
+void lender_recall(struct lender *lender, int64_t now_us)
+{
+    for (size_t i = 0; i < lender->slice_count; i++)
+        lender->all[i]->recalled = true;
+    lender->recalling = !sweep(lender, now_us, SIZE_MAX);
+}
+
+struct lender_counts lender_counts(const struct lender *lender)
+{
+    return lender->counts;
+}

@@ -1,0 +1,82 @@
+/* Fetches slices for this host, and returns to the store what is not needed. Pure but for the cells: time is passed in, and
+ * what is to be sent is handed out, so that tests/sim can run it against any network.
+ *
+ *   lender_ask ──► queue ──► lender_next ──► (sent to the store) ──► lender_answer ──► slice_put, slice_set_dry
+ *   lender_sweep, lender_recall ──► slice_collect ──► queue ──► lender_next ──► (sent once, no answer needed)
+ *
+ * What holds: a token is in at most one place: the store's budget, on its way, this host's cell, or spent. What is on its
+ * way when a message is lost, or when somebody dies, is spent as far as the store knows: never twice. */
+#ifndef SLICES_LENDER_H
+#define SLICES_LENDER_H
+
+#include "slices/asks.h"
+
+enum {
+    LENDER_QUEUE_MAX = 4096,  /* asks and returns that wait to be sent */
+    LENDER_FLIGHT_MAX = 1024, /* that are on their way */
+    LENDER_SLICES_MAX = 65536 /* slices that are looked after; further ones die with their windows */
+};
+
+struct lender;
+
+enum lend_kind { LEND_TAKE, LEND_RETURN };
+
+/* One message to the store. The lender's memory: valid until lender_answer. */
+struct lend_call {
+    enum lend_kind kind;
+    struct slice_ask ask;
+    uint32_t lacks;         /* LEND_TAKE: of what is needed, the part that this host does not have */
+    uint32_t debt;          /* LEND_TAKE: charged on this host while the store was away, and now there */
+    int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
+    uint32_t tokens;        /* … and how many */
+    int64_t sent_us;        /* this host's clock when it was handed out */
+    struct lend_call *next; /* the lender's own */
+};
+
+/* The answer to a LEND_TAKE. */
+struct lent {
+    bool stale;        /* the windows are not those of the store's clock */
+    uint32_t tokens;   /* lent; 0: there is too little */
+    int64_t end_us;    /* of the window, by the store's clock */
+    int64_t server_us; /* the store's clock */
+    uint32_t room;     /* what is left in the store after this */
+};
+
+enum lend_result {
+    LEND_ANSWERED,
+    LEND_UNSENT, /* it certainly never reached the store: what is given back is sent again after the next sweep */
+    LEND_LOST,   /* nobody knows */
+    LEND_FAILED, /* the store refused, and changed nothing */
+};
+
+int lender_new(struct lender **ret, struct cells *cells);
+/* No message may be on its way. Slices stay in their cells. */
+void lender_free(struct lender *lender);
+
+/* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
+ * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too
+ * many wait. */
+bool lender_ask(struct lender *lender, const struct slice_ask *ask);
+/* The next message to send, or NULL. */
+struct lend_call *lender_next(struct lender *lender, int64_t now_us);
+/* Since it was last asked, an ask was dropped: there is enough by now, or the store has said that there is no more. Who
+ * waits should look again, too. */
+bool lender_dropped(struct lender *lender);
+/* What came of it. `lent` only for a LEND_TAKE that was answered. `call` is gone afterwards. True: who waits for slices
+ * should look again. */
+bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
+                   int64_t now_us);
+/* Gives back what nobody has spent from for its ttl (while the store answers), and forgets what has died. Every 50 ms or
+ * so. */
+void lender_sweep(struct lender *lender, bool up, int64_t now_us);
+/* Gives back all. */
+void lender_recall(struct lender *lender, int64_t now_us);
+
+struct lender_counts {
+    uint64_t slices, lent, returned; /* see struct weir_store_status */
+    uint64_t paid;                   /* of what was owed */
+    uint64_t held;                   /* as of the last sweep */
+};
+struct lender_counts lender_counts(const struct lender *lender);
+
+#endif

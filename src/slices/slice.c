@@ -1,0 +1,251 @@
+/* Slices: what becomes of a cell's state when somebody spends, lends or takes back. */
+#include "slices/slice.h"
+
+#include "base/check.h"
+#include "limit/take.h"
+
+/* A cell that holds tokens is kept in preference to those of newcomers, or a flood of these would waste what was lent. But
+ * whoever loses a slice is refused too early at worst, and whoever loses the count of a limit is admitted too often: so
+ * counts from a quarter of their limit on are worth more. Marks are worth one question to the store. */
+enum { SHARE_HELD = 64 };
+
+enum { DRY_UNTIL_BITS = 17, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 5 };
+enum { DRY_BITS = DRY_UNTIL_BITS + DRY_ROOM_BITS + DRY_MAX_BITS };
+
+/* ---- the words of a state ---- */
+
+struct slice {
+    int64_t end_us;
+    bool asked;
+    uint32_t dry; /* 0: no mark */
+    uint32_t left;
+};
+
+LIMIT_HOT struct slice slice_of(struct limit_state s)
+{
+    return (struct slice){ limit_state_end(s), s.data >> 62 & 1, (uint32_t)(s.data >> 32) & ((UINT32_C(1) << DRY_BITS) - 1),
+                           (uint32_t)s.data };
+}
+
+LIMIT_HOT struct limit_state slice_state(const struct slice *s)
+{
+    uint64_t end = (uint64_t)s->end_us;
+    return (struct limit_state){ end & (CLOCK_END_US - 1), (end >> CLOCK_BITS & 1) << 63 | (uint64_t)s->asked << 62 |
+                                                               (uint64_t)s->dry << 32 | s->left };
+}
+
+/* A slice whose window is over is nothing. */
+LIMIT_HOT struct slice slice_at(struct limit_state s, int64_t now_us)
+{
+    struct slice slice = slice_of(s);
+    return slice.end_us > now_us ? slice : (struct slice){ 0 };
+}
+
+static bool same_window(int64_t a_us, int64_t b_us)
+{
+    int64_t apart = a_us - b_us;
+    return apart <= SLICE_SAME_US && apart >= -SLICE_SAME_US;
+}
+
+/* The slice is of the window that somebody knows to end at end_us: since then its end may have become earlier, never later.
+ * The window after it ends later. */
+static bool is_of(const struct slice *s, int64_t end_us)
+{
+    return s->end_us > 0 && s->end_us <= end_us && same_window(s->end_us, end_us);
+}
+
+/* What the slice becomes when the store has spoken of the window that ends at end_us. What was left of another dies. */
+static struct slice slice_in(struct limit_state s, int64_t end_us, int64_t now_us)
+{
+    struct slice slice = slice_at(s, now_us);
+    if (slice.end_us == 0 || !same_window(slice.end_us, end_us))
+        return (struct slice){ .end_us = end_us };
+    slice.end_us = slice.end_us < end_us ? slice.end_us : end_us;
+    return slice;
+}
+
+static void slice_add(struct slice *s, uint32_t tokens)
+{
+    CHECK(s->end_us > 0); /* tokens belong to a window */
+    s->left = tokens > UINT32_MAX - s->left ? UINT32_MAX : s->left + tokens;
+}
+
+LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
+{
+    /* Without tokens it is gone as soon as room is wanted: nothing is lost. */
+    int64_t decays_us = s->left > 0 || s->end_us < now_us ? s->end_us : now_us;
+    return (struct cells_change){ .writes = true,
+                                  .next = slice_state(s),
+                                  .outlook = { decays_us, 0, s->left > 0 ? SHARE_HELD : LIMIT_SHARE_NONE } };
+}
+
+/* ---- dry marks ---- */
+
+/* Four digits of a binary number, rounded down: who asked and did not get it is above it in any case. */
+static uint32_t room_pack(uint32_t room)
+{
+    if (room < 16)
+        return room;
+    unsigned shift = 28 - (unsigned)__builtin_clz(room);
+    return 8 * (shift + 1) + (room >> shift & 7);
+}
+
+static uint32_t room_unpack(uint32_t packed)
+{
+    return packed < 16 ? packed : (8 + (packed & 7)) << (packed / 8 - 1 < 28 ? packed / 8 - 1 : 28);
+}
+
+static uint32_t max_hash(uint32_t max)
+{
+    return (max + 1) * UINT32_C(0x9e3779b1) >> (32 - DRY_MAX_BITS);
+}
+
+static uint32_t dry_make(uint32_t max, uint32_t room, int64_t until_us)
+{
+    uint32_t until_ms = (uint32_t)(until_us / US_PER_MS) & ((1u << DRY_UNTIL_BITS) - 1);
+    return max_hash(max) << (DRY_ROOM_BITS + DRY_UNTIL_BITS) | room_pack(room) << DRY_UNTIL_BITS | until_ms;
+}
+
+/* The store has just said of this limit that it has no more than *ret_room. */
+static bool dry_at(uint32_t dry, uint32_t max, int64_t now_us, uint32_t *ret_room)
+{
+    uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
+    *ret_room = room_unpack(dry >> DRY_UNTIL_BITS & ((1u << DRY_ROOM_BITS) - 1));
+    return dry != 0 && dry >> (DRY_ROOM_BITS + DRY_UNTIL_BITS) == max_hash(max) && ahead_ms > 0 &&
+           ahead_ms < SLICE_DRY_MAX_US / US_PER_MS;
+}
+
+/* ---- spending ---- */
+
+struct spending {
+    int64_t now_us;
+    uint32_t slice, max, cost;
+    bool charge;
+    struct slice_spent spent;
+};
+
+static __attribute__((noinline)) void refuse(struct spending *p, const struct slice *s)
+{
+    uint32_t room;
+    bool dry = dry_at(s->dry, p->max, p->now_us, &room) && p->cost - s->left > room;
+    p->spent = (struct slice_spent){ dry ? SLICE_DRY : SLICE_SHORT, false, s->left, s->end_us };
+}
+
+/* Who asked may have died: whoever finds too little asks again. Who only sees that it will soon be so asks once; not at all
+ * where the store has just said that there is no more. */
+static struct cells_change judge_spend(struct limit_state state, void *data)
+{
+    struct spending *p = data;
+    struct slice s = slice_at(state, p->now_us);
+    if (__builtin_expect(s.left < p->cost, 0)) {
+        refuse(p, &s);
+        return (struct cells_change){ 0 };
+    }
+    p->spent = (struct slice_spent){ SLICE_TAKEN, false, s.left, s.end_us };
+    if (p->cost == 0 || !p->charge)
+        return (struct cells_change){ 0 };
+    s.left -= p->cost;
+    uint32_t room;
+    if (__builtin_expect(s.left < p->slice / 2 + (p->slice & 1), 0) && !s.asked && !dry_at(s.dry, p->max, p->now_us, &room))
+        s.asked = p->spent.renew = true;
+    p->spent.left = s.left;
+    return change_to(&s, p->now_us);
+}
+
+struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+                               uint32_t cost, bool charge)
+{
+    struct spending p = { now_us, slice, max, cost, charge, { 0 } };
+    CHECK(clock_valid(now_us) && slice > 0);
+    cells_update(cells, key, now_us, judge_spend, &p);
+    return p.spent;
+}
+
+/* ---- what else becomes of a slice ---- */
+
+struct turn {
+    int64_t end_us, now_us, until_us;
+    uint32_t tokens, max, room;
+    bool collect;
+    uint32_t left; /* ret */
+};
+
+static struct cells_change judge_unspend(struct limit_state state, void *data)
+{
+    const struct turn *t = data;
+    struct slice s = slice_of(state);
+    if (!is_of(&s, t->end_us))
+        return (struct cells_change){ 0 };
+    slice_add(&s, t->tokens);
+    return change_to(&s, t->now_us);
+}
+
+/* Never into a cell that is not there, so that there is no need to know the time. */
+void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
+{
+    struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };
+    if (cost > 0)
+        cells_update(cells, key, clock_within(end_us), judge_unspend, &t);
+}
+
+static struct cells_change judge_put(struct limit_state state, void *data)
+{
+    const struct turn *t = data;
+    if (t->end_us <= t->now_us)
+        return (struct cells_change){ 0 };
+    struct slice s = slice_in(state, t->end_us, t->now_us);
+    slice_add(&s, t->tokens);
+    s.asked = false;
+    s.dry = 0;
+    return change_to(&s, t->now_us);
+}
+
+void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us)
+{
+    struct turn t = { .end_us = end_us, .now_us = now_us, .tokens = tokens };
+    if (tokens > 0)
+        cells_update(cells, key, now_us, judge_put, &t);
+}
+
+static struct cells_change judge_dry(struct limit_state state, void *data)
+{
+    const struct turn *t = data;
+    struct slice s = slice_in(state, t->end_us, t->now_us);
+    s.asked = false;
+    s.dry = dry_make(t->max, t->room, t->until_us);
+    struct cells_change change = change_to(&s, t->now_us);
+    if (s.left == 0)
+        change.outlook.decays_us = t->until_us < s.end_us ? t->until_us : s.end_us;
+    return change;
+}
+
+void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+                   int64_t now_us)
+{
+    struct turn t = { .end_us = end_us, .now_us = now_us, .until_us = until_us, .max = max, .room = room };
+    if (end_us > now_us)
+        cells_update(cells, key, now_us, judge_dry, &t);
+}
+
+static struct cells_change judge_left(struct limit_state state, void *data)
+{
+    struct turn *t = data;
+    struct slice s = slice_at(state, t->now_us);
+    bool there = is_of(&s, t->end_us);
+    t->left = there ? s.left : 0;
+    return (struct cells_change){ .writes = there && t->collect, .forgets = true };
+}
+
+uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
+{
+    struct turn t = { .end_us = end_us, .now_us = now_us, .collect = true };
+    cells_update(cells, key, now_us, judge_left, &t);
+    return t.left;
+}
+
+uint32_t slice_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us)
+{
+    struct turn t = { .end_us = end_us, .now_us = now_us };
+    cells_update(cells, key, now_us, judge_left, &t);
+    return t.left;
+}

@@ -1,0 +1,65 @@
+/* Slices of a window's budget that this host may spend: each is in a cell of the table, so that every process of the host
+ * spends from the same. They come from a store that many hosts share; whoever has a connection to it is the lender.
+ *
+ * A slice names its window by its end and dies with it. Spending is one compare-and-swap, as charging a limit is.
+ *
+ *   state   time 52: end of the window, its low bits
+ *           data 64: bit 52 of the end · asked 1 · dry marks 30 · tokens left 32
+ *   dry     hash of the limit's max 5 · what the store had 8 · until when, in ms 17
+ *
+ * The end is by this host's clock, and was worked out from the answer to a message: two answers about one window differ by
+ * what they were on their way. So ends within SLICE_SAME_US of each other, while the earlier one is not over, are one
+ * window; the earlier one counts.
+ *
+ * An absent cell is a host that has nothing: it has to ask. */
+#ifndef SLICES_SLICE_H
+#define SLICES_SLICE_H
+
+#include <weir/weir.h>
+
+#include "cells/cells.h"
+
+#define SLICE_SAME_US US_PER_S
+/* A mark that lies further ahead says nothing: it is an old one, or the clock stepped. The lender makes them for a quarter
+ * of a second; the reader's clock may lag behind the lender's by the rest, since a turn of an event loop has one time for
+ * all.
+ */
+#define SLICE_DRY_MAX_US US_PER_S
+
+/* ---- spending ---- */
+
+enum slice_outcome {
+    SLICE_TAKEN,
+    SLICE_SHORT, /* there is too little: ask the lender, and wait */
+    SLICE_DRY,   /* too little, and the store had no more a moment ago: refused */
+};
+
+struct slice_spent {
+    enum slice_outcome outcome;
+    bool renew;     /* taken; little is left, and nobody has asked for more yet: ask, and do not wait */
+    uint32_t left;  /* tokens of this host, after it */
+    int64_t end_us; /* of the window, by this host's clock; 0: none is known */
+};
+
+/* Takes `cost` out of the slice in the cell of `key`. `slice` is a full one: with less than half of it left, it is time to
+ * renew. `max` is the limit's: what the store said of another one does not count. cost 0, or charge false: looks. */
+struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+                               uint32_t cost, bool charge);
+/* Puts back what was spent from the slice of the window that ends then, if it is still there. */
+void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
+
+/* ---- lending ---- */
+
+/* A slice has come: it is added to what is left of the same window; what was left of another dies. Nobody has asked any
+ * more. Times are this host's. */
+void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
+/* The store has too little for somebody, no more than `room`: until then who lacks more than that here is refused without
+ * asking. */
+void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+                   int64_t now_us);
+/* Takes out all that is left of the window that ends then, to be given back; the cell is given up. */
+uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
+/* What is left of the window that ends then. */
+uint32_t slice_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
+
+#endif

@@ -1,0 +1,364 @@
+/* Rules in a file. It is read with its lines; it is changed by writing it anew from the rule model. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "source/backend.h"
+
+enum { SETTLING_MS = 20 }; /* how soon a file that was just written is looked at again */
+
+/* ---- reading ---- */
+
+static int read_text(struct source *source, struct weir_error *error)
+{
+    buf_clear(&source->file_text);
+    return rules_file_read(source->address.path, &source->file_text, &source->file, error);
+}
+
+static struct stored stored_row(const struct rule_row *row)
+{
+    bool setting = row->kind == ROW_SETTING;
+    return (struct stored){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
+                            .key = row->id,
+                            .rule = setting ? SV("") : row->id,
+                            .text = row->text,
+                            .enabled = true };
+}
+
+static bool keep_problems(struct source *source, const struct rules_report *report, struct source_reading *reading)
+{
+    size_t count = report->error_count < RULES_ERRORS_MAX ? report->error_count : RULES_ERRORS_MAX;
+    sv name = arena_copy(&reading->arena, weir_str(source->address.path));
+    reading->problems = ARENA_ARRAY(&reading->arena, struct source_problem, count + 1);
+    for (size_t i = 0; reading->problems && i < count; i++) {
+        char line[32];
+        int n = snprintf(line, sizeof line, "line %d", report->errors[i].line);
+        sv row = arena_copy(&reading->arena, report->errors[i].line > 0 ? sv_of(line, (size_t)n) : SV(""));
+        reading->problems[i] = (struct source_problem){ name, row, arena_copy(&reading->arena, report->errors[i].rule),
+                                                        arena_copy(&reading->arena, report->errors[i].text) };
+        if (!row.ptr || !reading->problems[i].text.ptr)
+            return false;
+    }
+    reading->problem_count = count;
+    reading->unlisted = report->error_count - count;
+    return reading->problems && name.ptr;
+}
+
+/* What the file says, as rows: bad rules too, unless it cannot be taken apart. */
+struct listing {
+    struct rule_row *rows;
+    size_t count;
+    bool *good; /* for each: it is one of the rules that were read */
+};
+
+static int list_rows(struct source *source, struct source_reading *reading, struct listing *ret, struct weir_error *error)
+{
+    struct listing l = { 0 };
+    const struct rules *rules = reading->rules;
+    size_t rule = 0;
+    int r = rules_split(buf_sv(&source->file_text), &reading->arena, &l.rows, &l.count, NULL);
+    if (r < 0) {
+        struct buf text;
+        buf_init(&text, 4 * (size_t)RULES_BYTES_MAX);
+        rules_write(rules, &text);
+        r = text.failed ? no_memory(error) : rules_split(buf_sv(&text), &reading->arena, &l.rows, &l.count, error);
+        buf_done(&text);
+    }
+    if (r < 0)
+        return r;
+    l.good = ARENA_ARRAY(&reading->arena, bool, l.count + 1);
+    if (!l.good)
+        return no_memory(error);
+    for (size_t i = 0; i < l.count; i++) {
+        l.good[i] = l.rows[i].kind == ROW_RULE && rule < rules->rule_count && sv_eq(l.rows[i].id, rules->rules[rule].id);
+        rule += l.good[i];
+    }
+    *ret = l;
+    return 0;
+}
+
+/* Both are in the order of the file; among the rules there may be last good versions by now. */
+static const struct rule *next_rule(const struct rules *rules, sv id, size_t *at)
+{
+    while (*at < rules->rule_count && !sv_eq(rules->rules[*at].id, id))
+        ++*at;
+    return *at < rules->rule_count ? &rules->rules[(*at)++] : NULL;
+}
+
+static int keep_rows(struct source *source, struct source_reading *reading, const struct listing *l,
+                     struct weir_error *error)
+{
+    size_t rule = 0;
+    sv name = arena_copy(&reading->arena, weir_str(source->address.path));
+    reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, l->count + 1);
+    if (!reading->rows || !name.ptr)
+        return no_memory(error);
+    for (size_t i = 0; i < l->count; i++) {
+        struct stored kept = stored_row(&l->rows[i]);
+        struct source_row row = { .table = name,
+                                  .key = kept.key,
+                                  .rule = kept.rule,
+                                  .text = kept.text,
+                                  .enabled = true,
+                                  .setting = kept.table == TABLE_SETTINGS,
+                                  .version = row_version(&kept) };
+        if (l->good[i])
+            row.parsed = next_rule(reading->rules, row.rule, &rule);
+        if (row.parsed)
+            row.enabled = row.parsed->mode != MODE_OFF;
+        reading->rows[reading->row_count++] = row;
+    }
+    return 0;
+}
+
+static int first_error(const struct source *source, const struct rules_report *report, const char *end,
+                       struct weir_error *error)
+{
+    const struct rule_problem *first = &report->errors[0];
+    return err_set(error, WEIR_E_RULES, "%s:%d: %s%.*s%s%.*s%s", source->address.path, first->line,
+                   first->rule.len ? "rule " : "", SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text),
+                   end);
+}
+
+static int file_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
+{
+    struct source_reading reading = { 0 };
+    struct rules_report report = { 0 };
+    struct listing listing = { 0 };
+    source->read_once = false;
+    int r = read_text(source, error);
+    if (r < 0)
+        return r;
+    reading.rules = rules_read(buf_sv(&source->file_text), &report);
+    bool made = reading.rules && keep_problems(source, &report, &reading);
+    if (made && report.unreadable && !last)
+        r = first_error(source, &report, "", error);
+    else if (made)
+        r = list_rows(source, &reading, &listing, error);
+    if (made && r == 0 && last && report.error_count > 0)
+        made = rules_keep_last_good(reading.rules, &report, last) == 0;
+    if (!made)
+        r = no_memory(error);
+    else if (r == 0)
+        r = keep_rows(source, &reading, &listing, error);
+    rules_report_done(&report);
+    source->read_once = true; /* a bad version is looked at once */
+    source->changed = false;
+    if (r < 0)
+        source_reading_done(&reading);
+    else
+        *ret = reading;
+    return r;
+}
+
+/* Written a moment ago, and perhaps not to its end. */
+static bool settling(const struct source *source)
+{
+    struct file_version now;
+    return rules_file_version(source->address.path, &now) && !file_version_same(&now, &source->file) &&
+           !file_version_settled(&now);
+}
+
+static int file_changed(struct source *source, bool *ret, struct weir_error *error)
+{
+    struct file_version now;
+    if (!rules_file_version(source->address.path, &now))
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", source->address.path, strerror(errno));
+    bool other = !file_version_same(&now, &source->file) && file_version_settled(&now);
+    *ret = source->changed || !source->read_once || other;
+    return 0;
+}
+
+static int file_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
+{
+    struct pollfd wake = { .fd = wake_fd, .events = POLLIN };
+    if (timeout_ms > SETTLING_MS && settling(source))
+        timeout_ms = SETTLING_MS;
+    if (poll(&wake, 1, timeout_ms) < 0 && errno != EINTR)
+        return err_set(error, WEIR_E_SYSTEM, "cannot wait: %s", strerror(errno));
+    return 0;
+}
+
+/* ---- changing ---- */
+
+/* The line of the first comment; 0: none. A `#` in a block of text may be taken for one, which only asks once too often. */
+static int comment_line(sv text)
+{
+    int line = 1;
+    char quote = '\0', before = '\n';
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+        bool start = before == '\n' || before == ' ' || before == '\t';
+        if (quote)
+            quote = c == quote && !(quote == '"' && before == '\\') ? '\0' : quote;
+        else if ((c == '"' || c == '\'') && (start || strchr("[{,:", before)))
+            quote = c;
+        else if (c == '#' && start)
+            return line;
+        line += c == '\n';
+        before = before == '\\' && c == '\\' ? '\0' : c;
+    }
+    return 0;
+}
+
+static bool is_json(sv text)
+{
+    sv s = sv_trim(text);
+    return s.len > 0 && s.ptr[0] == '{';
+}
+
+static int no_file(const struct source *source, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s; `weir rules init` makes it", source->address.path,
+                   strerror(ENOENT));
+}
+
+/* What stands against writing the text anew. */
+static int check_text(const struct source *source, sv text, struct weir_error *error)
+{
+    struct rules_report report = { 0 };
+    struct rules *rules = rules_read(text, &report);
+    int r = 0, line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
+    if (!rules)
+        r = no_memory(error);
+    else if (report.error_count > 0)
+        r = first_error(source, &report, "; a file with errors is not changed, since that would drop them", error);
+    else if (line > 0)
+        r = err_set(error, WEIR_E_INVALID,
+                    "%s:%d: a comment: a change made here writes the file anew and drops its comments; edit it by hand, or "
+                    "say --drop-comments",
+                    source->address.path, line);
+    rules_report_done(&report);
+    rules_free(rules);
+    return r;
+}
+
+static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+{
+    struct snapshot snapshot = { 0 };
+    struct rule_row *rows = NULL;
+    size_t count = 0, cap = 0;
+    int r = read_text(source, error);
+    if (r == WEIR_E_SYSTEM && access(source->address.path, F_OK) < 0 && errno == ENOENT)
+        return no_file(source, error);
+    if (r < 0)
+        return r;
+    sv text = buf_sv(&source->file_text);
+    r = change && !source->terms.dry_run ? check_text(source, text, error) : 0;
+    if (r == 0)
+        r = rules_split(text, &snapshot.arena, &rows, &count, error);
+    for (size_t i = 0; i < count && r == 0; i++) {
+        struct stored *row = snapshot_add(&snapshot, &cap);
+        if (!row) {
+            r = no_memory(error);
+            break;
+        }
+        *row = stored_row(&rows[i]);
+    }
+    if (r == 0)
+        r = snapshot_index(&snapshot, error);
+    if (r < 0)
+        snapshot_done(&snapshot);
+    else
+        *ret = snapshot;
+    return r;
+}
+
+static void file_end(struct source *source)
+{
+    (void)source;
+}
+
+static void write_json(const struct snapshot *after, struct buf *out)
+{
+    bool any = false;
+    buf_add(out, SV("{\n"));
+    for (size_t i = 0; i < after->count; i++) {
+        if (after->rows[i].table != TABLE_SETTINGS)
+            continue;
+        buf_add(out, any ? SV(",\n    ") : SV("  \"settings\": {\n    "));
+        buf_json(out, after->rows[i].key);
+        buf_printf(out, ": %.*s", SV_FMT(after->rows[i].text));
+        any = true;
+    }
+    buf_add(out, any ? SV("\n  },\n  \"rules\": [") : SV("  \"rules\": ["));
+    any = false;
+    for (size_t i = 0; i < after->count; i++) {
+        if (after->rows[i].table != TABLE_RULES)
+            continue;
+        buf_printf(out, "%s\n    %.*s", any ? "," : "", SV_FMT(after->rows[i].text));
+        any = true;
+    }
+    buf_add(out, any ? SV("\n  ]\n}\n") : SV("]\n}\n"));
+}
+
+static int write_yaml(const struct snapshot *after, struct buf *out, struct weir_error *error)
+{
+    struct rules_report report = { 0 };
+    struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < after->count; i++)
+        rows[i] = (struct rule_row){ .kind = after->rows[i].table == TABLE_SETTINGS ? ROW_SETTING : ROW_RULE,
+                                     .id = after->rows[i].key,
+                                     .text = after->rows[i].text };
+    struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;
+    int r = rules ? 0 : no_memory(error);
+    if (rules && report.error_count > 0)
+        r = err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report.errors[0].text));
+    if (r == 0)
+        rules_write(rules, out);
+    rules_report_done(&report);
+    rules_free(rules);
+    free(rows);
+    return r;
+}
+
+static int file_apply(struct source *source, const struct snapshot *after, const struct plan *plan,
+                      struct source_author author, struct weir_error *error)
+{
+    (void)plan;
+    (void)author;
+    struct buf text;
+    struct file_version now = { 0 };
+    int r = 0;
+    buf_init(&text, RULES_BYTES_MAX);
+    if (is_json(buf_sv(&source->file_text)))
+        write_json(after, &text);
+    else
+        r = write_yaml(after, &text, error);
+    if (r == 0 && text.failed)
+        r = err_set(error, WEIR_E_RULES, "%s: it would be larger than %d MiB", source->address.path, RULES_BYTES_MAX >> 20);
+    if (r == 0)
+        rules_file_version(source->address.path, &now);
+    if (r == 0 && !file_version_same(&now, &source->file))
+        r = err_set(error, WEIR_E_SYSTEM, "%s: was changed by somebody else in this moment; please try again",
+                    source->address.path);
+    if (r == 0)
+        r = source_write_file(source->address.path, buf_sv(&text), error);
+    buf_done(&text);
+    return r;
+}
+
+static int file_init(struct source *source, struct buf *out, struct weir_error *error)
+{
+    if (access(source->address.path, F_OK) == 0) {
+        buf_printf(out, "%s is there\n", source->address.path);
+        return 0;
+    }
+    int r = source_write_file(source->address.path, SV("rules: []\n"), error);
+    if (r == 0)
+        buf_printf(out, "%s made\n", source->address.path);
+    return r;
+}
+
+const struct backend file_backend = {
+    .begin = file_begin,
+    .apply = file_apply,
+    .end = file_end,
+    .read = file_read,
+    .changed = file_changed,
+    .wait = file_wait,
+    .init = file_init,
+};

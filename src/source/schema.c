@@ -1,0 +1,87 @@
+/* The tables: how they are made, and what their columns are called. */
+#include "base/err.h"
+#include "source/backend.h"
+
+const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_HISTORY" };
+
+/* Keys are compared byte by byte, and texts may be long. */
+#define MYSQL_END ") CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+#define RULES_TABLE(TEXT, END)                                                                                           \
+    "CREATE TABLE WEIR_RULES (ID VARCHAR(100) NOT NULL PRIMARY KEY, RULE " TEXT " NOT NULL, ENABLED SMALLINT DEFAULT 1 " \
+    "NOT NULL, UPDATED_AT VARCHAR(40), UPDATED_BY VARCHAR(200), NOTE VARCHAR(1000)" END
+#define SETTINGS_TABLE(TEXT, END)                                                     \
+    "CREATE TABLE WEIR_SETTINGS (NAME VARCHAR(100) NOT NULL PRIMARY KEY, VALUE " TEXT \
+    " NOT NULL, UPDATED_AT VARCHAR(40), "                                             \
+    "UPDATED_BY VARCHAR(200), NOTE VARCHAR(1000)" END
+#define CALLS_TABLE(END)                                                                                          \
+    "CREATE TABLE THROTTLED_CALLS (THROTTLE_ID INT NOT NULL PRIMARY KEY, NORMALIZED_CALL VARCHAR(256) NOT NULL, " \
+    "MAX_LOCKS INT NOT NULL, LOCK_TIMEOUT_SECONDS INT NOT NULL, THROTTLE_EXPIRATION BIGINT DEFAULT NULL, "        \
+    "UNIQUE (NORMALIZED_CALL)" END
+#define HISTORY_TABLE(NUMBER, TEXT, END)                                                                              \
+    "CREATE TABLE WEIR_HISTORY (HISTORY_ID " NUMBER ", CHANGED_AT VARCHAR(40) NOT NULL, CHANGED_BY VARCHAR(200), "    \
+    "NOTE VARCHAR(1000), WHAT VARCHAR(40) NOT NULL, TABLE_NAME VARCHAR(40) NOT NULL, ROW_KEY VARCHAR(200) NOT NULL, " \
+    "RULE_ID VARCHAR(200), BEFORE_ROW " TEXT ", AFTER_ROW " TEXT END
+
+const char *table_create(enum row_table table, enum source_kind kind)
+{
+    static const char *const sqlite[TABLES] = { RULES_TABLE("TEXT", ")"), CALLS_TABLE(")"), SETTINGS_TABLE("TEXT", ")"),
+                                                HISTORY_TABLE("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", ")") };
+    static const char *const mysql[TABLES] = {
+        RULES_TABLE("MEDIUMTEXT", MYSQL_END), CALLS_TABLE(MYSQL_END), SETTINGS_TABLE("MEDIUMTEXT", MYSQL_END),
+        HISTORY_TABLE("BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", "LONGTEXT", MYSQL_END)
+    };
+    static const char *const postgres[TABLES] = { RULES_TABLE("TEXT", ")"), CALLS_TABLE(")"), SETTINGS_TABLE("TEXT", ")"),
+                                                  HISTORY_TABLE("BIGSERIAL PRIMARY KEY", "TEXT", ")") };
+    switch (kind) {
+    case SOURCE_MYSQL:
+        return mysql[table];
+    case SOURCE_POSTGRES:
+        return postgres[table];
+    case SOURCE_SQLITE:
+    case SOURCE_FILE:
+        break;
+    }
+    return sqlite[table];
+}
+
+const char *const *table_columns(enum row_table table)
+{
+    static const char *const rules[] = { "id", "rule", "enabled", "updated_at", "updated_by", "note", NULL };
+    static const char *const calls[] = { "throttle_id",          "normalized_call",     "max_locks",
+                                         "lock_timeout_seconds", "throttle_expiration", NULL };
+    static const char *const settings[] = { "name", "value", "updated_at", "updated_by", "note", NULL };
+    static const char *const history[] = { "history_id", "changed_at", "changed_by", "note",      "what", "table_name",
+                                           "row_key",    "rule_id",    "before_row", "after_row", NULL };
+    static const char *const *const all[TABLES] = { rules, calls, settings, history };
+    return all[table];
+}
+
+/* The first `count` columns. */
+static int check_columns(const struct source *source, enum row_table table, size_t count, struct weir_error *error)
+{
+    const char *const *columns = table_columns(table);
+    for (size_t i = 0; i < count && columns[i]; i++) {
+        if (sql_column(&source->tables[table], columns[i]))
+            continue;
+        char upper[72] = "";
+        for (size_t j = 0; columns[i][j] && j + 1 < sizeof upper; j++)
+            upper[j] = columns[i][j] >= 'a' && columns[i][j] <= 'z' ? (char)(columns[i][j] - 'a' + 'A') : columns[i][j];
+        return err_set(error, WEIR_E_RULES, "%s: the table %s has no column %s; it is made by: %s;", source->address.shown,
+                       table_names[table], upper, table_create(table, source->address.kind));
+    }
+    return 0;
+}
+
+int table_check(const struct source *source, enum row_table table, struct weir_error *error)
+{
+    return check_columns(source, table, SQL_COLUMNS_MAX, error);
+}
+
+int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error)
+{
+    static const size_t needed[TABLES] = {
+        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_HISTORY] = 0
+    };
+    return check_columns(source, table, needed[table], error);
+}

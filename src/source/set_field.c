@@ -1,0 +1,261 @@
+/* One field of a rule's document, set without disturbing the others. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "source/backend.h"
+
+enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
+
+static const char *const limit_fields[] = { "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name" };
+static const char *const match_fields[] = { "path", "method", "event", "host", "header" };
+static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",         "expires",
+                                           "except", "reject", "counters", "lease", "on_store_failure" };
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static bool among(sv text, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (sv_eq(text, weir_str(list[i])))
+            return true;
+    return false;
+}
+
+static json_t *load(sv text)
+{
+    return json_loadb(text.ptr ? text.ptr : "", text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+}
+
+bool json_is_valid(sv text)
+{
+    json_t *json = load(text);
+    json_decref(json);
+    return json != NULL;
+}
+
+bool document_has(sv text, const char *field)
+{
+    if (!text.ptr || !memmem(text.ptr, text.len, field, strlen(field)))
+        return false;
+    json_t *json = load(text);
+    const json_t *value = json_object_get(json, field);
+    bool has = value && !json_is_null(value);
+    json_decref(json);
+    return has;
+}
+
+bool json_is_same(sv a, sv b)
+{
+    if (sv_eq(a, b))
+        return true;
+    json_t *x = load(a), *y = load(b);
+    bool same = x && y && json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
+/* ---- the value ---- */
+
+/* Lists, mappings, quoted texts, numbers and booleans are what they look like; all else is text. */
+static int read_value(sv value, json_t **ret, struct weir_error *error)
+{
+    if (value.len > VALUE_MAX)
+        return err_set(error, WEIR_E_INVALID, "the value has %zu bytes; at most %d", value.len, VALUE_MAX);
+    bool made = value.len > 0 && strchr("[{\"", value.ptr[0]) && value.ptr[0] != '\0';
+    if (!made) {
+        json_t *plain = load(value);
+        *ret = json_is_number(plain) || json_is_boolean(plain) ? json_incref(plain) : json_stringn(value.ptr, value.len);
+        json_decref(plain);
+        return *ret ? 0 : err_set(error, WEIR_E_INVALID, "the value is not UTF-8");
+    }
+    struct buf text;
+    buf_init(&text, 6 * VALUE_MAX);
+    int r = rules_json(value, &text, error);
+    *ret = r == 0 ? load(buf_sv(&text)) : NULL;
+    buf_done(&text);
+    if (r == 0 && !*ret)
+        r = err_set(error, WEIR_E_INVALID, "the value is neither YAML nor JSON");
+    return r;
+}
+
+/* ---- limits ---- */
+
+static void limit_names(const struct rule *rule, struct buf *out)
+{
+    for (size_t i = 0; i < rule->limit_count; i++)
+        buf_printf(out, "%slimits.%.*s", i ? ", " : "", SV_FMT(rule->limits[i].name));
+}
+
+/* Which limit is meant: the one that has this name; with no name, the only one. */
+static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, struct weir_error *error)
+{
+    for (size_t i = 0; i < rule->limit_count; i++) {
+        if (name.len > 0 ? sv_eq(rule->limits[i].name, name) : rule->limit_count == 1) {
+            *ret = i;
+            return 0;
+        }
+    }
+    struct buf names;
+    buf_init(&names, 2000);
+    limit_names(rule, &names);
+    if (name.len > 0)
+        err_set(error, WEIR_E_INVALID, "rule %.*s has no limit `%.*s`; it has %.*s", SV_FMT(rule->id), SV_FMT(name),
+                SV_FMT(buf_sv(&names)));
+    else
+        err_set(error, WEIR_E_INVALID, "rule %.*s has %zu limits; say which one: %.*s, and .%.*s behind it",
+                SV_FMT(rule->id), rule->limit_count, SV_FMT(buf_sv(&names)), SV_FMT(field));
+    buf_done(&names);
+    return WEIR_E_INVALID;
+}
+
+/* "10 per 60s" as a mapping. */
+static json_t *long_limit(const struct rule_limit *limit)
+{
+    json_t *made = json_object();
+    if (limit->algorithm == LIMIT_CALENDAR) {
+        json_object_set_new(made, "calendar", json_string(calendar_unit_name(limit->unit)));
+        json_object_set_new(made, "max", json_integer(limit->max));
+        return made;
+    }
+    char per[32];
+    bool seconds = limit->per_us % 1000000 == 0;
+    snprintf(per, sizeof per, "%lld%s", (long long)(limit->per_us / (seconds ? 1000000 : 1000)), seconds ? "s" : "ms");
+    json_object_set_new(made, "max", json_integer(limit->max));
+    json_object_set_new(made, "per", json_string(per));
+    if (limit->burst != limit->max)
+        json_object_set_new(made, "burst", json_integer(limit->burst));
+    return made;
+}
+
+/* The mapping of that limit in the document, made from its short form if need be. */
+static json_t *limit_object(json_t *document, const struct rule *rule, size_t index)
+{
+    json_t *limits = json_object_get(document, "limits");
+    if (!json_is_array(limits)) {
+        json_t *list = json_array();
+        json_array_append(list, limits);
+        json_object_set_new(document, "limits", list);
+        limits = list;
+    }
+    json_t *limit = json_array_get(limits, index);
+    if (json_is_string(limit)) {
+        json_array_set_new(limits, index, long_limit(&rule->limits[index]));
+        limit = json_array_get(limits, index);
+    }
+    return limit;
+}
+
+/* ---- the field ---- */
+
+/* Walks down mappings, making them where they are missing. */
+static json_t *descend(json_t *from, sv *path, struct weir_error *error)
+{
+    for (int depth = 0; memchr(path->ptr, '.', path->len); depth++) {
+        sv name = sv_cut(path, '.');
+        if (depth == SEGMENTS_MAX || name.len == 0) {
+            err_set(error, WEIR_E_INVALID, "fields are written as in match.path or reject.status");
+            return NULL;
+        }
+        json_t *next = json_object_getn(from, name.ptr, name.len);
+        if (!json_is_object(next)) {
+            next = json_object();
+            json_object_setn_new(from, name.ptr, name.len, next);
+        }
+        from = next;
+    }
+    return from;
+}
+
+/* The mapping that holds the field, and the field's name in it. */
+static json_t *find_place(json_t *document, const struct rule *rule, sv *field, struct weir_error *error)
+{
+    size_t index;
+    if (among(*field, limit_fields, COUNT(limit_fields)))
+        return find_limit(rule, (sv){ 0 }, *field, &index, error) < 0 ? NULL : limit_object(document, rule, index);
+    if (sv_starts(*field, SV("limits.")) && field->len > 7) {
+        sv rest = sv_from(*field, 7);
+        size_t dot = rest.len;
+        while (dot > 0 && rest.ptr[dot - 1] != '.')
+            dot--;
+        sv name = dot > 0 ? sv_of(rest.ptr, dot - 1) : rest;
+        *field = dot > 0 ? sv_from(rest, dot) : SV("");
+        if (find_limit(rule, name, *field, &index, error) < 0)
+            return NULL;
+        if (!among(*field, limit_fields, COUNT(limit_fields))) {
+            err_set(error, WEIR_E_INVALID, "a limit has max, per, burst, algorithm, calendar, tz, week_start and name");
+            return NULL;
+        }
+        return limit_object(document, rule, index);
+    }
+    if (among(*field, match_fields, COUNT(match_fields))) {
+        json_t *match = json_object_get(document, "match");
+        if (!json_is_object(match))
+            json_object_set_new(document, "match", match = json_object());
+        return match;
+    }
+    sv rest = *field, first = sv_cut(&rest, '.');
+    if (!among(first, rule_fields, COUNT(rule_fields))) {
+        err_set(error, WEIR_E_INVALID,
+                sv_eq(first, SV("id"))
+                    ? "an id does not change, since counts hang on it; add a rule and remove this one"
+                    : "unknown field; try max, per, limits.NAME.max, mode, enabled, expires, path, method, "
+                      "match.host, by, except.ip, reject.status, counters or lease");
+        return NULL;
+    }
+    return descend(document, field, error);
+}
+
+static int write_document(json_t *document, sv before, struct buf *out, struct weir_error *error)
+{
+    bool lines = before.len > 0 && memchr(before.ptr, '\n', before.len);
+    char *text = json_dumps(document, lines ? JSON_INDENT(2) : 0);
+    if (text)
+        buf_add(out, weir_str(text));
+    free(text);
+    return text && !out->failed ? 0 : no_memory(error);
+}
+
+static json_t *load_document(sv document, struct weir_error *error)
+{
+    json_t *json = load(document);
+    if (!json) {
+        /* YAML, by somebody's hand. */
+        struct buf text;
+        buf_init(&text, RULES_BYTES_MAX);
+        if (rules_json(document, &text, error) == 0)
+            json = load(buf_sv(&text));
+        buf_done(&text);
+    }
+    if (json_is_object(json))
+        return json;
+    json_decref(json);
+    err_set(error, WEIR_E_RULES, "the rule is not a JSON document; put it there anew");
+    return NULL;
+}
+
+int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error)
+{
+    if (field.len == 0 || field.len > FIELD_MAX || memchr(field.ptr, '\0', field.len))
+        return err_set(error, WEIR_E_INVALID, "the name of a field has 1 to %d bytes, as in max=20", FIELD_MAX);
+    json_t *json = load_document(document, error), *made = NULL;
+    if (!json)
+        return error ? (int)error->code : WEIR_E_RULES;
+    json_t *place = find_place(json, rule, &field, error);
+    int r = !place ? (error ? (int)error->code : WEIR_E_INVALID) : 0;
+    if (r == 0 && !json_is_object(place))
+        r = err_set(error, WEIR_E_RULES, "the rule is not what it was taken for; put it there anew");
+    if (r == 0 && value.len == 0) {
+        json_object_deln(place, field.ptr, field.len);
+    } else if (r == 0) {
+        r = read_value(value, &made, error);
+        if (r == 0 && json_object_setn_new(place, field.ptr, field.len, made) < 0)
+            r = err_set(error, WEIR_E_INVALID, "the field's name is not UTF-8");
+    }
+    if (r == 0)
+        r = write_document(json, document, out, error);
+    json_decref(json);
+    return r;
+}

@@ -1,0 +1,285 @@
+/* THROTTLED_CALLS: each row is a rule by user with one fixed window. */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/instant.h"
+#include "base/utf8.h"
+#include "source/backend.h"
+
+#define MILLISECONDS_FROM INT64_C(100000000000)          /* as seconds this is the year 5138 */
+#define EXPIRY_END_US (INT64_C(253402300800) * US_PER_S) /* the year 10000 */
+enum { CALL_CHARACTERS_MAX = 256 };
+
+#define PER_MAX_S (LIMIT_PER_MAX_US / US_PER_S)
+
+static sv say(struct arena *arena, const char *column, const char *allowed, const struct sql_value *value)
+{
+    struct buf text;
+    buf_init(&text, 1000);
+    buf_printf(&text, "%s: must be %s, not ", column, allowed);
+    if (value->null)
+        buf_add(&text, SV("NULL"));
+    else
+        buf_json(&text, sv_of(value->text.ptr, value->text.len < 60 ? value->text.len : 60));
+    sv kept = arena_copy(arena, buf_sv(&text));
+    buf_done(&text);
+    return kept;
+}
+
+/* SQLite takes anything for a number, and NULL for a primary key. */
+static bool number_key(sv key)
+{
+    sv digits = sv_starts(key, SV("-")) ? sv_from(key, 1) : key;
+    uint64_t number;
+    return digits.len < 20 && sv_u64(digits, INT64_MAX, &number);
+}
+
+static sv say_key(struct arena *arena, const struct stored *row)
+{
+    struct buf text;
+    buf_init(&text, 1000);
+    struct sql_value key = { .text = row->key, .null = row->key.len == 0 };
+    buf_add(&text, say(arena, "THROTTLE_ID", "a whole number", &key));
+    buf_add(&text, SV("; the row's NORMALIZED_CALL is "));
+    sv call = row->call.call.text;
+    if (row->call.call.null)
+        buf_add(&text, SV("NULL"));
+    else
+        buf_json(&text, sv_of(call.ptr, call.len < 60 ? call.len : 60));
+    sv kept = arena_copy(arena, buf_sv(&text));
+    buf_done(&text);
+    return kept;
+}
+
+static bool whole_number(const struct sql_value *value, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    return !value->null && sv_u64(sv_trim(value->text), max, ret) && *ret >= min;
+}
+
+/* Microseconds since 1970. */
+static bool expiry_of(const struct sql_value *value, int64_t *ret_us)
+{
+    uint64_t number;
+    if (value->null) {
+        *ret_us = RULE_NEVER_EXPIRES;
+        return true;
+    }
+    if (!whole_number(value, 0, (uint64_t)(EXPIRY_END_US / US_PER_MS) - 1, &number))
+        return false;
+    int64_t us = (int64_t)number >= MILLISECONDS_FROM ? (int64_t)number * US_PER_MS : (int64_t)number * US_PER_S;
+    *ret_us = us;
+    return us < EXPIRY_END_US;
+}
+
+/* "POST /entity/#" is a method and a path. */
+static void split_call(sv call, sv *ret_method, sv *ret_path)
+{
+    call = sv_trim(call);
+    *ret_method = (sv){ 0 };
+    *ret_path = call;
+    if (sv_starts(call, SV("/")))
+        return;
+    size_t n = 0;
+    while (n < call.len && !sv_blank(sv_of(call.ptr + n, 1)))
+        n++;
+    if (n < call.len) {
+        *ret_method = sv_of(call.ptr, n);
+        *ret_path = sv_trim(sv_from(call, n));
+    }
+}
+
+static void write_rule(const struct stored *row, uint64_t max, uint64_t per_s, int64_t expires_us, struct buf *out)
+{
+    sv method, path;
+    split_call(row->call.call.text, &method, &path);
+    buf_add(out, SV("{\"match\":{"));
+    if (method.len > 0) {
+        buf_add(out, SV("\"method\":"));
+        buf_json(out, method);
+        buf_char(out, ',');
+    }
+    buf_add(out, SV("\"path\":"));
+    buf_json(out, path);
+    buf_printf(out, "},\"by\":[\"user\"],\"limits\":[{\"algorithm\":\"fixed_window\",\"max\":%llu,\"per\":\"%llus\"}]",
+               (unsigned long long)max, (unsigned long long)per_s);
+    if (expires_us != RULE_NEVER_EXPIRES) {
+        char text[INSTANT_TEXT_MAX];
+        instant_text(expires_us, text);
+        buf_printf(out, ",\"expires\":\"%s\"", text);
+    }
+    buf_char(out, '}');
+}
+
+/* A key that is no text, or of any length, makes no id. */
+static void name_rule(struct stored *row, struct arena *arena)
+{
+    char id[WEIR_ID_MAX + 1];
+    if (row->key.len + sizeof CALL_ID_PREFIX > sizeof id || !utf8_valid(row->key))
+        row->key = SV("");
+    int n = snprintf(id, sizeof id, "%s%.*s", CALL_ID_PREFIX, SV_FMT(row->key));
+    row->rule = row->key.len > 0 ? arena_copy(arena, sv_of(id, (size_t)n)) : SV("");
+}
+
+int call_read(struct stored *row, struct arena *arena, struct weir_error *error)
+{
+    const struct call_columns *c = &row->call;
+    uint64_t max = 0, per_s = 0;
+    int64_t expires_us = 0;
+    struct buf text;
+    buf_init(&text, 64 << 10);
+    row->text = row->fault = SV("");
+    if (!number_key(row->key))
+        row->fault = say_key(arena, row);
+    else if (c->call.null || sv_blank(c->call.text))
+        row->fault = say(arena, "NORMALIZED_CALL", "a path such as /entity/#, or a method and a path", &c->call);
+    else if (!utf8_valid(c->call.text) || c->call.text.len > 2 * RULE_PATH_MAX)
+        row->fault = say(arena, "NORMALIZED_CALL", "a path in UTF-8 that is not too long", &c->call);
+    else if (!whole_number(&c->max, 0, LIMIT_MAX_MAX, &max))
+        row->fault = say(arena, "MAX_LOCKS", "0 to 4294967295", &c->max);
+    else if (!whole_number(&c->per, 1, PER_MAX_S, &per_s))
+        row->fault = say(arena, "LOCK_TIMEOUT_SECONDS", "1 to 315360000 (ten years)", &c->per);
+    else if (!expiry_of(&c->expires, &expires_us))
+        row->fault = say(arena, "THROTTLE_EXPIRATION", "NULL, or seconds or milliseconds since 1970", &c->expires);
+    else {
+        write_rule(row, max, per_s, expires_us, &text);
+        row->text = arena_copy(arena, buf_sv(&text));
+    }
+    name_rule(row, arena);
+    bool failed = text.failed || !row->rule.ptr || !row->text.ptr || !row->fault.ptr;
+    buf_done(&text);
+    return failed ? no_memory(error) : 0;
+}
+
+/* ---- mending ---- */
+
+int call_stand_in(const struct stored *bad, bool path, struct stored *ret, struct arena *arena, struct weir_error *error)
+{
+    struct call_columns *c = &ret->call;
+    struct buf text;
+    sv method, rest;
+    uint64_t number;
+    int64_t us;
+    *ret = *bad;
+    if (!whole_number(&c->max, 0, LIMIT_MAX_MAX, &number))
+        c->max = (struct sql_value){ .text = SV("1") };
+    if (!whole_number(&c->per, 1, PER_MAX_S, &number))
+        c->per = (struct sql_value){ .text = SV("1") };
+    if (!expiry_of(&c->expires, &us))
+        c->expires = (struct sql_value){ .text = SV(""), .null = true };
+    if (path) {
+        buf_init(&text, 64 << 10);
+        split_call(c->call.null ? SV("") : c->call.text, &method, &rest);
+        if (method.len > 0)
+            buf_printf(&text, "%.*s ", SV_FMT(method));
+        buf_char(&text, '/');
+        c->call = (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
+        buf_done(&text);
+    }
+    return call_read(ret, arena, error);
+}
+
+int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error)
+{
+    while (field.len > 0 && memchr(field.ptr, '.', field.len))
+        sv_cut(&field, '.');
+    if (sv_eq(field, SV("max")))
+        to->max = from->max;
+    else if (sv_eq(field, SV("per")))
+        to->per = from->per;
+    else if (sv_eq(field, SV("expires")))
+        to->expires = from->expires;
+    else if (sv_eq(field, SV("path")))
+        to->call = from->call;
+    else
+        return err_set(error, WEIR_E_INVALID, "the row of THROTTLED_CALLS is bad; set its max, per, expires or path first");
+    return 0;
+}
+
+/* ---- back ---- */
+
+static bool fits(const struct rule *rule)
+{
+    const struct rule_match *m = &rule->match;
+    const struct rule_reject *j = &rule->reject;
+    const struct rule_limit *l = rule->limits;
+    return rule->limit_count == 1 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named && l->per_us % US_PER_S == 0 &&
+           rule->by_count == 1 && rule->by[0].attribute == ATTR_USER && m->method_count <= 1 && m->path_count == 1 &&
+           !m->paths[0].is_regex && m->event.len == 0 && m->host.len == 0 && m->header_count == 0 &&
+           rule->mode == MODE_ENFORCE && rule->except.ip_count + rule->except.user_count == 0 && !j->status &&
+           !j->has_body && j->content_type.len == 0 && j->header_count == 0 && rule->counters == COUNTERS_DEFAULT &&
+           rule->on_failure == ON_FAILURE_LOCAL;
+}
+
+static struct sql_value number_value(struct arena *arena, int64_t number)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%lld", (long long)number);
+    return (struct sql_value){ .text = arena_copy(arena, sv_of(text, (size_t)n)) };
+}
+
+static struct sql_value expiry_value(struct arena *arena, int64_t us)
+{
+    if (us == RULE_NEVER_EXPIRES)
+        return (struct sql_value){ .text = SV(""), .null = true };
+    int64_t ms = us / US_PER_MS;
+    return number_value(arena, ms % 1000 && ms >= MILLISECONDS_FROM ? ms : us / US_PER_S);
+}
+
+static struct sql_value call_value(const struct rule *rule, struct arena *arena)
+{
+    const struct rule_match *m = &rule->match;
+    struct buf text;
+    buf_init(&text, 64 << 10);
+    if (m->method_count > 0)
+        buf_printf(&text, "%.*s ", SV_FMT(m->methods[0]));
+    buf_add(&text, m->paths[0].text);
+    struct sql_value value = { .text = arena_copy(arena, buf_sv(&text)) };
+    buf_done(&text);
+    return value;
+}
+
+bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
+{
+    const struct rule_match *x = &a->match, *y = &b->match;
+    if (x->path_count != 1 || y->path_count != 1 || x->method_count != y->method_count ||
+        (x->method_count && !sv_eq(x->methods[0], y->methods[0])))
+        return false;
+    sv p = x->paths[0].text, q = y->paths[0].text;
+    return ignore_case ? sv_eq_nocase(p, q) : sv_eq(p, q);
+}
+
+int call_bounds(sv call, uint64_t max, struct weir_error *error)
+{
+    size_t characters = 0;
+    for (size_t i = 0; i < call.len; i++)
+        characters += (call.ptr[i] & 0xc0) != 0x80;
+    if (characters > CALL_CHARACTERS_MAX)
+        return err_set(error, WEIR_E_INVALID,
+                       "a call in THROTTLED_CALLS has at most %d characters, and this one has %zu; add a whole rule for it",
+                       CALL_CHARACTERS_MAX, characters);
+    if (max > INT32_MAX)
+        return err_set(error, WEIR_E_INVALID, "MAX_LOCKS in THROTTLED_CALLS is at most %d, not %llu", INT32_MAX,
+                       (unsigned long long)max);
+    return 0;
+}
+
+int call_from_rule(const struct rule *rule, const struct stored *old, const struct rule *old_rule, struct stored *row,
+                   struct arena *arena, struct weir_error *error)
+{
+    if (!fits(rule))
+        return err_set(error, WEIR_E_INVALID,
+                       "rule %.*s: a row of THROTTLED_CALLS has one path, at most one method, one fixed window of whole "
+                       "seconds by user, and an end; remove it and add a whole rule for more",
+                       SV_FMT(rule->id));
+    /* As it was written, where it is the same call. */
+    bool same = old_rule && call_same(rule, old_rule, false);
+    uint64_t max = rule->limits[0].max;
+    struct sql_value call = same ? old->call.call : call_value(rule, arena);
+    int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
+    if (r < 0)
+        return r;
+    row->call = (struct call_columns){ call, number_value(arena, (int64_t)max),
+                                       number_value(arena, rule->limits[0].per_us / US_PER_S),
+                                       expiry_value(arena, rule->expires_us) };
+    return call_read(row, arena, error);
+}
