@@ -9,6 +9,7 @@
 #ifndef BASE_CLEANUP_H
 #define BASE_CLEANUP_H
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -28,10 +29,13 @@ static inline void cleanup_free(void *variable)
     free(*(void **)variable);
 }
 
+/* errno stays as it is. */
 static inline void cleanup_close(const int *fd)
 {
+    int saved = errno;
     if (*fd >= 0)
         close(*fd);
+    errno = saved;
 }
 
 #define CLEANUP_FREE CLEANUP(cleanup_free)
