@@ -251,7 +251,7 @@ static void copy_requests(struct wait *w)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < w->count; i++)
-        if (w->items[i].wait.request) {
+        if (w->items[i].wait.waits) {
             w->items[i].request = *w->items[i].wait.request;
             w->items[i].wait.request = &w->items[i].request;
             bytes += copy_request(&w->items[i].request, NULL);
@@ -263,7 +263,7 @@ static void copy_requests(struct wait *w)
     char *to = w->copies;
     for (size_t i = 0; i < w->count; i++) {
         struct weir_request *r = &w->items[i].request;
-        if (!w->items[i].wait.request)
+        if (!w->items[i].wait.waits)
             continue;
         if (to)
             to += copy_request(r, to);

@@ -40,9 +40,8 @@ static __attribute__((noinline)) int ask_store(struct decisions *all, struct dec
     for (size_t i = 0; i < count; i++) {
         struct decision_wait *wait = wait_at(first, stride, i);
         int r = weir_loop_check(loop->store, &requests[i], loop_now_us(loop), &verdicts[i], on_decided, wait);
-        wait->all = all;
-        wait->request = r == 0 ? &requests[i] : NULL;
-        all->waiting += r == 0;
+        *wait = (struct decision_wait){ all, &requests[i], r == 0 };
+        all->waiting += wait->waits;
         result = r < 0 ? r : result;
     }
     if (all->waiting == 0) {
@@ -52,7 +51,7 @@ static __attribute__((noinline)) int ask_store(struct decisions *all, struct dec
     loop->store_asked = true;
     for (size_t i = 0; i < count; i++) {
         struct decision_wait *wait = wait_at(first, stride, i);
-        if (wait->request)
+        if (wait->waits)
             continue;
         note(all, &requests[i], &verdicts[i], 1, now_us);
         all->decided(wait, &verdicts[i]);

@@ -13,7 +13,8 @@ struct decisions;
 /* One request. */
 struct decision_wait {
     struct decisions *all;
-    const struct weir_request *request; /* NULL: it did not have to wait */
+    const struct weir_request *request;
+    bool waits; /* or did, until it was decided */
 };
 
 struct decisions {

@@ -173,16 +173,15 @@ static int bind_tcp(const struct endpoint *endpoint, bool reuse_port)
     static const int yes = 1;
     int only_v6 = !endpoint->both;
     bool v6 = endpoint->address.any.sa_family == AF_INET6;
-    CLEANUP_CLOSE int fd = socket(endpoint->address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) < 0 ||
-        (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) < 0) ||
-        (v6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6) < 0) ||
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) < 0 ||
-        bind(fd, &endpoint->address.any, endpoint->len) < 0)
-        return -1;
-    int bound = fd;
-    fd = -1;
-    return bound;
+    int fd = socket(endpoint->address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+        (!reuse_port || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0) &&
+        (!v6 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6) == 0) &&
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) == 0 &&
+        bind(fd, &endpoint->address.any, endpoint->len) == 0)
+        return fd;
+    cleanup_close(&fd);
+    return -1;
 }
 
 /* Sockets that share a port would also share it with those of another weir, and get only part of the requests. So the first
