@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `@detect` adds to a call in Python: in the process, and through the service beside a script in Redis.
 
-    bench/python.py BUILD/weir BUILD/libweir.so.2 [--only inside|service] [--rounds N] [--seconds S] [--json]
+    bench/python.py BUILD/weir BUILD/libweir.so.3 [--only inside|service] [--rounds N] [--seconds S] [--json]
 
 Each round measures the sides one after the other, for S seconds in all, the next round the other way round; what is shown
 is the median of the rounds. `inside` needs Python alone, `service` also redis-py and redis-server. In `service` the servers

@@ -183,20 +183,21 @@ static ngx_str_t keep(ngx_http_request_t *r, const char *text)
     return kept;
 }
 
-static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_verdict *v)
+static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *shadows)
 {
     char list[WEIR_SHADOW_MAX * (WEIR_ID_MAX + 1) + 1] = "";
     size_t len = 0;
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? "," : "", v->shadow[i]);
+    for (uint32_t i = 0; i < shadows->count; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? "," : "", shadows->names[i]);
     return keep(r, list);
 }
 
 /* Of several zones the last one counts that had something to say, but none that allows after one that would not. */
-static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v, enum outcome outcome)
+static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v,
+                     const struct weir_shadows *shadows, enum outcome outcome)
 {
-    if (v->shadow_count)
-        passage->shadow = keep_shadows(r, v);
+    if (shadows->count)
+        passage->shadow = keep_shadows(r, shadows);
     if (passage->applied && v->allowed && (!v->applied || passage->outcome == OUTCOME_WOULD_REFUSE))
         return;
     passage->outcome = outcome;
@@ -230,7 +231,7 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     char whom[512] = "", wait[64] = "", more[64] = "";
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
-        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)((v->retry_after_ms + 999) / 1000));
+        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)passage_of(r)->retry_after_s);
     if (zone->refusals.left_out)
         snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)zone->refusals.left_out);
     zone->refusals.left_out = 0;
@@ -307,6 +308,7 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
     struct weir_header headers[HEADERS_INLINE];
     struct weir_request request;
     struct weir_verdict verdict;
+    struct weir_shadows shadows;
     struct zone *zone = use->zone;
     struct passage *passage = make_passage(r);
     if (!passage)
@@ -318,6 +320,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
     if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
+    shadows.count = 0;
+    request.shadows = &shadows;
     request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
     /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
     int64_t now = weir_now_us();
@@ -325,8 +329,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const 
         return wait_for_slice(r, passage, zone);
     passage->waits = false;
     enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
-    stats_count(zone->stats, &verdict, outcome);
-    remember(r, passage, &verdict, outcome);
+    stats_count(zone->stats, &verdict, &shadows, outcome);
+    remember(r, passage, &verdict, &shadows, outcome);
     if (!verdict.allowed)
         log_refusal(r, zone, &request, &verdict, place->dry_run);
     if (outcome == OUTCOME_REFUSED)

@@ -41,7 +41,8 @@ static struct stats_rule *find(struct stats *stats, const char *id)
     return name_slot(&stats->other, STATS_OTHER);
 }
 
-void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome)
+void stats_count(struct stats *stats, const struct weir_verdict *verdict, const struct weir_shadows *shadows,
+                 enum outcome outcome)
 {
     if (verdict->applied)
         add(&find(stats, verdict->rule)->counts[outcome]);
@@ -49,8 +50,8 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum o
         add(&stats->no_rule);
     else
         add(&name_slot(&stats->other, STATS_OTHER)->counts[outcome]);
-    for (uint32_t i = 0; i < verdict->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        add(&find(stats, verdict->shadow[i])->counts[OUTCOME_SHADOW]);
+    for (uint32_t i = 0; i < shadows->count; i++)
+        add(&find(stats, shadows->names[i])->counts[OUTCOME_SHADOW]);
 }
 
 void stats_count_wait(struct stats *stats)

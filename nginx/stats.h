@@ -34,8 +34,9 @@ struct stats {
     struct stats_rule rules[STATS_RULES];
 };
 
-/* Counts a verdict: for its rule, and for the shadow rules that it names. */
-void stats_count(struct stats *stats, const struct weir_verdict *verdict, enum outcome outcome);
+/* Counts a verdict: for its rule, and for the shadow rules that would have refused. */
+void stats_count(struct stats *stats, const struct weir_verdict *verdict, const struct weir_shadows *shadows,
+                 enum outcome outcome);
 
 void stats_count_wait(struct stats *stats);
 

@@ -54,7 +54,7 @@ extern "C" {
 
 /* This number increases when a change breaks programs that were built against an earlier header. struct weir_options begins
  * with its size, so new fields at its end break nothing; a change of any other structure increases the number. */
-#define WEIR_ABI_VERSION 2
+#define WEIR_ABI_VERSION 3
 /* Returns the WEIR_ABI_VERSION that the library was built with. */
 WEIR_API int weir_abi_version(void);
 /* Returns the version of the library, such as "1.2.0"; a static string. */
@@ -65,7 +65,7 @@ WEIR_API const char *weir_version(void);
 enum {
     WEIR_ID_MAX = 100,           /* bytes in a rule's id */
     WEIR_NAME_MAX = 50,          /* bytes in a limit's name */
-    WEIR_SHADOW_MAX = 16,        /* shadow rules that one verdict lists */
+    WEIR_SHADOW_MAX = 16,        /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,       /* bytes in an error's text, with the NUL */
     WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
     WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt, with the NUL */
@@ -120,27 +120,6 @@ struct weir_header {
     struct weir_str value;
 };
 
-/* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
- * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
- * from a header. weir does not keep the request or its strings after the call. */
-struct weir_request {
-    struct weir_str method;
-    struct weir_str path; /* as the client sent it, with the query; weir normalises it */
-    struct weir_str host;
-    struct weir_str ip;   /* the client's address, if the caller knows it; it takes precedence over peer */
-    struct weir_str peer; /* address of the connection; weir finds the client with X-Forwarded-For and trusted_proxies */
-    struct weir_str user; /* if it is not set, weir calls options.user_id */
-    struct weir_str event;
-    struct weir_str key;
-    const struct weir_header *headers;
-    size_t header_count;
-    uint32_t cost;   /* how much to charge; 0 decides without charging */
-    bool peek;       /* decide as if `cost` were charged, but charge nothing */
-    bool brief;      /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict: saves time */
-    bool refundable; /* put a receipt for weir_refund into the verdict */
-    void *context;   /* for the callbacks; weir does not use it */
-};
-
 /* One charged limit: its cell and its window. All of it is private to weir. */
 struct weir_charged {
     uint64_t limit, time;
@@ -157,8 +136,38 @@ struct weir_receipt {
     struct weir_charged charged[WEIR_RECEIPT_LIMITS];
 };
 
+/* The shadow rules that would have refused a request. */
+struct weir_shadows {
+    uint32_t count; /* number of names, at most the first WEIR_SHADOW_MAX; weir writes no others */
+    char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
+};
+
+/* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
+ * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
+ * from a header. weir does not keep the request or its strings after the call. It writes *receipt and *shadows when it
+ * makes the decision; until then they must remain valid. */
+struct weir_request {
+    struct weir_str method;
+    struct weir_str path; /* as the client sent it, with the query; weir normalises it */
+    struct weir_str host;
+    struct weir_str ip;   /* the client's address, if the caller knows it; it takes precedence over peer */
+    struct weir_str peer; /* address of the connection; weir finds the client with X-Forwarded-For and trusted_proxies */
+    struct weir_str user; /* if it is not set, weir calls options.user_id */
+    struct weir_str event;
+    struct weir_str key;
+    const struct weir_header *headers;
+    size_t header_count;
+    uint32_t cost;                /* how much to charge; 0 decides without charging */
+    bool peek;                    /* decide as if `cost` were charged, but charge nothing */
+    bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
+    void *context;                /* for the callbacks; weir does not use it */
+    struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_refund */
+    struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
+};
+
 /* The decision. It names one limit: the one with the longest wait if the request is refused, else the one with the least
- * left. A verdict contains no pointers: it may be copied and kept.
+ * left. A verdict contains no pointers: it may be copied and kept. The request asks for names of shadow rules and for a
+ * receipt, if they are needed.
  *
  * By default weir refuses a request that repeats a header with different values if a rule matches or counts by that header
  * (setting `repeated_headers`): allowed and applied are false, status is WEIR_BAD_REQUEST, `limit` is the name of the
@@ -173,13 +182,11 @@ struct weir_verdict {
     int64_t reset_ms;       /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
     int64_t window_ms;      /* the time in which `max` becomes available again */
-    uint32_t shadow_count;  /* number of shadow rules that would have refused; the first WEIR_SHADOW_MAX are in `shadow` */
+    uint32_t shadow_count;  /* number of shadow rules that would have refused; request.shadows receives their names */
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
-    char shadow[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
     uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
-    struct weir_receipt receipt; /* set if the request was `refundable` and was charged; else its count is 0 */
 };
 
 /* ---- open and close ---- */
@@ -279,13 +286,15 @@ WEIR_API void weir_close(struct weir *weir);
 WEIR_API int64_t weir_now_us(void);
 
 /* Decides about a request and charges it if it is allowed. Returns 0 if a decision was made, allowed or refused. Always
- * writes *ret_verdict: a request that cannot be judged is refused with status 503. Errors: WEIR_E_INVALID (now_us is
+ * writes *ret_verdict, and what request->receipt and request->shadows point to: a request that cannot be judged is refused
+ * with status 503. Errors: WEIR_E_INVALID (now_us is
  * negative or beyond the year 2112), WEIR_E_NO_MEMORY. */
 WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us,
                         struct weir_verdict *ret_verdict);
 
 /* Decides about `count` requests, each on its own and in order. Faster than separate calls, because cache misses overlap.
- * Writes all verdicts. Returns 0, or the last error if requests could not be judged. */
+ * Writes all verdicts. Each request needs a receipt and shadows of its own, if it has any. Returns 0, or the last error if
+ * requests could not be judged. */
 WEIR_API int weir_check_batch(struct weir *weir, const struct weir_request *requests, size_t count, int64_t now_us,
                               struct weir_verdict *ret_verdicts);
 
@@ -328,7 +337,9 @@ WEIR_API void weir_loop_run(struct weir_loop *loop);
 WEIR_API void weir_loop_flush(struct weir_loop *loop);
 /* Returns 1 if the request is decided: *ret_verdict is written. Returns 0 if it has to wait: `decided` will be called with
  * `data`, within store_deadline_ms. Returns the errors of weir_check; then *ret_verdict refuses the request. `decided` is
- * called only after a return of 0. The request and its strings need not remain valid after the call. */
+ * called only after a return of 0. The request and its strings need not remain valid after the call. What its receipt and
+ * shadows point to must remain valid until `decided` is called; requests of one loop may share them if `decided` uses them
+ * at once. */
 WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
                              struct weir_verdict *ret_verdict, weir_decided *decided, void *data);
 
@@ -341,8 +352,8 @@ WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *reque
 
 /* ---- give back ---- */
 
-/* Refunds what a request was charged, for example because its work failed. Pass the same request and the receipt of its
- * verdict. Returns the number of limits refunded, or WEIR_E_INVALID (now_us, or a receipt that cannot be one) or
+/* Refunds what a request was charged, for example because its work failed. Pass the same request and its receipt.
+ * Returns the number of limits refunded, or WEIR_E_INVALID (now_us, or a receipt that cannot be one) or
  * WEIR_E_NO_MEMORY.
  *
  * A limit is not refunded if its window is over, its rule was removed or its subject was reset since. No limit is refunded
@@ -395,9 +406,10 @@ WEIR_API int weir_refuse(struct weir *weir, const struct weir_request *request, 
 WEIR_API int weir_refuse_as(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                             unsigned style, struct weir_refusal *ret);
 
-/* Writes the verdict as one line of JSON, without a newline. Returns the length of the whole text; writes at most cap - 1
- * bytes of it and a NUL, or nothing if cap is 0. */
-WEIR_API size_t weir_verdict_json(const struct weir_verdict *verdict, char *buf, size_t cap);
+/* Writes the verdict as one line of JSON, without a newline, and with it the shadow rules and the receipt that the request
+ * asked for. Returns the length of the whole text; writes at most cap - 1 bytes of it and a NUL, or nothing if cap is 0. */
+WEIR_API size_t weir_verdict_json(const struct weir_request *request, const struct weir_verdict *verdict, char *buf,
+                                  size_t cap);
 
 /* ---- rules that change ---- */
 

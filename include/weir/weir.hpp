@@ -47,9 +47,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <initializer_list>
@@ -72,6 +70,7 @@ struct weir {
     weir &operator=(const weir &) = delete;
     ~weir() = delete; /* handle.c() must not be passed to delete or std::unique_ptr */
     class handle;
+    class request;
 
     using clock = std::chrono::system_clock;
     using milliseconds = std::chrono::milliseconds;
@@ -97,6 +96,52 @@ struct weir {
 
     private:
         weir_code code_;
+    };
+
+    /* ---- what a request asks for beside its verdict ---- */
+
+    /* What a request was charged, for handle.refund. false: nothing to refund. */
+    class receipt {
+    public:
+        receipt() noexcept { c_.count = 0; }
+
+        /* Reads what text() returned. Throws weir::error if it is not a receipt. */
+        explicit receipt(std::string_view text)
+        {
+            if (weir_receipt_read(str(text), &c_) < 0)
+                throw error(WEIR_E_INVALID, "not a valid receipt; pass the text that receipt.text() returned");
+        }
+
+        explicit operator bool() const noexcept { return c_.count > 0; }
+
+        /* The receipt as text, to send it elsewhere; empty if there is nothing to refund. */
+        std::string text() const
+        {
+            if (c_.count == 0)
+                return {};
+            return written([this](char *buf, std::size_t cap) { return weir_receipt_text(&c_, buf, cap); });
+        }
+
+        const weir_receipt &c() const noexcept { return c_; }
+
+    private:
+        friend class request;
+        weir_receipt c_;
+    };
+
+    /* The names of shadow rules that would have refused, at most WEIR_SHADOW_MAX. */
+    class shadows {
+    public:
+        shadows() noexcept { c_.count = 0; }
+
+        /* Views, valid until the next decision that uses this object. */
+        std::vector<std::string_view> names() const { return { c_.names, c_.names + c_.count }; }
+
+        const weir_shadows &c() const noexcept { return c_; }
+
+    private:
+        friend class request;
+        weir_shadows c_;
     };
 
     /* ---- the request ---- */
@@ -138,8 +183,10 @@ struct weir {
         request &peek(bool yes = true) noexcept { return set(c_.peek, yes); }
         /* The caller does not need remaining(), reset() and window() of an allowed verdict. */
         request &brief(bool yes = true) noexcept { return set(c_.brief, yes); }
-        /* The verdict gets a receipt, for handle.refund. */
-        request &refundable(bool yes = true) noexcept { return set(c_.refundable, yes); }
+        /* `to` receives what was charged, for handle.refund; it must remain valid until the decision is made. */
+        request &receipt(weir::receipt &to) noexcept { return set(c_.receipt, &to.c_); }
+        /* `to` receives the shadow rules that would have refused; the same applies. */
+        request &shadows(weir::shadows &to) noexcept { return set(c_.shadows, &to.c_); }
 
         /* For options.user_id and options.refuse, as c().context; weir does not use it. */
         request &context(void *data) noexcept { return set(c_.context, data); }
@@ -158,27 +205,12 @@ struct weir {
 
     /* ---- the verdict ---- */
 
-    /* A value. It has 2 KB, most of it for lists that are usually short or empty; a copy copies only their used part. */
     class verdict {
     public:
         /* Refused with status 503, because no decision was made. */
-        verdict() noexcept
-        {
-            auto to = reinterpret_cast<char *>(&c_);
-            each_part(0, 0, [=](std::size_t at, std::size_t len) { std::memset(to + at, 0, len); });
-            c_.status = 503;
-        }
+        verdict() noexcept : c_() { c_.status = 503; }
 
-        explicit verdict(const weir_verdict &from) noexcept { copy(from); }
-
-        verdict(const verdict &from) noexcept { copy(from.c_); }
-
-        verdict &operator=(const verdict &from) noexcept
-        {
-            if (this != &from)
-                copy(from.c_);
-            return *this;
-        }
+        explicit verdict(const weir_verdict &from) noexcept : c_(from) {}
 
         explicit operator bool() const noexcept { return c_.allowed; }
         bool allowed() const noexcept { return c_.allowed; }
@@ -214,8 +246,8 @@ struct weir {
         /* The time in which max() becomes available again. */
         milliseconds window() const noexcept { return milliseconds(c_.window_ms); }
 
-        /* Shadow rules that would have refused, at most WEIR_SHADOW_MAX. Views, as rule() is. */
-        std::vector<std::string_view> shadows() const { return { c_.shadow, c_.shadow + shadow_count(c_) }; }
+        /* Number of shadow rules that would have refused; request.shadows() asks for their names. */
+        std::uint32_t shadow_count() const noexcept { return c_.shadow_count; }
 
         /* RateLimit-Policy, RateLimit and, if refused, Retry-After; see weir_headers for other styles. */
         header_list headers(unsigned style = WEIR_HEADERS_STANDARD) const
@@ -225,18 +257,10 @@ struct weir {
             return list(all.header, all.count);
         }
 
-        /* One line of JSON, without a newline. */
-        std::string json() const
+        /* One line of JSON, without a newline, with the shadow rules and the receipt that the request asked for. */
+        std::string json(const request &r = {}) const
         {
-            return written([this](char *buf, std::size_t cap) { return weir_verdict_json(&c_, buf, cap); });
-        }
-
-        /* The receipt as text, to send it elsewhere and pass it to handle.refund; empty if there is nothing to refund. */
-        std::string receipt() const
-        {
-            if (c_.receipt.count == 0)
-                return {};
-            return written([this](char *buf, std::size_t cap) { return weir_receipt_text(&c_.receipt, buf, cap); });
+            return written([&](char *buf, std::size_t cap) { return weir_verdict_json(&r.c(), &c_, buf, cap); });
         }
 
         const weir_verdict &c() const noexcept { return c_; }
@@ -245,31 +269,6 @@ struct weir {
         friend class handle;
 
         verdict(weir *weir, const request &r, std::int64_t now_us) noexcept { weir_check(weir, &r.c(), now_us, &c_); }
-
-        static std::size_t shadow_count(const weir_verdict &v) noexcept
-        {
-            return std::min<std::size_t>(v.shadow_count, WEIR_SHADOW_MAX);
-        }
-
-        /* Calls part(at, len) for all bytes of a weir_verdict except the unused part of its lists. */
-        template <typename Part> static void each_part(std::size_t shadows, std::size_t charged, Part part) noexcept
-        {
-            constexpr std::size_t shadow_at = offsetof(weir_verdict, shadow);
-            constexpr std::size_t shadow_end = shadow_at + sizeof(weir_verdict::shadow);
-            constexpr std::size_t charged_at = offsetof(weir_verdict, receipt) + offsetof(weir_receipt, charged);
-            constexpr std::size_t charged_end = charged_at + sizeof(weir_receipt::charged);
-            part(0, shadow_at + shadows * sizeof *weir_verdict::shadow);
-            part(shadow_end, charged_at + charged * sizeof *weir_receipt::charged - shadow_end);
-            part(charged_end, sizeof(weir_verdict) - charged_end);
-        }
-
-        void copy(const weir_verdict &from) noexcept
-        {
-            auto to = reinterpret_cast<char *>(&c_);
-            auto source = reinterpret_cast<const char *>(&from);
-            each_part(shadow_count(from), std::min<std::size_t>(from.receipt.count, WEIR_RECEIPT_LIMITS),
-                      [=](std::size_t at, std::size_t len) { std::memcpy(to + at, source + at, len); });
-        }
 
         weir_verdict c_;
     };
@@ -370,19 +369,10 @@ struct weir {
             return found;
         }
 
-        /* Refunds what a `refundable` request was charged. Returns the number of limits refunded; see weir_refund. */
-        int refund(const request &r, const verdict &v, clock::time_point now = clock::now()) const noexcept
+        /* Refunds what a request was charged. Returns the number of limits refunded; see weir_refund. */
+        int refund(const request &r, const receipt &charged, clock::time_point now = clock::now()) const noexcept
         {
-            return v.c().receipt.count ? std::max(weir_refund(c(), &r.c(), &v.c().receipt, us(now)), 0) : 0;
-        }
-
-        /* The same with the text of a receipt. Throws weir::error if the text is not a receipt. */
-        int refund(const request &r, std::string_view receipt, clock::time_point now = clock::now()) const
-        {
-            weir_receipt read;
-            if (weir_receipt_read(str(receipt), &read) < 0)
-                throw error(WEIR_E_INVALID, "not a valid receipt; pass the text that verdict.receipt() returned");
-            return std::max(weir_refund(c(), &r.c(), &read, us(now)), 0);
+            return std::max(weir_refund(c(), &r.c(), &charged.c(), us(now)), 0);
         }
 
         /* Returns the refusal as the rule, the settings and options.refuse define it. Throws std::bad_alloc. */
@@ -507,9 +497,10 @@ struct weir {
     class charge : public verdict {
     public:
         charge(const handle &weir, std::string event, std::string key, std::uint32_t cost = 1)
-            : verdict(blank(event) || blank(key) ? verdict() : weir.check(request(event, key, cost).refundable())),
-              weir_(weir), event_(std::move(event)), key_(std::move(key))
+            : weir_(weir), event_(std::move(event)), key_(std::move(key))
         {
+            if (!blank(event_) && !blank(key_))
+                verdict::operator=(weir.check(request(event_, key_, cost).receipt(receipt_)));
         }
         charge(const handle &&, std::string, std::string, std::uint32_t = 1) = delete; /* a temporary would dangle */
         charge(const charge &) = delete;
@@ -522,11 +513,12 @@ struct weir {
         }
 
         /* Refunds the charge now. Returns the number of limits refunded; a second call returns 0. */
-        int give_back() const noexcept { return weir_.refund(request(event_, key_), *this); }
+        int give_back() const noexcept { return weir_.refund(request(event_, key_), receipt_); }
 
     private:
         const handle &weir_;
         std::string event_, key_;
+        receipt receipt_;
         int exceptions_ = std::uncaught_exceptions();
     };
 

@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-#include "cli/time_text.h"
+#include "base/instant.h"
+#include "present/present.h"
 
 enum {
     ROWS = 8,

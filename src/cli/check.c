@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/request.h"
-#include "engine/weir.h"
+#include "present/present.h"
 
 static const struct command command = {
     .name = "check",
@@ -29,12 +29,14 @@ int cli_check(int argc, char **argv)
     if (!request_open(&options, &weir))
         return EXIT_BAD;
     struct weir_verdict verdict;
+    struct weir_shadows shadows;
+    request.shadows = &shadows;
     int code = weir_check(weir, &request, options.now_us >= 0 ? options.now_us : weir_now_us(), &verdict);
     request_close(weir);
     if (code < 0)
         return cli_error("the request cannot be judged: %s", err_text((enum weir_code)code));
     char line[VERDICT_JSON_MAX];
-    weir_verdict_json(&verdict, line, sizeof line);
+    weir_verdict_json(&request, &verdict, line, sizeof line);
     puts(line);
     return verdict.allowed ? EXIT_ALLOWED : EXIT_REFUSED;
 }

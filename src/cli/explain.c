@@ -1,15 +1,13 @@
 /* weir explain: every rule, and why it sees a request or not. */
-#include "engine/explain.h"
-
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/request.h"
 #include "cli/term.h"
-#include "cli/time_text.h"
-#include "engine/verdict.h"
+#include "present/present.h"
 
 static const struct command command = {
     .name = "explain",
@@ -22,37 +20,38 @@ static const struct command command = {
     .options = request_option_table,
 };
 
-enum { TEXT_COLUMNS = 200, REASON_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
+enum { LINE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
 
 struct page {
     struct term term;
-    struct buf out;
+    struct buf out, line;
     const struct weir_request *request;
     bool has_store;
     const struct rule *spent;       /* a leased rule of which neither this host nor the store has enough; NULL: none */
     const struct rule_limit *limit; /* of it */
     int64_t now_us;
-    size_t rules, applied;
+    size_t rules;
 };
 
-static void add(struct page *p, sv text)
+/* Lines contain what a client may have sent, so all of a line goes through term_add. */
+static void end_line(struct page *p, const char *color)
 {
-    term_add(&p->term, &p->out, text, TEXT_COLUMNS);
+    buf_add(&p->out, weir_str(color));
+    term_add(&p->term, &p->out, buf_sv(&p->line), LINE_COLUMNS);
+    buf_printf(&p->out, "%s\n", color[0] ? term_plain(&p->term) : "");
+    buf_clear(&p->line);
 }
 
-static void bold(struct page *p, const char *text)
-{
-    buf_printf(&p->out, "%s%s%s", term_bold(&p->term), text, term_plain(&p->term));
-}
+#define LINE(p, color, ...) (buf_printf(&(p)->line, __VA_ARGS__), end_line(p, color))
 
 /* One line of the request, unless there is nothing to say. */
 static void fact(struct page *p, const char *name, sv value, const char *none)
 {
     if (value.len == 0 && !none)
         return;
-    buf_printf(&p->out, "  %-8s ", name);
-    add(p, value.len ? value : weir_str(none));
-    buf_char(&p->out, '\n');
+    buf_printf(&p->line, "  %-8s ", name);
+    buf_add(&p->line, value.len ? value : weir_str(none)); /* a path may contain a NUL */
+    end_line(p, "");
 }
 
 static void print_path(struct page *p, struct facts *facts)
@@ -82,11 +81,11 @@ static void print_client(struct page *p, struct facts *facts)
         return;
     }
     ip_text(ip, address);
-    buf_printf(&p->out, "  %-8s %s", "client", address);
+    buf_printf(&p->line, "  %-8s %s", "client", address);
     if (!sv_eq(weir_str(address), facts_ip_text(facts)))
-        buf_printf(&p->out, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
+        buf_printf(&p->line, ", counted as %.*s", SV_FMT(facts_ip_text(facts)));
     bool forwarded = p->request->ip.len == 0 && !sv_eq(weir_str(address), p->request->peer);
-    buf_add(&p->out, weir_str(forwarded ? ", from X-Forwarded-For\n" : "\n"));
+    LINE(p, "", "%s", forwarded ? ", from X-Forwarded-For" : "");
 }
 
 static void print_request(struct facts *facts, void *data)
@@ -95,7 +94,7 @@ static void print_request(struct facts *facts, void *data)
     const struct weir_request *r = p->request;
     char now[INSTANT_TEXT_MAX];
     instant_text(p->now_us, now);
-    bold(p, "request\n");
+    LINE(p, term_bold(&p->term), "request");
     fact(p, "time", weir_str(now), NULL);
     fact(p, "event", facts->event, NULL);
     fact(p, "key", facts->key, NULL);
@@ -104,184 +103,73 @@ static void print_request(struct facts *facts, void *data)
     fact(p, "host", facts_host(facts), NULL);
     print_client(p, facts);
     fact(p, "user", facts->user, "none");
-    for (size_t i = 0; i < r->header_count; i++) {
-        buf_printf(&p->out, "  %-8s ", "header");
-        add(p, r->headers[i].name);
-        buf_add(&p->out, SV(": "));
-        add(p, r->headers[i].value);
-        buf_char(&p->out, '\n');
-    }
-    buf_printf(&p->out, "  %-8s %u\n\n", "cost", r->cost);
-    bold(p, "rules\n");
-}
-
-static void print_reason(struct page *p, const struct explained_rule *e)
-{
-    struct buf text;
-    buf_init(&text, EXPLAIN_REASON_MAX);
-    explain_reason(e, p->request, &text);
-    term_add(&p->term, &p->out, buf_sv(&text), REASON_COLUMNS);
-    buf_done(&text);
-}
-
-static void print_subject(struct page *p, const struct explained_rule *e)
-{
-    buf_add(&p->out, SV("      counts for "));
-    if (e->rule->by_count == 0)
-        buf_add(&p->out, SV("everybody together"));
-    for (size_t i = 0; i < e->rule->by_count; i++) {
-        const struct rule_by *by = &e->rule->by[i];
-        buf_printf(&p->out, "%s%s ", i ? ", " : "", attribute_name(by->attribute));
-        if (by->attribute == ATTR_HEADER) {
-            add(p, by->header);
-            buf_char(&p->out, ' ');
-        }
-        add(p, e->by[i]);
-    }
-    buf_char(&p->out, '\n');
-}
-
-static void print_room(struct page *p, const struct explained_limit *l)
-{
-    char span[SPAN_TEXT_MAX];
-    if (l->fits)
-        return;
-    buf_printf(&p->out, "; %s", term_red(&p->term));
-    if (l->report.retry_after_us >= 0) {
-        span_text(l->report.retry_after_us, span);
-        buf_printf(&p->out, "no room for %u before %s", p->request->cost, span);
-    } else {
-        buf_printf(&p->out, "never room for %u", p->request->cost);
-    }
-    buf_add(&p->out, weir_str(term_plain(&p->term)));
-}
-
-/* Where a rule counts that is not local, and so what its numbers are. */
-static void print_where(struct page *p, const struct explained_rule *e)
-{
-    bool unknown = e->limits[0].unknown;
-    const char *text = NULL;
-    if (e->counting == COUNTER_STORE)
-        text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
-    else if (e->counting == COUNTER_SLICE && p->has_store)
-        text = unknown ? "is leased from the store, which does not answer"
-                       : "is leased from the store: what is lent to hosts counts as used";
-    else if (e->counting == COUNTER_SLICE)
-        text = "is leased from a store; --counters ADDRESS shows what is used there";
-    else if (e->rule->counters == COUNTERS_SHARED)
-        text = "counts on this host, since no store is given (--counters ADDRESS)";
-    if (text)
-        buf_printf(&p->out, "      %s\n", text);
+    for (size_t i = 0; i < r->header_count; i++)
+        LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
+    LINE(p, "", "  %-8s %u", "cost", r->cost);
+    end_line(p, "");
+    LINE(p, term_bold(&p->term), "rules");
 }
 
 static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l)
 {
-    char span[SPAN_TEXT_MAX], end[INSTANT_TEXT_MAX];
-    buf_add(&p->out, SV("      limit "));
-    add(p, l->spec->name);
-    buf_add(&p->out, SV(": "));
-    rule_limit_text(l->spec, &p->out);
-    buf_add(&p->out, SV("\n        "));
-    if (e->counting == COUNTER_SLICE)
-        buf_printf(&p->out, "this host holds %u unspent%s", l->held, l->unknown ? "" : "; ");
-    else if (l->unknown)
-        buf_add(&p->out, SV("what is used is not known"));
-    if (l->unknown) {
-        buf_char(&p->out, '\n');
-        return;
+    buf_printf(&p->line, "      limit %.*s: ", SV_FMT(l->spec->name));
+    rule_limit_text(l->spec, &p->line);
+    end_line(p, "");
+    buf_add(&p->line, SV("        "));
+    explain_use(e, l, p->request->cost, &p->line);
+    end_line(p, l->fits ? "" : term_red(&p->term));
+    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
+        l->held < p->request->cost && !p->spent) {
+        p->spent = e->rule;
+        p->limit = l->spec;
     }
-    buf_printf(&p->out, "%u used, %u left", l->limit.capacity - l->report.remaining, l->report.remaining);
-    if (l->report.reset_us > 0) {
-        span_text(l->report.reset_us, span);
-        buf_printf(&p->out, ", as if unused in %s", span);
-    }
-    if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
-        instant_text(l->window.end_us, end);
-        buf_printf(&p->out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
-    }
-    print_room(p, l);
-    buf_char(&p->out, '\n');
 }
 
 static void print_rule(const struct explained_rule *e, void *data)
 {
     struct page *p = data;
-    bool applies = e->reason == MATCH_YES;
     p->rules++;
-    buf_add(&p->out, SV("  "));
-    buf_add(&p->out, weir_str(applies ? term_bold(&p->term) : term_dim(&p->term)));
-    add(p, e->rule->id);
-    if (!applies) {
-        buf_add(&p->out, SV(" does not apply: "));
-        print_reason(p, e);
-        buf_printf(&p->out, "%s\n", term_plain(&p->term));
+    if (e->reason != MATCH_YES) {
+        buf_printf(&p->line, "  %.*s does not apply: ", SV_FMT(e->rule->id));
+        explain_reason(e, p->request, &p->line);
+        end_line(p, term_dim(&p->term));
         return;
     }
-    p->applied++;
-    buf_printf(&p->out, "%s applies%s\n", term_plain(&p->term),
-               e->rule->mode == MODE_SHADOW ? " in shadow: it is counted, and refuses nothing" : "");
+    LINE(p, term_bold(&p->term), "  %.*s applies%s", SV_FMT(e->rule->id),
+         e->rule->mode == MODE_SHADOW ? " in shadow: it counts, but refuses nothing" : "");
     if (e->reading.len > 0) {
-        buf_add(&p->out, SV("      for the path as some servers read it: "));
-        add(p, e->reading);
-        buf_char(&p->out, '\n');
+        buf_add(&p->line, SV("      for the path as some servers read it: "));
+        buf_add(&p->line, e->reading);
+        end_line(p, "");
     }
-    print_subject(p, e);
-    print_where(p, e);
-    for (size_t i = 0; i < e->rule->limit_count; i++) {
-        const struct explained_limit *l = &e->limits[i];
-        print_limit(p, e, l);
-        if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
-            l->held < p->request->cost && !p->spent) {
-            p->spent = e->rule;
-            p->limit = l->spec;
-        }
-    }
+    buf_add(&p->line, SV("      "));
+    explain_subject(e, &p->line);
+    end_line(p, "");
+    buf_add(&p->line, SV("      "));
+    if (explain_where(e, p->has_store, &p->line))
+        end_line(p, "");
+    buf_clear(&p->line);
+    for (size_t i = 0; i < e->rule->limit_count; i++)
+        print_limit(p, e, &e->limits[i]);
 }
 
-static void add_names(struct page *p, sv rule, sv limit)
-{
-    add(p, rule);
-    buf_add(&p->out, SV(", limit "));
-    add(p, limit);
-}
-
-static void print_verdict(const struct weir_verdict *v, void *data)
+static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct page *p = data;
-    char span[SPAN_TEXT_MAX];
+    bool spent = v->allowed && p->spent; /* looking takes no slice, and so the engine does not know */
     if (p->rules == 0)
-        buf_add(&p->out, SV("  none\n"));
-    buf_char(&p->out, '\n');
-    bold(p, "verdict\n");
-    if (verdict_is_repeated(v)) {
-        buf_printf(&p->out, "  %srefused%s: the header %s is repeated with different values (settings: repeated_headers)\n",
-                   term_red(&p->term), term_plain(&p->term), v->limit);
-    } else if (v->allowed && p->spent) {
-        /* Looking takes no slice, and so the engine does not know. */
-        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
-        add_names(p, p->spent->id, p->limit->name);
-        buf_add(&p->out, SV(": the store has too little left to lend\n"));
-    } else if (!v->applied) {
-        buf_printf(&p->out, "  %sallowed%s: no rule that refuses applies\n", term_green(&p->term), term_plain(&p->term));
-    } else if (v->allowed) {
-        buf_printf(&p->out, "  %sallowed%s: least is left of ", term_green(&p->term), term_plain(&p->term));
-        add_names(p, weir_str(v->rule), weir_str(v->limit));
-        buf_printf(&p->out, ": %u of %u\n", v->remaining, v->max);
-    } else {
-        span_text(v->retry_after_ms * US_PER_MS, span);
-        buf_printf(&p->out, "  %srefused%s by ", term_red(&p->term), term_plain(&p->term));
-        add_names(p, weir_str(v->rule), weir_str(v->limit));
-        if (v->unavailable)
-            buf_add(&p->out, SV(": the store does not answer, and its on_store_failure is deny\n"));
-        else
-            buf_printf(&p->out, ": %s%s\n", v->retry_after_ms == WEIR_NEVER ? "no wait will help" : "it would pass in ",
-                       v->retry_after_ms == WEIR_NEVER ? "" : span);
-    }
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++) {
-        buf_add(&p->out, SV("  "));
-        add(p, weir_str(v->shadow[i]));
-        buf_add(&p->out, SV(" would have refused it, but is in shadow\n"));
-    }
+        LINE(p, "", "  none");
+    end_line(p, "");
+    LINE(p, term_bold(&p->term), "verdict");
+    buf_add(&p->line, SV("  "));
+    if (spent)
+        buf_printf(&p->line, "refused by %.*s, limit %.*s: the store has too little left to lend", SV_FMT(p->spent->id),
+                   SV_FMT(p->limit->name));
+    else
+        explain_verdict(v, &p->line);
+    end_line(p, v->allowed && !spent ? term_green(&p->term) : term_red(&p->term));
+    for (uint32_t i = 0; i < request->shadows->count; i++)
+        LINE(p, "", "  shadow rule %s would have refused it", request->shadows->names[i]);
 }
 
 int cli_explain(int argc, char **argv)
@@ -304,10 +192,12 @@ int cli_explain(int argc, char **argv)
     struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
     page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
     buf_init(&page.out, OUTPUT_MAX);
+    buf_init(&page.line, EXPLAIN_TEXT_MAX);
     int code = weir_explain(weir, &request, page.now_us, &sink, &page);
     request_close(weir);
     if (code == 0)
         fwrite(buf_sv(&page.out).ptr, 1, page.out.len, stdout);
     buf_done(&page.out);
+    buf_done(&page.line);
     return code < 0 ? cli_error("the request cannot be judged: %s", err_text((enum weir_code)code)) : 0;
 }

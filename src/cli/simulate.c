@@ -14,7 +14,7 @@
 #include "cli/request.h"
 #include "cli/simulate.h"
 #include "cli/traffic.h"
-#include "engine/weir.h"
+#include "present/present.h"
 
 enum { FORMAT_JSON, FORMAT_COMBINED };
 enum { CELLS_KEYS_DEFAULT = 4000000, OUTPUT_MAX = 256 << 20 };
@@ -126,15 +126,17 @@ static int set_rules(struct simulation *s, sv text)
 
 static int decide(struct simulation *s)
 {
-    const struct weir_request *request = &s->traffic.request;
+    struct weir_request *request = &s->traffic.request;
     int64_t now = s->traffic.now_us;
     struct weir_verdict verdict;
+    struct weir_shadows shadows;
+    request->shadows = &shadows;
     int code = weir_check(s->weir, request, now, &verdict);
     if (code < 0)
         return bad_line(s, err_text((enum weir_code)code));
     if (s->options.verdicts) {
         char line[VERDICT_JSON_MAX];
-        size_t len = weir_verdict_json(&verdict, line, sizeof line - 1);
+        size_t len = weir_verdict_json(request, &verdict, line, sizeof line - 1);
         line[len] = '\n';
         return fwrite(line, 1, len + 1, stdout) == len + 1 ? -1 : EXIT_BAD;
     }

@@ -2,9 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/instant.h"
 #include "cli/chart.h"
 #include "cli/simulate.h"
-#include "cli/time_text.h"
+#include "present/present.h"
 
 enum {
     RULE_ROWS_MAX = 40,     /* rules listed; --json lists all */

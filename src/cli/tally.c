@@ -142,10 +142,10 @@ static bool count_refusal(struct tally *tally, uint32_t slot, const struct rule 
     return count_subject(tally, slot, rule, facts);
 }
 
-static bool is_in_shadow(const struct weir_verdict *verdict, sv id)
+static bool is_in_shadow(const struct weir_shadows *shadows, sv id)
 {
-    for (uint32_t i = 0; i < verdict->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        if (sv_eq(weir_str(verdict->shadow[i]), id))
+    for (uint32_t i = 0; i < shadows->count; i++)
+        if (sv_eq(weir_str(shadows->names[i]), id))
             return true;
     return false;
 }
@@ -160,7 +160,7 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
     tally->unmatched += applied_count == 0 && verdict->allowed; /* a repeated header is refused by no rule */
     const struct weir_request *request = facts->request;
     tally->unreadable += (request->ip.len > 0 || request->peer.len > 0) && !facts_ip(facts);
-    tally->shadow_left_out += verdict->shadow_count > WEIR_SHADOW_MAX ? verdict->shadow_count - WEIR_SHADOW_MAX : 0;
+    tally->shadow_left_out += verdict->shadow_count - request->shadows->count;
     (verdict->allowed ? tally->passed_over_time : tally->refused_over_time)->counts[bin]++;
     for (size_t i = 0; i < applied_count; i++) {
         const struct rule *rule = &rules->rules[applied[i]];
@@ -168,7 +168,7 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
         struct tally_rule *row = &tally->rules[slot];
         row->applied++;
         row->passed += verdict->allowed;
-        bool shadow = verdict->shadow_count > 0 && is_in_shadow(verdict, rule->id);
+        bool shadow = is_in_shadow(request->shadows, rule->id);
         bool refused = !verdict->allowed && sv_eq(weir_str(verdict->rule), rule->id);
         if (shadow || refused)
             facts_use_first(facts, applied[i]);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "cli/time_text.h"
 #include "cli/top.h"
+#include "present/present.h"
 
 enum {
     HEAD_ROWS = 9, /* before the first subject */

@@ -165,7 +165,7 @@ int weir_check_remote(struct weir *weir, const struct bound *bound, const struct
     if (!decision_plan(d, bound, request, user, now_us, &needed) || counts_in_store(d))
         d = decision_new(weir, bound, request, user, now_us, needed);
     if (!d) {
-        verdict_unjudged(ret);
+        verdict_unjudged(ret, request);
         return WEIR_E_NO_MEMORY;
     }
     int64_t deadline_us = d->remote ? deadline_of(d) : 0;

@@ -35,7 +35,7 @@ static __attribute__((noinline)) int decide_large(const struct bound *bound, con
         struct decision d = { .cap = needed, .verdict = ret };
         void *memory = needed ? malloc(needed * (sizeof *d.counters + sizeof *d.order)) : NULL;
         if (!memory) {
-            verdict_unjudged(ret);
+            verdict_unjudged(ret, request);
             return WEIR_E_NO_MEMORY;
         }
         d.counters = memory;
@@ -72,12 +72,12 @@ static inline int weir_check_until(struct weir *weir, const struct weir_request 
     char user_buf[WEIR_USER_MAX];
     sv user;
     if (!clock_valid(now_us)) {
-        verdict_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict, request);
         return WEIR_E_INVALID;
     }
     const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
     if (!bound) {
-        verdict_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict, request);
         return WEIR_E_NO_MEMORY;
     }
     int r = bound->remote ? weir_check_remote(weir, bound, request, user, now_us, until_us, ret_verdict)
@@ -122,7 +122,7 @@ enum weir_take weir_repeated(struct weir *weir, const char *attribute, struct we
     };
     const struct bound *bound = hazard_acquire((void *const *)&weir->current);
     if (!bound) {
-        verdict_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict, NULL);
         return WEIR_TAKE_NONE;
     }
     enum weir_take take = takes[ruleset_rules(bound->ruleset)->settings.repeated_headers];

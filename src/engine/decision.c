@@ -201,7 +201,7 @@ static void decide_shadows(struct decision *d)
     for (size_t i = d->enforced, count; i < d->count; i += count) {
         count = decision_rule_counters(d, i);
         if (shadow_refuses(d, i, count, charge))
-            verdict_add_shadow(d->verdict, d->counters[i].rule);
+            verdict_add_shadow(d, d->counters[i].rule);
     }
     if (d->remote)
         remote_renew_slices(d);
@@ -237,6 +237,9 @@ static void report_remote_refusal(struct decision *d)
 
 static enum decision_state step_report(struct decision *d)
 {
+    const struct weir_request *request = d->request;
+    if (__builtin_expect(request->receipt || request->shadows, 0))
+        request_clear(request);
     if (__builtin_expect(d->repeated.len > 0, 0)) {
         verdict_repeated(d->verdict, d->repeated);
         return DECISION_DONE;
@@ -247,8 +250,8 @@ static enum decision_state step_report(struct decision *d)
         verdict_fill(d);
     if (d->count > d->enforced)
         decide_shadows(d);
-    if (__builtin_expect(d->request->refundable, 0) && d->allowed && decision_charges(d))
-        receipt_make(d, &d->verdict->receipt);
+    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && decision_charges(d))
+        receipt_make(d, request->receipt);
     return DECISION_DONE;
 }
 

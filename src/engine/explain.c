@@ -6,20 +6,14 @@
 #include "engine/remote.h"
 #include "engine/weir.h"
 
-static void explain_limit(const struct bound *bound, const struct bound_limit *limit, uint64_t subject, int64_t now_us,
-                          uint32_t cost, struct explained_limit *ret)
+static struct explained_limit explained(const struct bound_limit *limit, const struct window *window,
+                                        struct limit_state state, int64_t now_us, uint32_t cost)
 {
-    struct window window = limit_current_window(limit, now_us);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, now_us, cost };
-    struct cells_look look;
-    cells_look(bound->cells, &ask, &look);
-    *ret = (struct explained_limit){
+    return (struct explained_limit){
         .spec = limit->spec,
         .limit = limit->limit,
-        .state = look.state,
-        .window = window,
-        .report = limit_report(&limit->limit, &window, look.state, now_us, cost),
-        .fits = look.fits,
+        .window = *window,
+        .report = limit_report(&limit->limit, window, state, now_us, cost),
     };
 }
 
@@ -35,18 +29,22 @@ struct explaining {
     void *data;
 };
 
+static void explain_limit(const struct explaining *x, const struct bound_limit *limit, uint64_t subject,
+                          struct explained_limit *ret)
+{
+    struct window window = limit_current_window(limit, x->now_us);
+    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, x->now_us, x->cost };
+    struct cells_look look;
+    cells_look(x->bound->cells, &ask, &look);
+    *ret = explained(limit, &window, look.state, x->now_us, x->cost);
+    ret->fits = look.fits;
+}
+
 static void explain_unknown(const struct explaining *x, const struct bound_limit *limit, struct explained_limit *ret)
 {
     struct window window = limit_current_window(limit, x->now_us);
-    struct limit_state unused = { 0 };
-    *ret = (struct explained_limit){
-        .spec = limit->spec,
-        .limit = limit->limit,
-        .window = window,
-        .report = limit_report(&limit->limit, &window, unused, x->now_us, x->cost),
-        .fits = true,
-        .unknown = true,
-    };
+    *ret = explained(limit, &window, (struct limit_state){ 0 }, x->now_us, x->cost);
+    ret->fits = ret->unknown = true;
 }
 
 /* As the store, or the slice, has it. */
@@ -64,16 +62,10 @@ static void explain_remote(const struct explaining *x, const struct bound_rule *
         explain_unknown(x, &rule->limits[k], &limits[k]);
     for (size_t k = 0; k < rule->limit_count && i < d->count; k++, i++) {
         const struct counter *c = &d->counters[i];
-        limits[k] = (struct explained_limit){
-            .spec = c->limit->spec,
-            .limit = c->limit->limit,
-            .state = *c->state,
-            .window = c->window,
-            .report = counter_report(c, x->cost),
-            .fits = c->outcome != COUNTER_REFUSES,
-            .unknown = !x->known,
-            .held = remote_of(d, c)->tokens,
-        };
+        limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, x->cost);
+        limits[k].fits = c->outcome != COUNTER_REFUSES;
+        limits[k].unknown = !x->known;
+        limits[k].held = remote_of(d, c)->tokens;
     }
 }
 
@@ -86,7 +78,7 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
     }
     uint64_t subject = subject_hash(x->bound, rule, x->facts);
     for (size_t i = 0; i < rule->limit_count; i++)
-        explain_limit(x->bound, &rule->limits[i], subject, x->now_us, x->cost, &limits[i]);
+        explain_limit(x, &rule->limits[i], subject, &limits[i]);
 }
 
 static bool have_room(const struct explained_rule *rule)
@@ -167,10 +159,12 @@ int weir_explain(struct weir *weir, const struct weir_request *request, int64_t 
     int r = explain_in(weir, bound, &peek, peek.user, now_us, sink, data);
     hazard_release();
     struct weir_verdict verdict;
+    struct weir_shadows shadows;
     if (r < 0)
         return r;
+    peek.shadows = &shadows;
     r = weir_check(weir, &peek, now_us, &verdict);
     if (r == 0)
-        sink->verdict(&verdict, data);
+        sink->verdict(&peek, &verdict, data);
     return r;
 }

@@ -3,13 +3,11 @@
 #ifndef ENGINE_EXPLAIN_H
 #define ENGINE_EXPLAIN_H
 
-#include "base/buf.h"
 #include "engine/bound.h"
 
 struct explained_limit {
     const struct rule_limit *spec;
     struct limit limit;
-    struct limit_state state;   /* all zero: nothing is used */
     struct window window;       /* calendar: the current one */
     struct limit_report report; /* for the request's cost */
     bool fits;
@@ -29,14 +27,11 @@ struct explained_rule {
 };
 
 struct explain_sink {
-    void (*request)(struct facts *facts, void *data);                /* first */
-    void (*rule)(const struct explained_rule *rule, void *data);     /* for each rule, in file order */
-    void (*verdict)(const struct weir_verdict *verdict, void *data); /* last: what a peek answers */
+    void (*request)(struct facts *facts, void *data);            /* first */
+    void (*rule)(const struct explained_rule *rule, void *data); /* for each rule, in file order */
+    /* last: what a peek answers, with the names of its shadow rules */
+    void (*verdict)(const struct weir_request *request, const struct weir_verdict *verdict, void *data);
 };
-
-enum { EXPLAIN_REASON_MAX = 1 << 20 }; /* bytes, with all that a request and a rule may have */
-/* Why the rule does not apply, as a sentence without its full stop; nothing if it does. */
-void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
 
 /* What the sink is given lives until it returns. */
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,

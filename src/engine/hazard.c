@@ -1,7 +1,6 @@
 #include "engine/hazard.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* Slots are never freed: a thread that ends leaves its own to the next one. They are as many as threads have ever decided
@@ -10,6 +9,8 @@ struct slot {
     _Alignas(64) void *ptr;
     bool taken;
     struct slot *next;
+    void *memory; /* of the thread: see hazard_memory */
+    size_t bytes;
 };
 
 static struct slot first_slot;
@@ -25,6 +26,9 @@ static void leave_slot(void *ptr)
 {
     struct slot *slot = ptr;
     mine = NULL;
+    free(slot->memory);
+    slot->memory = NULL;
+    slot->bytes = 0;
     __atomic_store_n(&slot->ptr, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&slot->taken, false, __ATOMIC_RELEASE);
 }
@@ -89,6 +93,16 @@ void *hazard_acquire(void *const *shared)
 void hazard_release(void)
 {
     __atomic_store_n(&mine->ptr, NULL, __ATOMIC_RELEASE);
+}
+
+void *hazard_memory(size_t bytes)
+{
+    if (bytes > mine->bytes) {
+        free(mine->memory);
+        mine->memory = malloc(bytes);
+        mine->bytes = mine->memory ? bytes : 0;
+    }
+    return mine->memory;
 }
 
 bool hazard_held(const void *ptr)

@@ -4,10 +4,14 @@
 #define ENGINE_HAZARD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* What *shared points to, safe from being freed until hazard_release. NULL: no slot could be had (out of memory). */
 void *hazard_acquire(void *const *shared);
 void hazard_release(void);
+/* Between the two: at least so many bytes, more than 0, for what the thread returns to its caller. They stay until the next
+ * call or the thread's end. NULL: out of memory. */
+void *hazard_memory(size_t bytes);
 
 /* Is anybody looking at it? Only of use once it cannot be reached any more. */
 bool hazard_held(const void *ptr);

@@ -259,7 +259,7 @@ static int check_in(struct weir_loop *loop, const struct bound *bound, const str
 {
     struct pending *p = plan_pending(loop, bound, request, user, now_us);
     if (!p) {
-        verdict_unjudged(ret);
+        verdict_unjudged(ret, request);
         return WEIR_E_NO_MEMORY;
     }
     p->decided = decided;
@@ -281,12 +281,12 @@ int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, 
     char user_buf[WEIR_USER_MAX];
     sv user;
     if (!clock_valid(now_us)) {
-        verdict_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict, request);
         return WEIR_E_INVALID;
     }
     const struct bound *bound = weir_acquire(loop->weir, request, user_buf, &user);
     if (!bound) {
-        verdict_unjudged(ret_verdict);
+        verdict_unjudged(ret_verdict, request);
         return WEIR_E_NO_MEMORY;
     }
     int r = check_in(loop, bound, request, user, now_us, ret_verdict, decided, data);

@@ -1,5 +1,4 @@
 /* Whom a refused request was counted for. */
-#include "base/utf8.h"
 #include "engine/hazard.h"
 #include "engine/verdict.h"
 #include "engine/weir.h"
@@ -40,21 +39,4 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
     }
     hazard_release();
     return known;
-}
-
-size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
-                         char *buf, size_t cap)
-{
-    char room[SUBJECT_SHOWN_MAX];
-    struct subject subject;
-    struct buf text;
-    buf_over(&text, room, sizeof room);
-    if (weir_subject(weir, request, verdict, &subject))
-        subject_text(&subject, &text);
-    if (cap > 0) {
-        sv part = utf8_cut(buf_sv(&text), cap - 1);
-        memcpy(buf, part.ptr, part.len);
-        buf[part.len] = '\0';
-    }
-    return text.len;
 }

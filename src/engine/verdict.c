@@ -42,12 +42,13 @@ void verdict_blank(struct weir_verdict *v)
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
     v->rule[0] = v->limit[0] = '\0';
     v->private_rules = 0;
-    v->receipt.count = 0;
 }
 
-void verdict_unjudged(struct weir_verdict *v)
+void verdict_unjudged(struct weir_verdict *v, const struct weir_request *request)
 {
     verdict_blank(v);
+    if (request)
+        request_clear(request);
     v->status = 503;
 }
 
@@ -75,7 +76,6 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->shadow_count = 0;
     v->private_rule = (uint32_t)(c->rule - d->bound->rules);
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
-    v->receipt.count = 0;
     copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
     copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
 }
@@ -134,11 +134,12 @@ void verdict_fill(const struct decision *d)
     name_limit(d, named, &report);
 }
 
-void verdict_add_shadow(struct weir_verdict *v, const struct bound_rule *rule)
+void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule)
 {
-    if (v->shadow_count < WEIR_SHADOW_MAX)
-        copy_text(v->shadow[v->shadow_count], sizeof v->shadow[0], rule->rule->id);
-    v->shadow_count++;
+    struct weir_shadows *shadows = d->request->shadows;
+    if (shadows && shadows->count < WEIR_SHADOW_MAX)
+        copy_text(shadows->names[shadows->count++], sizeof shadows->names[0], rule->rule->id);
+    d->verdict->shadow_count++;
 }
 
 const struct rule *verdict_rule(const struct bound *bound, const struct weir_verdict *v)

@@ -4,10 +4,21 @@
 
 #include "engine/decision.h"
 
-/* Of no rule, and refused: all but the list of shadow rules, which is long and has its count. */
+_Static_assert(sizeof(struct weir_verdict) <= 400, "a verdict is small: what is long is asked for");
+
+/* Empties what a request asks for besides the verdict. */
+static inline void request_clear(const struct weir_request *request)
+{
+    if (request->receipt)
+        request->receipt->count = 0;
+    if (request->shadows)
+        request->shadows->count = 0;
+}
+
+/* Of no rule, and refused. */
 void verdict_blank(struct weir_verdict *verdict);
-/* Of no rule, and refused: the request could not be judged. */
-void verdict_unjudged(struct weir_verdict *verdict);
+/* Of no rule, and refused: the request (NULL: there is none) could not be judged. */
+void verdict_unjudged(struct weir_verdict *verdict, const struct weir_request *request);
 /* Of no rule, and refused as a bad request: it repeats this header with different values. */
 void verdict_repeated(struct weir_verdict *verdict, sv header);
 static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
@@ -17,8 +28,8 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 
 /* Of the decision's enforced rules, by the `outcome` and `state` of their counters and d->allowed. */
 void verdict_fill(const struct decision *d);
-/* Adds a shadow rule that would have refused. */
-void verdict_add_shadow(struct weir_verdict *verdict, const struct bound_rule *rule);
+/* Adds a shadow rule that would have refused; its name goes to the request's `shadows`. */
+void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule);
 
 /* A verdict says in private_rules which version of the rules it is of, and which reading of the path it is about. */
 enum { VERDICT_VERSION_BITS = 56 };

@@ -311,7 +311,7 @@ static int detect(struct weir *weir, const char *event, const char *key)
 {
     struct weir_request request = { .event = weir_str(event), .key = weir_str(key), .cost = 1 };
     if (sv_blank(request.event) || sv_blank(request.key)) {
-        verdict_unjudged(&last_verdict);
+        verdict_unjudged(&last_verdict, NULL);
         return WEIR_E_BLANK;
     }
     int r = weir_check(weir, &request, clock_now_us(), &last_verdict);

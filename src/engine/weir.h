@@ -75,9 +75,6 @@ int weir_look_remote(struct weir *weir, const struct bound *bound, const struct 
 /* How long a decision waits for the store. */
 int weir_deadline_ms(const struct weir *weir);
 
-/* Room for any verdict as JSON: its ids, each byte escaped. */
-enum { VERDICT_JSON_MAX = 16384 };
-
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
 

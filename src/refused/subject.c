@@ -59,17 +59,6 @@ void subject_fill(struct subject *ret, const struct rule *rule, const struct wei
     ret->key = hash_final(&hash);
 }
 
-void subject_text(const struct subject *subject, struct buf *out)
-{
-    for (size_t i = 0; i < subject->by_count; i++) {
-        if (i)
-            buf_char(out, ' ');
-        buf_add(out, subject_name(subject, i));
-        buf_char(out, '=');
-        buf_json(out, subject_value(subject, i));
-    }
-}
-
 void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key, const struct hash_key *hash_key)
 {
     struct hash hash;

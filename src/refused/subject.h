@@ -24,9 +24,6 @@ void subject_fill(struct subject *ret, const struct rule *rule, const struct wei
 /* For a key that CL.THROTTLE refused, as if a rule with this id had; `space` as for throttle_take. */
 void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key, const struct hash_key *hash_key);
 void subject_copy(struct subject *to, const struct subject *from);
-/* `ip="203.0.113.7" user="ann"`, the values as JSON; at most SUBJECT_SHOWN_MAX bytes with a NUL. */
-void subject_text(const struct subject *subject, struct buf *out);
-enum { SUBJECT_SHOWN_MAX = 6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX };
 sv subject_rule(const struct subject *subject);
 sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */
 sv subject_value(const struct subject *subject, size_t i);

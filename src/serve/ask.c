@@ -352,7 +352,7 @@ static bool read_cost(struct reader *r, const struct field *field)
 
 static bool read_flag(struct reader *r, const struct field *field)
 {
-    bool *flag = (bool *)((char *)current(r) + field->offset);
+    bool *flag = field->offset ? (bool *)((char *)current(r) + field->offset) : &r->ask->refundable[r->ask->count - 1];
     *flag = take_word(r, SV("true"));
     return *flag || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
 }
@@ -393,7 +393,7 @@ static const struct field fields[] = {
     { NAME("headers"), read_headers, 0 },
     { NAME("cost"), read_cost, 0 },
     FLAG(peek),
-    FLAG(refundable),
+    { NAME("refundable"), read_flag, 0 },
     { NAME("receipt"), read_receipt, 0 },
 };
 
@@ -423,6 +423,7 @@ static bool read_request(struct reader *r, sv name)
     if (!requests)
         return no_memory(r);
     ask->requests = requests;
+    ask->refundable[ask->count] = false;
     requests[ask->count++] = (struct weir_request){ .cost = 1 };
     r->seen = 0;
     r->first_header = ask->header_count;

@@ -23,6 +23,7 @@ enum {
 struct ask {
     bool many;  /* a list was given, if only of one */
     sv receipt; /* of a refund */
+    bool refundable[ASK_REQUESTS_MAX];
     size_t count;
     struct weir_request *requests;
     size_t request_cap;

@@ -133,6 +133,9 @@ struct batch {
     bool is_long[BATCH_MOST]; /* the reply that was asked for */
     struct weir_header headers[BATCH_HEADERS];
     struct weir_verdict verdicts[BATCH_MOST];
+    /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
+    struct weir_shadows shadows[BATCH_MOST];
+    struct weir_receipt receipts[BATCH_MOST];
 };
 
 /* commands_batch.c */

@@ -1,8 +1,8 @@
 /* WEIR.CHECK and WEIR.PEEK: the requests of a pipeline are gathered, decided together, and answered together.
  *
  * A session whose batch has to wait for the store carries out nothing more until all of its verdicts are there. The memory
- * that the requests lie in is used by others meanwhile, so they are copied, for the log and the list of the most refused; a
- * verdict is large, so only what the reply says is kept. If the connection ends meanwhile, its wait ends by itself later.
+ * that the requests lie in is used by others meanwhile, so they are copied, for the log and the list of the most refused.
+ * If the connection ends meanwhile, its wait ends by itself later.
  */
 #include <stdlib.h>
 
@@ -26,23 +26,6 @@ void batch_free(struct batch *batch)
 
 /* ---- replies ---- */
 
-/* What a reply says of a verdict. */
-struct reply {
-    bool allowed, applied, is_long, unavailable;
-    uint16_t status;
-    uint32_t max, remaining;
-    int64_t reset_ms, retry_after_ms, window_ms;
-    const char *rule, *limit;
-    const struct weir_receipt *receipt; /* its count may be 0 */
-};
-
-static inline struct reply reply_of(const struct weir_verdict *v, bool is_long)
-{
-    return (struct reply){ v->allowed, v->applied,   is_long,     v->unavailable,    v->status,
-                           v->max,     v->remaining, v->reset_ms, v->retry_after_ms, v->window_ms,
-                           v->rule,    v->limit,     &v->receipt };
-}
-
 enum {
     VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
     LONG_MAX_BYTES = 4 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2,
@@ -64,40 +47,41 @@ static char *put_literal(char *to, sv text)
 }
 
 /* [… window_ms, status, unavailable, receipt] */
-static char *put_rest(char *to, const struct reply *v, sv null)
+static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_receipt *receipt, sv null)
 {
-    char receipt[WEIR_RECEIPT_TEXT_MAX];
+    char text[WEIR_RECEIPT_TEXT_MAX];
     to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
     to = resp_put_number(to, ':', v->status);
     to = resp_put_number(to, ':', v->unavailable);
-    if (!v->receipt || v->receipt->count == 0)
+    if (!receipt || receipt->count == 0)
         return put_literal(to, null);
-    weir_receipt_text(v->receipt, receipt, sizeof receipt);
-    return put_text(to, receipt);
+    weir_receipt_text(receipt, text, sizeof text);
+    return put_text(to, text);
 }
 
-/* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it. */
-static void put_reply(struct resp_out *out, struct reply v)
+/* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it.
+ * receipt: NULL, or its count may be 0. */
+static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
-    char *start = resp_room(out, VERDICT_MAX + (v.is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    to = put_literal(to, v.is_long ? SV("*11\r\n") : SV("*7\r\n"));
-    to = put_literal(to, v.allowed ? SV(":1\r\n") : SV(":0\r\n"));
-    if (v.applied) {
-        to = put_text(to, v.rule);
-        to = put_text(to, v.limit);
-        to = resp_put_number(to, ':', v.max);
-        to = resp_put_number(to, ':', v.remaining);
-        to = resp_put_number(to, ':', v.reset_ms);
+    to = put_literal(to, is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
+    if (v->applied) {
+        to = put_text(to, v->rule);
+        to = put_text(to, v->limit);
+        to = resp_put_number(to, ':', v->max);
+        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', v->reset_ms);
     } else {
         for (int i = 0; i < 5; i++)
             to = put_literal(to, null);
     }
-    to = resp_put_number(to, ':', v.retry_after_ms);
-    if (v.is_long)
-        to = put_rest(to, &v, null);
+    to = resp_put_number(to, ':', v->retry_after_ms);
+    if (is_long)
+        to = put_rest(to, v, receipt, null);
     out->len += (size_t)(to - start);
 }
 
@@ -106,9 +90,9 @@ static void put_reply(struct resp_out *out, struct reply v)
 struct wait_item {
     struct decision_wait wait;   /* first */
     struct weir_request request; /* a copy, if it waits; its strings are in `copies` */
-    struct reply reply;
+    bool is_long;
+    struct weir_verdict verdict;
     struct weir_receipt *receipt; /* or NULL; most have none */
-    char rule[WEIR_ID_MAX + 1], limit[WEIR_NAME_MAX + 1];
 };
 
 struct wait {
@@ -163,14 +147,10 @@ static void resume_session(struct decisions *decisions)
 static void take_verdict(struct decision_wait *wait, const struct weir_verdict *v)
 {
     struct wait_item *item = (struct wait_item *)wait;
-    item->reply = reply_of(v, item->reply.is_long);
-    item->reply.receipt = item->receipt = v->receipt.count ? malloc(sizeof *item->receipt) : NULL;
-    if (item->receipt)
-        *item->receipt = v->receipt;
-    if (!v->applied)
-        return;
-    item->reply.rule = memcpy(item->rule, v->rule, sizeof item->rule);
-    item->reply.limit = memcpy(item->limit, v->limit, sizeof item->limit);
+    const struct weir_receipt *receipt = wait->request->receipt;
+    item->verdict = *v;
+    if (receipt && receipt->count > 0 && (item->receipt = malloc(sizeof *item->receipt)))
+        *item->receipt = *receipt;
 }
 
 /* NULL: there is no room. */
@@ -196,7 +176,7 @@ static struct wait *wait_new(struct commands *c, size_t count)
                         .count = count,
                         .cap = cap };
     for (size_t i = 0; i < count; i++) {
-        w->items[i].reply.is_long = c->batch->is_long[i];
+        w->items[i].is_long = c->batch->is_long[i];
         w->items[i].receipt = NULL;
     }
     return w;
@@ -268,7 +248,7 @@ static void copy_requests(struct wait *w)
         if (to)
             to += copy_request(r, to);
         else
-            *r = (struct weir_request){ .cost = r->cost, .peek = r->peek };
+            *r = (struct weir_request){ .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows };
     }
 }
 
@@ -306,7 +286,7 @@ bool commands_flush(struct commands *c)
     else if (!decide_with_store(c, count))
         return false;
     for (size_t i = 0; i < count; i++)
-        put_reply(&c->out, reply_of(&b->verdicts[i], b->is_long[i]));
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
     return true;
 }
 
@@ -339,7 +319,7 @@ void commands_answer(struct commands *c, struct session *session)
     session->wait = NULL;
     c->out.protocol = session->protocol;
     for (size_t i = 0; i < w->count; i++)
-        put_reply(&c->out, w->items[i].reply);
+        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long);
     if (w->failed)
         resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
     else if (w->for_command)

@@ -28,7 +28,7 @@ enum { TEXTS = sizeof texts / sizeof *texts, COST_BIT = 1 << TEXTS, REPLY_BIT = 
 /* The request of a command. */
 struct asked {
     struct weir_request *request;
-    bool is_long;
+    bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
 };
 
@@ -61,8 +61,8 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
 
 static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
-    asked->request->refundable = sv_eq(value, SV("receipt"));
-    asked->is_long = asked->request->refundable || sv_eq(value, SV("long"));
+    asked->wants_receipt = sv_eq(value, SV("receipt"));
+    asked->is_long = asked->wants_receipt || sv_eq(value, SV("long"));
     return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
@@ -122,6 +122,8 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     if (!read_request(c, &asked, args + 1, count - 1))
         return;
     asked.request->peek = peek;
+    asked.request->shadows = &b->shadows[b->count];
+    asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
     b->header_count += asked.request->header_count;
     b->is_long[b->count++] = asked.is_long;
 }

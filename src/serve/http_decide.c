@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "engine/weir.h"
+#include "present/present.h"
 #include "serve/ask.h"
 #include "serve/auth.h"
 #include "serve/decisions.h"
@@ -13,7 +14,7 @@
 #include "serve/stats.h"
 
 enum {
-    BATCH = 32, /* verdicts at a time: they are large */
+    BATCH = 32, /* verdicts at a time: what belongs to them is large */
 };
 
 /* ---- what both do ---- */
@@ -55,6 +56,12 @@ static void unjudged(struct http_call *call, int code)
 
 /* ---- /v1/check ---- */
 
+/* What a request may ask for beside its verdict. */
+struct asked {
+    struct weir_shadows shadows;
+    struct weir_receipt receipt;
+};
+
 /* One request of a list. */
 struct check_item {
     struct decision_wait wait; /* first */
@@ -71,18 +78,31 @@ struct check {
     size_t done; /* requests that are answered */
     bool waited;
     struct check_item items[BATCH]; /* the next ones */
+    struct asked *asked;            /* as many as are decided together */
 };
+
+/* The next `count` requests of the call, with the memory for what they ask for. */
+static const struct weir_request *next_requests(struct check *check, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct weir_request *request = &check->ask.requests[check->done + i];
+        request->shadows = &check->asked[i].shadows;
+        request->receipt = check->ask.refundable[check->done + i] ? &check->asked[i].receipt : NULL;
+    }
+    return check->ask.requests + check->done;
+}
 
 static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
 {
     struct weir_headers headers;
     char line[VERDICT_JSON_MAX + 1];
+    struct weir_request request = check->ask.requests[0];
     ask_done(&check->ask);
     if (code < 0) {
         unjudged(check->call, code);
         return;
     }
-    size_t len = weir_verdict_json(verdict, line, VERDICT_JSON_MAX);
+    size_t len = weir_verdict_json(&request, verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
     http_answer(check->call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
@@ -100,7 +120,7 @@ static void check_one(struct check *check)
 {
     struct weir_verdict verdict;
     check->decisions.decided = one_decided;
-    int r = decisions_make(&check->decisions, &check->items->wait, 0, check->ask.requests, &verdict, 1);
+    int r = decisions_make(&check->decisions, &check->items->wait, 0, next_requests(check, 1), &verdict, 1);
     if (r == DECISIONS_WAIT)
         http_suspend(check->call);
     else
@@ -113,12 +133,11 @@ static void add_line(struct check *check, sv line)
     buf_add(&check->body, line);
 }
 
-/* Whole verdicts would take much more memory. */
 static void take_line(struct decision_wait *wait, const struct weir_verdict *verdict)
 {
     struct check_item *item = (struct check_item *)wait;
     char line[VERDICT_JSON_MAX];
-    item->len = weir_verdict_json(verdict, line, sizeof line);
+    item->len = weir_verdict_json(wait->request, verdict, line, sizeof line);
     item->line = http_alloc(((struct check *)wait->all)->call, item->len);
     if (item->line)
         memcpy(item->line, line, item->len);
@@ -151,14 +170,15 @@ static void check_many(struct check *check)
             check->body.failed = true; /* the service is stopping, and weir_check_batch would block for the store */
             break;
         }
-        if (decisions_make(&check->decisions, &check->items->wait, sizeof *check->items, check->ask.requests + check->done,
-                           verdicts, n) == DECISIONS_WAIT) {
+        const struct weir_request *requests = next_requests(check, n);
+        if (decisions_make(&check->decisions, &check->items->wait, sizeof *check->items, requests, verdicts, n) ==
+            DECISIONS_WAIT) {
             check->waited = true;
             http_suspend(check->call);
             return;
         }
         for (size_t i = 0; i < n; i++)
-            add_line(check, sv_of(line, weir_verdict_json(&verdicts[i], line, sizeof line)));
+            add_line(check, sv_of(line, weir_verdict_json(&requests[i], &verdicts[i], line, sizeof line)));
     }
     answer_many(check);
 }
@@ -203,13 +223,21 @@ static void check(struct http_call *call, struct server *server)
         mistake(call, status, NULL, "%s; nothing was charged", why);
         return;
     }
+    size_t together = check->ask.count < BATCH ? check->ask.count : BATCH;
+    struct asked asked[BATCH]; /* pages that are not used cost nothing */
+    check->asked = memory_of(call, asked, together * sizeof *asked);
+    check->done = 0;
+    if (together > 0 && !check->asked) {
+        ask_done(&check->ask);
+        unjudged(call, WEIR_E_NO_MEMORY);
+        return;
+    }
     if (!check->ask.many) {
         check_one(check);
         return;
     }
     check->decisions.decided = take_line;
     check->decisions.finished = some_decided;
-    check->done = 0;
     check->waited = false;
     buf_init(&check->body, (1 + check->ask.count) * VERDICT_JSON_MAX);
     buf_char(&check->body, '[');
@@ -273,6 +301,7 @@ struct auth_check {
     struct http_call *call;
     struct decision_wait wait;
     struct auth auth;
+    struct weir_shadows shadows; /* for the statistics */
     unsigned deny;
 };
 
@@ -350,6 +379,7 @@ static void auth(struct http_call *call, struct server *server)
     check->call = call;
     if (!read_auth(call, server, check))
         return;
+    check->auth.request.shadows = &check->shadows;
     if (decisions_make(&check->decisions, &check->wait, 0, &check->auth.request, &verdict, 1) == DECISIONS_WAIT)
         http_suspend(call);
     else

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "engine/verdict.h"
 #include "engine/weir.h"
+#include "present/present.h"
 #include "serve/config.h"
 
 enum {

@@ -141,13 +141,13 @@ static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict
 
 /* ---- counting ---- */
 
-static void count_shadow(struct stats *stats, const struct weir_verdict *v)
+static void count_shadow(struct stats *stats, const struct weir_shadows *shadows, uint32_t count)
 {
-    uint32_t listed = v->shadow_count < WEIR_SHADOW_MAX ? v->shadow_count : WEIR_SHADOW_MAX;
+    uint32_t listed = shadows ? shadows->count : 0;
     for (uint32_t i = 0; i < listed; i++)
-        count_up(&stats->counters[counter_of_id(stats, v->shadow[i])].counts[OUTCOME_SHADOW], 1);
-    if (v->shadow_count > listed)
-        count_up(&stats->counters[OTHER].counts[OUTCOME_SHADOW], v->shadow_count - listed);
+        count_up(&stats->counters[counter_of_id(stats, shadows->names[i])].counts[OUTCOME_SHADOW], 1);
+    if (count > listed)
+        count_up(&stats->counters[OTHER].counts[OUTCOME_SHADOW], count - listed);
 }
 
 static void count_latency(struct stats_latency *latency, size_t count, uint64_t elapsed_ns)
@@ -183,7 +183,7 @@ void stats_decided(struct stats *stats, struct weir *weir, const struct weir_req
         peeked += peek;
         refused += outcome == OUTCOME_REFUSED;
         if (v->shadow_count && !peek)
-            count_shadow(stats, v);
+            count_shadow(stats, requests[i].shadows, v->shadow_count);
     }
     if (count > peeked)
         count_latency(&stats->latency, count - peeked, elapsed_ns);

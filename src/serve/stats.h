@@ -16,8 +16,8 @@ struct top_list;
 int stats_new(struct stats **ret);
 void stats_free(struct stats *stats);
 
-/* Some decisions that were made together. elapsed_ns: from the time that they were read to the time that they were decided,
- * each. */
+/* Some decisions that were made together, by requests that asked for shadow rules. elapsed_ns: from the time that they were
+ * read to the time that they were decided, each. */
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                    const struct weir_verdict *verdicts, size_t count, int64_t now_us, uint64_t elapsed_ns);
 

@@ -322,7 +322,7 @@ def test_no_charge_makes_no_file():
     with open("none", "rb") as file:
         before = file.read(), os.fstat(file.fileno()).st_mtime_ns
     done = run("explain", *ocr, "--now", NOW)
-    has(done.stdout, "2 used, 1 left")
+    has(done.stdout, "2 of 3 used")
     with open("none", "rb") as file:
         assert (file.read(), os.fstat(file.fileno()).st_mtime_ns) == before, "explain has written to the cells"
 
@@ -384,17 +384,17 @@ def test_explain():
         equal((done.returncode, done.stderr), (0, ""))
         for part in ("time     2026-03-02T01:00:00Z", "path     /a/7\n", "/a//b/../7/", "route    /a/#",
                      "2001:db8::1, counted as 2001:db8::/64, from X-Forwarded-For", "user     none", "  ocr applies\n",
-                     "counts for key u1", "3 used, 0 left, as if unused in 15 h", "no room for 1 before 15 h",
+                     "counts for key u1", "3 of 3 used; resets in 15 h; the day ends at ", "; retry in 15 h\n",
                      "login does not apply: the method must be POST, and is not given",
-                     "refused by ocr, limit day: it would pass in 15 h"):
+                     "refused by ocr, limit day: retry in 15 h"):
             has(done.stdout, part)
     done = run("explain", "--rules", "rules.yaml", "--path", "/search", "--ip", "192.0.2.1", "--header", "user-agent=x")
     has(done.stdout, "search applies in shadow")
     has(done.stdout, "counts for ip 192.0.2.1, header user-agent x")
-    has(done.stdout, "allowed: no rule that refuses applies")
+    has(done.stdout, "allowed: no enforced rule applies")
     os.unlink(cells)
     shared = write("shared.yaml", "rules: [ { id: a, limits: 1 per day, counters: shared }, { id: b, limits: 1 per day } ]")
-    equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts on this host, since no store is given (--counters ADDRESS)"), 1)
+    equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts on this host, because no store is given (--counters ADDRESS)"), 1)
 
 
 def test_explain_reasons():

@@ -117,31 +117,11 @@ static void test_written(void **state)
     }
 }
 
-static void assert_span(int64_t us, const char *expected)
-{
-    char text[SPAN_TEXT_MAX];
-    span_text(us, text);
-    assert_string_equal(text, expected);
-}
-
-static void test_spans(void **state)
-{
-    (void)state;
-    assert_span(0, "0 us");
-    assert_span(999, "999 us");
-    assert_span(1500, "1 ms 500 us");
-    assert_span(250 * US_PER_MS, "250 ms");
-    assert_span(90 * US_PER_S, "1 min 30 s");
-    assert_span(3600 * US_PER_S, "1 h");
-    assert_span(INT64_C(26) * 3600 * US_PER_S, "1 d 2 h");
-    assert_span(INT64_C(500) * 86400 * US_PER_S + US_PER_S, "500 d");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rfc3339),  cmocka_unit_test(test_access_log), cmocka_unit_test(test_either),
-        cmocka_unit_test(test_calendar), cmocka_unit_test(test_written),    cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_calendar), cmocka_unit_test(test_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ report() {
 }
 
 unset PYTHONPATH
-export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/libweir.so.2
+export PYTHONDONTWRITEBYTECODE=1 WEIR_BINARY=$build/weir WEIR_LIBRARY=$build/libweir.so.3
 tap 'pip install' install
 tap 'the installed package' installed
 tap 'mypy --strict' mypy --strict --cache-dir "$tmp/mypy" clients/python/src

@@ -120,8 +120,9 @@ static inline void count_rule(const struct explained_rule *rule, void *data)
     }
 }
 
-static inline void count_no_verdict(const struct weir_verdict *verdict, void *data)
+static inline void count_no_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
+    (void)request;
     (void)verdict;
     (void)data;
 }

@@ -62,7 +62,8 @@ static void ask(struct weir *weir)
     request.path = WEIR_STR("/files/a%2Fb?x=1");
     request.cost = 1;
     expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed, "the first upload passes");
-    expect(weir_verdict_json(&verdict, json, sizeof json) > 0 && strstr(json, "\"rule\":\"upload\"") != NULL, "JSON");
+    expect(weir_verdict_json(&request, &verdict, json, sizeof json) > 0 && strstr(json, "\"rule\":\"upload\"") != NULL,
+           "JSON");
     for (int i = 0; i < 4; i++)
         requests[i] = request;
     requests[3].context = context;

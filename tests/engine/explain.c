@@ -44,12 +44,12 @@ static void tell_rule(const struct explained_rule *rule, void *data)
     add(s, "\n");
 }
 
-static void tell_verdict(const struct weir_verdict *verdict, void *data)
+static void tell_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     struct story *s = data;
     char line[LINE_MAX_BYTES];
     s->judged = true;
-    verdict_line(verdict, line);
+    verdict_line(verdict, request->shadows, line);
     add(s, "%s\n", line);
 }
 

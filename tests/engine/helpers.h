@@ -64,10 +64,15 @@ static inline struct weir_request peek_of(const char *event, const char *key, ui
     return request;
 }
 
+/* Of the thread's last check_at. */
+static _Thread_local struct weir_shadows last_shadows;
+
 static inline struct weir_verdict check_at(struct weir *weir, struct weir_request request, int64_t now_us)
 {
     struct weir_verdict verdict;
     memset(&verdict, 0xa5, sizeof verdict);
+    memset(&last_shadows, 0xa5, sizeof last_shadows);
+    request.shadows = &last_shadows;
     assert_int_equal(weir_check(weir, &request, now_us, &verdict), 0);
     return verdict;
 }
@@ -87,7 +92,7 @@ enum { LINE_MAX_BYTES = 4000 };
 
 /* "pass ocr/day 99 of 100, reset 5000", "refuse 429 ocr/day 0 of 100, reset 5000, retry 5000", "pass no rule"; and, if
  * there are any, ", shadow a b". */
-static inline void verdict_line(const struct weir_verdict *v, char line[LINE_MAX_BYTES])
+static inline void verdict_line(const struct weir_verdict *v, const struct weir_shadows *shadows, char line[LINE_MAX_BYTES])
 {
     char *to = line, *end = line + LINE_MAX_BYTES;
     to += snprintf(to, (size_t)(end - to), v->allowed ? "pass" : "refuse %u", v->status);
@@ -98,14 +103,15 @@ static inline void verdict_line(const struct weir_verdict *v, char line[LINE_MAX
         to += snprintf(to, (size_t)(end - to), " no rule");
     if (!v->allowed || v->retry_after_ms)
         to += snprintf(to, (size_t)(end - to), ", retry %lld", (long long)v->retry_after_ms);
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        to += snprintf(to, (size_t)(end - to), "%s %s", i ? "" : ", shadow", v->shadow[i]);
+    for (uint32_t i = 0; i < v->shadow_count && i < shadows->count; i++)
+        to += snprintf(to, (size_t)(end - to), "%s %s", i ? "" : ", shadow", shadows->names[i]);
 }
 
+/* Its shadow rules are those of the last check_at. */
 static inline void expect_verdict(const struct weir_verdict *verdict, const char *expected, const char *file, int line)
 {
     char text[LINE_MAX_BYTES];
-    verdict_line(verdict, text);
+    verdict_line(verdict, &last_shadows, text);
     if (strcmp(text, expected) == 0)
         return;
     print_error("%s:%d: the verdict is\n    %s\nand should be\n    %s\n", file, line, text, expected);

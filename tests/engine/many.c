@@ -36,17 +36,21 @@ static void a_batch_equals_one_by_one(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         struct weir_request requests[MOST];
         struct weir_verdict verdicts[MOST];
+        struct weir_shadows shadows[MOST];
         size_t count = (size_t)random_in(&r, 0, MOST);
         now += random_scaled(&r, 600 * S);
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++) {
             requests[i] = random_request(&r);
+            requests[i].shadows = &shadows[i];
+        }
         memset(verdicts, 0x5a, sizeof verdicts);
         assert_int_equal(weir_check_batch(batch, requests, count, now, verdicts), 0);
         for (size_t i = 0; i < count; i++) {
-            char one_line[LINE_MAX_BYTES];
+            char one_line[LINE_MAX_BYTES], batch_line[LINE_MAX_BYTES];
             struct weir_verdict v = check_at(each, requests[i], now);
-            verdict_line(&v, one_line);
-            expect_verdict(&verdicts[i], one_line, __FILE__, __LINE__);
+            verdict_line(&v, &last_shadows, one_line);
+            verdict_line(&verdicts[i], &shadows[i], batch_line);
+            assert_string_equal(batch_line, one_line);
         }
     }
     weir_close(batch);

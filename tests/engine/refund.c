@@ -14,18 +14,27 @@
 
 /* ---- helpers ---- */
 
-static struct weir_request refundable(const char *key, uint32_t cost)
+static struct weir_request refundable(const char *key, uint32_t cost, struct weir_receipt *receipt)
 {
     struct weir_request request = cost_of("e", key, cost);
-    request.refundable = true;
+    request.receipt = receipt;
     return request;
+}
+
+static struct weir_receipt receipt_of(struct weir *weir, struct weir_request request, int64_t now_us)
+{
+    struct weir_receipt receipt;
+    memset(&receipt, 0xa5, sizeof receipt);
+    request.receipt = &receipt;
+    check_at(weir, request, now_us);
+    return receipt;
 }
 
 static struct weir_receipt charge(struct weir *weir, uint32_t cost, int64_t now_us)
 {
-    struct weir_verdict v = check_at(weir, refundable("k", cost), now_us);
-    assert_true(v.allowed);
-    return v.receipt;
+    struct weir_receipt receipt;
+    assert_true(check_at(weir, refundable("k", cost, &receipt), now_us).allowed);
+    return receipt;
 }
 
 static int give_back(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us)
@@ -78,17 +87,22 @@ static void only_those_that_were_charged_have_a_receipt(void **state)
 {
     (void)state;
     struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "1")) "]");
-    struct weir_request peek = refundable("k", 1), other = refundable("k", 1);
-    peek.peek = true;
-    other.event = weir_str("other");
-    assert_int_equal(check_at(weir, peek, NOW).receipt.count, 0);
-    assert_int_equal(check_at(weir, other, NOW).receipt.count, 0);
-    assert_int_equal(check_at(weir, refundable("k", 0), NOW).receipt.count, 0);
-    assert_int_equal(check_at(weir, one("e", "k"), NOW).receipt.count, 0); /* not wanted */
-    struct weir_verdict refused = check_at(weir, refundable("k", 1), NOW);
-    assert_false(refused.allowed);
-    assert_int_equal(refused.receipt.count, 0);
-    assert_int_equal(give_back(weir, &refused.receipt, NOW), 0);
+    struct weir_receipt refused = { .count = 9 };
+    assert_int_equal(receipt_of(weir, peek_of("e", "k", 1), NOW).count, 0);
+    assert_int_equal(receipt_of(weir, one("other", "k"), NOW).count, 0);
+    assert_int_equal(receipt_of(weir, cost_of("e", "k", 0), NOW).count, 0);
+    assert_int_equal(receipt_of(weir, one("e", "k"), NOW).count, 1);
+    assert_false(check_at(weir, refundable("k", 1, &refused), NOW).allowed);
+    assert_int_equal(refused.count, 0);
+    assert_int_equal(give_back(weir, &refused, NOW), 0);
+    struct weir_request request = refundable("k", 1, &refused);
+    struct weir_verdict verdict;
+    refused.count = 9;
+    assert_int_equal(weir_check(weir, &request, -1, &verdict), WEIR_E_INVALID);
+    assert_int_equal(refused.count, 0);
+    refused.count = 9;
+    assert_int_equal(weir_check_batch(weir, &request, 1, -1, &verdict), WEIR_E_INVALID);
+    assert_int_equal(refused.count, 0);
     weir_close(weir);
 }
 
@@ -96,13 +110,14 @@ static void batches_have_receipts_too(void **state)
 {
     (void)state;
     struct weir *weir = open_rules("rules: [" RULE("r", FIXED("f", "2")) "]");
-    struct weir_request requests[3] = { refundable("k", 1), refundable("k", 1), refundable("k", 1) };
+    struct weir_receipt r[3] = { { .count = 9 }, { .count = 9 }, { .count = 9 } };
+    struct weir_request requests[3] = { refundable("k", 1, &r[0]), refundable("k", 1, &r[1]), refundable("k", 1, &r[2]) };
     struct weir_verdict verdicts[3];
     assert_int_equal(weir_check_batch(weir, requests, 3, NOW, verdicts), 0);
-    assert_int_equal(verdicts[0].receipt.count + verdicts[1].receipt.count, 2);
-    assert_int_equal(verdicts[2].receipt.count, 0);
-    assert_int_equal(give_back(weir, &verdicts[0].receipt, NOW), 1);
-    assert_int_equal(give_back(weir, &verdicts[1].receipt, NOW), 1);
+    assert_int_equal(r[0].count + r[1].count, 2);
+    assert_int_equal(r[2].count, 0);
+    assert_int_equal(give_back(weir, &r[0], NOW), 1);
+    assert_int_equal(give_back(weir, &r[1], NOW), 1);
     assert_int_equal(left(weir, NOW), 2);
     weir_close(weir);
 }
@@ -146,9 +161,9 @@ static void refunds_push_out_no_counts(void **state)
     /* Many keys with receipts, and one with very many of them. */
     for (int i = 0; i < 40000; i++) {
         snprintf(key, sizeof key, "k%d", i % 2 ? i % 64 : 0);
-        struct weir_verdict v = check_at(weir, refundable(key, 1), NOW + i);
         struct weir_request request = one("e", key);
-        weir_refund(weir, &request, &v.receipt, NOW + i);
+        struct weir_receipt receipt = receipt_of(weir, request, NOW + i);
+        weir_refund(weir, &request, &receipt, NOW + i);
     }
     for (int i = 0; i < SUBJECTS; i++) {
         snprintf(key, sizeof key, "s%d", i);
@@ -170,7 +185,8 @@ static void a_full_table_has_no_room_for_receipts(void **state)
     }
     struct weir_status before, after;
     weir_status(weir, &before);
-    unsigned passed = passes(weir, refundable("k", 1), NOW, 2000);
+    struct weir_receipt receipt;
+    unsigned passed = passes(weir, refundable("k", 1, &receipt), NOW, 2000);
     weir_status(weir, &after);
     assert_int_equal(passed, 100);
     assert_in_range(after.drops - before.drops, 0, 1);
@@ -211,7 +227,7 @@ static void what_is_forgotten_is_not_given_back(void **state)
     char key[20];
     for (int i = 0; i < COUNT; i++) {
         snprintf(key, sizeof key, "k%d", i % 10);
-        receipts[i] = check_at(weir, refundable(key, 1), NOW + i).receipt;
+        receipts[i] = receipt_of(weir, one("e", key), NOW + i);
         snprintf(key, sizeof key, "flood%d", i);
         check_at(weir, one("e", key), NOW + i);
         int which = (int)random_in(&random, i > 50 ? i - 50 : 0, i);
@@ -343,7 +359,7 @@ static void shadow_rules_as_they_were_charged(void **state)
     const char *shadow = "rules: [{ id: s, match: { event: e }, by: [key], mode: shadow, limits: [" FIXED("f", "3") "] }]";
     struct weir *weir = open_rules(shadow);
     struct weir_receipt charged = charge(weir, 2, NOW);
-    struct weir_receipt not_charged = check_at(weir, refundable("k", 2), NOW).receipt;
+    struct weir_receipt not_charged = receipt_of(weir, cost_of("e", "k", 2), NOW);
     assert_int_equal(not_charged.count, 0);
     assert_int_equal(give_back(weir, &charged, NOW), 1);
     set_rules(weir, "rules: [" RULE("s", FIXED("f", "3")) "]");
@@ -577,7 +593,8 @@ static void try_charge(struct weir *weir, struct model *m, uint32_t cost, int64_
         m->end_us = 0;
     }
     bool fits = cost <= MOST - m->count;
-    struct weir_verdict v = check_at(weir, refundable("k", cost), now_us);
+    struct weir_receipt receipt;
+    struct weir_verdict v = check_at(weir, refundable("k", cost, &receipt), now_us);
     assert_int_equal(v.allowed, fits);
     if (!fits)
         return;
@@ -589,7 +606,7 @@ static void try_charge(struct weir *weir, struct model *m, uint32_t cost, int64_
     assert_int_equal(v.remaining, MOST - m->count);
     if (m->kept_count == KEPT)
         m->kept_count = 0;
-    m->kept[m->kept_count++] = (struct charged){ v.receipt, cost, m->window, false };
+    m->kept[m->kept_count++] = (struct charged){ receipt, cost, m->window, false };
 }
 
 static void try_refund(struct weir *weir, struct model *m, struct charged *c, int64_t now_us)
@@ -637,14 +654,15 @@ struct worker {
 static void *charge_and_refund(void *data)
 {
     struct worker *w = data;
-    struct weir_request request = refundable("k", 1);
+    struct weir_receipt receipt;
+    struct weir_request request = refundable("k", 1, &receipt);
     for (int i = 0; i < ROUNDS; i++) {
         struct weir_verdict v;
         if (weir_check(w->weir, &request, NOW, &v) < 0 || !v.allowed)
             continue;
         int given = 0;
         for (int k = 0; k < 2 && i % 4; k++)
-            given += weir_refund(w->weir, &request, &v.receipt, NOW);
+            given += weir_refund(w->weir, &request, &receipt, NOW);
         w->kept += given != 2; /* two limits */
         if (given > 2)
             w->kept = -1000000;

@@ -12,9 +12,10 @@ static void a_shadow_alone_lets_all_pass(void **state)
     EXPECT(weir, one("e", "k"), NOW, "pass no rule");
     EXPECT(weir, one("e", "k"), NOW, "pass no rule");
     EXPECT(weir, one("e", "k"), NOW, "pass no rule, shadow s");
+    struct weir_request request = { .shadows = &last_shadows };
     struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
     char json[300];
-    weir_verdict_json(&v, json, sizeof json);
+    weir_verdict_json(&request, &v, json, sizeof json);
     assert_string_equal(json, "{\"allowed\":true,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
                               "null,\"retry_after_ms\":0,\"shadow\":[\"s\"]}");
     weir_close(weir);
@@ -94,9 +95,11 @@ static void more_than_can_be_listed_are_counted(void **state)
     struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
     assert_true(v.allowed);
     assert_int_equal(v.shadow_count, 20);
-    assert_string_equal(v.shadow[WEIR_SHADOW_MAX - 1], "s15");
+    assert_int_equal(last_shadows.count, WEIR_SHADOW_MAX);
+    assert_string_equal(last_shadows.names[WEIR_SHADOW_MAX - 1], "s15");
+    struct weir_request request = { .shadows = &last_shadows };
     char json[500];
-    weir_verdict_json(&v, json, sizeof json);
+    weir_verdict_json(&request, &v, json, sizeof json);
     assert_non_null(strstr(json, "\"s14\",\"s15\"]}"));
     weir_close(weir);
 }

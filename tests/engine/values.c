@@ -1,6 +1,6 @@
 /* Headers as clients send them: blanks at the ends of a value, and headers that are there twice. Neither may make a new
  * subject. A user, key or event that a program names counts as it is given. */
-#include "engine/explain.h"
+#include "present/present.h"
 
 #include "helpers.h"
 
@@ -199,10 +199,10 @@ static void a_header_twice_is_refused(void **state)
     expect_verdict(&verdict, "refuse 400 no rule, retry -1", __FILE__, __LINE__);
     assert_string_equal(verdict.limit, "x-api-key");
     assert_string_equal(verdict.rule, "");
-    weir_verdict_json(&verdict, text, sizeof text);
+    weir_verdict_json(&request, &verdict, text, sizeof text);
     assert_string_equal(text,
                         "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,"
-                        "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\",\"shadow\":[]}");
+                        "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\"}");
     assert_int_equal(weir_refuse(weir, &request, &verdict, &refusal), 0);
     assert_int_equal(refusal.status, 400);
     assert_int_equal(refusal.header_count, 0);
@@ -231,13 +231,14 @@ static void a_batch_refuses_only_those(void **state)
     struct weir_request requests[3] = { twice("X-Api-Key", "a", "a", headers[0]), twice("X-Api-Key", "a", "b", headers[1]),
                                         twice("X-Api-Key", "a", "a", headers[2]) };
     struct weir_verdict verdicts[3];
-    requests[1].refundable = true;
+    struct weir_receipt receipt = { .count = 9 };
+    requests[1].receipt = &receipt;
     assert_int_equal(weir_check_batch(weir, requests, 3, NOW, verdicts), 0);
     expect_verdict(&verdicts[0], "pass api/token_bucket 4 of 5, reset 720000", __FILE__, __LINE__);
     expect_verdict(&verdicts[1], "refuse 400 no rule, retry -1", __FILE__, __LINE__);
     expect_verdict(&verdicts[2], "pass api/token_bucket 3 of 5, reset 1440000", __FILE__, __LINE__);
-    assert_int_equal(verdicts[1].receipt.count, 0);
-    assert_int_equal(weir_refund(weir, &requests[1], &verdicts[1].receipt, NOW), 0);
+    assert_int_equal(receipt.count, 0);
+    assert_int_equal(weir_refund(weir, &requests[1], &receipt, NOW), 0);
     weir_close(weir);
 }
 
@@ -290,17 +291,17 @@ static void tell_reason(const struct explained_rule *rule, void *data)
 {
     struct buf out;
     const struct weir_request request = { 0 };
-    buf_init(&out, EXPLAIN_REASON_MAX);
+    buf_init(&out, EXPLAIN_TEXT_MAX);
     explain_reason(rule, &request, &out);
     if (out.len > 0)
         snprintf((char *)data + strlen(data), 300, "%.*s: %.*s\n", SV_FMT(rule->rule->id), SV_FMT(buf_sv(&out)));
     buf_done(&out);
 }
 
-static void tell_verdict(const struct weir_verdict *verdict, void *data)
+static void tell_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     char line[LINE_MAX_BYTES];
-    verdict_line(verdict, line);
+    verdict_line(verdict, request->shadows, line);
     strcat(data, line);
 }
 

@@ -106,7 +106,7 @@ static bool same_headers(json_t *headers, const struct weir_request *r)
     return k == r->header_count;
 }
 
-static bool same(json_t *object, const struct weir_request *r)
+static bool same(json_t *object, const struct weir_request *r, bool refundable)
 {
     json_t *cost = json_object_get(object, "cost");
     return same_text(object, "method", r->method) && same_text(object, "path", r->path) &&
@@ -114,16 +114,16 @@ static bool same(json_t *object, const struct weir_request *r)
            same_text(object, "user", r->user) && same_text(object, "event", r->event) && same_text(object, "key", r->key) &&
            r->cost == (json_is_integer(cost) ? json_integer_value(cost) : 1) &&
            r->peek == json_is_true(json_object_get(object, "peek")) &&
-           r->refundable == json_is_true(json_object_get(object, "refundable")) &&
+           refundable == json_is_true(json_object_get(object, "refundable")) &&
            same_headers(json_object_get(object, "headers"), r);
 }
 
 static bool all_same(json_t *root, const struct ask *ask)
 {
     if (!ask->many)
-        return ask->count == 1 && same(root, ask->requests);
+        return ask->count == 1 && same(root, ask->requests, ask->refundable[0]);
     for (size_t i = 0; i < ask->count; i++)
-        if (!same(json_array_get(root, i), &ask->requests[i]))
+        if (!same(json_array_get(root, i), &ask->requests[i], ask->refundable[i]))
             return false;
     return ask->count == json_array_size(root);
 }

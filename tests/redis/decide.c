@@ -179,7 +179,7 @@ static void test_shadow(void **state)
         usleep(20000); /* slices of shadow rules come without anybody waiting for them */
     }
     assert_true(verdict.shadow_count >= 1);
-    assert_string_equal(verdict.shadow[0], "dark");
+    assert_string_equal(last_shadows.names[0], "dark");
     weir_close(weir);
 }
 
@@ -246,8 +246,12 @@ static void test_threads(void **state)
 /* ---- event loops ---- */
 
 struct tally {
-    unsigned passed, refused, waiting;
+    unsigned passed, refused, waiting, shadows, receipts;
 };
+
+/* For all requests of the loops: they are used as soon as they are written. */
+static struct weir_shadows asked_shadows;
+static struct weir_receipt asked_receipt;
 
 static void on_decided(const struct weir_verdict *verdict, void *data)
 {
@@ -255,11 +259,16 @@ static void on_decided(const struct weir_verdict *verdict, void *data)
     tally->passed += verdict->allowed;
     tally->refused += !verdict->allowed;
     tally->waiting--;
+    tally->shadows += asked_shadows.count;
+    tally->receipts += asked_receipt.count > 0;
+    assert_int_equal(asked_shadows.count, verdict->shadow_count);
 }
 
 static void ask_loop(struct weir_loop *loop, struct weir_request request, struct tally *tally)
 {
     struct weir_verdict verdict;
+    request.shadows = &asked_shadows;
+    request.receipt = &asked_receipt;
     int r = weir_loop_check(loop, &request, weir_now_us(), &verdict, on_decided, tally);
     assert_true(r >= 0);
     tally->waiting++;
@@ -282,9 +291,12 @@ static void run_loops(struct weir_loop *const loops[2], struct tally *tally)
 static void test_loops(void **state)
 {
     (void)state;
-    struct weir *weir = open_host(
-        "loops", "- { id: r, match: { event: e }, by: [key], limits: [{ max: 700, per: 1h, algorithm: fixed_window }] }",
-        (struct weir_options){ 0 });
+    struct weir *weir =
+        open_host("loops",
+                  "- { id: r, match: { event: e }, by: [key], limits: [{ max: 700, per: 1h, algorithm: fixed_window }] }\n"
+                  "- { id: s, mode: shadow, match: { event: e }, by: [key], limits: [{ max: 600, per: 1h, algorithm: "
+                  "fixed_window }] }",
+                  (struct weir_options){ 0 });
     struct weir_loop *loops[2];
     struct tally tally = { 0 };
     struct weir_error error;
@@ -301,6 +313,8 @@ static void test_loops(void **state)
     run_loops(loops, &tally);
     assert_int_equal(tally.passed, 700);
     assert_int_equal(tally.refused, 300);
+    assert_int_equal(tally.shadows, 400);
+    assert_int_equal(tally.receipts, 700);
     /* What still waits when a loop is closed is decided. */
     for (int i = 0; i < 10; i++)
         ask_loop(loops[0], one("e", "late"), &tally);
@@ -553,8 +567,9 @@ static void note_rule(const struct explained_rule *rule, void *data)
     }
 }
 
-static void note_verdict(const struct weir_verdict *verdict, void *data)
+static void note_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
+    (void)request;
     (void)data;
     assert_true(verdict->allowed);
 }

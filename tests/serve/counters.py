@@ -486,7 +486,7 @@ def on_cells(command, service, *more):
 def used_of(service, store, event, *more):
     status, out, errors = on_cells("explain", service, "--counters", store.address, "--event", event, "--key", "k", *more)
     expect((status, errors), (0, ""), "weir explain")
-    return int(re.search(r"(\d+) used, \d+ left", out)[1]), out
+    return int(re.search(r"(\d+) of \d+ used", out)[1]), out
 
 
 def commands_count_in_the_store(service, store, begin):
@@ -554,7 +554,7 @@ def test_commands_on_the_cells():
             expect(on_cells("check", service, "--counters", store.address, "--event", "leased", "--key", "k")[0], 1)
             store.kill()
             status, out, errors = on_cells("explain", service, "--counters", store.address, "--event", "exact", "--key", "k")
-            expect((status, "what is used is not known" in out, " used, " in out), (0, True, False), out)
+            expect((status, "the use is unknown" in out, " used" in out), (0, True, False), out)
             expect("does not answer" in errors and "on_store_failure" in errors, True, errors)
             status, out, errors = on_cells("check", service, "--counters", store.address, "--event", "deny", "--key", "k")
             expect((status, json.loads(out)["unavailable"], "does not answer" in errors), (1, True, True), errors)

@@ -51,10 +51,12 @@ static void decide(struct stats *stats, struct weir *weir, const char *event, co
 {
     struct weir_request requests[BATCH];
     static _Thread_local struct weir_verdict verdicts[BATCH];
+    static _Thread_local struct weir_shadows shadows[BATCH];
     while (count > 0) {
         unsigned n = count < BATCH ? count : BATCH;
         for (unsigned i = 0; i < n; i++)
-            requests[i] = (struct weir_request){ .event = weir_str(event), .key = weir_str(key), .cost = 1 };
+            requests[i] =
+                (struct weir_request){ .event = weir_str(event), .key = weir_str(key), .cost = 1, .shadows = &shadows[i] };
         assert_int_equal(weir_check_batch(weir, requests, n, NOW, verdicts), 0);
         stats_decided(stats, weir, requests, verdicts, n, NOW, 3000);
         count -= n;
@@ -190,7 +192,9 @@ static void rules_beyond_the_bound_are_counted_together(void **state)
     }
     snprintf(verdict.rule, sizeof verdict.rule, "%s", STATS_OTHER);
     verdict.private_rule = UINT32_MAX;
+    struct weir_shadows shadows = { .count = WEIR_SHADOW_MAX };
     verdict.shadow_count = WEIR_SHADOW_MAX + 3;
+    request.shadows = &shadows;
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
     stats_throttled(stats, weir, OUTCOME_ALLOWED, 0, SV("k"), NOW);
     assert_int_equal(stats_rule_count(stats), STATS_RULES_MAX + 3);

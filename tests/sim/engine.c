@@ -234,13 +234,13 @@ static struct weir_request as_weir(const struct sim_request *q)
 
 enum { LINE_BYTES = 1000 };
 
-static void line_of_weir(const struct weir_verdict *v, char line[LINE_BYTES])
+static void line_of_weir(const struct weir_verdict *v, const struct weir_shadows *shadows, char line[LINE_BYTES])
 {
     int n = snprintf(line, LINE_BYTES, "%s %s/%s max %u remaining %u reset %lld retry %lld window %lld",
                      v->allowed ? "pass" : "refuse", v->rule, v->limit, v->max, v->remaining, (long long)v->reset_ms,
                      (long long)v->retry_after_ms, (long long)v->window_ms);
-    for (uint32_t i = 0; i < v->shadow_count && i < WEIR_SHADOW_MAX; i++)
-        n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", v->shadow[i]);
+    for (uint32_t i = 0; i < shadows->count; i++)
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", shadows->names[i]);
 }
 
 static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
@@ -253,10 +253,10 @@ static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
 }
 
 static void compare(struct schedule *s, const struct sim_request *q, const struct weir_verdict *v,
-                    const struct sim_verdict *m)
+                    const struct weir_shadows *shadows, const struct sim_verdict *m)
 {
     char is[LINE_BYTES], should[LINE_BYTES];
-    line_of_weir(v, is);
+    line_of_weir(v, shadows, is);
     line_of_model(m, should);
     if (s->loud)
         print_message("%d at %lld: %s %s %s cost %u%s: %s\n", s->step, (long long)s->now_us, q->event, q->key, q->user,
@@ -276,18 +276,21 @@ static void ask(struct schedule *s)
     struct sim_request q[BATCH_MAX];
     struct weir_request requests[BATCH_MAX];
     struct weir_verdict verdicts[BATCH_MAX];
+    struct weir_shadows shadows[BATCH_MAX];
     for (size_t i = 0; i < count; i++) {
         q[i] = pick_request(s, &words[i]);
         requests[i] = as_weir(&q[i]);
+        requests[i].shadows = &shadows[i];
     }
     memset(verdicts, 0x77, sizeof verdicts);
+    memset(shadows, 0x77, sizeof shadows);
     int r = count == 1 ? weir_check(s->weir, requests, s->now_us, verdicts)
                        : weir_check_batch(s->weir, requests, count, s->now_us, verdicts);
     assert_int_equal(r, 0);
     for (size_t i = 0; i < count; i++) {
         struct sim_verdict m;
         sim_decide(&s->sim, &q[i], s->now_us, &m);
-        compare(s, &q[i], &verdicts[i], &m);
+        compare(s, &q[i], &verdicts[i], &shadows[i], &m);
     }
 }
 

@@ -12,8 +12,8 @@ from typing import Any, List
 
 from ._verdict import WeirError
 
-ABI_VERSION = 2
-NAME = "libweir.so.2"
+ABI_VERSION = 3
+NAME = "libweir.so.3"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
 
@@ -39,19 +39,6 @@ class OutHeader(ctypes.Structure):
     _fields_ = [("name", OutStr), ("value", OutStr)]
 
 
-class CRequest(ctypes.Structure):
-    _fields_ = [
-        *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key")),
-        ("headers", POINTER(Header)),
-        ("header_count", c_size_t),
-        ("cost", c_uint32),
-        ("peek", c_bool),
-        ("brief", c_bool),
-        ("refundable", c_bool),
-        ("context", c_void_p),
-    ]
-
-
 class Charged(ctypes.Structure):
     _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32), ("place", c_uint32)]
 
@@ -69,6 +56,20 @@ class Receipt(ctypes.Structure):
     ]
 
 
+class CRequest(ctypes.Structure):
+    _fields_ = [
+        *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key")),
+        ("headers", POINTER(Header)),
+        ("header_count", c_size_t),
+        ("cost", c_uint32),
+        ("peek", c_bool),
+        ("brief", c_bool),
+        ("context", c_void_p),
+        ("receipt", POINTER(Receipt)),
+        ("shadows", c_void_p),
+    ]
+
+
 class CVerdict(ctypes.Structure):
     _fields_ = [
         ("allowed", c_bool),
@@ -83,10 +84,8 @@ class CVerdict(ctypes.Structure):
         ("shadow_count", c_uint32),
         ("rule", c_char * 101),
         ("limit", c_char * 51),
-        ("shadow", (c_char * 101) * 16),
         ("private_rule", c_uint32),
         ("private_rules", c_uint64),
-        ("receipt", Receipt),
     ]
 
 

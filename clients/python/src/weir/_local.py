@@ -183,12 +183,12 @@ class LocalWeir(Weir):
     # ---- decide ----
 
     def _ask(self, request: Request) -> Verdict:
-        return self._verdict(self._decided(request).found, request)
+        return self._verdict(self._decided(request), request)
 
     async def _ask_async(self, request: Request) -> Verdict:
         if self._has_store:
             return await self._aside(self._ask, request)
-        return self._verdict((await self._decided_async(request)).found, request)
+        return self._verdict(await self._decided_async(request), request)
 
     def _decided(self, request: Request) -> Decision:
         decision = Decision(self, request)
@@ -225,24 +225,12 @@ class LocalWeir(Weir):
             return None
         if code < 0:
             _tell_unjudged(code)
-        return self._verdict(found)
+        return _verdict(found)
 
-    def _verdict(self, found: CVerdict, request: Optional[Request] = None) -> Verdict:
-        receipt = self._receipt_text(found.receipt) if request and found.receipt.count else None
-        applied: Dict[str, Any] = {}
-        if found.applied:
-            applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
-            applied["rule"] = found.rule.decode("utf-8", "replace")
-            applied["limit"] = found.limit.decode("ascii", "replace")
-        return Verdict(
-            found.allowed,
-            retry_after_ms=found.retry_after_ms,
-            status=found.status,
-            unavailable=found.unavailable,
-            receipt=receipt,
-            _request=request if receipt else None,
-            **applied,
-        )
+    def _verdict(self, decision: Decision, request: Request) -> Verdict:
+        if not decision.receipt.count:
+            return _verdict(decision.found)
+        return _verdict(decision.found, self._receipt_text(decision.receipt), request)
 
     def _receipt_text(self, receipt: Receipt) -> str:
         room = ctypes.create_string_buffer(Receipt.TEXT_MAX)
@@ -260,7 +248,7 @@ class LocalWeir(Weir):
         return self._refused(await self._decided_async(request), request)
 
     def _refused(self, decision: Decision, request: Request) -> Tuple[Verdict, Optional[Refusal]]:
-        verdict = self._verdict(decision.found, request)
+        verdict = self._verdict(decision, request)
         return verdict, None if verdict.allowed else decision.refusal() or plain_refusal(verdict)
 
     # ---- give back ----
@@ -282,7 +270,9 @@ class Decision:
 
     def __init__(self, weir: LocalWeir, request: Request) -> None:
         self.library, self.handle = weir._library, weir._handle or weir._open()
-        self.asked, self.found = _c_request(request), CVerdict()
+        self.asked, self.found, self.receipt = _c_request(request), CVerdict(), Receipt()
+        if request.refundable:
+            self.asked.receipt = ctypes.pointer(self.receipt)
         self.until_us = self.library.weir_now_us() + weir._options.store_deadline_ms * 1000
 
     def is_made(self) -> bool:
@@ -302,12 +292,29 @@ class Decision:
         return Refusal(refusal.status, headers, refusal.body.octets())
 
 
+def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[Request] = None) -> Verdict:
+    applied: Dict[str, Any] = {}
+    if found.applied:
+        applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
+        applied["rule"] = found.rule.decode("utf-8", "replace")
+        applied["limit"] = found.limit.decode("ascii", "replace")
+    return Verdict(
+        found.allowed,
+        retry_after_ms=found.retry_after_ms,
+        status=found.status,
+        unavailable=found.unavailable,
+        receipt=receipt,
+        _request=request,
+        **applied,
+    )
+
+
 def _tell_unjudged(code: int) -> None:
     log.error("a request could not be judged, and is refused (error %d)", code)
 
 
 def _c_request(request: Request) -> CRequest:
-    asked = CRequest(cost=request.cost, peek=request.peek, refundable=request.refundable)
+    asked = CRequest(cost=request.cost, peek=request.peek)
     for name, value in request.attributes:
         setattr(asked, name, Str(value, len(value)))
     if request.headers:

@@ -1,6 +1,6 @@
 /* Why a rule does not apply, as a sentence. */
 #include "base/instant.h"
-#include "engine/explain.h"
+#include "present/present.h"
 
 enum { PATHS_SHOWN = 5 };
 

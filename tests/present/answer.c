@@ -1,5 +1,5 @@
 /* A verdict as HTTP: standard headers, refusals. */
-#include "helpers.h"
+#include "../engine/helpers.h"
 
 /* ---- headers ---- */
 
@@ -227,10 +227,10 @@ static void a_request_that_cannot_be_judged(void **state)
     assert_int_equal(refusal.status, 503);
     assert_memory_equal(refusal.body.ptr, "Could not be judged; try again later\n", refusal.body.len);
     assert_int_equal(refusal.header_count, 0);
-    weir_verdict_json(&v, text, sizeof text);
+    weir_verdict_json(&request, &v, text, sizeof text);
     assert_string_equal(text,
                         "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
-                        "null,\"retry_after_ms\":0,\"shadow\":[]}");
+                        "null,\"retry_after_ms\":0}");
     weir_close(weir);
 }
 
@@ -243,5 +243,5 @@ int main(void)
         cmocka_unit_test(verdicts_of_other_rules),         cmocka_unit_test(a_refusal_outlives_its_rules),
         cmocka_unit_test(a_request_that_cannot_be_judged),
     };
-    return cmocka_run_group_tests_name("engine/answer", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("present/answer", tests, NULL, NULL);
 }

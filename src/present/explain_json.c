@@ -1,0 +1,164 @@
+/* An explanation as JSON, for programs: GET /v1/explain. */
+#include "base/instant.h"
+#include "present/present.h"
+
+struct page {
+    struct buf *out;
+    const struct weir_request *request;
+    int64_t now_us;
+    size_t rules;
+};
+
+/* Adds ,"name":"text", or null if the text is empty. */
+static void add_text(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    if (text.len > 0)
+        buf_json(out, text);
+    else
+        buf_add(out, SV("null"));
+}
+
+static void add_ms(struct buf *out, const char *name, int64_t us)
+{
+    if (us < 0)
+        buf_printf(out, ",\"%s\":null", name);
+    else
+        buf_printf(out, ",\"%s\":%lld", name, (long long)((us + US_PER_MS - 1) / US_PER_MS));
+}
+
+/* All readings of the path; `path` is the first. */
+static void add_readings(struct facts *facts, struct buf *out)
+{
+    buf_add(out, SV(",\"readings\":["));
+    for (size_t i = 0; i < facts_readings(facts); i++) {
+        facts_use(facts, i);
+        buf_add(out, i ? SV(",") : SV(""));
+        buf_json(out, facts_path(facts));
+    }
+    facts_use(facts, 0);
+    buf_char(out, ']');
+}
+
+static void add_request(struct facts *facts, void *data)
+{
+    struct page *p = data;
+    const struct ip *ip = facts_ip(facts);
+    char text[INSTANT_TEXT_MAX], address[IP_TEXT_MAX];
+    instant_text(p->now_us, text);
+    buf_add(p->out, SV("{\"request\":{\"time\":"));
+    buf_json(p->out, weir_str(text));
+    add_text(p->out, "method", facts_method(facts));
+    add_text(p->out, "path", facts_path(facts));
+    add_text(p->out, "route", facts_route(facts));
+    add_readings(facts, p->out);
+    add_text(p->out, "host", facts_host(facts));
+    add_text(p->out, "client", ip ? sv_of(address, ip_text(ip, address)) : SV(""));
+    add_text(p->out, "counted_as", ip ? facts_ip_text(facts) : SV(""));
+    add_text(p->out, "user", facts->user);
+    add_text(p->out, "event", facts->event);
+    add_text(p->out, "key", facts->key);
+    buf_printf(p->out, ",\"cost\":%u},\"rules\":[", p->request->cost);
+}
+
+static const char *reason_name(enum match_reason reason)
+{
+    static const char *const names[] = {
+        [MATCH_YES] = "applies",
+        [MATCH_OFF] = "off",
+        [MATCH_EXPIRED] = "expired",
+        [MATCH_EVENT] = "event",
+        [MATCH_METHOD] = "method",
+        [MATCH_HOST] = "host",
+        [MATCH_PATH] = "path",
+        [MATCH_HEADER] = "header",
+        [MATCH_EXCEPT_IP] = "except_ip",
+        [MATCH_EXCEPT_USER] = "except_user",
+        [MATCH_NO_ATTRIBUTE] = "missing",
+        [MATCH_REPEATED] = "repeated_header",
+    };
+    return names[reason];
+}
+
+static void add_by(const struct explained_rule *e, struct buf *out)
+{
+    for (size_t i = 0; i < e->rule->by_count; i++) {
+        const struct rule_by *by = &e->rule->by[i];
+        /* The name of a header is a token: there is nothing to escape. */
+        buf_printf(out, "%s{\"name\":\"%s%s%.*s\"", i ? "," : "", attribute_name(by->attribute), by->header.len ? ":" : "",
+                   SV_FMT(by->header));
+        add_text(out, "value", e->by[i]);
+        buf_char(out, '}');
+    }
+}
+
+static void add_limit(const struct explained_limit *l, struct buf *out)
+{
+    char end[INSTANT_TEXT_MAX] = "";
+    struct buf text;
+    buf_init(&text, 1000);
+    rule_limit_text(l->spec, &text);
+    if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us))
+        instant_text(l->window.end_us, end);
+    buf_add(out, SV("{\"name\":"));
+    buf_json(out, l->spec->name);
+    add_text(out, "text", buf_sv(&text));
+    add_text(out, "algorithm", weir_str(algorithm_name(l->spec->algorithm)));
+    buf_printf(out, ",\"max\":%u,\"used\":%u,\"remaining\":%u,\"fits\":%s", l->limit.capacity,
+               l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
+    add_ms(out, "reset_ms", l->report.reset_us);
+    add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);
+    add_text(out, "window_ends", weir_str(end));
+    buf_printf(out, ",\"known\":%s,\"held\":%u}", l->unknown ? "false" : "true", l->held);
+    buf_done(&text);
+}
+
+static void add_reason(const struct explained_rule *e, struct page *p)
+{
+    struct buf text;
+    buf_init(&text, EXPLAIN_TEXT_MAX);
+    explain_reason(e, p->request, &text);
+    add_text(p->out, "text", buf_sv(&text));
+    buf_done(&text);
+}
+
+static void add_rule(const struct explained_rule *e, void *data)
+{
+    static const char *const counters[] = {
+        [COUNTER_CELL] = "local", [COUNTER_SLICE] = "leased", [COUNTER_STORE] = "shared"
+    };
+    struct page *p = data;
+    bool applies = e->reason == MATCH_YES;
+    buf_add(p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
+    buf_json(p->out, e->rule->id);
+    add_text(p->out, "mode", weir_str(rule_mode_name(e->rule->mode)));
+    add_text(p->out, "counters", weir_str(counters[e->counting]));
+    buf_printf(p->out, ",\"applies\":%s", applies ? "true" : "false");
+    add_text(p->out, "reason", weir_str(reason_name(e->reason)));
+    add_text(p->out, "detail", e->detail);
+    add_reason(e, p);
+    add_text(p->out, "reading", e->reading);
+    buf_add(p->out, SV(",\"by\":["));
+    if (applies)
+        add_by(e, p->out);
+    buf_add(p->out, SV("],\"limits\":["));
+    for (size_t i = 0; applies && i < e->rule->limit_count; i++) {
+        buf_printf(p->out, "%s", i ? "," : "");
+        add_limit(&e->limits[i], p->out);
+    }
+    buf_add(p->out, SV("]}"));
+}
+
+static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
+{
+    struct page *p = data;
+    buf_add(p->out, SV("],\n\"verdict\":"));
+    verdict_json(request, verdict, p->out);
+    buf_add(p->out, SV("}\n"));
+}
+
+int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out)
+{
+    static const struct explain_sink sink = { add_request, add_rule, add_verdict };
+    return weir_explain(weir, request, now_us, &sink, &(struct page){ .out = out, .request = request, .now_us = now_us });
+}

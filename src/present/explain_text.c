@@ -1,0 +1,121 @@
+/* The sentences of an explanation, but for the reason why a rule does not apply: see reason.c. */
+#include <stdio.h>
+
+#include "base/instant.h"
+#include "engine/verdict.h"
+#include "present/present.h"
+
+/* ---- times ---- */
+
+void span_text(int64_t us, char out[SPAN_TEXT_MAX])
+{
+    static const struct {
+        const char *name;
+        int64_t us;
+    } units[] = {
+        { "d", 86400 * US_PER_S }, { "h", 3600 * US_PER_S }, { "min", 60 * US_PER_S },
+        { "s", US_PER_S },         { "ms", US_PER_MS },      { "us", 1 },
+    };
+    size_t i = 0;
+    while (i + 1 < sizeof units / sizeof units[0] && us < units[i].us)
+        i++;
+    int64_t first = us / units[i].us, rest = us % units[i].us;
+    int64_t second = i + 1 < sizeof units / sizeof units[0] ? rest / units[i + 1].us : 0;
+    if (second && us < 100 * units[i].us)
+        snprintf(out, SPAN_TEXT_MAX, "%lld %s %lld %s", (long long)first, units[i].name, (long long)second,
+                 units[i + 1].name);
+    else
+        snprintf(out, SPAN_TEXT_MAX, "%lld %s", (long long)first, units[i].name);
+}
+
+void wait_text(int64_t us, char out[SPAN_TEXT_MAX])
+{
+    int64_t unit_us = us < US_PER_S           ? US_PER_MS
+                      : us < 3600 * US_PER_S  ? US_PER_S
+                      : us < 86400 * US_PER_S ? 60 * US_PER_S
+                                              : 3600 * US_PER_S;
+    span_text((us + unit_us - 1) / unit_us * unit_us, out);
+}
+
+/* "; resets in 52 s" */
+static void add_wait(struct buf *out, const char *before, int64_t us)
+{
+    char text[SPAN_TEXT_MAX];
+    wait_text(us, text);
+    buf_printf(out, "%s%s", before, text);
+}
+
+/* ---- rules ---- */
+
+void explain_subject(const struct explained_rule *e, struct buf *out)
+{
+    buf_add(out, e->rule->by_count ? SV("counts for ") : SV("counts for everybody together"));
+    for (size_t i = 0; i < e->rule->by_count; i++) {
+        const struct rule_by *by = &e->rule->by[i];
+        buf_printf(out, "%s%s ", i ? ", " : "", attribute_name(by->attribute));
+        if (by->attribute == ATTR_HEADER)
+            buf_printf(out, "%.*s ", SV_FMT(by->header));
+        buf_add(out, e->by[i]);
+    }
+}
+
+bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
+{
+    bool unknown = e->limits[0].unknown;
+    const char *text = "";
+    if (e->counting == COUNTER_STORE)
+        text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
+    else if (e->counting == COUNTER_SLICE && has_store)
+        text = unknown ? "is leased from the store, which does not answer"
+                       : "is leased from the store: what is lent to hosts counts as used";
+    else if (e->counting == COUNTER_SLICE)
+        text = "is leased from a store; --counters ADDRESS shows what is used there";
+    else if (e->rule->counters == COUNTERS_SHARED)
+        text = "counts on this host, because no store is given (--counters ADDRESS)";
+    buf_add(out, weir_str(text));
+    return text[0];
+}
+
+void explain_use(const struct explained_rule *e, const struct explained_limit *l, uint32_t cost, struct buf *out)
+{
+    char end[INSTANT_TEXT_MAX];
+    if (e->counting == COUNTER_SLICE)
+        buf_printf(out, "this host holds %u unspent; ", l->held);
+    if (l->unknown) {
+        buf_add(out, SV("the use is unknown"));
+        return;
+    }
+    buf_printf(out, "%u of %u used", l->limit.capacity - l->report.remaining, l->limit.capacity);
+    if (l->report.reset_us > 0)
+        add_wait(out, "; resets in ", l->report.reset_us);
+    if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
+        instant_text(l->window.end_us, end);
+        buf_printf(out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
+    }
+    if (!l->fits && l->report.retry_after_us < 0)
+        buf_printf(out, "; never has room for %u", cost);
+    else if (!l->fits)
+        add_wait(out, "; retry in ", l->report.retry_after_us);
+}
+
+/* ---- the verdict ---- */
+
+void explain_verdict(const struct weir_verdict *v, struct buf *out)
+{
+    if (verdict_is_repeated(v))
+        buf_printf(out, "refused: the header %s is repeated with different values (settings: repeated_headers)", v->limit);
+    else if (!v->applied)
+        buf_add(out, SV("allowed: no enforced rule applies"));
+    else if (v->allowed)
+        buf_printf(out, "allowed: the least is left of %s, limit %s: %u of %u", v->rule, v->limit, v->remaining, v->max);
+    else
+        buf_printf(out, "refused by %s, limit %s: ", v->rule, v->limit);
+    if (v->allowed || !v->applied)
+        return;
+    if (v->unavailable)
+        buf_add(out, SV("the store does not answer, and its on_store_failure is deny"));
+    else if (v->retry_after_ms == WEIR_NEVER)
+        buf_add(out, SV("no wait will help"));
+    else
+        add_wait(out, "retry in ", v->retry_after_ms * US_PER_MS);
+}

@@ -1,0 +1,49 @@
+/* What people and programs read of a verdict or an explanation. The functions of <weir/weir.h> that do so (weir_headers,
+ * weir_refuse, weir_verdict_json, weir_subject_text) are in this folder, too.
+ *
+ * The texts contain ids and values as they are, also characters that a terminal must not get. */
+#ifndef PRESENT_PRESENT_H
+#define PRESENT_PRESENT_H
+
+#include "base/buf.h"
+#include "engine/explain.h"
+#include "refused/subject.h"
+
+/* ---- verdicts ---- */
+
+enum { VERDICT_JSON_MAX = 16384 }; /* bytes of any verdict as JSON: each byte of its ids may be escaped */
+/* Adds what weir_verdict_json writes. */
+void verdict_json(const struct weir_request *request, const struct weir_verdict *verdict, struct buf *out);
+
+enum { SUBJECT_SHOWN_MAX = 6 * SUBJECT_TEXT_MAX + 8 * RULE_BY_MAX };
+/* Adds `ip="203.0.113.7" user="ann"`, the values as JSON; at most SUBJECT_SHOWN_MAX bytes with a NUL. */
+void subject_text(const struct subject *subject, struct buf *out);
+
+/* ---- times ---- */
+
+enum { SPAN_TEXT_MAX = 40 };
+/* Writes a length of time in its two largest units: "3 h 20 min", "250 ms". */
+void span_text(int64_t us, char out[SPAN_TEXT_MAX]);
+/* The same for a time to wait, rounded up to what is shown, and to whole seconds from one second on: "53 s". */
+void wait_text(int64_t us, char out[SPAN_TEXT_MAX]);
+
+/* ---- explanations ---- */
+
+/* Sentences without their full stop. Each is added to `out`, which needs up to EXPLAIN_TEXT_MAX bytes. */
+enum { EXPLAIN_TEXT_MAX = 1 << 20 };
+
+/* Why the rule does not apply; nothing if it does. */
+void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
+/* "counts for ip 203.0.113.7, user ann" */
+void explain_subject(const struct explained_rule *rule, struct buf *out);
+/* Where a rule counts. false: on this host, as it should, and nothing is added. `has_store`: a store was given. */
+bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
+/* "20 of 20 used; resets in 52 s; retry in 52 s" */
+void explain_use(const struct explained_rule *rule, const struct explained_limit *limit, uint32_t cost, struct buf *out);
+/* "refused by ocr, limit day: retry in 15 h" */
+void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
+
+/* Writes the whole explanation as JSON: request, rules, verdict. Returns what weir_explain returns. */
+int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out);
+
+#endif

@@ -1,0 +1,164 @@
+/* Verdicts as JSON and as HTTP headers, and whom a refusal was for. */
+#include "engine/verdict.h"
+#include "base/utf8.h"
+#include "engine/weir.h"
+#include "present/present.h"
+
+/* Copies what fits and a NUL, without cutting a character. Returns the length of the whole text. */
+static size_t text_out(sv text, char *buf, size_t cap)
+{
+    if (cap > 0) {
+        sv part = utf8_cut(text, cap - 1);
+        memcpy(buf, part.ptr, part.len);
+        buf[part.len] = '\0';
+    }
+    return text.len;
+}
+
+/* ---- JSON ---- */
+
+static void json_shadows(struct buf *b, const struct weir_shadows *shadows)
+{
+    buf_add(b, SV(",\"shadow\":["));
+    for (uint32_t i = 0; i < shadows->count; i++) {
+        if (i)
+            buf_char(b, ',');
+        buf_json(b, weir_str(shadows->names[i]));
+    }
+    buf_char(b, ']');
+}
+
+static void json_limit(struct buf *b, const struct weir_verdict *v)
+{
+    buf_json(b, weir_str(v->rule));
+    buf_add(b, SV(",\"limit\":"));
+    buf_json(b, weir_str(v->limit));
+    buf_add(b, SV(",\"max\":"));
+    buf_number(b, v->max);
+    buf_add(b, SV(",\"remaining\":"));
+    buf_number(b, v->remaining);
+    buf_add(b, SV(",\"reset_ms\":"));
+    buf_number(b, v->reset_ms);
+}
+
+void verdict_json(const struct weir_request *request, const struct weir_verdict *v, struct buf *out)
+{
+    buf_add(out, v->allowed ? SV("{\"allowed\":true,\"rule\":") : SV("{\"allowed\":false,\"rule\":"));
+    if (v->applied)
+        json_limit(out, v);
+    else
+        buf_add(out, SV("null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null"));
+    buf_add(out, SV(",\"retry_after_ms\":"));
+    buf_number(out, v->retry_after_ms);
+    if (v->unavailable)
+        buf_add(out, SV(",\"unavailable\":true"));
+    if (verdict_is_repeated(v)) {
+        buf_add(out, SV(",\"repeated_header\":"));
+        buf_json(out, weir_str(v->limit));
+    }
+    if (request->receipt && request->receipt->count > 0) {
+        char text[WEIR_RECEIPT_TEXT_MAX];
+        buf_add(out, SV(",\"receipt\":"));
+        buf_json(out, sv_of(text, weir_receipt_text(request->receipt, text, sizeof text)));
+    }
+    if (request->shadows)
+        json_shadows(out, request->shadows);
+    buf_char(out, '}');
+}
+
+size_t weir_verdict_json(const struct weir_request *request, const struct weir_verdict *v, char *buf, size_t cap)
+{
+    char room[VERDICT_JSON_MAX];
+    struct buf text;
+    buf_over(&text, room, sizeof room);
+    verdict_json(request, v, &text);
+    return text_out(buf_sv(&text), buf, cap);
+}
+
+/* ---- headers ---- */
+
+/* Values are written without asking for room at each step: a name and two numbers are the longest. */
+enum { PARAMETER_MAX = 3 + NUMBER_MAX };
+_Static_assert(WEIR_NAME_MAX + 2 + 2 * PARAMETER_MAX < WEIR_HEADER_VALUE_MAX, "the longest value fits");
+
+static void end_header(struct weir_headers *h, sv name, char *end)
+{
+    char *value = h->value[h->count];
+    *end = '\0';
+    h->header[h->count++] = (struct weir_header){ name, sv_of(value, (size_t)(end - value)) };
+}
+
+static void add_number(struct weir_headers *h, sv name, int64_t number)
+{
+    end_header(h, name, number_put(h->value[h->count], number));
+}
+
+static char *put_parameter(char *to, char name, int64_t number)
+{
+    *to++ = ';';
+    *to++ = name;
+    *to++ = '=';
+    return number_put(to, number);
+}
+
+/* "day";q=100;w=86400 */
+static void add_item(struct weir_headers *h, sv name, const char *limit, char first, int64_t first_number, char second,
+                     int64_t second_number)
+{
+    char *to = h->value[h->count];
+    *to++ = '"';
+    for (size_t i = 0; i < WEIR_NAME_MAX && limit[i]; i++)
+        *to++ = limit[i];
+    *to++ = '"';
+    to = put_parameter(to, first, first_number);
+    end_header(h, name, put_parameter(to, second, second_number));
+}
+
+static int64_t seconds_up(int64_t ms)
+{
+    return ms <= 0 ? 0 : (ms + 999) / 1000;
+}
+
+void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_headers *ret)
+{
+    ret->count = 0;
+    if (!v->applied || style == 0)
+        return;
+    int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
+    if (style & WEIR_HEADERS_STANDARD) {
+        add_item(ret, SV("RateLimit-Policy"), v->limit, 'q', v->max, 'w', window_s);
+        add_item(ret, SV("RateLimit"), v->limit, 'r', v->remaining, 't', reset_s);
+    }
+    if (style & WEIR_HEADERS_LEGACY) {
+        add_number(ret, SV("X-RateLimit-Limit"), v->max);
+        add_number(ret, SV("X-RateLimit-Remaining"), v->remaining);
+        add_number(ret, SV("X-RateLimit-Reset"), reset_s);
+    }
+    if (!v->allowed && v->retry_after_ms > 0)
+        add_number(ret, SV("Retry-After"), seconds_up(v->retry_after_ms));
+}
+
+/* ---- subjects ---- */
+
+void subject_text(const struct subject *subject, struct buf *out)
+{
+    for (size_t i = 0; i < subject->by_count; i++) {
+        if (i)
+            buf_char(out, ' ');
+        buf_add(out, subject_name(subject, i));
+        buf_char(out, '=');
+        buf_json(out, subject_value(subject, i));
+    }
+}
+
+size_t weir_subject_text(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                         char *buf, size_t cap)
+{
+    char room[SUBJECT_SHOWN_MAX];
+    struct subject subject;
+    struct buf text;
+    buf_over(&text, room, sizeof room);
+    if (weir_subject(weir, request, verdict, &subject))
+        subject_text(&subject, &text);
+    return text_out(buf_sv(&text), buf, cap);
+}
