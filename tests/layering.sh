@@ -18,17 +18,19 @@ base:
 limit: base
 cells: base limit
 slices: base limit cells
+throttle: base limit cells
 rules: base limit
+refused: base limit rules
 match: base limit rules
-engine: base limit cells slices rules match
-present: base limit cells rules match engine
+engine: base limit cells slices rules match refused
+present: base limit cells rules match refused engine
 redis: base limit cells slices engine
 library: engine redis
 source: base rules
-serve: base limit cells slices rules match engine present redis library source
-cli: base limit cells slices rules match engine present redis library source serve
+serve: base limit cells slices throttle rules match refused engine present redis library source
+cli: base limit cells slices throttle rules match refused engine present redis library source serve
 bench:
-decisions: base limit cells slices rules match engine present redis library source serve cli
+decisions: base limit cells slices throttle rules match refused engine present redis library source serve cli
 '
 
 # header of a library: the places that may include it.
@@ -50,6 +52,9 @@ limit_headers='assert.h limits.h stdbool.h stddef.h stdint.h string.h'
 limit_symbols='memcmp memcpy memmove memset memchr strlen __assert_fail __stack_chk_fail _GLOBAL_OFFSET_TABLE_
 __udivti3 __umodti3 __divti3 __modti3 __multi3 __floattidf
 __ubsan_.* __asan_.* __tsan_.* __sanitizer_.*'
+
+# Folders whose files still call each other in a circle.
+circular='engine'
 
 function_lines_max=80
 file_lines_max=800
@@ -160,13 +165,35 @@ symbols() {
   done <<<"$allowed"
 }
 
+# Within a folder, calls between files go one way.
+file_cycles() {
+  local objects folder found
+  for objects in "$build"/src/*/lib*.a.p; do
+    folder=$(basename "$(dirname "$objects")")
+    found=$(nm -o "$objects"/*.o 2>/dev/null | awk '
+      { file = $1; sub(/:.*/, "", file); sub(/.*\//, "", file); sub(/\.o$/, "", file) }
+      $(NF - 1) ~ /^[A-TV-Z]$/ { defined[$NF] = file }
+      $(NF - 1) ~ /(^|:)U$/ { calls[file, $NF] }
+      END {
+        for (call in calls) {
+          split(call, part, SUBSEP)
+          if (part[2] in defined && defined[part[2]] != part[1]) print part[1], defined[part[2]]
+        }
+      }' | sort -u | tsort 2>&1 >/dev/null | sed 's/^tsort: //; /contains a loop/d' | sort -u | tr '\n' ' ')
+    case " $circular " in
+      *" $folder "*) [ -n "$found" ] || echo "src/$folder: no circle any more; remove it from the list \$circular" ;;
+      *) [ -z "$found" ] || echo "src/$folder: these files call each other in a circle: $found" ;;
+    esac
+  done
+}
+
 limit_is_pure() {
-  local archive=$build/src/limit/liblimit.a allow
+  local archive=$build/src/limit/liblimit.a gcra=$build/src/throttle/libthrottle.a.p/gcra.c.o allow
   [ -f "$archive" ] || { echo "$archive is missing: build first"; return; }
   allow=$(tr -s ' \n' '|' <<<"$limit_symbols")
-  comm -23 <(nm -u "$archive" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
-    <(nm --defined-only "$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
-    grep -vxE "${allow%|}" | sed 's/$/: limit may not call this (no memory, no clock, no I\/O)/'
+  comm -23 <(nm -u "$archive" "$gcra" 2>/dev/null | awk '$1 == "U" { print $2 }' | sort -u) \
+    <(nm --defined-only "$archive" "$gcra" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u) |
+    grep -vxE "${allow%|}" | sed 's/$/: limit and throttle\/gcra may not call this (no memory, no clock, no I\/O)/'
 }
 
 headers_alone() {
@@ -242,6 +269,7 @@ unfinished() {
 
 check 'a folder includes only what its row allows' includes
 check 'a folder calls only what its row allows' symbols
+check 'the files of a folder call each other one way only' file_cycles
 check 'the nginx module includes only the public header' nginx_includes
 check 'limit calls neither memory nor clock nor I/O' limit_is_pure
 check 'every header compiles alone' headers_alone

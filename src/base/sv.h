@@ -14,6 +14,8 @@ typedef struct weir_str sv;
 #define SV(literal) ((sv){ (literal), sizeof(literal) - 1 })
 /* For printf("%.*s", SV_FMT(s)). */
 #define SV_FMT(s) (int)(s).len, (s).ptr
+/* The same, but at most `most` bytes: for text of strangers. */
+#define SV_SHOWN(s, most) (int)((s).len < (size_t)(most) ? (s).len : (size_t)(most)), (s).ptr ? (s).ptr : ""
 
 static inline sv sv_of(const char *ptr, size_t len)
 {

@@ -15,7 +15,7 @@ struct top_options {
 
 /* What the service said last. */
 struct top_news {
-    json_t *status, *top; /* as src/serve/report.h has them; NULL: nothing yet */
+    json_t *status, *top; /* see src/serve/openapi.json; NULL: nothing yet */
     bool no_rule;         /* there is none of the id that was asked for */
     int64_t steady_us;    /* when */
     /* Decisions a second since the news before; has_rates false: there were none. */

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "engine/explain.h"
-#include "engine/top.h"
+#include "refused/subject.h"
 
 /* ---- verdicts ---- */
 

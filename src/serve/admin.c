@@ -1,78 +1,22 @@
-/* The admin listener: who may ask, and what. */
+/* The admin listener: its routes, and which requests it accepts. */
 #include "serve/admin.h"
 
 #include <netinet/in.h>
 
+#include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
-#include "serve/report.h"
+#include "serve/status.h"
 
 /* ---- small answers ---- */
-
-void admin_answer(struct http_call *call, unsigned status, const struct buf *body)
-{
-    if (body->failed)
-        http_error(call, 503, NULL, "out of memory for the answer");
-    else
-        http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(body) });
-}
-
-void admin_add_field(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    buf_json(out, text);
-}
-
-bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
-                  uint64_t *ret)
-{
-    sv text = http_parameter(call, name, 0);
-    uint64_t number = otherwise;
-    if (text.ptr && (!sv_u64(text, most, &number) || number < least)) {
-        http_error(call, 400, NULL, "the parameter `%s` must be a number, %llu to %llu", name, (unsigned long long)least,
-                   (unsigned long long)most);
-        return false;
-    }
-    *ret = number;
-    return true;
-}
-
-static bool is_one_of(sv name, const char *const *names)
-{
-    while (*names && !sv_eq(name, weir_str(*names)))
-        names++;
-    return *names;
-}
-
-bool admin_knows(struct http_call *call, const char *const *names)
-{
-    struct buf all;
-    sv rest = call->query, name = { 0 };
-    bool known = true;
-    while (known && rest.len > 0) {
-        name = sv_cut(&rest, '&');
-        sv value = name;
-        name = http_decode(call, sv_cut(&value, '='), true);
-        known = name.ptr && (name.len == 0 || is_one_of(name, names));
-    }
-    if (known)
-        return true;
-    buf_init(&all, 1000);
-    for (size_t i = 0; names[i]; i++)
-        buf_printf(&all, "%s%s", i ? ", " : "allowed: ", names[i]);
-    http_error(call, 400, all.len ? all.ptr : "it takes none", "there is no parameter `%.*s` here",
-               name.len < 100 ? (int)name.len : 100, name.ptr ? name.ptr : "");
-    buf_done(&all);
-    return false;
-}
 
 static const char *const no_parameters[] = { NULL };
 
 static void health(struct http_call *call, struct server *server, sv id)
 {
     (void)server, (void)id;
-    http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ok\"}\n") });
+    http_answer(call, &(struct http_answer){ 200, .body = SV("{\"status\":\"ok\"}\n") });
 }
 
 static void ready(struct http_call *call, struct server *server, sv id)
@@ -84,7 +28,7 @@ static void ready(struct http_call *call, struct server *server, sv id)
         http_error(call, 503, NULL, "the service is starting or ending");
 }
 
-/* A server of the document: where the decision listener is. No URL names a unix socket, and none names every address. */
+/* The entry of the document that says where the decision listener is. No URL names a unix socket or all addresses. */
 static void add_decide_server(const char *where, struct buf *out)
 {
     static const char *const every[] = { "0.0.0.0:", "[::]:" };
@@ -98,25 +42,26 @@ static void add_decide_server(const char *where, struct buf *out)
             return;
         }
     bool unix_socket = strncmp(where, "unix:", 5) == 0, off = strcmp(where, "off") == 0;
-    struct buf text;
-    buf_init(&text, LISTEN_WHERE_MAX + 100);
-    buf_printf(&text, "http://%s", unix_socket || off ? "localhost" : where);
+    char text[LISTEN_WHERE_MAX + 100];
+    snprintf(text, sizeof text, "http://%s", unix_socket || off ? "localhost" : where);
     buf_add(out, SV("{\"url\": "));
-    buf_json(out, buf_sv(&text));
-    buf_clear(&text);
-    buf_printf(&text, "The decision listener%s%s.", off ? " is off" : unix_socket ? ", on " : "", unix_socket ? where : "");
+    buf_json(out, weir_str(text));
+    snprintf(text, sizeof text, "The decision listener%s%s.",
+             off           ? " is off"
+             : unix_socket ? ", on "
+                           : "",
+             unix_socket ? where : "");
     buf_add(out, SV(", \"description\": "));
-    buf_json(out, buf_sv(&text));
+    buf_json(out, weir_str(text));
     buf_char(out, '}');
-    buf_done(&text);
 }
 
-/* The document has the address that is the default; this service may listen elsewhere. */
+/* The document has the default address; this service may listen elsewhere. */
 static void openapi(struct http_call *call, struct server *server, sv id)
 {
     static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
     sv rest = sv_of(embedded_openapi, embedded_openapi_len);
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
     buf_init(&out, 2 * embedded_openapi_len);
     for (const char *at; (at = memmem(rest.ptr, rest.len, usual.ptr, usual.len));) {
@@ -127,49 +72,44 @@ static void openapi(struct http_call *call, struct server *server, sv id)
     }
     buf_add(&out, rest);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 /* ---- reports ---- */
 
 static void status(struct http_call *call, struct server *server, sv id)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
+    buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, no_parameters))
         return;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_status(server, &out);
+    status_write(server, &out);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 static void top(struct http_call *call, struct server *server, sv id)
 {
     static const char *const parameters[] = { "most", "rule", NULL };
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     uint64_t most;
     (void)id;
-    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, REPORT_TOP_MAX, REPORT_TOP_DEFAULT, &most))
+    buf_init(&out, STATUS_BYTES_MAX);
+    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
+    status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
     admin_answer(call, 200, &out);
-    buf_done(&out);
 }
 
 static void metrics(struct http_call *call, struct server *server, sv id)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     (void)id;
-    buf_init(&out, REPORT_BYTES_MAX);
-    report_metrics(server, &out);
+    buf_init(&out, STATUS_BYTES_MAX);
+    status_write_metrics(server, &out);
     if (out.failed)
         admin_answer(call, 200, &out);
     else
-        http_answer(call,
-                    &(struct http_answer){ .status = 200, .content_type = REPORT_METRICS_TYPE, .body = buf_sv(&out) });
-    buf_done(&out);
+        http_answer(call, &(struct http_answer){ 200, STATUS_METRICS_TYPE, buf_sv(&out) });
 }
 
 /* ---- the routes ---- */
@@ -181,22 +121,22 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/openapi.json", openapi },
     { "GET", "/v1/status", status },
     { "GET", "/v1/top", top },
-    { "GET", "/v1/rules", admin_rules },
-    { "GET", "/v1/rules/{id}", admin_rule },
-    { "PUT", "/v1/rules/{id}", admin_put_rule },
-    { "DELETE", "/v1/rules/{id}", admin_delete_rule },
-    { "GET", "/v1/rules/{id}/history", admin_history },
-    { "POST", "/v1/rules/{id}/undo", admin_undo },
-    { "GET", "/v1/settings", admin_settings },
-    { "PUT", "/v1/settings", admin_put_settings },
-    { "GET", "/v1/settings/history", admin_history },
-    { "POST", "/v1/settings/undo", admin_undo },
+    { "GET", "/v1/rules", .work = &admin_list_rules },
+    { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
+    { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },
+    { "DELETE", "/v1/rules/{id}", .work = &admin_delete_rule },
+    { "GET", "/v1/rules/{id}/history", .work = &admin_get_history },
+    { "POST", "/v1/rules/{id}/undo", .work = &admin_undo },
+    { "GET", "/v1/settings", .work = &admin_get_settings },
+    { "PUT", "/v1/settings", .work = &admin_put_settings },
+    { "GET", "/v1/settings/history", .work = &admin_get_history },
+    { "POST", "/v1/settings/undo", .work = &admin_undo },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
-/* *ret_id: what stands for {id}, as it was sent. */
+/* *ret_id: the segment for {id}, as it was sent. */
 static bool path_fits(const char *pattern, sv path, sv *ret_id)
 {
     while (*pattern) {
@@ -215,13 +155,13 @@ static bool path_fits(const char *pattern, sv path, sv *ret_id)
     return path.len == 0;
 }
 
-/* One that answers to GET answers to HEAD too: the library leaves the body out. */
+/* A route for GET also answers HEAD: the library leaves the body out. */
 static bool method_fits(const char *method, sv asked)
 {
     return sv_eq(asked, weir_str(method)) || (sv_eq(asked, SV("HEAD")) && strcmp(method, "GET") == 0);
 }
 
-/* NULL: no route. *ret_allow: the methods of those at this path; "": there is none. */
+/* NULL: no route. ret_allow: the methods that this path allows; "": there is nothing at this path. */
 static const struct admin_route *find_route(const struct http_call *call, sv *ret_id, char ret_allow[64])
 {
     ret_allow[0] = '\0';
@@ -238,7 +178,7 @@ static const struct admin_route *find_route(const struct http_call *call, sv *re
     return NULL;
 }
 
-/* ---- who may ask ---- */
+/* ---- which requests are accepted ---- */
 
 /* "" or ":80". */
 static bool is_port(sv text)
@@ -251,8 +191,7 @@ static bool is_port(sv text)
     return true;
 }
 
-/* "name:80", "[::1]:80", "::1": what is before the port, without brackets; empty where there is something else behind it.
- */
+/* "name:80", "[::1]:80", "::1": the host without port and brackets. Empty if something else follows it. */
 static sv without_port(sv host)
 {
     sv name = host;
@@ -304,7 +243,7 @@ bool admin_origin_is_ours(sv origin, sv address, const char *names)
     return false;
 }
 
-/* The address at which the connection came in: where we listen on all, it is one of them. */
+/* The address of this host that the client connected to. */
 static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
 {
     struct sockaddr_storage address;
@@ -321,7 +260,7 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
     return sv_of(text, ip_text(&ip, text));
 }
 
-/* A page that a browser has loaded from elsewhere, under a name that was made to lead here, must not get through. */
+/* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
 static bool comes_from_here(struct http_call *call, const struct server *server)
 {
     static const char hint[] = "use an address of this host, or name it in the option admin-hosts";
@@ -329,13 +268,11 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
     const char *names = server->config.admin_hosts ? server->config.admin_hosts : "";
     sv host = http_header(call, "host"), origin = http_header(call, "origin"), address = own_address(call, text);
     if (!call->conn->local && !admin_host_is_ours(host, address, names)) {
-        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not",
-                   host.len < 200 ? (int)host.len : 200, host.ptr ? host.ptr : "");
+        http_error(call, 403, hint, "the header Host must name this service, and `%.*s` does not", SV_SHOWN(host, 200));
         return false;
     }
     if (origin.len > 0 && !admin_origin_is_ours(origin, address, names)) {
-        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service",
-                   origin.len < 200 ? (int)origin.len : 200, origin.ptr);
+        http_error(call, 403, hint, "pages of `%.*s` (the header Origin) may not use this service", SV_SHOWN(origin, 200));
         return false;
     }
     return true;
@@ -343,13 +280,13 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
 
 static void no_route(struct http_call *call, const char *allow)
 {
-    int len = call->path.len < 200 ? (int)call->path.len : 200;
     if (!allow[0]) {
-        http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s", len, call->path.ptr);
+        http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s",
+                   SV_SHOWN(call->path, 200));
         return;
     }
     call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(allow) };
-    http_error(call, 405, NULL, "%.*s takes %s only", len, call->path.ptr, allow);
+    http_error(call, 405, NULL, "%.*s takes %s only", SV_SHOWN(call->path, 200), allow);
 }
 
 bool admin_screen(struct http_call *call, void *data)
@@ -364,7 +301,7 @@ bool admin_screen(struct http_call *call, void *data)
         ; /* which has answered */
     else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        log_seldom(SELDOM_ADMIN_TOKEN, "the admin listener, asked from %s: the token is missing or wrong",
+        log_seldom(SELDOM_ADMIN_TOKEN, "the admin listener, request from %s: the token is missing or wrong",
                    conn_from(call->conn));
         http_error(call, 401,
                    "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "
@@ -385,6 +322,8 @@ void admin_handle(struct http_call *call, void *data)
     id = http_decode(call, id, false);
     if (!id.ptr || memchr(id.ptr, 0, id.len) || !utf8_valid(id))
         http_error(call, 400, NULL, "the id of a rule must be UTF-8, percent-encoded");
+    else if (route->work)
+        admin_job_start(call, data, id, route->work);
     else
         route->run(call, data, id);
 }

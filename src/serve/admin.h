@@ -1,20 +1,41 @@
-/* The admin listener's own: its routes, and work that the keeper does for them. */
+/* The admin listener's own: its routes, and work for the rule thread. */
 #ifndef SERVE_ADMIN_H
 #define SERVE_ADMIN_H
 
 #include "base/arena.h"
 #include "serve/http.h"
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "serve/server.h"
+
+struct admin_job;
+
+/* What the rule thread does for a call. */
+struct admin_work {
+    int (*run)(struct source *source, struct admin_job *job, struct weir_error *error);
+    const char *change; /* for the log: "put"; NULL: it changes nothing */
+    bool needs_json, takes_dry_run, needs_history;
+    struct {
+        const char *name; /* NULL: none */
+        uint64_t min, max, otherwise;
+    } number; /* a parameter */
+};
+/* admin_rules.c. History and undo without an id: of the settings. */
+extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_delete_rule, admin_get_history,
+    admin_undo, admin_get_settings, admin_put_settings;
 
 struct admin_route {
     const char *method;
     const char *path; /* "{id}" is one segment, whatever it is */
     void (*run)(struct http_call *call, struct server *server, sv id);
-    bool open; /* wants no token */
+    const struct admin_work *work; /* in place of `run` */
+    bool open;                     /* requires no token */
 };
 extern const struct admin_route admin_routes[];
 extern const size_t admin_route_count;
+
+/* See struct http_service. */
+bool admin_screen(struct http_call *call, void *server);
+void admin_handle(struct http_call *call, void *server);
 
 /* Whether the Host of a request, or its Origin, is one of ours: an address or name that `address` (of this host, as the
  * connection came in), loopback or `names` (with commas between) have. */
@@ -31,19 +52,17 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
                   uint64_t *ret);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
 bool admin_knows(struct http_call *call, const char *const *names);
-/* Who makes a change, as the header X-Weir-Author says. */
+/* The author of a change, from the header X-Weir-Author. */
 sv admin_author(const struct http_call *call);
-/* Whether the change is only to be tried. */
-bool admin_is_dry(struct http_call *call);
 /* ,"name":"text" */
 void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 
-/* Whoever is first to leave ADMIN_WAITING: the keeper's thread that begins, or the loop's that has waited long enough. */
+/* Two threads compete to leave ADMIN_WAITING: the rule thread when it begins, and the loop's when the call times out. */
 enum admin_stage { ADMIN_WAITING, ADMIN_BEGUN, ADMIN_GIVEN_UP };
 
-/* One call that the keeper's thread works for. It has copies of what it needs, since a call that took too long is answered
+/* One call that the rule thread works for. It has copies of what it needs, since a call that took too long is answered
  * before its work is done. */
 struct admin_job {
     struct source_job job; /* first */
@@ -53,16 +72,17 @@ struct admin_job {
     struct http_call *call; /* of the loop's thread; NULL: answered */
     int stage;              /* enum admin_stage; atomic */
 
+    const struct admin_work *work;
     struct arena arena;
-    int (*work)(struct source *source, struct admin_job *job, struct weir_error *error);
-    const char *what; /* "put": said in the log once it is done; NULL: nothing */
     sv id, body, if_match, if_none_match;
     struct source_author author;
-    bool dry_run, read_only;
+    bool dry_run;
     bool shown; /* `out` has what would be */
     uint64_t number;
+    const uint64_t *read_version; /* the change is based on this version of the settings; NULL: on any */
+    bool moved;                   /* others have changed the settings since that version */
 
-    /* What `work` found, for the answer. */
+    /* The result of the work, for the answer. */
     unsigned status; /* 0: as the result says */
     struct buf out;
     uint64_t version; /* its ETag; 0: none */
@@ -70,11 +90,8 @@ struct admin_job {
     struct weir_error error;
 };
 
-/* NULL: there is no memory, or the call is wrong, and it has been answered. */
-struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
-                                int (*work)(struct source *, struct admin_job *, struct weir_error *));
-/* Suspends the call; whatever comes of the work answers it. */
-void admin_job_start(struct admin_job *job, struct server *server);
+/* Suspends the call, and answers it when the work is done. Answers it at once if it is wrong. */
+void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work);
 
 /* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
 bool admin_tag_in(sv tags, uint64_t version);
@@ -96,15 +113,6 @@ int set_free(struct server *server, const struct set_free *whom, int64_t now_us,
 
 /* ---- routes ---- */
 
-void admin_rules(struct http_call *call, struct server *server, sv id);
-void admin_rule(struct http_call *call, struct server *server, sv id);
-void admin_put_rule(struct http_call *call, struct server *server, sv id);
-void admin_delete_rule(struct http_call *call, struct server *server, sv id);
-/* Without an id: of the settings. */
-void admin_history(struct http_call *call, struct server *server, sv id);
-void admin_undo(struct http_call *call, struct server *server, sv id);
-void admin_settings(struct http_call *call, struct server *server, sv id);
-void admin_put_settings(struct http_call *call, struct server *server, sv id);
 void admin_explain(struct http_call *call, struct server *server, sv id);
 void admin_reset(struct http_call *call, struct server *server, sv id);
 

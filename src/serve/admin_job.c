@@ -1,4 +1,4 @@
-/* Calls that the keeper's thread works for: suspended, worked on there, answered in the loop's thread. */
+/* Calls that need the rule thread: suspended, worked on there, answered in the loop's thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -44,19 +44,7 @@ bool admin_tags_are_good(sv tags)
 
 /* ---- from the call ---- */
 
-sv admin_author(const struct http_call *call)
-{
-    sv author = sv_trim(http_header(call, "x-weir-author"));
-    return author.len > 0 ? author : SV("admin api");
-}
-
-bool admin_is_dry(struct http_call *call)
-{
-    sv dry_run = http_parameter(call, "dry_run", 0);
-    return sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
-}
-
-/* One that is only written wrongly would be taken for a version that is gone. */
+/* A tag with a syntax error would look like an old version. */
 static bool tags_are_good(struct http_call *call)
 {
     static const char *const names[] = { "if-match", "if-none-match" };
@@ -79,7 +67,8 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
 
 static bool copy_all(struct admin_job *job, struct http_call *call, sv id)
 {
-    job->dry_run = admin_is_dry(call);
+    sv dry_run = http_parameter(call, "dry_run", 0);
+    job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
     return copy(job, id, &job->id) && copy(job, call->body, &job->body) &&
            copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
@@ -106,7 +95,7 @@ static unsigned status_of(const struct admin_job *job)
     case WEIR_E_UNKNOWN_RULE:
         return 404;
     case WEIR_E_RULES:
-        return job->what || job->dry_run ? 422 : 503; /* what was sent is bad, or what is there is no source of rules */
+        return job->work->change ? 422 : 503; /* the rules that were sent are bad, or those of the source */
     default:
         return job->result < 0 ? 503 : 200;
     }
@@ -117,13 +106,15 @@ static void answer(struct admin_job *job)
     struct http_call *call = job->call;
     char tag[TAG_MAX];
     struct weir_header etag = { WEIR_STR("ETag"), tag_text(job->version, tag) };
-    struct http_answer good = {
-        .status = status_of(job), .body = buf_sv(&job->out), .headers = &etag, .header_count = job->version != 0
-    };
+    bool known =
+        !job->work->change && admin_tag_in(job->if_none_match, job->version); /* to the client: it is not sent again */
+    struct http_answer good = { known ? 304 : status_of(job), NULL, known ? SV("") : buf_sv(&job->out), &etag,
+                                job->version != 0 };
     if (job->result < 0) {
         if (good.status == 503)
             call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
-        http_error(call, good.status, good.status == 412 ? "read it again, and change what is there now" : NULL, "%s",
+        http_error(call, good.status,
+                   good.status == 412 ? "read it again, and apply the change to the current version" : NULL, "%s",
                    job->error.text);
     } else if (job->out.failed)
         http_error(call, 503, NULL, "out of memory for the answer");
@@ -139,9 +130,9 @@ static void closed(uv_handle_t *late)
 static void finish(struct loop_task *task)
 {
     struct admin_job *job = (struct admin_job *)((char *)task - offsetof(struct admin_job, task));
-    if (job->result >= 0 && job->what && !job->dry_run)
-        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id), job->what,
-                SV_FMT(job->author.who));
+    if (job->result >= 0 && job->job.writes)
+        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id),
+                job->work->change, SV_FMT(job->author.who));
     if (job->call)
         answer(job);
     uv_close((uv_handle_t *)&job->late, closed);
@@ -153,28 +144,28 @@ static bool leave_waiting(struct admin_job *job, int stage)
     return __atomic_compare_exchange_n(&job->stage, &waiting, stage, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* What was begun goes on, and nobody can know any more what comes of it. */
+/* Work that has begun continues, and its result is lost. */
 static void on_late(uv_timer_t *late)
 {
     struct admin_job *job = late->data;
     struct http_call *call = job->call;
-    struct keeper_state state;
+    struct rule_sync_state state;
     bool given_up = leave_waiting(job, ADMIN_GIVEN_UP);
     job->call = NULL;
-    keeper_state(job->loop->server->keeper, &state);
-    http_error(call, 504, !given_up && job->what ? "it may still be done: look before you try again" : NULL,
+    rule_sync_state(job->loop->server->rule_sync, &state);
+    http_error(call, 504, !given_up && job->work->change ? "the change may still be made: check before you retry" : NULL,
                "%s has not answered in time%s%s%s", state.source, state.reachable ? "" : "; ",
                state.reachable ? "" : state.problem, given_up ? "; nothing was done" : "");
 }
 
-/* ---- in the keeper's thread ---- */
+/* ---- in the rule thread ---- */
 
 static int run(struct source *source, struct source_job *base, struct weir_error *error)
 {
     struct admin_job *job = (struct admin_job *)base;
     if (!leave_waiting(job, ADMIN_BEGUN))
-        return err_set(error, WEIR_E_SYSTEM, "nobody waits for it any more");
-    return job->work(source, job, error);
+        return err_set(error, WEIR_E_SYSTEM, "the request timed out before it was begun");
+    return job->work->run(source, job, error);
 }
 
 static void done(struct source_job *base, int result, const struct weir_error *error)
@@ -188,18 +179,47 @@ static void done(struct source_job *base, int result, const struct weir_error *e
 
 /* ---- starting ---- */
 
-struct admin_job *admin_job_new(struct http_call *call, struct server *server, sv id,
-                                int (*work)(struct source *, struct admin_job *, struct weir_error *))
+/* A value that is not understood must not become a change. */
+static bool dry_run_is_known(struct http_call *call)
 {
-    struct keeper_state state;
-    if (!tags_are_good(call))
-        return NULL;
+    static const char *const values[] = { "1", "true", "0", "false" };
+    sv value = http_parameter(call, "dry_run", 0);
+    for (size_t i = 0; value.ptr && i < sizeof values / sizeof *values; i++)
+        if (sv_eq(value, weir_str(values[i])))
+            return true;
+    if (value.ptr)
+        http_error(call, 400, NULL, "the parameter `dry_run` must be 1 or 0");
+    return !value.ptr;
+}
+
+/* The comments of a file belong to its author, so it is not rewritten. */
+static bool source_can(const struct admin_job *job)
+{
+    const struct admin_work *work = job->work;
+    struct rule_sync_state state;
+    rule_sync_state(job->loop->server->rule_sync, &state);
+    if (!state.is_file)
+        return true;
+    if (work->needs_history)
+        http_error(job->call, 409, "keep it under version control", "the rules are in %s: a file has no history here",
+                   state.source);
+    else if (work->change && !job->dry_run)
+        http_error(job->call, 409,
+                   "change the file: the service notices it, and the change is in force within a second or so",
+                   "the rules are in %s, a file that the service only reads", state.source);
+    else
+        return true;
+    return false;
+}
+
+/* NULL: the call has been answered. */
+static struct admin_job *job_new(struct http_call *call, sv id, const struct admin_work *work)
+{
     struct admin_job *job = calloc(1, sizeof *job);
     if (job && copy_all(job, call, id)) {
-        keeper_state(server->keeper, &state);
-        job->read_only = state.is_file;
         job->job.run = run;
         job->job.done = done;
+        job->job.writes = work->change && !job->dry_run;
         job->task.run = finish;
         job->call = call;
         job->loop = call->loop;
@@ -213,16 +233,29 @@ struct admin_job *admin_job_new(struct http_call *call, struct server *server, s
     return NULL;
 }
 
-void admin_job_start(struct admin_job *job, struct server *server)
+void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work)
 {
-    struct http_call *call = job->call;
+    const char *const parameters[] = { work->takes_dry_run ? "dry_run" : work->number.name, NULL };
+    uint64_t number = 0;
+    if ((work->needs_json && !http_is_json(call)) || !admin_knows(call, parameters) ||
+        (work->number.name &&
+         !admin_number(call, work->number.name, work->number.min, work->number.max, work->number.otherwise, &number)) ||
+        !dry_run_is_known(call) || !tags_are_good(call))
+        return;
+    struct admin_job *job = job_new(call, id, work);
+    if (!job)
+        return;
+    job->number = number;
+    if (!source_can(job)) {
+        job_free(job);
+        return;
+    }
     struct loop *loop = job->loop;
     unsigned late_ms = loop->conns.limits.request_ms / 5 * 4;
-    job->job.writes = job->what && !job->dry_run;
-    if (!keeper_run(server->keeper, &job->job)) {
+    if (!rule_sync_run(server->rule_sync, &job->job)) {
         job_free(job);
         call->extra = (struct weir_header){ WEIR_STR("Retry-After"), WEIR_STR("5") };
-        http_error(call, 503, NULL, "%d others are waiting for the source of the rules already", SOURCE_JOBS_MAX);
+        http_error(call, 503, NULL, "%d other requests are already waiting for the source of the rules", SOURCE_JOBS_MAX);
         return;
     }
     /* However soon it is done, it is answered in a later turn of this loop. */

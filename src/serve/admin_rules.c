@@ -1,8 +1,9 @@
-/* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the keeper's thread. */
+/* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the rule thread. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "serve/admin.h"
 #include "source/show.h"
@@ -24,22 +25,21 @@ static const struct source_row *find_row(const struct source_reading *reading, s
 
 static int no_such_rule(const struct admin_job *job, struct weir_error *error)
 {
-    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", job->id.len < 200 ? (int)job->id.len : 200,
-                   job->id.ptr);
+    return err_set(error, WEIR_E_UNKNOWN_RULE, "there is no rule `%.*s`", SV_SHOWN(job->id, 200));
 }
 
 /* ---- reading ---- */
 
 static int list_rules(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     size_t count = 0;
     buf_add(&job->out, SV("{\"source\":"));
     buf_json(&job->out, weir_str(source_name(source)));
-    buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", job->read_only ? "true" : "false",
+    buf_printf(&job->out, ",\"read_only\":%s,\"problem_count\":%zu,\"rules\":[", source_is_file(source) ? "true" : "false",
                reading.problem_count + reading.unlisted);
     for (size_t i = 0; i < reading.row_count; i++) {
         if (reading.rows[i].setting)
@@ -48,26 +48,23 @@ static int list_rules(struct source *source, struct admin_job *job, struct weir_
         source_row_json(&reading, &reading.rows[i], &job->out);
     }
     buf_add(&job->out, SV("]}\n"));
-    source_reading_done(&reading);
     return 0;
 }
 
 /* The row as it is now, with its tag. */
 static int show_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     const struct source_row *row = find_row(&reading, job->id);
-    if (row) {
-        job->version = row->version;
-        source_row_json(&reading, row, &job->out);
-        buf_char(&job->out, '\n');
-    } else
-        r = no_such_rule(job, error);
-    source_reading_done(&reading);
-    return r;
+    if (!row)
+        return no_such_rule(job, error);
+    job->version = row->version;
+    source_row_json(&reading, row, &job->out);
+    buf_char(&job->out, '\n');
+    return 0;
 }
 
 static void add_settings(const struct source_reading *reading, struct buf *out)
@@ -87,37 +84,14 @@ static void add_settings(const struct source_reading *reading, struct buf *out)
 
 static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
     add_settings(&reading, &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
-    source_reading_done(&reading);
     return 0;
-}
-
-/* What the client has already is not sent again. */
-static int unless_known(struct admin_job *job)
-{
-    if (admin_tag_in(job->if_none_match, job->version)) {
-        buf_clear(&job->out);
-        job->status = 304;
-    }
-    return 0;
-}
-
-static int get_rule(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    int r = show_rule(source, job, error);
-    return r < 0 ? r : unless_known(job);
-}
-
-static int get_settings(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    int r = show_settings(source, job, error);
-    return r < 0 ? r : unless_known(job);
 }
 
 /* ---- history ---- */
@@ -166,29 +140,29 @@ static int get_history(struct source *source, struct admin_job *job, struct weir
 
 /* ---- changing ---- */
 
-/* Inside the transaction, so that nobody can come between. */
+/* Runs inside the transaction, so that no other change can come between. */
 static int check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
     const char *what = job->id.len ? "the rule" : "the settings";
+    bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
-    if (job->if_match.ptr && !admin_tag_in(job->if_match, version)) {
-        job->status = 412;
-        return err_set(error, WEIR_E_INVALID, "%s %s (the header If-Match)", what,
-                       version ? "was changed since it was read" : "is not there");
+    if (matches && !admin_tag_in(job->if_none_match, version)) {
+        job->moved = job->read_version && version != *job->read_version;
+        return job->moved ? err_set(error, WEIR_E_SYSTEM, "others are changing the settings; try again") : 0;
     }
-    if (job->if_none_match.ptr && admin_tag_in(job->if_none_match, version)) {
-        job->status = 412;
-        return err_set(error, WEIR_E_INVALID, "%s is there already (the header If-None-Match)", what);
-    }
-    return 0;
+    job->status = 412;
+    return err_set(error, WEIR_E_INVALID, "%s %s", what,
+                   matches   ? "exists already (the header If-None-Match)"
+                   : version ? "was changed since it was read (the header If-Match)"
+                             : "does not exist (the header If-Match)");
 }
 
 /* As an answer to a change, with the rule or the settings as they are in `reading`. */
 static void add_tried(struct admin_job *job, const struct source_reading *reading)
 {
     const struct source_row *row = job->id.len > 0 ? find_row(reading, job->id) : NULL;
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
         add_settings(reading, &text);
@@ -200,7 +174,6 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     buf_char(&job->out, '\n');
     job->out.failed = job->out.failed || text.failed;
     job->shown = true;
-    buf_done(&text);
 }
 
 static int look(const struct source_reading *after, void *data, struct weir_error *error)
@@ -226,7 +199,7 @@ static void clear_terms(struct source *source)
 
 static int tried(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     job->version = 0;
     if (job->shown)
         return 0;
@@ -235,11 +208,10 @@ static int tried(struct source *source, struct admin_job *job, struct weir_error
     if (r < 0)
         return r;
     add_tried(job, &reading);
-    source_reading_done(&reading);
     return 0;
 }
 
-/* What GET answers, and not the rule in it. */
+/* The whole answer to GET instead of the rule in it. */
 static bool is_whole_row(const json_t *value)
 {
     return json_object_get(value, "rule") || json_object_get(value, "state") || json_object_get(value, "version");
@@ -249,51 +221,38 @@ static bool is_whole_row(const json_t *value)
 static json_t *read_body(const struct admin_job *job, struct weir_error *error)
 {
     json_error_t why;
-    json_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
+    json_auto_t *value = json_loadb(job->body.ptr, job->body.len, JSON_REJECT_DUPLICATES, &why);
     json_t *id = json_object_get(value, "id");
     if (!value)
-        err_set(error, WEIR_E_INVALID, "the body is no JSON: line %d: %s", why.line, why.text);
+        err_set(error, WEIR_E_INVALID, "the body is not JSON: line %d: %s", why.line, why.text);
     else if (!json_is_object(value))
         err_set(error, WEIR_E_INVALID, "the body must be an object, {\"field\": value, …}");
     else if (job->id.len > 0 && is_whole_row(value))
         err_set(error, WEIR_E_INVALID,
-                "the body has more than the rule: of what GET answers send only what is in `rule`, without `state`, "
-                "`version` and so on");
+                "the body has more than the rule: send only the value of `rule` from the answer to GET, without "
+                "`state`, `version` and so on");
     else if (job->id.len > 0 && id &&
              (!json_is_string(id) || !sv_eq(sv_of(json_string_value(id), json_string_length(id)), job->id)))
-        err_set(error, WEIR_E_INVALID, "id: must be that of the path or be left out");
+        err_set(error, WEIR_E_INVALID, "id: must equal the id in the path, or be left out");
     else
-        return value;
-    json_decref(value);
+        return STEAL(value);
     return NULL;
-}
-
-/* For people the id stands first. Takes over `rule`. */
-static json_t *with_id(json_t *rule, sv id)
-{
-    json_t *whole = json_object();
-    if (json_object_set_new(whole, "id", json_stringn(id.ptr, id.len)) < 0 || json_object_update(whole, rule) < 0) {
-        json_decref(whole);
-        whole = NULL;
-    }
-    json_decref(rule);
-    return whole;
 }
 
 static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    json_t *body = read_body(job, error);
+    json_auto_t *body = read_body(job, error);
     if (!body)
         return WEIR_E_INVALID;
-    json_t *rule = with_id(body, job->id);
+    json_auto_t *rule = json_object(); /* with the id first, for people */
+    if (json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len)) < 0 || json_object_update(rule, body) < 0)
+        return no_memory(error);
     const json_t *mode = json_object_get(rule, "mode");
     bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
-    char *text = json_dumps(rule, JSON_COMPACT);
+    CLEANUP_FREE char *text = json_dumps(rule, JSON_COMPACT);
     set_terms(source, job, !off);
     int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
     clear_terms(source);
-    free(text);
-    json_decref(rule);
     if (r < 0)
         return r;
     if (job->dry_run)
@@ -316,11 +275,11 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
     return r;
 }
 
-/* What there is now. */
+/* The rule or the settings as they are now. */
 static int show_undone(struct source *source, struct admin_job *job, const struct source_undone *undone,
                        struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
@@ -332,7 +291,6 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     } else
         add_version(&job->out, "rule", row ? row->text : SV(""));
     buf_add(&job->out, SV("}\n"));
-    source_reading_done(&reading);
     return 0;
 }
 
@@ -352,10 +310,10 @@ static int undo(struct source *source, struct admin_job *job, struct weir_error 
 
 /* ---- settings ---- */
 
-/* What the body does not name goes away. *ret_version: that of the settings that this is about. */
+/* Settings that the body does not name are removed. *ret_version: the version of the settings that were read. */
 static int name_all(struct source *source, json_t *settings, uint64_t *ret_version, struct weir_error *error)
 {
-    struct source_reading reading;
+    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
@@ -366,190 +324,50 @@ static int name_all(struct source *source, json_t *settings, uint64_t *ret_versi
             json_object_set_new_nocheck(settings, name.ptr, json_null());
     }
     *ret_version = source_version(&reading, SV(""));
-    source_reading_done(&reading);
     return 0;
 }
 
-struct settings_check {
-    struct admin_job *job;
-    uint64_t version;
-    bool moved; /* somebody else was faster: what was named is to be named anew */
-};
-
-static int check_settings(uint64_t version, void *data, struct weir_error *error)
+static int put_once(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct settings_check *check = data;
-    int r = check_tags(version, check->job, error);
-    check->moved = r == 0 && version != check->version;
-    return check->moved ? err_set(error, WEIR_E_SYSTEM, "the settings are being changed by others; please try again") : r;
-}
-
-static int look_at_settings(const struct source_reading *after, void *data, struct weir_error *error)
-{
-    struct settings_check *check = data;
-    return look(after, check->job, error);
-}
-
-static int put_once(struct source *source, struct admin_job *job, bool *ret_moved, struct weir_error *error)
-{
-    struct settings_check check = { .job = job };
-    json_t *settings = read_body(job, error);
-    if (!settings)
-        return WEIR_E_INVALID;
-    int r = name_all(source, settings, &check.version, error);
-    char *text = r == 0 ? json_dumps(settings, JSON_COMPACT) : NULL;
-    struct source_terms terms = {
-        .dry_run = job->dry_run, .check = check_settings, .look = look_at_settings, .data = &check
-    };
-    source_set_terms(source, &terms);
-    if (r == 0)
-        r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
+    uint64_t read_version;
+    json_auto_t *settings = read_body(job, error);
+    int r = settings ? name_all(source, settings, &read_version, error) : WEIR_E_INVALID;
+    if (r < 0)
+        return r;
+    CLEANUP_FREE char *text = json_dumps(settings, JSON_COMPACT);
+    job->read_version = &read_version;
+    set_terms(source, job, false);
+    r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
     clear_terms(source);
-    free(text);
-    json_decref(settings);
-    *ret_moved = check.moved;
+    job->read_version = NULL;
     return r;
 }
 
 static int put_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    bool moved = true;
-    int r = 0;
-    for (int i = 0; i < SETTINGS_TRIES && moved; i++)
-        r = put_once(source, job, &moved, error);
+    int r = 0, tries = 0;
+    do {
+        job->moved = false;
+        r = put_once(source, job, error);
+    } while (job->moved && ++tries < SETTINGS_TRIES);
     if (r < 0)
         return r;
     return job->dry_run ? tried(source, job, error) : show_settings(source, job, error);
 }
 
-/* ---- routes ---- */
+/* ---- what the routes name ---- */
 
-static const char *const no_parameters[] = { NULL };
-static const char *const may_be_dry[] = { "dry_run", NULL };
-
-static void start(struct http_call *call, struct server *server, sv id, const char *const *parameters,
-                  int (*work)(struct source *, struct admin_job *, struct weir_error *))
-{
-    struct admin_job *job = admin_knows(call, parameters) ? admin_job_new(call, server, id, work) : NULL;
-    if (job)
-        admin_job_start(job, server);
-}
-
-/* The comments of a file belong to its author. */
-static bool is_writable(struct http_call *call, struct server *server)
-{
-    struct keeper_state state;
-    keeper_state(server->keeper, &state);
-    if (state.is_file)
-        http_error(call, 409, "change the file: it is followed, and a change is in force within a second or so",
-                   "the rules are those of %s, a file that is only read here", state.source);
-    return !state.is_file;
-}
-
-static bool has_history(struct http_call *call, struct server *server)
-{
-    struct keeper_state state;
-    keeper_state(server->keeper, &state);
-    if (state.is_file)
-        http_error(call, 409, "keep it under version control", "the rules are those of %s: a file has no history here",
-                   state.source);
-    return !state.is_file;
-}
-
-static bool is_json(struct http_call *call)
-{
-    sv type = http_header(call, "content-type");
-    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
-    if (!json)
-        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is taken here");
-    return json;
-}
-
-/* One that is not understood must not become a change. */
-static bool dry_run_is_known(struct http_call *call)
-{
-    static const char *const values[] = { "1", "true", "0", "false" };
-    sv value = http_parameter(call, "dry_run", 0);
-    for (size_t i = 0; value.ptr && i < sizeof values / sizeof *values; i++)
-        if (sv_eq(value, weir_str(values[i])))
-            return true;
-    if (value.ptr)
-        http_error(call, 400, NULL, "the parameter `dry_run` must be 1 or 0");
-    return !value.ptr;
-}
-
-/* `what`: for the log. */
-static void change(struct http_call *call, struct server *server, sv id, const char *what,
-                   int (*work)(struct source *, struct admin_job *, struct weir_error *))
-{
-    if (!admin_knows(call, may_be_dry) || !dry_run_is_known(call))
-        return;
-    if (!admin_is_dry(call) && !is_writable(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, work);
-    if (!job)
-        return;
-    job->what = what;
-    admin_job_start(job, server);
-}
-
-void admin_rules(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, list_rules);
-}
-
-void admin_rule(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, get_rule);
-}
-
-void admin_settings(struct http_call *call, struct server *server, sv id)
-{
-    start(call, server, id, no_parameters, get_settings);
-}
-
-void admin_put_rule(struct http_call *call, struct server *server, sv id)
-{
-    if (is_json(call))
-        change(call, server, id, "put", put_rule);
-}
-
-void admin_put_settings(struct http_call *call, struct server *server, sv id)
-{
-    if (is_json(call))
-        change(call, server, id, "put", put_settings);
-}
-
-void admin_delete_rule(struct http_call *call, struct server *server, sv id)
-{
-    change(call, server, id, "removed", delete_rule);
-}
-
-void admin_history(struct http_call *call, struct server *server, sv id)
-{
-    static const char *const parameters[] = { "most", NULL };
-    uint64_t most;
-    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, HISTORY_MAX, HISTORY_DEFAULT, &most) ||
-        !has_history(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, get_history);
-    if (!job)
-        return;
-    job->number = most;
-    admin_job_start(job, server);
-}
-
-void admin_undo(struct http_call *call, struct server *server, sv id)
-{
-    static const char *const parameters[] = { "number", NULL };
-    uint64_t number;
-    if (!admin_knows(call, parameters) || !admin_number(call, "number", 1, INT64_MAX, 0, &number) ||
-        !has_history(call, server))
-        return;
-    struct admin_job *job = admin_job_new(call, server, id, undo);
-    if (!job)
-        return;
-    job->number = number;
-    job->what = "set back";
-    admin_job_start(job, server);
-}
+const struct admin_work admin_list_rules = { .run = list_rules };
+const struct admin_work admin_get_rule = { .run = show_rule };
+const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
+const struct admin_work admin_delete_rule = { .run = delete_rule, .change = "removed", .takes_dry_run = true };
+const struct admin_work admin_get_settings = { .run = show_settings };
+const struct admin_work admin_put_settings = {
+    .run = put_settings, .change = "put", .needs_json = true, .takes_dry_run = true
+};
+const struct admin_work admin_get_history = { .run = get_history,
+                                              .needs_history = true,
+                                              .number = { "most", 1, HISTORY_MAX, HISTORY_DEFAULT } };
+const struct admin_work admin_undo = {
+    .run = undo, .change = "set back", .needs_history = true, .number = { "number", 1, INT64_MAX, 0 }
+};

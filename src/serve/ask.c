@@ -35,7 +35,7 @@ static bool fail(struct reader *r, unsigned status, const char *format, ...)
 
 static bool no_json(struct reader *r, const char *why)
 {
-    return fail(r, 400, "no JSON: byte %zu: %s", (size_t)(r->at - r->start) + 1, why);
+    return fail(r, 400, "not JSON: byte %zu: %s", (size_t)(r->at - r->start) + 1, why);
 }
 
 static bool no_memory(struct reader *r)
@@ -50,7 +50,7 @@ static sv rest(const struct reader *r)
     return sv_of(r->at, (size_t)(r->end - r->at));
 }
 
-/* The next one that is no blank, which stays; NUL at the end. */
+/* Skips blanks. Returns the next character without taking it; NUL at the end. */
 static char next(struct reader *r)
 {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
@@ -77,7 +77,7 @@ static bool take_word(struct reader *r, sv word)
 
 /* ---- strings ---- */
 
-/* Goes on to the quote or backslash. */
+/* Skips to the quote or backslash. */
 static bool skip_plain(struct reader *r)
 {
     while (r->at < r->end && *r->at != '"' && *r->at != '\\') {
@@ -92,17 +92,12 @@ static bool skip_plain(struct reader *r)
     return r->at < r->end || no_json(r, "the string does not end");
 }
 
-static int hex_value(char c)
-{
-    return ascii_digit(c) ? c - '0' : ascii_lower(c) >= 'a' && ascii_lower(c) <= 'f' ? ascii_lower(c) - 'a' + 10 : -1;
-}
-
-/* The four digits behind "\u". */
+/* The four digits after "\u". */
 static bool read_unit(struct reader *r, uint32_t *ret)
 {
     uint32_t unit = 0;
     for (int i = 0; i < 4; i++, r->at++) {
-        int value = r->at < r->end ? hex_value(*r->at) : -1;
+        int value = r->at < r->end ? ascii_hex(*r->at) : -1;
         if (value < 0)
             return no_json(r, "four hexadecimal digits have to follow \\u");
         unit = unit << 4 | (uint32_t)value;
@@ -116,8 +111,8 @@ static bool is_surrogate(uint32_t unit, uint32_t from)
     return unit >= from && unit < from + 0x400;
 }
 
-/* Behind "\u". A character above U+FFFF is a pair of surrogates; NUL is left out because not everybody who is told of a
- * subject could show it. */
+/* After "\u". A character above U+FFFF is a pair of surrogates. NUL is not allowed because not every log or screen could
+ * show it. */
 static bool read_code_point(struct reader *r, uint32_t *ret)
 {
     uint32_t high, low;
@@ -147,7 +142,7 @@ static size_t put_utf8(char *to, uint32_t c)
     return n;
 }
 
-/* Behind the backslash. */
+/* After the backslash. */
 static bool read_escape(struct reader *r, char **to)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -168,8 +163,8 @@ static bool read_escape(struct reader *r, char **to)
     return true;
 }
 
-/* From the first backslash on. An escape is longer than what it stands for, so all strings have room in as many bytes as
- * the text has. */
+/* From the first backslash on. An escape is longer than its character, so all strings fit into as many bytes as the text
+ * has. */
 static bool read_escaped(struct reader *r, const char *from, sv *ret)
 {
     struct ask *ask = r->ask;
@@ -281,7 +276,7 @@ static bool read_header(struct reader *r, sv name)
     struct ask *ask = r->ask;
     for (size_t i = r->first_header; i < ask->header_count; i++)
         if (sv_eq(ask->headers[i].name, name))
-            return fail(r, 400, "headers: \"%.*s\" is there twice; give a list of its values", SV_FMT(name));
+            return fail(r, 400, "headers: \"%.*s\" is given twice; send a list of its values", SV_FMT(name));
     if (next(r) != '[')
         return add_header(r, name);
     size_t before = ask->header_count;
@@ -383,11 +378,11 @@ static bool read_field(struct reader *r, sv name)
         if (!sv_eq(name, fields[i].name))
             continue;
         if (r->seen & 1u << i)
-            return fail(r, 400, "%s: is there twice", fields[i].name.ptr);
+            return fail(r, 400, "%s: is given twice", fields[i].name.ptr);
         r->seen |= 1u << i;
         return fields[i].read(r, &fields[i]);
     }
-    return fail(r, 400, "there is no field \"%.*s\"; allowed: " ASK_FIELDS, name.len < 100 ? (int)name.len : 100, name.ptr);
+    return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, SV_SHOWN(name, 100));
 }
 
 static bool read_request(struct reader *r, sv name)
@@ -415,7 +410,7 @@ static bool read_request(struct reader *r, sv name)
     return true;
 }
 
-/* Headers have their place only when all have been read: they move while they become more. */
+/* The array of headers moves while it grows, so requests point to it only when all have been read. */
 static void place_headers(struct ask *ask)
 {
     const struct weir_header *headers = ask->headers;
@@ -437,7 +432,7 @@ static bool read_all(struct reader *r)
                         ? "a refund is one request, not a list"
                         : "receipt: is missing; a refund is the request that was charged, with the receipt of its verdict");
     if (next(r) != '\0' || r->at < r->end)
-        return no_json(r, "something follows the end");
+        return no_json(r, "unexpected text after the end");
     place_headers(r->ask);
     return true;
 }

@@ -1,10 +1,10 @@
-/* What callers ask in JSON: one request, or a list of requests.
+/* The JSON body of POST /v1/check and /v1/refund: one request, or a list of requests.
  *
  *     {"method": "GET", "path": "/search", "user": "u1", "headers": {"X-Plan": "free"}, "cost": 1}
  *
- * A strict reader for just this: no document is built, strings stay where they are, and one request without escapes takes
- * no memory. What would be passed over elsewhere is an error here, so that no request is judged by less than its caller
- * said. */
+ * A strict reader for just this: it builds no document, leaves strings where they are, and allocates nothing for one
+ * request without escapes. Anything it does not know is an error, so that no request is judged by less than its caller
+ * sent. */
 #ifndef SERVE_ASK_H
 #define SERVE_ASK_H
 

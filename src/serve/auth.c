@@ -4,16 +4,16 @@
 
 #include "base/ip.h"
 
-/* What a header is to us. */
+/* The meaning of a header. */
 enum part {
     PART_METHOD,
     PART_URI,
     PART_HOST,
     PART_USER,
     PARTS,
-    PART_OWN_HOST, /* Host: the client's, if the gateway left it so and says nothing else */
-    PART_CLIENTS,  /* one of the client's: an attribute */
-    PART_HOP,      /* between the gateway and us */
+    PART_OWN_HOST, /* Host: of the client's request, if the gateway sends no other */
+    PART_CLIENTS,  /* a header of the client: an attribute */
+    PART_HOP,      /* for the connection between the gateway and weir */
 };
 
 #define NAME(name)            \
@@ -53,12 +53,12 @@ static enum part part_of(sv name, const struct auth_gateway *gateway)
 }
 
 /* The first header that says something about each part. */
-struct told {
+struct claims {
     const struct weir_header *by[PARTS];
     const struct weir_header *own_host;
 };
 
-static bool tell(const struct weir_header **by, const struct weir_header *header, char *why)
+static bool claim(const struct weir_header **by, const struct weir_header *header, char *why)
 {
     const struct weir_header *before = *by;
     if (!before) {
@@ -68,16 +68,16 @@ static bool tell(const struct weir_header **by, const struct weir_header *header
     if (sv_eq(sv_trim_ows(before->value), sv_trim_ows(header->value)))
         return true;
     snprintf(why, AUTH_WHY_MAX,
-             "%.*s and %.*s contradict each other; the gateway has to set one of them, and to remove "
-             "what its clients send of both",
+             "%.*s and %.*s contradict each other; the gateway must set one of them, and remove both "
+             "from the requests of its clients",
              SV_FMT(before->name), SV_FMT(header->name));
     return false;
 }
 
 /* Sorts the headers: what they say about the request, those of the client, and those of the hop. An empty one says nothing;
  * but beside another one it may be the user of the gateway, who is nobody, or the one that a backend reads. */
-static bool sort(struct auth *ret, struct told *told, const struct auth_gateway *gateway, const struct weir_header *headers,
-                 size_t count, char *why)
+static bool sort_headers(struct auth *ret, struct claims *claims, const struct auth_gateway *gateway,
+                         const struct weir_header *headers, size_t count, char *why)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
@@ -85,9 +85,9 @@ static bool sort(struct auth *ret, struct told *told, const struct auth_gateway 
         bool empty = sv_trim_ows(headers[i].value).len == 0;
         if (part == PART_HOP || (empty && part != PART_USER && part != PART_CLIENTS))
             continue;
-        if (part == PART_OWN_HOST && !tell(&told->own_host, &headers[i], why))
+        if (part == PART_OWN_HOST && !claim(&claims->own_host, &headers[i], why))
             return false;
-        if (part < PARTS && !tell(&told->by[part], &headers[i], why))
+        if (part < PARTS && !claim(&claims->by[part], &headers[i], why))
             return false;
         if (part == PART_CLIENTS || part == PART_USER)
             ret->headers[kept++] = headers[i];
@@ -108,8 +108,8 @@ static bool missing(char *why, const char *what, const char *names)
     return false;
 }
 
-/* The last address of X-Forwarded-For. Through a unix socket there is no peer, but whoever may open it is trusted, so this
- * one is true, and the walk over trusted proxies can begin with it. */
+/* The last address of X-Forwarded-For. A unix socket has no peer address, but every process that may open it is trusted, so
+ * this address is true, and the walk over trusted proxies can begin with it. */
 static sv last_hop(const struct weir_header *headers, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
@@ -129,22 +129,22 @@ static sv last_hop(const struct weir_header *headers, size_t count)
 bool auth_read(struct auth *ret, const struct auth_gateway *gateway, const struct weir_header *headers, size_t count,
                char why[AUTH_WHY_MAX])
 {
-    struct told told = { 0 };
+    struct claims claims = { 0 };
     ret->request = (struct weir_request){ .cost = 1 };
     if (count > AUTH_HEADERS_MAX) {
         snprintf(why, AUTH_WHY_MAX, "there are more than %d headers", AUTH_HEADERS_MAX);
         return false;
     }
-    if (!sort(ret, &told, gateway, headers, count, why))
+    if (!sort_headers(ret, &claims, gateway, headers, count, why))
         return false;
-    if (!told.by[PART_URI])
+    if (!claims.by[PART_URI])
         return missing(why, "URI", "X-Forwarded-Uri nor X-Original-URI");
-    if (!told.by[PART_METHOD])
+    if (!claims.by[PART_METHOD])
         return missing(why, "method", "X-Forwarded-Method nor X-Original-Method");
-    ret->request.method = value_of(told.by[PART_METHOD]);
-    ret->request.path = value_of(told.by[PART_URI]);
-    ret->request.host = value_of(told.by[PART_HOST] ? told.by[PART_HOST] : told.own_host);
-    ret->request.user = value_of(told.by[PART_USER]);
+    ret->request.method = value_of(claims.by[PART_METHOD]);
+    ret->request.path = value_of(claims.by[PART_URI]);
+    ret->request.host = value_of(claims.by[PART_HOST] ? claims.by[PART_HOST] : claims.own_host);
+    ret->request.user = value_of(claims.by[PART_USER]);
     ret->request.peer = gateway->peer.len > 0 ? gateway->peer : last_hop(headers, count);
     if (ip_parse_hop(ret->request.peer, &(struct ip){ 0 }))
         return true;

@@ -1,7 +1,8 @@
-/* Forward auth: what a gateway says, in headers, about the request that it asks about.
+/* Forward auth: a gateway describes a request of its client in headers.
  *
- * The gateway is trusted, but what it passes on is its client's: a client may send any of these headers too, and a gateway
- * replaces only those that it knows. So two that contradict each other are a mistake, and never is one of them picked. */
+ * The gateway is trusted, but it also passes on headers of its client: a client may send any of these headers too, and a
+ * gateway replaces only those that it knows. So two headers that contradict each other are an error; weir never picks one.
+ */
 #ifndef SERVE_AUTH_H
 #define SERVE_AUTH_H
 
@@ -9,7 +10,7 @@
 
 enum { AUTH_HEADERS_MAX = 100, AUTH_WHY_MAX = 300 };
 
-/* Who asks. */
+/* The gateway that asks. */
 struct auth_gateway {
     sv peer;        /* its address; empty: it came through a unix socket */
     sv user_header; /* whose value is the user; empty: none */

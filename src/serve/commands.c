@@ -31,50 +31,33 @@ static void quit(struct commands *c, const sv *args, size_t count)
 
 /* ---- the table ---- */
 
-const struct command command_table[] = {
+static const struct command command_table[] = {
     { "weir.check", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_check_command, "weir",
       "Decides about a request, and charges it if it passes" },
     { "weir.peek", -2, COMMAND_GATHER | COMMAND_QUEUE, weir_peek_command, "weir",
-      "Says what WEIR.CHECK would, and charges nothing" },
-    { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Gives back what WEIR.CHECK has charged" },
+      "Returns what WEIR.CHECK would, and charges nothing" },
+    { "weir.refund", -4, COMMAND_QUEUE, weir_refund_command, "weir", "Refunds a charge of WEIR.CHECK" },
     { "weir.reset", -2, COMMAND_ADMIN | COMMAND_QUEUE, weir_reset_command, "weir",
-      "Forgets what one subject has used of a rule, or says that it has used nothing" },
-    { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir", "Limits a key by numbers that come along" },
+      "Resets the counts of one subject under a rule" },
+    { "cl.throttle", -1, COMMAND_KEY | COMMAND_QUEUE, throttle_command, "weir",
+      "Limits a key by the numbers of the command" },
     { "del", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
     { "unlink", -2, COMMAND_KEYS | COMMAND_QUEUE, del_command, "generic", "Forgets keys of CL.THROTTLE" },
-    { "multi", 1, COMMAND_NOW, multi_command, "transactions", "Begins a pipeline that EXEC carries out" },
-    { "exec", 1, COMMAND_OPEN | COMMAND_NOW, exec_command, "transactions", "Carries out what was queued since MULTI" },
-    { "discard", 1, COMMAND_OPEN | COMMAND_NOW, discard_command, "transactions", "Drops what was queued since MULTI" },
-    { "ping", -1, COMMAND_QUEUE, ping, "connection", "Says PONG, or what it is given" },
-    { "echo", 2, COMMAND_QUEUE, echo, "connection", "Says what it is given" },
-    { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Chooses the protocol, and says who answers" },
-    { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Shows the token" },
-    { "client", -2, 0, client_command, "connection", "Names the connection, and tells about it" },
-    { "select", 2, 0, select_command, "connection", "Chooses a space for the keys of CL.THROTTLE" },
-    { "reset", 1, COMMAND_OPEN | COMMAND_NOW, reset_command, "connection", "Makes the connection as it was at first" },
+    { "multi", 1, COMMAND_NOW, multi_command, "transactions", "Begins a queue of commands that EXEC runs" },
+    { "exec", 1, COMMAND_OPEN | COMMAND_NOW, exec_command, "transactions", "Runs the commands queued since MULTI" },
+    { "discard", 1, COMMAND_OPEN | COMMAND_NOW, discard_command, "transactions", "Drops the commands queued since MULTI" },
+    { "ping", -1, COMMAND_QUEUE, ping, "connection", "Returns PONG, or its argument" },
+    { "echo", 2, COMMAND_QUEUE, echo, "connection", "Returns its argument" },
+    { "hello", -1, COMMAND_OPEN, hello_command, "connection", "Selects the protocol, and describes the server" },
+    { "auth", -2, COMMAND_OPEN, auth_command, "connection", "Sends the token" },
+    { "client", -2, 0, client_command, "connection", "Names and describes the connection" },
+    { "select", 2, 0, select_command, "connection", "Selects a database for the keys of CL.THROTTLE" },
+    { "reset", 1, COMMAND_OPEN | COMMAND_NOW, reset_command, "connection", "Resets the connection to its initial state" },
     { "quit", -1, COMMAND_OPEN | COMMAND_NOW, quit, "connection", "Closes the connection" },
-    { "command", -1, 0, command_command, "server", "Tells which commands there are" },
-    { "info", -1, 0, info_command, "server", "Tells about the server" },
-    { "config", -2, 0, config_command, "server", "Tells the settings that tools ask Redis for" },
+    { "command", -1, 0, command_command, "server", "Lists the commands" },
+    { "info", -1, 0, info_command, "server", "Describes the server" },
+    { "config", -2, 0, config_command, "server", "Returns the settings that tools ask Redis for" },
 };
-const size_t command_count = sizeof command_table / sizeof *command_table;
-
-const struct command *command_find(sv name)
-{
-    for (size_t i = 0; i < command_count; i++)
-        if (sv_eq_nocase(name, weir_str(command_table[i].name)))
-            return &command_table[i];
-    return NULL;
-}
-
-bool arg_is(sv arg, const char *word)
-{
-    return sv_eq_nocase(arg, weir_str(word));
-}
-
-/* ---- in words ---- */
-
-enum { QUOTED_MAX = 128 };
 
 static void unknown_command(struct commands *c, const sv *args, size_t count)
 {
@@ -88,48 +71,18 @@ static void unknown_command(struct commands *c, const sv *args, size_t count)
     resp_error(&c->out,
                "ERR unknown command '%.*s', with args beginning with: %.*s; weir answers WEIR.CHECK, WEIR.PEEK, "
                "WEIR.REFUND, CL.THROTTLE",
-               args[0].len < QUOTED_MAX ? (int)args[0].len : QUOTED_MAX, args[0].ptr, (int)len, quoted);
+               SV_SHOWN(args[0], QUOTED_MAX), (int)len, quoted);
 }
 
 /* ---- one command ---- */
 
-static bool arity_fits(int arity, size_t count)
+/* Tries the most frequent one first, in the spelling that clients use. */
+static const struct command *find_quickly(const struct commands *c, sv name)
 {
-    return arity < 0 ? count >= (size_t)-arity : count == (size_t)arity;
+    return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(c, name);
 }
 
-static void unknown_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
-                               sv given)
-{
-    char names[200];
-    size_t len = 0;
-    for (size_t i = 0; i < table_count && len < sizeof names; i++)
-        len += (size_t)snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", table[i].name);
-    resp_error(&c->out, "ERR unknown subcommand '%.*s' of '%s'; there are: %s",
-               given.len < QUOTED_MAX ? (int)given.len : QUOTED_MAX, given.ptr, command, names);
-}
-
-void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
-                    const sv *args, size_t count)
-{
-    size_t i = 0;
-    while (i < table_count && !arg_is(args[1], table[i].name))
-        i++;
-    if (i == table_count)
-        unknown_subcommand(c, command, table, table_count, args[1]);
-    else if (!arity_fits(table[i].arity, count))
-        resp_error(&c->out, "ERR wrong number of arguments for '%s|%s' command", command, table[i].name);
-    else
-        table[i].run(c, args, count);
-}
-
-/* The most frequent one first, and by its very letters as clients send it. */
-static const struct command *find_quickly(sv name)
-{
-    return __builtin_expect(sv_eq(name, SV("WEIR.CHECK")), 1) ? &command_table[0] : command_find(name);
-}
-
-/* What it cannot be carried out for, and says so. */
+/* True: the command is not allowed, and its reply says why. */
 static bool is_refused(struct commands *c, const struct command *found, const sv *args, size_t count)
 {
     enum access access = c->session->access;
@@ -140,9 +93,9 @@ static bool is_refused(struct commands *c, const struct command *found, const sv
     else if (access == ACCESS_NONE && !(found->flags & COMMAND_OPEN))
         session_refuse(c, "NOAUTH Authentication required.");
     else if (found->flags & COMMAND_ADMIN && access != ACCESS_ADMIN)
-        resp_error(&c->out, "NOPERM '%s' is for those who gave the admin token: AUTH with it first", found->name);
+        resp_error(&c->out, "NOPERM '%s' requires the admin token: send AUTH with it first", found->name);
     else if (c->session->queue.state != QUEUE_CLOSED && !(found->flags & (COMMAND_QUEUE | COMMAND_NOW)))
-        resp_error(&c->out, "ERR '%s' cannot stand between MULTI and EXEC", found->name);
+        resp_error(&c->out, "ERR '%s' is not allowed between MULTI and EXEC", found->name);
     else
         return false;
     queue_break(c->session);
@@ -155,17 +108,17 @@ static bool is_plain(const struct commands *c, const struct command *found, size
            c->session->queue.state == QUEUE_CLOSED;
 }
 
-/* What waits for others before it is run again. EXEC waits in its own midst. */
+/* False: the command has to be run again, after the decisions before it. EXEC waits in the middle of its commands. */
 static bool is_carried_out(const struct session *session)
 {
-    return !session->wait || session->queue.running || wait_is_own(session);
+    return !session->wait || session->queue.running || wait_is_for_command(session);
 }
 
 bool commands_run(struct commands *c, const struct resp_command *command)
 {
     const sv *args = command->args;
     size_t count = command->count;
-    const struct command *found = find_quickly(args[0]);
+    const struct command *found = find_quickly(c, args[0]);
     if (__builtin_expect(is_plain(c, found, count), 1)) {
         found->run(c, args, count);
         return is_carried_out(c->session);
@@ -181,7 +134,7 @@ bool commands_run(struct commands *c, const struct resp_command *command)
     return is_carried_out(c->session);
 }
 
-/* What has begun ends as it began. */
+/* EXEC ends with the access that it began with. */
 static void judge(struct commands *c)
 {
     if (c->session->generation != c->loop->tokens.generation && !c->session->queue.running)
@@ -209,9 +162,12 @@ bool commands_continue(struct commands *c)
 int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))
 {
     const struct config *config = &loop->server->config;
-    *c = (struct commands){ .loop = loop, .decided = decided };
-    c->kept.most =
-        kept_most(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
+    *c = (struct commands){ .loop = loop,
+                            .table = command_table,
+                            .table_count = sizeof command_table / sizeof *command_table,
+                            .decided = decided };
+    c->budget.max =
+        byte_budget_max(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
     return batch_new(&c->batch);
 }
 

@@ -1,15 +1,15 @@
-/* Carrying out commands: one table of them, and what they share. What is decided is gathered and decided together; whatever
- * else is asked waits until that is done, so that replies come in the order of the questions.
+/* Commands of Redis clients: the table of them, and what their files share. Requests for decisions are gathered and decided
+ * together; any other command runs after them, so that replies are in the order of the commands.
  *
- * A loop has one of these for all of its connections: it works for one at a time. */
+ * A loop has one struct commands for all of its connections: it works for one at a time. */
 #ifndef SERVE_COMMANDS_H
 #define SERVE_COMMANDS_H
 
-#include "serve/kept.h"
-#include "serve/loop.h"
+#include "serve/byte_queue.h"
+#include "serve/event_loop.h"
 #include "serve/resp.h"
 
-/* The version of Redis whose manners these are, for clients that ask. */
+/* The version of Redis that weir imitates, for clients that ask. */
 #define REDIS_VERSION "7.0.0"
 
 enum access { ACCESS_NONE, ACCESS_DECIDE, ACCESS_ADMIN };
@@ -20,22 +20,22 @@ enum { SESSION_TEXT_MAX = 127, DATABASES = 16 };
 struct queue {
     enum { QUEUE_CLOSED, QUEUE_OPEN, QUEUE_BROKEN /* something could not be queued: EXEC carries out nothing */ } state;
     size_t count;
-    struct kept commands; /* see commands_multi.c */
-    bool running;         /* EXEC waits for the store, and goes on … */
-    size_t done, at;      /* … behind so many commands, which have so many bytes */
+    struct byte_queue commands; /* see commands_multi.c */
+    bool running;               /* EXEC waits for the store, and continues … */
+    size_t done, at;            /* … after so many commands, which have so many bytes */
 };
 
-/* What a connection has told about itself. */
+/* The state of a connection. */
 struct session {
     uint64_t id;
     const struct conn *conn;
     enum access access;
     unsigned generation; /* of the tokens that it was judged by */
     struct queue queue;
-    struct wait *wait; /* for the store: nothing more is carried out until it is over; NULL: it does not wait */
+    struct wait *wait; /* for the store: no command runs until it is over; NULL: it does not wait */
     unsigned protocol; /* 2 or 3 */
     unsigned database; /* keeps apart keys of CL.THROTTLE, and nothing else */
-    bool quit;         /* wants to be closed once it has its replies */
+    bool quit;         /* to be closed after its replies */
     char name[SESSION_TEXT_MAX + 1];
     char library[SESSION_TEXT_MAX + 1], library_version[SESSION_TEXT_MAX + 1];
 };
@@ -43,7 +43,7 @@ struct session {
 struct commands;
 void session_init(struct session *session, struct commands *commands, const struct conn *conn);
 void session_done(struct session *session);
-/* After a token has changed everybody has to show his again. */
+/* After a token has changed, every client has to send it again. */
 void session_judge(struct session *session, const struct loop *loop);
 /* Its token is missing or wrong. */
 void session_refuse(struct commands *commands, const char *why);
@@ -52,13 +52,15 @@ void session_refuse(struct commands *commands, const char *why);
 
 struct commands {
     struct loop *loop;
+    const struct command *table;
+    size_t table_count;
     struct session *session; /* for which the work is done */
     struct resp_out out;
-    struct kept_total kept; /* for all connections */
-    uint64_t read_ns;       /* when it was read from the network */
+    struct byte_budget budget; /* for all connections */
+    uint64_t read_ns;          /* when it was read from the network */
     struct batch *batch;
     struct wait *spare; /* for reuse */
-    /* The wait of this session is over: commands_answer has its replies. */
+    /* Called when the wait of this session is over: commands_answer writes its replies. */
     void (*decided)(struct session *session);
 };
 
@@ -66,28 +68,28 @@ int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct 
 void commands_done(struct commands *c);
 
 void commands_begin(struct commands *c, struct session *session);
-/* Goes on with what had to wait in its midst. False: it waits again. */
+/* Continues an EXEC that had to wait. False: it waits again. */
 bool commands_continue(struct commands *c);
-/* Its reply may come with commands_flush; until then its arguments have to stay. False: it is not carried out, since what
- * came before it waits for the store. */
+/* The reply may come with commands_flush; until then the arguments have to stay. False: the command was not run, because
+ * earlier ones wait for the store. */
 bool commands_run(struct commands *c, const struct resp_command *command);
-/* Decides what was gathered. False: it waits for the store, and so does whatever comes behind it. */
+/* Decides the requests that were gathered. False: they wait for the store, and later commands wait for them. */
 bool commands_flush(struct commands *c);
 /* The replies that a session has waited for. */
 void commands_answer(struct commands *c, struct session *session);
 
-/* ---- for those who carry them out ---- */
+/* ---- for the files of commands ---- */
 
 typedef void command_run(struct commands *c, const sv *args, size_t count);
 
 enum command_flags {
     COMMAND_OPEN = 1,   /* before AUTH, too */
     COMMAND_ADMIN = 2,  /* with the admin token alone */
-    COMMAND_GATHER = 4, /* sees to the order of replies itself */
+    COMMAND_GATHER = 4, /* keeps the order of replies itself */
     COMMAND_KEY = 8,    /* its first argument is a key */
     COMMAND_KEYS = 16,  /* all of them are */
-    COMMAND_QUEUE = 32, /* may stand between MULTI and EXEC: changes nothing of the session, and its reply is short */
-    COMMAND_NOW = 64,   /* is carried out there at once */
+    COMMAND_QUEUE = 32, /* is allowed between MULTI and EXEC: changes nothing of the session, and its reply is short */
+    COMMAND_NOW = 64,   /* runs there at once */
 };
 
 struct command {
@@ -97,14 +99,19 @@ struct command {
     command_run *run;
     const char *group, *summary;
 };
-extern const struct command command_table[];
-extern const size_t command_count;
 
-const struct command *command_find(sv name);
+enum { QUOTED_MAX = 128 }; /* bytes of the client's own words in an error */
 
+static inline bool arity_fits(int arity, size_t count)
+{
+    return arity < 0 ? count >= (size_t)-arity : count == (size_t)arity;
+}
+
+/* commands_args.c */
+const struct command *command_find(const struct commands *c, sv name);
 bool arg_is(sv arg, const char *word); /* in any case */
 
-/* Of CLIENT and the like, whose first argument is what to do. Arity as above, both names included. */
+/* For CLIENT and others whose first argument is a command itself. Arity as above, both names included. */
 struct subcommand {
     const char *name;
     int arity;
@@ -113,31 +120,45 @@ struct subcommand {
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
                     const sv *args, size_t count);
 
-/* commands_wait.c */
-/* Asks the loop's store. True: `verdicts` are filled. False: the session waits for some of them; or there is no memory, and
- * out.failed ends the connection. */
-bool wait_check(struct commands *c, const struct weir_request *requests, const bool *is_long, struct weir_verdict *verdicts,
-                size_t count);
-/* For one command that is carried out by another thread, and whose reply comes then. NULL: there is no room. */
-struct wait *wait_begin(struct commands *c);
-void wait_over(struct wait *wait, const char *error); /* NULL: it is OK */
+enum {
+    BATCH_MOST = 64,
+    REQUEST_HEADERS_MAX = 100,
+    BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
+};
+
+/* Requests that are gathered, to be decided together. */
+struct batch {
+    size_t count, header_count;
+    struct weir_request requests[BATCH_MOST];
+    bool is_long[BATCH_MOST]; /* the reply that was asked for */
+    struct weir_header headers[BATCH_HEADERS];
+    struct weir_verdict verdicts[BATCH_MOST];
+    /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
+    struct weir_shadows shadows[BATCH_MOST];
+    struct weir_receipt receipts[BATCH_MOST];
+};
+
+/* commands_batch.c */
+int batch_new(struct batch **ret);
+void batch_free(struct batch *batch);
+/* For one command that another thread runs, and whose reply comes later. NULL: no memory. */
+struct wait *wait_for_command(struct commands *c);
+void wait_end_command(struct wait *wait, const char *error); /* NULL: it is OK */
 /* It is the newest command itself that the session waits for. */
-bool wait_is_own(const struct session *session);
-void wait_leave(struct session *session); /* it is going: nobody takes its replies any more */
+bool wait_is_for_command(const struct session *session);
+void wait_leave(struct session *session); /* the session ends: its replies are dropped */
 void wait_free(struct wait *wait);
 
 /* commands_decide.c */
-/* receipt: NULL, or its count may be 0. */
-void put_reply(struct resp_out *out, const struct weir_verdict *verdict, const struct weir_receipt *receipt, bool is_long);
-int batch_new(struct batch **ret);
-void batch_free(struct batch *batch);
-command_run weir_check_command, weir_peek_command, weir_refund_command, throttle_command, del_command;
+command_run weir_check_command, weir_peek_command, weir_refund_command;
+/* commands_throttle.c */
+command_run throttle_command, del_command;
 /* commands_reset.c */
 command_run weir_reset_command;
 /* commands_multi.c */
 command_run multi_command, exec_command, discard_command;
 void queue_add(struct commands *c, const sv *args, size_t count);
-/* Carries out what is queued, from where it stopped. */
+/* Runs the queued commands, from where it stopped. */
 void queue_run(struct commands *c);
 void queue_break(struct session *session); /* if there is one */
 void queue_clear(struct session *session);

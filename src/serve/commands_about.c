@@ -1,8 +1,9 @@
-/* COMMAND, INFO, CONFIG: what tools ask a server about itself. */
-#include <stdlib.h>
+/* COMMAND, INFO, CONFIG: for tools that ask a server about itself. */
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "serve/commands.h"
 #include "serve/server.h"
@@ -39,9 +40,9 @@ static void document(struct resp_out *out, const struct command *command)
 static void command_info(struct commands *c, const sv *args, size_t count)
 {
     size_t named = count > 2 ? count - 2 : 0;
-    resp_array(&c->out, named ? named : command_count);
-    for (size_t i = 0; i < (named ? named : command_count); i++) {
-        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
+    resp_array(&c->out, named ? named : c->table_count);
+    for (size_t i = 0; i < (named ? named : c->table_count); i++) {
+        const struct command *command = named ? command_find(c, args[2 + i]) : &c->table[i];
         if (command)
             describe(&c->out, command);
         else
@@ -51,12 +52,12 @@ static void command_info(struct commands *c, const sv *args, size_t count)
 
 static void command_docs(struct commands *c, const sv *args, size_t count)
 {
-    size_t named = count - 2, known = named ? 0 : command_count;
+    size_t named = count - 2, known = named ? 0 : c->table_count;
     for (size_t i = 0; i < named; i++)
-        known += command_find(args[2 + i]) != NULL;
+        known += command_find(c, args[2 + i]) != NULL;
     resp_map(&c->out, known);
-    for (size_t i = 0; i < (named ? named : command_count); i++) {
-        const struct command *command = named ? command_find(args[2 + i]) : &command_table[i];
+    for (size_t i = 0; i < (named ? named : c->table_count); i++) {
+        const struct command *command = named ? command_find(c, args[2 + i]) : &c->table[i];
         if (command)
             document(&c->out, command);
     }
@@ -65,15 +66,15 @@ static void command_docs(struct commands *c, const sv *args, size_t count)
 static void command_number(struct commands *c, const sv *args, size_t count)
 {
     (void)args, (void)count;
-    resp_integer(&c->out, (int64_t)command_count);
+    resp_integer(&c->out, (int64_t)c->table_count);
 }
 
 static void command_list(struct commands *c, const sv *args, size_t count)
 {
     (void)args, (void)count;
-    resp_array(&c->out, command_count);
-    for (size_t i = 0; i < command_count; i++)
-        resp_text(&c->out, command_table[i].name);
+    resp_array(&c->out, c->table_count);
+    for (size_t i = 0; i < c->table_count; i++)
+        resp_text(&c->out, c->table[i].name);
 }
 
 void command_command(struct commands *c, const sv *args, size_t count)
@@ -92,47 +93,6 @@ void command_command(struct commands *c, const sv *args, size_t count)
 
 /* ---- INFO ---- */
 
-enum { INFO_BYTES_MAX = 16 * 1024 };
-
-static void info_server(struct buf *b, const struct commands *c)
-{
-    const struct server *server = c->loop->server;
-    int64_t up_s = (loop_now_us(c->loop) - server->started_us) / US_PER_S;
-    buf_printf(b,
-               "# Server\r\nredis_version:" REDIS_VERSION
-               "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
-               "listen:%s\r\nuptime_in_seconds:%lld\r\n",
-               weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
-}
-
-/* Those of this loop: what the others have is theirs, and is in the metrics. */
-static void info_clients(struct buf *b, const struct commands *c)
-{
-    buf_printf(b, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
-}
-
-static void info_persistence(struct buf *b, const struct commands *c)
-{
-    (void)c;
-    buf_add(b, SV("# Persistence\r\nloading:0\r\n"));
-}
-
-static void info_replication(struct buf *b, const struct commands *c)
-{
-    (void)c;
-    buf_add(b, SV("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"));
-}
-
-static const struct {
-    const char *name;
-    void (*write)(struct buf *b, const struct commands *c);
-} sections[] = {
-    { "server", info_server },
-    { "clients", info_clients },
-    { "persistence", info_persistence },
-    { "replication", info_replication },
-};
-
 static bool is_wanted(const char *section, const sv *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -144,20 +104,34 @@ static bool is_wanted(const char *section, const sv *names, size_t count)
 
 void info_command(struct commands *c, const sv *args, size_t count)
 {
-    struct buf b;
-    buf_init(&b, INFO_BYTES_MAX);
+    const struct server *server = c->loop->server;
+    int64_t up_s = (loop_now_us(c->loop) - server->started_us) / US_PER_S;
+    char about[500 + LISTEN_WHERE_MAX], clients[100];
+    snprintf(about, sizeof about,
+             "# Server\r\nredis_version:" REDIS_VERSION "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
+             "listen:%s\r\nuptime_in_seconds:%lld\r\n",
+             weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
+    /* Of this loop only: the metrics have those of all loops. */
+    snprintf(clients, sizeof clients, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
+    const struct {
+        const char *name, *text;
+    } sections[] = {
+        { "server", about },
+        { "clients", clients },
+        { "persistence", "# Persistence\r\nloading:0\r\n" },
+        { "replication", "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n" },
+    };
+    CLEANUP(buf_done) struct buf b;
+    buf_init(&b, sizeof about + 1000);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (is_wanted(sections[i].name, args + 1, count - 1)) {
-            buf_add(&b, b.len ? SV("\r\n") : SV(""));
-            sections[i].write(&b, c);
-        }
+        if (is_wanted(sections[i].name, args + 1, count - 1))
+            buf_printf(&b, "%s%s", b.len ? "\r\n" : "", sections[i].text);
     resp_bulk(&c->out, buf_sv(&b));
-    buf_done(&b);
 }
 
 /* ---- CONFIG GET ---- */
 
-/* What redis-benchmark and some clients want to know first; the settings of weir are elsewhere. */
+/* The settings that redis-benchmark and some clients ask for first; those of weir are not here. */
 static const struct {
     const char *name, *value;
 } settings[] = { { "save", "" }, { "appendonly", "no" }, { "databases", "16" } };

@@ -1,7 +1,7 @@
-/* MULTI, EXEC, DISCARD: many clients send every pipeline between them. What is queued is carried out at EXEC, one after
- * another as in any pipeline; others may come between. Where something cannot be queued nothing is carried out, so that
- * nobody is charged for what the client takes for failed. EXEC and DISCARD need no token, so that somebody whose token was
- * changed meanwhile gets out of it. */
+/* MULTI, EXEC, DISCARD: many clients send every pipeline between them. EXEC runs the queued commands one after another, as
+ * in any pipeline; commands of other clients may run in between. If a command cannot be queued, EXEC runs none, so that
+ * nothing is charged for a transaction that the client sees fail. EXEC and DISCARD need no token, so that a client can
+ * leave the transaction after its token was changed. */
 #include "serve/commands.h"
 #include "serve/server.h"
 
@@ -9,16 +9,16 @@ enum { QUEUE_MOST = 10000 }; /* commands: their replies are made at once, and wa
 
 /* ---- what is queued: the number of words, and each with its length before it ---- */
 
-static bool put_size(struct kept *k, size_t size)
+static bool put_size(struct byte_queue *k, size_t size)
 {
-    return kept_add(k, sv_of((const char *)&size, sizeof size));
+    return byte_queue_append(k, sv_of((const char *)&size, sizeof size));
 }
 
-static bool put_command(struct kept *k, const sv *args, size_t count)
+static bool put_command(struct byte_queue *k, const sv *args, size_t count)
 {
     bool good = put_size(k, count);
     for (size_t i = 0; good && i < count; i++)
-        good = put_size(k, args[i].len) && kept_add(k, args[i]);
+        good = put_size(k, args[i].len) && byte_queue_append(k, args[i]);
     return good;
 }
 
@@ -46,12 +46,12 @@ void queue_break(struct session *session)
     if (session->queue.state == QUEUE_CLOSED)
         return;
     session->queue.state = QUEUE_BROKEN;
-    kept_clear(&session->queue.commands);
+    byte_queue_clear(&session->queue.commands);
 }
 
 void queue_clear(struct session *session)
 {
-    kept_clear(&session->queue.commands);
+    byte_queue_clear(&session->queue.commands);
     session->queue.state = QUEUE_CLOSED;
     session->queue.count = session->queue.done = session->queue.at = 0;
     session->queue.running = false;
@@ -76,7 +76,7 @@ void queue_add(struct commands *c, const sv *args, size_t count)
     resp_status(&c->out, "QUEUED");
 }
 
-/* One that finds the session waiting for others was not carried out, and is the first one then. */
+/* A command that finds the session waiting for earlier ones was not run, and is the first one later. */
 void queue_run(struct commands *c)
 {
     struct queue *queue = &c->session->queue;
@@ -84,11 +84,11 @@ void queue_run(struct commands *c)
     while (queue->done < queue->count) {
         size_t word_count;
         const char *end = get_command(queue->commands.ptr + queue->at, words, &word_count);
-        const struct command *command = command_find(words[0]);
+        const struct command *command = command_find(c, words[0]);
         if (!(command->flags & COMMAND_GATHER) && !commands_flush(c))
             return;
         command->run(c, words, word_count);
-        if (c->session->wait && !wait_is_own(c->session))
+        if (c->session->wait && !wait_is_for_command(c->session))
             return;
         queue->at = (size_t)(end - queue->commands.ptr);
         queue->done++;

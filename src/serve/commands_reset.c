@@ -1,7 +1,6 @@
 /* WEIR.RESET rule [value ...]: as many values as the rule counts by.
  *
- * A store has to be asked, and that may take as long as a decision may. So another thread does it, and the session waits.
- */
+ * A store may take as long to answer as for a decision. So another thread asks it, and the session waits. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +19,7 @@ struct reset {
     int result;
     struct weir_error error;
     struct set_free whom;
-    sv values[]; /* their text behind them */
+    sv values[]; /* followed by their text */
 };
 
 /* In another thread. */
@@ -35,36 +34,37 @@ static void on_reset(uv_work_t *work, int status)
     struct reset *reset = work->data;
     bool good = status == 0 && reset->result == 0;
     reset->loop->working--;
-    wait_over(reset->wait, good ? NULL : reset->error.text);
+    wait_end_command(reset->wait, good ? NULL : reset->error.text);
     free(reset);
 }
 
-static struct reset *reset_new(struct loop *loop, const char *rule, const char *from, const sv *values, size_t count)
+/* NULL: no memory. */
+static struct reset *reset_new(struct loop *loop, const struct set_free *whom)
 {
-    size_t bytes = sizeof(struct reset) + count * sizeof *values;
-    for (size_t i = 0; i < count; i++)
-        bytes += values[i].len;
+    size_t bytes = sizeof(struct reset) + whom->count * sizeof *whom->values;
+    for (size_t i = 0; i < whom->count; i++)
+        bytes += whom->values[i].len;
     struct reset *reset = calloc(1, bytes);
     if (!reset)
         return NULL;
     reset->work.data = reset;
     reset->loop = loop;
-    snprintf(reset->rule, sizeof reset->rule, "%s", rule);
-    snprintf(reset->from, sizeof reset->from, "%s", from);
-    char *at = (char *)&reset->values[count];
-    for (size_t i = 0; i < count; i++) {
-        memcpy(at, values[i].ptr, values[i].len);
-        reset->values[i] = sv_of(at, values[i].len);
-        at += values[i].len;
+    snprintf(reset->rule, sizeof reset->rule, "%s", whom->rule);
+    snprintf(reset->from, sizeof reset->from, "%s", whom->from);
+    char *at = (char *)&reset->values[whom->count];
+    for (size_t i = 0; i < whom->count; i++) {
+        sv value = whom->values[i];
+        reset->values[i] = sv_of(memcpy(at, value.ptr, value.len), value.len);
+        at += value.len;
     }
-    reset->whom = (struct set_free){ .rule = reset->rule, .values = reset->values, .count = count, .from = reset->from };
+    reset->whom = (struct set_free){ reset->rule, reset->values, whom->count, .from = reset->from };
     return reset;
 }
 
-static void reset_aside(struct commands *c, const char *rule, const char *from, const sv *values, size_t count)
+static void reset_in_thread(struct commands *c, const struct set_free *whom)
 {
-    struct reset *reset = reset_new(c->loop, rule, from, values, count);
-    struct wait *wait = reset ? wait_begin(c) : NULL;
+    struct reset *reset = reset_new(c->loop, whom);
+    struct wait *wait = reset ? wait_for_command(c) : NULL;
     if (!wait) {
         free(reset);
         resp_error(&c->out, "ERR out of memory");
@@ -77,23 +77,18 @@ static void reset_aside(struct commands *c, const char *rule, const char *from, 
 
 void weir_reset_command(struct commands *c, const sv *args, size_t count)
 {
-    const char *from = conn_from(c->session->conn);
-    char rule[WEIR_ID_MAX + 1];
+    char rule[WEIR_ID_MAX + 1] = "";
+    struct set_free whom = { rule, args + 2, count - 2, .from = conn_from(c->session->conn) };
     struct weir_error error;
     if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
-        resp_error(&c->out, "ERR there is no rule of this name: at most %d bytes, none of them NUL", WEIR_ID_MAX);
+        resp_error(&c->out, "ERR not the id of a rule: at most %d bytes, none of them NUL", WEIR_ID_MAX);
         return;
     }
     memcpy(rule, args[1].ptr, args[1].len);
-    rule[args[1].len] = '\0';
-    if (c->loop->store) {
-        reset_aside(c, rule, from, args + 2, count - 2);
-        return;
-    }
-    struct set_free whom = { .rule = rule, .values = args + 2, .count = count - 2, .from = from };
-    if (set_free(c->loop->server, &whom, loop_now_us(c->loop), &error) != 0) {
+    if (c->loop->store)
+        reset_in_thread(c, &whom);
+    else if (set_free(c->loop->server, &whom, loop_now_us(c->loop), &error) == 0)
+        resp_status(&c->out, "OK");
+    else
         resp_error(&c->out, "ERR %s", error.text);
-        return;
-    }
-    resp_status(&c->out, "OK");
 }

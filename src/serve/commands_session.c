@@ -1,4 +1,4 @@
-/* HELLO, AUTH, CLIENT, SELECT, RESET: what a connection tells about itself. */
+/* HELLO, AUTH, CLIENT, SELECT, RESET: the state of a connection. */
 #include <stdio.h>
 
 #include "engine/weir.h"
@@ -17,7 +17,7 @@ void session_init(struct session *session, struct commands *commands, const stru
     *session = (struct session){
         .id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED),
         .conn = conn,
-        .queue.commands.total = &commands->kept,
+        .queue.commands.budget = &commands->budget,
         .protocol = 2,
     };
     session_judge(session, commands->loop);
@@ -36,7 +36,7 @@ void session_judge(struct session *session, const struct loop *loop)
     queue_break(session);
 }
 
-/* What can be printed, so that nobody who lists names is fooled; empty: none. */
+/* Only printable characters, so that a list of names cannot mislead; empty: no name. */
 static bool is_name(sv s)
 {
     for (size_t i = 0; i < s.len; i++)
@@ -61,11 +61,11 @@ static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name,
 
 void session_refuse(struct commands *c, const char *why)
 {
-    log_seldom(SELDOM_RESP_TOKEN, "RESP, asked from %s: the token is missing or wrong", conn_from(c->session->conn));
+    log_seldom(SELDOM_RESP_TOKEN, "RESP, connection from %s: the token is missing or wrong", conn_from(c->session->conn));
     resp_error(&c->out, "%s", why);
 }
 
-/* The one user there is has either token as a password, or any if there is none. */
+/* There is one user, whose password is either token, or any text if there is no token for decisions. */
 static bool authenticate(struct commands *c, sv user, sv password)
 {
     struct session *s = c->session;
@@ -84,7 +84,7 @@ void auth_command(struct commands *c, const sv *args, size_t count)
     if (count > 3)
         resp_error(&c->out, "ERR syntax error");
     else if (count == 2 && c->loop->tokens.decide[0] == '\0' && !token_is(c->loop->tokens.admin, args[1]))
-        session_refuse(c, "WRONGPASS this is not the admin token, and decisions want none");
+        session_refuse(c, "WRONGPASS this is not the admin token, and decisions require no token");
     else if (authenticate(c, count == 3 ? args[1] : SV("default"), args[count - 1]))
         resp_status(&c->out, "OK");
 }
@@ -103,30 +103,31 @@ static bool hello_options(struct commands *c, const sv *args, size_t count)
                 return false;
             i += 2;
         } else {
-            resp_error(&c->out, "ERR Syntax error in HELLO option '%.*s'", args[i].len < 100 ? (int)args[i].len : 100,
-                       args[i].ptr);
+            resp_error(&c->out, "ERR Syntax error in HELLO option '%.*s'", SV_SHOWN(args[i], 100));
             return false;
         }
     }
     return true;
 }
 
+static void put_pair(struct resp_out *out, const char *name, const char *value)
+{
+    resp_text(out, name);
+    resp_text(out, value);
+}
+
 static void hello_answer(struct commands *c)
 {
     struct resp_out *out = &c->out;
     resp_map(out, 7);
-    resp_text(out, "server");
-    resp_text(out, "weir");
-    resp_text(out, "version");
-    resp_text(out, REDIS_VERSION);
+    put_pair(out, "server", "weir");
+    put_pair(out, "version", REDIS_VERSION);
     resp_text(out, "proto");
     resp_integer(out, c->session->protocol);
     resp_text(out, "id");
     resp_integer(out, (int64_t)c->session->id);
-    resp_text(out, "mode");
-    resp_text(out, "standalone");
-    resp_text(out, "role");
-    resp_text(out, "master");
+    put_pair(out, "mode", "standalone");
+    put_pair(out, "role", "master");
     resp_text(out, "modules");
     resp_array(out, 0);
 }
@@ -195,7 +196,7 @@ static void client_setinfo(struct commands *c, const sv *args, size_t count)
     bool name = arg_is(args[2], "lib-name");
     (void)count;
     if (!name && !arg_is(args[2], "lib-ver"))
-        resp_error(&c->out, "ERR Unrecognized option '%.*s'", args[2].len < 100 ? (int)args[2].len : 100, args[2].ptr);
+        resp_error(&c->out, "ERR Unrecognized option '%.*s'", SV_SHOWN(args[2], 100));
     else if (set_name(c, name ? c->session->library : c->session->library_version, args[3], name ? "lib-name" : "lib-ver"))
         resp_status(&c->out, "OK");
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "rules/node.h"
 #include "rules/reader.h"
@@ -10,7 +11,17 @@
 
 const struct config_option config_options[] = {
 #define OPTION(name, field, kind, initial, min, max, argument, when, help, text) \
-    { name, offsetof(struct config, field), CONFIG_##kind, initial, min, max, argument, CONFIG_##when, help, text },
+    { name,                                                                      \
+      offsetof(struct config, field),                                            \
+      sizeof(((struct config *)0)->field),                                       \
+      CONFIG_##kind,                                                             \
+      initial,                                                                   \
+      min,                                                                       \
+      max,                                                                       \
+      argument,                                                                  \
+      CONFIG_##when,                                                             \
+      help,                                                                      \
+      text },
 #include "serve/options.def"
 #undef OPTION
     { 0 },
@@ -30,7 +41,7 @@ static bool is_text(const struct config_option *option)
     return option->kind == CONFIG_TEXT || option->kind == CONFIG_ADDRESS || option->kind == CONFIG_HEADER;
 }
 
-static void *place_of(struct config *config, const struct config_option *option)
+static void *field_of(struct config *config, const struct config_option *option)
 {
     return (char *)config + option->offset;
 }
@@ -52,11 +63,6 @@ static int fail(const struct origin *origin, struct weir_error *error, const cha
     return err_set(error, WEIR_E_INVALID, "%s:%d: %s", origin->file, origin->line, text);
 }
 
-static int shown(sv text)
-{
-    return text.len < SHOWN_MAX ? (int)text.len : SHOWN_MAX;
-}
-
 static int fail_unknown(const struct origin *origin, sv name, struct weir_error *error)
 {
     const char *names[OPTION_COUNT + 1] = { NULL };
@@ -64,8 +70,8 @@ static int fail_unknown(const struct origin *origin, sv name, struct weir_error 
         names[i] = config_options[i].name;
     const char *dashes = origin->file ? "" : "--", *nearest = word_nearest(name, names);
     if (!nearest)
-        return fail(origin, error, "unknown option %s%.*s", dashes, shown(name), name.ptr);
-    return fail(origin, error, "unknown option %s%.*s (did you mean %s%s?)", dashes, shown(name), name.ptr, dashes,
+        return fail(origin, error, "unknown option %s%.*s", dashes, SV_SHOWN(name, SHOWN_MAX));
+    return fail(origin, error, "unknown option %s%.*s (did you mean %s%s?)", dashes, SV_SHOWN(name, SHOWN_MAX), dashes,
                 nearest);
 }
 
@@ -79,8 +85,8 @@ static const struct config_option *find_option(sv name)
     return NULL;
 }
 
-static int take(struct config *config, struct origin *origin, const struct config_option *option, sv value,
-                struct weir_error *error)
+static int set_option(struct config *config, struct origin *origin, const struct config_option *option, sv value,
+                      struct weir_error *error)
 {
     const char *dashes = origin->file ? "" : "--";
     char scratch[CONFIG_ALLOWED_MAX];
@@ -94,8 +100,8 @@ static int take(struct config *config, struct origin *origin, const struct confi
     /* A text can only have the wrong length; it may hold a password, and is not shown. */
     if (option->kind == CONFIG_TEXT)
         return fail(origin, error, "%s%s: has %zu bytes; allowed: %s", dashes, option->name, value.len, allowed);
-    return fail(origin, error, "%s%s: '%.*s' is not allowed here; allowed: %s", dashes, option->name, shown(value),
-                value.ptr, allowed);
+    return fail(origin, error, "%s%s: '%.*s' is not allowed here; allowed: %s", dashes, option->name,
+                SV_SHOWN(value, SHOWN_MAX), allowed);
 }
 
 /* ---- flags ---- */
@@ -104,7 +110,8 @@ static int take(struct config *config, struct origin *origin, const struct confi
 static int fail_word(const struct origin *origin, const char *word, struct weir_error *error)
 {
     sv head = sv_of(word, strcspn(word, ":"));
-    return fail(origin, error, "unexpected argument '%.*s'; a value follows the name of its option", shown(head), head.ptr);
+    return fail(origin, error, "unexpected argument '%.*s'; a value follows the name of its option",
+                SV_SHOWN(head, SHOWN_MAX));
 }
 
 static int read_flag(struct config *config, struct origin *flags, int argc, char **argv, int *i, struct weir_error *error)
@@ -122,7 +129,7 @@ static int read_flag(struct config *config, struct origin *flags, int argc, char
         return fail_unknown(flags, name, error);
     if (!has_value && ++*i == argc)
         return fail(flags, error, "--%s needs a value (%s)", option->name, option->argument);
-    return take(config, flags, option, has_value ? rest : weir_str(argv[*i]), error);
+    return set_option(config, flags, option, has_value ? rest : weir_str(argv[*i]), error);
 }
 
 static int read_flags(struct config *config, struct origin *flags, int argc, char **argv, struct weir_error *error)
@@ -148,36 +155,35 @@ static int read_item(struct config *config, struct origin *file, const struct or
     if (option->offset == offsetof(struct config, config))
         return fail(file, error, "a configuration file cannot name another one; --config is for the command line");
     if (value->kind != NODE_SCALAR)
-        return fail(file, error, "%s: wants one value, and no list or mapping", option->name);
+        return fail(file, error, "%s: must be one value, not a list or mapping", option->name);
     if (node_is_null(value))
         return fail(file, error, "%s: has no value; leave out the line for the default", option->name);
     if (!flags->given[option - config_options])
-        return take(config, file, option, value->text, error);
-    /* A flag wins; what the file says has to be right all the same. */
-    struct config unused = { 0 };
-    int r = take(&unused, file, option, value->text, error);
-    config_done(&unused);
-    return r;
+        return set_option(config, file, option, value->text, error);
+    /* The flag overrides the file, but the value in the file must be valid, too. */
+    CLEANUP(config_done) struct config unused = { 0 };
+    return set_option(&unused, file, option, value->text, error);
 }
 
 static int read_nodes(struct config *config, struct origin *file, const struct origin *flags, sv text,
                       struct weir_error *error)
 {
-    struct arena arena = { 0 };
+    CLEANUP(arena_done) struct arena arena = { 0 };
     struct node_error problem;
     const struct node *root = NULL;
     int r = 0;
     file->line = 1;
     if (node_read(text, &arena, &root, &problem) < 0) {
         file->line = problem.line;
-        r = problem.no_memory ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : fail(file, error, "%s", problem.text);
-    } else if (root && root->kind != NODE_MAP && !node_is_null(root)) {
-        r = fail(file, error, "not a list of options; each line is NAME: VALUE");
-    } else if (root && root->kind == NODE_MAP) {
-        for (const struct node_item *item = root->first; item && r == 0; item = item->next)
-            r = read_item(config, file, flags, item, error);
+        return problem.no_memory ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
+                                 : fail(file, error, "%s", problem.text);
     }
-    arena_done(&arena);
+    if (!root || node_is_null(root))
+        return 0;
+    if (root->kind != NODE_MAP)
+        return fail(file, error, "not a list of options; each line is NAME: VALUE");
+    for (const struct node_item *item = root->first; item && r == 0; item = item->next)
+        r = read_item(config, file, flags, item, error);
     return r;
 }
 
@@ -185,13 +191,10 @@ static int read_file(struct config *config, const struct origin *flags, struct w
 {
     struct origin file = { .file = config->config };
     struct file_version version;
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     int r = rules_file_read(config->config, &text, &version, error);
-    if (r == 0)
-        r = read_nodes(config, &file, flags, buf_sv(&text), error);
-    buf_done(&text);
-    return r;
+    return r < 0 ? r : read_nodes(config, &file, flags, buf_sv(&text), error);
 }
 
 /* ---- all together ---- */
@@ -210,12 +213,12 @@ static int check_listeners(const struct config *config, struct weir_error *error
     if (strcmp(config->http, "off") != 0 || strcmp(config->resp, "off") != 0 || strcmp(config->admin, "off") != 0)
         return 0;
     return err_set(error, WEIR_E_INVALID,
-                   "--http, --resp and --admin are all off, so that nobody could ask; leave out one");
+                   "--http, --resp and --admin are all off, so no client could connect; leave out one");
 }
 
 int config_read(struct config *ret, int argc, char **argv, struct weir_error *error)
 {
-    struct config config = { 0 };
+    CLEANUP(config_done) struct config config = { 0 };
     struct origin flags = { 0 };
     int r = set_defaults(&config, error);
     if (r == 0)
@@ -224,10 +227,10 @@ int config_read(struct config *ret, int argc, char **argv, struct weir_error *er
         r = read_file(&config, &flags, error);
     if (r == 0)
         r = check_listeners(&config, error);
-    if (r < 0)
-        config_done(&config);
-    else
+    if (r == 0) {
         *ret = config;
+        config = (struct config){ 0 };
+    }
     return r;
 }
 
@@ -237,33 +240,17 @@ void config_done(struct config *config)
         return;
     for (const struct config_option *option = config_options; option->name; option++)
         if (is_text(option))
-            free(*(char **)place_of(config, option));
+            free(*(char **)field_of(config, option));
     *config = (struct config){ 0 };
 }
 
 /* ---- reloading ---- */
 
-static size_t value_bytes(const struct config_option *option)
-{
-    switch (option->kind) {
-    case CONFIG_CHOICE:
-        return sizeof(int);
-    case CONFIG_NUMBER:
-    case CONFIG_TIME:
-        return sizeof(unsigned);
-    case CONFIG_COUNT:
-    case CONFIG_SIZE:
-        return sizeof(uint64_t);
-    default:
-        return sizeof(char *);
-    }
-}
-
 static bool same(const struct config_option *option, struct config *a, struct config *b)
 {
-    void *x = place_of(a, option), *y = place_of(b, option);
+    void *x = field_of(a, option), *y = field_of(b, option);
     if (!is_text(option))
-        return memcmp(x, y, value_bytes(option)) == 0;
+        return memcmp(x, y, option->size) == 0;
     const char *s = *(char **)x, *t = *(char **)y;
     return s && t ? strcmp(s, t) == 0 : s == t;
 }
@@ -271,10 +258,9 @@ static bool same(const struct config_option *option, struct config *a, struct co
 static void swap(const struct config_option *option, struct config *a, struct config *b)
 {
     char old[sizeof(uint64_t)];
-    size_t bytes = value_bytes(option);
-    memcpy(old, place_of(a, option), bytes);
-    memcpy(place_of(a, option), place_of(b, option), bytes);
-    memcpy(place_of(b, option), old, bytes);
+    memcpy(old, field_of(a, option), option->size);
+    memcpy(field_of(a, option), field_of(b, option), option->size);
+    memcpy(field_of(b, option), old, option->size);
 }
 
 static void add_name(char names[CONFIG_NAMES_MAX], const char *name)

@@ -1,4 +1,4 @@
-/* What `weir serve` was told: by its flags, its configuration file, and the defaults. The table in options.def has name,
+/* The options of `weir serve`: from its flags, its configuration file, and the defaults. The table in options.def has name,
  * default, bounds, help and documentation of each option; flags, the file, --help and the man page all come from it. */
 #ifndef SERVE_CONFIG_H
 #define SERVE_CONFIG_H
@@ -39,7 +39,7 @@ struct config {
     uint64_t request_bytes, header_bytes, pipeline_bytes;
 
     int log;               /* enum config_log */
-    unsigned log_refusals; /* at most so many lines a second; 0: none */
+    unsigned log_refusals; /* maximum lines per second; 0: none */
 };
 
 /* Defaults, then the file that --config names, then the flags. argv[0] is the name of the command; argv is left as it is.
@@ -65,8 +65,8 @@ enum config_kind {
     CONFIG_CHOICE,  /* int: which word of `argument` ("a|b") */
     CONFIG_NUMBER,  /* unsigned */
     CONFIG_TIME,    /* unsigned, milliseconds; written with its unit */
-    CONFIG_COUNT,   /* uint64_t; k, m and g behind it count in 1000 */
-    CONFIG_SIZE,    /* uint64_t; k, m and g behind it count in 1024 */
+    CONFIG_COUNT,   /* uint64_t; suffixes k, m and g count in 1000 */
+    CONFIG_SIZE,    /* uint64_t; suffixes k, m and g count in 1024 */
 };
 
 enum config_when { CONFIG_RESTART, CONFIG_LIVE }; /* a changed value counts from the next start, or from a reload on */
@@ -74,6 +74,7 @@ enum config_when { CONFIG_RESTART, CONFIG_LIVE }; /* a changed value counts from
 struct config_option {
     const char *name; /* without its dashes; NULL ends the table */
     size_t offset;    /* in struct config */
+    size_t size;
     enum config_kind kind;
     const char *initial;  /* the default as it would be written; NULL: none */
     uint64_t min, max;    /* of a text: its bytes */

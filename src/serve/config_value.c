@@ -32,7 +32,7 @@ void config_bounds(const struct config_option *option, char out[CONFIG_ALLOWED_M
         amount_range_text(&range, out);
 }
 
-static const char *store_amount(const struct config_option *option, sv value, void *place, char scratch[CONFIG_ALLOWED_MAX])
+static const char *store_amount(const struct config_option *option, sv value, void *field, char scratch[CONFIG_ALLOWED_MAX])
 {
     struct amount_range range = range_of(option);
     uint64_t n;
@@ -41,9 +41,9 @@ static const char *store_amount(const struct config_option *option, sv value, vo
         return scratch;
     }
     if (option->kind == CONFIG_NUMBER || option->kind == CONFIG_TIME)
-        *(unsigned *)place = (unsigned)n;
+        *(unsigned *)field = (unsigned)n;
     else
-        *(uint64_t *)place = n;
+        *(uint64_t *)field = n;
     return NULL;
 }
 
@@ -57,7 +57,7 @@ static bool is_token(sv text)
     return text.len > 0;
 }
 
-static const char *store_text(const struct config_option *option, sv value, char **place, char scratch[CONFIG_ALLOWED_MAX])
+static const char *store_text(const struct config_option *option, sv value, char **field, char scratch[CONFIG_ALLOWED_MAX])
 {
     if (value.len < option->min || value.len > option->max) {
         snprintf(scratch, CONFIG_ALLOWED_MAX, "%" PRIu64 " to %" PRIu64 " bytes", option->min, option->max);
@@ -72,17 +72,17 @@ static const char *store_text(const struct config_option *option, sv value, char
         free(copy);
         return LISTEN_ALLOWED;
     }
-    free(*place);
-    *place = copy;
+    free(*field);
+    *field = copy;
     return NULL;
 }
 
-static const char *store_choice(const struct config_option *option, sv value, int *place)
+static const char *store_choice(const struct config_option *option, sv value, int *field)
 {
     sv rest = weir_str(option->argument);
     for (int i = 0; rest.len > 0; i++)
         if (sv_eq(sv_cut(&rest, '|'), value)) {
-            *place = i;
+            *field = i;
             return NULL;
         }
     return option->argument;
@@ -93,10 +93,10 @@ _Static_assert((int)CONFIG_ALLOWED_MAX >= (int)AMOUNT_ALLOWED_MAX, "what is allo
 const char *config_store(const struct config_option *option, sv value, struct config *config,
                          char scratch[CONFIG_ALLOWED_MAX])
 {
-    void *place = (char *)config + option->offset;
+    void *field = (char *)config + option->offset;
     if (is_amount(option->kind))
-        return store_amount(option, value, place, scratch);
+        return store_amount(option, value, field, scratch);
     if (option->kind == CONFIG_CHOICE)
-        return store_choice(option, value, place);
-    return store_text(option, value, place, scratch);
+        return store_choice(option, value, field);
+    return store_text(option, value, field, scratch);
 }

@@ -10,15 +10,17 @@
 
 enum { PEER_SLOTS_FIRST = 64, IPV6_PREFIX = 64, SENDERS_LOOKED_AT = 64, SLOW_MS = 1000 };
 
+const char *const front_names[FRONTS] = { "http", "resp", "admin" };
+
 struct peer {
-    struct ip ip; /* of IPv6 the network: whoever has one address of it has them all */
+    struct ip ip; /* for IPv6 the network: a client that has one address of it has them all */
     uint64_t hash;
     unsigned count;
     struct conn *first, *last; /* those that are idle, longest first */
     struct peer *next;         /* in its slot */
 };
 
-/* Counters are read by other threads. */
+/* Other threads read the counters. */
 static void raise_count(uint64_t *counter)
 {
     __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
@@ -173,18 +175,18 @@ static void end(struct conn *conn, uint64_t *counter)
     conn->shut(conn);
 }
 
-/* Those that are oldest among the busy ones are slow senders, if there are any. */
+/* The oldest of the busy ones are slow senders, if there are any. */
 static struct conn *slowest_sender(struct conns *conns)
 {
     struct conn *conn = conns->lists[CONN_BUSY].first;
-    for (int i = 0; conn && conn->whole; conn = conn->next)
+    for (int i = 0; conn && conn->complete; conn = conn->next)
         if (++i == SENDERS_LOOKED_AT)
             return NULL;
     return conn;
 }
 
-/* A request takes no second to send. Who takes longer gives way before those that are idle; for others it counts who has
- * been there for longer, so that newcomers do not drive each other out. */
+/* Sending a request takes less than a second. A slower sender is ended before idle connections; otherwise the connection
+ * that has been in its state for longest is, so that new ones do not end each other. */
 bool conns_yield(struct conns *conns, int64_t now_ms)
 {
     struct conn *idle = conns->lists[CONN_IDLE].first, *sender = slowest_sender(conns);
@@ -216,7 +218,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
         ip_text(&ip, conn->address);
         peer = find_peer(conns, ip);
         if (peer)
-            peer->count++; /* stays, even if the one that gives way is its last */
+            peer->count++; /* keeps the peer, even if the connection that gives way is its last */
     }
     if ((!conn->local && !peer) || !make_room(conns, peer, now_ms)) {
         raise_count(&conns->turned_away);
@@ -244,7 +246,7 @@ static void set_state(struct conn *conn, enum conn_state state, int64_t now_ms)
         return;
     part_state(conn);
     conn->state = state;
-    conn->whole = false;
+    conn->complete = false;
     conn->since_ms = now_ms;
     conn->spared = false;
     join_state(conn);
@@ -256,9 +258,9 @@ void conn_busy(struct conn *conn, int64_t now_ms)
         set_state(conn, CONN_BUSY, now_ms);
 }
 
-void conn_whole(struct conn *conn)
+void conn_complete(struct conn *conn)
 {
-    conn->whole = true;
+    conn->complete = true;
 }
 
 void conn_idle(struct conn *conn, int64_t now_ms)
@@ -266,7 +268,7 @@ void conn_idle(struct conn *conn, int64_t now_ms)
     set_state(conn, CONN_IDLE, now_ms);
 }
 
-/* Those that came into a state first have been in it for longest. */
+/* Lists are in the order of the time at which the connections entered the state. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late)
 {
     const unsigned most_ms[CONN_STATES] = { conns->limits.idle_ms, conns->limits.request_ms };
@@ -287,7 +289,7 @@ static void shut_one(struct conn *conn)
     conn->shut(conn);
 }
 
-/* It has sent something that nobody has looked at yet: on a slow machine the loop may be late. */
+/* It has sent something that the loop has not read yet: on a slow machine the loop may be late. */
 static bool has_sent(const struct conn *conn)
 {
     int bytes = 0;

@@ -1,9 +1,9 @@
-/* The connections of one loop: how many there may be, in all and for each address, and until when each has to get on.
+/* The connections of one loop: how many there may be, in all and for each address, and their timeouts.
  *
- * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not out
- * yet). Either may last for a fixed time that no trickle of bytes extends. Where there are as many as there may be, the one
- * that has been idle for longest gives way to a newcomer (of the same address, if it is that address that has too many), or
- * one that is slow in sending its request. So neither idle connections nor slow senders, however many, keep anybody out.
+ * A connection is idle (waiting for the first byte of a request) or busy (a request has begun and its answer is not sent
+ * yet). Either state has a fixed timeout that no trickle of bytes extends. At the maximum, a new connection replaces the
+ * one that has been idle for longest (of the same address, if that address has too many), or one that is slow in sending
+ * its request. So neither idle connections nor slow senders, however many, keep others out.
  *
  * All of it belongs to one thread. */
 #ifndef SERVE_CONNS_H
@@ -19,6 +19,7 @@
 struct peer; /* all connections of one address */
 
 enum front { FRONT_HTTP, FRONT_RESP, FRONT_ADMIN, FRONTS };
+extern const char *const front_names[FRONTS]; /* "http", "resp", "admin" */
 
 enum conn_state { CONN_IDLE, CONN_BUSY, CONN_STATES };
 
@@ -28,7 +29,7 @@ struct conn {
     char address[IP_TEXT_MAX]; /* of the peer; "" if it is local */
     enum front front;
     enum conn_state state;
-    bool whole;                      /* busy: its request is there, and only the answer is not out yet */
+    bool complete;                   /* busy: its request is there, and only the answer is not out yet */
     int64_t since_ms;                /* it is in this state */
     bool spared;                     /* it was overdue when the loop was late, and has had a turn since */
     void (*shut)(struct conn *conn); /* ends it, now or when the loop comes to it; it is not counted any more */
@@ -67,19 +68,19 @@ struct conns {
 int conns_init(struct conns *conns, const struct conns_limits *limits);
 void conns_done(struct conns *conns); /* no connection is left */
 
-/* A newcomer, idle from now on. `conn` is zero but for `shut`. False: there is no room for it; the caller closes fd. */
+/* Adds a connection, which is idle. `conn` is zero except for `shut`. False: there are too many; the caller closes fd. */
 bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *peer,
                  int64_t now_ms);
 void conn_leave(struct conn *conn); /* may be called again */
 
 void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the first call */
-void conn_whole(struct conn *conn);                /* the rest is ours: it does not give way any more */
+void conn_complete(struct conn *conn);             /* the request is complete: the connection is not replaced any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
-/* Makes room by ending one, as for a newcomer. False: nobody gives way. */
+/* Ends a connection, as for a new one. False: none can be ended. */
 bool conns_yield(struct conns *conns, int64_t now_ms);
 
-/* Ends those whose time is over. late: the loop stood still, and has not heard yet what came meanwhile, nor run later
- * timers; so whoever seems overdue gets a turn, once. */
+/* Ends connections that timed out. late: the loop itself was late, and has not read what arrived meanwhile, nor run later
+ * timers; so connections that seem overdue get another turn, once. */
 void conns_sweep(struct conns *conns, int64_t now_ms, bool late);
 void conns_shut_idle(struct conns *conns); /* but not those that have sent something that was not read yet */
 void conns_shut_all(struct conns *conns);

@@ -1,8 +1,8 @@
-/* What the service says when it has started: where it is, and what to try first. */
+/* What a start prints: the addresses of the service, and commands to try first. */
 #include <stdio.h>
 #include <unistd.h>
 
-#include "serve/keeper.h"
+#include "serve/rule_sync.h"
 #include "serve/server.h"
 
 static bool is_unix(const char *where)
@@ -41,17 +41,17 @@ static void print_redis_cli(const char *where, const char *token_file)
     puts("WEIR.CHECK event ocr key u1");
 }
 
-/* The token only to somebody who looks, never into a log. */
+/* Prints the token to a terminal only, never into a log. */
 void server_greet(const struct server *server)
 {
     const struct config *config = &server->config;
     const char *http = server->where[FRONT_HTTP], *resp = server->where[FRONT_RESP], *admin = server->where[FRONT_ADMIN];
     char token_file[4200];
-    struct keeper_state state;
+    struct rule_sync_state state;
     bool watched = isatty(STDOUT_FILENO);
     if (!watched && config->log == CONFIG_LOG_JSON)
         return;
-    keeper_state(server->keeper, &state);
+    rule_sync_state(server->rule_sync, &state);
     snprintf(token_file, sizeof token_file, "%s/admin-token", config->data);
     printf("weir %s\n  http   %s\n  resp   %s\n  admin  %s\n  rules  %zu from %s\n", weir_version(), http, resp, admin,
            state.rules, state.source);
@@ -61,7 +61,7 @@ void server_greet(const struct server *server)
         printf("  counts %s\n", store.address);
     }
     if (watched)
-        printf("  token  %s (of the admin listener; kept in %s)\n", server->tokens.admin, token_file);
+        printf("  token  %s (of the admin listener; stored in %s)\n", server->tokens.admin, token_file);
     if (is_on(http) || is_on(resp))
         puts("\nTry a decision:");
     if (is_on(http)) {

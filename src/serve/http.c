@@ -13,15 +13,17 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/cleanup.h"
 #include "serve/server.h"
 
 enum {
-    CALLS_KEPT = 64,        /* for reuse */
-    BODY_KEPT = 64 << 10,   /* a larger buffer is not kept with its call */
-    HEADER_COST = 64,       /* what the library notes of a header, a cookie or a parameter, beside its text */
-    ANSWER_HEADERS = 4096,  /* room for those of an answer, beside those of the request */
-    OWN_HEADERS = 1024,     /* for the status line, and those that are always there */
-    BODIES_MOST = 64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
+    SPARE_CALLS_MAX = 64,      /* for reuse */
+    SPARE_BODY_MAX = 64 << 10, /* a larger buffer is not kept with its call */
+    HEADER_COST = 64,      /* bytes that the library takes for a header, a cookie or a parameter, in addition to its text */
+    ANSWER_HEADERS = 4096, /* bytes for the headers of an answer, in addition to those of the request */
+    OWN_HEADERS = 1024,    /* for the status line and headers that every answer has */
+    BODY_BYTES_MAX =
+        64 << 20, /* bytes of all bodies that a loop is reading: some thousand connections could have 1 MB each */
     ERROR_MAX = 2000,
     ROOM = 256,
 };
@@ -31,12 +33,12 @@ struct http {
     struct loop *loop;
     enum front front;
     struct http_service service;
-    size_t held; /* bytes of bodies */
+    size_t body_bytes; /* of all calls */
     uv_poll_t poll;
-    uv_idle_t again; /* the library has more to do than it did in its turn */
+    uv_idle_t rerun; /* the library has more to do than in its turn */
     struct http_conn *entering;
-    struct call *kept;
-    unsigned kept_count;
+    struct call *spare;
+    unsigned spare_count;
 };
 
 struct http_conn {
@@ -63,11 +65,11 @@ struct call {
 
 static struct call *call_take(struct http *http)
 {
-    struct call *call = http->kept;
+    struct call *call = http->spare;
     size_t max = http->loop->server->config.request_bytes;
     if (call) {
-        http->kept = call->next;
-        http->kept_count--;
+        http->spare = call->next;
+        http->spare_count--;
         return call;
     }
     call = calloc(1, sizeof *call);
@@ -89,11 +91,11 @@ static void call_free(struct call *call)
 static void call_release(struct call *call)
 {
     struct http *http = call->http;
-    http->held -= call->body.len;
+    http->body_bytes -= call->body.len;
     if (call->response)
         MHD_destroy_response(call->response);
     arena_done(&call->arena);
-    if (http->kept_count >= CALLS_KEPT || call->body.cap > BODY_KEPT || call->answer.cap > BODY_KEPT) {
+    if (http->spare_count >= SPARE_CALLS_MAX || call->body.cap > SPARE_BODY_MAX || call->answer.cap > SPARE_BODY_MAX) {
         call_free(call);
         return;
     }
@@ -103,9 +105,9 @@ static void call_release(struct call *call)
     call->response = NULL;
     call->body_seen = 0;
     call->begun = call->handled = call->suspended = call->close = false;
-    call->next = http->kept;
-    http->kept = call;
-    http->kept_count++;
+    call->next = http->spare;
+    http->spare = call;
+    http->spare_count++;
 }
 
 void *http_alloc(struct http_call *http_call, size_t bytes)
@@ -115,8 +117,8 @@ void *http_alloc(struct http_call *http_call, size_t bytes)
 
 /* ---- what the library calls ---- */
 
-/* "http://host/path" is for proxies, but servers have to take it too. */
-static const char *own_part(const char *uri)
+/* "http://host/path" is for proxies, but servers must accept it, too. */
+static const char *path_part(const char *uri)
 {
     if (strncasecmp(uri, "http://", 7) != 0)
         return uri;
@@ -124,7 +126,7 @@ static const char *own_part(const char *uri)
     return *path == '/' ? path : "/";
 }
 
-/* A request's first line is there: it begins. */
+/* The first line of a request was read. */
 static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connection)
 {
     struct http *http = data;
@@ -134,7 +136,7 @@ static void *uri_seen(void *data, const char *uri, struct MHD_Connection *connec
     conn->call = call;
     if (!call)
         return NULL;
-    uri = own_part(uri);
+    uri = path_part(uri);
     const char *mark = strchrnul(uri, '?');
     call->connection = connection;
     call->http_call.loop = http->loop;
@@ -158,7 +160,7 @@ static enum MHD_Result add_header(void *data, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* The library keeps all of it in one piece of memory of fixed size, in which the answer has to have its place, too. */
+/* The library keeps the headers of request and answer in one piece of memory of fixed size. */
 static bool is_too_large(const struct call *call)
 {
     const struct http_call *c = &call->http_call;
@@ -171,40 +173,31 @@ static bool is_too_large(const struct call *call)
     return bytes > c->loop->server->config.header_bytes || headers > HTTP_HEADERS_MAX || others > HTTP_HEADERS_MAX;
 }
 
-/* Two servers that read this must not disagree on where the next request begins. NULL: all is well. */
-static const char *unclear_length(const struct http_call *call, bool *ret_unknown)
-{
-    unsigned lengths = 0, encodings = 0;
-    for (size_t i = 0; i < call->header_count; i++) {
-        lengths += sv_eq_nocase(call->headers[i].name, SV("content-length"));
-        encodings += sv_eq_nocase(call->headers[i].name, SV("transfer-encoding"));
-    }
-    *ret_unknown = encodings == 1 && !sv_eq_nocase(http_header(call, "transfer-encoding"), SV("chunked"));
-    if (*ret_unknown)
-        return "the only Transfer-Encoding that is known here is chunked";
-    return lengths + encodings > 1 ? "Content-Length or Transfer-Encoding may be there, once" : NULL;
-}
-
-/* What cannot be read on is refused at once, and the connection closed. False: so it is. */
-static bool can_go_on(struct call *call)
+/* False: the body cannot be read; the call has been answered, and the connection will be closed. Two servers that read the
+ * same bytes must not disagree on where the next request begins. */
+static bool can_read_body(struct call *call)
 {
     struct http_call *c = &call->http_call;
     uint64_t length = 0;
-    bool unknown;
-    sv announced = http_header(c, "content-length");
-    const char *unclear = unclear_length(c, &unknown);
+    unsigned lengths = 0, encodings = 0;
+    for (size_t i = 0; i < c->header_count; i++) {
+        lengths += sv_eq_nocase(c->headers[i].name, SV("content-length"));
+        encodings += sv_eq_nocase(c->headers[i].name, SV("transfer-encoding"));
+    }
     call->close = true;
-    if (unclear)
-        http_error(c, unknown ? 501 : 400, NULL, "%s", unclear);
-    else if (announced.len && sv_u64(announced, UINT64_MAX, &length) && length > call->body.max)
+    if (encodings == 1 && !sv_eq_nocase(http_header(c, "transfer-encoding"), SV("chunked")))
+        http_error(c, 501, NULL, "the only supported Transfer-Encoding is chunked");
+    else if (lengths + encodings > 1)
+        http_error(c, 400, NULL, "send only one header Content-Length or Transfer-Encoding");
+    else if (lengths && sv_u64(http_header(c, "content-length"), UINT64_MAX, &length) && length > call->body.max)
         http_error(c, 413, "the limit is the option request-bytes", "the body has more than %zu bytes", call->body.max);
     else
         call->close = false;
     return !call->close;
 }
 
-/* The headers are there. False: what is answered already has to go out at once. */
-static bool begin(struct call *call, const char *method)
+/* The headers are complete. False: the call was answered, and the answer has to be sent at once. */
+static bool take_headers(struct call *call, const char *method)
 {
     struct http *http = call->http;
     call->begun = true;
@@ -212,13 +205,13 @@ static bool begin(struct call *call, const char *method)
     call->http_call.headers = call->headers;
     MHD_get_connection_values_n(call->connection, MHD_HEADER_KIND, add_header, call);
     call->http_call.too_large = is_too_large(call);
-    if (!can_go_on(call))
+    if (!can_read_body(call))
         return false;
     call->handled = !http->service.screen(&call->http_call, http->service.data);
     return true;
 }
 
-/* Kept, unless it is answered already. False: there is no place for more. */
+/* Stores the piece, unless the call is answered already. False: it is too large. */
 static bool add_body(struct call *call, sv piece)
 {
     struct http *http = call->http;
@@ -227,19 +220,19 @@ static bool add_body(struct call *call, sv piece)
         return false;
     if (call->handled)
         return true;
-    if (http->held + piece.len > BODIES_MOST)
+    if (http->body_bytes + piece.len > BODY_BYTES_MAX)
         return false;
     size_t before = call->body.len;
     buf_add(&call->body, piece);
-    http->held += call->body.len - before;
+    http->body_bytes += call->body.len - before;
     return !call->body.failed;
 }
 
-/* Where the headers are too large the library may have no place left for an answer, and would close without one. Whoever
- * takes that for a service that is away would let pass what was to be refused. */
+/* If the headers are too large, the library may have no memory left for an answer, and would close without one. A gateway
+ * would take that for a service that is unavailable, and might let the request pass. */
 static enum MHD_Result answer_by_hand(struct call *call)
 {
-    struct buf text;
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
     buf_printf(&text,
                "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
@@ -248,7 +241,6 @@ static enum MHD_Result answer_by_hand(struct call *call)
         buf_add(&text, buf_sv(&call->answer));
     if (!text.failed)
         send(call->http_call.conn->fd, text.ptr, text.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    buf_done(&text);
     return MHD_NO; /* closes */
 }
 
@@ -274,14 +266,14 @@ static enum MHD_Result on_call(void *data, struct MHD_Connection *connection, co
     if (!call)
         return MHD_NO;
     if (!call->begun)
-        return begin(call, method) ? MHD_YES : queue(call);
+        return take_headers(call, method) ? MHD_YES : queue(call);
     if (*upload_size > 0) {
         bool good = add_body(call, sv_of(upload, *upload_size));
         *upload_size = 0;
         /* The library cannot send an answer before a body's end. */
         return good ? MHD_YES : MHD_NO;
     }
-    conn_whole(call->http_call.conn);
+    conn_complete(call->http_call.conn);
     if (!call->handled) {
         call->handled = true;
         call->http_call.body = buf_sv(&call->body);
@@ -320,7 +312,7 @@ static void on_connection(void *data, struct MHD_Connection *connection, void **
     struct http_conn *conn = *ret_context;
     if (!conn)
         return;
-    /* Of a request whose headers were beyond it the library does not say that it is over. */
+    /* For a request whose headers did not fit, the library does not call on_completed. */
     if (conn->call)
         call_release(conn->call);
     conn_leave(&conn->conn);
@@ -338,10 +330,10 @@ static size_t leave_escaped(void *data, struct MHD_Connection *connection, char 
 
 static void run(struct http *http);
 
-static void on_again(uv_idle_t *again)
+static void on_rerun(uv_idle_t *rerun)
 {
-    uv_idle_stop(again);
-    run(again->data);
+    uv_idle_stop(rerun);
+    run(rerun->data);
 }
 
 static void run(struct http *http)
@@ -349,7 +341,7 @@ static void run(struct http *http)
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     MHD_run(http->daemon);
     if (MHD_get_timeout(http->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0)
-        uv_idle_start(&http->again, on_again);
+        uv_idle_start(&http->rerun, on_rerun);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -363,8 +355,9 @@ static void shut(struct conn *conn)
     shutdown(conn->fd, SHUT_RDWR);
 }
 
-void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
+void http_accept(void *data, int fd, const struct sockaddr_storage *peer)
 {
+    struct http *http = data;
     struct http_conn *conn = calloc(1, sizeof *conn);
     socklen_t len = peer->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *peer;
     if (conn)
@@ -383,7 +376,7 @@ void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer)
     }
 }
 
-/* The text of the headers, that of cookies once more, what is noted of each, and the answer. */
+/* The text of the headers, the text of cookies a second time, the cost of each, and the answer. */
 static size_t pool_bytes(const struct config *config)
 {
     return 2 * (size_t)config->header_bytes + 2 * HTTP_HEADERS_MAX * HEADER_COST + ANSWER_HEADERS;
@@ -403,8 +396,8 @@ static int start(struct http *http)
     int r =
         uv_poll_init(&http->loop->uv, &http->poll, MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
     if (r == 0)
-        r = uv_idle_init(&http->loop->uv, &http->again);
-    http->poll.data = http->again.data = http;
+        r = uv_idle_init(&http->loop->uv, &http->rerun);
+    http->poll.data = http->rerun.data = http;
     return r < 0 ? r : uv_poll_start(&http->poll, UV_READABLE, on_readable);
 }
 
@@ -430,23 +423,24 @@ static void closed(uv_handle_t *handle)
 {
     struct http *http = handle->data;
     handle->data = NULL;
-    if (!http->poll.data && !http->again.data)
+    if (!http->poll.data && !http->rerun.data)
         free(http);
 }
 
 /* The library is stopped first: it calls back for each connection that is left. */
-void http_free(struct http *http)
+void http_free(void *data)
 {
+    struct http *http = data;
     if (!http)
         return;
     uv_poll_stop(&http->poll);
     MHD_stop_daemon(http->daemon);
-    for (struct call *call; (call = http->kept);) {
-        http->kept = call->next;
+    for (struct call *call; (call = http->spare);) {
+        http->spare = call->next;
         call_free(call);
     }
     uv_close((uv_handle_t *)&http->poll, closed);
-    uv_close((uv_handle_t *)&http->again, closed);
+    uv_close((uv_handle_t *)&http->rerun, closed);
 }
 
 /* ---- for handlers: the request ---- */
@@ -491,7 +485,7 @@ sv http_parameter(struct http_call *call, const char *name, unsigned i)
 
 /* ---- for handlers: the answer ---- */
 
-static bool plain_value(sv value)
+static bool is_printable(sv value)
 {
     for (size_t i = 0; i < value.len; i++)
         if ((unsigned char)value.ptr[i] < ' ' && value.ptr[i] != '\t')
@@ -499,7 +493,7 @@ static bool plain_value(sv value)
     return true;
 }
 
-/* `text` with a NUL behind it, as the library wants it: in `room` if it fits there. */
+/* `text` with a NUL at its end, for the library: in `room` if it fits there. */
 static const char *with_nul(struct call *call, sv text, char room[ROOM])
 {
     if (text.len >= ROOM)
@@ -513,7 +507,7 @@ static void add_answer_header(struct call *call, sv name, sv value)
 {
     char name_room[ROOM], value_room[ROOM];
     const char *n = with_nul(call, name, name_room), *v = with_nul(call, value, value_room);
-    if (n && v && plain_value(value))
+    if (n && v && is_printable(value))
         MHD_add_response_header(call->response, n, v);
 }
 
@@ -521,7 +515,7 @@ static void resume(struct call *call)
 {
     call->suspended = false;
     MHD_resume_connection(call->connection);
-    uv_idle_start(&call->http->again, on_again);
+    uv_idle_start(&call->http->rerun, on_rerun);
 }
 
 void http_answer(struct http_call *http_call, const struct http_answer *answer)
@@ -562,7 +556,7 @@ void http_too_large(struct http_call *call)
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
     char text[ERROR_MAX];
-    struct buf body;
+    CLEANUP(buf_done) struct buf body;
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -576,12 +570,21 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
     }
     buf_add(&body, SV("}\n"));
     http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(&body) });
-    buf_done(&body);
+}
+
+bool http_is_json(struct http_call *call)
+{
+    sv type = http_header(call, "content-type");
+    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
+    if (!json)
+        http_error(call, 415, "send the header Content-Type: application/json", "only application/json is accepted here");
+    return json;
 }
 
 void http_suspend(struct http_call *http_call)
 {
     struct call *call = (struct call *)http_call;
+    if (!call->suspended)
+        MHD_suspend_connection(call->connection);
     call->suspended = true;
-    MHD_suspend_connection(call->connection);
 }

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/sv.h"
-#include "serve/loop.h"
+#include "serve/event_loop.h"
 
 struct http;
 
@@ -17,42 +17,45 @@ struct http_call {
     struct conn *conn;
     sv method;
     sv path;  /* as sent, without the query */
-    sv query; /* as sent, behind the `?`; for parameters take http_parameter */
+    sv query; /* as sent, after the `?`; for parameters use http_parameter */
     const struct weir_header *headers;
     size_t header_count;
     sv body;                  /* valid until the answer */
-    const void *data;         /* the service's own */
+    const void *data;         /* for `screen` and `handle` */
     struct weir_header extra; /* a further header of the answer, such as Allow, if it has a name */
     bool too_large;           /* the headers are over their bounds, and not all of them are here */
 };
 
-/* Who answers, in the loop's thread. */
+/* The functions that answer calls, in the loop's thread. */
 struct http_service {
-    /* The headers are there, the body is not. False: it has answered, and the body will not be kept. */
+    /* Called with the headers, before the body was read. False: it has answered, and the body is dropped. */
     bool (*screen)(struct http_call *call, void *data);
-    /* All of it is there. Has to answer, now or (after http_suspend) later. */
+    /* Called with the complete request. Has to answer, now or (after http_suspend) later. */
     void (*handle)(struct http_call *call, void *data);
     void *data;
 };
 
 int http_new(struct http **ret, struct loop *loop, enum front front, const struct http_service *service);
-void http_free(struct http *http);
-/* A new connection. Takes over fd. */
-void http_accept(struct http *http, int fd, const struct sockaddr_storage *peer);
+/* See struct loop_acceptor. */
+void http_free(void *http);
+void http_accept(void *http, int fd, const struct sockaddr_storage *peer);
 
-sv http_header(const struct http_call *call, const char *lower_case_name); /* of several the first; empty: there is none */
+sv http_header(const struct http_call *call, const char *lower_case_name); /* the first one of several; ptr NULL: none */
+/* The body is JSON, as Content-Type says; else the call has been answered. A page of another origin can send any text, but
+ * not this type without a preflight request, which is never allowed. */
+bool http_is_json(struct http_call *call);
 /* A parameter of the query, decoded. ptr NULL: it is not there. `i` counts those of the same name. */
 sv http_parameter(struct http_call *call, const char *name, unsigned i);
 /* Without its %XX; in a query a `+` is a blank. ptr NULL: no memory. */
 sv http_decode(struct http_call *call, sv text, bool query);
-/* Memory that lives as long as the call. NULL: there is none. */
+/* Memory that lives as long as the call. NULL: no memory. */
 void *http_alloc(struct http_call *call, size_t bytes);
 
 struct http_answer {
     unsigned status;
     const char *content_type;          /* NULL: application/json */
     sv body;                           /* is copied */
-    const struct weir_header *headers; /* what is more than some KB of them is left out */
+    const struct weir_header *headers; /* after some KB the rest is left out */
     size_t header_count;
 };
 void http_answer(struct http_call *call, const struct http_answer *answer);
@@ -62,7 +65,7 @@ void http_too_large(struct http_call *call);
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The handler may return without an answer; who answers later does so in the loop's thread (loop_post). */
+/* The handler may return without an answer, and answer later in the loop's thread (loop_post). May be called again. */
 void http_suspend(struct http_call *call);
 
 #endif

@@ -17,14 +17,14 @@ bool listen_is_address(const char *text);
 
 enum { LISTEN_WHERE_MAX = 300, LISTEN_BACKLOG = 4096 };
 
-/* `count` sockets for one place, which listen, do not block and are closed by exec. `name` (http, resp, admin) is the
- * option that messages name, and the name of a socket that was handed over: such a one wins over the address. ret_where has
- * how the place is called now: "127.0.0.1:43521", "unix:/run/weir.sock", "off" (then no socket is written). */
+/* Opens `count` sockets for one address, which listen, do not block and are closed by exec. `name` (http, resp, admin) is
+ * the option for messages, and the name of a socket that the service manager passes: such a socket overrides the address.
+ * ret_where is the address as it was bound: "127.0.0.1:43521", "unix:/run/weir.sock", "off" (no socket is written). */
 int listen_open(const char *name, const char *address, unsigned count, int *ret_fds, char ret_where[LISTEN_WHERE_MAX],
                 struct weir_error *error);
 
-/* Removes the file of a unix socket that was made here: while its sockets are still open, so that it is nobody else's yet.
- */
+/* Removes the file of a unix socket that was created here. Call it before the sockets are closed: the file cannot belong to
+ * another process yet. */
 void listen_close(const char *name, const char *where);
 
 #endif

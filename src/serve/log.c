@@ -7,19 +7,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
 #include "base/utf8.h"
-#include "engine/top.h"
 #include "engine/verdict.h"
+#include "engine/weir.h"
 #include "present/present.h"
 #include "serve/config.h"
 
 enum {
     MESSAGE_MAX = 4000,
     LINE_MAX_BYTES = 64 << 10, /* any message, each byte of it escaped */
-    /* Of what strangers sent. A line is to fit into a pipe at once (PIPE_BUF), so the path of a refusal has the room that
-     * the others leave, even if each of its bytes has to be escaped. */
+    /* Bytes of what clients sent. A line must fit into a pipe at once (PIPE_BUF), so the path of a refusal gets the room
+     * that the others leave, even if each of its bytes has to be escaped. */
     METHOD_MAX = 24,
     EVENT_MAX = 60,
     VALUE_MAX = 100,
@@ -50,7 +51,7 @@ static bool is_json(void)
 
 /* ---- text ---- */
 
-/* The bytes of what is not to be shown become \xHH. */
+/* Bytes that are not to be shown become \xHH. */
 static void add_plain(struct buf *out, sv text)
 {
     while (text.len > 0) {
@@ -117,7 +118,8 @@ static void end_line(struct buf *out, bool json)
     buf_add(out, json ? SV("}\n") : SV("\n"));
 }
 
-/* Whoever reads the log may be stuck, and nobody is to wait for him. What is ready takes PIPE_BUF bytes at once. */
+/* The reader of the log may be stuck, and no thread is to wait for it. A descriptor that is ready takes PIPE_BUF bytes at
+ * once. */
 static bool is_ready(void)
 {
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -168,10 +170,9 @@ void log_say(enum log_level level, const char *event, const char *format, ...)
     bool said = false;
     pthread_mutex_lock(&lock);
     if (is_ready()) {
-        struct buf line;
+        CLEANUP(buf_done) struct buf line;
         short_line(&line, level, event, weir_str(message), now_us);
         said = write_line(&line);
-        buf_done(&line);
     }
     lines_dropped = said ? 0 : lines_dropped + 1;
     pthread_mutex_unlock(&lock);
@@ -183,7 +184,7 @@ void log_freed(const struct subject *subject, struct weir_str author, const char
     struct buf text;
     buf_over(&text, whom, sizeof whom);
     subject_text(subject, &text);
-    log_say(LEVEL_INFO, "change", "rule %.*s: %s was set free %s%.*s from %s", SV_FMT(subject_rule(subject)),
+    log_say(LEVEL_INFO, "change", "rule %.*s: counts of %s reset %s%.*s from %s", SV_FMT(subject_rule(subject)),
             subject->by_count ? whom : "everybody", author.len ? "by " : "over RESP", SV_FMT(author), from);
 }
 
@@ -209,7 +210,7 @@ void log_seldom(enum seldom kind, const char *format, ...)
 
 static void add_subject(struct buf *out, bool json, const struct subject *subject)
 {
-    struct buf members;
+    CLEANUP(buf_done) struct buf members;
     buf_init(&members, LINE_MAX_BYTES);
     for (size_t i = 0; i < subject->by_count; i++)
         add_field(&members, json, subject_name(subject, i), utf8_cut(subject_value(subject, i), VALUE_MAX));
@@ -217,7 +218,6 @@ static void add_subject(struct buf *out, bool json, const struct subject *subjec
         buf_printf(out, ",\"by\":{%s}", members.len ? members.ptr + 1 : "");
     else
         buf_add(out, buf_sv(&members));
-    buf_done(&members);
 }
 
 static void refusal_line(struct buf *line, struct weir *weir, const struct weir_request *request,
@@ -234,7 +234,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
         add_field(line, json, SV("repeated_header"), weir_str(verdict->limit));
     if (weir_subject(weir, request, verdict, &subject))
         add_subject(line, json, &subject);
-    sv query = request->path, path = sv_cut(&query, '?'); /* a query may hold what is no log's business */
+    sv query = request->path, path = sv_cut(&query, '?'); /* a query may contain secrets */
     if (request->event.len)
         add_field(line, json, SV("of_event"), utf8_cut(request->event, EVENT_MAX));
     if (request->method.len)
@@ -249,7 +249,7 @@ static void refusal_line(struct buf *line, struct weir *weir, const struct weir_
     end_line(line, json);
 }
 
-/* Takes the lock, if there is a line left in this second and stderr takes it at once. */
+/* Takes the lock if a line is left in this second and stderr is ready. */
 static bool take_turn(int64_t second)
 {
     if (pthread_mutex_trylock(&lock) != 0)
@@ -267,7 +267,7 @@ static bool take_turn(int64_t second)
     return false;
 }
 
-/* Those of one thread in one second are counted by itself: all threads at one counter would slow each other down. */
+/* Each thread counts its own: one counter for all threads would slow them down. */
 static _Thread_local struct {
     int64_t second;
     bool full;
@@ -290,11 +290,10 @@ void log_refusal(struct weir *weir, const struct weir_request *request, const st
         own.skipped++;
         return;
     }
-    struct buf line;
+    CLEANUP(buf_done) struct buf line;
     uint64_t skipped = __atomic_exchange_n(&refusals_skipped, 0, __ATOMIC_RELAXED);
     refusal_line(&line, weir, request, verdict, now_us, skipped);
     if (!write_line(&line))
         own.skipped += skipped + 1;
     pthread_mutex_unlock(&lock);
-    buf_done(&line);
 }

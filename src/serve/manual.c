@@ -8,8 +8,8 @@
 
 #include "serve/config.h"
 
-/* A sentence begins on a line of its own, as mdoc(7) wants it. */
-static void roff_text(const char *text)
+/* Each sentence begins on a new line, as mdoc(7) requires. */
+static void print_roff(const char *text)
 {
     bool begins = true;
     for (const char *c = text; *c; c++) {
@@ -30,14 +30,14 @@ static void roff_text(const char *text)
     putchar('\n');
 }
 
-static void sentence(const char *text)
+static void print_sentence(const char *text)
 {
     char whole[300];
     snprintf(whole, sizeof whole, "%c%s.", toupper((unsigned char)text[0]), text + 1);
-    roff_text(whole);
+    print_roff(whole);
 }
 
-static void page_option(const struct config_option *option)
+static void print_option(const struct config_option *option)
 {
     char bounds[CONFIG_ALLOWED_MAX];
     config_bounds(option, bounds);
@@ -45,9 +45,9 @@ static void page_option(const struct config_option *option)
     for (const char *c = option->argument; *c; c++)
         putchar(tolower((unsigned char)*c));
     putchar('\n');
-    sentence(option->help);
+    print_sentence(option->help);
     if (option->text[0])
-        roff_text(option->text);
+        print_roff(option->text);
     if (option->initial) {
         fputs("Default: ", stdout);
         printf(bounds[0] ? "%s; allowed: %s.\n" : "%s.\n", option->initial, bounds);
@@ -56,7 +56,7 @@ static void page_option(const struct config_option *option)
         puts("A reload (SIGHUP) applies a changed value.");
 }
 
-static int page(const char *path)
+static int print_page(const char *path)
 {
     char line[1000];
     FILE *in = fopen(path, "r");
@@ -70,13 +70,13 @@ static int page(const char *path)
             continue;
         }
         for (const struct config_option *option = config_options; option->name; option++)
-            page_option(option);
+            print_option(option);
     }
     fclose(in);
     return 0;
 }
 
-static void cell(const char *text)
+static void print_cell(const char *text)
 {
     for (const char *c = text; *c; c++) {
         if (*c == '|' || *c == '*')
@@ -85,7 +85,7 @@ static void cell(const char *text)
     }
 }
 
-static int table(void)
+static int print_table(void)
 {
     puts("| option | default | allowed | reload | |\n|---|---|---|---|---|");
     for (const struct config_option *option = config_options; option->name; option++) {
@@ -94,9 +94,9 @@ static int table(void)
         printf("| `%s` ", option->name);
         printf(option->initial ? "| `%s` |" : "| %s|", option->initial ? option->initial : "");
         putchar(' ');
-        cell(bounds[0] ? bounds : option->argument);
+        print_cell(bounds[0] ? bounds : option->argument);
         printf(" | %s | ", option->when == CONFIG_LIVE ? "yes" : "");
-        cell(option->help);
+        print_cell(option->help);
         puts(" |");
     }
     return 0;
@@ -106,9 +106,9 @@ int main(int argc, char **argv)
 {
     int status = 2;
     if (argc == 3 && strcmp(argv[1], "page") == 0)
-        status = page(argv[2]);
+        status = print_page(argv[2]);
     else if (argc == 2 && strcmp(argv[1], "table") == 0)
-        status = table();
+        status = print_table();
     else
         fputs("usage: manual page TEMPLATE | manual table\n", stderr);
     return fflush(stdout) == 0 ? status : 1;

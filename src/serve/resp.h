@@ -7,7 +7,7 @@
 enum {
     RESP_ARGS_MAX = 1024,        /* words of a command, its name included */
     RESP_INLINE_MAX = 64 * 1024, /* bytes of a command that is one line of text */
-    RESP_WRONG_MAX = 100,        /* bytes of what is said about a mistake */
+    RESP_WRONG_MAX = 100,        /* bytes of the description of an error */
     RESP_NUMBER_MAX = 3 + 20,    /* bytes of a number as a reply */
 };
 
@@ -41,7 +41,7 @@ struct resp_out {
 };
 
 void resp_out_done(struct resp_out *out);
-/* Room for so many bytes behind what is there; the caller writes them and raises len. NULL: there is none. */
+/* Returns where to write so many bytes at the end; the caller then raises len. NULL: no memory. */
 char *resp_room(struct resp_out *out, size_t bytes);
 
 void resp_raw(struct resp_out *out, sv bytes);

@@ -76,7 +76,7 @@ static enum resp_parsed read_string(struct cursor *cursor, sv *ret)
     *ret = sv_of(cursor->at, (size_t)len);
     cursor->at += len + 2;
     if (cursor->at[-2] != '\r' || cursor->at[-1] != '\n')
-        return wrong(cursor->command, "expected a line end behind a bulk string");
+        return wrong(cursor->command, "expected a line end after a bulk string");
     return RESP_WHOLE;
 }
 
@@ -122,20 +122,14 @@ static bool is_http(sv line)
     return line.ptr[n] == ':';
 }
 
-static int hex_value(char c)
-{
-    c = ascii_lower(c);
-    return ascii_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* What stands behind a backslash between double quotes. */
+/* The character after a backslash between double quotes. */
 static char unescape(struct cursor *cursor)
 {
     static const char from[] = "nrtba", to[] = "\n\r\t\b\a";
     char *p = cursor->at;
-    if (*p == 'x' && cursor->end - p > 2 && hex_value(p[1]) >= 0 && hex_value(p[2]) >= 0) {
+    if (*p == 'x' && cursor->end - p > 2 && ascii_hex(p[1]) >= 0 && ascii_hex(p[2]) >= 0) {
         cursor->at += 3;
-        return (char)(hex_value(p[1]) * 16 + hex_value(p[2]));
+        return (char)(ascii_hex(p[1]) * 16 + ascii_hex(p[2]));
     }
     cursor->at++;
     const char *found = memchr(from, *p, sizeof from - 1);

@@ -14,31 +14,29 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "serve/keeper.h"
+#include "serve/admin.h"
+#include "serve/http_decide.h"
 #include "serve/log.h"
+#include "serve/resp_conn.h"
+#include "serve/rule_sync.h"
 
-enum { EXIT_DONE = 0, EXIT_UNUSABLE = 2, DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS, DATA_MODE = 0750, THREADS_MAX = 256 };
-
-static const char *const front_names[FRONTS] = { "http", "resp", "admin" };
-
-bool server_ready(const struct server *server)
-{
-    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_READY;
-}
-
-bool server_ending(const struct server *server)
-{
-    return __atomic_load_n(&server->stage, __ATOMIC_ACQUIRE) == STAGE_ENDING;
-}
+enum {
+    EXIT_DONE = 0,
+    EXIT_UNUSABLE = 2,
+    ADMIN_CONNECTIONS = 256, /* of the admin listener, in addition to config.connections */
+    DESCRIPTORS_SPARE = 100 + ADMIN_CONNECTIONS,
+    DATA_MODE = 0750,
+    THREADS_MAX = 256,
+};
 
 /* ---- making it ---- */
 
 static int make_folder(const char *path, struct weir_error *error)
 {
     if (mkdir(path, DATA_MODE) < 0 && errno != EEXIST)
-        return err_set(error, WEIR_E_SYSTEM, "the data folder %s cannot be made: %s", path, strerror(errno));
+        return err_set(error, WEIR_E_SYSTEM, "cannot create the data folder %s: %s", path, strerror(errno));
     if (access(path, W_OK | X_OK) < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the data folder %s cannot be used: %s; choose another with --data", path,
+        return err_set(error, WEIR_E_SYSTEM, "cannot use the data folder %s: %s; choose another with --data", path,
                        strerror(errno));
     return 0;
 }
@@ -66,7 +64,7 @@ static void tell_of_descriptors(const struct server *server)
 {
     if (server->connections < server->config.connections)
         log_say(LEVEL_WARNING, "start",
-                "%u connections at most, not %u: more files may not be open here (ulimit -n, LimitNOFILE=)",
+                "at most %u connections instead of %u: the limit of open files is too low (ulimit -n, LimitNOFILE=)",
                 server->connections, server->config.connections);
 }
 
@@ -78,9 +76,27 @@ static unsigned thread_count(const struct config *config)
     return count < THREADS_MAX ? count : THREADS_MAX;
 }
 
-static struct loop *admin_loop(struct server *server)
+/* Rounded up: one for each loop at least. */
+static unsigned share(const struct server *server, unsigned all)
 {
-    return &server->loops[server->loop_count];
+    return (all + server->loop_count - 1) / server->loop_count;
+}
+
+static struct conns_limits limits_of(const struct server *server, unsigned loop)
+{
+    const struct config *config = &server->config;
+    bool admin = loop == server->loop_count;
+    return (struct conns_limits){
+        .most = admin ? ADMIN_CONNECTIONS : share(server, server->connections),
+        .most_per_address = admin ? ADMIN_CONNECTIONS : share(server, config->connections_per_address),
+        .idle_ms = config->idle_ms,
+        .request_ms = config->request_ms,
+    };
+}
+
+static int no_loop(int uv_error, struct weir_error *error)
+{
+    return err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(uv_error));
 }
 
 static int make_loops(struct server *server, struct weir_error *error)
@@ -90,28 +106,57 @@ static int make_loops(struct server *server, struct weir_error *error)
     if (!server->loops)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     for (unsigned i = 0; i <= server->loop_count; i++) {
-        int r = loop_init(&server->loops[i], server, i);
+        struct conns_limits limits = limits_of(server, i);
+        int r = loop_init(&server->loops[i], server, &limits);
         if (r < 0)
-            return err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(r));
+            return no_loop(r, error);
     }
     return 0;
+}
+
+static int make_acceptor(struct server *server, struct loop *loop, enum front front, struct loop_acceptor *ret)
+{
+    if (front == FRONT_RESP) {
+        struct resp *resp = NULL;
+        int r = resp_new(&resp, loop);
+        *ret = (struct loop_acceptor){ resp_accept, resp_free, resp };
+        return r;
+    }
+    struct http_service service = { decide_screen, decide_handle, server };
+    if (front == FRONT_ADMIN)
+        service = (struct http_service){ admin_screen, admin_handle, server };
+    struct http *http = NULL;
+    int r = http_new(&http, loop, front, &service);
+    *ret = (struct loop_acceptor){ http_accept, http_free, http };
+    return r;
+}
+
+/* Takes over fd. */
+static int listen_in(struct server *server, struct loop *loop, enum front front, int fd)
+{
+    struct loop_acceptor acceptor;
+    int r = make_acceptor(server, loop, front, &acceptor);
+    if (r == 0)
+        return loop_listen(loop, front, fd, &acceptor);
+    close(fd);
+    return r;
 }
 
 static int listen_at(struct server *server, enum front front, const char *address, struct weir_error *error)
 {
     unsigned count = front == FRONT_ADMIN ? 1 : server->loop_count;
-    struct loop *first = front == FRONT_ADMIN ? admin_loop(server) : server->loops;
+    struct loop *first = &server->loops[front == FRONT_ADMIN ? server->loop_count : 0];
     int fds[THREADS_MAX], failed = 0;
     int r = listen_open(front_names[front], address, count, fds, server->where[front], error);
     if (r < 0 || strcmp(server->where[front], "off") == 0)
         return r;
     for (unsigned i = 0; i < count; i++) {
         if (failed == 0)
-            failed = loop_listen(&first[i], front, fds[i]);
+            failed = listen_in(server, &first[i], front, fds[i]);
         else
             close(fds[i]);
     }
-    return failed ? err_set(error, WEIR_E_SYSTEM, "no event loop: %s", uv_strerror(failed)) : 0;
+    return failed ? no_loop(failed, error) : 0;
 }
 
 static int listen_all(struct server *server, struct weir_error *error)
@@ -136,14 +181,14 @@ static int start(struct server *server, struct weir_error *error)
     if (r == 0)
         r = tokens_read(&server->tokens, config, error);
     if (r == 0)
-        r = keeper_start(&server->keeper, config, &server->weir, error);
+        r = rule_sync_start(&server->rule_sync, config, &server->weir, error);
     for (unsigned i = 0; r == 0 && config->counters && i < server->loop_count; i++)
         r = loop_open_store(&server->loops[i], server->weir, error);
     for (unsigned i = 0; r == 0 && i <= server->loop_count; i++) {
         server->loops[i].tokens = server->tokens;
         int no = loop_start(&server->loops[i]);
         if (no < 0)
-            r = err_set(error, WEIR_E_SYSTEM, "no thread: %s", uv_strerror(no));
+            r = err_set(error, WEIR_E_SYSTEM, "cannot start a thread: %s", uv_strerror(no));
     }
     return r;
 }
@@ -187,7 +232,7 @@ static void post_reload(struct server *server)
         *reload = (struct reload){ .task = { .run = take_over },
                                    .loop = &server->loops[i],
                                    .tokens = server->tokens,
-                                   .limits = loop_limits(server, i == server->loop_count) };
+                                   .limits = limits_of(server, i) };
         loop_post(&server->loops[i], &reload->task);
     }
 }
@@ -215,11 +260,11 @@ static void reload(struct server *server, int argc, char **argv)
         tell_of_descriptors(server);
         post_reload(server);
         log_say(LEVEL_INFO, "reload", "done; changed: %s%s", changes.live[0] ? changes.live : "no option",
-                server->tokens.generation != generation ? "; the tokens are new" : "");
+                server->tokens.generation != generation ? "; the tokens have changed" : "");
         if (changes.restart[0])
-            log_say(LEVEL_WARNING, "reload", "needs a restart to be changed: %s", changes.restart);
+            log_say(LEVEL_WARNING, "reload", "these options need a restart: %s", changes.restart);
     }
-    keeper_poke(server->keeper);
+    rule_sync_poke(server->rule_sync);
     sd_notify(0, "READY=1");
 }
 
@@ -229,11 +274,11 @@ static void begin_end(struct server *server)
 {
     __atomic_store_n(&server->stage, STAGE_ENDING, __ATOMIC_RELEASE);
     sd_notify(0, "STOPPING=1");
-    log_say(LEVEL_INFO, "stop", "answering what has been accepted, for %u ms at most", server->config.drain_ms);
+    log_say(LEVEL_INFO, "stop", "answering the requests that were accepted, for at most %u ms", server->config.drain_ms);
 }
 
-/* The keeper ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence after
- * they have left the store. */
+/* rule_sync_stop ends what the admin listener had begun, hence before the loops are gone; and it closes the engine, hence
+ * after they have left the store. */
 static void server_done(struct server *server)
 {
     unsigned loops = server->loops ? server->loop_count + 1 : 0;
@@ -247,7 +292,7 @@ static void server_done(struct server *server)
         loop_join(&server->loops[i]);
     for (unsigned i = 0; i < loops; i++)
         loop_close_store(&server->loops[i]);
-    keeper_stop(server->keeper);
+    rule_sync_stop(server->rule_sync);
     for (unsigned i = 0; i < loops; i++)
         loop_done(&server->loops[i]);
     free(server->loops);

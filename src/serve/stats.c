@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/top.h"
+#include "base/cleanup.h"
+#include "engine/weir.h"
+#include "refused/most_refused.h"
 
 enum {
     NO_RULE,
@@ -16,7 +18,7 @@ enum {
 
 /* Where the rule of this place in these rules is counted. Places of other rules are told by their version, so that nothing
  * has to be cleared when the rules change. */
-struct place {
+struct rule_counter {
     uint32_t version;
     uint32_t counter;
 };
@@ -25,7 +27,7 @@ struct stats {
     struct stats_rule *counters; /* ids do not change once `count` says that they are there */
     uint32_t count;
     uint16_t *slots; /* counters by hash of their id; NO_RULE: free */
-    struct place *places;
+    struct rule_counter *rule_counters;
     struct stats_latency latency;
     uint64_t refunds;
     pthread_mutex_t lock; /* of top */
@@ -60,7 +62,7 @@ void stats_free(struct stats *stats)
     top_free(stats->top);
     free(stats->counters);
     free(stats->slots);
-    free(stats->places);
+    free(stats->rule_counters);
     free(stats);
 }
 
@@ -72,23 +74,23 @@ static uint32_t new_counter(struct stats *stats, const char *id)
     return counter;
 }
 
+CLEANUP_POINTER(struct stats *, stats_free);
+
 int stats_new(struct stats **ret)
 {
-    struct stats *stats = calloc(1, sizeof *stats);
+    CLEANUP(stats_freep) struct stats *stats = calloc(1, sizeof *stats);
     if (!stats)
         return WEIR_E_NO_MEMORY;
     pthread_mutex_init(&stats->lock, NULL);
     stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
-    stats->places = calloc(RULES_MAX, sizeof *stats->places);
-    if (!stats->counters || !stats->slots || !stats->places || top_new(&stats->top, TOP_PLACES) < 0) {
-        stats_free(stats);
+    stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
+    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_PLACES) < 0)
         return WEIR_E_NO_MEMORY;
-    }
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
     new_counter(stats, STATS_THROTTLE);
-    *ret = stats;
+    *ret = STEAL(stats);
     return 0;
 }
 
@@ -96,7 +98,7 @@ int stats_new(struct stats **ret)
 
 static uint32_t hash_id(sv id)
 {
-    /* Ids are the administrators' own: nobody aims at a slot. */
+    /* Administrators choose the ids: no attacker aims at a slot. */
     static const struct hash_key key = { 0, 0 };
     struct hash hash;
     hash_init(&hash, &key);
@@ -128,13 +130,13 @@ static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict
         return NO_RULE;
     if (v->private_rule >= RULES_MAX)
         return counter_of_id(stats, v->rule);
-    struct place *place = &stats->places[v->private_rule];
+    struct rule_counter *known = &stats->rule_counters[v->private_rule];
     /* Versions begin at 1. */
-    if (place->version != (uint32_t)v->private_rules) {
-        place->counter = counter_of_id(stats, v->rule);
-        place->version = (uint32_t)v->private_rules;
+    if (known->version != (uint32_t)v->private_rules) {
+        known->counter = counter_of_id(stats, v->rule);
+        known->version = (uint32_t)v->private_rules;
     }
-    return place->counter;
+    return known->counter;
 }
 
 /* ---- counting ---- */
@@ -195,7 +197,7 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     count_up(&stats->counters[THROTTLE].counts[outcome], 1);
     if (outcome != OUTCOME_REFUSED)
         return;
-    weir_throttle_subject(weir, SV(STATS_THROTTLE), space, key, &subject);
+    subject_fill_throttle(&subject, SV(STATS_THROTTLE), space, key, cells_hash_key(weir->cells));
     pthread_mutex_lock(&stats->lock);
     top_add(stats->top, &subject, now_us);
     pthread_mutex_unlock(&stats->lock);

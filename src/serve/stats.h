@@ -1,9 +1,8 @@
-/* What one loop counts: decisions by rule and outcome, how long they took, and the subjects that were refused most. Written
- * by its loop alone, read by others at any time.
+/* The counts of one loop: decisions by rule and outcome, how long they took, and the subjects that were refused most. Only
+ * its loop writes them; other threads read them at any time.
  *
- * Counters are words that one thread raises and anybody loads: neither a lock nor an atomic addition is on the way of a
- * decision. Only refusals take a lock, once for some that were decided together, which nobody else takes but who asks for
- * the most refused. */
+ * One thread raises a counter, and any thread may load it, so that a decision needs neither a lock nor an atomic addition.
+ * Only refusals take a lock, once for a batch; otherwise only the list of the most refused takes it. */
 #ifndef SERVE_STATS_H
 #define SERVE_STATS_H
 
@@ -30,13 +29,13 @@ enum outcome {
     OUTCOMES,
 };
 
-/* A CL.THROTTLE, which has no rule; `space` as for weir_throttle. */
+/* A CL.THROTTLE, which has no rule; `space` as for throttle_take. */
 void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcome, unsigned space, sv key, int64_t now_us);
 
 /* A charge that was given back. */
 void stats_refunded(struct stats *stats);
 
-/* ---- for whoever reads them ---- */
+/* ---- reading ---- */
 
 /* Different rules that are counted apart, since the start; further ones share STATS_OTHER. */
 enum { STATS_RULES_MAX = 20000 };

@@ -1,5 +1,5 @@
-/* The secrets that clients show. The admin token is made at the first start and kept in the data folder for nobody else to
- * read; the token of those who ask for decisions is in a file that the administrator names. */
+/* The first start creates the admin token in the data folder, readable for its user only. The token for decisions is in a
+ * file that the administrator names. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,21 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
-#include "serve/server.h"
+#include "serve/config.h"
+#include "serve/tokens.h"
 
 enum { TOKEN_RANDOM = 24, TOKEN_LEAST = 16 };
 
 static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
 {
     char text[TOKEN_MAX + 1];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text);
-    int no = errno;
-    if (fd >= 0)
-        close(fd);
     if (len < 0)
-        return err_set(error, WEIR_E_SYSTEM, "the token file %s cannot be read: %s", path, strerror(no));
+        return err_set(error, WEIR_E_SYSTEM, "cannot read the token file %s: %s", path, strerror(errno));
     sv token = sv_trim(sv_of(text, (size_t)len));
     bool fits = token.len >= TOKEN_LEAST && token.len < TOKEN_MAX;
     for (size_t i = 0; i < token.len; i++)
@@ -36,28 +35,26 @@ static int read_token(const char *path, char ret[TOKEN_MAX], struct weir_error *
     return 0;
 }
 
-/* Under another name until it is whole; if somebody else is faster, his stays. */
+/* Under another name until it is complete. A token that another process has created meanwhile stays. */
 static int make_token(const char *path, struct weir_error *error)
 {
     unsigned char random[TOKEN_RANDOM];
-    char text[2 * TOKEN_RANDOM + 2], *new_path = NULL;
+    char text[2 * TOKEN_RANDOM + 2];
+    CLEANUP_FREE char *new_path = NULL;
     if (access(path, F_OK) == 0)
         return 0;
     if (asprintf(&new_path, "%s.%d.new", path, (int)getpid()) < 0)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     unlink(new_path);
-    int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    CLEANUP_CLOSE int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool made = fd >= 0 && getrandom(random, sizeof random, 0) == sizeof random;
     for (size_t i = 0; made && i < sizeof random; i++)
         snprintf(text + 2 * i, 4, "%02x\n", random[i]);
     made = made && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0 &&
            (link(new_path, path) == 0 || errno == EEXIST);
-    int no = errno;
-    if (fd >= 0)
-        close(fd);
+    int r = made ? 0 : err_set(error, WEIR_E_SYSTEM, "cannot write the admin token to %s: %s", path, strerror(errno));
     unlink(new_path);
-    free(new_path);
-    return made ? 0 : err_set(error, WEIR_E_SYSTEM, "the admin token cannot be written to %s: %s", path, strerror(no));
+    return r;
 }
 
 static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_error *error)
@@ -68,8 +65,8 @@ static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_e
         r = read_token(path, ret, error);
     if (r == 0 && (stat(path, &st) < 0 || (st.st_mode & 077) != 0))
         r = err_set(error, WEIR_E_INVALID,
-                    "others may read the admin token in %s; 'chmod 600 %s', or remove it and a new "
-                    "one is made",
+                    "other users may read the admin token in %s; run 'chmod 600 %s', or remove it and weir "
+                    "creates a new one",
                     path, path);
     return r;
 }
@@ -77,15 +74,12 @@ static int read_admin_token(const char *path, char ret[TOKEN_MAX], struct weir_e
 int tokens_read(struct tokens *tokens, const struct config *config, struct weir_error *error)
 {
     struct tokens fresh = { .decide = "" };
-    char *path = NULL;
-    int r = 0;
-    if (config->token_file)
-        r = read_token(config->token_file, fresh.decide, error);
+    CLEANUP_FREE char *path = NULL;
+    int r = config->token_file ? read_token(config->token_file, fresh.decide, error) : 0;
     if (r == 0 && asprintf(&path, "%s/admin-token", config->data) < 0)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     if (r == 0)
         r = read_admin_token(path, fresh.admin, error);
-    free(path);
     if (r < 0)
         return r;
     bool other = strcmp(fresh.decide, tokens->decide) != 0 || strcmp(fresh.admin, tokens->admin) != 0;

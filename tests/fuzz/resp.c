@@ -157,7 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(p == end, "more replies than commands");
     commands.out.len = 0;
     session_done(&session);
-    require(commands.kept.bytes == 0, "something is kept");
+    require(commands.budget.used == 0, "something is kept");
     free(bytes);
     return 0;
 }

@@ -59,7 +59,7 @@ def health_is_open_and_the_rest_is_not():
                 expect(answer.headers["WWW-Authenticate"], "Bearer")
         expect(s.ask(s.admin, "GET", "/metrics", None, {"Authorization": f"bearer {s.token}"}).status, 200)
         expect([each["message"].split(" (")[0] for each in s.events("mistake")],
-               ["the admin listener, asked from 127.0.0.1: the token is missing or wrong"], "one line")
+               ["the admin listener, request from 127.0.0.1: the token is missing or wrong"], "one line")
         expect(any(s.token in line for line in s.lines()), False, "the token is in the log")
 
 
@@ -98,7 +98,7 @@ def paths_and_methods():
         head = s.steer("HEAD", "/v1/rules/ocr")
         expect((head.status, head.body), (200, b""))
         expect(head.headers["ETag"], s.steer("GET", "/v1/rules/ocr").headers["ETag"])
-        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "takes none")
+        refused(s.steer("GET", "/v1/rules?x=1"), 400, "`x`", "no parameters are allowed")
         refused(s.steer("GET", "/v1/top?most=0"), 400, "most", "1 to 1000")
 
 
@@ -149,7 +149,7 @@ def bad_rules_change_nothing():
         refused(s.steer("PUT", "/v1/rules/e", "[]"), 400, "object")
         refused(s.steer("PUT", "/v1/rules/e", '{"limits": ["1 per 1s"], "limits": ["2 per 1s"]}'), 400, "duplicate")
         refused(s.steer("PUT", "/v1/rules/e", {"id": "other", **LIMITED}), 400, "id")
-        refused(s.steer("PUT", "/v1/rules/e", s.steer("GET", "/v1/rules/e").json()), 400, "only what is in `rule`")
+        refused(s.steer("PUT", "/v1/rules/e", s.steer("GET", "/v1/rules/e").json()), 400, "only the value of `rule`")
         for method, path in (("PUT", ""), ("GET", ""), ("DELETE", ""), ("GET", "/history"), ("POST", "/undo")):
             refused(s.steer(method, f"/v1/rules/%FF{path}", LIMITED if method == "PUT" else None), 400, "UTF-8")
         refused(s.steer("PUT", "/v1/rules/e", LIMITED, {"Content-Type": "text/plain"}), 415, "application/json")
@@ -225,12 +225,12 @@ def others_change_rules_too():
 def conditions():
     with Checked(rules=None) as s:
         first = put(s, "e", limited(1), 201, If_None_Match="*").headers["ETag"]
-        refused(s.steer("PUT", "/v1/rules/e", limited(2), {"If-None-Match": "*"}), 412, "there already")
+        refused(s.steer("PUT", "/v1/rules/e", limited(2), {"If-None-Match": "*"}), 412, "exists already")
         second = put(s, "e", limited(2), 200, If_Match=first).headers["ETag"]
         refused(s.steer("PUT", "/v1/rules/e", limited(3), {"If-Match": first}), 412, "changed since", "read it again")
         refused(s.steer("DELETE", "/v1/rules/e", None, {"If-Match": first}), 412, "changed since")
         refused(s.steer("POST", "/v1/rules/e/undo", None, {"If-Match": first}), 412, "changed since")
-        refused(s.steer("PUT", "/v1/rules/none", limited(3), {"If-Match": "*"}), 412, "not there")
+        refused(s.steer("PUT", "/v1/rules/none", limited(3), {"If-Match": "*"}), 412, "does not exist")
         refused(s.steer("PUT", "/v1/rules/e?dry_run=1", limited(3), {"If-Match": first}), 412, "changed since")
         expect(s.check(event="e", key="k").json()["max"], 2)
         put(s, "e", limited(3), 200, If_Match=f'"x", {second}')
@@ -291,7 +291,7 @@ def history_and_undo():
         expect(undone, {"undone": events[0]["number"], "what": "change", "rule": {"id": "e", **limited(1)}})
         expect(s.check(event="e", key="k").json()["max"], 1)
         refused(s.steer("POST", f"/v1/rules/e/undo?number={events[0]['number']}"), 409, "changed after it")
-        refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "none of rule ocr")
+        refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "does not belong to rule ocr")
         undone = s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").json()
         expect(undone, {"undone": events[1]["number"], "what": "remove", "rule": None})
         expect(s.check(event="e", key="k").json()["rule"], None)
@@ -362,7 +362,7 @@ def rules_outlive_their_database():
         expect(s.steer("GET", "/v1/rules/aside").json()["state"], "shadow")
         warnings = [entry["message"] for entry in s.events("rules") if entry["level"] == "warning"]
         expect(len(warnings), 1)
-        has(warnings[0], "rules.db was missing and is made anew", "rules.last.yaml")
+        has(warnings[0], "rules.db was missing; weir has created it again", "rules.last.yaml")
 
 
 # ---- files ----
@@ -391,7 +391,7 @@ def a_file_can_be_tried():
         tried = s.steer("PUT", "/v1/rules/ocr?dry_run=1", LIMITED, tag).json()
         expect((tried["dry_run"], tried["table"], tried["rule"]), (True, s.rules_file, {"id": "ocr", **LIMITED}))
         refused(s.steer("PUT", "/v1/rules/ocr?dry_run=1", {"limits": ["x"]}), 422, "rule ocr", "limits")
-        refused(s.steer("PUT", "/v1/rules/new?dry_run=1", LIMITED, tag), 412, "not there")
+        refused(s.steer("PUT", "/v1/rules/new?dry_run=1", LIMITED, tag), 412, "does not exist")
         expect(s.steer("PUT", "/v1/settings?dry_run=1", {"ipv6_prefix": 48}).json(), {"dry_run": True, "ipv6_prefix": 48})
         expect(s.steer("DELETE", "/v1/rules/ocr?dry_run=1").status, 204)
         refused(s.steer("DELETE", "/v1/rules/none?dry_run=1"), 404, "none")
@@ -420,9 +420,9 @@ def a_bad_rule_of_a_file_is_listed():
 def a_file_that_went_away_comes_back():
     with Checked("--poll", "100ms") as s:
         os.rename(s.rules_file, s.rules_file + ".away")
-        until(lambda: any("cannot be had" in entry["message"] for entry in s.events("source")), "it is away")
+        until(lambda: any("cannot read the rules from" in entry["message"] for entry in s.events("source")), "it is away")
         os.rename(s.rules_file + ".away", s.rules_file)
-        until(lambda: any("can be had again" in entry["message"] for entry in s.events("source")), "it is back")
+        until(lambda: any("can read the rules from" in entry["message"] for entry in s.events("source")), "it is back")
         expect("weir rules init" in "".join(s.lines()), False)
 
 
@@ -466,7 +466,7 @@ def subjects_are_set_free():
             expect(s.check(event="e", key=key).status, 200)
             expect(s.check(event="e", key=key).status, 429)
         expect(s.steer("DELETE", "/v1/subjects?rule=e&by=a%20b", None, {"X-Weir-Author": "Ann"}).status, 204)
-        expect(s.events("change")[-1]["message"], 'rule e: key="a b" was set free by Ann from 127.0.0.1')
+        expect(s.events("change")[-1]["message"], 'rule e: counts of key="a b" reset by Ann from 127.0.0.1')
         expect(s.check(event="e", key="a b").status, 200)
         expect(s.check(event="e", key="other").status, 429)
         cli(s, "set", "e", "mode=shadow")
@@ -486,13 +486,13 @@ def subjects_are_set_free():
         refused(s.steer("DELETE", "/v1/subjects?rule=e&by=never"), 404, "rule e has no count for this subject")
         expect(s.steer("DELETE", "/v1/subjects?rule=e&by=other").status, 204)
         refused(s.steer("DELETE", "/v1/subjects?rule=e&by=other"), 404, "rule e has no count for this subject")
-        expect(len([each for each in s.events("change") if "set free" in each["message"]]), 3)
+        expect(len([each for each in s.events("change") if " reset by " in each["message"]]), 3)
         # A header may be a password.
         put(s, "h", {**limited(1), "match": {"event": "h"}, "by": ["header:X-Api-Key"]}, 201)
         expect(s.check(event="h", headers={"X-Api-Key": "swordfish-1"}).status, 200)
         expect(s.check(event="h", headers={"X-Api-Key": "swordfish-1"}).status, 429)
         expect(s.steer("DELETE", "/v1/subjects?rule=h&by=swordfish-1").status, 204)
-        has(s.events("change")[-1]["message"], 'rule h: header:x-api-key="swor…" was set free')
+        has(s.events("change")[-1]["message"], 'rule h: counts of header:x-api-key="swor…" reset by')
         expect("fish" in "".join(s.lines()), False, "a header in the log")
         expect("fish" in s.steer("GET", "/v1/top").body.decode(), False, "a header in the list of the most refused")
         refused(s.steer("DELETE", "/v1/subjects?rule=none&by=x"), 404, "none")

@@ -233,9 +233,9 @@ static void test_bad_values(void **state)
               "headers: must be an object of strings, or of lists of strings where a header is repeated");
     check_bad("{\"headers\":{\"a\":[]}}", 400, "headers: a list must have a value");
     check_bad("{\"headers\":{\"a\":\"1\",\"\\u0061\":\"2\"}}", 400,
-              "headers: \"a\" is there twice; give a list of its values");
-    check_bad("{\"key\":\"a\",\"key\":\"a\"}", 400, "key: is there twice");
-    check_bad("{\"Path\":\"/\"}", 400, "there is no field \"Path\"; allowed: " ASK_FIELDS);
+              "headers: \"a\" is given twice; send a list of its values");
+    check_bad("{\"key\":\"a\",\"key\":\"a\"}", 400, "key: is given twice");
+    check_bad("{\"Path\":\"/\"}", 400, "unknown field \"Path\"; allowed: " ASK_FIELDS);
     check_bad("[{},{\"cost\":-1}]", 400, "request [1]: cost: must be a whole number from 0 to 4294967295");
     check_bad("[{},1]", 400, "request [1]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     check_bad("[[]]", 400, "request [0]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
@@ -246,27 +246,27 @@ static void test_bad_values(void **state)
 static void test_no_json(void **state)
 {
     (void)state;
-    check_bad("{", 400, "no JSON: byte 2: a name in quotes is missing");
-    check_bad("{\"key\"", 400, "no JSON: byte 7: a colon is missing");
-    check_bad("{\"key\":\"a\"", 400, "no JSON: byte 11: a comma or } is missing");
-    check_bad("{\"key\":\"a\",}", 400, "no JSON: byte 12: a name in quotes is missing");
-    check_bad("{\"key\":nullx}", 400, "no JSON: byte 12: a comma or } is missing");
-    check_bad("{} {}", 400, "no JSON: byte 4: something follows the end");
-    check_bad("[{}", 400, "request [0]: no JSON: byte 4: a comma or ] is missing");
-    check_bad("{\"key\":\"a", 400, "no JSON: byte 10: the string does not end");
-    check_bad("{\"key\":\"\\", 400, "no JSON: byte 10: one of \" \\ / b f n r t u has to follow a backslash");
-    check_bad("{\"key\":\"\\x\"}", 400, "no JSON: byte 10: one of \" \\ / b f n r t u has to follow a backslash");
-    check_bad("{\"key\":\"\\u00g0\"}", 400, "no JSON: byte 13: four hexadecimal digits have to follow \\u");
-    check_bad("{\"key\":\"\\u0", 400, "no JSON: byte 12: four hexadecimal digits have to follow \\u");
-    check_bad("{\"key\":\"\\ud800\"}", 400, "no JSON: byte 15: the second half of a surrogate pair is missing");
-    check_bad("{\"key\":\"\\ud800 \\udc00\"}", 400, "no JSON: byte 15: the second half of a surrogate pair is missing");
+    check_bad("{", 400, "not JSON: byte 2: a name in quotes is missing");
+    check_bad("{\"key\"", 400, "not JSON: byte 7: a colon is missing");
+    check_bad("{\"key\":\"a\"", 400, "not JSON: byte 11: a comma or } is missing");
+    check_bad("{\"key\":\"a\",}", 400, "not JSON: byte 12: a name in quotes is missing");
+    check_bad("{\"key\":nullx}", 400, "not JSON: byte 12: a comma or } is missing");
+    check_bad("{} {}", 400, "not JSON: byte 4: unexpected text after the end");
+    check_bad("[{}", 400, "request [0]: not JSON: byte 4: a comma or ] is missing");
+    check_bad("{\"key\":\"a", 400, "not JSON: byte 10: the string does not end");
+    check_bad("{\"key\":\"\\", 400, "not JSON: byte 10: one of \" \\ / b f n r t u has to follow a backslash");
+    check_bad("{\"key\":\"\\x\"}", 400, "not JSON: byte 10: one of \" \\ / b f n r t u has to follow a backslash");
+    check_bad("{\"key\":\"\\u00g0\"}", 400, "not JSON: byte 13: four hexadecimal digits have to follow \\u");
+    check_bad("{\"key\":\"\\u0", 400, "not JSON: byte 12: four hexadecimal digits have to follow \\u");
+    check_bad("{\"key\":\"\\ud800\"}", 400, "not JSON: byte 15: the second half of a surrogate pair is missing");
+    check_bad("{\"key\":\"\\ud800 \\udc00\"}", 400, "not JSON: byte 15: the second half of a surrogate pair is missing");
     check_bad("{\"key\":\"\\ud800\\ud800\"}", 400,
-              "no JSON: byte 21: NUL and half a surrogate pair are not allowed in a string");
-    check_bad("{\"key\":\"\\udc00\"}", 400, "no JSON: byte 15: NUL and half a surrogate pair are not allowed in a string");
-    check_bad("{\"key\":\"\\u0000\"}", 400, "no JSON: byte 15: NUL and half a surrogate pair are not allowed in a string");
-    check_bad("{\"key\":\"\n\"}", 400, "no JSON: byte 9: a control character in a string has to be escaped");
-    check_bad("{\"key\":\"\xff\"}", 400, "no JSON: byte 9: this is not UTF-8");
-    check_bad("{\"key\":\"\xc3", 400, "no JSON: byte 9: this is not UTF-8");
+              "not JSON: byte 21: NUL and half a surrogate pair are not allowed in a string");
+    check_bad("{\"key\":\"\\udc00\"}", 400, "not JSON: byte 15: NUL and half a surrogate pair are not allowed in a string");
+    check_bad("{\"key\":\"\\u0000\"}", 400, "not JSON: byte 15: NUL and half a surrogate pair are not allowed in a string");
+    check_bad("{\"key\":\"\n\"}", 400, "not JSON: byte 9: a control character in a string has to be escaped");
+    check_bad("{\"key\":\"\xff\"}", 400, "not JSON: byte 9: this is not UTF-8");
+    check_bad("{\"key\":\"\xc3", 400, "not JSON: byte 9: this is not UTF-8");
 }
 
 static void test_nul(void **state)

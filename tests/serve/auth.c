@@ -110,8 +110,8 @@ static void test_contradictions(void **state)
         WORDS("X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/a", "X-Original-URI", "/a", "X-Original-Method", "GET"));
     check_text(auth.request.path, "/a");
     check_bad(GATEWAY, WORDS("X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/a", "X-Original-URI", "/b"),
-              "X-Forwarded-Uri and X-Original-URI contradict each other; the gateway has to set one of them, and to remove "
-              "what its clients send of both");
+              "X-Forwarded-Uri and X-Original-URI contradict each other; the gateway must set one of them, and remove both "
+              "from the requests of its clients");
     const char *names[] = { "X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host", "X-User" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct weir_header headers[] = {

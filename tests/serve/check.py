@@ -116,23 +116,23 @@ def lists():
 def one_mistake_and_nothing_is_charged():
     with Service(rules=RULES) as s:
         refused(post(s, [{"event": "ocr", "key": "a"}, {"event": "ocr", "cost": -1}]), 400, "request [1]: cost: must be")
-        refused(post(s, '[{"event": "ocr", "key": "a"}, {"event": "ocr"'), 400, "request [1]: no JSON: byte")
+        refused(post(s, '[{"event": "ocr", "key": "a"}, {"event": "ocr"'), 400, "request [1]: not JSON: byte")
         expect(remaining(s, "a"), 3, "nothing was charged")
 
 
 def mistakes_are_named():
     with Service(rules=RULES) as s:
-        refused(post(s, {"users": "u"}), 400, 'there is no field "users"; allowed: method, path')
+        refused(post(s, {"users": "u"}), 400, 'unknown field "users"; allowed: method, path')
         refused(post(s, {"user": 17}), 400, "user: must be a string; nothing was charged")
         expect("hint" in post(s, {"user": 17}).json(), False, "no hint")
         refused(post(s, {"cost": -1}), 400, "cost: must be a whole number from 0 to 4294967295")
         refused(post(s, {"cost": 1.5}), 400, "cost: must be a whole number")
         refused(post(s, {"headers": ["a"]}), 400, "headers: must be an object")
-        refused(post(s, '{"key": "a", "key": "b"}'), 400, "key: is there twice")
+        refused(post(s, '{"key": "a", "key": "b"}'), 400, "key: is given twice")
         refused(post(s, ""), 400, "must be an object")
         refused(post(s, b'{"key": "\xff"}'), 400, "byte 10: this is not UTF-8")
         refused(post(s, '{"a\x1b": 1}'), 400, "control character")
-        expect(post(s, {"\x1b[2J": 1}).json()["error"][:25], 'there is no field "\x1b[2J";', "escaped")
+        expect(post(s, {"\x1b[2J": 1}).json()["error"][:21], 'unknown field "\x1b[2J";', "escaped")
 
 
 def no_address():
@@ -150,7 +150,7 @@ def no_address():
 def no_query():
     with Service(rules=RULES) as s:
         answer = s.ask(s.http, "POST", "/v1/check?event=ocr&key=a", '{"event": "ocr", "key": "a"}', JSON)
-        refused(answer, 400, "belongs into the body", "nothing was charged")
+        refused(answer, 400, "belongs in the body", "nothing was charged")
         expect(remaining(s, "a"), 3, "nothing was charged")
 
 
@@ -161,7 +161,7 @@ def mistakes_are_logged():
             post(s, {"users": f"secret-{i}"})
         found = s.events("mistake")
         expect([entry["level"] for entry in found], ["warning"], found)
-        expect('/v1/check, asked from 127.0.0.1: 400, there is no field "users"' in found[0]["message"], True, found)
+        expect('/v1/check, request from 127.0.0.1: 400, unknown field "users"' in found[0]["message"], True, found)
         expect("secret" in found[0]["message"], False, found)
 
 

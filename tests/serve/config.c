@@ -159,7 +159,7 @@ static void test_wrong_flags(void **state)
            "--resp: 'redis.example.com:6380' is not allowed here; allowed: HOST:PORT (HOST an IP address, localhost or *; "
            "IPv6 in brackets), unix:PATH or off" SEE);
     is_bad(WORDS("--http=off", "--resp=off", "--admin=off"),
-           "--http, --resp and --admin are all off, so that nobody could ask; leave out one");
+           "--http, --resp and --admin are all off, so no client could connect; leave out one");
 }
 
 static void test_out_of_bounds(void **state)
@@ -210,7 +210,7 @@ static void test_wrong_files(void **state)
     is_bad_file("http: off\nidle: 5\n",
                 "2: idle: '5' is not allowed here; allowed: 100ms to 1d, with ms, s, m, h or d after the number");
     is_bad_file("idle: 5s\nidle: 5s\n", "2: idle is given twice; leave out one");
-    is_bad_file("http: [off]\n", "1: http: wants one value, and no list or mapping");
+    is_bad_file("http: [off]\n", "1: http: must be one value, not a list or mapping");
     is_bad_file("http:\n", "1: http: has no value; leave out the line for the default");
     is_bad_file("config: other.yaml\n",
                 "1: a configuration file cannot name another one; --config is for the command line");

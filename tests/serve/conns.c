@@ -67,7 +67,7 @@ static void longest_idle_gives_way(void **state)
     assert_true(enter(&conns, 1, "192.0.2.2", 1));
     assert_true(enter(&conns, 2, "192.0.2.3", 2));
     conn_busy(&testers[0].conn, 3);
-    conn_whole(&testers[0].conn);
+    conn_complete(&testers[0].conn);
     assert_true(enter(&conns, 3, "192.0.2.4", 4));
     assert_false(testers[0].shut);
     assert_true(testers[1].shut);
@@ -89,7 +89,7 @@ static void busy_ones_do_not(void **state)
     for (int i = 0; i < 2; i++) {
         assert_true(enter(&conns, i, "192.0.2.1", 0));
         conn_busy(&testers[i].conn, 1);
-        conn_whole(&testers[i].conn);
+        conn_complete(&testers[i].conn);
     }
     assert_false(enter(&conns, 2, "192.0.2.9", 2));
     assert_int_equal(conns.turned_away, 1);
@@ -109,7 +109,7 @@ static void slow_senders_give_way(void **state)
     assert_true(enter(&conns, 1, "192.0.2.2", 1000));
     assert_true(enter(&conns, 2, "192.0.2.3", 1000));
     conn_busy(&testers[1].conn, 1000);
-    conn_whole(&testers[1].conn);
+    conn_complete(&testers[1].conn);
     conn_busy(&testers[2].conn, 1010);
     /* It may just be about to be whole. */
     assert_true(enter(&conns, 3, "192.0.2.4", 2009));
@@ -256,7 +256,7 @@ static void against_a_model(void **state)
             else
                 (what < 7 ? conn_busy : conn_idle)(conn, step);
             if (what > 1)
-                conn_whole(conn);
+                conn_complete(conn);
         } else {
             char text[32];
             address_of[i] = (unsigned)rand_r(&seed) % (step % 1000 < 500 ? 4 : ADDRESSES);

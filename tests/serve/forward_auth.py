@@ -223,7 +223,7 @@ def mistakes_are_logged():
             wrong(ask(s, "/api/items"), "not a trusted proxy")
         found = s.events("mistake")
         expect(len(found), 1, found)
-        expect("/v1/auth, asked from 127.0.0.1: 400, 127.0.0.1 is not a trusted proxy" in found[0]["message"], True, found)
+        expect("/v1/auth, request from 127.0.0.1: 400, 127.0.0.1 is not a trusted proxy" in found[0]["message"], True, found)
 
 
 def refusals_are_logged():

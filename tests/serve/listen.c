@@ -163,7 +163,7 @@ static void test_port_in_use(void **state)
 static void test_not_of_this_host(void **state)
 {
     (void)state;
-    is_refused("192.0.2.1:80", 2, "192.0.2.1:80 is no address of this host; choose another one with --http");
+    is_refused("192.0.2.1:80", 2, "192.0.2.1:80 is not an address of this host; choose another one with --http");
 }
 
 /* IPv4 and IPv6 alike, where there is IPv6. */
@@ -228,7 +228,7 @@ static void test_unix_files_that_are_none(void **state)
     int fd = open(where + 5, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
-    is_refused(where, 1, "is a file that is no socket, and stays as it is; choose another path with --http");
+    is_refused(where, 1, "is a file that is not a socket, and weir leaves it as it is; choose another path with --http");
     assert_int_equal(unlink(where + 5), 0);
     place(where, "none/socket");
     is_refused(where, 1, "No such file or directory");
@@ -310,7 +310,7 @@ static void wants_a_listener(int listener, const char *where)
     hold(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, 11);
     hand_over("http", pair, 1);
     hold(listen_open("http", "off", 1, fds, now, &error) < 0, 12);
-    hold(strstr(error.text, "no listening stream socket") != NULL, 13);
+    hold(strstr(error.text, "not a listening stream socket") != NULL, 13);
 }
 
 /* What the service manager made, it removes. */

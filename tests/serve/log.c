@@ -247,12 +247,14 @@ static void headers_are_not_logged_whole(void **state)
     begin();
     log_setup(CONFIG_LOG_PLAIN, 0);
     log_freed(&forgotten.subject, weir_str("ann"), "127.0.0.1");
-    assert_non_null(strstr(end(), "rule by_header: header:x-api-key=\"swor\u2026\" was set free by ann from 127.0.0.1\n"));
+    assert_non_null(
+        strstr(end(), "rule by_header: counts of header:x-api-key=\"swor\u2026\" reset by ann from 127.0.0.1\n"));
     struct weir_str values[] = { WEIR_STR("203.0.113.9"), { "a\0b\u202e", 6 } };
     assert_int_equal(weir_forget(weir, "login", values, 2, NOW, &forgotten, NULL), 0);
     begin();
     log_freed(&forgotten.subject, weir_str(NULL), "127.0.0.1");
-    assert_non_null(strstr(end(), "rule login: ip=\"203.0.113.9\" user=\"a\\u0000b\\u202e\" was set free over RESP from"));
+    assert_non_null(
+        strstr(end(), "rule login: counts of ip=\"203.0.113.9\" user=\"a\\u0000b\\u202e\" reset over RESP from"));
     weir_close(weir);
 }
 

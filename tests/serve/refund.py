@@ -74,14 +74,14 @@ def mistakes_are_named():
     with Service(rules=OCR) as s, Wire(s) as wire:
         receipt = wire.ask("WEIR.CHECK", *REQUEST, "reply", "receipt")[10]
         for command, why in [
-            (("WEIR.REFUND", "x", *REQUEST), "no receipt"),
-            (("WEIR.REFUND", receipt[:-1], *REQUEST), "no receipt"),
+            (("WEIR.REFUND", "x", *REQUEST), "not a valid receipt"),
+            (("WEIR.REFUND", receipt[:-1], *REQUEST), "not a valid receipt"),
             (("WEIR.REFUND", receipt), "wrong number of arguments"),
             (("WEIR.REFUND", receipt, "event"), "wrong number of arguments"),
             (("WEIR.REFUND", receipt, "event", "ocr", "key"), "'key' has no value"),
             (("WEIR.REFUND", receipt, "events", "ocr"), "unknown attribute 'events'"),
-            (("WEIR.CHECK", *REQUEST, "reply", "short"), "reply 'short' is unknown; there are long and receipt"),
-            (("WEIR.CHECK", *REQUEST, "reply", "long", "reply", "long"), "'reply' is there twice"),
+            (("WEIR.CHECK", *REQUEST, "reply", "short"), "reply 'short' is unknown; allowed: long, receipt"),
+            (("WEIR.CHECK", *REQUEST, "reply", "long", "reply", "long"), "'reply' is given twice"),
         ]:
             reply = wire.ask(*command)
             expect(isinstance(reply, Error) and why in reply, True, (command, reply))
@@ -106,10 +106,10 @@ def over_http():
         for path, body, why in [
             ("/v1/refund", request, "receipt: is missing"),
             ("/v1/refund", [refund], "not a list"),
-            ("/v1/refund", {**refund, "receipt": "abc"}, "receipt: is none"),
+            ("/v1/refund", {**refund, "receipt": "abc"}, "receipt: not a valid receipt"),
             ("/v1/refund", {**refund, "receipt": 1}, "receipt: must be a string"),
             ("/v1/check", refund, "it is for /v1/refund"),
-            ("/v1/refund?x=1", refund, "belongs into the body"),
+            ("/v1/refund?x=1", refund, "belongs in the body"),
         ]:
             answer = post(path, body)
             expect((answer.status, why in answer.json()["error"]), (400, True), answer.body)

@@ -104,7 +104,7 @@ static void wrong_arrays(void **state)
     expect_wrong(SV("*1\r\n$\r"), "invalid bulk length");
     expect_wrong(SV("*1\r\n$1000000000\r\n"), "invalid bulk length: the whole command is too large");
     expect_wrong(SV("*1\r\n$999999999999"), "invalid bulk length");
-    expect_wrong(SV("*1\r\n$1\r\nabc"), "expected a line end behind a bulk string");
+    expect_wrong(SV("*1\r\n$1\r\nabc"), "expected a line end after a bulk string");
 }
 
 static void wrong_lines(void **state)

@@ -109,7 +109,7 @@ def redis_py():
         expect(r.execute_command("WEIR.CHECK", *attributes)[:5], [0, "route", "hour", 2, 0])
         expect(r.execute_command("WEIR.CHECK", *attributes[:-1], "red")[:5], [1, "route", "hour", 2, 1])
         names = ", ".join(map(str, FIELDS))
-        fails(f"unknown attribute 'kay'; there are {names}, cost, header:NAME and reply",
+        fails(f"unknown attribute 'kay'; allowed: {names}, cost, header:NAME and reply",
               r.execute_command, "WEIR.CHECK", "kay", "x")
         fails("DB index is out of range", r.execute_command, "SELECT", 16)
         fails("unknown command 'GET', with args beginning with: 'x' " + HINT, r.get, "x")
@@ -165,7 +165,7 @@ def with_a_token():
                 fails("WRONGPASS invalid username-password pair or user is disabled.", r.ping)
             with client(s, password="a-token-of-some-length") as r:
                 expect(r.ping(), True)
-                fails("'weir.reset' is for those who gave the admin token: AUTH with it first", r.execute_command,
+                fails("'weir.reset' requires the admin token: send AUTH with it first", r.execute_command,
                       "WEIR.RESET", "ocr", "u")
             with client(s, username="default", password=s.token) as r:
                 expect(r.ping(), True)
@@ -178,7 +178,7 @@ def with_a_token():
                 expect(wire.ask("RESET"), "RESET")
                 expect(wire.ask("PING"), Error("NOAUTH Authentication required."))
             found = [each["message"] for each in s.events("mistake")]
-            expect(found, ["RESP, asked from 127.0.0.1: the token is missing or wrong (others like this are not logged for 60 s)"])
+            expect(found, ["RESP, connection from 127.0.0.1: the token is missing or wrong (others like this are not logged for 60 s)"])
 
 
 def write(path, text):
@@ -225,11 +225,11 @@ def set_free():
         fails("rule ocr has no count for this subject", r.execute_command, "WEIR.RESET", "ocr", "never")
         fails("there is no rule `nope`", r.execute_command, "WEIR.RESET", "nope", "u")
         fails("rule ocr counts by key: give 1 value, not 2", r.execute_command, "WEIR.RESET", "ocr", "u", "v")
-        expect([each["message"] for each in s.events("change")], ['rule ocr: key="u" was set free over RESP from 127.0.0.1'])
+        expect([each["message"] for each in s.events("change")], ['rule ocr: counts of key="u" reset over RESP from 127.0.0.1'])
         with Wire(s) as wire:
-            expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions want none"))
+            expect(wire.ask("AUTH", "nope"), Error("WRONGPASS this is not the admin token, and decisions require no token"))
         with client(s) as other:
-            fails("'weir.reset' is for those who gave the admin token: AUTH with it first", other.execute_command,
+            fails("'weir.reset' requires the admin token: send AUTH with it first", other.execute_command,
                   "WEIR.RESET", "ocr", "u")
 
 
@@ -272,7 +272,7 @@ def connecting():
         with Wire(s) as wire:
             expect(wire.ask("CLIENT", "SETNAME", "a b")[:24], "ERR Client names cannot ")
             expect(wire.ask("CLIENT", "ID", "x"), Error("ERR wrong number of arguments for 'client|id' command"))
-            expect(wire.ask("CONFIG", "SET", "save", ""), Error("ERR unknown subcommand 'SET' of 'config'; there are: get"))
+            expect(wire.ask("CONFIG", "SET", "save", ""), Error("ERR unknown subcommand 'SET' of 'config'; allowed: get"))
             expect(wire.ask("SELECT", "x"), Error("ERR value is not an integer or out of range"))
             expect(wire.ask("CLIENT", "TRACKING", "ON")[:33], "ERR unknown subcommand 'TRACKING'")
 

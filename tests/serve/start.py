@@ -144,11 +144,11 @@ def port_in_use():
 
 def no_data_folder():
     with scratch() as folder:
-        fails("--data", os.path.join(folder, "no", "folder"), *ANY, wanted="weir serve: the data folder ")
+        fails("--data", os.path.join(folder, "no", "folder"), *ANY, wanted="weir serve: cannot create the data folder ")
         path = os.path.join(folder, "file")
         with open(path, "w", encoding="ascii"):
             pass
-        fails("--data", path, *ANY, wanted=f"weir serve: the data folder {path} ")
+        fails("--data", path, *ANY, wanted=f"weir serve: cannot use the data folder {path}: ")
 
 
 def no_password_for_others():

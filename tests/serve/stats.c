@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "engine/top.h"
+#include "refused/most_refused.h"
 
 #define S INT64_C(1000000)
 #define NOW (INT64_C(1700000000) * S)

@@ -163,7 +163,7 @@ def twice_over_resp():
             expect(wire.ask("WEIR.PEEK", *twice), [0, None, None, None, None, None, -1])
             expect(wire.ask("WEIR.CHECK", *twice, "reply", "long"), [0, None, None, None, None, None, -1, None, 400, 0, None])
         expect(wire.ask("WEIR.CHECK", *twice[:4], "header:x-api-key", "junk\t")[:5], [1, "header", "fixed_window", 5, 4])
-        expect(wire.ask("WEIR.CHECK", "user", "a", "user", "a"), Error("ERR attribute 'user' is there twice"))
+        expect(wire.ask("WEIR.CHECK", "user", "a", "user", "a"), Error("ERR attribute 'user' is given twice"))
 
 
 def what_is_said():

@@ -1,0 +1,42 @@
+/* Whom a refused request was counted for. */
+#include "engine/hazard.h"
+#include "engine/verdict.h"
+#include "engine/weir.h"
+
+static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
+{
+    struct weir_str values[RULE_BY_MAX];
+    for (size_t i = 0; i < rule->by_count; i++) {
+        values[i] = facts_attribute(facts, &rule->by[i]);
+        if (values[i].len == 0)
+            return false;
+    }
+    subject_fill(ret, rule, values, key);
+    return true;
+}
+
+bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
+                  struct subject *ret)
+{
+    if (verdict->allowed || !verdict->applied)
+        return false;
+    char user_buf[WEIR_USER_MAX];
+    sv user;
+    const struct bound *bound = weir_acquire(weir, request, user_buf, &user);
+    if (!bound)
+        return false;
+    bool known = false;
+    const struct rule *rule = verdict_rule(bound, verdict);
+    if (rule) {
+        struct facts facts;
+        facts_init(&facts, bound->ruleset, request, user);
+        /* With other rules by now, the path may have other readings. */
+        if (verdict_version(verdict) == bound->version && verdict_reading(verdict) < facts_readings(&facts))
+            facts_use(&facts, verdict_reading(verdict));
+        else
+            facts_use_first(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
+        known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
+    }
+    hazard_release();
+    return known;
+}

@@ -1,0 +1,31 @@
+/* Whom a rule has refused: its id, and names and values of what it counts by, for people. */
+#ifndef REFUSED_SUBJECT_H
+#define REFUSED_SUBJECT_H
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "rules/rules.h"
+
+enum { SUBJECT_TEXT_MAX = 400 };
+
+struct subject {
+    uint64_t key; /* a hash of all of it, before anything was cut; this says who is who */
+    uint8_t rule_len, by_count;
+    bool cut; /* some name or value is not whole: it was too long, or the value is that of a header */
+    struct {
+        uint16_t name_len, value_len;
+    } by[RULE_BY_MAX];
+    char text[SUBJECT_TEXT_MAX]; /* the rule's id, then names and values of its `by`, one after another */
+};
+
+/* For a rule and the values that it counts by. Only the beginning of a long header is kept, since it may be a password: so
+ * nothing that shows a subject can reveal it. */
+void subject_fill(struct subject *ret, const struct rule *rule, const struct weir_str *values, const struct hash_key *key);
+/* For a key that CL.THROTTLE refused, as if a rule with this id had; `space` as for throttle_take. */
+void subject_fill_throttle(struct subject *ret, sv rule, unsigned space, sv key, const struct hash_key *hash_key);
+void subject_copy(struct subject *to, const struct subject *from);
+sv subject_rule(const struct subject *subject);
+sv subject_name(const struct subject *subject, size_t i); /* "user", "header:x-tenant" */
+sv subject_value(const struct subject *subject, size_t i);
+
+#endif

@@ -1,0 +1,61 @@
+/* What the routes of the admin listener share: parameters, headers and answers of a call. */
+#include "base/cleanup.h"
+#include "serve/admin.h"
+
+void admin_answer(struct http_call *call, unsigned status, const struct buf *body)
+{
+    if (body->failed)
+        http_error(call, 503, NULL, "out of memory for the answer");
+    else
+        http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(body) });
+}
+
+void admin_add_field(struct buf *out, const char *name, sv text)
+{
+    buf_printf(out, ",\"%s\":", name);
+    buf_json(out, text);
+}
+
+bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
+                  uint64_t *ret)
+{
+    sv text = http_parameter(call, name, 0);
+    uint64_t number = otherwise;
+    if (text.ptr && (!sv_u64(text, most, &number) || number < least)) {
+        http_error(call, 400, NULL, "the parameter `%s` must be a number, %llu to %llu", name, (unsigned long long)least,
+                   (unsigned long long)most);
+        return false;
+    }
+    *ret = number;
+    return true;
+}
+
+static bool is_one_of(sv name, const char *const *names)
+{
+    while (*names && !sv_eq(name, weir_str(*names)))
+        names++;
+    return *names;
+}
+
+bool admin_knows(struct http_call *call, const char *const *names)
+{
+    for (sv rest = call->query; rest.len > 0;) {
+        sv value = sv_cut(&rest, '&'), name = http_decode(call, sv_cut(&value, '='), true);
+        if (name.ptr && (name.len == 0 || is_one_of(name, names)))
+            continue;
+        CLEANUP(buf_done) struct buf all;
+        buf_init(&all, 1000);
+        for (size_t i = 0; names[i]; i++)
+            buf_printf(&all, "%s%s", i ? ", " : "allowed: ", names[i]);
+        http_error(call, 400, all.len ? all.ptr : "no parameters are allowed", "unknown parameter `%.*s`",
+                   SV_SHOWN(name, 100));
+        return false;
+    }
+    return true;
+}
+
+sv admin_author(const struct http_call *call)
+{
+    sv author = sv_trim(http_header(call, "x-weir-author"));
+    return author.len > 0 ? author : SV("admin api");
+}

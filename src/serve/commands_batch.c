@@ -1,0 +1,326 @@
+/* WEIR.CHECK and WEIR.PEEK: the requests of a pipeline are gathered, decided together, and answered together.
+ *
+ * A session whose batch has to wait for the store carries out nothing more until all of its verdicts are there. The memory
+ * that the requests lie in is used by others meanwhile, so they are copied, for the log and the list of the most refused.
+ * If the connection ends meanwhile, its wait ends by itself later.
+ */
+#include <stdlib.h>
+
+#include "rules/attributes.h"
+#include "serve/commands.h"
+#include "serve/decisions.h"
+
+int batch_new(struct batch **ret)
+{
+    struct batch *batch = malloc(sizeof *batch);
+    if (!batch)
+        return UV_ENOMEM;
+    batch->count = batch->header_count = 0;
+    *ret = batch;
+    return 0;
+}
+
+void batch_free(struct batch *batch)
+{
+    free(batch);
+}
+
+/* ---- replies ---- */
+
+enum {
+    VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
+    LONG_MAX_BYTES = 4 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2,
+};
+
+static char *put_text(char *to, const char *text)
+{
+    size_t len = strlen(text);
+    to = resp_put_number(to, '$', (int64_t)len);
+    memcpy(to, text, len);
+    memcpy(to + len, "\r\n", 2);
+    return to + len + 2;
+}
+
+static char *put_literal(char *to, sv text)
+{
+    memcpy(to, text.ptr, text.len);
+    return to + text.len;
+}
+
+/* [… window_ms, status, unavailable, receipt] */
+static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_receipt *receipt, sv null)
+{
+    char text[WEIR_RECEIPT_TEXT_MAX];
+    to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
+    to = resp_put_number(to, ':', v->status);
+    to = resp_put_number(to, ':', v->unavailable);
+    if (!receipt || receipt->count == 0)
+        return put_literal(to, null);
+    weir_receipt_text(receipt, text, sizeof text);
+    return put_text(to, text);
+}
+
+/* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it.
+ * receipt: NULL, or its count may be 0. */
+static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
+{
+    sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
+    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    if (!start)
+        return;
+    to = put_literal(to, is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
+    if (v->applied) {
+        to = put_text(to, v->rule);
+        to = put_text(to, v->limit);
+        to = resp_put_number(to, ':', v->max);
+        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', v->reset_ms);
+    } else {
+        for (int i = 0; i < 5; i++)
+            to = put_literal(to, null);
+    }
+    to = resp_put_number(to, ':', v->retry_after_ms);
+    if (is_long)
+        to = put_rest(to, v, receipt, null);
+    out->len += (size_t)(to - start);
+}
+
+/* ---- waiting ---- */
+
+struct wait_item {
+    struct decision_wait wait;   /* first */
+    struct weir_request request; /* a copy, if it waits; its strings are in `copies` */
+    bool is_long;
+    struct weir_verdict verdict;
+    struct weir_receipt *receipt; /* or NULL; most have none */
+};
+
+struct wait {
+    struct decisions decisions; /* first */
+    struct commands *commands;
+    struct session *session;  /* NULL: it is gone */
+    size_t count, cap;        /* items */
+    bool for_command, failed; /* see wait_for_command, wait_end_command */
+    char *error;              /* of wait_end_command */
+    char *copies;
+    size_t copy_bytes;
+    struct wait_item items[];
+};
+
+static size_t bytes_of(size_t items)
+{
+    return sizeof(struct wait) + items * sizeof(struct wait_item);
+}
+
+void wait_free(struct wait *w)
+{
+    if (!w)
+        return;
+    w->commands->budget.used -= bytes_of(w->cap);
+    free(w);
+}
+
+static void wait_end(struct wait *w)
+{
+    struct commands *c = w->commands;
+    for (size_t i = 0; i < w->count; i++)
+        free(w->items[i].receipt);
+    free(w->copies);
+    free(w->error);
+    c->budget.used -= w->copy_bytes;
+    bool keep = !c->spare || c->spare->cap < w->cap;
+    wait_free(keep ? c->spare : w);
+    if (keep)
+        c->spare = w;
+}
+
+/* The session of the wait goes on, if it is still there. */
+static void resume_session(struct decisions *decisions)
+{
+    struct wait *w = (struct wait *)decisions;
+    if (w->session)
+        w->commands->decided(w->session);
+    else
+        wait_end(w);
+}
+
+static void take_verdict(struct decision_wait *wait, const struct weir_verdict *v)
+{
+    struct wait_item *item = (struct wait_item *)wait;
+    const struct weir_receipt *receipt = wait->request->receipt;
+    item->verdict = *v;
+    if (receipt && receipt->count > 0 && (item->receipt = malloc(sizeof *item->receipt)))
+        *item->receipt = *receipt;
+}
+
+/* NULL: there is no room. */
+static struct wait *wait_new(struct commands *c, size_t count)
+{
+    struct wait *w = c->spare;
+    size_t cap = w ? w->cap : 0;
+    if (cap >= count && w) {
+        c->spare = NULL;
+    } else {
+        cap = count;
+        if (!byte_budget_take(&c->budget, bytes_of(cap)))
+            return NULL;
+        w = malloc(bytes_of(cap));
+        if (!w) {
+            c->budget.used -= bytes_of(cap);
+            return NULL;
+        }
+    }
+    *w = (struct wait){ .decisions = { c->loop, c->read_ns, 0, take_verdict, resume_session },
+                        .commands = c,
+                        .session = c->session,
+                        .count = count,
+                        .cap = cap };
+    for (size_t i = 0; i < count; i++) {
+        w->items[i].is_long = c->batch->is_long[i];
+        w->items[i].receipt = NULL;
+    }
+    return w;
+}
+
+void wait_leave(struct session *session)
+{
+    if (session->wait)
+        session->wait->session = NULL;
+    session->wait = NULL;
+}
+
+/* ---- copies of requests ---- */
+
+static size_t copy_text(sv *text, char *to, size_t at)
+{
+    if (to) {
+        if (text->len > 0)
+            memcpy(to + at, text->ptr, text->len);
+        text->ptr = to + at;
+    }
+    return at + text->len;
+}
+
+/* Moves headers and strings to `to`. NULL: moves nothing. Returns the bytes that they take. */
+static size_t copy_request(struct weir_request *r, char *to)
+{
+    struct weir_header *headers = (struct weir_header *)(void *)to;
+    size_t at = r->header_count * sizeof *headers;
+    for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
+        sv text = request_get(r, i);
+        at = copy_text(&text, to, at);
+        request_set(r, i, text);
+    }
+    for (size_t i = 0; i < r->header_count; i++) {
+        struct weir_header header = r->headers[i];
+        at = copy_text(&header.name, to, at);
+        at = copy_text(&header.value, to, at);
+        if (to)
+            headers[i] = header;
+    }
+    if (to)
+        r->headers = headers;
+    return (at + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *); /* the next one has headers, too */
+}
+
+/* Without room for the copies a refusal is counted, but not for whom. */
+static void copy_requests(struct wait *w)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < w->count; i++)
+        if (w->items[i].wait.waits) {
+            w->items[i].request = *w->items[i].wait.request;
+            w->items[i].wait.request = &w->items[i].request;
+            bytes += copy_request(&w->items[i].request, NULL);
+        }
+    if (byte_budget_take(&w->commands->budget, bytes)) {
+        w->copy_bytes = bytes;
+        w->copies = malloc(bytes + 1);
+    }
+    char *to = w->copies;
+    for (size_t i = 0; i < w->count; i++) {
+        struct weir_request *r = &w->items[i].request;
+        if (!w->items[i].wait.waits)
+            continue;
+        if (to)
+            to += copy_request(r, to);
+        else
+            *r = (struct weir_request){ .cost = r->cost, .peek = r->peek, .receipt = r->receipt, .shadows = r->shadows };
+    }
+}
+
+/* ---- deciding ---- */
+
+/* False: the session waits, or there is no memory, and out.failed ends the connection. */
+static __attribute__((noinline)) bool decide_with_store(struct commands *c, size_t count)
+{
+    struct batch *b = c->batch;
+    struct wait *w = wait_new(c, count);
+    if (!w) {
+        c->out.failed = true;
+        return false;
+    }
+    if (decisions_make(&w->decisions, &w->items->wait, sizeof *w->items, b->requests, b->verdicts, count) ==
+        DECISIONS_WAIT) {
+        copy_requests(w);
+        c->session->wait = w;
+        return false;
+    }
+    wait_end(w);
+    return true;
+}
+
+bool commands_flush(struct commands *c)
+{
+    struct batch *b = c->batch;
+    size_t count = b->count;
+    if (count == 0)
+        return true;
+    b->count = b->header_count = 0;
+    if (!c->loop->store)
+        decisions_make(&(struct decisions){ .loop = c->loop, .read_ns = c->read_ns }, NULL, 0, b->requests, b->verdicts,
+                       count);
+    else if (!decide_with_store(c, count))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
+    return true;
+}
+
+/* ---- waiting for something else than decisions ---- */
+
+struct wait *wait_for_command(struct commands *c)
+{
+    struct wait *w = wait_new(c, 0);
+    if (w)
+        w->for_command = true;
+    c->session->wait = w;
+    return w;
+}
+
+void wait_end_command(struct wait *w, const char *error)
+{
+    w->error = error ? strdup(error) : NULL;
+    w->failed = error;
+    resume_session(&w->decisions);
+}
+
+bool wait_is_for_command(const struct session *session)
+{
+    return session->wait && session->wait->for_command;
+}
+
+void commands_answer(struct commands *c, struct session *session)
+{
+    struct wait *w = session->wait;
+    session->wait = NULL;
+    c->out.protocol = session->protocol;
+    for (size_t i = 0; i < w->count; i++)
+        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long);
+    if (w->failed)
+        resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
+    else if (w->for_command)
+        resp_status(&c->out, "OK");
+    wait_end(w);
+}

@@ -1,0 +1,89 @@
+/* One thread with an event loop: its share of the listeners, its connections, its counters. The loops share nothing but the
+ * engine. The first loops decide; a last one has the admin listener, so that nothing that is asked there holds up a
+ * decision. */
+#ifndef SERVE_EVENT_LOOP_H
+#define SERVE_EVENT_LOOP_H
+
+#include <pthread.h>
+#include <uv.h>
+
+#include <weir/weir.h>
+
+#include "serve/conns.h"
+#include "serve/tokens.h"
+
+struct server;
+struct stats;
+
+struct loop_task {
+    void (*run)(struct loop_task *task);
+    struct loop_task *next;
+};
+
+/* Speaks the protocol of a listener. */
+struct loop_acceptor {
+    void (*accept)(void *data, int fd, const struct sockaddr_storage *peer); /* a new connection; takes over fd */
+    void (*free)(void *data);                                                /* called by loop_done */
+    void *data;
+};
+
+struct loop;
+struct loop_listener {
+    uv_poll_t poll;
+    struct loop *loop;
+    struct loop_acceptor acceptor;
+    int fd; /* -1: none */
+};
+
+struct loop {
+    struct server *server;
+    uv_loop_t uv;
+    pthread_t thread;
+    bool started;
+    int64_t now_us;    /* as it was last read; … */
+    unsigned now_uses; /* … for so many more decisions */
+    struct conns conns;
+    struct stats *stats;
+    struct loop_listener listeners[FRONTS];
+    struct tokens tokens; /* a copy of its own, so that a reload needs no lock */
+    bool draining;        /* no new connections; each is closed after its answer */
+    int64_t drain_end_ms, drain_idle_ms;
+
+    struct weir_loop *store; /* NULL: everything is decided at once */
+    uv_poll_t store_poll;
+    bool store_asked; /* something may have to be sent before this turn ends */
+    unsigned working; /* commands that other threads are running with the engine */
+
+    uv_prepare_t turn;
+    uv_timer_t sweep;
+    int64_t swept_ms; /* the last time */
+    uv_async_t wake;
+    pthread_mutex_t lock; /* of what follows */
+    struct loop_task *tasks, **tasks_end;
+    struct loop_task drain;
+};
+
+/* CLOCK_REALTIME, read once for a few decisions. */
+int64_t loop_now_us(struct loop *loop);
+/* Something was read from the network, or took its time: the clock is read again for the next decision. */
+void loop_time_passed(struct loop *loop);
+/* A clock that does not step, for deadlines. */
+int64_t loop_now_ms(struct loop *loop);
+
+/* From any thread: `run` is called in the loop's thread soon. The task is the caller's again once it runs. */
+void loop_post(struct loop *loop, struct loop_task *task);
+
+int loop_init(struct loop *loop, struct server *server, const struct conns_limits *limits);
+/* Takes over fd, a listening socket, and the acceptor, even if it returns an error. */
+int loop_listen(struct loop *loop, enum front front, int fd, const struct loop_acceptor *acceptor);
+/* Before it starts: decisions of this loop may wait for the store. */
+int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *error);
+int loop_start(struct loop *loop);
+/* Answers what has been accepted, then ends, after server->config.drain_ms at the latest. From any thread; once. */
+void loop_drain(struct loop *loop);
+void loop_join(struct loop *loop);
+/* After its end, while the engine is still there: what waits is decided now. */
+void loop_close_store(struct loop *loop);
+void loop_done(struct loop *loop);
+
+#endif

@@ -1,0 +1,39 @@
+/* Private to status*.c: what all reports are made of. */
+#ifndef SERVE_STATUS_FACTS_H
+#define SERVE_STATUS_FACTS_H
+
+#include "serve/rule_sync.h"
+#include "serve/server.h"
+#include "serve/stats.h"
+
+struct status_facts {
+    int64_t now_us;
+    struct rule_sync_state source;
+    bool age_known;
+    double age_s; /* of the rules */
+    struct weir_status engine;
+    struct weir_store_status store;
+    uint64_t used_cells;
+    double used_age_s;
+    uint64_t open[FRONTS], accepted, turned_away, gave_way, overdue; /* connections */
+    struct stats *stats;                                             /* of all loops */
+};
+
+/* A count of the store, for status ("late") and metrics ("weir_store_late_total"; those of leases are "weir_lease_…"). */
+struct status_store_count {
+    const char *name, *help;
+    size_t offset; /* in struct weir_store_status */
+};
+enum { STATUS_STORE_COUNTS = 13 };
+extern const struct status_store_count status_store_counts[STATUS_STORE_COUNTS];
+
+static inline uint64_t status_store_value(const struct weir_store_status *store, size_t i)
+{
+    return *(const uint64_t *)(const void *)((const char *)store + status_store_counts[i].offset);
+}
+
+/* Returns false if there is no memory. */
+bool status_gather(struct server *server, struct status_facts *ret);
+void status_facts_done(struct status_facts *facts);
+
+#endif

@@ -1,0 +1,162 @@
+/* The text format of Prometheus. */
+#include "serve/status.h"
+
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "serve/status_facts.h"
+
+static void family(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void gauge(struct buf *out, const char *name, const char *help, double value)
+{
+    family(out, name, "gauge", help);
+    buf_printf(out, "%s %.15g\n", name, value);
+}
+
+static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
+{
+    family(out, name, "counter", help);
+    buf_printf(out, "%s %llu\n", name, (unsigned long long)value);
+}
+
+static void add_label(struct buf *out, sv value)
+{
+    for (size_t i = 0; i < value.len; i++) {
+        if (value.ptr[i] == '\n')
+            buf_add(out, SV("\\n"));
+        else if (value.ptr[i] == '"' || value.ptr[i] == '\\')
+            buf_printf(out, "\\%c", value.ptr[i]);
+        else
+            buf_char(out, value.ptr[i]);
+    }
+}
+
+/* Names that are not of a rule are listed once there is something to count. */
+static bool is_listed(size_t i, const struct stats_rule *rule)
+{
+    uint64_t all = 0;
+    for (int k = 0; k < OUTCOMES; k++)
+        all += rule->counts[k];
+    return all > 0 || i == 0 || (strcmp(rule->id, STATS_OTHER) != 0 && strcmp(rule->id, STATS_THROTTLE) != 0);
+}
+
+static void add_decisions(const struct stats *stats, struct buf *out)
+{
+    static const char *const outcomes[OUTCOMES] = { "allowed", "refused", "shadow", "peeked" };
+    family(
+        out, "weir_decisions_total", "counter",
+        "Decisions by rule (empty: none applied) and outcome; shadow: this shadow rule would have refused; peeked: asked "
+        "without a charge, whatever the answer. The rule " STATS_THROTTLE " counts calls of CL.THROTTLE.");
+    size_t count = stats_rule_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_rule rule;
+        stats_rule(stats, i, &rule);
+        if (!is_listed(i, &rule))
+            continue;
+        for (int k = 0; k < OUTCOMES; k++) {
+            buf_add(out, SV("weir_decisions_total{rule=\""));
+            add_label(out, weir_str(rule.id));
+            buf_printf(out, "\",outcome=\"%s\"} %llu\n", outcomes[k], (unsigned long long)rule.counts[k]);
+        }
+    }
+}
+
+static void add_latency(const struct stats *stats, struct buf *out)
+{
+    struct stats_latency latency;
+    uint64_t count = 0;
+    stats_latency(stats, &latency);
+    family(out, "weir_decision_seconds", "histogram", "Time from reading a request to its decision.");
+    for (int i = 0; i < STATS_BUCKETS; i++) {
+        count += latency.buckets[i];
+        buf_printf(out, "weir_decision_seconds_bucket{le=\"%g\"} %llu\n", (double)stats_bounds_ns[i] / 1e9,
+                   (unsigned long long)count);
+    }
+    count += latency.buckets[STATS_BUCKETS];
+    buf_printf(out, "weir_decision_seconds_bucket{le=\"+Inf\"} %llu\nweir_decision_seconds_sum %.9f\n",
+               (unsigned long long)count, (double)latency.sum_ns / 1e9);
+    buf_printf(out, "weir_decision_seconds_count %llu\n", (unsigned long long)count);
+}
+
+static void add_rules(const struct status_facts *facts, struct buf *out)
+{
+    gauge(out, "weir_rules", "Rules in force.", (double)facts->engine.rules);
+    /* Without a sample while it is not known. */
+    family(out, "weir_rules_age_seconds", "gauge",
+           "Time since the rules in force were last known to equal those of the source.");
+    if (facts->age_known)
+        buf_printf(out, "weir_rules_age_seconds %.3f\n", facts->age_s);
+    gauge(out, "weir_rules_problems", "Bad rows of the source.", (double)facts->source.problem_count);
+    gauge(out, "weir_source_reachable", "1: the source of the rules is reachable.", facts->source.reachable);
+}
+
+static void add_table(const struct status_facts *facts, struct buf *out)
+{
+    const struct weir_status *e = &facts->engine;
+    gauge(out, "weir_table_cells", "Cells of the table.", (double)e->cells);
+    gauge(out, "weir_table_bytes", "Size of the table.", (double)e->bytes);
+    gauge(out, "weir_table_used_cells", "Cells in use; measured every ten seconds, in a large table by a sample.",
+          (double)facts->used_cells);
+    counter(out, "weir_table_drops_total", "Live cells dropped for new ones, since the table was created.", e->drops);
+    counter(out, "weir_table_drops_at_limit_total", "Dropped cells that were at their limit: the table is too small.",
+            e->drops_at_limit);
+}
+
+static void add_store(const struct weir_store_status *store, struct buf *out)
+{
+    if (!store->configured)
+        return;
+    gauge(out, "weir_store_up", "1: the store of the counters is available.", store->up);
+    gauge(out, "weir_store_hosts", "Hosts that share the store.", store->hosts);
+    gauge(out, "weir_store_clock_offset_seconds", "Clock of the store minus the clock of this host.",
+          (double)store->offset_us / (double)US_PER_S);
+    for (size_t i = 0; i < STATUS_STORE_COUNTS; i++) {
+        char name[60];
+        bool lease = strncmp(status_store_counts[i].name, "lease_", 6) == 0;
+        snprintf(name, sizeof name, "weir_%s%s_total", lease ? "" : "store_", status_store_counts[i].name);
+        counter(out, name, status_store_counts[i].help, status_store_value(store, i));
+    }
+    gauge(
+        out, "weir_lease_tokens_held",
+        "Tokens that this host has borrowed and not spent. At most what all hosts hold together may be refused too early.",
+        (double)store->held);
+}
+
+static void add_connections(const struct status_facts *facts, struct buf *out)
+{
+    family(out, "weir_connections", "gauge", "Open connections by front.");
+    for (int front = 0; front < FRONTS; front++)
+        buf_printf(out, "weir_connections{front=\"%s\"} %llu\n", front_names[front],
+                   (unsigned long long)facts->open[front]);
+    counter(out, "weir_connections_accepted_total", "Connections that were accepted.", facts->accepted);
+    counter(out, "weir_connections_turned_away_total", "Connections that were refused because there were too many.",
+            facts->turned_away);
+    counter(out, "weir_connections_gave_way_total", "Idle connections that were closed to make room for new ones.",
+            facts->gave_way);
+    counter(out, "weir_connections_overdue_total", "Connections that were closed because they timed out.", facts->overdue);
+}
+
+void status_write_metrics(struct server *server, struct buf *out)
+{
+    CLEANUP(status_facts_done) struct status_facts facts = { 0 };
+    if (!status_gather(server, &facts)) {
+        out->failed = true;
+        return;
+    }
+    family(out, "weir_build_info", "gauge", "1, with the version.");
+    buf_printf(out, "weir_build_info{version=\"%s\"} 1\n", weir_version());
+    gauge(out, "weir_start_time_seconds", "When the service was started, since 1970.",
+          (double)server->started_us / (double)US_PER_S);
+    add_decisions(facts.stats, out);
+    counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
+    add_latency(facts.stats, out);
+    add_rules(&facts, out);
+    add_table(&facts, out);
+    add_store(&facts.store, out);
+    add_connections(&facts, out);
+}
