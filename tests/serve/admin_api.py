@@ -291,7 +291,7 @@ def history_and_undo():
         expect(undone, {"undone": events[0]["number"], "what": "change", "rule": {"id": "e", **limited(1)}})
         expect(s.check(event="e", key="k").json()["max"], 1)
         refused(s.steer("POST", f"/v1/rules/e/undo?number={events[0]['number']}"), 409, "changed after it")
-        refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "none of rule ocr")
+        refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "does not belong to rule ocr")
         undone = s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").json()
         expect(undone, {"undone": events[1]["number"], "what": "remove", "rule": None})
         expect(s.check(event="e", key="k").json()["rule"], None)
@@ -341,7 +341,7 @@ def settings_have_a_history():
         expect(s.steer("POST", "/v1/settings/undo").json()["settings"], first)
         expect(s.steer("GET", "/v1/settings").json(), first)
         number = s.steer("GET", "/v1/rules/e/history").json()["events"][0]["number"]
-        refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "none of the settings")
+        refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "does not belong to the settings")
 
 
 def rules_outlive_their_database():
