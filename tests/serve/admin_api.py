@@ -341,7 +341,7 @@ def settings_have_a_history():
         expect(s.steer("POST", "/v1/settings/undo").json()["settings"], first)
         expect(s.steer("GET", "/v1/settings").json(), first)
         number = s.steer("GET", "/v1/rules/e/history").json()["events"][0]["number"]
-        refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "none of the settings")
+        refused(s.steer("POST", f"/v1/settings/undo?number={number}"), 409, "does not belong to the settings")
 
 
 def rules_outlive_their_database():
