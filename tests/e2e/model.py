@@ -6,8 +6,7 @@ import datetime
 import math
 import re
 
-import model_limits
-import model_match
+from e2e import model_limits, model_match
 
 UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 SHADOW_MAX = 16  # so many are listed
