@@ -130,10 +130,14 @@ def test_realip_here():
     expect(same((proxy, {"X-Real-IP": "192.0.2.1"}, path), (proxy, {"X-Real-IP": "192.0.2.2"}, path)), True, "untrusted")
 
 
-def test_by_directive():
-    """Proxies that weir_trusted_proxies names. It wins over the rules."""
+def trust():
     g.configure(http="weir_trusted_proxies 127.0.0.5 127.0.1.0/24 2001:db8::/32;" + ZONES)
     g.reload()
+
+
+def test_by_directive():
+    """Proxies that weir_trusted_proxies names. It wins over the rules."""
+    trust()
     for proxy in ("127.0.0.5", "127.0.1.77"):
         expect(same((proxy, forwarded("192.0.2.1")), (proxy, forwarded("192.0.2.2"))), False, f"{proxy} is trusted")
     expect(same(("127.0.0.5", forwarded("192.0.2.1")), ("127.0.0.5", forwarded("192.0.2.1, 2001:db8::1"))), True, "two proxies")
@@ -142,6 +146,7 @@ def test_by_directive():
 
 def test_changed_rules_do_not_win():
     """Also after the rules have changed."""
+    trust()
     version = int(g.ask("/ip").headers["X-Remaining"])
     g.write_rules(RULES.replace("max: 1000,", "max: 2000,"))
     until(lambda: int(g.ask("/ip").headers["X-Remaining"]) > version, "new rules")
@@ -150,7 +155,7 @@ def test_changed_rules_do_not_win():
 
 
 def test_none():
-    """Weir_trusted_proxies none."""
+    """weir_trusted_proxies none."""
     g.configure(http="weir_trusted_proxies none;" + ZONES)
     g.reload()
     for proxy in ("127.0.0.2", "127.0.0.5"):
@@ -199,6 +204,8 @@ def test_auth_request():
 
 def test_auth_basic():
     g.write("users", "".join(user + ":{PLAIN}secret\n" for user in ("bob", "carl", "dora")))
+    g.backend.answers["/auth/bob"] = (204, {"X-User": "bob"}, b"")
+    until(lambda: g.ask("/user/request", headers={"X-Token": "bob"}).status == 429, "bob has used his up")
     expect(g.ask("/user/basic", headers=password("bob")).status, 429, "bob has used his up elsewhere")
     expect(g.statuses(3, "/user/basic"), [401] * 3, "no password")
     expect(g.statuses(3, "/user/basic", headers=password("carl", "wrong")), [401] * 3, "a wrong password")
@@ -207,6 +214,7 @@ def test_auth_basic():
 
 def test_before_access_control():
     """Without after_auth a name is only what the client says."""
+    g.write("users", "dora:{PLAIN}secret\n")
     expect(g.statuses(3, "/user/early", headers=password("dora", "wrong")), [401, 401, 429], "a wrong password is charged")
 
 

@@ -243,6 +243,7 @@ def test_clients_go_away():
 def test_rules_are_refused():
     """Rules that nginx does not take.
     Rules that would ask the store at every request: by `nginx -t`, and when they come while nginx runs."""
+    until(lambda: answer_of(a.ask, "short", "old") == 429, "used up")
     plain = "rules:\n  - { id: plain, by: [ip], limits: [ 5 per day ] }\n"
     a.nginx.write_rules(plain, "plain")
     status, said = a.nginx.test_config(http=HTTP.replace("rules.yaml", "plain.yaml"))
@@ -254,7 +255,7 @@ def test_rules_are_refused():
     wanted = wanted.replace("plain.yaml", "rules.yaml")
     until(lambda: wanted in (a.status()["rules"]["problem"] or ""), "in the status")
     until(lambda: f"rules not taken over whole: {a.nginx.folder}/{wanted}" in a.nginx.errors(), "in the log")
-    expect(answer_of(a.ask, "window", "one"), 429, "the old rules stay")
+    expect(answer_of(a.ask, "short", "old"), 429, "the old rules stay")
     a.nginx.write_rules(RULES)
     until(lambda: "the rules changed" in a.nginx.errors(), "good again")
 

@@ -22,6 +22,7 @@ PLACES = {
     "/etc/nginx/users": "@FOLDER@/users",
     "127.0.0.1:3000": "@BACKEND@",
 }
+USERS = "ann:{PLAIN}secret\nbob:{PLAIN}secret\n"
 
 
 def text_of(*path):
@@ -56,11 +57,15 @@ def placed(text):
     return text
 
 
-@pytest.fixture(scope="module", name="g")
-def gateway():
+def example():
     """The example with its rules, but for what the Gateway says itself."""
     http, server = re.search(r"\nhttp \{\n(.*?)\n    server \{\n        listen 8000;\n(.*)\n    \}\n\}\n$", EXAMPLE, re.DOTALL).groups()
-    with Gateway(placed(http), placed(server), RULES) as running:
+    return Gateway(placed(http), placed(server), RULES)
+
+
+@pytest.fixture(scope="module", name="g")
+def gateway():
+    with example() as running:
         yield running
 
 
@@ -83,16 +88,19 @@ def test_a_sixth_login(g):
     expect(g.backend.paths(), ["/login"] * 5, "what the application saw")
 
 
-def test_simulated(g):
+def test_simulated():
     """weir simulate reads the example's access log, and finds what was decided."""
-    done = weir("simulate", "--rules", g.path("rules.yaml"), "--format", "combined", "--json", g.path("access"))
+    with example() as g:
+        expect(g.statuses(6, "/login", "POST"), [200] * 5 + [429], "six logins")
+        until(lambda: g.read("access").count("\n") == 6, "they are in the log")
+        done = weir("simulate", "--rules", g.path("rules.yaml"), "--format", "combined", "--json", g.path("access"))
     expect((done.returncode, done.stderr), (0, b""), "weir simulate")
     found = json.loads(done.stdout)
     expect([found[name] for name in ("requests", "passed", "refused")], [6, 5, 1], "the logins")
 
 
 def users(g, name):
-    g.write("users", "ann:{PLAIN}secret\nbob:{PLAIN}secret\n")
+    g.write("users", USERS)
     good, bad = ({"Authorization": "Basic " + base64.b64encode(f"{name}:{word}".encode()).decode()} for word in ("secret", "wrong"))
     expect(g.statuses(3, "/private/reports/7", headers=bad, client="127.0.0.2"), [401] * 3, "a wrong password")
     # From two addresses, each of which has room for a hundred at once.
@@ -194,6 +202,7 @@ def test_throttle_one_call_now(g):
 
 
 def test_free_again(g):
+    g.write("users", USERS)
     until(lambda: not asked_as(g, "ann"), "she has used all")
     flags = shlex.split(g.fill(placed(block("sh", "weir serve"))).replace("\\\n", ""))[2:]
     with Service(*without("--data", without("--admin", flags)), rules=False) as service:

@@ -119,6 +119,8 @@ def metrics_of(path):
 
 def test_metrics():
     """Prometheus."""
+    for path in ("/few", "/dry", "/trial", "/odd"):
+        g.statuses(5, path)
     document, found = status(), metrics_of("/status?format=prometheus")
     names = {"weir_decisions_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
              "weir_table_used_cells", "weir_table_bytes",
