@@ -115,13 +115,18 @@ def nodes(sentinel):
         yield [stack.enter_context(Node(sentinel, RULES, "--hosts", 2, "--store-deadline", "2s")) for _ in range(2)]
 
 
-def test_killed(nodes, sentinel, first, second):
+@pytest.fixture(scope="module")
+def failed_over(nodes, sentinel, first, second):
+    """The first master was killed."""
     fail_over(nodes, sentinel, first, second, "killed", Store.kill)
+
+
+def test_killed(nodes, failed_over):
     for node in nodes:
         agree(node, up=2, down=1, replaced=1)
 
 
-def test_stopped(nodes, sentinel, first, second):
+def test_stopped(nodes, sentinel, first, second, failed_over):
     """The old master comes back as a replica, and then the new one stops. When it goes on it takes itself for the master, and
     nobody asks it any more."""
     first.start()
