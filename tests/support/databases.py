@@ -1,5 +1,6 @@
 """Databases for tests: SQLite, and MariaDB and PostgreSQL as private servers. Each has kind, address, sql(), clear(), missing."""
 
+import glob
 import os
 import re
 import sqlite3
@@ -11,6 +12,8 @@ from support import BUILD, expect, weir
 
 KINDS = ("sqlite", "mysql", "postgres")
 SERVERS = os.path.join(BUILD, "tests", "source", "source_servers")
+# Debian's own psql is a script that looks for this one, each time.
+PSQL = max(glob.glob("/usr/lib/postgresql/*/bin/psql"), default="psql")
 TABLES = ["THROTTLED_CALLS", "WEIR_RULES", "WEIR_SETTINGS", "WEIR_HISTORY"]
 THROTTLED_CALLS = """CREATE TABLE THROTTLED_CALLS (
   THROTTLE_ID          int PRIMARY KEY,
@@ -81,7 +84,7 @@ class Server:
             words = ["mariadb", "--no-defaults", "--default-character-set=utf8mb4", "-h", host, "-P", port, "-u", user, "-N", "-B",
                      database]
         else:
-            words = ["psql", "-X", "-q", "-A", "-t", "-F", "\t", "-h", host, "-p", port, "-U", user, "-d", database,
+            words = [PSQL, "-X", "-q", "-A", "-t", "-F", "\t", "-h", host, "-p", port, "-U", user, "-d", database,
                      "-v", "ON_ERROR_STOP=1", "-c", "SET client_min_messages = error", "-f", "-"]
         secrets = {"MYSQL_PWD": self.password, "PGPASSWORD": self.password}
         environment = {**os.environ, **secrets, "LC_ALL": "C.UTF-8", "PGCLIENTENCODING": "UTF8"}
