@@ -92,7 +92,7 @@ class Tap:
             for title, text in report.sections:
                 details += [f"---- {title} ----", *text.splitlines()]
             when = "" if report.when == "call" else f" ({report.when})"
-            self.say("not ok", name, when, [*details, repeat(name)])
+            self.say("not ok", name, when, [*details, repeat(report.nodeid)])
         elif report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             self.say("ok", name, f" # SKIP {reason.removeprefix('Skipped: ')}")
@@ -106,10 +106,10 @@ class Tap:
         print(f"1..{self.count}", flush=True)
 
 
-def repeat(name):
+def repeat(node):
     """The command that runs a case again."""
     given = [f"{variable}={shlex.quote(value)} " for variable, value in os.environ.items() if variable in VARIABLES]
-    return f"repeat: {''.join(given)}script/test {os.environ.get('TEST_STEP', 'unit')} -k {shlex.quote(name)}"
+    return f"repeat: {''.join(given)}script/test {os.environ.get('TEST_STEP', 'unit')} -k {shlex.quote(node)}"
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -117,7 +117,7 @@ def pytest_runtest_makereport(item):
     outcome = yield
     report = outcome.get_result()
     if report.failed and not item.config.option.tap:
-        report.sections.append(("again", repeat(item.name)))
+        report.sections.append(("again", repeat(item.nodeid)))
 
 
 def pytest_addoption(parser):
@@ -125,12 +125,13 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """TEST_CASES is a file that lists what is to be run, see tests/cases.py."""
+    """TEST_CASES is a file that lists what is to be run, see tests/cases.py; TEST_PART a part of the names."""
+    wanted = [item.nodeid for item in items if os.environ.get("TEST_PART", "").lower() in item.nodeid.lower()]
     if "TEST_CASES" in os.environ:
         with open(os.environ["TEST_CASES"], encoding="utf-8") as file:
             wanted = set(file.read().splitlines())
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
-        items[:] = [item for item in items if item.nodeid in wanted]
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
+    items[:] = [item for item in items if item.nodeid in wanted]
 
 
 @pytest.hookimpl(trylast=True)
