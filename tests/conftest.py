@@ -14,24 +14,39 @@ from support import BUILD, ROOT, WEIR, databases
 from support.service import Service
 from support.store import Store
 
+LINES_MAX = 100
 # What changes the cases themselves.
 VARIABLES = ("TEST_SEED", "TEST_COUNT", "TEST_SECONDS", "TEST_LONGER")
 
 # ---- servers ----
 
 
+running = []  # what fixtures have started; its logs are shown with a failure
+
+
+@contextlib.contextmanager
+def kept(server):
+    """Runs for a test."""
+    with server:
+        running.append(server)
+        try:
+            yield server
+        finally:
+            running.remove(server)
+
+
 @pytest.fixture
 def service():
     """service(*flags, rules=TEXT) starts a `weir serve`, see support.service; it has to end well."""
     with contextlib.ExitStack() as stack:
-        yield lambda *flags, **more: stack.enter_context(Service(*flags, **more))
+        yield lambda *flags, **more: stack.enter_context(kept(Service(*flags, **more)))
 
 
 @pytest.fixture
 def store():
     """A Redis."""
-    with Store() as running:
-        yield running
+    with kept(Store()) as redis:
+        yield redis
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +131,10 @@ def repeat(node):
 def pytest_runtest_makereport(item):
     outcome = yield
     report = outcome.get_result()
+    if report.failed:
+        for server in running:
+            with open(server.log, encoding="utf-8", errors="replace") as log:
+                report.sections.append((type(server).__name__, "".join(log.readlines()[-LINES_MAX:])))
     if report.failed and not item.config.option.tap:
         report.sections.append(("again", repeat(item.nodeid)))
 

@@ -162,8 +162,8 @@ def order_of_replies(wire):
             expect(reply if isinstance(want, str) else (reply[1], reply[4]), want)
 
 
-def test_order():
-    with Store() as store, node(store, *PATIENT) as service:
+def test_order(store):
+    with node(store, *PATIENT) as service:
         with Wire(service) as wire:
             order_of_replies(wire)
             # An inline command in quotes is read once, whatever it waits for.
@@ -190,8 +190,8 @@ def test_order():
             expect([wire.reply()[1] for _ in range(3)], [None, "exact", None])
 
 
-def test_all_or_nothing():
-    with Store() as store, node(store, *PATIENT) as a, node(store, *PATIENT) as b:
+def test_all_or_nothing(store):
+    with node(store, *PATIENT) as a, node(store, *PATIENT) as b:
         with Wire(a) as at_a, Wire(b) as at_b:
             replies = [at_a.ask("WEIR.CHECK", "event", "both", "key", "k") for _ in range(5)]
             expect([reply[0] for reply in replies], [1, 1, 1, 0, 0], "this host's own limit")
@@ -209,9 +209,9 @@ def test_all_or_nothing():
             expect([wire.ask("WEIR.PEEK", "event", "exact", "key", "p")[4] for _ in range(2)], [MAX, MAX])
 
 
-def test_leased():
+def test_leased(store):
     """Slices are waited for, and spent here."""
-    with Store() as store, node(store, *PATIENT) as a, node(store, *PATIENT) as b:
+    with node(store, *PATIENT) as a, node(store, *PATIENT) as b:
 
         def resp_leased(service, key, count):
             with Wire(service) as wire:
@@ -243,9 +243,9 @@ def store_lines(service, level):
     return [entry["message"] for entry in service.events("store") if entry["level"] == level]
 
 
-def test_pause():
+def test_pause(store):
     """Every answer comes in time; rules do as they say; each change is told once."""
-    with Store() as store, node(store, "--store-deadline", "300ms", "--hosts", "2") as service, Wire(service) as wire:
+    with node(store, "--store-deadline", "300ms", "--hosts", "2") as service, Wire(service) as wire:
         for event in ("local", "allow", "deny"):
             until(lambda event=event: wire.ask("WEIR.CHECK", "event", event, "key", "k")[0], f"{event} passes")
         warned, informed = (len(store_lines(service, level)) for level in ("warning", "info"))
@@ -318,8 +318,8 @@ def test_queue_that_overflows():
         expect(passed + unsent, 20 * 64, f"{passed} passed, {unsent} were not sent")
 
 
-def test_lost_data():
-    with Store() as store, node(store, *PATIENT) as service, Wire(service) as wire:
+def test_lost_data(store):
+    with node(store, *PATIENT) as service, Wire(service) as wire:
         for _ in range(3):
             expect(wire.ask("WEIR.CHECK", "event", "deny", "key", "k")[0], 1)
         store.restart()
@@ -402,9 +402,9 @@ def test_changes_while_waiting():
             expect(wire.reply().split()[0], "NOAUTH")
 
 
-def test_closed_while_waiting():
+def test_closed_while_waiting(store):
     """Nobody touches a connection that is gone; what was asked is decided all the same."""
-    with Store() as store, node(store, *PATIENT) as service:
+    with node(store, *PATIENT) as service:
         store.pause()
         for i in range(40):
             wire = Wire(service)
@@ -434,9 +434,9 @@ def test_closed_while_waiting():
             expect([wire.reply()[1] for _ in range(10)], ["allow"] * 10)
 
 
-def test_drain():
+def test_drain(store):
     """What waits when the end begins is answered."""
-    with Store() as store, node(store, "--store-deadline", "1s", "--threads", "1") as service:
+    with node(store, "--store-deadline", "1s", "--threads", "1") as service:
         store.pause()
         with Wire(service) as wire, Wire(service) as cut, contextlib.closing(service.socket(service.http)) as asking:
             send_check(asking, {"event": "deny", "key": "drain"})
@@ -582,9 +582,9 @@ METRICS = {
 }
 
 
-def test_by_path():
+def test_by_path(store):
     """A path that may be read in several ways is charged for each, wherever a rule counts; explain finds each."""
-    with Store() as store, node(store, *PATIENT, rules=BY_PATH) as one, node(store, *PATIENT, rules=BY_PATH) as other:
+    with node(store, *PATIENT, rules=BY_PATH) as one, node(store, *PATIENT, rules=BY_PATH) as other:
         for name in ("exact", "leased"):
             paths = [f"/J{n}/..%2F{name}%2Fx%2FQ/.." for n in range(4)] + [f"/J{n}%2fa/../{name}/x" for n in range(4)]
             found = [service.check(path=path).json()["allowed"] for path in paths for service in (one, other)]

@@ -59,8 +59,8 @@ def cut_and_broken(store, way, nodes, cut, arrives):
         settled(store, nodes, subject, crowd.allowed(subject), lost if arrives else 0)
 
 
-def test_through_a_proxy():
-    with Store() as store, Proxy(store) as way, fleet(way, store) as nodes:
+def test_through_a_proxy(store):
+    with Proxy(store) as way, fleet(way, store) as nodes:
 
         def no_answers():
             way.answers.clear()

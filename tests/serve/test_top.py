@@ -55,37 +55,37 @@ def refuse(s, times, **request):
 # ---- once ----
 
 
-def test_printed_once():
-    with Service(rules=RULES) as s:
-        has(once(s), "decisions    0 allowed, 0 refused, 0 shadow\n", f"2 from {s.rules_file}, ", "0 bad rules", "nobody\n")
-        has(once(s), ", checked ", " ago, ")
-        refuse(s, 5, path="/login", ip="203.0.113.9")
-        refuse(s, 7, event="ocr", key="\x1b[31mevil")
-        s.check(event="other")
-        text = once(s)
-        has(text, "decisions    1 allowed, 12 refused, 0 shadow\n", "of 12 in all", "cells in use")
-        lines = [line.split() for line in text.splitlines()[-2:]]
-        expect([(line[0], *line[2:]) for line in lines], [("7", "ocr", "key=?[31mevil"), ("5", "login", "ip=203.0.113.9")], text)
-        expect("\x1b" in text, False, "an escape sequence")
-        expect("login" in once(s, "--most", 1), False, "--most")
-        expect("ocr" in once(s, "--rule", "login"), False, "--rule")
-        has(once(s, "--rule", "no\x1bpe"), "nobody: there is no rule no?pe\n")
-        expect("q ends" in text, False, "nobody can type here")
+def test_printed_once(service):
+    s = service(rules=RULES)
+    has(once(s), "decisions    0 allowed, 0 refused, 0 shadow\n", f"2 from {s.rules_file}, ", "0 bad rules", "nobody\n")
+    has(once(s), ", checked ", " ago, ")
+    refuse(s, 5, path="/login", ip="203.0.113.9")
+    refuse(s, 7, event="ocr", key="\x1b[31mevil")
+    s.check(event="other")
+    text = once(s)
+    has(text, "decisions    1 allowed, 12 refused, 0 shadow\n", "of 12 in all", "cells in use")
+    lines = [line.split() for line in text.splitlines()[-2:]]
+    expect([(line[0], *line[2:]) for line in lines], [("7", "ocr", "key=?[31mevil"), ("5", "login", "ip=203.0.113.9")], text)
+    expect("\x1b" in text, False, "an escape sequence")
+    expect("login" in once(s, "--most", 1), False, "--most")
+    expect("ocr" in once(s, "--rule", "login"), False, "--rule")
+    has(once(s, "--rule", "no\x1bpe"), "nobody: there is no rule no?pe\n")
+    expect("q ends" in text, False, "nobody can type here")
 
 
-def test_what_the_list_is_of():
+def test_what_the_list_is_of(service):
     """Keys of CL.THROTTLE are listed, peeks are not."""
-    with Service(rules=RULES) as s:
-        has(once(s, "--rule", "login"), "nobody\n")
-        s.check(event="ocr", key="k", peek=True)
-        with s.socket(s.resp) as client:
-            client.sendall(b"CL.THROTTLE k7 0 1 3600\r\n" * 3 + b"QUIT\r\n")
-            while client.recv(4096):
-                pass
-        text = once(s)
-        has(text, "decisions    1 allowed, 2 refused, 0 shadow\n", "(cl.throttle)", "key=k7")
-        expect("ocr" in text, False, "a peek")
-        has(once(s, "--rule", "(cl.throttle)"), "key=k7")
+    s = service(rules=RULES)
+    has(once(s, "--rule", "login"), "nobody\n")
+    s.check(event="ocr", key="k", peek=True)
+    with s.socket(s.resp) as client:
+        client.sendall(b"CL.THROTTLE k7 0 1 3600\r\n" * 3 + b"QUIT\r\n")
+        while client.recv(4096):
+            pass
+    text = once(s)
+    has(text, "decisions    1 allowed, 2 refused, 0 shadow\n", "(cl.throttle)", "key=k7")
+    expect("ocr" in text, False, "a peek")
+    has(once(s, "--rule", "(cl.throttle)"), "key=k7")
 
 
 def test_what_clients_send_is_no_command():
@@ -113,11 +113,11 @@ def test_what_clients_send_is_no_command():
             expect(bad in log, False, f"{bad!r} in the log")
 
 
-def test_a_pipe_gets_it_once():
-    with Service(rules=RULES) as s:
-        done = weir(*words_for(s))
-        expect(done.returncode, 0, "exit status")
-        has(done.stdout.decode(), "nobody\n")
+def test_a_pipe_gets_it_once(service):
+    s = service(rules=RULES)
+    done = weir(*words_for(s))
+    expect(done.returncode, 0, "exit status")
+    has(done.stdout.decode(), "nobody\n")
 
 
 def test_over_a_unix_socket():
@@ -126,17 +126,17 @@ def test_over_a_unix_socket():
             has(once(s), f"at unix:{folder}/admin.sock")
 
 
-def test_problems_are_shown():
+def test_problems_are_shown(service):
     """Problems of the rules are shown."""
-    with Service("--poll", "100ms", rules=RULES) as s:
-        s.write_rules(RULES + BAD)
-        until(lambda: "1 bad rule\n" in once(s), "the bad rule")
+    s = service("--poll", "100ms", rules=RULES)
+    s.write_rules(RULES + BAD)
+    until(lambda: "1 bad rule\n" in once(s), "the bad rule")
 
 
-def test_a_database_has_rows():
-    with Service(rules=None) as s:
-        has(once(s), "0 bad rows\n")
-        has(once(s, "--rule", "nope"), "nobody: there is no rule nope\n")
+def test_a_database_has_rows(service):
+    s = service(rules=None)
+    has(once(s), "0 bad rows\n")
+    has(once(s, "--rule", "nope"), "nobody: there is no rule nope\n")
 
 
 # ---- errors ----
@@ -307,19 +307,19 @@ def test_stopped_and_continued():
         t.ends()
 
 
-def test_fits_the_screen():
-    with Service(rules=RULES) as s:
-        for i in range(30):
-            refuse(s, 1, event="ocr", key=f"user-{i}")
-        with Terminal(words_for(s, "--interval", 1), rows=15, columns=60) as t:
-            frame = t.shows("user-")
-            expect(len(frame.split("\r\n")) <= 15, True, frame)
-            count = frame.count("user-")
-            t.resize(40, 100)
-            until(lambda: t.frame().count("user-") > count, "more room is used")
-            expect(t.frame().count("user-"), 30, "all of them")
-            t.type("q")
-            t.ends()
+def test_fits_the_screen(service):
+    s = service(rules=RULES)
+    for i in range(30):
+        refuse(s, 1, event="ocr", key=f"user-{i}")
+    with Terminal(words_for(s, "--interval", 1), rows=15, columns=60) as t:
+        frame = t.shows("user-")
+        expect(len(frame.split("\r\n")) <= 15, True, frame)
+        count = frame.count("user-")
+        t.resize(40, 100)
+        until(lambda: t.frame().count("user-") > count, "more room is used")
+        expect(t.frame().count("user-"), 30, "all of them")
+        t.type("q")
+        t.ends()
 
 
 def test_the_service_goes_and_comes():
@@ -336,23 +336,23 @@ def test_the_service_goes_and_comes():
                 t.ends()
 
 
-def test_nobody_types():
-    with Service(rules=RULES) as s:
-        own, other = pty.openpty()
-        process = subprocess.Popen(
-            [WEIR, *words_for(s)], stdin=subprocess.DEVNULL, stdout=other, env={**ENVIRONMENT, "TERM": "xterm"}
-        )
-        try:
-            output = b""
-            end = time.monotonic() + DEADLINE_S
-            while b"nobody" not in output and time.monotonic() < end:
-                if select.select([own], [], [], 0.1)[0]:
-                    output += os.read(own, 65536)
-            has(output.decode(), "nobody")
-            process.terminate()
-            expect(process.wait(DEADLINE_S), 0, "exit status")
-        finally:
-            process.kill()
-            process.wait(DEADLINE_S)
-            os.close(own)
-            os.close(other)
+def test_nobody_types(service):
+    s = service(rules=RULES)
+    own, other = pty.openpty()
+    process = subprocess.Popen(
+        [WEIR, *words_for(s)], stdin=subprocess.DEVNULL, stdout=other, env={**ENVIRONMENT, "TERM": "xterm"}
+    )
+    try:
+        output = b""
+        end = time.monotonic() + DEADLINE_S
+        while b"nobody" not in output and time.monotonic() < end:
+            if select.select([own], [], [], 0.1)[0]:
+                output += os.read(own, 65536)
+        has(output.decode(), "nobody")
+        process.terminate()
+        expect(process.wait(DEADLINE_S), 0, "exit status")
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+        os.close(own)
+        os.close(other)

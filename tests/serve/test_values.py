@@ -8,7 +8,6 @@ import urllib.parse
 
 from support import expect, until
 from support.service import Service
-from support.store import Store
 from support.wire import Error, Wire
 
 RULES = """
@@ -199,9 +198,9 @@ def test_the_first_or_the_last():
                 expect(asked, wanted, f"{n}: {values}")
 
 
-def test_in_a_store():
+def test_in_a_store(store):
     """Names in the store are those of the trimmed headers and of the keys as they are given, and a header twice never gets there."""
-    with Store() as store, Service("--counters", store.address, "--store-deadline", "10s", "--user-header", "X-User", rules=REFUSE) as s:
+    with Service("--counters", store.address, "--store-deadline", "10s", "--user-header", "X-User", rules=REFUSE) as s:
         until(lambda: s.steer("GET", "/v1/status").json()["store"]["up"], "the store is reached")
         with Wire(s) as wire:
             found = [wire.ask("WEIR.CHECK", "event", "key", "key", value)[4] for value in ("STORED", "STORED", " STORED")]
