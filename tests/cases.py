@@ -61,7 +61,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(zip([test["name"] for test in in_c], pool.map(lambda test: cases_in_c(test, build), in_c)))
     by_file = cases_in_python(in_python.values(), build)
-    found += [(name, by_file[os.path.realpath(path)]) for name, path in in_python.items()]
+    found += [(name, by_file.get(os.path.realpath(path), [])) for name, path in in_python.items()]
     for name, cases in found:
         for case in cases:
             if matches(expression, f"{name}: {case}"):

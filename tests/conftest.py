@@ -98,7 +98,7 @@ class Tap:
         if report.failed:
             self.say("not ok", report.nodeid, details=str(report.longrepr).splitlines())
         elif report.skipped:
-            self.say("ok", report.nodeid, f" # SKIP {report.longrepr[2]}")
+            self.say("ok", report.nodeid, f" # SKIP {report.longrepr[2].removeprefix('Skipped: ')}")
 
     def pytest_runtest_logreport(self, report):
         name = report.nodeid.rpartition("::")[2]
