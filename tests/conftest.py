@@ -20,7 +20,6 @@ VARIABLES = ("TEST_SEED", "TEST_COUNT", "TEST_SECONDS", "TEST_LONGER")
 
 # ---- servers ----
 
-
 running = []  # what fixtures have started; its logs are shown with a failure
 
 
@@ -162,6 +161,7 @@ def pytest_configure(config):
 
 def pytest_sessionstart():
     if not os.path.exists(WEIR):
-        pytest.exit(f"{os.path.relpath(WEIR, ROOT)} is not there: run `ninja -C {os.path.relpath(BUILD, ROOT)}`, or set WEIR_BUILD", 2)
+        build = os.path.relpath(BUILD, ROOT)
+        pytest.exit(f"{build}/weir does not exist: run `ninja -C {build}`, or set WEIR_BUILD to a folder that has one", 2)
     # Meson ends a test that takes too long so: leave nothing behind then, either.
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", 143))
