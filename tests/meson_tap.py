@@ -6,7 +6,9 @@
 Meson counts executables; a test of cmocka holds many cases, and we want to know about each.
 """
 import json
+import os
 import re
+import shlex
 import sys
 
 TAP_LINE = re.compile(r"^(not )?ok\b[ \d]*-?\s*(.*?)\s*(?:#\s*(skip)\b\s*(.*))?$", re.IGNORECASE)
@@ -22,31 +24,40 @@ def comment(text):
 
 
 def cases(test):
-    """(name, "ok", "not ok" or "skip") of each case that the test reported."""
+    """(name, "ok", "not ok" or "skip", why) of each case that the test reported."""
+    said = ""
     for line in test.get("stdout", "").split("\n"):
         found = TAP_LINE.match(line)
         if found:
             state = "skip" if found.group(3) else "not ok" if found.group(1) else "ok"
-            yield found.group(2) or found.group(4) or "", state
+            # cmocka has the name in place of a reason, and the test says it before that.
+            name, why = (found.group(2), found.group(4)) if found.group(2) else (found.group(4) or "", said)
+            yield name, state, why
+        said = line.removeprefix("# ") if line.startswith("# ") else ""
 
 
 def report(test):
     name, result = test["name"], test["result"]
+    name = name.split(" / ")[-1]
     found = list(cases(test))
     if not found and result in ("OK", "EXPECTEDFAIL"):
-        found = [("", "ok")]
+        found = [("", "ok", "")]
     elif not found and result == "SKIP":
-        found = [("", "skip")]
-    elif result not in ("OK", "EXPECTEDFAIL", "SKIP") and not any(state == "not ok" for _, state in found):
-        found.append((f"ended with {result}, return code {test.get('returncode')}", "not ok"))
+        found = [("", "skip", "")]
+    elif result not in ("OK", "EXPECTEDFAIL", "SKIP") and not any(state == "not ok" for _, state, _ in found):
+        found.append((f"ended with {result}, return code {test.get('returncode')}", "not ok", name))
     explained = False
-    for case, state in found:
+    for case, state, why in found:
         title = f"{name}: {case}" if case else name
-        print(f"ok - {title} # SKIP" if state == "skip" else f"{state} - {title}")
+        print(f"ok - {title} # SKIP {why}" if state == "skip" else f"{state} - {title}")
         if state == "not ok" and not explained:
             comment("command: " + " ".join(test.get("command", [])))
             comment(test.get("stdout", "") + test.get("stderr", ""))
             explained = True
+        if state == "not ok" and "repeat: " not in test.get("stdout", ""):
+            # All of a test that ended before it could say more.
+            again = name if why == name else title
+            comment(f"repeat: script/test {os.environ.get('TEST_STEP', 'unit')} -k {shlex.quote(again)}")
 
 
 def main():

@@ -120,7 +120,7 @@ static size_t encode(uint32_t code, char to[4])
     return n;
 }
 
-/* Whatever is not to be shown is neither as it stands in JSON, nor lost. tests/e2e/commands.py holds the table against
+/* Whatever is not to be shown is neither as it stands in JSON, nor lost. tests/e2e/test_commands.py holds the table against
  * that of Python. */
 static void test_shown(void **state)
 {

@@ -138,8 +138,10 @@ static void test_reboot(void **unused)
     (void)unused;
     struct seen before = look("a");
     struct origin origin = origin_in("a"), booted = origin;
-    if (!origin.machine)
-        skip(); /* then it cannot be told from another machine */
+    if (!origin.machine) { /* then it cannot be told from another machine */
+        print_message("# /etc/machine-id is missing\n");
+        skip();
+    }
     booted.place ^= 1;
     booted.id = 12345;
     write_origin("a", booted);
@@ -215,8 +217,10 @@ static void test_restored(void **unused)
     for (int i = 0; i < 20; i++) {
         cells_close(open_charged("a"));
         struct seen original = look("a");
-        if (!origin_in("a").birth)
+        if (!origin_in("a").birth) {
+            print_message("# the file system does not know when a file was made\n");
             skip();
+        }
         copy_file("a", "b");
         usleep(20000); /* the clock of file systems is a coarse one */
         assert_int_equal(unlink("a"), 0);
@@ -255,8 +259,10 @@ static void test_evidence(void **unused)
     };
     look("a");
     struct origin here = origin_in("a");
-    if (!here.machine || !here.birth)
+    if (!here.machine || !here.birth) {
+        print_message("# /etc/machine-id is missing, or the file system does not know when a file was made\n");
         skip();
+    }
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct origin was = { .id = 7,
                               .place = cases[i].place == 2 ? here.place ^ 1

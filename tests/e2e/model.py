@@ -6,8 +6,7 @@ import datetime
 import math
 import re
 
-import model_limits
-import model_match
+from e2e import model_limits, model_match
 
 UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 SHADOW_MAX = 16  # so many are listed
@@ -82,7 +81,7 @@ class Rule:
         """The values of `by`, once for each that the readings of the path give; nothing if the rule does not apply."""
         if self.mode in ("off", False) or (self.expires is not None and now >= self.expires):
             return []
-        if self.excepted.holds(seen) or seen.settings.excepted.holds(seen) or not self.match.holds(seen):
+        if not self.match.holds(seen) or self.excepted.holds(seen) or seen.settings.excepted.holds(seen):
             return []
         found = [tuple(seen.attribute(name, reading) for name in self.by) for reading in self.match.readings(seen)]
         return [values for values in dict.fromkeys(found) if all(values)]

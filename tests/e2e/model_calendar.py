@@ -8,6 +8,7 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+LAST = 2**52 - 1
 EPOCH = datetime.datetime(1970, 1, 1)
 UTC = datetime.timezone.utc
 
@@ -103,3 +104,14 @@ def window(unit, name, week_start, now):
     if unit in ("minute", "hour"):
         return window_of_clock(MINUTE if unit == "minute" else HOUR, name, now)
     return window_of_dates(unit, name, week_start, now)
+
+
+def time_of(rng, micros):
+    """As milliseconds where that is exact, or RFC 3339 in some zone."""
+    if micros % 1000 == 0 and rng.random() < 0.7:
+        return micros // 1000
+    minutes = rng.choice([0, 0, 480, -210, 345])
+    moment = EPOCH + datetime.timedelta(microseconds=micros + minutes * 60 * 10**6)
+    sign = "-" if minutes < 0 else "+"
+    zone = f"{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else "Z"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").zfill(26) + zone

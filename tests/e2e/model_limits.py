@@ -7,7 +7,7 @@ now) how long until the state is None; wait(state, now, cost) how long until cos
 
 from fractions import Fraction
 
-import model_calendar
+from e2e import model_calendar
 
 NEVER = float("inf")
 

@@ -27,8 +27,10 @@ static struct tz zone(const char *name)
     struct tz tz;
     const char *why = NULL;
     snprintf(path, sizeof path, ZONEINFO "/%s", name);
-    if (!zonefile_read(path, &file))
+    if (!zonefile_read(path, &file)) {
+        print_message("# %s is missing (package tzdata)\n", path);
         skip();
+    }
     if (tz_parse(file.bytes, file.len, &tz, &why) != 0)
         fail_msg("%s: %s", name, why);
     return tz;

@@ -157,7 +157,7 @@ static void wait_for_sentinel(const struct daemon *sentinel)
 }
 
 /* On demand: the old master goes on answering for a while, and its connections stand. Its replica takes over, and has its
- * data. (tests/serve/fleet_sentinel.py has masters that are killed and stopped.) */
+ * data. (tests/serve/test_fleet_sentinel.py has masters that are killed and stopped.) */
 static void sentinels_fail_over(void **state)
 {
     (void)state;

@@ -1,0 +1,170 @@
+"""What the OpenAPI document says of bodies, held against what the service takes: each field of some documents is replaced by
+values of all kinds, and both have to agree about what comes of it."""
+
+import copy
+import json
+import os
+import tempfile
+
+import pytest
+
+from support import expect
+from support.contract import Document
+from support.service import Service
+
+jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is missing")
+
+LIMIT = {"max": 1, "per": "1s"}
+RULE = {
+    "id": "e",
+    "match": {"event": "e", "method": ["GET"], "path": ["/a", {"regex": "/x"}], "host": "h", "header": {"X-A": "b"}},
+    "by": ["key", "header:X-A"],
+    "limits": [{"name": "n", "algorithm": "token_bucket", "max": 1, "per": "1s", "burst": 2},
+               {"name": "d", "calendar": "week", "max": 3, "tz": "UTC", "week_start": "sunday"}],
+    "mode": "enforce",
+    "enabled": True,
+    "expires": "2030-01-01T00:00:00Z",
+    "except": {"ip": ["10.0.0.0/8"], "user": ["u"]},
+    "reject": {"status": 429, "body": "b", "content_type": "a/b", "headers": {"X-A": "b"}},
+    "counters": "local",
+}
+LEASED = {"limits": [{"algorithm": "fixed_window", **LIMIT}], "lease": {"slice": "5%", "ttl": "2s"}, "on_store_failure": "local",
+          "counters": "shared"}
+SETTINGS = {"ids": ["a+"], "ignore_case": True, "strip_prefixes": ["/a"], "trusted_proxies": ["10.0.0.0/8"], "ipv6_prefix": 64,
+            "except": {"ip": ["10.0.0.0/8"]}, "reject": {"status": 429}}
+REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer": "::1", "user": "u", "event": "none", "key": "k",
+           "headers": {"X-A": ["a", "b"]}, "cost": 1, "peek": True, "refundable": False}
+
+RULES = [{"limits": limits} for limits in (
+    "1 per 1s", ["1 per 1s", "2 per day"], LIMIT, [], None, "", "1 per", "often", ["x"], [[]], [LIMIT] * 16, [LIMIT] * 17,
+    {**LIMIT, "calendar": None}, {**LIMIT, "calendar": "day"}, {"max": 1}, {"per": "1s"}, {"max": 1, "calendar": "day", "per": None},
+    {"max": 1, "per": "60 s"}, {"max": 1, "per": "060s"}, {"max": 1, "per": "1M"}, {"max": 1, "per": 60}, {"max": 1, "per": "day"},
+    {"max": 1, "per": "day", "tz": "UTC"}, {"max": 1, "per": "day", "burst": 2}, {"max": 1, "per": "day", "calendar": "day"},
+    {**LIMIT, "tz": "UTC"}, {**LIMIT, "week_start": "monday"}, {**LIMIT, "burst": 2}, {"max": 1, "per": "Day"},
+    *({"max": 1, "per": per, "algorithm": name} for per in ("1s", "day", None)
+      for name in ("token_bucket", "fixed_window", "sliding_window", "calendar", None, "")),
+    *({"max": 1, "calendar": "week", "algorithm": name, **more} for name in ("token_bucket", "sliding_window", "calendar", None)
+      for more in ({}, {"tz": "UTC"}, {"burst": 2}, {"week_start": "sunday"}, {"week_start": "Sunday"})),
+    {**LIMIT, "algorithm": "fixed_window", "burst": 2}, {**LIMIT, "algorithm": "fixed_window", "burst": None},
+)] + [{"limits": LIMIT, **more} for more in (
+    {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
+    {"by": ["method", "path", "route", "host", "ip", "user", "event", "key", "header:X-A"]}, {"match": None}, {"match": {}},
+    {"match": {"path": "/a"}}, {"match": {"path": {"regex": "a"}}}, {"match": {"method": "GET"}}, {"match": {"event": 7}},
+    {"mode": "off"}, {"mode": False}, {"mode": True}, {"enabled": False}, {"expires": 1798761600}, {"expires": "1798761600"},
+    {"expires": "2027-01-01"}, {"counters": None, "lease": None, "on_store_failure": None}, {"lease": False},
+    {"reject": {"headers": {"Retry-After": 7}}}, {"except": {"user": 7}}, {"colour": "red"},
+)]
+
+VALUES = (None, True, False, 0, 1, -1, 1.5, 2**32, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
+          {"x": "y"}, {"X-A": ["a", "b"]}, {"X-A": []})
+# What only the service knows.
+BEYOND = ("id: must equal the id in the path", "unknown time zone", "is allowed with fixed and calendar windows only",
+          "needs counters that hosts share")
+
+
+def places(value, at=()):
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*at, key))
+
+
+def inside(document, at):
+    for key in at:
+        document = document[key]
+    return document
+
+
+def replaced(document, at, value):
+    document = copy.deepcopy(document)
+    inside(document, at[:-1])[at[-1]] = value
+    return document
+
+
+def without(document, at):
+    document = copy.deepcopy(document)
+    del inside(document, at[:-1])[at[-1]]
+    return document
+
+
+def variants(document):
+    yield document
+    yield {**document, "colour": "red"}
+    for at in places(document):
+        if at:
+            yield without(document, at)
+            yield from (replaced(document, at, value) for value in VALUES)
+            if isinstance(inside(document, at), dict):
+                yield replaced(document, at, {**inside(document, at), "colour": "red"})
+
+
+def agree(s, name, bodies, send):
+    document = Document(s.steer("GET", "/v1/openapi.json").json())
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    taken = 0
+    for body in bodies:
+        answer = send(body)
+        takes = answer.status in (200, 201)
+        taken += takes
+        if not takes and any(part in answer.json()["error"] for part in BEYOND):
+            continue
+        try:
+            document.fits(schema, body)
+            fits = True
+        except jsonschema.ValidationError:
+            fits = False
+        expect(fits, takes, f"{name}: {json.dumps(body)} was answered with {answer.status} {answer.body[:300]!r}; the schema")
+    expect(taken > 0, True, "something is taken")
+
+
+def put_rule(s):
+    return lambda body: s.steer("PUT", "/v1/rules/e?dry_run=1", body)
+
+
+def test_rules_field_by_field():
+    with Service(rules=None) as s:
+        agree(s, "Rule", variants(RULE), put_rule(s))
+        agree(s, "Rule", variants(LEASED), put_rule(s))
+
+
+def test_rules_one_by_one():
+    with Service(rules=None) as s:
+        agree(s, "Rule", RULES, put_rule(s))
+
+
+def test_settings():
+    with Service(rules=None) as s:
+        agree(s, "Settings", variants(SETTINGS), lambda body: s.steer("PUT", "/v1/settings?dry_run=1", body))
+
+
+def test_requests():
+    with Service(rules=None) as s:
+        json_type = {"Content-Type": "application/json"}
+        agree(s, "Request", variants(REQUEST), lambda body: s.ask(s.http, "POST", "/v1/check", json.dumps(body), json_type))
+        once = {"method": "POST", "path": "/login", "ip": "192.0.2.1", "refundable": True}
+        charged = s.ask(s.http, "POST", "/v1/check", json.dumps(once), json_type).json()
+        refund = {**REQUEST, **once, "receipt": charged["receipt"]}
+        bodies = (body for body in variants(refund) if isinstance(body.get("receipt"), str) and body["receipt"] == charged["receipt"])
+        agree(s, "Refund", bodies, lambda body: s.ask(s.http, "POST", "/v1/refund", json.dumps(body), json_type))
+
+
+def test_servers():
+    """The document names the listeners of this very service."""
+    def named(s):
+        document = s.steer("GET", "/v1/openapi.json").json()
+        expect([server["url"] for server in document["servers"]], ["/"], "the admin listener, wherever it is")
+        found = [item["servers"] for path, item in sorted(document["paths"].items()) if "servers" in item]
+        expect((len(found), found[1:]), (3, found[:-1]), "of check, refund and auth")
+        return found[0][0]
+    with Service() as s:
+        expect(named(s)["url"], f"http://{s.steer('GET', '/v1/status').json()['listeners']['http']}", "a port that was free")
+    with Service("--http", "*:0") as s:
+        port = s.steer("GET", "/v1/status").json()["listeners"]["http"].rsplit(":", 1)[1]
+        server = named(s)
+        expect((server["url"], server["variables"]["host"]["default"]), (f"http://{{host}}:{port}", "localhost"), "every address")
+    with Service("--http", "off") as s:
+        expect(named(s), {"url": "http://localhost", "description": "The decision listener is off."}, "off")
+    with tempfile.TemporaryDirectory() as folder:
+        place = "unix:" + os.path.join(folder, 'a "socket"')
+        with Service("--http", place) as s:
+            expect(named(s), {"url": "http://localhost", "description": f"The decision listener, on {place}."}, "a socket")
