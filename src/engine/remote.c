@@ -1,7 +1,5 @@
 #include "engine/remote.h"
 
-#include <stdlib.h>
-
 #include "engine/keys.h"
 #include "engine/weir.h"
 
@@ -34,42 +32,7 @@ uint32_t slice_size(const struct counter *c)
     return size > 0 ? (uint32_t)size : 1;
 }
 
-/* ---- memory ---- */
-
-/* Arrays whose members contain 16-byte words come first. */
-struct decision *decision_init(void *memory, size_t cap, struct weir *weir)
-{
-    struct counter *counters = memory;
-    struct decision *d = (struct decision *)(counters + cap);
-    struct remote *r = (struct remote *)(d + 1);
-    *r = (struct remote){ .weir = weir, .counters = (struct remote_counter *)(r + 1) };
-    r->cells = (struct store_cell *)(r->counters + cap);
-    r->call.rules = (struct store_rule *)(r->cells + cap);
-    *d = (struct decision){ .counters = counters, .cap = cap, .remote = r };
-    d->order = (struct counter **)(r->call.rules + cap);
-    return d;
-}
-
-struct decision *decision_new(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
-                              int64_t now_us, size_t cap)
-{
-    for (;;) {
-        void *memory = cap ? malloc(DECISION_BYTES(cap)) : NULL;
-        if (!memory)
-            return NULL;
-        struct decision *d = decision_init(memory, cap, weir);
-        if (decision_plan(d, bound, request, user, now_us, &cap))
-            return d;
-        free(memory);
-    }
-}
-
-void decision_free(struct decision *d)
-{
-    if (d->remote)
-        remote_release_rules(d);
-    free(d->counters);
-}
+/* ---- rules that stay ---- */
 
 void remote_hold_rules(struct decision *d)
 {
