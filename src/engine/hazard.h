@@ -6,14 +6,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What *shared points to, safe from being freed until hazard_release. NULL: no slot could be had (out of memory). */
+/* What *shared points to, safe from being freed until hazard_release. Returns NULL if out of memory. */
 void *hazard_acquire(void *const *shared);
 void hazard_release(void);
 /* Between the two: at least so many bytes, more than 0, for what the thread returns to its caller. They stay until the next
  * call or the thread's end. NULL: out of memory. */
 void *hazard_memory(size_t bytes);
 
-/* Is anybody looking at it? Only of use once it cannot be reached any more. */
+/* Returns whether some thread uses it. To be called when it cannot be reached any more. */
 bool hazard_held(const void *ptr);
 
 #endif

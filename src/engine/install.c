@@ -17,7 +17,7 @@ void weir_free_retired(struct weir *weir)
     }
 }
 
-/* Is there a store: this process's own, or one whose slices are put into its cells? */
+/* Returns whether there is a store: this process's own, or one whose slices are put into its cells. */
 static bool shares(const struct weir *weir)
 {
     return weir->store || lender_status_read(weir->cells, clock_steady_us()).counters;

@@ -11,7 +11,7 @@
 
 /* ---- reading ---- */
 
-/* As many whole lines as fit, if there is one that does. */
+/* As many whole lines as fit; if not even one does, a part of it. */
 static int lines_of(sv all, size_t count, struct weir_error *error)
 {
     size_t most = WEIR_ERROR_MAX - 40, room = most;
@@ -99,7 +99,7 @@ int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct
     return r;
 }
 
-/* Remembers the version even if it is bad, so that it is complained about once. */
+/* Remembers the version even if it is bad, so that it is reported once. */
 static int load_file(struct weir *weir, const struct rules *last, struct rules **ret, struct weir_error *error)
 {
     struct buf text;
@@ -123,7 +123,7 @@ int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *err
 
 /* ---- changing ---- */
 
-/* With what they say is wrong where they come from. */
+/* With the problems that their source has reported. */
 static int install(struct weir *weir, struct rules *rules, struct weir_error *error)
 {
     struct weir_error problems = { .code = WEIR_OK };
@@ -170,7 +170,7 @@ void weir_set_rules_error(struct weir *weir, const struct weir_error *error)
     pthread_mutex_unlock(&weir->error_lock);
 }
 
-/* Tried again at each poll, told once. */
+/* Tried again at each poll, reported once. */
 static int cannot_read(struct weir *weir, struct weir_error *error)
 {
     bool told = weir->unreadable;
@@ -203,7 +203,7 @@ static int poll_locked(struct weir *weir, struct weir_error *error)
         int installed = weir_install(weir, rules, unsaid);
         r = installed < 0 ? installed : r;
     }
-    /* Not the file's fault: it is read again at the next look. */
+    /* The file may be good: it is read again at the next poll. */
     if (r == WEIR_E_NO_MEMORY)
         weir->file = (struct file_version){ 0 };
     weir_set_rules_error(weir, error);
@@ -227,7 +227,7 @@ int weir_poll(struct weir *weir, struct weir_error *error)
 
 /* ---- threads ---- */
 
-/* Signals are the host's: none is to arrive in a thread that it does not know of. */
+/* Signals belong to the program: none may arrive in a thread that it does not know. */
 static int start_thread(pthread_t *ret, void *(*run)(void *), struct weir *weir)
 {
     sigset_t all, before;
@@ -248,13 +248,13 @@ static void *read_aside(void *ptr)
     return NULL;
 }
 
-/* Would weir_poll do more than look? */
-static bool has_news(const struct weir *weir)
+/* Returns whether weir_poll would do more than look. */
+static bool has_changed(const struct weir *weir)
 {
     struct file_version now;
     if (!rules_file_version(weir->rules_file, &now))
         return !weir->unreadable;
-    /* No thread for every time that it still cannot be read. */
+    /* No thread for each poll while it cannot be read. */
     if (weir->unreadable && access(weir->rules_file, R_OK) != 0)
         return false;
     return !file_version_same(&now, &weir->file) && file_version_settled(&now);
@@ -275,17 +275,17 @@ int weir_poll_aside(struct weir *weir)
     if (weir->reading == getpid() && !__atomic_load_n(&weir->has_read, __ATOMIC_ACQUIRE))
         return 1;
     end_reader(weir);
-    /* Somebody else changes the rules: that takes its time, too. */
+    /* Another thread changes the rules: that takes time, too. */
     if (pthread_mutex_trylock(&weir->lock) != 0)
         return 1;
     weir_free_retired(weir);
-    bool news = has_news(weir);
+    bool news = has_changed(weir);
     pthread_mutex_unlock(&weir->lock);
     if (!news)
         return 0;
     weir->has_read = false;
     if (start_thread(&weir->reader, read_aside, weir) != 0)
-        return weir_poll(weir, NULL); /* rather wait than miss it */
+        return weir_poll(weir, NULL); /* waiting is better than missing it */
     weir->reading = getpid();
     return 1;
 }

@@ -1,5 +1,5 @@
-/* Counters in a store that many hosts share, as the engine sees them: a table of operations, which is handed in when a
- * handle is opened. src/redis is the store that there is; it knows nothing of rules or plans.
+/* Counters in a store that many hosts share, as the engine sees them: a table of operations, which is passed in when a
+ * handle is opened. src/redis is the store that exists; it knows nothing of rules or decisions.
  *
  *   exact    a call decides on all cells of a plan in the store, atomically, by the store's clock
  *   leased   the store's own thread fetches slices of a window's budget and puts them into this host's cells
@@ -18,7 +18,7 @@ struct cells;
 struct store;
 struct store_link;
 
-/* How long what was charged can be given back. */
+/* How long a charge can be given back. */
 enum { RECEIPT_LIFE_S = 3600 };
 
 /* ---- a call ---- */
@@ -28,10 +28,10 @@ struct store_cell {
     const struct limit *limit;
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
-    int64_t off_us;             /* of a refund: by so much the end of its window may be off */
-    uint32_t debt;              /* was charged on this host while the store was away: added before anything is judged */
-    struct limit_state state;   /* ret: after the decision, as limit_report takes it */
-    bool fits;                  /* ret: had room for the cost */
+    int64_t off_us;             /* of a refund: the end of its window may be wrong by so much */
+    uint32_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
+    struct limit_state state; /* ret: after the decision, as limit_report takes it */
+    bool fits;                /* ret: had room for the cost */
 };
 
 /* A rule for a subject: one key. Rules that are not shadow pass or fail together, and each shadow rule by itself: it is
@@ -49,8 +49,8 @@ enum store_result {
     STORE_DECIDED,
     STORE_STALE,  /* the windows are not those of the store's clock: server_us says it; nothing was charged */
     STORE_FAILED, /* the store refused (a key of another kind): nothing was charged; `why` says it */
-    STORE_LOST,   /* nobody knows whether it was charged: the connection broke */
-    STORE_UNSENT, /* nothing was charged: the store is away, or too much waits for it already */
+    STORE_LOST,   /* the connection broke: it is not known whether it was charged */
+    STORE_UNSENT, /* nothing was charged: the store is unavailable, or its queue is full */
 };
 
 struct store_call {
@@ -60,7 +60,7 @@ struct store_call {
     uint32_t cost;
     bool charge;
     bool refund;    /* nothing is decided: the cells are given back the cost, taken at server_us and leaving their state */
-    int64_t now_us; /* 0: the store's clock counts, as it always should but in tests */
+    int64_t now_us; /* 0: the store's clock counts; other times are for tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */
@@ -85,7 +85,7 @@ struct store_call {
 /* What the engine tells the store for its status. */
 enum store_event {
     STORE_RECONCILED, /* tokens of debts were charged */
-    STORE_REFUNDED,   /* an answer that came too late was made up for */
+    STORE_REFUNDED,   /* a charge was given back, since its answer came too late */
     STORE_NOT_ASKED,  /* a decision was made without the store, since it is unreachable */
 };
 
@@ -93,8 +93,8 @@ struct store_options {
     const char *address;  /* see docs/redis.md */
     uint32_t deadline_ms; /* for each decision; the engine sets the deadlines of calls, the store those of its own */
     uint32_t hosts;       /* 0: counted through the store */
-    bool visits;          /* for a moment: not counted as a host, and the cells' other processes do not notice */
-    /* Told once of each change, from the store's thread or a link's. */
+    bool visits;          /* for one command: not counted as a host, and other processes of the cells do not notice */
+    /* Called once for each change, in the store's thread or a link's. */
     void (*on_event)(enum weir_store_event event, const char *text, void *data);
     void *on_event_data;
 };
@@ -108,7 +108,7 @@ struct store_ops {
      * not use the store or its links; this leaves all alone there. NULL is ignored. */
     void (*close)(struct store *store);
 
-    /* Returns whether asking is of use: false while the circuit breaker is open or there is no connection. Cheap. */
+    /* Returns false while the circuit breaker is open or there is no connection. Cheap. */
     bool (*up)(const struct store *store);
     /* Returns the number of hosts that count in the store, as far as is known: at least 1. */
     uint32_t (*hosts)(const struct store *store);
@@ -133,9 +133,9 @@ struct store_ops {
     /* Links, one for each event loop, to be used by its thread only. Callbacks may use a link, but neither run nor free it.
      * `nudged` is called in link_run when slices have come since it was last called. */
     int (*link_new)(struct store_link **ret, struct store *store, void (*nudged)(void *data), void *data);
-    /* Calls that are still waiting are told late and done (STORE_LOST). */
+    /* `late` and `done` are called for calls that still wait (STORE_LOST). */
     void (*link_free)(struct store_link *link);
-    /* Returns a descriptor that is readable when link_run has something to do (replies, deadlines, news). It stays the
+    /* Returns a descriptor that is readable when link_run has something to do (replies, deadlines, slices). It stays the
      * same.
      */
     int (*link_fd)(const struct store_link *link);

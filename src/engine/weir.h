@@ -23,20 +23,20 @@ struct weir {
     struct cidr *trusted;        /* options.trusted_proxies, if they were given */
     size_t trusted_count;
 
-    /* Below: changed under `lock`, by whoever changes rules. */
+    /* Below: changed under `lock`, when rules change. */
     pthread_mutex_t lock;
     struct bound *retired; /* replaced, but perhaps still in use */
     uint64_t version;
     struct file_version file; /* last read */
-    bool unreadable;          /* the file could not be read, and this was told */
+    bool unreadable;          /* the file could not be read, and this was reported */
 
-    /* Held for a moment only, unlike `lock`: who asks must not wait while rules are compiled. */
+    /* Held for a moment only, unlike `lock`: a caller that asks for the status must not wait while rules are compiled. */
     pthread_mutex_t error_lock;
     struct weir_error rules_error; /* of the newest rules; code 0: none */
 
     pthread_t watcher, reader;
     pid_t watching, reading; /* the process that has the thread; 0: there is none */
-    bool has_read;           /* the reader is at its end */
+    bool has_read;           /* the reader is done */
     pthread_mutex_t watch_lock;
     pthread_cond_t watch_stop;
     bool stopping;
@@ -48,7 +48,7 @@ struct weir {
 int weir_open_with(struct weir **ret, const struct weir_options *options, const struct store_ops *ops, bool visits,
                    struct weir_error *error);
 
-/* Returns whether there is a store, and asking it is of use. */
+/* Returns whether there is a store that answers. */
 static inline bool weir_store_up(const struct weir *weir)
 {
     return weir->store && weir->ops->up(weir->store);
@@ -87,16 +87,16 @@ struct weir_forgotten {
     struct subject subject; /* for a log */
     bool counted;           /* there was something to forget, on this host or in the store */
 };
-/* weir_reset, and what it found. */
+/* weir_reset; *ret says what it found. */
 int weir_forget(struct weir *weir, const char *rule_id, const struct weir_str *by, size_t by_count, int64_t now_us,
                 struct weir_forgotten *ret, struct weir_error *error);
 
-/* Puts rules in force. Takes over `rules`. The caller holds `lock`, or is the only one who knows the handle. */
+/* Puts rules in force. Owns `rules` from now on. The caller holds `lock`, or nobody else has the handle yet. */
 int weir_install(struct weir *weir, struct rules *rules, struct weir_error *error);
 /* The same while others decide and change rules. */
 int weir_take_rules(struct weir *weir, struct rules *rules, struct weir_error *error);
 void weir_free_retired(struct weir *weir);
-/* What weir_rules_error says from now on. */
+/* Sets what weir_rules_error returns. */
 void weir_set_rules_error(struct weir *weir, const struct weir_error *error);
 
 /* The rules, all of them good, or an error that names every bad one. `base` may be NULL: a bare list of rules is read under
@@ -104,7 +104,7 @@ void weir_set_rules_error(struct weir *weir, const struct weir_error *error);
 int weir_read_file(struct weir *weir, struct rules **ret, struct weir_error *error);
 int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error);
 
-/* What the rules themselves say is wrong where they come from; 0: nothing. */
+/* Returns the problems that the source of the rules has reported with them; 0: none. */
 int weir_problems_of(const struct rules *rules, struct weir_error *error);
 
 int weir_watch_start(struct weir *weir, struct weir_error *error);

@@ -32,7 +32,7 @@ static enum slot_tag slot_tag(uint64_t state)
     return (enum slot_tag)(state & 3);
 }
 
-/* The machine may have been started anew since, and its steady clock with it. */
+/* The steady clock restarts with the machine. */
 static bool is_fresh(int64_t then_us, int64_t steady_us)
 {
     return then_us <= steady_us && steady_us - then_us < BOARD_OLD_US;
@@ -55,7 +55,7 @@ static uint64_t ask_checksum(const struct cells *cells, const uint64_t words[ASK
     return hash_final(&h);
 }
 
-/* The one after the current is empty where its time is far off. */
+/* The next window is empty unless it begins soon. */
 static bool is_window(const struct window *w)
 {
     return w->start_us >= 0 && w->start_us <= w->end_us && w->end_us < 2 * CLOCK_END_US;
@@ -106,7 +106,7 @@ static void write_ask(struct written_ask *to, const struct slice_ask *ask)
     memcpy(to->field, ask->field, ask->field_len <= STORE_FIELD_MAX ? ask->field_len : 0);
 }
 
-/* Of a written one that was checked. */
+/* `from` has been checked. */
 static void read_ask(struct slice_ask *ret, const struct written_ask *from)
 {
     *ret = (struct slice_ask){ .cell = from->cell,
@@ -123,7 +123,7 @@ static void read_ask(struct slice_ask *ret, const struct written_ask *from)
     memcpy(ret->field, from->field, from->field_len);
 }
 
-/* Word by word: who comes a second too late may be writing at the same time. */
+/* Word by word: a process that was stopped for a second may write at the same time. */
 static void words_put(uint64_t *to, const uint64_t words[ASK_WORDS])
 {
     for (unsigned i = 0; i < ASK_WORDS; i++)
@@ -143,7 +143,7 @@ union ask_bytes {
     uint64_t words[ASK_WORDS];
 };
 
-/* An ask for the same cell waits already. */
+/* Returns whether an ask for the same cell is on the board already. */
 static bool is_posted(const struct board *board, const struct slice_ask *ask, int64_t steady_us)
 {
     for (unsigned i = 0; i < BOARD_SLOTS; i++) {
@@ -252,7 +252,7 @@ void answers_wait(struct cells *cells, uint32_t seen, int64_t most_us)
 
 /* ---- the status ---- */
 
-/* Each word stands for itself, so a reader may have some of them from before. */
+/* Each word has its own meaning, so a reader may see some old and some new ones. */
 void lender_status_write(struct cells *cells, const struct lender_status *status, int64_t steady_us)
 {
     struct board *board = board_of(cells);

@@ -81,7 +81,7 @@ struct claim {
     uint64_t who;
     int64_t now_us;
     bool release;
-    bool held; /* ret: by this one */
+    bool held; /* ret: by the caller */
 };
 
 static struct cells_change judge_claim(struct limit_state state, void *data)
@@ -91,7 +91,7 @@ static struct cells_change judge_claim(struct limit_state state, void *data)
     /* The caller's clock may lag behind the holder's. A claim much further ahead was made by a clock that was wrong. */
     bool taken = state.data != 0 && left_us > 0 && left_us <= 2 * DEBT_CLAIM_US;
     c->held = c->release ? state.data == c->who : !taken;
-    /* A mark that is lost costs a payment made twice: counts are worth more. */
+    /* If a claim is dropped, a debt may be paid twice. Counts are worth more. */
     return (struct cells_change){ .writes = c->held,
                                   .forgets = c->release,
                                   .next = { .time = (uint64_t)until_us, .data = c->who },
@@ -117,11 +117,10 @@ struct paying {
     struct limit_state seen;
     int64_t seen_us, now_us;
     uint32_t paid;
-    bool all; /* that was seen, not only the last charge */
+    bool all; /* pays all that was seen, not only the last charge */
 };
 
-/* What was in view of the previous window was paid as well, as the part that it was then. limit_refund gives a cost back to
- * one window only. */
+/* The part of the previous window that counted then was paid as well. limit_refund gives a cost back to one window only. */
 static bool pay_slide(const struct limit *limit, struct limit_state seen, struct limit_state *state)
 {
     uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;

@@ -15,7 +15,7 @@ enum {
 
 /* A message that waits, or is on its way. */
 struct message {
-    struct lend_call call; /* first: who has the one has the other */
+    struct lend_call call; /* first: a pointer to one is a pointer to the other */
     struct message *peer;  /* LEND_TAKE: others of its chain */
     bool flying;
     int64_t dies_us;        /* LEND_RETURN: by this host's clock, not to be sent any more */
@@ -25,12 +25,12 @@ struct message {
 /* A slice that is looked after. */
 struct held {
     struct held *next; /* of its chain */
-    size_t place;      /* in lender.all */
+    size_t index;      /* in lender.all */
     uint64_t cell;
-    int64_t store_end_us; /* of its window, by the store's clock: that is what the window is called there */
+    int64_t store_end_us; /* of its window, by the store's clock: it identifies the window there */
     int64_t end_us;       /* by this host's, never later */
-    int64_t active_us;    /* when somebody was last seen to spend from it; asking is not enough: who wants more than
-                             there is anywhere must not keep it from others */
+    int64_t active_us;    /* when it was last seen to be spent from. Asking is not enough: a caller that wants more
+                             than there is anywhere must not keep it from others */
     int64_t per_us;
     enum limit_algorithm algorithm;
     uint32_t max, ttl_ms;
@@ -49,15 +49,15 @@ struct messages {
 struct lender {
     struct cells *cells;
     struct messages queue;
-    struct messages kept; /* could not be sent; the next sweep tries again */
+    struct messages unsent; /* the next sweep tries again */
     size_t flying;
     struct message *asks[ASK_CHAINS];
     struct held *slices[SLICE_CHAINS]; /* by cell */
     struct held **all;                 /* the same, for the sweep */
     size_t slice_count, slice_room, cursor;
-    bool away;      /* the store is: what is in hand is kept, since nobody else can have it */
-    bool recalling; /* there may be more to give back than the queue had room for */
-    bool dropped;   /* see lender_dropped */
+    bool store_down; /* slices are kept then, since nobody else can have them */
+    bool recalling;  /* there may be more to give back than the queue had room for */
+    bool dropped;    /* see lender_dropped */
     struct lender_counts counts;
 };
 
@@ -96,7 +96,7 @@ static struct message *find_ask(const struct lender *l, uint64_t cell, bool flyi
     return m;
 }
 
-/* Frees it, too. */
+/* Frees the message, too. */
 static void message_done(struct lender *l, struct message *m)
 {
     if (m->call.kind == LEND_RETURN) {
@@ -131,8 +131,8 @@ static void held_forget(struct lender *l, struct held *h)
 {
     held_see(l, h, 0);
     *held_at(l, h->cell) = h->next;
-    l->all[h->place] = l->all[--l->slice_count];
-    l->all[h->place]->place = h->place;
+    l->all[h->index] = l->all[--l->slice_count];
+    l->all[h->index]->index = h->index;
     free(h);
 }
 
@@ -149,7 +149,7 @@ static bool make_room(struct lender *l)
     return true;
 }
 
-/* NULL: there are too many already. Its tokens are spent like any others, but are not given back. */
+/* Returns NULL if there are too many already: then its tokens can be spent, but are not returned. */
 static struct held *held_new(struct lender *l, const struct slice_ask *ask)
 {
     struct held *h = make_room(l) ? calloc(1, sizeof *h + ask->key_len + ask->field_len) : NULL;
@@ -161,8 +161,8 @@ static struct held *held_new(struct lender *l, const struct slice_ask *ask)
     memcpy(h->text, ask->key, ask->key_len);
     memcpy(h->text + ask->key_len, ask->field, ask->field_len);
     *held_at(l, ask->cell) = h;
-    h->place = l->slice_count++;
-    l->all[h->place] = h;
+    h->index = l->slice_count++;
+    l->all[h->index] = h;
     return h;
 }
 
@@ -175,7 +175,7 @@ int lender_new(struct lender **ret, struct cells *cells)
         return WEIR_E_NO_MEMORY;
     l->cells = cells;
     l->queue.last = &l->queue.first;
-    l->kept.last = &l->kept.first;
+    l->unsent.last = &l->unsent.first;
     *ret = l;
     return 0;
 }
@@ -186,7 +186,7 @@ void lender_free(struct lender *lender)
         return;
     for (struct lend_call *call; (call = messages_pop(&lender->queue));)
         free(message_of(call));
-    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+    for (struct lend_call *call; (call = messages_pop(&lender->unsent));)
         free(message_of(call));
     while (lender->slice_count > 0)
         held_forget(lender, lender->all[0]);
@@ -194,7 +194,7 @@ void lender_free(struct lender *lender)
     free(lender);
 }
 
-/* Two who want the same are one. */
+/* Two asks for the same cell are one. */
 static void merge(struct slice_ask *into, const struct slice_ask *ask)
 {
     uint32_t need = into->need > ask->need ? into->need : ask->need;
@@ -211,7 +211,7 @@ bool lender_ask(struct lender *lender, const struct slice_ask *ask)
     }
     if (find_ask(lender, ask->cell, true))
         return true;
-    if (lender->queue.count + lender->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+    if (lender->queue.count + lender->unsent.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
         return false;
     m->call.kind = LEND_TAKE;
     m->call.ask = *ask;
@@ -223,9 +223,9 @@ bool lender_ask(struct lender *lender, const struct slice_ask *ask)
 
 /* ---- sending ---- */
 
-/* There is enough meanwhile, or the store has said that there is no more. Near the end of a budget slices are small: then
- * half of the last one is enough, or a host would gather what others need. (The cell stays marked as asked for. Who finds
- * too little asks in any case.) */
+/* There is enough by now, or the store has said that there is no more. Near the end of a budget slices are small: then half
+ * of the last one is enough, or a host would gather what others need. (The cell stays marked as asked for. A caller that
+ * finds too little asks in any case.) */
 static bool is_needless(const struct slice_ask *ask, const struct slice_spent *look, const struct held *h)
 {
     if (look->outcome == SLICE_SHORT)
@@ -234,9 +234,9 @@ static bool is_needless(const struct slice_ask *ask, const struct slice_spent *l
     return look->outcome == SLICE_DRY || look->left >= full / 2 + (full & 1);
 }
 
-/* What this host has and what it is lent is together no more than a full slice, or twice what somebody needs. He is lent
- * all that he needs if the store has it, since others may spend what is here before that arrives; otherwise what he lacks.
- */
+/* What this host has and what it is lent is together no more than a full slice, or twice what a request needs. It asks for
+ * all that the request needs if the store has it, since others may spend what is here before that arrives; otherwise for
+ * the missing part. */
 static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
 {
     struct slice_ask *ask = &m->call.ask;
@@ -288,8 +288,7 @@ bool lender_dropped(struct lender *lender)
 
 /* ---- answers ---- */
 
-/* By this host's clock. The store read its own after the message was handed out: so this is never later than it should be.
- */
+/* By this host's clock. The store read its clock after the message was handed out, so this is never too late. */
 static int64_t end_here_us(const struct lend_call *call, const struct lent *lent)
 {
     return lent->end_us - (lent->server_us - call->sent_us);
@@ -335,7 +334,7 @@ static void put(struct lender *l, const struct lend_call *call, const struct len
     held_see(l, h, slice_left(l->cells, h->cell, end_us, now_us));
 }
 
-/* Soon somebody may give something back: so not for long. */
+/* Not for long: somebody may return tokens soon. */
 static void set_dry(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
     const struct slice_ask *ask = &call->ask;
@@ -347,7 +346,7 @@ static void set_dry(struct lender *l, const struct lend_call *call, const struct
     slice_set_dry(l->cells, ask->cell, end_us, ask->limit.max, lent->room, until_us, now_us);
 }
 
-/* Windows that were stale leave no mark: who waits looks again, and asks anew by what is known of the store's clock now. */
+/* Stale windows leave no mark: callers that wait look again, and ask with what is known about the store's clock now. */
 static void take_in(struct lender *l, const struct lend_call *call, const struct lent *lent, int64_t now_us)
 {
     if (lent->stale || !is_sane(lent))
@@ -358,10 +357,10 @@ static void take_in(struct lender *l, const struct lend_call *call, const struct
         set_dry(l, call, lent, now_us);
 }
 
-/* Tokens that are given back and never reached the store may be sent again. */
-static bool is_kept(const struct lender *l, const struct message *m, int64_t now_us)
+/* Returned tokens that never reached the store may be sent again. */
+static bool is_sent_again(const struct lender *l, const struct message *m, int64_t now_us)
 {
-    return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->kept.count < LENDER_QUEUE_MAX;
+    return m->call.kind == LEND_RETURN && m->dies_us > now_us && l->queue.count + l->unsent.count < LENDER_QUEUE_MAX;
 }
 
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
@@ -372,8 +371,8 @@ bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_resu
     CHECK(m->flying && lender->flying > 0);
     lender->flying--;
     m->flying = false;
-    if (result == LEND_UNSENT && is_kept(lender, m, now_us)) {
-        messages_add(&lender->kept, call);
+    if (result == LEND_UNSENT && is_sent_again(lender, m, now_us)) {
+        messages_add(&lender->unsent, call);
         return false;
     }
     if (took)
@@ -397,11 +396,11 @@ static void read_held(struct slice_ask *ret, const struct held *h)
     memcpy(ret->field, h->text + h->key_len, h->field_len);
 }
 
-/* False: there is no room for the message, and nothing was done. */
+/* Returns false if there is no room for the message: then nothing was done. */
 static bool give_back(struct lender *l, struct held *h, int64_t now_us)
 {
     struct message *m;
-    if (l->queue.count + l->kept.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
+    if (l->queue.count + l->unsent.count >= LENDER_QUEUE_MAX || !(m = calloc(1, sizeof *m)))
         return false;
     m->call.kind = LEND_RETURN;
     m->call.end_us = h->store_end_us;
@@ -417,7 +416,7 @@ static bool give_back(struct lender *l, struct held *h, int64_t now_us)
     return true;
 }
 
-enum looked { KEPT, GONE, NO_ROOM /* to give it back now */ };
+enum looked { STAYS, GONE, NO_ROOM /* to return it now */ };
 
 static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
 {
@@ -429,12 +428,12 @@ static enum looked look_after(struct lender *l, struct held *h, int64_t now_us)
     if (left != h->seen || h->active_us > now_us)
         h->active_us = now_us;
     held_see(l, h, left);
-    if (!h->recalled && (l->away || now_us - h->active_us < h->ttl_ms * US_PER_MS))
-        return KEPT;
+    if (!h->recalled && (l->store_down || now_us - h->active_us < h->ttl_ms * US_PER_MS))
+        return STAYS;
     return give_back(l, h, now_us) ? GONE : NO_ROOM;
 }
 
-/* True: all that can be given back has been. Whoever goes leaves its place to the last one. */
+/* Returns true if everything that can be returned has been. The last slice takes the index of one that is gone. */
 static bool sweep(struct lender *l, int64_t now_us, size_t most)
 {
     for (size_t n = l->slice_count < most ? l->slice_count : most; n > 0; n--) {
@@ -442,15 +441,15 @@ static bool sweep(struct lender *l, int64_t now_us, size_t most)
         enum looked looked = look_after(l, l->all[l->cursor], now_us);
         if (looked == NO_ROOM)
             return false;
-        l->cursor += looked == KEPT;
+        l->cursor += looked == STAYS;
     }
     return true;
 }
 
 void lender_sweep(struct lender *lender, bool up, int64_t now_us)
 {
-    lender->away = !up;
-    for (struct lend_call *call; (call = messages_pop(&lender->kept));)
+    lender->store_down = !up;
+    for (struct lend_call *call; (call = messages_pop(&lender->unsent));)
         messages_add(&lender->queue, call);
     sweep(lender, now_us, SWEEP_MOST);
 }

@@ -26,7 +26,7 @@ struct lend_call {
     enum lend_kind kind;
     struct slice_ask ask;
     uint32_t lacks;         /* LEND_TAKE: of what is needed, the part that this host does not have */
-    uint32_t debt;          /* LEND_TAKE: charged on this host while the store was away, and now there */
+    uint32_t debt;          /* LEND_TAKE: let through while the store was unavailable, to be charged there */
     int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
     uint32_t tokens;        /* … and how many */
     int64_t sent_us;        /* this host's clock when it was handed out */
@@ -44,8 +44,8 @@ struct lent {
 
 enum lend_result {
     LEND_ANSWERED,
-    LEND_UNSENT, /* it certainly never reached the store: what is given back is sent again after the next sweep */
-    LEND_LOST,   /* nobody knows */
+    LEND_UNSENT, /* it certainly never reached the store: a return is sent again after the next sweep */
+    LEND_LOST,   /* it is not known whether it reached the store */
     LEND_FAILED, /* the store refused, and changed nothing */
 };
 
@@ -53,23 +53,23 @@ int lender_new(struct lender **ret, struct cells *cells);
 /* No message may be on its way. Slices stay in their cells. */
 void lender_free(struct lender *lender);
 
-/* Somebody wants a slice; one ask for a cell waits or is on its way at a time, so those who come later are merged with it
- * or ignored: they look again when it is answered. An ask that brings a debt is sent even if there is enough. False: too
- * many wait. */
+/* Asks for a slice. One ask for a cell waits or is on its way at a time: later ones are merged with it or ignored, and
+ * their callers look again when it is answered. An ask that brings a debt is sent even if there is enough. Returns false if
+ * too many are waiting. */
 bool lender_ask(struct lender *lender, const struct slice_ask *ask);
 /* The next message to send, or NULL. */
 struct lend_call *lender_next(struct lender *lender, int64_t now_us);
-/* Since it was last asked, an ask was dropped: there is enough by now, or the store has said that there is no more. Who
- * waits should look again, too. */
+/* Returns whether an ask was dropped since the last call: there is enough by now, or the store has said that there is no
+ * more. Callers that wait should look again then, too. */
 bool lender_dropped(struct lender *lender);
-/* What came of it. `lent` only for a LEND_TAKE that was answered. `call` is gone afterwards. True: who waits for slices
- * should look again. */
+/* The result of a message. `lent` is for a LEND_TAKE that was answered. `call` is freed. Returns whether callers that wait
+ * for slices should look again. */
 bool lender_answer(struct lender *lender, struct lend_call *call, enum lend_result result, const struct lent *lent,
                    int64_t now_us);
-/* Gives back what nobody has spent from for its ttl (while the store answers), and forgets what has died. Every 50 ms or
- * so. */
+/* Returns slices that nobody has spent from for their ttl (while the store answers), and forgets those whose windows are
+ * over. To be called every 50 ms or so. */
 void lender_sweep(struct lender *lender, bool up, int64_t now_us);
-/* Gives back all. */
+/* Returns all slices. */
 void lender_recall(struct lender *lender, int64_t now_us);
 
 struct lender_counts {

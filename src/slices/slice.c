@@ -1,12 +1,12 @@
-/* Slices: what becomes of a cell's state when somebody spends, lends or takes back. */
+/* How the state of a slice's cell changes when it is spent from, filled or collected. */
 #include "slices/slice.h"
 
 #include "base/check.h"
 #include "limit/take.h"
 
-/* A cell that holds tokens is kept in preference to those of newcomers, or a flood of these would waste what was lent. But
- * whoever loses a slice is refused too early at worst, and whoever loses the count of a limit is admitted too often: so
- * counts from a quarter of their limit on are worth more. Marks are worth one question to the store. */
+/* A cell that holds tokens ranks above those of new subjects, or a flood of these would waste what was lent. But a subject
+ * that loses a slice is refused too early at worst, and one that loses a count is admitted too often: so counts rank higher
+ * from a quarter of their limit on. A mark is worth one call to the store. */
 enum { SHARE_HELD = 64 };
 
 enum { DRY_UNTIL_BITS = 17, DRY_ROOM_BITS = 8, DRY_MAX_BITS = 5 };
@@ -34,7 +34,7 @@ LIMIT_HOT struct limit_state slice_state(const struct slice *s)
                                                                (uint64_t)s->dry << 32 | s->left };
 }
 
-/* A slice whose window is over is nothing. */
+/* A slice whose window is over is empty. */
 LIMIT_HOT struct slice slice_at(struct limit_state s, int64_t now_us)
 {
     struct slice slice = slice_of(s);
@@ -47,14 +47,15 @@ static bool same_window(int64_t a_us, int64_t b_us)
     return apart <= SLICE_SAME_US && apart >= -SLICE_SAME_US;
 }
 
-/* The slice is of the window that somebody knows to end at end_us: since then its end may have become earlier, never later.
- * The window after it ends later. */
+/* Returns whether the slice is of the window that a caller knows to end at end_us: since then its end may have become
+ * earlier, never later. The next window ends later. */
 static bool is_of(const struct slice *s, int64_t end_us)
 {
     return s->end_us > 0 && s->end_us <= end_us && same_window(s->end_us, end_us);
 }
 
-/* What the slice becomes when the store has spoken of the window that ends at end_us. What was left of another dies. */
+/* The store has answered about the window that ends at end_us: returns the slice of that window. Tokens of another one are
+ * void. */
 static struct slice slice_in(struct limit_state s, int64_t end_us, int64_t now_us)
 {
     struct slice slice = slice_at(s, now_us);
@@ -72,7 +73,7 @@ static void slice_add(struct slice *s, uint32_t tokens)
 
 LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
 {
-    /* Without tokens it is gone as soon as room is wanted: nothing is lost. */
+    /* Without tokens it may be dropped at any time: nothing is lost. */
     int64_t decays_us = s->left > 0 || s->end_us < now_us ? s->end_us : now_us;
     return (struct cells_change){ .writes = true,
                                   .next = slice_state(s),
@@ -81,7 +82,7 @@ LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
 
 /* ---- dry marks ---- */
 
-/* Four digits of a binary number, rounded down: who asked and did not get it is above it in any case. */
+/* Four binary digits and an exponent, rounded down: a request that did not get it wanted more in any case. */
 static uint32_t room_pack(uint32_t room)
 {
     if (room < 16)
@@ -106,7 +107,7 @@ static uint32_t dry_make(uint32_t max, uint32_t room, int64_t until_us)
     return max_hash(max) << (DRY_ROOM_BITS + DRY_UNTIL_BITS) | room_pack(room) << DRY_UNTIL_BITS | until_ms;
 }
 
-/* The store has just said of this limit that it has no more than *ret_room. */
+/* Returns whether the store has just said that it has no more than *ret_room of this limit. */
 static bool dry_at(uint32_t dry, uint32_t max, int64_t now_us, uint32_t *ret_room)
 {
     uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
@@ -131,8 +132,8 @@ static __attribute__((noinline)) void refuse(struct spending *p, const struct sl
     p->spent = (struct slice_spent){ dry ? SLICE_DRY : SLICE_SHORT, false, s->left, s->end_us };
 }
 
-/* Who asked may have died: whoever finds too little asks again. Who only sees that it will soon be so asks once; not at all
- * where the store has just said that there is no more. */
+/* The process that asked may have died, so every caller that finds too little asks again. A caller that only leaves less
+ * than half asks if nobody has, and not at all if the store has just said that there is no more. */
 static struct cells_change judge_spend(struct limit_state state, void *data)
 {
     struct spending *p = data;
@@ -161,7 +162,7 @@ struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice
     return p.spent;
 }
 
-/* ---- what else becomes of a slice ---- */
+/* ---- other changes ---- */
 
 struct turn {
     int64_t end_us, now_us, until_us;
@@ -180,7 +181,7 @@ static struct cells_change judge_unspend(struct limit_state state, void *data)
     return change_to(&s, t->now_us);
 }
 
-/* Never into a cell that is not there, so that there is no need to know the time. */
+/* Makes no cell, so it need not know the time. */
 void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost)
 {
     struct turn t = { .end_us = end_us, .now_us = end_us, .tokens = cost };

@@ -20,7 +20,7 @@
 #include "cells/cells.h"
 
 #define SLICE_SAME_US US_PER_S
-/* A mark that lies further ahead says nothing: it is an old one, or the clock stepped. The lender makes them for a quarter
+/* A mark that lies further ahead is ignored: it is an old one, or the clock stepped. The lender makes them for a quarter
  * of a second; the reader's clock may lag behind the lender's by the rest, since a turn of an event loop has one time for
  * all.
  */
@@ -50,16 +50,16 @@ void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
 
 /* ---- lending ---- */
 
-/* A slice has come: it is added to what is left of the same window; what was left of another dies. Nobody has asked any
- * more. Times are this host's. */
+/* A slice has come. It is added to what is left of the same window; tokens of another one are void. Clears `asked`. Times
+ * are this host's. */
 void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
-/* The store has too little for somebody, no more than `room`: until then who lacks more than that here is refused without
- * asking. */
+/* The store has no more than `room`, too little for some request: until until_us, requests that lack more than that on this
+ * host are refused without asking. */
 void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
                    int64_t now_us);
-/* Takes out all that is left of the window that ends then, to be given back; the cell is given up. */
+/* Takes out all that is left of the window that ends then, to return it to the store; frees the cell. */
 uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
-/* What is left of the window that ends then. */
+/* Returns what is left of the window that ends then. */
 uint32_t slice_left(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);
 
 #endif
