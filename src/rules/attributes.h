@@ -63,7 +63,11 @@ enum attribute attribute_find(sv name);
 
 /* Returns false for text that is not an address where the attribute is one: it would quietly keep every rule by ip from
  * applying. */
-bool attribute_accepts(enum attribute attribute, sv text);
+bool text_is_address(sv text);
+static inline bool attribute_accepts(enum attribute attribute, sv text)
+{
+    return !(attribute_table[attribute].uses & IS_ADDRESS) || text.len == 0 || text_is_address(text);
+}
 
 /* The field of an attribute; `attribute` is below REQUEST_ATTRIBUTE_COUNT. */
 static inline sv request_get(const struct weir_request *request, enum attribute attribute)
