@@ -119,18 +119,10 @@ static void send_call(struct pending *p)
     p->loop->weir->ops->link_send(p->loop->link, call);
 }
 
-/* The decision has stopped. */
-static void after_stop(struct pending *p)
+static void wait_for_slices(struct pending *p)
 {
-    if (p->d->state == DECISION_DONE) {
-        tell(p);
-        pending_free(p);
-    } else if (p->d->state == DECISION_CALL) {
-        send_call(p);
-    } else {
-        p->next = p->loop->waiting;
-        p->loop->waiting = p;
-    }
+    p->next = p->loop->waiting;
+    p->loop->waiting = p;
 }
 
 /* Slices may have come, or its time is over. */
@@ -141,7 +133,14 @@ static void resume(struct pending *p, bool may_wait)
     p->d->verdict = &verdict;
     p->d->remote->may_wait = may_wait && steady_us < p->until_us;
     decision_resume(p->d, p->now_us + steady_us - p->since_us);
-    after_stop(p);
+    if (p->d->state == DECISION_SLICES) {
+        wait_for_slices(p);
+    } else if (p->d->state == DECISION_CALL) {
+        send_call(p);
+    } else {
+        tell(p);
+        pending_free(p);
+    }
 }
 
 /* The decision with the earliest deadline has to be resumed in time. */
@@ -236,17 +235,17 @@ static struct pending *plan_pending(struct weir_loop *loop, const struct bound *
 /* It has stopped before its end. Returns 1 if it need not wait after all, and the verdict is there. */
 static int begin_to_wait(struct pending *p, struct weir_verdict *ret)
 {
-    bool call = p->d->state == DECISION_CALL;
     remote_hold_rules(p->d);
     p->since_us = clock_steady_us();
     p->until_us = p->since_us + weir_deadline_ms(p->loop->weir) * US_PER_MS;
-    p->at_once = call ? ret : NULL;
-    after_stop(p);
-    if (!call) {
+    if (p->d->state == DECISION_SLICES) {
+        wait_for_slices(p);
         if (!p->next)
             p->loop->weir->ops->link_wake_at(p->loop->link, p->until_us);
         return 0;
     }
+    p->at_once = ret;
+    send_call(p);
     p->at_once = NULL;
     int told = p->told;
     if (p->over)

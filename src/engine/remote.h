@@ -3,6 +3,7 @@
 #ifndef ENGINE_REMOTE_H
 #define ENGINE_REMOTE_H
 
+#include "base/check.h"
 #include "engine/decision.h"
 #include "engine/store.h"
 #include "slices/debt.h"
@@ -58,6 +59,7 @@ void remote_release_rules(struct decision *d);
 
 static inline struct remote_counter *remote_of(const struct decision *d, const struct counter *c)
 {
+    CHECK(d->remote);
     return &d->remote->counters[c - d->counters];
 }
 
