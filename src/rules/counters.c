@@ -88,7 +88,7 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
             report_error(r, node->line,
                          "is allowed with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
                          "fixed_window`, or leave `lease` out",
-                         SV_FMT(limit->name), algorithm_name(limit->algorithm));
+                         SV_FMT(limit->name), algorithm_names[limit->algorithm]);
     }
 }
 

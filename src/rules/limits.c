@@ -179,7 +179,7 @@ static void read_per(struct reader *r, const struct node *node, void *ret)
     else if (found == AMOUNT_INVALID && unit >= 0)
         report_error(r, node->line,
                      "`%s` is a calendar unit, and %s takes " LENGTHS "; write `calendar: %s` for the natural %s",
-                     unit_names[unit], algorithm_name(limit->algorithm), unit_names[unit], unit_names[unit]);
+                     unit_names[unit], algorithm_names[limit->algorithm], unit_names[unit], unit_names[unit]);
     else if (found == AMOUNT_INVALID && all_digits(text))
         report_error(r, node->line, "must be " LENGTHS "; %s has no unit", shown_node(r, node));
     else if (found == AMOUNT_INVALID)
@@ -306,7 +306,7 @@ static void read_long(struct reader *r, const struct node *node, struct rule_lim
 
 static const char *default_name(const struct rule_limit *limit)
 {
-    return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_name(limit->algorithm);
+    return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_names[limit->algorithm];
 }
 
 static bool name_taken(const struct rule *rule, sv name)

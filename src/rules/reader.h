@@ -47,10 +47,6 @@ const char *shown_text(struct reader *r, sv text);
 
 /* ---- words.c ---- */
 
-/* The words that a field may have; `names` ends in NULL. */
-extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
-extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
-extern const char *const counters_names[];        /* the first is "", for what is not said */
 int word_find(sv text, const char *const *names); /* -1: none of them */
 /* The one that was probably meant; NULL if none is near. */
 const char *word_nearest(sv text, const char *const *names);

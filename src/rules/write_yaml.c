@@ -144,7 +144,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
     buf_printf(out, "%u per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+        buf_add(out, weir_str(unit_names[l->unit]));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
             buf_printf(out, " from %s", weekday_names[l->week_start]);
         if (l->zone)
@@ -153,7 +153,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
     }
     write_length(out, l->per_us);
     if (l->algorithm != LIMIT_TOKEN_BUCKET)
-        buf_printf(out, " %s", algorithm_name(l->algorithm));
+        buf_printf(out, " %s", algorithm_names[l->algorithm]);
     else if (l->burst != l->max)
         buf_printf(out, " burst %u", l->burst);
 }
@@ -167,7 +167,7 @@ static void write_short_limit(struct buf *out, const struct rule_limit *l)
 {
     buf_printf(out, "\"%u per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR)
-        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+        buf_add(out, weir_str(unit_names[l->unit]));
     else
         write_length(out, l->per_us);
     if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
@@ -184,7 +184,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", "));
     }
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_printf(out, "calendar: %s, max: %u", calendar_unit_name(l->unit), l->max);
+        buf_printf(out, "calendar: %s, max: %u", unit_names[l->unit], l->max);
         if (!in_utc(l)) {
             buf_add(out, SV(", tz: "));
             write_text(out, l->zone->name);
@@ -192,7 +192,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         if (l->week_start != MONDAY)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
     } else {
-        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_name(l->algorithm), l->max);
+        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_names[l->algorithm], l->max);
         write_length(out, l->per_us);
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
             buf_printf(out, ", burst: %u", l->burst);
@@ -300,10 +300,10 @@ static void write_counters(struct buf *out, const struct rule *rule)
         }
         buf_add(out, SV("}\n"));
     } else if (rule->counters != COUNTERS_DEFAULT) {
-        buf_printf(out, "    counters: %s\n", rule_counters_name(rule->counters));
+        buf_printf(out, "    counters: %s\n", counters_names[rule->counters]);
     }
     if (rule->on_failure != ON_FAILURE_LOCAL)
-        buf_printf(out, "    on_store_failure: %s\n", rule_on_failure_name(rule->on_failure));
+        buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
 }
 
 static void write_rule(struct buf *out, const struct rule *rule)
@@ -314,7 +314,7 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_limits(out, rule);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
     if (mode != MODE_ENFORCE)
-        buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : rule_mode_name(mode));
+        buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
     if (rule->disabled)
         buf_add(out, SV("    enabled: false\n"));
     if (rule->expires_us != RULE_NEVER_EXPIRES) {
@@ -339,7 +339,7 @@ static void write_settings(struct buf *out, const struct settings *s)
     if (s->ipv6_prefix != 64)
         buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);
     if (s->repeated_headers != REPEATED_REFUSE)
-        buf_printf(out, "  repeated_headers: %s\n", repeated_headers_name(s->repeated_headers));
+        buf_printf(out, "  repeated_headers: %s\n", repeated_names[s->repeated_headers]);
     write_except(out, &s->except, "  ", "    ");
     write_reject(out, &s->reject, "  ", "    ");
 }

@@ -104,7 +104,7 @@ static json_t *long_limit(const struct rule_limit *limit)
 {
     json_t *made = json_object();
     if (limit->algorithm == LIMIT_CALENDAR) {
-        json_object_set_new(made, "calendar", json_string(calendar_unit_name(limit->unit)));
+        json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
         json_object_set_new(made, "max", json_integer(limit->max));
         return made;
     }
