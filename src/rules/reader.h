@@ -47,7 +47,6 @@ const char *shown_text(struct reader *r, sv text);
 
 /* ---- words.c ---- */
 
-int word_find(sv text, const char *const *names); /* -1: none of them */
 /* The one that was probably meant; NULL if none is near. */
 const char *word_nearest(sv text, const char *const *names);
 /* How many letters must be changed to make b from a, upper and lower case alike; more than `bound` is bound + 1. */

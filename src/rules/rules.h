@@ -285,6 +285,7 @@ void yaml_quote(struct buf *out, sv text);
 extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
 extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
 extern const char *const counters_names[];                    /* "" for COUNTERS_DEFAULT */
+int word_find(sv text, const char *const *names);             /* -1: none of them */
 void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
 /* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);

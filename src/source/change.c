@@ -399,7 +399,7 @@ static int mend_call(struct plan *plan, const struct set *set, const struct stor
     if (r == 0)
         r = to_call(plan, &base, &row);
     if (r == 0)
-        r = call_take_column(set->field, &row.call, &mended.call, plan->error);
+        r = call_take_column(set->field, row.call, mended.call, plan->error);
     if (r == 0)
         r = call_read(&mended, plan->arena, plan->error);
     if (r == 0)

@@ -57,6 +57,31 @@ const char *const *table_columns(enum row_table table)
     return all[table];
 }
 
+void table_select(const struct source *source, enum row_table table, struct buf *out)
+{
+    const char *const *columns = table_columns(table);
+    for (size_t i = 0; columns[i]; i++) {
+        const char *name = sql_column(&source->tables[table], columns[i]);
+        buf_printf(out, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
+    }
+    buf_printf(out, " FROM %s", source->tables[table].name);
+}
+
+void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out)
+{
+    const struct sql_table *to = &source->tables[table];
+    const char *const *columns = table_columns(table);
+    size_t count = 0;
+    buf_printf(out, "INSERT INTO %s (", to->name);
+    for (size_t i = 1; columns[i]; i++)
+        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[i]));
+    if (!numbered)
+        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[0]));
+    for (size_t i = 0; i < count; i++)
+        buf_add(out, i ? SV(", ?") : SV(") VALUES (?"));
+    buf_char(out, ')');
+}
+
 /* The first `count` columns. */
 static int check_columns(const struct source *source, enum row_table table, size_t count, struct weir_error *error)
 {
