@@ -97,13 +97,7 @@ static int keep_rows(struct source *source, struct source_reading *reading, cons
         return no_memory(error);
     for (size_t i = 0; i < l->count; i++) {
         struct stored_row kept = row_of(&l->rows[i]);
-        struct source_row row = { .table = name,
-                                  .key = kept.key,
-                                  .rule = kept.rule,
-                                  .text = kept.text,
-                                  .enabled = true,
-                                  .setting = kept.table == TABLE_SETTINGS,
-                                  .version = row_version(&kept) };
+        struct source_row row = row_listed(&kept, name);
         if (l->good[i])
             row.parsed = next_rule(reading->rules, row.rule, &rule);
         if (row.parsed)

@@ -38,12 +38,7 @@ static int find_tables(struct source *source, struct weir_error *error)
 
 static int version_now(struct source *source, struct buf *out, struct weir_error *error)
 {
-    struct sql_table there[TABLE_HISTORY];
-    size_t count = 0;
-    for (int i = 0; i < TABLE_HISTORY; i++)
-        if (source->tables[i].there)
-            there[count++] = source->tables[i];
-    return sql_version(source->sql, there, count, out, error);
+    return sql_version(source->sql, source->tables, TABLE_HISTORY, out, error);
 }
 
 /* ---- reading ---- */
