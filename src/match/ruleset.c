@@ -59,10 +59,10 @@ static bool regex_holds(struct visit *v, uint32_t regex)
 static bool template_holds(const struct ruleset *ruleset, sv template, const struct facts *facts)
 {
     if (facts->reading_count <= 1)
-        return (facts->path_cut ? template_may_match : template_matches)(template, facts->path, &ruleset->ids);
+        return template_matches(template, facts->path, facts->path_cut, &ruleset->ids);
     for (size_t i = 0; i < facts->reading_count; i++) {
         const struct path_reading *reading = &facts->readings[i];
-        if ((reading->cut ? template_may_match : template_matches)(template, reading->path, &ruleset->ids))
+        if (template_matches(template, reading->path, reading->cut, &ruleset->ids))
             return true;
     }
     return false;
