@@ -1,5 +1,7 @@
 #include "redis/reply.h"
 
+#include "base/clock.h"
+
 enum {
     LINE_MAX_BYTES = 64 << 10, /* of an error or a status */
     NUMBER_MAX_BYTES = 21,     /* "-9223372036854775808" and its kind */
@@ -117,6 +119,17 @@ bool reply_next(struct reply *array, struct reply *ret)
         return false;
     array->text = sv_from(array->text, (size_t)n);
     array->count--;
+    return true;
+}
+
+bool reply_time(struct reply reply, int64_t *ret_us)
+{
+    struct reply seconds, micros;
+    uint64_t s, us;
+    if (!reply_next(&reply, &seconds) || !reply_next(&reply, &micros) ||
+        !sv_u64(seconds.text, CLOCK_END_US / US_PER_S, &s) || !sv_u64(micros.text, US_PER_S - 1, &us))
+        return false;
+    *ret_us = (int64_t)s * US_PER_S + (int64_t)us;
     return true;
 }
 
