@@ -27,39 +27,6 @@ struct slot {
     bool told_late, resent;
 };
 
-struct store_link {
-    struct link_inbox inbox;
-    struct store *store;
-    void (*nudged)(void *data);
-    void *nudged_data;
-    int epoll, timer;
-    int64_t overdue_us;
-    int64_t timer_us; /* what it is set to; 0: it is not */
-    int64_t wake_us;  /* store_link_wake_at */
-
-    /* Bytes are counted from when the link was made. `out` holds those from `base` on: of commands without an answer, which
-     * may have to be sent again, and of those that were not sent yet, from `sent` on. */
-    struct buf out;
-    uint64_t base, sent;
-    size_t mark; /* of out, at link_begin */
-    struct batch batch;
-    /* A ring. Slots are numbered, too: the first is that of the oldest command. */
-    struct slot *slots;
-    size_t slot_max; /* a power of two */
-    uint64_t first, end;
-    uint64_t untold; /* those before were told late */
-
-    int socket;      /* -1: none */
-    uint64_t server; /* see struct store */
-    bool blocked;    /* the system takes no more: epoll tells when it does */
-    bool broken;     /* to be given up when nobody is in the middle of something */
-    bool dropping, loading;
-    bool unreachable; /* there is no connection, and the last try failed */
-    char why[128];    /* it is broken */
-    char *in;
-    size_t in_len, in_max;
-};
-
 /* ---- slots ---- */
 
 static struct slot *slot_at(struct store_link *link, uint64_t number)
@@ -137,21 +104,6 @@ bool link_connected(const struct store_link *link)
 bool link_usable(const struct store_link *link)
 {
     return !link->dropping && !link->unreachable && !breaker_is_open(&link->store->breaker);
-}
-
-struct store *link_store(const struct store_link *link)
-{
-    return link->store;
-}
-
-size_t link_in_flight(const struct store_link *link)
-{
-    return (size_t)(link->end - link->first);
-}
-
-struct batch *link_batch(struct store_link *link)
-{
-    return &link->batch;
 }
 
 bool link_gathers(const struct store_link *link)

@@ -72,7 +72,7 @@ static void time_done(struct store_link *link, void *data, enum store_result how
     t->beating = false;
     /* An answer that was long on its way tells less than the one before. */
     if (how == STORE_DECIDED && took_us <= t->store->options.deadline_ms * US_PER_MS && reply_time(*reply, &server_us))
-        atomic_store(&link_store(link)->offset_us, server_us - (t->asked_now_us + took_us / 2));
+        atomic_store(&link->store->offset_us, server_us - (t->asked_now_us + took_us / 2));
 }
 
 static const struct link_kind time_kind = { .done = time_done };
@@ -92,7 +92,7 @@ static bool send_mark(struct store_thread *t, const struct link_kind *kind, int6
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_thread *t = data;
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     if (how != STORE_DECIDED || reply->kind != REPLY_BULK || reply->text.len > BORN_MAX)
         return;
     bool known = t->born[0] != '\0', same = sv_eq(reply->text, weir_str(t->born));
@@ -109,7 +109,7 @@ static const struct link_kind born_kind = { .done = born_done };
 static void hosts_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     const struct store_thread *t = data;
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     if (how != STORE_DECIDED || reply->kind != REPLY_INTEGER || reply->integer < 1 || reply->integer > UINT32_MAX ||
         store->options.hosts > 0)
         return;
@@ -178,7 +178,7 @@ static void probe_done(struct store_link *link, void *data, enum store_result ho
     t->probing = false;
     t->probe_us = now_us;
     if (how == STORE_DECIDED && now_us - t->probed_us <= t->store->options.deadline_ms * US_PER_MS)
-        store_answers(link_store(link));
+        store_answers(link->store);
     else if (how != STORE_DECIDED) {
         t->backoff_us = longer_backoff(t->backoff_us);
         t->probe_us += t->backoff_us;
@@ -237,7 +237,7 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
         [STORE_LOST] = LEND_LOST,
         [STORE_UNSENT] = LEND_UNSENT,
     };
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     struct lend_call *call = data;
     struct lent lent = { 0 };
     enum lend_result result = results[how];
@@ -309,7 +309,7 @@ static void send_calls(struct store_thread *t, struct store_call *first)
 static void forget_answered(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     bool good = how == STORE_DECIDED && reply->kind == REPLY_INTEGER && reply->integer >= 0;
-    forget_done(link_store(link), data, good ? reply->integer : -1);
+    forget_done(link->store, data, good ? reply->integer : -1);
 }
 
 static const struct link_kind forget_kind = { .script = true, .done = forget_answered };
@@ -395,7 +395,7 @@ static void take_leave(struct store_thread *t)
         empty_inbox(t);
         run_lender(t);
         store_link_flush(t->link);
-        if (link_in_flight(t->link) == 0)
+        if (t->link->first == t->link->end)
             break;
         wait_for_work(t, until_us - clock_steady_us());
     } while (clock_steady_us() < until_us);

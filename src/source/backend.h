@@ -46,6 +46,8 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
 /* The row that makes the rule of this id. */
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
+/* The row for rules_read_rows(). */
+struct rule_row row_to_read(const struct stored_row *row);
 /* The row for lists; `table`: as people know it. */
 struct source_row row_listed(const struct stored_row *row, sv table);
 /* As source_version. */

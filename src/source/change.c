@@ -48,10 +48,9 @@ struct rules *plan_rule(struct plan *plan, const struct stored_row *row)
     CLEANUP_FREE struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
-            rows[count++] = (struct rule_row){ ROW_SETTING, plan->snapshot->rows[i].key, plan->snapshot->rows[i].text,
-                                               plan->snapshot->rows[i].fault };
+            rows[count++] = row_to_read(&plan->snapshot->rows[i]);
     if (rows)
-        rows[count++] = (struct rule_row){ ROW_RULE, row->rule, row->text, row->fault };
+        rows[count++] = row_to_read(row);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
     if (!rules)
         no_memory(plan->error);

@@ -293,9 +293,7 @@ static int write_yaml(const struct snapshot *after, struct buf *out, struct weir
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     CLEANUP_FREE struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < after->count; i++)
-        rows[i] = (struct rule_row){ .kind = after->rows[i].table == TABLE_SETTINGS ? ROW_SETTING : ROW_RULE,
-                                     .id = after->rows[i].key,
-                                     .text = after->rows[i].text };
+        rows[i] = row_to_read(&after->rows[i]);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;
     if (!rules)
         return no_memory(error);

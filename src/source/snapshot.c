@@ -164,9 +164,15 @@ void source_reading_done(struct source_reading *reading)
     *reading = (struct source_reading){ 0 };
 }
 
-static enum rule_row_kind kind_of(enum row_table table)
+struct rule_row row_to_read(const struct stored_row *row)
 {
-    return table == TABLE_SETTINGS ? ROW_SETTING : table == TABLE_CALLS ? ROW_CALL : ROW_RULE;
+    bool setting = row->table == TABLE_SETTINGS;
+    return (struct rule_row){ .kind = setting                     ? ROW_SETTING
+                                      : row->table == TABLE_CALLS ? ROW_CALL
+                                                                  : ROW_RULE,
+                              .id = setting ? row->key : row->rule,
+                              .text = row->text,
+                              .fault = row->fault };
 }
 
 /* A call's errors name its columns. */
@@ -280,11 +286,8 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
             if (off != disabled || (off && count == RULES_MAX))
                 continue;
             given[count] = row;
-            rows[count++] = (struct rule_row){ .kind = kind_of(row->table),
-                                               .id = row->table == TABLE_SETTINGS ? row->key : row->rule,
-                                               .text = row->text,
-                                               .fault = row->fault,
-                                               .disabled = off };
+            rows[count] = row_to_read(row);
+            rows[count++].disabled = off;
         }
     if (rows && given)
         reading.rules = rules_read_rows(rows, count, &report);
