@@ -24,7 +24,7 @@ static sv wildcard(sv raw)
 
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
 {
-    /* A wildcard is longer than what it is written as by one byte, a segment by its slash. */
+    /* A wildcard is one byte longer here than in the text; each segment gets a slash. */
     char *out = arena_alloc(arena, 2 * text.len + 2);
     if (!out)
         return WEIR_E_NO_MEMORY;

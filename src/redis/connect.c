@@ -108,7 +108,7 @@ static int read_reply(struct handshake *t, struct reply *ret)
     }
 }
 
-/* What the server said, and what to do about it if that is known. */
+/* Reports the error of the server, with advice if there is any. */
 static int refused(struct handshake *t, const char *what, sv text)
 {
     bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));

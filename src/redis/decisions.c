@@ -146,7 +146,7 @@ void store_send(struct store_link *link, struct store_call *call)
     if (!batch->first) {
         batch->end = &batch->first;
         batch->deadline_us = call->deadline_us;
-        link_wake_by(link, call->deadline_us); /* if nobody flushes, it is sent too late, but told */
+        link_wake_by(link, call->deadline_us); /* without a flush it is sent late, and its caller is told */
     }
     *batch->end = call;
     batch->end = &call->next;

@@ -169,7 +169,7 @@ static bool load_scripts(struct store_link *link)
     return true;
 }
 
-/* At the end of the queue, behind the scripts. */
+/* At the end of the queue, after the scripts. */
 static bool send_again(struct store_link *link, struct slot slot, sv bytes)
 {
     char *copy = malloc(bytes.len);
@@ -342,8 +342,8 @@ static bool is_current(const struct store_link *link)
     return link->server == link->store->server;
 }
 
-/* Tells everybody who waits. What has not left as a whole cannot have been carried out. What was lost is a failure of the
- * store, unless it was counted as one when it was late, or another server has taken its place meanwhile. */
+/* Answers all commands that wait. One that was not sent completely cannot have been carried out. One that was lost is a
+ * failure of the store, unless it was counted as one when it was late, or another server has taken its place meanwhile. */
 static void refuse_all(struct store_link *link)
 {
     bool current = is_current(link);

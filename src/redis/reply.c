@@ -8,8 +8,8 @@ enum {
     ELEMENT_MIN_BYTES = 3,     /* "+\r\n" */
 };
 
-/* The line behind the byte that tells the kind. Returns its length with both ends, 0 if it is not whole, -1 if it is too
- * long or broken. */
+/* Reads the line after the byte that tells the kind. Returns its length with that byte and the line end, 0 if it is not
+ * complete, -1 if it is too long or invalid. */
 static ssize_t read_line(sv bytes, size_t max, sv *ret)
 {
     sv rest = sv_from(bytes, 1);

@@ -44,7 +44,7 @@ static int64_t deadline_us(const struct store_thread *t)
     return clock_steady_us() + t->store->options.deadline_ms * US_PER_MS;
 }
 
-/* ---- who counts here ---- */
+/* ---- names in the store ---- */
 
 static void make_names(struct store_thread *t)
 {
@@ -77,8 +77,8 @@ static void time_done(struct store_link *link, void *data, enum store_result how
 
 static const struct link_kind time_kind = { .done = time_done };
 
-/* The mark of the store's data: another one, and they are others. It is made anew each time: one who wrote it twice would
- * not notice that it was gone in between. */
+/* The mark identifies the store's data: a different mark means different data. Each call makes a new one: a host that wrote
+ * the same mark twice would not notice that it was gone in between. */
 static bool send_mark(struct store_thread *t, const struct link_kind *kind, int64_t until_us)
 {
     char mark[BORN_MAX + 1];
@@ -125,9 +125,9 @@ static void leave_hosts(struct store_thread *t, int64_t until_us)
     SEND(t, &ignored, until_us, SV("ZREM"), weir_str(t->hosts_key), weir_str(t->id));
 }
 
-/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
- * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity.
- */
+/* Processes that share a table of cells are one host, since they share its counts while the store is unreachable; that
+ * includes containers, whose host names differ. Each beat reads the name again, so that the processes agree when the table
+ * gets another identity. */
 static void name_host(struct store_thread *t, int64_t until_us)
 {
     char id[ID_MAX];
@@ -224,7 +224,7 @@ static void notice_change(struct store_thread *t, int64_t now_us)
         t->probe_us = now_us + t->backoff_us;
     }
     tell_status(t, now_us);
-    answers_came(t->store->cells); /* those who wait for slices need not any more, or can ask */
+    answers_came(t->store->cells); /* threads that wait for slices can stop waiting, or ask */
 }
 
 /* ---- slices ---- */
@@ -246,7 +246,7 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
     if (result == LEND_ANSWERED && call->kind == LEND_TAKE &&
         (reply->kind != REPLY_BULK || !script_read_lend(reply->text, &lent)))
         result = LEND_LOST;
-    if (result == LEND_ANSWERED && lent.stale) /* whoever asks again is to ask for the right window */
+    if (result == LEND_ANSWERED && lent.stale) /* the next ask has to be for the right window */
         atomic_store(&store->offset_us, lent.server_us - clock_now_us());
     if (lender_answer(store->lender, call, result, &lent, clock_now_us()))
         store->slices_came = true;
