@@ -100,7 +100,7 @@ struct backend {
     /* `after`: all rows as they will be. */
     int (*apply)(struct source *source, const struct snapshot *after, const struct plan *plan, struct source_author author,
                  struct weir_error *error);
-    void (*end)(struct source *source);
+    void (*end)(struct source *source); /* may be NULL */
     int (*read)(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
     int (*changed)(struct source *source, bool *ret, struct weir_error *error);
     int (*wait)(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
@@ -140,8 +140,6 @@ int source_run(struct source *source, const struct buf *statement, const struct 
 
 /* ---- schema.c ---- */
 
-/* The error "there is no table WEIR_RULES; create it with …". */
-int table_missing(const struct source *source, enum row_table table, struct weir_error *error);
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
 const char *const *table_columns(enum row_table table);
@@ -149,9 +147,8 @@ const char *const *table_columns(enum row_table table);
 void table_select(const struct source *source, enum row_table table, struct buf *out);
 /* "INSERT INTO WEIR_RULES (RULE, …, ID) VALUES (?, …, ?)": the first column comes last, or (`numbered`) not at all. */
 void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out);
-/* That no column is missing: none at all, or none without which the rows cannot be read. */
-int table_check(const struct source *source, enum row_table table, struct weir_error *error);
-int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error);
+/* Whether the table is there with all its columns; to read: with those without which its rows cannot be read. */
+int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error);
 
 /* ---- throttled_calls.c ---- */
 

@@ -260,11 +260,6 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
     return 0;
 }
 
-static void file_end(struct source *source)
-{
-    (void)source;
-}
-
 static void write_json(const struct snapshot *after, struct buf *out)
 {
     bool any = false;
@@ -341,7 +336,6 @@ static int file_init(struct source *source, struct buf *out, struct weir_error *
 const struct backend file_backend = {
     .begin = file_begin,
     .apply = file_apply,
-    .end = file_end,
     .read = file_read,
     .changed = file_changed,
     .wait = file_wait,

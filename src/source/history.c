@@ -138,18 +138,12 @@ static int add_event(struct source *source, const struct buf *statement, const s
     return source_run(source, statement, values, 9, NULL, NULL, NULL, error);
 }
 
-static int history_check(struct source *source, struct weir_error *error)
-{
-    return source->tables[TABLE_HISTORY].there ? table_check(source, TABLE_HISTORY, error)
-                                               : table_missing(source, TABLE_HISTORY, error);
-}
-
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error)
 {
     char now[INSTANT_TEXT_MAX];
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = history_check(source, error);
+    int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
     instant_text(clock_now_us(), now);
@@ -202,7 +196,7 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
                                                             : id };
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = history_check(source, error);
+    int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
     table_select(source, TABLE_HISTORY, &statement);
@@ -218,7 +212,7 @@ int history_call_keys(struct source *source, sql_row *row, void *data, struct we
     struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) }, { .text = SV(CALL_ID_PREFIX "%") } };
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = table->there ? table_check(source, TABLE_HISTORY, error) : 0;
+    int r = table->there ? table_check(source, TABLE_HISTORY, false, error) : 0;
     if (r < 0 || !table->there)
         return r;
     const char *key = sql_column(table, "row_key");

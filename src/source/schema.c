@@ -82,11 +82,14 @@ void table_insert(const struct source *source, enum row_table table, bool number
     buf_char(out, ')');
 }
 
-/* The first `count` columns. */
-static int check_columns(const struct source *source, enum row_table table, size_t count, struct weir_error *error)
+int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error)
 {
+    static const size_t needed[TABLES] = { [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2 }; /* to read */
     const char *const *columns = table_columns(table);
-    for (size_t i = 0; i < count && columns[i]; i++) {
+    if (!source->tables[table].there)
+        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
+                       source->address.shown, table_names[table], table_create(table, source->address.kind));
+    for (size_t i = 0; columns[i] && (!to_read || i < needed[table]); i++) {
         if (sql_column(&source->tables[table], columns[i]))
             continue;
         char upper[72] = "";
@@ -96,23 +99,4 @@ static int check_columns(const struct source *source, enum row_table table, size
                        source->address.shown, table_names[table], upper, table_create(table, source->address.kind));
     }
     return 0;
-}
-
-int table_check(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    return check_columns(source, table, SQL_COLUMNS_MAX, error);
-}
-
-int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    static const size_t needed[TABLES] = {
-        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_HISTORY] = 0
-    };
-    return check_columns(source, table, needed[table], error);
-}
-
-int table_missing(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
-                   source->address.shown, table_names[table], table_create(table, source->address.kind));
 }

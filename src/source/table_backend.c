@@ -22,7 +22,7 @@ static int find_tables(struct source *source, struct weir_error *error)
     for (int i = 0; i < TABLES; i++) {
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there)
-            r = table_check_to_read(source, (enum row_table)i, error);
+            r = table_check(source, (enum row_table)i, true, error);
         else if (r == 0 && i < TABLE_HISTORY)
             r = check_absent(source, (enum row_table)i, error);
         if (r < 0)
@@ -147,8 +147,7 @@ static int load(struct source *source, struct snapshot *ret, struct weir_error *
 
 static void tables_end(struct source *source)
 {
-    if (source->sql)
-        sql_rollback(source->sql);
+    sql_rollback(source->sql);
 }
 
 static int tables_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
@@ -271,7 +270,7 @@ static int write_change(struct source *source, const struct change *change, stru
         row->table == TABLE_RULES && change->before && change->after && change->before->text.ptr == change->after->text.ptr;
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = table->there ? table_check(source, row->table, error) : table_missing(source, row->table, error);
+    int r = table_check(source, row->table, false, error);
     if (r < 0)
         return r;
     if (!change->before)
@@ -319,7 +318,7 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there) {
             buf_printf(out, "%s is there\n", table_names[i]);
-            r = table_check(source, (enum row_table)i, error);
+            r = table_check(source, (enum row_table)i, false, error);
         } else if (r == 0) {
             r = sql_run(source->sql, statement, NULL, 0, NULL, NULL, NULL, error);
             if (r == 0)
