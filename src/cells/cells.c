@@ -18,7 +18,7 @@ enum {
 
 /* ---- places ---- */
 
-/* The 32 cells that may hold a key, in the order in which everybody looks at them. */
+/* The 32 cells that may hold a key, in the order in which every caller looks at them. */
 struct places {
     struct cell *bucket[2];
     unsigned home; /* line of the bucket */
@@ -74,7 +74,8 @@ LIMIT_HOT bool is_own(const struct cell *c, uint64_t key, word16 s)
     return state_tag(s) == CELL_LIVE && load_8(&c->head) == head_with(key, s.high);
 }
 
-/* Halves that may be of two states. That is good enough for those who then compare-and-swap from what they read. */
+/* The two halves may belong to different states. A compare-and-swap from them then fails, so callers that do one may use
+ * this. */
 LIMIT_HOT word16 load_halves(const struct cell *c)
 {
     uint64_t high = load_8(&c->state.high);
@@ -90,13 +91,13 @@ LIMIT_HOT bool read_own(struct cell *c, uint64_t key, word16 *ret)
 /* Threads and processes with a cached `now` lag; none of them may find that a cell is gone in which it still counts. */
 #define CLOCK_SKEW_US (100 * US_PER_MS + 1024)
 
-/* The book's time is no earlier than this, or by less than its own unit. */
+/* Whether the book's time is at or after this time, to within the book's unit. */
 LIMIT_HOT bool book_covers(uint64_t book, int64_t decays_us)
 {
     return book >= (uint64_t)(decays_us + CLOCK_SKEW_US) << 8;
 }
 
-/* What a book becomes by a charge. */
+/* Returns the book after a charge. */
 LIMIT_HOT uint64_t book_raised(uint64_t book, uint64_t gen, int64_t decays_us, int64_t spare_us, uint64_t share)
 {
     if (book_gen(book) == gen && book_covers(book, decays_us))
@@ -271,8 +272,9 @@ static unsigned choose_free(uint32_t free)
     }
 }
 
-/* Free cells come first. Else a live one, as promise 4 says. Else every candidate is being made by somebody else at this
- * moment, or by somebody who died: the impatient take those, too, which is always safe; for others there is no cell. */
+/* A free cell comes first, then a live one, as promise 4 says. If there is neither, other callers are making every
+ * candidate at this moment, or died while they did. An impatient caller takes such a cell, which is always safe; others get
+ * none. */
 static struct victim choose_victim(const struct places *p, int64_t now_us, bool impatient)
 {
     struct victim drop = { 0 }, unfinished = { 0 };
@@ -306,8 +308,8 @@ static bool still_ours(const struct reservation *r)
     return same_16(load_16(&r->cell->state), r->state);
 }
 
-/* Puts `to` into a word of a reserved cell by compare-and-swap, so that one who was delayed until the cell had gone to
- * somebody else overwrites nothing. */
+/* Puts `to` into a word of a reserved cell by compare-and-swap: a caller that was delayed until another one took the cell
+ * overwrites nothing. */
 static bool publish(const struct reservation *r, uint64_t *word, uint64_t to)
 {
     for (;;) {
@@ -438,8 +440,8 @@ static void prefetch_lines(const struct places *p, unsigned from, unsigned to)
     }
 }
 
-/* One with the key's fingerprint in the lines from one distance to another, the nearer ones first, or NULL. One that turns
- * out to be all that is left of a cell hides those behind it here; whoever meets one scans them all. */
+/* Returns a cell with the key's fingerprint in the lines from one distance to another, the nearer ones first, or NULL. A
+ * fingerprint that is all that is left of a cell hides those after it; a caller that meets one scans all lines. */
 LIMIT_HOT struct cell *find_between(const struct places *p, uint64_t key, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++) {
@@ -519,8 +521,8 @@ LIMIT_HOT bool take_from(struct cells *cells, const struct cells_ask *ask, struc
     }
 }
 
-/* What is not quick. Whoever is not at home is found, and may be quick from there; it comes back here only if its cell has
- * just gone to somebody else. */
+/* The slow path. A key that is not at home is found, and may take the quick path from there. It comes back here only if
+ * another key has just taken its cell. */
 static __attribute__((noinline)) bool take_any(struct cells *cells, const struct cells_ask *ask, struct cells_taken *ret,
                                                struct cell *c)
 {
@@ -615,8 +617,8 @@ LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struc
     return take.fits;
 }
 
-/* `seen` is never behind a pointer that leaves this function: it would be written in halves and read whole, for which a CPU
- * has to wait. */
+/* No pointer to `seen` leaves this function: it would be written in halves and read whole, and the CPU would have to wait
+ * for that. */
 LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, const struct cells_ask *ask,
                        struct cells_look *ret)
 {

@@ -15,7 +15,7 @@
  *
  * Each is a short hash, 0 if it cannot be known; what is not known on either side says nothing. Any value is a good one: at
  * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out.
- * Processes that open a copy at once agree on who was first; one that dies meanwhile has done all or nothing. */
+ * Processes that open a copy at once agree on which was first; one that dies meanwhile has done all or nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/random.h>
@@ -121,7 +121,7 @@ static bool is_same(const struct origin *was, const struct origin *here)
         return true;
     if (was->machine && here->machine)
         return was->machine == here->machine;
-    /* Where nobody says which machine this is, a reboot looks like another one. */
+    /* If the machine is not known, a reboot looks like another machine. */
     return !differ(was->place, here->place);
 }
 

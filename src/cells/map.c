@@ -192,8 +192,8 @@ static void sync_folder(const char *path)
         fsync(fd);
 }
 
-/* A file without a name, of which nothing stays when its process is killed. `name` leads to it: through /proc, or, where
- * there is no such file or no /proc, as a file that does have a name. */
+/* Opens a file without a name: nothing of it stays if the process is killed. `name` is a path to it under /proc. Without
+ * /proc, or on a file system that cannot do this, the file has a name (*ret_named). */
 static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
 {
     int fd = access("/proc/self/fd", X_OK) == 0 ? open_folder(path, O_TMPFILE | O_RDWR) : -1;
@@ -207,7 +207,7 @@ static int open_unnamed(const char *path, char name[PATH_MAX], bool *ret_named)
     return fd;
 }
 
-/* The file gets its name only when it is whole, and only if nobody was quicker. */
+/* The file gets its name when it is complete, and only if no other process has made one meanwhile. */
 static int make_file(const char *path, uint64_t buckets, struct weir_error *error)
 {
     char name[PATH_MAX];

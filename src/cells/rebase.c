@@ -12,7 +12,7 @@
  * times, and twice as far each time after that, less one time for each period that the lead goes on. Else the caller is
  * stale: it is judged at the cell's own time, as one that lags by less than a period is.
  *
- * What follows: two callers who take turns gain one limit in each period of the lead, or of the stale caller's own time. If
+ * The effect: two callers that take turns gain one limit in each period of the lead, or of the stale caller's own time. If
  * the lag varies, they gain in addition a few limits once: FREE_RETURNS, and one for each doubling of its range. A clock
  * that is set back locks nobody out for longer than a period. One that jumps back and forth many times cannot be told from
  * two callers, and may lock out for longer.

@@ -197,7 +197,7 @@ static void write_rule(const struct hodor *h, const struct hodor_group *group, c
         write_urls(group->urls, out);
     if (by)
         buf_printf(out, "    by: [%s]\n", by);
-    buf_printf(out, "    limits: [{ algorithm: %s, max: %u, per: %us }]\n", algorithm_name(h->algorithm), max,
+    buf_printf(out, "    limits: [{ algorithm: %s, max: %u, per: %us }]\n", algorithm_names[h->algorithm], max,
                h->time_unit_s);
 }
 

@@ -56,7 +56,7 @@ static void add_rule(const struct page *p, uint32_t index, size_t *next)
     const struct tally_rule *row = &p->tally->rules[index];
     buf_add(p->out, SV("{\"id\":"));
     buf_json(p->out, intern_text(&p->tally->ids, index));
-    buf_printf(p->out, ",\"mode\":\"%s\"", rule_mode_name(row->mode));
+    buf_printf(p->out, ",\"mode\":\"%s\"", mode_names[row->mode]);
     add_number(p->out, "requests", row->applied);
     add_number(p->out, "passed", row->passed);
     add_number(p->out, "refused", row->refused);

@@ -12,7 +12,7 @@ static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, co
     hash_word(&h, UINT64_MAX);
     subject_add(&h, rule->id);
     subject_add(&h, limit->name);
-    subject_add(&h, weir_str(algorithm_name(limit->algorithm)));
+    subject_add(&h, weir_str(algorithm_names[limit->algorithm]));
     for (size_t i = 0; i < rule->by_count; i++) {
         subject_add(&h, attribute_table[rule->by[i].attribute].name);
         subject_add(&h, rule->by[i].header);

@@ -256,8 +256,8 @@ static uint32_t count_path(const struct builder *b, const struct compiled_rule *
     return most;
 }
 
-/* Returns the attribute whose index finds the rule among the fewest others; ATTRIBUTE_COUNT: there is none. Of equals, a
- * path comes before a host: many rules share a host once there are more of them. */
+/* Returns the attribute whose index finds the rule among the fewest others; ATTRIBUTE_COUNT if no index
+ * does. If both are equal, a path comes before a host: many rules share a host once there are more of them. */
 static enum attribute choose_index(const struct builder *b, const struct compiled_rule *compiled)
 {
     enum attribute best = ATTRIBUTE_COUNT;
@@ -364,7 +364,7 @@ static bool fill_slots(struct builder *b)
     return true;
 }
 
-/* Of rules that the tree finds. */
+/* Whether the tree finds the rule. */
 static bool has_in_tree(const struct compiled_rule *compiled)
 {
     return (compiled->all_checks & ~compiled->checks) & BIT(ATTR_PATH);

@@ -26,7 +26,7 @@ static bool reading_holds(const struct ruleset *ruleset, const struct compiled_r
         const struct compiled_path *p = &compiled->paths[i];
         if (p->is_regex && (cut || regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts)) != REGEX_NO))
             return true;
-        if (!p->is_regex && (cut ? template_may_match : template_matches)(p->template, path, &ruleset->ids))
+        if (!p->is_regex && template_matches(p->template, path, cut, &ruleset->ids))
             return true;
     }
     return false;

@@ -16,8 +16,8 @@ struct prefix_index {
 
 /* Sorts the entries and takes out those that are there twice. */
 void prefix_index_sort(struct prefix_index *index);
-/* Writes the list of every template that template_may_match says yes of, at most `cap` of them, in no order. Returns how
- * many; cap + 1: too many. */
+/* Writes the list of every template that template_matches() finds for a path that was cut, at most `cap` of them, in no
+ * order. Returns how many; cap + 1: too many. */
 size_t prefix_index_find(const struct prefix_index *index, sv begin, const struct ids *ids, uint32_t *ret_lists,
                          size_t cap);
 

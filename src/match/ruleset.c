@@ -10,7 +10,7 @@ struct visit {
     int64_t now_us;
     uint32_t *ret_rules;
     size_t cap, found;
-    uint32_t method; /* the request's bit, 0 if no rule names it; METHOD_UNKNOWN until somebody asks */
+    uint32_t method; /* the request's bit, 0 if no rule names it; METHOD_UNKNOWN until it is needed */
     bool memo_ready; /* memo is not initialised before the first regex */
     uint8_t memo[RULESET_MEMO_MAX /
                  4]; /* what each regex said, two bits: evaluated once, and only if a candidate comes to it */
@@ -59,10 +59,10 @@ static bool regex_holds(struct visit *v, uint32_t regex)
 static bool template_holds(const struct ruleset *ruleset, sv template, const struct facts *facts)
 {
     if (facts->reading_count <= 1)
-        return (facts->path_cut ? template_may_match : template_matches)(template, facts->path, &ruleset->ids);
+        return template_matches(template, facts->path, facts->path_cut, &ruleset->ids);
     for (size_t i = 0; i < facts->reading_count; i++) {
         const struct path_reading *reading = &facts->readings[i];
-        if ((reading->cut ? template_may_match : template_matches)(template, reading->path, &ruleset->ids))
+        if (template_matches(template, reading->path, reading->cut, &ruleset->ids))
             return true;
     }
     return false;
@@ -266,7 +266,7 @@ struct cursor {
     const uint32_t *at, *end;
 };
 
-/* The lowest rule that any list has next, which they all leave behind; UINT32_MAX: there is none. */
+/* Returns the lowest rule that is next in any list, and moves all lists past it; UINT32_MAX at the end of all. */
 static uint32_t next_candidate(struct cursor *cursors, size_t count)
 {
     uint32_t lowest = UINT32_MAX;

@@ -24,7 +24,7 @@ static sv wildcard(sv raw)
 
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret)
 {
-    /* A wildcard is longer than what it is written as by one byte, a segment by its slash. */
+    /* A wildcard is one byte longer here than in the text; each segment gets a slash. */
     char *out = arena_alloc(arena, 2 * text.len + 2);
     if (!out)
         return WEIR_E_NO_MEMORY;
@@ -64,42 +64,28 @@ size_t template_depth(sv canonical)
     return depth;
 }
 
-bool template_matches(sv canonical, sv path, const struct ids *ids)
+/* The last segment of a path that was cut may be only the beginning of one. */
+static bool part_fits(sv part, sv segment, bool begins, const struct ids *ids)
+{
+    if (sv_eq(part, SV(TEMPLATE_ANY)))
+        return true;
+    if (!sv_eq(part, SV(TEMPLATE_ID)))
+        return begins ? sv_starts(part, segment) : sv_eq(part, segment);
+    return begins ? ids->custom || path_segment_begins_id(segment) : ids_accept(ids, segment);
+}
+
+bool template_matches(sv canonical, sv path, bool cut, const struct ids *ids)
 {
     sv rest = path.len > 0 && path.ptr[0] == '/' ? sv_from(path, 1) : path;
-    while (canonical.len > 0) {
+    while (canonical.len > 0 && !(cut && rest.len == 0)) {
         sv part = template_next(&canonical);
         if (sv_eq(part, SV(TEMPLATE_REST)))
             return true;
         if (rest.len == 0)
             return false;
         sv segment = sv_cut(&rest, '/');
-        if (sv_eq(part, SV(TEMPLATE_ANY)))
-            continue;
-        if (sv_eq(part, SV(TEMPLATE_ID)) ? !ids_accept(ids, segment) : !sv_eq(part, segment))
+        if (!part_fits(part, segment, cut && rest.len == 0, ids))
             return false;
     }
     return rest.len == 0;
-}
-
-bool template_may_match(sv canonical, sv begin, const struct ids *ids)
-{
-    sv rest = begin.len > 0 && begin.ptr[0] == '/' ? sv_from(begin, 1) : begin;
-    while (rest.len > 0) {
-        if (canonical.len == 0)
-            return false;
-        sv part = template_next(&canonical), segment = sv_cut(&rest, '/');
-        bool last = rest.len == 0;
-        if (sv_eq(part, SV(TEMPLATE_REST)))
-            return true;
-        if (sv_eq(part, SV(TEMPLATE_ANY)))
-            continue;
-        if (sv_eq(part, SV(TEMPLATE_ID))) {
-            if (last ? !ids->custom && !path_segment_begins_id(segment) : !ids_accept(ids, segment))
-                return false;
-        } else if (last ? !sv_starts(part, segment) : !sv_eq(part, segment)) {
-            return false;
-        }
-    }
-    return true;
 }

@@ -25,9 +25,8 @@ bool ids_accept(const struct ids *ids, sv segment);
 /* 0, WEIR_E_NO_MEMORY, or WEIR_E_INVALID for a `*` that is not the last segment. *ret lives in `arena`. */
 int template_new(sv text, bool ignore_case, struct arena *arena, sv *ret);
 size_t template_depth(sv canonical);
-bool template_matches(sv canonical, sv path, const struct ids *ids);
-/* Whether it matches some path that begins with this one: the last segment may be longer, and others may follow. */
-bool template_may_match(sv canonical, sv begin, const struct ids *ids);
+/* `cut`: whether it matches some path that begins with this one: the last segment may be longer, and others may follow. */
+bool template_matches(sv canonical, sv path, bool cut, const struct ids *ids);
 
 /* Cuts the next segment off a canonical form that is not empty. */
 static inline sv template_next(sv *rest)

@@ -111,8 +111,8 @@ static inline void push(struct search *s, uint32_t node, uint32_t depth)
     s->stack[s->height++].depth = depth;
 }
 
-/* table_word of a segment of 1 to TABLE_WORD bytes, 0 for a longer one. What stands behind it in the path is there to be
- * read and masked. */
+/* table_word of a segment of 1 to TABLE_WORD bytes, 0 for a longer one. The bytes of the path after it may be read,
+ * and are masked. */
 static inline uint64_t short_word(sv path, sv segment)
 {
     if (segment.len > TABLE_WORD)
@@ -151,8 +151,8 @@ static __attribute__((noinline)) bool judge_segment(struct search *s, sv segment
     return s->is_id >> depth & 1;
 }
 
-/* Whether a word of 1 to 8 bytes has digits only. The lowest byte that is none gets nothing carried from those below it, so
- * that one of the two shows it in its high bit. */
+/* Whether a word of 1 to 8 bytes has digits only. The lowest byte that is not a digit gets no carry from those below it,
+ * so that one of the two sums shows it in its high bit. */
 static inline bool word_is_digits(uint64_t word, size_t len)
 {
     const uint64_t each = UINT64_C(0x0101010101010101);

@@ -1,4 +1,5 @@
-/* What enforced rules look at: for callers that make an attribute of what a client may send twice. */
+/* The attributes that enforced rules use: for callers that make an attribute from something that a client may send twice.
+ */
 #include <stdlib.h>
 
 #include "match/ruleset.h"

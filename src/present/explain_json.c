@@ -105,7 +105,7 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_add(out, SV("{\"name\":"));
     buf_json(out, l->spec->name);
     add_text(out, "text", buf_sv(&text));
-    add_text(out, "algorithm", weir_str(algorithm_name(l->spec->algorithm)));
+    add_text(out, "algorithm", weir_str(algorithm_names[l->spec->algorithm]));
     buf_printf(out, ",\"max\":%u,\"used\":%u,\"remaining\":%u,\"fits\":%s", l->limit.capacity,
                l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
     add_ms(out, "reset_ms", l->report.reset_us);
@@ -133,7 +133,7 @@ static void add_rule(const struct explained_rule *e, void *data)
     bool applies = e->reason == MATCH_YES;
     buf_add(p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
     buf_json(p->out, e->rule->id);
-    add_text(p->out, "mode", weir_str(rule_mode_name(e->rule->mode)));
+    add_text(p->out, "mode", weir_str(mode_names[e->rule->mode]));
     add_text(p->out, "counters", weir_str(counters[e->counting]));
     buf_printf(p->out, ",\"applies\":%s", applies ? "true" : "false");
     add_text(p->out, "reason", weir_str(reason_name(e->reason)));

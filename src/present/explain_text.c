@@ -90,7 +90,7 @@ void explain_use(const struct explained_rule *e, const struct explained_limit *l
         add_wait(out, "; resets in ", l->report.reset_us);
     if (l->spec->algorithm == LIMIT_CALENDAR && clock_valid(l->window.end_us)) {
         instant_text(l->window.end_us, end);
-        buf_printf(out, "; the %s ends at %s", calendar_unit_name(l->spec->unit), end);
+        buf_printf(out, "; the %s ends at %s", unit_names[l->spec->unit], end);
     }
     if (!l->fits && l->report.retry_after_us < 0)
         buf_printf(out, "; never has room for %u", cost);

@@ -108,7 +108,7 @@ static int read_reply(struct handshake *t, struct reply *ret)
     }
 }
 
-/* What the server said, and what to do about it if that is known. */
+/* Reports the error of the server, with advice if there is any. */
 static int refused(struct handshake *t, const char *what, sv text)
 {
     bool secret = sv_starts(text, SV("NOAUTH")) || sv_starts(text, SV("WRONGPASS")) || sv_starts(text, SV("ERR AUTH"));
@@ -330,15 +330,13 @@ static int read_info(struct handshake *t, struct connected *c)
 static int read_clock(struct handshake *t, int64_t sent_us, struct connected *c)
 {
     struct reply reply;
-    sv seconds, micros;
-    uint64_t s, us;
+    int64_t server_us;
     if (read_good_reply(t, "TIME", &reply) < 0)
         return -1;
-    if (!next_bulk(&reply, &seconds) || !next_bulk(&reply, &micros) || !sv_u64(seconds, CLOCK_END_US / US_PER_S, &s) ||
-        !sv_u64(micros, US_PER_S - 1, &us))
+    if (!reply_time(reply, &server_us))
         return fail(t, "its answer to TIME is invalid");
     int64_t got_us = clock_now_us();
-    c->offset_us = (int64_t)(s * (uint64_t)US_PER_S + us) - (sent_us + (got_us - sent_us) / 2);
+    c->offset_us = server_us - (sent_us + (got_us - sent_us) / 2);
     return 0;
 }
 

@@ -17,7 +17,7 @@ void store_refuse(struct store *store, struct store_call *call)
 static void batch_late(void *data)
 {
     struct store_call *first = data;
-    struct store *store = link_store(first->link);
+    struct store *store = first->link->store;
     for (struct store_call *call = first, *next; call; call = next) {
         next = call->next;
         store_count(&store->counts.late, 1);
@@ -27,7 +27,7 @@ static void batch_late(void *data)
 
 static void note_failed(struct store_link *link, const struct store_call *call)
 {
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     store_count(&store->counts.failed, 1);
     breaker_odd(&store->breaker, weir_str(call->why));
 }
@@ -58,13 +58,13 @@ static void batch_done(struct store_link *link, void *data, enum store_result ho
         fail_batch(first, reply->text);
     for (struct store_call *call = first, *next; call; call = next) {
         next = call->next;
-        link_batch(link)->waiting--;
+        link->batch.waiting--;
         if (how == STORE_UNSENT) {
-            store_refuse(link_store(link), call);
+            store_refuse(link->store, call);
             continue;
         }
         if (how == STORE_LOST) {
-            store_count(&link_store(link)->counts.lost, 1);
+            store_count(&link->store->counts.lost, 1);
             call->result = how;
         }
         call->done(call);
@@ -76,7 +76,7 @@ static const struct link_kind batch_kind = { .script = true, .late = batch_late,
 /* Callers of a batch that cannot be sent are told later: the one that asks now is in the middle of something. */
 static void refuse_later(struct store_link *link, struct store_call *first)
 {
-    struct store_call **end = &link_batch(link)->refused;
+    struct store_call **end = &link->batch.refused;
     while (*end)
         end = &(*end)->next;
     *end = first;
@@ -84,8 +84,8 @@ static void refuse_later(struct store_link *link, struct store_call *first)
 
 static void tell_refused(struct store_link *link)
 {
-    for (struct store_call *first; (first = link_batch(link)->refused);) {
-        link_batch(link)->refused = NULL;
+    for (struct store_call *first; (first = link->batch.refused);) {
+        link->batch.refused = NULL;
         batch_done(link, first, STORE_UNSENT, NULL);
     }
 }
@@ -93,7 +93,7 @@ static void tell_refused(struct store_link *link)
 /* Writes what was gathered. */
 static void close_batch(struct store_link *link)
 {
-    struct batch *batch = link_batch(link);
+    struct batch *batch = &link->batch;
     struct store_call *first = batch->first;
     unsigned count = (unsigned)batch->count;
     batch->first = NULL;
@@ -101,10 +101,10 @@ static void close_batch(struct store_link *link)
     if (!first)
         return;
     if (link_usable(link)) {
-        script_write_decide(link_begin(link), link_store(link)->prefix, first);
+        script_write_decide(link_begin(link), link->store->prefix, first);
         if (link_end(link, &batch_kind, first, batch->deadline_us)) {
             link_weigh(link, count);
-            store_count(&link_store(link)->counts.calls, 1);
+            store_count(&link->store->counts.calls, 1);
             return;
         }
     }
@@ -125,7 +125,7 @@ static bool fits_batch(const struct batch *batch, const struct store_call *call,
 
 void store_send(struct store_link *link, struct store_call *call)
 {
-    struct batch *batch = link_batch(link);
+    struct batch *batch = &link->batch;
     size_t cells = 0;
     call->link = link;
     call->next = NULL;
@@ -135,7 +135,7 @@ void store_send(struct store_link *link, struct store_call *call)
         return;
     }
     if (!link_usable(link) || batch->waiting >= STORE_FLIGHT_MAX) {
-        store_refuse(link_store(link), call);
+        store_refuse(link->store, call);
         return;
     }
     for (size_t i = 0; i < call->rule_count; i++)
@@ -146,7 +146,7 @@ void store_send(struct store_link *link, struct store_call *call)
     if (!batch->first) {
         batch->end = &batch->first;
         batch->deadline_us = call->deadline_us;
-        link_wake_by(link, call->deadline_us); /* if nobody flushes, it is sent too late, but told */
+        link_wake_by(link, call->deadline_us); /* without a flush it is sent late, and its caller is told */
     }
     *batch->end = call;
     batch->end = &call->next;
@@ -189,7 +189,7 @@ static void refund_done(struct store_link *link, void *data, enum store_result h
 {
     (void)data, (void)reply;
     if (how == STORE_LOST)
-        store_count(&link_store(link)->counts.lost, 1);
+        store_count(&link->store->counts.lost, 1);
 }
 
 static const struct link_kind refund = { .script = true, .done = refund_done };
@@ -197,7 +197,7 @@ static const struct link_kind refund = { .script = true, .done = refund_done };
 /* Also while the breaker is open: an answer has just come. */
 void store_refund(struct store_link *link, const struct store_call *call)
 {
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     if (!link_connected(link))
         return;
     script_write_refund(link_begin(link), store->prefix, call);

@@ -1,4 +1,4 @@
-/* Whether the store answers, and who is told when that changes. */
+/* Whether the store answers, and signals to the threads when that changes. */
 #include <unistd.h>
 
 #include "redis/store_state.h"

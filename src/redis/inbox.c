@@ -1,4 +1,4 @@
-/* What other threads leave for the store's own: calls, slices that are wanted, keys to forget. */
+/* The inbox of the store's thread: calls, asks for slices and keys to forget, from other threads. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -27,39 +27,6 @@ struct slot {
     bool told_late, resent;
 };
 
-struct store_link {
-    struct link_inbox inbox;
-    struct store *store;
-    void (*nudged)(void *data);
-    void *nudged_data;
-    int epoll, timer;
-    int64_t overdue_us;
-    int64_t timer_us; /* what it is set to; 0: it is not */
-    int64_t wake_us;  /* store_link_wake_at */
-
-    /* Bytes are counted from when the link was made. `out` holds those from `base` on: of commands without an answer, which
-     * may have to be sent again, and of those that were not sent yet, from `sent` on. */
-    struct buf out;
-    uint64_t base, sent;
-    size_t mark; /* of out, at link_begin */
-    struct batch batch;
-    /* A ring. Slots are numbered, too: the first is that of the oldest command. */
-    struct slot *slots;
-    size_t slot_max; /* a power of two */
-    uint64_t first, end;
-    uint64_t untold; /* those before were told late */
-
-    int socket;      /* -1: none */
-    uint64_t server; /* see struct store */
-    bool blocked;    /* the system takes no more: epoll tells when it does */
-    bool broken;     /* to be given up when nobody is in the middle of something */
-    bool dropping, loading;
-    bool unreachable; /* there is no connection, and the last try failed */
-    char why[128];    /* it is broken */
-    char *in;
-    size_t in_len, in_max;
-};
-
 /* ---- slots ---- */
 
 static struct slot *slot_at(struct store_link *link, uint64_t number)
@@ -139,21 +106,6 @@ bool link_usable(const struct store_link *link)
     return !link->dropping && !link->unreachable && !breaker_is_open(&link->store->breaker);
 }
 
-struct store *link_store(const struct store_link *link)
-{
-    return link->store;
-}
-
-size_t link_in_flight(const struct store_link *link)
-{
-    return (size_t)(link->end - link->first);
-}
-
-struct batch *link_batch(struct store_link *link)
-{
-    return &link->batch;
-}
-
 bool link_gathers(const struct store_link *link)
 {
     return link->first < link->end && link->untold == link->first && link_connected(link);
@@ -217,7 +169,7 @@ static bool load_scripts(struct store_link *link)
     return true;
 }
 
-/* At the end of the queue, behind the scripts. */
+/* At the end of the queue, after the scripts. */
 static bool send_again(struct store_link *link, struct slot slot, sv bytes)
 {
     char *copy = malloc(bytes.len);
@@ -390,8 +342,8 @@ static bool is_current(const struct store_link *link)
     return link->server == link->store->server;
 }
 
-/* Tells everybody who waits. What has not left as a whole cannot have been carried out. What was lost is a failure of the
- * store, unless it was counted as one when it was late, or another server has taken its place meanwhile. */
+/* Answers all commands that wait. One that was not sent completely cannot have been carried out. One that was lost is a
+ * failure of the store, unless it was counted as one when it was late, or another server has taken its place meanwhile. */
 static void refuse_all(struct store_link *link)
 {
     bool current = is_current(link);

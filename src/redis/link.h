@@ -6,6 +6,49 @@
 #include "redis/reply.h"
 #include "redis/store_state.h"
 
+/* Decisions that travel together, in one call of the script (decisions.c). */
+struct batch {
+    struct store_call *first, **end; /* gathered in this turn */
+    size_t count, cells;
+    int64_t deadline_us;        /* of the first */
+    size_t waiting;             /* decisions without an answer: gathered, written or sent */
+    struct store_call *refused; /* that could not be sent, and have to be told so */
+};
+
+/* Other files of this folder use `store`, `batch`, and `first` == `end` (nothing is in flight); the rest is link.c's. */
+struct store_link {
+    struct link_inbox inbox;
+    struct store *store;
+    void (*nudged)(void *data);
+    void *nudged_data;
+    int epoll, timer;
+    int64_t overdue_us;
+    int64_t timer_us; /* what it is set to; 0: it is not */
+    int64_t wake_us;  /* store_link_wake_at */
+
+    /* Bytes are counted from when the link was made. `out` holds those from `base` on: of commands without an answer, which
+     * may have to be sent again, and of those that were not sent yet, from `sent` on. */
+    struct buf out;
+    uint64_t base, sent;
+    size_t mark;        /* of out, at link_begin */
+    struct batch batch; /* decisions.c's */
+    /* A ring. Slots are numbered, too: the first is that of the oldest command. */
+    struct slot *slots;
+    size_t slot_max; /* a power of two */
+    uint64_t first, end;
+    uint64_t untold; /* those before were told late */
+
+    int socket;      /* -1: none */
+    uint64_t server; /* see struct store */
+    bool blocked;    /* the system takes no more: epoll tells when it does */
+    bool broken;     /* to be given up when nobody is in the middle of something */
+    bool dropping, loading;
+    bool unreachable; /* there is no connection, and the last try failed */
+    char why[128];    /* it is broken */
+    char *in;
+    size_t in_len, in_max;
+};
+
 /* What becomes of a command. */
 struct link_kind {
     bool script;              /* is sent once more if the store has forgotten its scripts */
@@ -17,21 +60,9 @@ struct link_kind {
 /* Whether a command may be queued: it is sent now, or as soon as there is a connection. */
 bool link_usable(const struct store_link *link);
 bool link_connected(const struct store_link *link);
-struct store *link_store(const struct store_link *link);
-/* Commands that wait for their answers. */
-size_t link_in_flight(const struct store_link *link);
 /* Sends what was written. */
 void link_flush(struct store_link *link);
 
-/* Decisions that travel together, in one call of the script (decisions.c). */
-struct batch {
-    struct store_call *first, **end; /* gathered in this turn */
-    size_t count, cells;
-    int64_t deadline_us;        /* of the first */
-    size_t waiting;             /* decisions without an answer: gathered, written or sent */
-    struct store_call *refused; /* that could not be sent, and have to be told so */
-};
-struct batch *link_batch(struct store_link *link);
 /* The store is working for this link, and no answer is late: decisions that are asked for meanwhile go together when the
  * answer has come. */
 bool link_gathers(const struct store_link *link);

@@ -1,13 +1,15 @@
 #include "redis/reply.h"
 
+#include "base/clock.h"
+
 enum {
     LINE_MAX_BYTES = 64 << 10, /* of an error or a status */
     NUMBER_MAX_BYTES = 21,     /* "-9223372036854775808" and its kind */
     ELEMENT_MIN_BYTES = 3,     /* "+\r\n" */
 };
 
-/* The line behind the byte that tells the kind. Returns its length with both ends, 0 if it is not whole, -1 if it is too
- * long or broken. */
+/* Reads the line after the byte that tells the kind. Returns its length with that byte and the line end, 0 if it is not
+ * complete, -1 if it is too long or invalid. */
 static ssize_t read_line(sv bytes, size_t max, sv *ret)
 {
     sv rest = sv_from(bytes, 1);
@@ -117,6 +119,17 @@ bool reply_next(struct reply *array, struct reply *ret)
         return false;
     array->text = sv_from(array->text, (size_t)n);
     array->count--;
+    return true;
+}
+
+bool reply_time(struct reply reply, int64_t *ret_us)
+{
+    struct reply seconds, micros;
+    uint64_t s, us;
+    if (!reply_next(&reply, &seconds) || !reply_next(&reply, &micros) ||
+        !sv_u64(seconds.text, CLOCK_END_US / US_PER_S, &s) || !sv_u64(micros.text, US_PER_S - 1, &us))
+        return false;
+    *ret_us = (int64_t)s * US_PER_S + (int64_t)us;
     return true;
 }
 

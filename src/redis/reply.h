@@ -21,6 +21,8 @@ struct reply {
 ssize_t reply_parse(sv bytes, struct reply *ret);
 /* The next element of an array. False: there is none. */
 bool reply_next(struct reply *array, struct reply *ret);
+/* The answer to TIME, in microseconds since 1970. False: it is not one. */
+bool reply_time(struct reply reply, int64_t *ret_us);
 
 /* One command, as an array of bulk strings. */
 void command_write_words(struct buf *out, size_t count, const sv *words);

@@ -84,7 +84,7 @@ static void put_command(struct buf *out, enum script_name name, size_t keys, siz
     buf_add(out, sv_of(text, (size_t)(copy(end, SV("\r\n")) - text)));
 }
 
-/* What stands before each key: "weir:1:". */
+/* The prefix of each key: "weir:1:". */
 struct start {
     char text[SCRIPT_PREFIX_MAX + NUMBER_MAX + 2];
     size_t len;
@@ -142,7 +142,7 @@ static void put_fields(struct buf *out, const struct store_rule *rule)
         put_string(out, rule->cells[i].field, SV(""));
 }
 
-/* What a plan is, in numbers. */
+/* A plan, in numbers. */
 static void put_plan(struct buf *out, const struct store_call *call)
 {
     PUT_DOUBLES(out, call->cost, call->charge, (double)call->rule_count, (double)count_cells(call));

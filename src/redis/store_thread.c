@@ -44,7 +44,7 @@ static int64_t deadline_us(const struct store_thread *t)
     return clock_steady_us() + t->store->options.deadline_ms * US_PER_MS;
 }
 
-/* ---- who counts here ---- */
+/* ---- names in the store ---- */
 
 static void make_names(struct store_thread *t)
 {
@@ -62,42 +62,37 @@ static void ignore(struct store_link *link, void *data, enum store_result how, c
 
 static const struct link_kind ignored = { .done = ignore };
 
+#define SEND(t, kind, until_us, ...) \
+    (COMMAND_WRITE(link_begin((t)->link), __VA_ARGS__), link_end((t)->link, kind, t, until_us))
+
 static void time_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_thread *t = data;
-    struct reply array, seconds, micros;
-    uint64_t s, us;
+    int64_t took_us = clock_steady_us() - t->asked_us, server_us;
     t->beating = false;
-    if (how != STORE_DECIDED)
-        return;
-    array = *reply;
-    if (!reply_next(&array, &seconds) || !reply_next(&array, &micros) ||
-        !sv_u64(seconds.text, CLOCK_END_US / US_PER_S, &s) || !sv_u64(micros.text, US_PER_S - 1, &us))
-        return;
-    int64_t took_us = clock_steady_us() - t->asked_us, server_us = (int64_t)s * US_PER_S + (int64_t)us;
     /* An answer that was long on its way tells less than the one before. */
-    if (took_us <= t->store->options.deadline_ms * US_PER_MS)
-        atomic_store(&link_store(link)->offset_us, server_us - (t->asked_now_us + took_us / 2));
+    if (how == STORE_DECIDED && took_us <= t->store->options.deadline_ms * US_PER_MS && reply_time(*reply, &server_us))
+        atomic_store(&link->store->offset_us, server_us - (t->asked_now_us + took_us / 2));
 }
 
 static const struct link_kind time_kind = { .done = time_done };
 
-/* The mark of the store's data: another one, and they are others. It is made anew each time: one who wrote it twice would
- * not notice that it was gone in between. */
-static void write_mark(struct store_thread *t)
+/* The mark identifies the store's data: a different mark means different data. Each call makes a new one: a host that wrote
+ * the same mark twice would not notice that it was gone in between. */
+static bool send_mark(struct store_thread *t, const struct link_kind *kind, int64_t until_us)
 {
     char mark[BORN_MAX + 1];
     uint64_t random[2] = { 0 };
     if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
         random[0] = (uint64_t)clock_now_us();
     snprintf(mark, sizeof mark, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
-    COMMAND_WRITE(link_begin(t->link), SV("SET"), weir_str(t->born_key), weir_str(mark), SV("NX"));
+    return SEND(t, kind, until_us, SV("SET"), weir_str(t->born_key), weir_str(mark), SV("NX"));
 }
 
 static void born_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     struct store_thread *t = data;
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     if (how != STORE_DECIDED || reply->kind != REPLY_BULK || reply->text.len > BORN_MAX)
         return;
     bool known = t->born[0] != '\0', same = sv_eq(reply->text, weir_str(t->born));
@@ -114,7 +109,7 @@ static const struct link_kind born_kind = { .done = born_done };
 static void hosts_done(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     const struct store_thread *t = data;
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     if (how != STORE_DECIDED || reply->kind != REPLY_INTEGER || reply->integer < 1 || reply->integer > UINT32_MAX ||
         store->options.hosts > 0)
         return;
@@ -127,13 +122,12 @@ static const struct link_kind hosts_kind = { .done = hosts_done };
 
 static void leave_hosts(struct store_thread *t, int64_t until_us)
 {
-    COMMAND_WRITE(link_begin(t->link), SV("ZREM"), weir_str(t->hosts_key), weir_str(t->id));
-    link_end(t->link, &ignored, t, until_us);
+    SEND(t, &ignored, until_us, SV("ZREM"), weir_str(t->hosts_key), weir_str(t->id));
 }
 
-/* Processes that share a table of cells are one host, since they share what is counted while the store is away: also in
- * containers, whose host names differ. Looked up with each beat, so that they agree when the table gets another identity.
- */
+/* Processes that share a table of cells are one host, since they share its counts while the store is unreachable; that
+ * includes containers, whose host names differ. Each beat reads the name again, so that the processes agree when the table
+ * gets another identity. */
 static void name_host(struct store_thread *t, int64_t until_us)
 {
     char id[ID_MAX];
@@ -145,7 +139,6 @@ static void name_host(struct store_thread *t, int64_t until_us)
 
 static void beat(struct store_thread *t)
 {
-    struct store_link *link = t->link;
     int64_t until_us = deadline_us(t), least_us = clock_steady_us() + BEAT_ANSWER_US;
     if (until_us < least_us)
         until_us = least_us;
@@ -156,26 +149,24 @@ static void beat(struct store_thread *t)
     snprintf(now, sizeof now, "%lld", (long long)server_s);
     snprintf(gone, sizeof gone, "(%lld", (long long)server_s - HOST_GONE_S);
     sv hosts = weir_str(t->hosts_key);
-    COMMAND_WRITE(link_begin(link), SV("TIME"));
-    t->beating = link_end(link, &time_kind, t, until_us);
+    t->beating = SEND(t, &time_kind, until_us, SV("TIME"));
     if (!t->store->options.visits) {
-        write_mark(t);
-        link_end(link, &ignored, t, until_us);
-        COMMAND_WRITE(link_begin(link), SV("GET"), weir_str(t->born_key));
-        link_end(link, &born_kind, t, until_us);
+        send_mark(t, &ignored, until_us);
+        SEND(t, &born_kind, until_us, SV("GET"), weir_str(t->born_key));
         name_host(t, until_us);
-        COMMAND_WRITE(link_begin(link), SV("ZADD"), hosts, weir_str(now), weir_str(t->id));
-        link_end(link, &ignored, t, until_us);
-        COMMAND_WRITE(link_begin(link), SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
-        link_end(link, &ignored, t, until_us);
-        COMMAND_WRITE(link_begin(link), SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
-        link_end(link, &ignored, t, until_us);
+        SEND(t, &ignored, until_us, SV("ZADD"), hosts, weir_str(now), weir_str(t->id));
+        SEND(t, &ignored, until_us, SV("ZREMRANGEBYSCORE"), hosts, SV("-inf"), weir_str(gone));
+        SEND(t, &ignored, until_us, SV("PEXPIRE"), hosts, SV(HOSTS_TTL_MS));
     }
-    COMMAND_WRITE(link_begin(link), SV("ZCARD"), hosts);
-    link_end(link, &hosts_kind, t, until_us);
+    SEND(t, &hosts_kind, until_us, SV("ZCARD"), hosts);
 }
 
 /* ---- probes ---- */
+
+static int64_t longer_backoff(int64_t backoff_us)
+{
+    return backoff_us * 2 < PROBE_MAX_US ? backoff_us * 2 : PROBE_MAX_US;
+}
 
 /* Only an answer that a decision could have waited for closes the breaker; after one that was late the next is sent at
  * once, since a server that was stopped goes on. */
@@ -187,9 +178,9 @@ static void probe_done(struct store_link *link, void *data, enum store_result ho
     t->probing = false;
     t->probe_us = now_us;
     if (how == STORE_DECIDED && now_us - t->probed_us <= t->store->options.deadline_ms * US_PER_MS)
-        store_answers(link_store(link));
+        store_answers(link->store);
     else if (how != STORE_DECIDED) {
-        t->backoff_us = t->backoff_us * 2 < PROBE_MAX_US ? t->backoff_us * 2 : PROBE_MAX_US;
+        t->backoff_us = longer_backoff(t->backoff_us);
         t->probe_us += t->backoff_us;
     }
 }
@@ -199,8 +190,7 @@ static const struct link_kind probe_kind = { .done = probe_done };
 /* A write, since a server that is full, or that cannot save, still answers to reads. */
 static void probe(struct store_thread *t, int64_t now_us)
 {
-    write_mark(t);
-    t->probing = link_end(t->link, &probe_kind, t, deadline_us(t));
+    t->probing = send_mark(t, &probe_kind, deadline_us(t));
     t->probed_us = now_us;
 }
 
@@ -230,13 +220,11 @@ static void notice_change(struct store_thread *t, int64_t now_us)
     } else {
         t->down_us = now_us;
         bool again = t->backoff_us > 0 && now_us - t->up_us < STEADY_US;
-        t->backoff_us = again ? t->backoff_us * 2 : PROBE_MIN_US;
-        if (t->backoff_us > PROBE_MAX_US)
-            t->backoff_us = PROBE_MAX_US;
+        t->backoff_us = again ? longer_backoff(t->backoff_us) : PROBE_MIN_US;
         t->probe_us = now_us + t->backoff_us;
     }
     tell_status(t, now_us);
-    answers_came(t->store->cells); /* those who wait for slices need not any more, or can ask */
+    answers_came(t->store->cells); /* threads that wait for slices can stop waiting, or ask */
 }
 
 /* ---- slices ---- */
@@ -249,7 +237,7 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
         [STORE_LOST] = LEND_LOST,
         [STORE_UNSENT] = LEND_UNSENT,
     };
-    struct store *store = link_store(link);
+    struct store *store = link->store;
     struct lend_call *call = data;
     struct lent lent = { 0 };
     enum lend_result result = results[how];
@@ -258,7 +246,7 @@ static void lend_done(struct store_link *link, void *data, enum store_result how
     if (result == LEND_ANSWERED && call->kind == LEND_TAKE &&
         (reply->kind != REPLY_BULK || !script_read_lend(reply->text, &lent)))
         result = LEND_LOST;
-    if (result == LEND_ANSWERED && lent.stale) /* whoever asks again is to ask for the right window */
+    if (result == LEND_ANSWERED && lent.stale) /* the next ask has to be for the right window */
         atomic_store(&store->offset_us, lent.server_us - clock_now_us());
     if (lender_answer(store->lender, call, result, &lent, clock_now_us()))
         store->slices_came = true;
@@ -321,7 +309,7 @@ static void send_calls(struct store_thread *t, struct store_call *first)
 static void forget_answered(struct store_link *link, void *data, enum store_result how, const struct reply *reply)
 {
     bool good = how == STORE_DECIDED && reply->kind == REPLY_INTEGER && reply->integer >= 0;
-    forget_done(link_store(link), data, good ? reply->integer : -1);
+    forget_done(link->store, data, good ? reply->integer : -1);
 }
 
 static const struct link_kind forget_kind = { .script = true, .done = forget_answered };
@@ -407,7 +395,7 @@ static void take_leave(struct store_thread *t)
         empty_inbox(t);
         run_lender(t);
         store_link_flush(t->link);
-        if (link_in_flight(t->link) == 0)
+        if (t->link->first == t->link->end)
             break;
         wait_for_work(t, until_us - clock_steady_us());
     } while (clock_steady_us() < until_us);

@@ -22,7 +22,7 @@ static void read_equal(struct reader *r, const struct node *node, enum attribute
     add_text(ret, attribute, value);
 }
 
-static void read_method(struct reader *r, const struct node *node, sv *ret)
+static void read_method(struct reader *r, const struct node *node, void *ret)
 {
     sv text = node->text;
     if (!check_text(r, node, 1, RULE_NAME_MAX))
@@ -35,18 +35,14 @@ static void read_method(struct reader *r, const struct node *node, sv *ret)
     char *upper = reader_alloc(r, text.len + 1);
     for (size_t i = 0; upper && i < text.len; i++)
         upper[i] = text.ptr[i] >= 'a' && text.ptr[i] <= 'z' ? (char)(text.ptr[i] & ~0x20) : text.ptr[i];
-    *ret = sv_of(upper, text.len);
+    *(sv *)ret = sv_of(upper, text.len);
 }
 
 static void read_methods(struct reader *r, const struct node *node, struct rule_match *ret)
 {
-    if (!check_count(r, node, 1, RULE_METHODS_MAX, "leave `method` out to match all"))
-        return;
-    ret->methods = reader_alloc(r, list_count(node) * sizeof *ret->methods);
-    struct walk walk = walk_list(node);
-    const struct node *item;
-    while (ret->methods && (item = walk_next(r, &walk)))
-        read_method(r, item, &ret->methods[ret->method_count++]);
+    static const struct list list = { read_method, sizeof *ret->methods, 1, RULE_METHODS_MAX,
+                                      "leave `method` out to match all" };
+    ret->methods = read_list(r, node, &list, &ret->method_count);
 }
 
 /* The name without its port and the dot of a full name; empty if it is none. */
@@ -92,61 +88,43 @@ static void read_host(struct reader *r, const struct node *node, struct rule_mat
         add_text(ret, ATTR_HOST, reader_copy_lower(r, name));
 }
 
-bool read_regex(struct reader *r, const struct node *node, sv *ret)
+void read_regex(struct reader *r, const struct node *node, void *ret)
 {
     sv text;
     if (!read_text(r, node, 1, RULE_PATH_MAX, &text))
-        return false;
+        return;
     if (r->regexes++ >= RULES_REGEXES_MAX) {
         report_error(r, node->line, "more than %d regular expressions; use templates where you can", RULES_REGEXES_MAX);
-        return false;
+        return;
     }
-    struct regex *regex;
+    struct regex *regex = NULL;
     char error[200];
     int code = regex_new(&regex, text, r->rules->settings.ignore_case, error, sizeof error);
     if (code == WEIR_E_NO_MEMORY)
         r->no_memory = true;
     else if (code < 0)
         report_error(r, node->line, "invalid regular expression %s: %s", shown_text(r, text), error);
-    if (code < 0)
-        return false;
+    else
+        *(sv *)ret = text;
     regex_free(regex);
-    *ret = text;
-    return true;
 }
 
-struct path_nodes {
-    const struct node *regex;
-};
-
-static const struct field path_fields[] = { { "regex", offsetof(struct path_nodes, regex), true }, { NULL } };
-
-static void read_path(struct reader *r, const struct node *node, struct rule_path *ret)
+static void read_path(struct reader *r, const struct node *node, void *ret)
 {
-    struct path_nodes n = { 0 };
-    if (node->kind != NODE_MAP) {
-        read_template(r, node, false, &ret->text);
-    } else if (read_fields(r, node, path_fields, &n)) {
-        ret->is_regex = true;
-        if (!n.regex) {
-            report_error(r, node->line, "needs `regex`; or write a template such as /files/#/{name}");
-            return;
-        }
-        size_t before = path_field(r, SV("regex"));
-        read_regex(r, n.regex, &ret->text);
-        path_end(r, before);
-    }
+    static const struct field fields[] = { { "regex", read_regex, offsetof(struct rule_path, text), .keep_null = true },
+                                           { NULL } };
+    struct rule_path *path = ret;
+    path->is_regex = node->kind == NODE_MAP;
+    if (!path->is_regex)
+        read_template(r, node, &path->text);
+    else if (read_fields(r, node, fields, path) && !path->text.ptr)
+        report_error(r, node->line, "needs `regex`; or write a template such as /files/#/{name}");
 }
 
 static void read_paths(struct reader *r, const struct node *node, struct rule_match *ret)
 {
-    if (!check_count(r, node, 1, RULE_PATHS_MAX, "leave `path` out to match all"))
-        return;
-    ret->paths = reader_alloc(r, list_count(node) * sizeof *ret->paths);
-    struct walk walk = walk_list(node);
-    const struct node *item;
-    while (ret->paths && (item = walk_next(r, &walk)))
-        read_path(r, item, &ret->paths[ret->path_count++]);
+    static const struct list list = { read_path, sizeof *ret->paths, 1, RULE_PATHS_MAX, "leave `path` out to match all" };
+    ret->paths = read_list(r, node, &list, &ret->path_count);
 }
 
 static void read_header_values(struct reader *r, const struct node *node, struct rule_match *ret)
@@ -157,38 +135,34 @@ static void read_header_values(struct reader *r, const struct node *node, struct
         read_headers(r, node, true, &ret->headers, &ret->header_count);
 }
 
-/* A condition without a value is an error: taken for none, it would let the rule match everything. */
-static void match_fields(struct field ret[ATTRIBUTE_COUNT + 1])
-{
-    size_t count = 0;
-    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
-        if (attribute_table[i].uses & IN_MATCH)
-            ret[count++] = (struct field){ attribute_table[i].name.ptr, i * sizeof(const struct node *), true };
-    ret[count] = (struct field){ 0 };
-}
-
-void read_match(struct reader *r, const struct node *node, struct rule_match *ret)
+void read_match(struct reader *r, const struct node *node, void *ret)
 {
     static void (*const readers[ATTRIBUTE_COUNT])(struct reader *, const struct node *, struct rule_match *) = {
         [ATTR_METHOD] = read_methods, [ATTR_PATH] = read_paths, [ATTR_HOST] = read_host, [ATTR_HEADER] = read_header_values
     };
+    struct rule_match *match = ret;
     const struct node *nodes[ATTRIBUTE_COUNT] = { 0 };
-    struct field fields[ATTRIBUTE_COUNT + 1];
-    size_t outer = path_field(r, SV("match"));
-    match_fields(fields);
-    read_fields(r, node, fields, nodes);
-    ret->texts = reader_alloc(r, node->count * sizeof *ret->texts);
-    for (enum attribute i = 0; ret->texts && i < ATTRIBUTE_COUNT; i++) {
+    struct field fields[ATTRIBUTE_COUNT + 1] = { 0 };
+    enum attribute attributes[ATTRIBUTE_COUNT];
+    size_t count = 0;
+    /* A condition without a value is an error: taken for none, it would let the rule match everything. */
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
+        if (attribute_table[i].uses & IN_MATCH) {
+            attributes[count] = i;
+            fields[count++] = (struct field){ .name = attribute_table[i].name.ptr, .keep_null = true };
+        }
+    find_fields(r, node, fields, nodes);
+    match->texts = reader_alloc(r, node->count * sizeof *match->texts);
+    for (size_t i = 0; match->texts && i < count; i++) {
         if (!nodes[i])
             continue;
-        size_t before = path_field(r, attribute_table[i].name);
-        if (readers[i])
-            readers[i](r, nodes[i], ret);
+        size_t before = path_field(r, weir_str(fields[i].name));
+        if (readers[attributes[i]])
+            readers[attributes[i]](r, nodes[i], match);
         else
-            read_equal(r, nodes[i], i, ret);
+            read_equal(r, nodes[i], attributes[i], match);
         path_end(r, before);
     }
-    path_end(r, outer);
 }
 
 /* ---- by ---- */
@@ -209,101 +183,72 @@ static void report_attribute(struct reader *r, const struct node *node, sv text)
                  nearest ? "; did you mean `" : "", nearest ? nearest : "", nearest ? "`?" : "");
 }
 
-static bool read_attribute(struct reader *r, const struct node *node, struct rule_by *ret)
+static void read_attribute(struct reader *r, const struct node *node, void *ret)
 {
     sv text = node->kind == NODE_SCALAR ? node->text : (sv){ 0 };
     bool header = sv_starts(text, SV("header:"));
     sv name = header ? sv_trim(sv_from(text, 7)) : (sv){ 0 };
     enum attribute found = attribute_find(text);
-    if (header && http_token(name) && name.len <= RULE_NAME_MAX) {
-        *ret = (struct rule_by){ ATTR_HEADER, reader_copy_lower(r, name) };
-        return true;
+    if (header && http_token(name) && name.len <= RULE_NAME_MAX)
+        *(struct rule_by *)ret = (struct rule_by){ ATTR_HEADER, reader_copy_lower(r, name) };
+    else if (found < ATTR_HEADER && attribute_table[found].uses & IN_BY)
+        *(struct rule_by *)ret = (struct rule_by){ .attribute = found };
+    else {
+        *(struct rule_by *)ret = (struct rule_by){ .attribute = ATTRIBUTE_COUNT };
+        report_attribute(r, node, text);
     }
-    if (found < ATTR_HEADER && attribute_table[found].uses & IN_BY) {
-        *ret = (struct rule_by){ .attribute = found };
-        return true;
-    }
-    report_attribute(r, node, text);
-    return false;
 }
 
-void read_by(struct reader *r, const struct node *node, struct rule *rule)
+static bool same_by(const void *one, const void *two)
 {
-    size_t before = path_field(r, SV("by"));
-    if (check_count(r, node, 0, RULE_BY_MAX, "")) {
-        rule->by = reader_alloc(r, list_count(node) * sizeof *rule->by);
-        struct walk walk = walk_list(node);
-        const struct node *item;
-        while (rule->by && (item = walk_next(r, &walk))) {
-            struct rule_by *by = &rule->by[rule->by_count];
-            if (!read_attribute(r, item, by))
-                continue;
-            for (size_t i = 0; i < rule->by_count; i++)
-                if (rule->by[i].attribute == by->attribute && sv_eq(rule->by[i].header, by->header))
-                    report_error(r, item->line, "%s is given twice", shown_node(r, item));
-            rule->by_count++;
-        }
-    }
-    path_end(r, before);
+    const struct rule_by *a = one, *b = two;
+    return a->attribute < ATTRIBUTE_COUNT && a->attribute == b->attribute && sv_eq(a->header, b->header);
+}
+
+void read_by(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct list list = {
+        .read = read_attribute, .size = sizeof(struct rule_by), .max = RULE_BY_MAX, .same = same_by
+    };
+    struct rule *rule = ret;
+    rule->by = read_list(r, node, &list, &rule->by_count);
 }
 
 /* ---- except ---- */
 
-struct except_nodes {
-    const struct node *ip, *user;
-};
-
-static const struct field except_fields[] = {
-    { "ip", offsetof(struct except_nodes, ip) },
-    { "user", offsetof(struct except_nodes, user) },
-    { NULL },
-};
-
-bool read_cidrs(struct reader *r, const struct node *node, size_t max, struct cidr **ret, size_t *ret_count)
+static void read_cidr(struct reader *r, const struct node *node, void *ret)
 {
-    if (!check_count(r, node, 0, max, ""))
-        return false;
-    struct cidr *list = reader_alloc(r, list_count(node) * sizeof *list);
-    size_t count = 0, errors = r->errors;
-    struct walk walk = walk_list(node);
-    const struct node *item;
-    while (list && (item = walk_next(r, &walk))) {
-        if (item->kind == NODE_SCALAR && cidr_parse(sv_trim(item->text), &list[count]))
-            count++;
-        else
-            report_error(r, item->line, "must be an address or a network such as 10.0.0.0/8 or fd00::/8, not %s",
-                         shown_node(r, item));
-    }
-    if (!list || r->errors > errors)
-        return false;
-    *ret = list;
-    *ret_count = count;
-    return true;
+    if (node->kind != NODE_SCALAR || !cidr_parse(sv_trim(node->text), ret))
+        report_error(r, node->line, "must be an address or a network such as 10.0.0.0/8 or fd00::/8, not %s",
+                     shown_node(r, node));
 }
 
-static void read_users(struct reader *r, const struct node *node, struct rule_except *ret)
+struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count)
 {
-    if (!check_count(r, node, 0, RULE_EXCEPT_MAX, ""))
-        return;
-    ret->users = reader_alloc(r, list_count(node) * sizeof *ret->users);
-    struct walk walk = walk_list(node);
-    const struct node *item;
-    while (ret->users && (item = walk_next(r, &walk)))
-        ret->user_count += read_text(r, item, 1, RULE_TEXT_MAX, &ret->users[ret->user_count]);
+    struct list list = { .read = read_cidr, .size = sizeof(struct cidr), .max = max };
+    return read_list(r, node, &list, ret_count);
 }
 
-void read_except(struct reader *r, const struct node *node, struct rule_except *ret)
+static void read_ips(struct reader *r, const struct node *node, void *ret)
 {
-    struct except_nodes n = { 0 };
-    size_t outer = path_field(r, SV("except"));
-    read_fields(r, node, except_fields, &n);
-    if (n.ip) {
-        IN_FIELD(r, "ip");
-        read_cidrs(r, n.ip, RULE_EXCEPT_MAX, &ret->ips, &ret->ip_count);
-    }
-    if (n.user) {
-        IN_FIELD(r, "user");
-        read_users(r, n.user, ret);
-    }
-    path_end(r, outer);
+    struct rule_except *except = ret;
+    except->ips = read_cidrs(r, node, RULE_EXCEPT_MAX, &except->ip_count);
+}
+
+static void read_user(struct reader *r, const struct node *node, void *ret)
+{
+    read_text(r, node, 1, RULE_TEXT_MAX, ret);
+}
+
+static void read_users(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct list list = { .read = read_user, .size = sizeof(sv), .max = RULE_EXCEPT_MAX };
+    struct rule_except *except = ret;
+    except->users = read_list(r, node, &list, &except->user_count);
+}
+
+void read_except(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct field fields[] = { { "ip", read_ips }, { "user", read_users }, { NULL } };
+    read_fields(r, node, fields, ret);
 }

@@ -24,22 +24,27 @@ static void *copy_bytes(struct copier *c, const void *from, size_t size)
     return copy;
 }
 
-/* NULL stays NULL: for `ids` that is another thing than an empty list. */
+/* An array whose elements have a text at `offset`. NULL stays NULL: for `ids` that is another thing than an empty list. */
+static void *copy_items(struct copier *c, const void *from, size_t count, size_t size, size_t offset)
+{
+    char *copy = from ? copy_bytes(c, from, count * size) : NULL;
+    for (size_t i = 0; copy && i < count; i++) {
+        sv *text = (sv *)(void *)(copy + i * size + offset);
+        *text = copy_text(c, *text);
+    }
+    return copy;
+}
+
 static sv *copy_texts(struct copier *c, const sv *from, size_t count)
 {
-    sv *copy = from ? copy_bytes(c, from, count * sizeof *from) : NULL;
-    for (size_t i = 0; copy && i < count; i++)
-        copy[i] = copy_text(c, from[i]);
-    return copy;
+    return copy_items(c, from, count, sizeof *from, 0);
 }
 
 static struct rule_header *copy_headers(struct copier *c, const struct rule_header *from, size_t count)
 {
-    struct rule_header *copy = copy_bytes(c, from, count * sizeof *from);
-    for (size_t i = 0; copy && i < count; i++) {
-        copy[i].name = copy_text(c, from[i].name);
+    struct rule_header *copy = copy_items(c, from, count, sizeof *from, offsetof(struct rule_header, name));
+    for (size_t i = 0; copy && i < count; i++)
         copy[i].value = copy_text(c, from[i].value);
-    }
     return copy;
 }
 
@@ -58,13 +63,9 @@ static void copy_reject(struct copier *c, struct rule_reject *reject)
 
 static void copy_match(struct copier *c, struct rule_match *m)
 {
-    m->texts = copy_bytes(c, m->texts, m->text_count * sizeof *m->texts);
-    for (size_t i = 0; m->texts && i < m->text_count; i++)
-        m->texts[i].value = copy_text(c, m->texts[i].value);
+    m->texts = copy_items(c, m->texts, m->text_count, sizeof *m->texts, offsetof(struct rule_text, value));
     m->methods = copy_texts(c, m->methods, m->method_count);
-    m->paths = copy_bytes(c, m->paths, m->path_count * sizeof *m->paths);
-    for (size_t i = 0; m->paths && i < m->path_count; i++)
-        m->paths[i].text = copy_text(c, m->paths[i].text);
+    m->paths = copy_items(c, m->paths, m->path_count, sizeof *m->paths, offsetof(struct rule_path, text));
     m->headers = copy_headers(c, m->headers, m->header_count);
 }
 
@@ -74,16 +75,11 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     struct rule rule = *from;
     rule.id = copy_text(&c, rule.id);
     copy_match(&c, &rule.match);
-    rule.by = copy_bytes(&c, rule.by, rule.by_count * sizeof *rule.by);
-    for (size_t i = 0; rule.by && i < rule.by_count; i++)
-        rule.by[i].header = copy_text(&c, rule.by[i].header);
-    rule.limits = copy_bytes(&c, rule.limits, rule.limit_count * sizeof *rule.limits);
-    for (size_t i = 0; rule.limits && i < rule.limit_count; i++) {
-        struct rule_limit *limit = &rule.limits[i];
-        limit->name = copy_text(&c, limit->name);
-        if (limit->zone)
-            c.failed = !(limit->zone = zone_copy(into, limit->zone)) || c.failed;
-    }
+    rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, header));
+    rule.limits = copy_items(&c, rule.limits, rule.limit_count, sizeof *rule.limits, offsetof(struct rule_limit, name));
+    for (size_t i = 0; rule.limits && i < rule.limit_count; i++)
+        if (rule.limits[i].zone)
+            c.failed = !(rule.limits[i].zone = zone_copy(into, rule.limits[i].zone)) || c.failed;
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
     *ret = rule;

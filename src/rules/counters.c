@@ -33,9 +33,9 @@ static bool parse_hundredths(sv text, uint64_t max, uint64_t *ret)
     return true;
 }
 
-static void read_slice(struct reader *r, const struct node *node, struct rule_lease *lease)
+static void read_slice(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "slice");
+    struct rule_lease *lease = ret;
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     bool percent = text.len > 0 && text.ptr[text.len - 1] == '%';
     sv number = percent ? sv_trim(sv_of(text.ptr, text.len - 1)) : text;
@@ -49,9 +49,9 @@ static void read_slice(struct reader *r, const struct node *node, struct rule_le
         report_error(r, node->line, "must be " SLICES ", in steps of 0.01%%, not %s", shown_node(r, node));
 }
 
-static void read_ttl(struct reader *r, const struct node *node, struct rule_lease *lease)
+static void read_ttl(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "ttl");
+    struct rule_lease *lease = ret;
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
     int64_t us;
     enum amount_found found = read_length(text, TTL_MIN_US, TTL_MAX_US, &us);
@@ -65,33 +65,18 @@ static void read_ttl(struct reader *r, const struct node *node, struct rule_leas
 
 /* ---- lease ---- */
 
-struct lease_nodes {
-    const struct node *slice, *ttl;
-};
-
-static const struct field lease_fields[] = {
-    { "slice", offsetof(struct lease_nodes, slice) },
-    { "ttl", offsetof(struct lease_nodes, ttl) },
-    { NULL },
-};
-
 static void read_lease_value(struct reader *r, const struct node *node, struct rule_lease *ret)
 {
+    static const struct field fields[] = { { "slice", read_slice }, { "ttl", read_ttl }, { NULL } };
     bool on = true;
-    struct lease_nodes n = { 0 };
-    if (node->kind == NODE_MAP) {
-        read_fields(r, node, lease_fields, &n);
-    } else if (!node_is_bool(node, &on)) {
+    if (node->kind != NODE_MAP && !node_is_bool(node, &on)) {
         report_error(r, node->line, "must be true, false or { slice: 5%%, ttl: 2s }, not %s", shown_node(r, node));
-        on = false;
-    }
-    if (!on)
         return;
-    *ret = lease_default;
-    if (n.slice)
-        read_slice(r, n.slice, ret);
-    if (n.ttl)
-        read_ttl(r, n.ttl, ret);
+    }
+    if (on)
+        *ret = lease_default;
+    if (node->kind == NODE_MAP)
+        read_fields(r, node, fields, ret);
 }
 
 /* A slice is a part of a window's budget, so there must be a window. */
@@ -103,40 +88,40 @@ static void check_leased_limits(struct reader *r, const struct node *node, const
             report_error(r, node->line,
                          "is allowed with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
                          "fixed_window`, or leave `lease` out",
-                         SV_FMT(limit->name), algorithm_name(limit->algorithm));
+                         SV_FMT(limit->name), algorithm_names[limit->algorithm]);
     }
 }
 
-static void read_lease(struct reader *r, const struct node *node, bool good_limits, struct rule *rule)
+/* After the limits; there are none if they are bad. */
+void read_lease(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "lease");
+    struct rule *rule = ret;
     read_lease_value(r, node, &rule->lease);
-    if (rule->lease.on && rule->counters == COUNTERS_LOCAL)
+    if (!rule->lease.on)
+        return;
+    if (rule->counters == COUNTERS_LOCAL)
         report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
-    else if (rule->lease.on)
+    else
         rule->counters = COUNTERS_SHARED;
-    if (rule->lease.on && good_limits)
-        check_leased_limits(r, node, rule);
+    check_leased_limits(r, node, rule);
 }
 
 /* ---- counters and on_store_failure ---- */
 
-void read_counters(struct reader *r, const struct counters_nodes *n, bool good_limits, struct rule *rule)
+void read_counters(struct reader *r, const struct node *node, void *ret)
 {
+    struct rule *rule = ret;
     int word;
-    if (n->counters) {
-        IN_FIELD(r, "counters");
-        if (read_word(r, n->counters, counters_names + 1, &word))
-            rule->counters = COUNTERS_LOCAL + (enum rule_counters)word;
-    }
-    if (n->lease)
-        read_lease(r, n->lease, good_limits, rule);
-    if (n->on_store_failure) {
-        IN_FIELD(r, "on_store_failure");
-        if (read_word(r, n->on_store_failure, on_failure_names, &word))
-            rule->on_failure = (enum rule_on_failure)word;
-        if (rule->counters == COUNTERS_LOCAL)
-            report_advice(r, n->on_store_failure->line,
-                          "has no effect, because a rule with `counters: local` needs no store; leave it out");
-    }
+    if (read_word(r, node, counters_names + 1, &word))
+        rule->counters = COUNTERS_LOCAL + (enum rule_counters)word;
+}
+
+void read_on_failure(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule *rule = ret;
+    int word;
+    if (read_word(r, node, on_failure_names, &word))
+        rule->on_failure = (enum rule_on_failure)word;
+    if (rule->counters == COUNTERS_LOCAL)
+        report_advice(r, node->line, "has no effect, because a rule with `counters: local` needs no store; leave it out");
 }

@@ -110,7 +110,7 @@ static void unknown_field(struct reader *r, const struct node *key, const struct
         report_error(r, key->line, "unknown field %s; allowed: %s", shown_text(r, key->text), allowed);
 }
 
-bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret_nodes)
+bool find_fields(struct reader *r, const struct node *node, const struct field *fields, const struct node **ret_nodes)
 {
     size_t errors = r->errors;
     if (node->kind != NODE_MAP) {
@@ -120,13 +120,35 @@ bool read_fields(struct reader *r, const struct node *node, const struct field *
     for (const struct node_item *item = node->first; item; item = item->next) {
         if (!check_key(r, node, item, false))
             continue;
-        const struct field *field = fields;
-        while (field->name && !sv_eq(item->key->text, weir_str(field->name)))
-            field++;
-        if (!field->name)
+        size_t i = 0;
+        while (fields[i].name && !sv_eq(item->key->text, weir_str(fields[i].name)))
+            i++;
+        if (!fields[i].name)
             unknown_field(r, item->key, fields);
-        else if (field->keep_null || !node_is_null(item->value))
-            memcpy((char *)ret_nodes + field->offset, &item->value, sizeof item->value);
+        else if (fields[i].keep_null || !node_is_null(item->value))
+            ret_nodes[i] = item->value;
+    }
+    return r->errors == errors;
+}
+
+void read_field(struct reader *r, const struct field *field, const struct node *node, void *ret)
+{
+    if (!node)
+        return;
+    size_t before = path_field(r, weir_str(field->name));
+    field->read(r, node, (char *)ret + field->offset);
+    path_end(r, before);
+}
+
+bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret)
+{
+    const struct node *nodes[RULES_FIELDS_MAX] = { 0 };
+    size_t errors = r->errors;
+    find_fields(r, node, fields, nodes);
+    for (size_t i = 0; node->kind == NODE_MAP && fields[i].name; i++) {
+        if (!nodes[i] && fields[i].missing)
+            report_error(r, node->line, "%s", fields[i].missing);
+        read_field(r, &fields[i], nodes[i], ret);
     }
     return r->errors == errors;
 }
@@ -158,19 +180,32 @@ const struct node *walk_next(struct reader *r, struct walk *walk)
     return value;
 }
 
-size_t list_count(const struct node *node)
+/* Reports an empty list (if min is 1) or one that is too long. */
+static bool check_count(struct reader *r, const struct node *node, size_t count, const struct list *list)
 {
-    return node->kind == NODE_LIST ? node->count : 1;
+    if (count < list->min)
+        report_error(r, node->line, "the list is empty; %s", list->empty);
+    else if (count > list->max)
+        report_error(r, node->line, "%zu are too many; at most %zu", count, list->max);
+    return count >= list->min && count <= list->max;
 }
 
-bool check_count(struct reader *r, const struct node *node, size_t min, size_t max, const char *what)
+void *read_list(struct reader *r, const struct node *node, const struct list *list, size_t *ret_count)
 {
-    size_t count = list_count(node);
-    if (count < min)
-        report_error(r, node->line, "the list is empty; %s", what);
-    else if (count > max)
-        report_error(r, node->line, "%zu are too many; at most %zu", count, max);
-    return count >= min && count <= max;
+    size_t count = node->kind == NODE_LIST ? node->count : 1, errors = r->errors;
+    char *items = check_count(r, node, count, list) ? reader_alloc(r, count * list->size) : NULL;
+    struct walk walk = walk_list(node);
+    const struct node *item;
+    for (size_t i = 0; items && (item = walk_next(r, &walk)); i++) {
+        list->read(r, item, items + i * list->size);
+        for (size_t j = 0; list->same && j < i; j++)
+            if (list->same(items + j * list->size, items + i * list->size))
+                report_error(r, item->line, "%s is given twice", shown_node(r, item));
+    }
+    if (!items || r->errors > errors)
+        return NULL;
+    *ret_count = count;
+    return items;
 }
 
 /* ---- values ---- */

@@ -87,8 +87,7 @@ static void read_short_calendar(struct reader *r, const struct node *node, const
     } else {
         ret->algorithm = LIMIT_CALENDAR;
         ret->unit = (enum calendar_unit)unit;
-        ret->zone = zone_utc(r->rules);
-        r->no_memory = r->no_memory || !ret->zone;
+        ret->zone = read_zone(r, NULL);
     }
 }
 
@@ -129,155 +128,185 @@ static void read_short(struct reader *r, const struct node *node, struct rule_li
 
 /* ---- the long form ---- */
 
-struct limit_nodes {
-    const struct node *name, *algorithm, *max, *per, *burst, *calendar, *tz, *week_start;
-};
-
-static const struct field limit_fields[] = {
-    { "name", offsetof(struct limit_nodes, name) },
-    { "algorithm", offsetof(struct limit_nodes, algorithm) },
-    { "max", offsetof(struct limit_nodes, max) },
-    { "per", offsetof(struct limit_nodes, per) },
-    { "burst", offsetof(struct limit_nodes, burst) },
-    { "calendar", offsetof(struct limit_nodes, calendar) },
-    { "tz", offsetof(struct limit_nodes, tz) },
-    { "week_start", offsetof(struct limit_nodes, week_start) },
-    { NULL },
-};
-
-static void read_name(struct reader *r, const struct node *node, struct rule_limit *ret)
+static void read_name(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "name");
-    if (read_text(r, node, 1, WEIR_NAME_MAX, &ret->name)) {
-        bool good = sv_trim(ret->name).len == ret->name.len;
-        for (size_t i = 0; i < ret->name.len; i++) {
-            char c = ret->name.ptr[i];
-            good = good && c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-        }
-        if (!good)
-            report_error(r, node->line, "must be printable ASCII without \", \\, and leading or trailing blanks, not %s",
-                         shown_node(r, node));
-        ret->named = good;
+    struct rule_limit *limit = ret;
+    if (!read_text(r, node, 1, WEIR_NAME_MAX, &limit->name))
+        return;
+    limit->named = sv_trim(limit->name).len == limit->name.len;
+    for (size_t i = 0; i < limit->name.len; i++) {
+        char c = limit->name.ptr[i];
+        limit->named = limit->named && c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
     }
+    if (!limit->named)
+        report_error(r, node->line, "must be printable ASCII without \", \\, and leading or trailing blanks, not %s",
+                     shown_node(r, node));
 }
 
-static void read_count(struct reader *r, const struct node *node, sv name, uint64_t min, uint32_t *ret)
+static void read_count(struct reader *r, const struct node *node, uint64_t min, uint32_t *ret)
 {
-    size_t before = path_field(r, name);
     uint64_t value;
     if (read_number(r, node, min, LIMIT_MAX_MAX, &value))
         *ret = (uint32_t)value;
-    path_end(r, before);
 }
 
-static void read_per(struct reader *r, const struct node *node, struct rule_limit *ret)
+static void read_max(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "per");
+    read_count(r, node, 0, ret);
+}
+
+static void read_burst(struct reader *r, const struct node *node, void *ret)
+{
+    read_count(r, node, 1, ret);
+}
+
+static void read_algorithm(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
+    int word;
+    if (read_word(r, node, algorithm_names, &word))
+        limit->algorithm = (enum limit_algorithm)word;
+}
+
+static void read_per(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
     sv text = node->kind == NODE_SCALAR ? sv_trim(node->text) : (sv){ 0 };
-    enum amount_found found = read_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &ret->per_us);
+    enum amount_found found = read_length(text, LIMIT_PER_MIN_US, LIMIT_PER_MAX_US, &limit->per_us);
     int unit = word_find(text, unit_names);
     if (found == AMOUNT_OUT_OF_RANGE)
         report_error(r, node->line, "must be from 1ms to 3650d, not %s", shown_node(r, node));
     else if (found == AMOUNT_INVALID && unit >= 0)
         report_error(r, node->line,
                      "`%s` is a calendar unit, and %s takes " LENGTHS "; write `calendar: %s` for the natural %s",
-                     unit_names[unit], algorithm_name(ret->algorithm), unit_names[unit], unit_names[unit]);
+                     unit_names[unit], algorithm_names[limit->algorithm], unit_names[unit], unit_names[unit]);
     else if (found == AMOUNT_INVALID && all_digits(text))
         report_error(r, node->line, "must be " LENGTHS "; %s has no unit", shown_node(r, node));
     else if (found == AMOUNT_INVALID)
         report_error(r, node->line, "must be " LENGTHS ", not %s", shown_node(r, node));
 }
 
-static void not_with(struct reader *r, const struct node *node, sv field, const char *why)
+static void read_unit(struct reader *r, const struct node *node, void *ret)
 {
-    if (!node)
+    struct rule_limit *limit = ret;
+    int word;
+    if (read_word(r, node, unit_names, &word))
+        limit->unit = (enum calendar_unit)word;
+}
+
+static void read_tz(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
+    limit->zone = read_zone(r, node);
+}
+
+static void read_week_start(struct reader *r, const struct node *node, void *ret)
+{
+    read_word(r, node, weekday_names, ret);
+}
+
+/* Which of them may be there depends on others: read_long() reads them one by one. */
+enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, LIMIT_FIELDS };
+
+static const struct field limit_fields[] = {
+    [NAME] = { "name", read_name },
+    [ALGORITHM] = { "algorithm", read_algorithm },
+    [MAX] = { "max", read_max, offsetof(struct rule_limit, max) },
+    [PER] = { "per", read_per },
+    [BURST] = { "burst", read_burst, offsetof(struct rule_limit, burst) },
+    [CALENDAR] = { "calendar", read_unit },
+    [TZ] = { "tz", read_tz },
+    [WEEK_START] = { "week_start", read_week_start, offsetof(struct rule_limit, week_start) },
+    [LIMIT_FIELDS] = { NULL },
+};
+
+struct long_limit {
+    const struct node *node, *fields[LIMIT_FIELDS];
+    struct rule_limit *limit;
+};
+
+static void read_one(struct reader *r, const struct long_limit *l, enum limit_field field)
+{
+    read_field(r, &limit_fields[field], l->fields[field], l->limit);
+}
+
+static void not_with(struct reader *r, const struct long_limit *l, enum limit_field field, const char *why)
+{
+    if (!l->fields[field])
         return;
-    size_t before = path_field(r, field);
-    report_error(r, node->line, "%s", why);
+    size_t before = path_field(r, weir_str(limit_fields[field].name));
+    report_error(r, l->fields[field]->line, "%s", why);
     path_end(r, before);
 }
 
-static void read_calendar(struct reader *r, const struct node *node, const struct limit_nodes *n, struct rule_limit *ret)
+static void read_calendar(struct reader *r, const struct long_limit *l)
 {
-    ret->algorithm = LIMIT_CALENDAR;
-    bool as_per = !n->calendar;
-    if (as_per && !n->per) {
-        report_error(r, node->line, "algorithm calendar needs `calendar`: minute, hour, day, week, month or year");
-        return;
-    }
-    int unit = -1, week_start = MONDAY;
-    size_t before = path_field(r, as_per ? SV("per") : SV("calendar"));
-    read_word(r, as_per ? n->per : n->calendar, unit_names, &unit);
-    path_end(r, before);
-    ret->unit = unit >= 0 ? (enum calendar_unit)unit : CALENDAR_DAY;
-    if (!as_per)
-        not_with(r, n->per, SV("per"), "cannot be combined with `calendar`; leave one of the two out");
-    not_with(r, n->burst, SV("burst"), "is allowed with token_bucket only, not with a calendar window");
-    if (n->tz) {
-        before = path_field(r, SV("tz"));
-        ret->zone = read_zone(r, n->tz);
-        path_end(r, before);
+    static const struct field unit_in_per = { "per", read_unit };
+    size_t errors = r->errors;
+    if (l->fields[CALENDAR]) {
+        read_one(r, l, CALENDAR);
+    } else if (l->fields[PER]) {
+        read_field(r, &unit_in_per, l->fields[PER], l->limit);
     } else {
-        ret->zone = zone_utc(r->rules);
-        r->no_memory = r->no_memory || !ret->zone;
+        report_error(r, l->node->line, "algorithm calendar needs `calendar`: minute, hour, day, week, month or year");
+        return;
     }
-    if (n->week_start && unit >= 0 && unit != CALENDAR_WEEK) {
-        not_with(r, n->week_start, SV("week_start"), "is allowed with `calendar: week` only");
-    } else if (n->week_start) {
-        before = path_field(r, SV("week_start"));
-        if (read_word(r, n->week_start, weekday_names, &week_start))
-            ret->week_start = week_start;
-        path_end(r, before);
-    }
+    bool other_unit = r->errors == errors && l->limit->unit != CALENDAR_WEEK;
+    if (l->fields[CALENDAR])
+        not_with(r, l, PER, "cannot be combined with `calendar`; leave one of the two out");
+    not_with(r, l, BURST, "is allowed with token_bucket only, not with a calendar window");
+    if (l->fields[TZ])
+        read_one(r, l, TZ);
+    else
+        l->limit->zone = read_zone(r, NULL);
+    if (other_unit)
+        not_with(r, l, WEEK_START, "is allowed with `calendar: week` only");
+    else
+        read_one(r, l, WEEK_START);
 }
 
-static void read_by_length(struct reader *r, const struct node *node, const struct limit_nodes *n, struct rule_limit *ret)
+static void read_by_length(struct reader *r, const struct long_limit *l)
 {
-    not_with(r, n->calendar, SV("calendar"), "is allowed with algorithm calendar only; leave `algorithm` out");
-    not_with(r, n->tz, SV("tz"), "is allowed with `calendar` only");
-    not_with(r, n->week_start, SV("week_start"), "is allowed with `calendar: week` only");
-    if (n->per)
-        read_per(r, n->per, ret);
-    else if (!n->calendar)
-        report_error(r, node->line, "needs `per`, " LENGTHS ", or `calendar`");
-    ret->burst = ret->algorithm == LIMIT_TOKEN_BUCKET ? ret->max : 0;
-    if (n->burst && ret->algorithm != LIMIT_TOKEN_BUCKET)
-        not_with(r, n->burst, SV("burst"), "is allowed with token_bucket only");
-    else if (n->burst)
-        read_count(r, n->burst, SV("burst"), 1, &ret->burst);
+    not_with(r, l, CALENDAR, "is allowed with algorithm calendar only; leave `algorithm` out");
+    not_with(r, l, TZ, "is allowed with `calendar` only");
+    not_with(r, l, WEEK_START, "is allowed with `calendar: week` only");
+    if (!l->fields[PER] && !l->fields[CALENDAR])
+        report_error(r, l->node->line, "needs `per`, " LENGTHS ", or `calendar`");
+    read_one(r, l, PER);
+    if (l->limit->algorithm == LIMIT_TOKEN_BUCKET) {
+        l->limit->burst = l->limit->max;
+        read_one(r, l, BURST);
+    } else {
+        not_with(r, l, BURST, "is allowed with token_bucket only");
+    }
 }
 
 static void read_long(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
-    struct limit_nodes n = { 0 };
-    read_fields(r, node, limit_fields, &n);
-    if (n.name)
-        read_name(r, n.name, ret);
-    if (n.max)
-        read_count(r, n.max, SV("max"), 0, &ret->max);
-    else
+    struct long_limit l = { .node = node, .limit = ret };
+    find_fields(r, node, limit_fields, l.fields);
+    read_one(r, &l, NAME);
+    if (!l.fields[MAX])
         report_error(r, node->line, "needs `max`, a whole number from 0 to %u", LIMIT_MAX_MAX);
-    bool bare_unit = n.per && n.per->kind == NODE_SCALAR && word_find(n.per->text, unit_names) >= 0;
-    int algorithm = n.calendar || bare_unit ? LIMIT_CALENDAR : LIMIT_TOKEN_BUCKET;
-    if (n.algorithm) {
-        size_t before = path_field(r, SV("algorithm"));
-        bool good = read_word(r, n.algorithm, algorithm_names, &algorithm);
-        path_end(r, before);
-        if (!good)
-            return;
-    }
-    ret->algorithm = (enum limit_algorithm)algorithm;
-    if (algorithm == LIMIT_CALENDAR)
-        read_calendar(r, node, &n, ret);
+    read_one(r, &l, MAX);
+    const struct node *per = l.fields[PER];
+    bool bare_unit = per && per->kind == NODE_SCALAR && word_find(per->text, unit_names) >= 0;
+    ret->algorithm = l.fields[CALENDAR] || bare_unit ? LIMIT_CALENDAR : LIMIT_TOKEN_BUCKET;
+    size_t errors = r->errors;
+    read_one(r, &l, ALGORITHM);
+    if (r->errors > errors)
+        return;
+    if (ret->algorithm == LIMIT_CALENDAR)
+        read_calendar(r, &l);
     else
-        read_by_length(r, node, &n, ret);
+        read_by_length(r, &l);
 }
 
 /* ---- names ---- */
 
 static const char *default_name(const struct rule_limit *limit)
 {
-    return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_name(limit->algorithm);
+    return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_names[limit->algorithm];
 }
 
 static bool name_taken(const struct rule *rule, sv name)
@@ -323,24 +352,22 @@ static void give_names(struct reader *r, const struct node *node, struct rule *r
     }
 }
 
-void read_limits(struct reader *r, const struct node *node, struct rule *rule)
+static void read_limit(struct reader *r, const struct node *node, void *ret)
 {
-    size_t before = path_field(r, SV("limits")), errors = r->errors;
-    if (check_count(r, node, 1, RULE_LIMITS_MAX, "a rule needs at least one limit, such as \"10 per 60s\"")) {
-        rule->limit_count = list_count(node);
-        rule->limits = reader_alloc(r, rule->limit_count * sizeof *rule->limits);
-        struct walk walk = walk_list(node);
-        const struct node *item;
-        for (size_t i = 0; rule->limits && (item = walk_next(r, &walk)); i++) {
-            if (item->kind == NODE_MAP)
-                read_long(r, item, &rule->limits[i]);
-            else if (item->kind == NODE_SCALAR)
-                read_short(r, item, &rule->limits[i]);
-            else
-                wrong_form(r, item);
-        }
-        if (r->errors == errors && rule->limits)
-            give_names(r, node, rule);
-    }
-    path_end(r, before);
+    if (node->kind == NODE_MAP)
+        read_long(r, node, ret);
+    else if (node->kind == NODE_SCALAR)
+        read_short(r, node, ret);
+    else
+        wrong_form(r, node);
+}
+
+void read_limits(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct list list = { read_limit, sizeof(struct rule_limit), 1, RULE_LIMITS_MAX,
+                                      "a rule needs at least one limit, such as \"10 per 60s\"" };
+    struct rule *rule = ret;
+    rule->limits = read_list(r, node, &list, &rule->limit_count);
+    if (rule->limits)
+        give_names(r, node, rule);
 }

@@ -5,27 +5,6 @@
 
 /* ---- one rule ---- */
 
-struct rule_nodes {
-    const struct node *id, *match, *by, *limits, *mode, *enabled, *expires, *except, *reject;
-    struct counters_nodes where;
-};
-
-static const struct field rule_fields[] = {
-    { "id", offsetof(struct rule_nodes, id) },
-    { "match", offsetof(struct rule_nodes, match) },
-    { "by", offsetof(struct rule_nodes, by) },
-    { "limits", offsetof(struct rule_nodes, limits) },
-    { "mode", offsetof(struct rule_nodes, mode) },
-    { "enabled", offsetof(struct rule_nodes, enabled) },
-    { "expires", offsetof(struct rule_nodes, expires) },
-    { "except", offsetof(struct rule_nodes, except) },
-    { "reject", offsetof(struct rule_nodes, reject) },
-    { "counters", offsetof(struct rule_nodes, where.counters) },
-    { "lease", offsetof(struct rule_nodes, where.lease) },
-    { "on_store_failure", offsetof(struct rule_nodes, where.on_store_failure) },
-    { NULL },
-};
-
 bool id_valid(const struct node *node)
 {
     if (node->kind != NODE_SCALAR || node_is_null(node))
@@ -34,19 +13,18 @@ bool id_valid(const struct node *node)
     return id.len > 0 && id.len <= WEIR_ID_MAX && sv_trim(id).len == id.len && !text_has_control(id);
 }
 
-static void read_id(struct reader *r, const struct node *node, struct rule *rule)
+static void read_id(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "id");
     if (node->kind != NODE_SCALAR || id_valid(node))
-        read_text(r, node, 1, WEIR_ID_MAX, &rule->id);
+        read_text(r, node, 1, WEIR_ID_MAX, ret);
     else
         report_error(r, node->line, "must have 1 to %d bytes, no control characters, and no blank at either end, not %s",
                      WEIR_ID_MAX, shown_node(r, node));
 }
 
-static void read_mode(struct reader *r, const struct node *node, struct rule *rule)
+static void read_mode(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "mode");
+    struct rule *rule = ret;
     bool on;
     int mode;
     /* YAML reads a bare off as false. */
@@ -57,51 +35,29 @@ static void read_mode(struct reader *r, const struct node *node, struct rule *ru
 }
 
 /* After the mode, which a rule that is disabled keeps. */
-static void read_enabled(struct reader *r, const struct node *node, struct rule *rule)
+static void read_enabled(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "enabled");
     bool enabled;
     if (read_bool(r, node, &enabled) && !enabled)
-        rule_disable(rule);
+        rule_disable(ret);
 }
 
-static void read_expires(struct reader *r, const struct node *node, struct rule *rule)
-{
-    IN_FIELD(r, "expires");
-    read_expiry(r, node, &rule->expires_us);
-}
-
-static void read_rule_fields(struct reader *r, const struct node *node, struct rule *rule)
-{
-    struct rule_nodes n = { 0 };
-    read_fields(r, node, rule_fields, &n);
-    if (node->kind != NODE_MAP)
-        return;
-    if (n.id)
-        read_id(r, n.id, rule);
-    else
-        report_error(r, node->line, "needs `id`, which names it in verdicts and keeps its counts");
-    if (n.match)
-        read_match(r, n.match, &rule->match);
-    if (n.by)
-        read_by(r, n.by, rule);
-    size_t errors = r->errors;
-    if (n.limits)
-        read_limits(r, n.limits, rule);
-    else
-        report_error(r, node->line, "needs `limits`, at least one, such as \"10 per 60s\"");
-    read_counters(r, &n.where, r->errors == errors, rule);
-    if (n.mode)
-        read_mode(r, n.mode, rule);
-    if (n.enabled)
-        read_enabled(r, n.enabled, rule);
-    if (n.expires)
-        read_expires(r, n.expires, rule);
-    if (n.except)
-        read_except(r, n.except, &rule->except);
-    if (n.reject)
-        read_reject(r, n.reject, &rule->reject);
-}
+/* In the order in which they are read: `lease` looks at the limits and the counters. */
+static const struct field rule_fields[] = {
+    { "id", read_id, offsetof(struct rule, id), "needs `id`, which names it in verdicts and keeps its counts" },
+    { "match", read_match, offsetof(struct rule, match) },
+    { "by", read_by },
+    { "limits", read_limits, .missing = "needs `limits`, at least one, such as \"10 per 60s\"" },
+    { "mode", read_mode },
+    { "enabled", read_enabled },
+    { "expires", read_expiry, offsetof(struct rule, expires_us) },
+    { "except", read_except, offsetof(struct rule, except) },
+    { "reject", read_reject, offsetof(struct rule, reject) },
+    { "counters", read_counters },
+    { "lease", read_lease },
+    { "on_store_failure", read_on_failure },
+    { NULL },
+};
 
 bool read_rule(struct reader *r, const struct node *node, const struct node *twin, struct rule *rule)
 {
@@ -112,7 +68,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)
         report_error(r, id->line, "id: the rule in line %d already has this id; ids must be unique", twin->line);
-    read_rule_fields(r, node, rule);
+    read_fields(r, node, rule_fields, rule);
     return r->errors == errors;
 }
 
@@ -139,8 +95,9 @@ static const struct node **find_twins(struct reader *r, const struct node *list)
     return twins;
 }
 
-static void read_rule_list(struct reader *r, const struct node *list)
+static void read_rule_list(struct reader *r, const struct node *list, void *ret)
 {
+    struct rules *rules = ret;
     if (list->kind != NODE_LIST) {
         r->report->unreadable = true;
         report_error(r, list->line, "must be a list of rules (- id: …), not %s", shown_node(r, list));
@@ -151,14 +108,13 @@ static void read_rule_list(struct reader *r, const struct node *list)
         report_error(r, list->line, "%u rules are too many; at most %d", list->count, RULES_MAX);
         return;
     }
-    struct rules *rules = r->rules;
     rules->rules = reader_alloc(r, list->count * sizeof *rules->rules);
     const struct node **twins = find_twins(r, list);
     if (!rules->rules || !twins) {
         r->no_memory = true;
         return;
     }
-    size_t outer = r->path_len, index = 0;
+    size_t index = 0;
     r->path_len = 0; /* a rule is named by its id or number instead */
     for (const struct node_item *item = list->first; item && !r->no_memory; item = item->next, index++) {
         if (read_rule(r, item->value, twins[index], &rules->rules[rules->rule_count]))
@@ -166,63 +122,45 @@ static void read_rule_list(struct reader *r, const struct node *list)
         else
             report_bad_rule(r, rules->rule_count, list->count);
     }
-    path_end(r, outer);
     r->rule_number = 0;
     r->rule_id = (sv){ 0 };
 }
 
 /* ---- the document ---- */
 
-struct top_nodes {
-    const struct node *settings, *rules, *problems;
-};
-
-static const struct field top_fields[] = {
-    { "settings", offsetof(struct top_nodes, settings) },
-    { "rules", offsetof(struct top_nodes, rules) },
-    { "problems", offsetof(struct top_nodes, problems) },
-    { NULL },
-};
-
-static void read_problems(struct reader *r, const struct node *node)
+static void read_problem(struct reader *r, const struct node *node, void *ret)
 {
-    IN_FIELD(r, "problems");
-    struct rules *rules = r->rules;
-    const struct node *item;
-    if (!check_count(r, node, 0, RULES_PROBLEMS_MAX, "problems"))
-        return;
-    rules->problems = reader_alloc(r, list_count(node) * sizeof *rules->problems);
-    struct walk walk = walk_list(node);
-    while (rules->problems && (item = walk_next(r, &walk)))
-        if (read_text(r, item, 1, RULES_PROBLEM_TEXT_MAX, &rules->problems[rules->problem_count]))
-            rules->problem_count++;
+    read_text(r, node, 1, RULES_PROBLEM_TEXT_MAX, ret);
+}
+
+static void read_problems(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct list list = { .read = read_problem, .size = sizeof(sv), .max = RULES_PROBLEMS_MAX };
+    struct rules *rules = ret;
+    rules->problems = read_list(r, node, &list, &rules->problem_count);
 }
 
 static void read_document(struct reader *r, const struct node *root)
 {
-    struct top_nodes n = { 0 };
+    static const struct field fields[] = { { "settings", read_settings, offsetof(struct rules, settings) },
+                                           { "rules", read_rule_list },
+                                           { "problems", read_problems },
+                                           { NULL } };
     if (root->kind != NODE_MAP) {
         r->report->unreadable = true;
         report_error(r, root->line, "must be a mapping with `settings` and `rules`, not %s%s", shown_node(r, root),
                      root->kind == NODE_LIST ? "; put the list under `rules:`" : "");
         return;
     }
-    read_fields(r, root, top_fields, &n);
-    if (n.settings)
-        read_settings(r, n.settings, &r->rules->settings);
-    if (n.problems)
-        read_problems(r, n.problems);
-    if (!n.rules) {
+    read_fields(r, root, fields, r->rules);
+    const struct node *rules = node_get(root, SV("rules"));
+    if (!rules || node_is_null(rules)) {
         /* Rather a file of which the rest is not written yet than the wish for no limits. */
-        const struct node *empty = node_get(root, SV("rules"));
         r->report->unreadable = true;
-        report_error(r, empty ? empty->line : root->line,
-                     empty ? "`rules` is empty; to have no rules, write `rules: []`"
+        report_error(r, rules ? rules->line : root->line,
+                     rules ? "`rules` is empty; to have no rules, write `rules: []`"
                            : "has no `rules`; to have no rules, write `rules: []`");
-        return;
     }
-    IN_FIELD(r, "rules");
-    read_rule_list(r, n.rules);
 }
 
 static void read_tree(struct reader *r, sv text, bool bare_list)
@@ -238,7 +176,7 @@ static void read_tree(struct reader *r, sv text, bool bare_list)
         r->report->unreadable = true;
         report_error(r, 1, "is empty; to have no rules, write `%s`", bare_list ? "[]" : "rules: []");
     } else if (bare_list) {
-        read_rule_list(r, root);
+        read_rule_list(r, root, r->rules);
     } else {
         read_document(r, root);
     }

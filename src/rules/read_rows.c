@@ -53,43 +53,30 @@ static const struct node *row_tree(struct row_reader *rr, const struct rule_row 
     return root;
 }
 
-/* The mapping `root` with one field more before it. */
-static const struct node *with_field(struct row_reader *rr, struct arena *arena, sv name, const struct node *value,
-                                     const struct node *root)
+/* A mapping with one field more before those of `root`. */
+struct longer_map {
+    struct node key, map;
+    struct node_item item;
+};
+
+static const struct node *with_field(struct longer_map *m, sv name, const struct node *value, const struct node *root)
 {
-    struct node *key = ARENA_NEW(arena, struct node), *map = ARENA_NEW(arena, struct node);
-    struct node_item *item = ARENA_NEW(arena, struct node_item);
-    if (!key || !map || !item) {
-        rr->r.no_memory = true;
-        return NULL;
-    }
-    *key = (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = name };
-    *item = (struct node_item){ .key = key, .value = value, .next = root ? root->first : NULL };
-    *map = (struct node){ .kind = NODE_MAP, .line = 1, .count = root ? root->count + 1 : 1, .first = item };
-    return map;
+    m->key = (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = name };
+    m->item = (struct node_item){ .key = &m->key, .value = value, .next = root ? root->first : NULL };
+    m->map = (struct node){ .kind = NODE_MAP, .line = 1, .count = root ? root->count + 1 : 1, .first = &m->item };
+    return &m->map;
 }
 
-/* The rule with its row's id. */
-static const struct node *with_id(struct row_reader *rr, struct arena *arena, const struct rule_row *row,
-                                  const struct node *root)
+/* Whether a row's document can be its rule: it may leave its id out, but not have another. */
+static bool check_own_id(struct reader *r, const struct rule_row *row, const struct node *root)
 {
-    struct reader *r = &rr->r;
     const struct node *own = node_get(root, SV("id"));
-    if (root->kind != NODE_MAP) {
+    size_t errors = r->errors;
+    if (root->kind != NODE_MAP)
         report_error(r, 0, "must be a mapping (field: value), not %s", shown_node(r, root));
-        return NULL;
-    }
-    if (own && (own->kind != NODE_SCALAR || !sv_eq(own->text, row->id)))
+    else if (own && (own->kind != NODE_SCALAR || !sv_eq(own->text, row->id)))
         report_error(r, 0, "id: must be the id of the row or be left out, not %s", shown_node(r, own));
-    if (own)
-        return root;
-    struct node *id = ARENA_NEW(arena, struct node);
-    if (!id) {
-        r->no_memory = true;
-        return NULL;
-    }
-    *id = (struct node){ .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = row->id };
-    return with_field(rr, arena, SV("id"), id, root);
+    return r->errors == errors;
 }
 
 static void read_rule_row(struct row_reader *rr, size_t index)
@@ -97,16 +84,18 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     struct reader *r = &rr->r;
     const struct rule_row *row = &rr->rows[index];
     CLEANUP(arena_done) struct arena arena = { 0 };
-    size_t errors = r->errors;
-    struct node id = { .kind = NODE_SCALAR, .text = row->id };
+    struct node id = { .kind = NODE_SCALAR, .line = 1, .weight = 1, .text = row->id };
+    struct longer_map map;
     r->quiet = row->disabled;
     r->row = (int)index + 1;
     r->rule_number = index + 1;
     r->rule_id = utf8_valid(row->id) && id_valid(&id) ? row->id : (sv){ 0 };
     const struct node *root = row_fault(rr, row, rr->twins[index]) ? NULL : row_tree(rr, row, &arena);
-    root = root ? with_id(rr, &arena, row, root) : NULL;
+    bool good = root && check_own_id(r, row, root);
+    if (good && !node_get(root, SV("id")))
+        root = with_field(&map, SV("id"), &id, root);
     r->rule_number = index; /* read_rule counts */
-    if (root && r->errors == errors && read_rule(r, root, NULL, &rr->rules[index])) {
+    if (good && read_rule(r, root, NULL, &rr->rules[index])) {
         rr->good[index] = true;
         rr->rules[index].line = r->row;
         if (row->disabled)
@@ -127,9 +116,9 @@ static void read_setting_row(struct row_reader *rr, size_t index)
     size_t before = setting >= 0 ? path_field(r, row->id) : r->path_len;
     const struct node *value = row_fault(rr, row, rr->twins[index]) ? NULL : row_tree(rr, row, &arena);
     path_end(r, before);
-    const struct node *map = value ? with_field(rr, &arena, row->id, value, NULL) : NULL;
-    if (map)
-        read_settings(r, map, &r->rules->settings);
+    struct longer_map map;
+    if (value)
+        read_settings(r, with_field(&map, row->id, value, NULL), &r->rules->settings);
     r->in_settings = false;
     if (setting >= 0 && r->errors > errors)
         r->report->bad_settings |= 1u << setting;

@@ -109,19 +109,25 @@ static const char *normalise(struct reader *r, const struct node *node, bool pre
     return fault;
 }
 
-bool read_template(struct reader *r, const struct node *node, bool prefix, sv *ret)
+static void read_normalised(struct reader *r, const struct node *node, bool prefix, sv *ret)
 {
-    if (!check_text(r, node, 1, RULE_PATH_MAX))
-        return false;
-    char *out = reader_alloc(r, node->text.len + 1);
+    char *out = check_text(r, node, 1, RULE_PATH_MAX) ? reader_alloc(r, node->text.len + 1) : NULL;
     if (!out)
-        return false;
+        return;
     size_t length;
     const char *fault = normalise(r, node, prefix, out, &length);
-    if (fault) {
+    if (fault)
         report_error(r, node->line, "%s: %s", shown_node(r, node), fault);
-        return false;
-    }
-    *ret = sv_of(out, length);
-    return true;
+    else
+        *ret = sv_of(out, length);
+}
+
+void read_template(struct reader *r, const struct node *node, void *ret)
+{
+    read_normalised(r, node, false, ret);
+}
+
+void read_prefix(struct reader *r, const struct node *node, void *ret)
+{
+    read_normalised(r, node, true, ret);
 }

@@ -47,11 +47,6 @@ const char *shown_text(struct reader *r, sv text);
 
 /* ---- words.c ---- */
 
-/* The words that a field may have; `names` ends in NULL. */
-extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
-extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
-extern const char *const counters_names[];        /* the first is "", for what is not said */
-int word_find(sv text, const char *const *names); /* -1: none of them */
 /* The one that was probably meant; NULL if none is near. */
 const char *word_nearest(sv text, const char *const *names);
 /* How many letters must be changed to make b from a, upper and lower case alike; more than `bound` is bound + 1. */
@@ -64,26 +59,24 @@ size_t path_field(struct reader *r, sv name);
 size_t path_index(struct reader *r, size_t index);
 void path_end(struct reader *r, size_t before);
 
-/* The reader is in this field to the end of the scope. */
-struct path_scope {
-    struct reader *reader;
-    size_t before;
-};
-static inline void path_leave(const struct path_scope *scope)
-{
-    path_end(scope->reader, scope->before);
-}
-#define IN_FIELD(r, name) \
-    CLEANUP(path_leave) __attribute__((unused)) const struct path_scope in_field = { r, path_field(r, SV(name)) }
+/* Reads a value into a member of the structure that its mapping or list makes. */
+typedef void value_reader(struct reader *r, const struct node *node, void *ret);
 
 struct field {
     const char *name;
-    size_t offset;  /* of a `const struct node *` */
-    bool keep_null; /* else a field without a value is as if it were not there */
+    value_reader *read;
+    size_t offset;       /* of what `read` gets, in the structure of the whole mapping */
+    const char *missing; /* the error if there is no such field; NULL: it may be left out */
+    bool keep_null;      /* else a field without a value is as if it were not there */
 };
 
-/* Puts the values of a mapping where `fields` (the last one has no name) says. Reports what is unknown or there twice. */
-bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret_nodes);
+/* Finds the values of a mapping: ret_nodes[i] is that of fields[i], and left alone where there is none; the last field has
+ * no name. Reports fields that are unknown or given twice. */
+bool find_fields(struct reader *r, const struct node *node, const struct field *fields, const struct node **ret_nodes);
+/* Reads one of them; node NULL: it is missing. */
+void read_field(struct reader *r, const struct field *field, const struct node *node, void *ret);
+/* Both, in the order of `fields`. */
+bool read_fields(struct reader *r, const struct node *node, const struct field *fields, void *ret);
 
 /* The elements of a list; of anything else, the thing itself. */
 struct walk {
@@ -94,9 +87,16 @@ struct walk {
 };
 struct walk walk_list(const struct node *node);
 const struct node *walk_next(struct reader *r, struct walk *walk);
-size_t list_count(const struct node *node);
-/* Reports an empty list (if min is 1) or one that is too long. */
-bool check_count(struct reader *r, const struct node *node, size_t min, size_t max, const char *what);
+
+struct list {
+    value_reader *read;                             /* one element */
+    size_t size;                                    /* of an element */
+    size_t min, max;                                /* elements; min is 0 or 1 */
+    const char *empty;                              /* what to do about an empty list, if min is 1 */
+    bool (*same)(const void *one, const void *two); /* NULL: elements may be equal */
+};
+/* Returns the elements in the arena; NULL, and *ret_count as it was, after an error. */
+void *read_list(struct reader *r, const struct node *node, const struct list *list, size_t *ret_count);
 
 bool check_text(struct reader *r, const struct node *node, size_t min, size_t max);
 bool read_text(struct reader *r, const struct node *node, size_t min, size_t max, sv *ret); /* a copy in the arena */
@@ -122,33 +122,22 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 
 /* ---- the parts of a rule ---- */
 
-void read_match(struct reader *r, const struct node *node, struct rule_match *ret);
-void read_by(struct reader *r, const struct node *node, struct rule *rule);
-void read_limits(struct reader *r, const struct node *node, struct rule *rule);
-void read_except(struct reader *r, const struct node *node, struct rule_except *ret);
-void read_reject(struct reader *r, const struct node *node, struct rule_reject *ret);
-void read_settings(struct reader *r, const struct node *node, struct settings *ret);
-int setting_find(sv name); /* -1: there is none of this name */
-bool read_cidrs(struct reader *r, const struct node *node, size_t max, struct cidr **ret, size_t *ret_count);
-bool read_regex(struct reader *r, const struct node *node, sv *ret);
+value_reader read_match, read_except, read_reject, read_settings;
+value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
+value_reader read_regex, read_expiry;                                          /* an sv, an int64_t in microseconds */
+int setting_find(sv name);                                                     /* -1: there is none of this name */
+struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
-bool read_template(struct reader *r, const struct node *node, bool prefix, sv *ret);
-bool read_expiry(struct reader *r, const struct node *node, int64_t *ret_us);
+value_reader read_template, read_prefix;
 
 /* Lengths of time, "90s" */
 enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
 
-struct counters_nodes {
-    const struct node *counters, *lease, *on_store_failure; /* NULL: not given */
-};
 extern const struct rule_lease lease_default; /* `lease: true` */
-/* After the limits; `good_limits`: they were read without an error. */
-void read_counters(struct reader *r, const struct counters_nodes *n, bool good_limits, struct rule *rule);
 
 /* ---- zones.c ---- */
 
-const struct zone *zone_utc(struct rules *rules); /* NULL: no memory */
-const struct zone *read_zone(struct reader *r, const struct node *node);
+const struct zone *read_zone(struct reader *r, const struct node *node); /* node NULL: UTC */
 /* The zone of another set, in this one. NULL: no memory. */
 const struct zone *zone_copy(struct rules *rules, const struct zone *zone);
 

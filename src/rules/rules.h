@@ -281,18 +281,16 @@ void rules_write(const struct rules *rules, struct buf *out);
 /* In double quotes, with escapes where YAML or people need them. */
 void yaml_quote(struct buf *out, sv text);
 
-/* Words of the model, as written in rules. */
+/* Words of the model, as written in rules: one for each value of an enum, and NULL after the last. */
+extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
+extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
+extern const char *const counters_names[];                    /* "" for COUNTERS_DEFAULT */
+int word_find(sv text, const char *const *names);             /* -1: none of them */
 void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
-const char *algorithm_name(enum limit_algorithm algorithm);
-const char *calendar_unit_name(enum calendar_unit unit);
-const char *rule_mode_name(enum rule_mode mode);
 /* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
-const char *rule_counters_name(enum rule_counters counters); /* "" for COUNTERS_DEFAULT */
-const char *rule_on_failure_name(enum rule_on_failure on_failure);
-const char *repeated_headers_name(enum repeated_headers repeated);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
 

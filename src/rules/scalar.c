@@ -1,28 +1,21 @@
 /* What a scalar is: nothing, a boolean, a number or text. */
 #include "rules/node.h"
-
-static bool any_of(sv text, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (sv_eq(text, weir_str(words[i])))
-            return true;
-    return false;
-}
+#include "rules/rules.h"
 
 bool node_is_null(const struct node *node)
 {
-    static const char *const words[] = { "", "~", "null", "Null", "NULL" };
-    return node->kind == NODE_SCALAR && node->plain && any_of(node->text, words, 5);
+    static const char *const words[] = { "", "~", "null", "Null", "NULL", NULL };
+    return node->kind == NODE_SCALAR && node->plain && word_find(node->text, words) >= 0;
 }
 
 bool node_is_bool(const struct node *node, bool *ret)
 {
-    static const char *const yes[] = { "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON" };
-    static const char *const no[] = { "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF" };
+    static const char *const yes[] = { "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", NULL };
+    static const char *const no[] = { "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", NULL };
     if (node->kind != NODE_SCALAR || !node->plain)
         return false;
-    bool is_yes = any_of(node->text, yes, 9);
-    if (!is_yes && !any_of(node->text, no, 9))
+    bool is_yes = word_find(node->text, yes) >= 0;
+    if (!is_yes && word_find(node->text, no) < 0)
         return false;
     *ret = is_yes;
     return true;

@@ -13,16 +13,6 @@ void rule_by_text(const struct rule_by *by, struct buf *out)
     buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
 }
 
-const char *algorithm_name(enum limit_algorithm algorithm)
-{
-    return algorithm_names[algorithm];
-}
-
-const char *calendar_unit_name(enum calendar_unit unit)
-{
-    return unit_names[unit];
-}
-
 void rule_disable(struct rule *rule)
 {
     rule->enabled_mode = rule->disabled ? rule->enabled_mode : rule->mode;
@@ -36,26 +26,6 @@ size_t rules_in_force(const struct rules *rules, int64_t now_us)
     for (size_t i = 0; i < rules->rule_count; i++)
         count += rules->rules[i].mode != MODE_OFF && rules->rules[i].expires_us > now_us;
     return count;
-}
-
-const char *rule_mode_name(enum rule_mode mode)
-{
-    return mode_names[mode];
-}
-
-const char *rule_counters_name(enum rule_counters counters)
-{
-    return counters_names[counters];
-}
-
-const char *rule_on_failure_name(enum rule_on_failure on_failure)
-{
-    return on_failure_names[on_failure];
-}
-
-const char *repeated_headers_name(enum repeated_headers repeated)
-{
-    return repeated_names[repeated];
 }
 
 int word_find(sv text, const char *const *names)

@@ -33,12 +33,10 @@ static void write_text(struct buf *out, sv s)
         yaml_quote(out, s);
 }
 
-/* "before: TEXT" and a line end, if there is a text. */
-static void write_field(struct buf *out, const char *before, sv text)
+/* "  name: TEXT" and a line end; `before` is the indentation. */
+static void write_field(struct buf *out, const char *before, const char *name, sv text)
 {
-    if (text.len == 0)
-        return;
-    buf_printf(out, "%s: ", before);
+    buf_printf(out, "%s%s: ", before, name);
     write_text(out, text);
     buf_char(out, '\n');
 }
@@ -61,8 +59,23 @@ static void write_template(struct buf *out, sv s)
     buf_char(out, '"');
 }
 
-static void write_cidr(struct buf *out, const struct cidr *cidr)
+/* ---- lists, each on a line ---- */
+
+typedef void item_writer(struct buf *out, const void *item);
+
+static void write_text_item(struct buf *out, const void *item)
 {
+    write_text(out, *(const sv *)item);
+}
+
+static void write_template_item(struct buf *out, const void *item)
+{
+    write_template(out, *(const sv *)item);
+}
+
+static void write_cidr_item(struct buf *out, const void *item)
+{
+    const struct cidr *cidr = item;
     char text[IP_TEXT_MAX];
     ip_text(&cidr->ip, text);
     bool v4 = ip_is_v4(&cidr->ip);
@@ -75,42 +88,40 @@ static void write_cidr(struct buf *out, const struct cidr *cidr)
         yaml_quote(out, sv_of(with_prefix, (size_t)n));
 }
 
-/* ---- lists and mappings, to the end of their line ---- */
-
-/* "[" or ", " before an element. */
-static void between(struct buf *out, size_t index, const char *open)
+static void write_by_item(struct buf *out, const void *item)
 {
-    buf_printf(out, "%s", index == 0 ? open : ", ");
+    const struct rule_by *by = item;
+    const char *quote = by->attribute == ATTR_HEADER ? "\"" : "";
+    buf_add(out, weir_str(quote));
+    rule_by_text(by, out);
+    buf_add(out, weir_str(quote));
 }
 
-static void write_texts(struct buf *out, const sv *list, size_t count)
+static void write_header_item(struct buf *out, const void *item)
 {
+    const struct rule_header *header = item;
+    write_text(out, header->name);
+    buf_add(out, SV(": "));
+    write_text(out, header->value);
+}
+
+/* "  name: [a, b]"; nothing for an empty list. A list of headers is a mapping, in braces. */
+static void write_items(struct buf *out, const char *before, const char *name, const void *items, size_t count, size_t size,
+                        item_writer *write)
+{
+    bool map = write == write_header_item;
+    if (count == 0)
+        return;
+    buf_printf(out, "%s%s: %c", before, name, map ? '{' : '[');
     for (size_t i = 0; i < count; i++) {
-        between(out, i, "[");
-        write_text(out, list[i]);
+        buf_add(out, i ? SV(", ") : SV(""));
+        write(out, (const char *)items + i * size);
     }
-    buf_printf(out, "%s\n", count ? "]" : "[]");
+    buf_add(out, map ? SV("}\n") : SV("]\n"));
 }
 
-static void write_cidrs(struct buf *out, const struct cidr *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        between(out, i, "[");
-        write_cidr(out, &list[i]);
-    }
-    buf_printf(out, "%s\n", count ? "]" : "[]");
-}
-
-static void write_headers(struct buf *out, const struct rule_header *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        between(out, i, "{");
-        write_text(out, list[i].name);
-        buf_add(out, SV(": "));
-        write_text(out, list[i].value);
-    }
-    buf_printf(out, "%s\n", count ? "}" : "{}");
-}
+#define WRITE_LIST(out, before, name, items, count, write) \
+    write_items(out, before, name, items, count, sizeof *(items), write)
 
 /* ---- limits ---- */
 
@@ -133,7 +144,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
     buf_printf(out, "%u per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+        buf_add(out, weir_str(unit_names[l->unit]));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
             buf_printf(out, " from %s", weekday_names[l->week_start]);
         if (l->zone)
@@ -142,7 +153,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
     }
     write_length(out, l->per_us);
     if (l->algorithm != LIMIT_TOKEN_BUCKET)
-        buf_printf(out, " %s", algorithm_name(l->algorithm));
+        buf_printf(out, " %s", algorithm_names[l->algorithm]);
     else if (l->burst != l->max)
         buf_printf(out, " burst %u", l->burst);
 }
@@ -156,7 +167,7 @@ static void write_short_limit(struct buf *out, const struct rule_limit *l)
 {
     buf_printf(out, "\"%u per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR)
-        buf_add(out, weir_str(calendar_unit_name(l->unit)));
+        buf_add(out, weir_str(unit_names[l->unit]));
     else
         write_length(out, l->per_us);
     if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
@@ -173,7 +184,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", "));
     }
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_printf(out, "calendar: %s, max: %u", calendar_unit_name(l->unit), l->max);
+        buf_printf(out, "calendar: %s, max: %u", unit_names[l->unit], l->max);
         if (!in_utc(l)) {
             buf_add(out, SV(", tz: "));
             write_text(out, l->zone->name);
@@ -181,7 +192,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         if (l->week_start != MONDAY)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
     } else {
-        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_name(l->algorithm), l->max);
+        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_names[l->algorithm], l->max);
         write_length(out, l->per_us);
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
             buf_printf(out, ", burst: %u", l->burst);
@@ -206,23 +217,18 @@ static void write_limits(struct buf *out, const struct rule *rule)
 
 /* ---- the parts of a rule ---- */
 
-static void write_path(struct buf *out, const struct rule_path *path)
-{
-    if (path->is_regex) {
-        buf_add(out, SV("{regex: "));
-        yaml_quote(out, path->text);
-        buf_char(out, '}');
-    } else {
-        write_template(out, path->text);
-    }
-}
-
 static void write_paths(struct buf *out, const struct rule_match *m)
 {
     buf_add(out, SV("      path:"));
     for (size_t i = 0; i < m->path_count; i++) {
         buf_printf(out, "%s", m->path_count > 1 ? "\n        - " : " ");
-        write_path(out, &m->paths[i]);
+        if (m->paths[i].is_regex) {
+            buf_add(out, SV("{regex: "));
+            yaml_quote(out, m->paths[i].text);
+            buf_char(out, '}');
+        } else {
+            write_template(out, m->paths[i].text);
+        }
     }
     buf_char(out, '\n');
 }
@@ -232,74 +238,38 @@ static void write_match(struct buf *out, const struct rule_match *m)
     if (m->text_count + m->method_count + m->path_count + m->header_count == 0)
         return;
     buf_add(out, SV("    match:\n"));
-    if (m->method_count > 0) {
-        buf_add(out, SV("      method: "));
-        write_texts(out, m->methods, m->method_count);
-    }
+    WRITE_LIST(out, "      ", "method", m->methods, m->method_count, write_text_item);
     if (m->path_count > 0)
         write_paths(out, m);
-    for (size_t i = 0; i < m->text_count; i++) {
-        buf_printf(out, "      %s: ", attribute_table[m->texts[i].attribute].name.ptr);
-        write_text(out, m->texts[i].value);
-        buf_char(out, '\n');
-    }
-    if (m->header_count > 0) {
-        buf_add(out, SV("      header: "));
-        write_headers(out, m->headers, m->header_count);
-    }
+    for (size_t i = 0; i < m->text_count; i++)
+        write_field(out, "      ", attribute_table[m->texts[i].attribute].name.ptr, m->texts[i].value);
+    WRITE_LIST(out, "      ", "header", m->headers, m->header_count, write_header_item);
 }
 
-static void write_by(struct buf *out, const struct rule *rule)
-{
-    if (rule->by_count == 0)
-        return;
-    buf_add(out, SV("    by: "));
-    for (size_t i = 0; i < rule->by_count; i++) {
-        between(out, i, "[");
-        if (rule->by[i].attribute == ATTR_HEADER)
-            buf_printf(out, "\"header:%.*s\"", SV_FMT(rule->by[i].header));
-        else
-            buf_add(out, attribute_table[rule->by[i].attribute].name);
-    }
-    buf_add(out, SV("]\n"));
-}
-
-static void write_except(struct buf *out, const struct rule_except *e, const char *indent)
+static void write_except(struct buf *out, const struct rule_except *e, const char *before, const char *inside)
 {
     if (e->ip_count + e->user_count == 0)
         return;
-    buf_printf(out, "%sexcept:\n", indent);
-    if (e->ip_count > 0) {
-        buf_printf(out, "%s  ip: ", indent);
-        write_cidrs(out, e->ips, e->ip_count);
-    }
-    if (e->user_count > 0) {
-        buf_printf(out, "%s  user: ", indent);
-        write_texts(out, e->users, e->user_count);
-    }
+    buf_printf(out, "%sexcept:\n", before);
+    WRITE_LIST(out, inside, "ip", e->ips, e->ip_count, write_cidr_item);
+    WRITE_LIST(out, inside, "user", e->users, e->user_count, write_text_item);
 }
 
-static void write_reject(struct buf *out, const struct rule_reject *j, const char *indent)
+static void write_reject(struct buf *out, const struct rule_reject *j, const char *before, const char *inside)
 {
     if (!j->status && !j->has_body && j->content_type.len == 0 && j->header_count == 0)
         return;
-    buf_printf(out, "%sreject:\n", indent);
+    buf_printf(out, "%sreject:\n", before);
     if (j->status)
-        buf_printf(out, "%s  status: %u\n", indent, j->status);
+        buf_printf(out, "%sstatus: %u\n", inside, j->status);
     if (j->has_body) {
-        buf_printf(out, "%s  body: ", indent);
+        buf_printf(out, "%sbody: ", inside);
         yaml_quote(out, j->body);
         buf_char(out, '\n');
     }
-    if (j->content_type.len > 0) {
-        buf_printf(out, "%s  content_type: ", indent);
-        write_text(out, j->content_type);
-        buf_char(out, '\n');
-    }
-    if (j->header_count > 0) {
-        buf_printf(out, "%s  headers: ", indent);
-        write_headers(out, j->headers, j->header_count);
-    }
+    if (j->content_type.len > 0)
+        write_field(out, inside, "content_type", j->content_type);
+    WRITE_LIST(out, inside, "headers", j->headers, j->header_count, write_header_item);
 }
 
 static void write_slice(struct buf *out, uint32_t slice)
@@ -330,21 +300,21 @@ static void write_counters(struct buf *out, const struct rule *rule)
         }
         buf_add(out, SV("}\n"));
     } else if (rule->counters != COUNTERS_DEFAULT) {
-        buf_printf(out, "    counters: %s\n", rule_counters_name(rule->counters));
+        buf_printf(out, "    counters: %s\n", counters_names[rule->counters]);
     }
     if (rule->on_failure != ON_FAILURE_LOCAL)
-        buf_printf(out, "    on_store_failure: %s\n", rule_on_failure_name(rule->on_failure));
+        buf_printf(out, "    on_store_failure: %s\n", on_failure_names[rule->on_failure]);
 }
 
 static void write_rule(struct buf *out, const struct rule *rule)
 {
-    write_field(out, "  - id", rule->id);
+    write_field(out, "  - ", "id", rule->id);
     write_match(out, &rule->match);
-    write_by(out, rule);
+    WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
     write_limits(out, rule);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
     if (mode != MODE_ENFORCE)
-        buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : rule_mode_name(mode));
+        buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
     if (rule->disabled)
         buf_add(out, SV("    enabled: false\n"));
     if (rule->expires_us != RULE_NEVER_EXPIRES) {
@@ -352,8 +322,8 @@ static void write_rule(struct buf *out, const struct rule *rule)
         instant_text(rule->expires_us, text);
         buf_printf(out, "    expires: %s\n", text);
     }
-    write_except(out, &rule->except, "    ");
-    write_reject(out, &rule->reject, "    ");
+    write_except(out, &rule->except, "    ", "      ");
+    write_reject(out, &rule->reject, "    ", "      ");
     write_counters(out, rule);
 }
 
@@ -361,29 +331,17 @@ static void write_rule(struct buf *out, const struct rule *rule)
 
 static void write_settings(struct buf *out, const struct settings *s)
 {
-    if (s->ids) {
-        buf_add(out, SV("  ids: "));
-        write_texts(out, s->ids, s->id_count);
-    }
+    WRITE_LIST(out, "  ", "ids", s->ids, s->id_count, write_text_item);
     if (s->ignore_case)
         buf_add(out, SV("  ignore_case: true\n"));
-    if (s->strip_prefix_count > 0)
-        buf_add(out, SV("  strip_prefixes: "));
-    for (size_t i = 0; i < s->strip_prefix_count; i++) {
-        between(out, i, "[");
-        write_template(out, s->strip_prefixes[i]);
-        buf_printf(out, "%s", i + 1 == s->strip_prefix_count ? "]\n" : "");
-    }
-    if (s->trusted_proxy_count > 0) {
-        buf_add(out, SV("  trusted_proxies: "));
-        write_cidrs(out, s->trusted_proxies, s->trusted_proxy_count);
-    }
+    WRITE_LIST(out, "  ", "strip_prefixes", s->strip_prefixes, s->strip_prefix_count, write_template_item);
+    WRITE_LIST(out, "  ", "trusted_proxies", s->trusted_proxies, s->trusted_proxy_count, write_cidr_item);
     if (s->ipv6_prefix != 64)
         buf_printf(out, "  ipv6_prefix: %u\n", s->ipv6_prefix);
     if (s->repeated_headers != REPEATED_REFUSE)
-        buf_printf(out, "  repeated_headers: %s\n", repeated_headers_name(s->repeated_headers));
-    write_except(out, &s->except, "  ");
-    write_reject(out, &s->reject, "  ");
+        buf_printf(out, "  repeated_headers: %s\n", repeated_names[s->repeated_headers]);
+    write_except(out, &s->except, "  ", "    ");
+    write_reject(out, &s->reject, "  ", "    ");
 }
 
 void rules_write(const struct rules *rules, struct buf *out)

@@ -52,7 +52,7 @@ static struct zone *add_zone(struct rules *rules, sv name, sv bytes, const struc
     return zone;
 }
 
-const struct zone *zone_utc(struct rules *rules)
+static const struct zone *zone_utc(struct rules *rules)
 {
     const struct zone *zone = find_zone(rules, SV("UTC"));
     if (zone)
@@ -160,14 +160,14 @@ static void no_such_zone(struct reader *r, const struct node *node)
 
 const struct zone *read_zone(struct reader *r, const struct node *node)
 {
-    if (!check_text(r, node, 1, RULE_NAME_MAX))
+    if (node && !check_text(r, node, 1, RULE_NAME_MAX))
         return NULL;
-    sv name = node->text;
-    if (sv_eq(name, SV("UTC"))) {
+    if (!node || sv_eq(node->text, SV("UTC"))) {
         const struct zone *utc = zone_utc(r->rules);
         r->no_memory = r->no_memory || !utc;
         return utc;
     }
+    sv name = node->text;
     const struct zone *zone = find_zone(r->rules, name);
     if (zone)
         return zone;

@@ -26,7 +26,7 @@ static int find_call(struct plan *plan, const struct stored_row *row, const stru
     for (size_t i = 0; r == 0 && i < plan->snapshot->count && !*ret; i++) {
         const struct stored_row *other = &plan->snapshot->rows[i];
         const struct rule *rule = reading.rows[i].parsed;
-        bool same = !other->call.call.null && sv_eq(sv_trim(other->call.call.text), row->call.call.text);
+        bool same = !other->call[CALL_PATH].null && sv_eq(sv_trim(other->call[CALL_PATH].text), row->call[CALL_PATH].text);
         if (other->table == TABLE_CALLS &&
             (same || (rule && call_same(&wanted->rules[0], rule, reading.rules->settings.ignore_case))))
             *ret = other;
@@ -60,9 +60,9 @@ static int add_number(struct call_numbers *used, sv key, struct weir_error *erro
     return 0;
 }
 
-static int add_old_key(sv key, void *data, struct weir_error *error)
+static int add_old_key(const struct sql_value *values, size_t count, void *data, struct weir_error *error)
 {
-    return add_number(data, key, error);
+    return count == 1 && !values[0].null ? add_number(data, values[0].text, error) : 0;
 }
 
 static int compare_numbers(const void *a, const void *b)
@@ -110,13 +110,6 @@ static int next_call_id(struct plan *plan, sv *ret)
     return ret->ptr ? 0 : WEIR_E_NO_MEMORY;
 }
 
-static struct sql_value number(struct plan *plan, int64_t value)
-{
-    char text[32];
-    int n = snprintf(text, sizeof text, "%lld", (long long)value);
-    return (struct sql_value){ .text = plan_copy(plan, sv_of(text, (size_t)n)) };
-}
-
 static int make_throttle(struct plan *plan, void *data)
 {
     const struct throttle *t = data;
@@ -124,12 +117,9 @@ static int make_throttle(struct plan *plan, void *data)
     struct stored_row row = { .table = TABLE_CALLS, .key = SV("0"), .enabled = true };
     if (t->per_us % US_PER_S != 0 || t->per_us <= 0)
         return err_set(plan->error, WEIR_E_INVALID, "THROTTLED_CALLS counts in whole seconds; add a whole rule for less");
-    int64_t ms = t->expires_us / US_PER_MS;
-    struct sql_value never = { .text = SV(""), .null = true };
-    row.call = (struct call_columns){ { .text = plan_copy(plan, sv_trim(t->call)) },
-                                      number(plan, t->max),
-                                      number(plan, t->per_us / US_PER_S),
-                                      t->expires_us == RULE_NEVER_EXPIRES ? never : number(plan, ms / 1000) };
+    struct sql_value path = { .text = plan_copy(plan, sv_trim(t->call)) };
+    bool ends = t->expires_us != RULE_NEVER_EXPIRES;
+    call_write(&row, path, t->max, t->per_us, ends ? t->expires_us - t->expires_us % US_PER_S : t->expires_us, plan->arena);
     int r = call_bounds(sv_trim(t->call), t->max, plan->error);
     if (r == 0)
         r = call_read(&row, plan->arena, plan->error);
@@ -137,7 +127,7 @@ static int make_throttle(struct plan *plan, void *data)
         r = find_call(plan, &row, &old);
     if (r == 0 && old) {
         row.key = old->key;
-        row.call.call = old->call.call;
+        row.call[CALL_PATH] = old->call[CALL_PATH];
     } else if (r == 0) {
         r = next_call_id(plan, &row.key);
     }

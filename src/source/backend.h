@@ -14,17 +14,15 @@ extern const char *const table_names[TABLES];
 
 #define CALL_ID_PREFIX "throttled-call-"
 
-/* The numbers of a row of THROTTLED_CALLS, as the database writes them. */
-struct call_columns {
-    struct sql_value call, max, per, expires;
-};
+/* The columns of a row of THROTTLED_CALLS beside its key, in their order. */
+enum call_column { CALL_PATH, CALL_MAX, CALL_PER, CALL_EXPIRES, CALL_COLUMNS };
 
 struct stored_row {
     enum row_table table;
     sv key;
-    sv rule; /* id; empty for a setting */
-    sv text; /* RULE or VALUE as it stands; of a call: the rule that it makes, as JSON */
-    struct call_columns call;
+    sv rule;                             /* id; empty for a setting */
+    sv text;                             /* RULE or VALUE as it stands; of a call: the rule that it makes, as JSON */
+    struct sql_value call[CALL_COLUMNS]; /* of a call: as the database writes them */
     bool enabled;
     sv updated_at, updated_by, note;
     sv fault; /* not empty: why the row is bad, whatever its text is */
@@ -48,7 +46,10 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
 /* The row that makes the rule of this id. */
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
-uint64_t row_version(const struct stored_row *row);
+/* The row for rules_read_rows(). */
+struct rule_row row_to_read(const struct stored_row *row);
+/* The row for lists; `table`: as people know it. */
+struct source_row row_listed(const struct stored_row *row, sv table);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
 /* Takes over the snapshot's memory. `last` may be NULL; `all`: rows that are not enabled are
@@ -99,7 +100,7 @@ struct backend {
     /* `after`: all rows as they will be. */
     int (*apply)(struct source *source, const struct snapshot *after, const struct plan *plan, struct source_author author,
                  struct weir_error *error);
-    void (*end)(struct source *source);
+    void (*end)(struct source *source); /* may be NULL */
     int (*read)(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
     int (*changed)(struct source *source, bool *ret, struct weir_error *error);
     int (*wait)(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error);
@@ -139,14 +140,15 @@ int source_run(struct source *source, const struct buf *statement, const struct 
 
 /* ---- schema.c ---- */
 
-/* The error "there is no table WEIR_RULES; create it with …". */
-int table_missing(const struct source *source, enum row_table table, struct weir_error *error);
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
 const char *const *table_columns(enum row_table table);
-/* That no column is missing: none at all, or none without which the rows cannot be read. */
-int table_check(const struct source *source, enum row_table table, struct weir_error *error);
-int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error);
+/* "SELECT ID, RULE, … FROM WEIR_RULES": NULL for a column that is missing. */
+void table_select(const struct source *source, enum row_table table, struct buf *out);
+/* "INSERT INTO WEIR_RULES (RULE, …, ID) VALUES (?, …, ?)": the first column comes last, or (`numbered`) not at all. */
+void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out);
+/* Whether the table is there with all its columns; to read: with those without which its rows cannot be read. */
+int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error);
 
 /* ---- throttled_calls.c ---- */
 
@@ -160,7 +162,10 @@ int call_from_rule(const struct rule *rule, const struct stored_row *old, const 
  * can be set as in any other row, and taken from there. */
 int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *ret, struct arena *arena,
                   struct weir_error *error);
-int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error);
+int call_take_column(sv field, const struct sql_value *from, struct sql_value *to, struct weir_error *error);
+/* Writes the columns of a row. */
+void call_write(struct stored_row *row, struct sql_value path, uint32_t max, int64_t per_us, int64_t expires_us,
+                struct arena *arena);
 /* What fits the columns as they are made everywhere. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
@@ -177,9 +182,8 @@ bool json_is_same(sv a, sv b); /* says the same */
 /* ---- history.c ---- */
 
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error);
-/* The keys that rows of THROTTLED_CALLS ever had, and those of whole rules with such an id; nothing where there is no
- * history. */
-typedef int history_key(sv key, void *data, struct weir_error *error);
-int history_call_keys(struct source *source, history_key *row, void *data, struct weir_error *error);
+/* The keys that rows of THROTTLED_CALLS ever had, and those of whole rules with such an id, as rows of one value; nothing
+ * where there is no history. */
+int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error);
 
 #endif

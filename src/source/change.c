@@ -48,10 +48,9 @@ struct rules *plan_rule(struct plan *plan, const struct stored_row *row)
     CLEANUP_FREE struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
-            rows[count++] = (struct rule_row){ ROW_SETTING, plan->snapshot->rows[i].key, plan->snapshot->rows[i].text,
-                                               plan->snapshot->rows[i].fault };
+            rows[count++] = row_to_read(&plan->snapshot->rows[i]);
     if (rows)
-        rows[count++] = (struct rule_row){ ROW_RULE, row->rule, row->text, row->fault };
+        rows[count++] = row_to_read(row);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
     if (!rules)
         no_memory(plan->error);
@@ -177,13 +176,16 @@ static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_err
     return r < 0 ? r : let_look(plan->source, &will_be, error);
 }
 
+static bool text_fits(sv text, size_t max)
+{
+    return text.len <= max && utf8_valid(text) && !memchr(text.ptr ? text.ptr : "", 0, text.len);
+}
+
 static int check_author(struct source_author author, struct weir_error *error)
 {
-    if (author.who.len > WHO_MAX || !utf8_valid(author.who) ||
-        memchr(author.who.ptr ? author.who.ptr : "", 0, author.who.len))
+    if (!text_fits(author.who, WHO_MAX))
         return err_set(error, WEIR_E_INVALID, "the name of who makes a change has at most %d bytes of UTF-8", WHO_MAX);
-    if (author.note.len > NOTE_MAX || !utf8_valid(author.note) ||
-        memchr(author.note.ptr ? author.note.ptr : "", 0, author.note.len))
+    if (!text_fits(author.note, NOTE_MAX))
         return err_set(error, WEIR_E_INVALID, "a note has at most %d bytes of UTF-8", NOTE_MAX);
     return 0;
 }
@@ -208,7 +210,7 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
         source->changed = true;
         r = source->backend->apply(source, &after, &plan, author, &own);
     }
-    if (begun)
+    if (begun && source->backend->end)
         source->backend->end(source);
     free(plan.changes);
     if (r < 0 && error)
@@ -399,7 +401,7 @@ static int mend_call(struct plan *plan, const struct set *set, const struct stor
     if (r == 0)
         r = to_call(plan, &base, &row);
     if (r == 0)
-        r = call_take_column(set->field, &row.call, &mended.call, plan->error);
+        r = call_take_column(set->field, row.call, mended.call, plan->error);
     if (r == 0)
         r = call_read(&mended, plan->arena, plan->error);
     if (r == 0)

@@ -97,13 +97,7 @@ static int keep_rows(struct source *source, struct source_reading *reading, cons
         return no_memory(error);
     for (size_t i = 0; i < l->count; i++) {
         struct stored_row kept = row_of(&l->rows[i]);
-        struct source_row row = { .table = name,
-                                  .key = kept.key,
-                                  .rule = kept.rule,
-                                  .text = kept.text,
-                                  .enabled = true,
-                                  .setting = kept.table == TABLE_SETTINGS,
-                                  .version = row_version(&kept) };
+        struct source_row row = row_listed(&kept, name);
         if (l->good[i])
             row.parsed = next_rule(reading->rules, row.rule, &rule);
         if (row.parsed)
@@ -266,11 +260,6 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
     return 0;
 }
 
-static void file_end(struct source *source)
-{
-    (void)source;
-}
-
 static void write_json(const struct snapshot *after, struct buf *out)
 {
     bool any = false;
@@ -299,9 +288,7 @@ static int write_yaml(const struct snapshot *after, struct buf *out, struct weir
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     CLEANUP_FREE struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < after->count; i++)
-        rows[i] = (struct rule_row){ .kind = after->rows[i].table == TABLE_SETTINGS ? ROW_SETTING : ROW_RULE,
-                                     .id = after->rows[i].key,
-                                     .text = after->rows[i].text };
+        rows[i] = row_to_read(&after->rows[i]);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;
     if (!rules)
         return no_memory(error);
@@ -349,7 +336,6 @@ static int file_init(struct source *source, struct buf *out, struct weir_error *
 const struct backend file_backend = {
     .begin = file_begin,
     .apply = file_apply,
-    .end = file_end,
     .read = file_read,
     .changed = file_changed,
     .wait = file_wait,

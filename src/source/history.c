@@ -17,6 +17,9 @@ enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000 };
 
 /* ---- a row as JSON ---- */
 
+static const char *const call_names[CALL_COLUMNS] = { "NORMALIZED_CALL", "MAX_LOCKS", "LOCK_TIMEOUT_SECONDS",
+                                                      "THROTTLE_EXPIRATION" };
+
 static bool integer_text(sv text)
 {
     sv digits = sv_starts(text, SV("-")) ? sv_from(text, 1) : text;
@@ -47,10 +50,8 @@ static const char *row_beginning(const struct stored_row *row)
 static void row_json(const struct stored_row *row, struct buf *out)
 {
     if (row->table == TABLE_CALLS) {
-        add_column(out, "NORMALIZED_CALL", &row->call.call);
-        add_column(out, "MAX_LOCKS", &row->call.max);
-        add_column(out, "LOCK_TIMEOUT_SECONDS", &row->call.per);
-        add_column(out, "THROTTLE_EXPIRATION", &row->call.expires);
+        for (int i = 0; i < CALL_COLUMNS; i++)
+            add_column(out, call_names[i], &row->call[i]);
     } else if (json_is_valid(row->text)) {
         buf_add(out, weir_str(row_beginning(row)));
         buf_add(out, row->text);
@@ -96,10 +97,8 @@ static int row_from_json(struct arena *arena, sv text, struct stored_row *row, s
         return err_set(error, WEIR_E_RULES, "WEIR_HISTORY: the entry of %.*s is not JSON", SV_FMT(row->key));
     row->enabled = !json_is_false(json_object_get(json, "enabled"));
     if (row->table == TABLE_CALLS) {
-        row->call =
-            (struct call_columns){ column_value(arena, json, "NORMALIZED_CALL"), column_value(arena, json, "MAX_LOCKS"),
-                                   column_value(arena, json, "LOCK_TIMEOUT_SECONDS"),
-                                   column_value(arena, json, "THROTTLE_EXPIRATION") };
+        for (int i = 0; i < CALL_COLUMNS; i++)
+            row->call[i] = column_value(arena, json, call_names[i]);
         return call_read(row, arena, error);
     }
     row->text = document_of(arena, row, text, json);
@@ -139,27 +138,16 @@ static int add_event(struct source *source, const struct buf *statement, const s
     return source_run(source, statement, values, 9, NULL, NULL, NULL, error);
 }
 
-static int history_check(struct source *source, struct weir_error *error)
-{
-    return source->tables[TABLE_HISTORY].there ? table_check(source, TABLE_HISTORY, error)
-                                               : table_missing(source, TABLE_HISTORY, error);
-}
-
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error)
 {
-    const struct sql_table *table = &source->tables[TABLE_HISTORY];
-    const char *const *columns = table_columns(TABLE_HISTORY);
     char now[INSTANT_TEXT_MAX];
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = history_check(source, error);
+    int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
     instant_text(clock_now_us(), now);
-    buf_printf(&statement, "INSERT INTO %s", table->name);
-    for (size_t i = 1; columns[i]; i++)
-        buf_printf(&statement, "%s%s", i > 1 ? ", " : " (", sql_column(table, columns[i]));
-    buf_add(&statement, SV(") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    table_insert(source, TABLE_HISTORY, true, &statement);
     for (size_t i = 0; i < plan->count && r == 0; i++)
         r = add_event(source, &statement, &plan->changes[i], now, author, error);
     return r;
@@ -200,7 +188,6 @@ static bool is_of_settings(sv id)
 static int walk(struct source *source, sv id, int64_t number, unsigned most, struct listing *l, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
-    const char *const *columns = table_columns(TABLE_HISTORY);
     const char *column = number ? "history_id" : is_of_settings(id) ? "table_name" : "rule_id";
     char digits[32];
     snprintf(digits, sizeof digits, "%lld", (long long)number);
@@ -209,43 +196,29 @@ static int walk(struct source *source, sv id, int64_t number, unsigned most, str
                                                             : id };
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = history_check(source, error);
+    int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
-    for (size_t i = 0; columns[i]; i++)
-        buf_printf(&statement, "%s %s", i ? "," : "SELECT", sql_column(table, columns[i]));
-    buf_printf(&statement, " FROM %s", table->name);
+    table_select(source, TABLE_HISTORY, &statement);
     if (number || id.len)
         buf_printf(&statement, " WHERE %s = ?", sql_column(table, column));
     buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
     return source_run(source, &statement, &param, number || id.len, list_event, l, NULL, error);
 }
 
-struct key_listing {
-    history_key *row;
-    void *data;
-};
-
-static int list_key(const struct sql_value *v, size_t count, void *data, struct weir_error *error)
-{
-    struct key_listing *l = data;
-    return count == 1 && !v[0].null ? l->row(v[0].text, l->data, error) : 0;
-}
-
-int history_call_keys(struct source *source, history_key *row, void *data, struct weir_error *error)
+int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
     struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) }, { .text = SV(CALL_ID_PREFIX "%") } };
-    struct key_listing l = { row, data };
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = table->there ? table_check(source, TABLE_HISTORY, error) : 0;
+    int r = table->there ? table_check(source, TABLE_HISTORY, false, error) : 0;
     if (r < 0 || !table->there)
         return r;
     const char *key = sql_column(table, "row_key");
     buf_printf(&statement, "SELECT DISTINCT %s FROM %s WHERE %s = ? OR %s LIKE ?", key, table->name,
                sql_column(table, "table_name"), key);
-    return source_run(source, &statement, params, 2, list_key, &l, NULL, error);
+    return source_run(source, &statement, params, 2, row, data, NULL, error);
 }
 
 static int file_has_none(const struct source *source, struct weir_error *error)
@@ -328,10 +301,10 @@ static bool same_row(const struct stored_row *a, const struct stored_row *b)
 {
     if (!a || !b)
         return !a && !b;
-    if (a->table == TABLE_CALLS)
-        return same_value(&a->call.call, &b->call.call) && same_value(&a->call.max, &b->call.max) &&
-               same_value(&a->call.per, &b->call.per) && same_value(&a->call.expires, &b->call.expires);
-    return a->enabled == b->enabled && json_is_same(a->text, b->text);
+    for (int i = 0; i < CALL_COLUMNS; i++)
+        if (!same_value(&a->call[i], &b->call[i]))
+            return false;
+    return a->table == TABLE_CALLS || (a->enabled == b->enabled && json_is_same(a->text, b->text));
 }
 
 /* What the history keeps of a row; *ret NULL: it was not there. */

@@ -340,28 +340,14 @@ static int mysql_client_run(struct sql *sql, const char *statement, const struct
 
 /* ---- changes ---- */
 
-/* QUOTE keeps NULL and 'NULL' apart, and ends each value visibly; a sum does not mind in which order the rows come. As
- * bytes, since columns may have character sets that do not mix. */
-static int mysql_client_version(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,
-                                struct weir_error *error)
+/* QUOTE keeps NULL and 'NULL' apart, and ends each value visibly; a sum does not depend on the order of the rows. As bytes,
+ * since columns may have character sets that do not mix. */
+static void mysql_client_table_version(const struct sql_table *table, struct buf *statement)
 {
-    CLEANUP(buf_done) struct buf statement;
-    int r = 0;
-    buf_init(&statement, 64 << 10);
-    for (size_t i = 0; r == 0 && i < count; i++) {
-        if (!tables[i].there) {
-            buf_add(out, SV("- "));
-            continue;
-        }
-        buf_clear(&statement);
-        buf_add(&statement, SV("SELECT COUNT(*), SUM(CAST(CONV(LEFT(MD5(CONCAT_WS(','"));
-        for (size_t c = 0; c < tables[i].column_count; c++)
-            buf_printf(&statement, ", QUOTE(CAST(%s AS BINARY))", tables[i].columns[c].quoted);
-        buf_printf(&statement, ")), 15), 16, 10) AS UNSIGNED)) FROM %s", tables[i].name);
-        r = statement.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
-                             : sql_run(sql, statement.ptr, NULL, 0, sql_append, out, NULL, error);
-    }
-    return r;
+    buf_add(statement, SV("SELECT COUNT(*), SUM(CAST(CONV(LEFT(MD5(CONCAT_WS(','"));
+    for (size_t c = 0; c < table->column_count; c++)
+        buf_printf(statement, ", QUOTE(CAST(%s AS BINARY))", table->columns[c].quoted);
+    buf_printf(statement, ")), 15), 16, 10) AS UNSIGNED)) FROM %s", table->name);
 }
 
 /* The catalogue hides tables on which the user has no right at all. */
@@ -388,7 +374,7 @@ const struct sql_client mysql_client = {
     .connect = mysql_client_connect,
     .close = mysql_client_close,
     .run = mysql_client_run,
-    .version = mysql_client_version,
+    .table_version = mysql_client_table_version,
     .denied = mysql_client_denied,
     .begin = { [SQL_READ] = { "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
                               "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY" },

@@ -310,23 +310,11 @@ static int postgres_run(struct sql *sql, const char *statement, const struct sql
 
 /* ---- changes ---- */
 
-static int postgres_version(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,
-                            struct weir_error *error)
+/* A sum does not depend on the order of the rows. */
+static void postgres_table_version(const struct sql_table *table, struct buf *statement)
 {
-    char statement[400];
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < count; i++) {
-        if (!tables[i].there) {
-            buf_add(out, SV("- "));
-            continue;
-        }
-        /* A sum does not mind in which order the rows come. */
-        snprintf(statement, sizeof statement,
-                 "SELECT count(*), sum(hashtextextended((weir_row.*)::text, 0)::numeric) FROM %s AS weir_row",
-                 tables[i].name);
-        r = sql_run(sql, statement, NULL, 0, sql_append, out, NULL, error);
-    }
-    return r;
+    buf_printf(statement, "SELECT count(*), sum(hashtextextended((weir_row.*)::text, 0)::numeric) FROM %s AS weir_row",
+               table->name);
 }
 
 static bool take_notifications(struct postgres *p)
@@ -372,7 +360,7 @@ const struct sql_client postgres_client = {
     .connect = postgres_connect,
     .close = postgres_close,
     .run = postgres_run,
-    .version = postgres_version,
+    .table_version = postgres_table_version,
     .wait = postgres_wait,
     .begin = { [SQL_READ] = { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" },
                [SQL_CHANGE] = { "SELECT pg_advisory_lock(2003134834)", "BEGIN ISOLATION LEVEL REPEATABLE READ" } },

@@ -57,11 +57,39 @@ const char *const *table_columns(enum row_table table)
     return all[table];
 }
 
-/* The first `count` columns. */
-static int check_columns(const struct source *source, enum row_table table, size_t count, struct weir_error *error)
+void table_select(const struct source *source, enum row_table table, struct buf *out)
 {
     const char *const *columns = table_columns(table);
-    for (size_t i = 0; i < count && columns[i]; i++) {
+    for (size_t i = 0; columns[i]; i++) {
+        const char *name = sql_column(&source->tables[table], columns[i]);
+        buf_printf(out, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
+    }
+    buf_printf(out, " FROM %s", source->tables[table].name);
+}
+
+void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out)
+{
+    const struct sql_table *to = &source->tables[table];
+    const char *const *columns = table_columns(table);
+    size_t count = 0;
+    buf_printf(out, "INSERT INTO %s (", to->name);
+    for (size_t i = 1; columns[i]; i++)
+        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[i]));
+    if (!numbered)
+        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[0]));
+    for (size_t i = 0; i < count; i++)
+        buf_add(out, i ? SV(", ?") : SV(") VALUES (?"));
+    buf_char(out, ')');
+}
+
+int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error)
+{
+    static const size_t needed[TABLES] = { [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2 }; /* to read */
+    const char *const *columns = table_columns(table);
+    if (!source->tables[table].there)
+        return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
+                       source->address.shown, table_names[table], table_create(table, source->address.kind));
+    for (size_t i = 0; columns[i] && (!to_read || i < needed[table]); i++) {
         if (sql_column(&source->tables[table], columns[i]))
             continue;
         char upper[72] = "";
@@ -71,23 +99,4 @@ static int check_columns(const struct source *source, enum row_table table, size
                        source->address.shown, table_names[table], upper, table_create(table, source->address.kind));
     }
     return 0;
-}
-
-int table_check(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    return check_columns(source, table, SQL_COLUMNS_MAX, error);
-}
-
-int table_check_to_read(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    static const size_t needed[TABLES] = {
-        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_HISTORY] = 0
-    };
-    return check_columns(source, table, needed[table], error);
-}
-
-int table_missing(const struct source *source, enum row_table table, struct weir_error *error)
-{
-    return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",
-                   source->address.shown, table_names[table], table_create(table, source->address.kind));
 }

@@ -8,19 +8,11 @@
 
 enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
-static const char *const limit_fields[] = { "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name" };
-static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",         "expires",
-                                           "except", "reject", "counters", "lease", "on_store_failure" };
-
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-static bool among(sv text, const char *const *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (sv_eq(text, weir_str(list[i])))
-            return true;
-    return false;
-}
+static const char *const limit_fields[] = {
+    "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name", NULL
+};
+static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",          "expires",
+                                           "except", "reject", "counters", "lease", "on_store_failure", NULL };
 
 static json_t *load(sv text)
 {
@@ -104,7 +96,7 @@ static json_t *long_limit(const struct rule_limit *limit)
 {
     json_t *made = json_object();
     if (limit->algorithm == LIMIT_CALENDAR) {
-        json_object_set_new(made, "calendar", json_string(calendar_unit_name(limit->unit)));
+        json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
         json_object_set_new(made, "max", json_integer(limit->max));
         return made;
     }
@@ -161,7 +153,7 @@ static json_t *descend(json_t *from, sv *path, struct weir_error *error)
 static json_t *find_place(json_t *document, const struct rule *rule, sv *field, struct weir_error *error)
 {
     size_t index;
-    if (among(*field, limit_fields, COUNT(limit_fields)))
+    if (word_find(*field, limit_fields) >= 0)
         return find_limit(rule, (sv){ 0 }, *field, &index, error) < 0 ? NULL : limit_object(document, rule, index);
     if (sv_starts(*field, SV("limits.")) && field->len > 7) {
         sv rest = sv_from(*field, 7);
@@ -172,7 +164,7 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         *field = dot > 0 ? sv_from(rest, dot) : SV("");
         if (find_limit(rule, name, *field, &index, error) < 0)
             return NULL;
-        if (!among(*field, limit_fields, COUNT(limit_fields))) {
+        if (word_find(*field, limit_fields) < 0) {
             err_set(error, WEIR_E_INVALID, "a limit has max, per, burst, algorithm, calendar, tz, week_start and name");
             return NULL;
         }
@@ -186,7 +178,7 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         return match;
     }
     sv rest = *field, first = sv_cut(&rest, '.');
-    if (!among(first, rule_fields, COUNT(rule_fields))) {
+    if (word_find(first, rule_fields) < 0) {
         err_set(error, WEIR_E_INVALID,
                 sv_eq(first, SV("id"))
                     ? "an id does not change, since counts hang on it; add a rule and remove this one"

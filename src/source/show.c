@@ -62,7 +62,7 @@ const char *source_row_state(const struct source_row *row, int64_t now_us)
         return "disabled";
     if (!rule)
         return "bad";
-    return rule->expires_us <= now_us ? "expired" : rule_mode_name(rule->mode);
+    return rule->expires_us <= now_us ? "expired" : mode_names[rule->mode];
 }
 
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row)

@@ -115,7 +115,7 @@ const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id)
 
 static const struct hash_key version_key = { 0 }; /* not a secret: whoever may read a row may know its version */
 
-uint64_t row_version(const struct stored_row *row)
+static uint64_t row_version(const struct stored_row *row)
 {
     struct hash hash;
     hash_init(&hash, &version_key);
@@ -164,9 +164,15 @@ void source_reading_done(struct source_reading *reading)
     *reading = (struct source_reading){ 0 };
 }
 
-static enum rule_row_kind kind_of(enum row_table table)
+struct rule_row row_to_read(const struct stored_row *row)
 {
-    return table == TABLE_SETTINGS ? ROW_SETTING : table == TABLE_CALLS ? ROW_CALL : ROW_RULE;
+    bool setting = row->table == TABLE_SETTINGS;
+    return (struct rule_row){ .kind = setting                     ? ROW_SETTING
+                                      : row->table == TABLE_CALLS ? ROW_CALL
+                                                                  : ROW_RULE,
+                              .id = setting ? row->key : row->rule,
+                              .text = row->text,
+                              .fault = row->fault };
 }
 
 /* A call's errors name its columns. */
@@ -219,6 +225,20 @@ static bool keep_problems(struct source_reading *reading, const struct rules_rep
     return reading->problems != NULL;
 }
 
+struct source_row row_listed(const struct stored_row *row, sv table)
+{
+    return (struct source_row){ .table = table,
+                                .key = row->key,
+                                .rule = row->rule,
+                                .text = row->text,
+                                .enabled = row->enabled,
+                                .setting = row->table == TABLE_SETTINGS,
+                                .version = row_version(row),
+                                .updated_at = row->updated_at,
+                                .updated_by = row->updated_by,
+                                .note = row->note };
+}
+
 /* The rows for lists, each with its rule where that was read from it (and not kept from before). */
 static bool keep_rows(struct source_reading *reading, const struct snapshot *snapshot, struct stored_row *const *given,
                       const bool *good)
@@ -226,19 +246,8 @@ static bool keep_rows(struct source_reading *reading, const struct snapshot *sna
     reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, snapshot->count + 1);
     if (!reading->rows)
         return false;
-    for (size_t i = 0; i < snapshot->count; i++) {
-        const struct stored_row *row = &snapshot->rows[i];
-        reading->rows[i] = (struct source_row){ .table = weir_str(table_names[row->table]),
-                                                .key = row->key,
-                                                .rule = row->rule,
-                                                .text = row->text,
-                                                .enabled = row->enabled,
-                                                .setting = row->table == TABLE_SETTINGS,
-                                                .version = row_version(row),
-                                                .updated_at = row->updated_at,
-                                                .updated_by = row->updated_by,
-                                                .note = row->note };
-    }
+    for (size_t i = 0; i < snapshot->count; i++)
+        reading->rows[i] = row_listed(&snapshot->rows[i], weir_str(table_names[snapshot->rows[i].table]));
     reading->row_count = snapshot->count;
     for (size_t i = 0; i < reading->rules->rule_count; i++) {
         const struct rule *rule = &reading->rules->rules[i];
@@ -277,11 +286,8 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
             if (off != disabled || (off && count == RULES_MAX))
                 continue;
             given[count] = row;
-            rows[count++] = (struct rule_row){ .kind = kind_of(row->table),
-                                               .id = row->table == TABLE_SETTINGS ? row->key : row->rule,
-                                               .text = row->text,
-                                               .fault = row->fault,
-                                               .disabled = off };
+            rows[count] = row_to_read(row);
+            rows[count++].disabled = off;
         }
     if (rows && given)
         reading.rules = rules_read_rows(rows, count, &report);

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "source/sql_client.h"
+
+enum { STATEMENT_MAX = 64 << 10 };
 
 int sql_fail(const struct sql *sql, struct weir_error *error, const char *text)
 {
@@ -249,9 +252,24 @@ const char *sql_column(const struct sql_table *table, const char *lower_case_nam
 
 /* ---- changes ---- */
 
+static int table_version(struct sql *sql, const struct sql_table *table, struct buf *out, struct weir_error *error)
+{
+    CLEANUP(buf_done) struct buf statement;
+    buf_init(&statement, STATEMENT_MAX);
+    sql->client->table_version(table, &statement);
+    return statement.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
+                            : sql_run(sql, statement.ptr, NULL, 0, sql_append, out, NULL, error);
+}
+
 int sql_version(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out, struct weir_error *error)
 {
-    int r = sql->client->version(sql, tables, count, out, error);
+    int r = sql->client->version ? sql->client->version(sql, out, error) : 0;
+    for (size_t i = 0; sql->client->table_version && r == 0 && i < count; i++) {
+        if (tables[i].there)
+            r = table_version(sql, &tables[i], out, error);
+        else
+            buf_add(out, SV("- "));
+    }
     return r == 0 && out->failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : r;
 }
 

@@ -21,8 +21,9 @@ struct sql_client {
     void (*close)(struct sql *sql); /* also after connect has failed, or was not called; frees what connect made */
     int (*run)(struct sql *sql, const char *statement, const struct sql_value *params, size_t param_count, sql_row *row,
                void *data, uint64_t *ret_changed, struct weir_error *error);
-    int (*version)(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,
-                   struct weir_error *error);
+    /* Writes a statement whose rows differ after each change of a table. NULL: `version` is for the whole database. */
+    void (*table_version)(const struct sql_table *table, struct buf *statement);
+    int (*version)(struct sql *sql, struct buf *out, struct weir_error *error);
     /* NULL: there is nothing to wait for. */
     int (*wait)(struct sql *sql, int timeout_ms, int wake_fd, struct weir_error *error);
     /* Statements that begin a transaction, by purpose. One that is a SELECT gets a lock, and answers 0 or NULL without. */

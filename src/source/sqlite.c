@@ -175,12 +175,9 @@ static int sqlite_run(struct sql *sql, const char *statement, const struct sql_v
 }
 
 /* data_version tells of others' commits, the other two of what this connection did. */
-static int sqlite_version(struct sql *sql, const struct sql_table *tables, size_t count, struct buf *out,
-                          struct weir_error *error)
+static int sqlite_version(struct sql *sql, struct buf *out, struct weir_error *error)
 {
     struct sqlite *s = (struct sqlite *)sql;
-    (void)tables;
-    (void)count;
     int r = sql_run(sql, "PRAGMA data_version", NULL, 0, sql_append, out, NULL, error);
     if (r == 0)
         r = sql_run(sql, "PRAGMA schema_version", NULL, 0, sql_append, out, NULL, error);

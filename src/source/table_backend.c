@@ -22,7 +22,7 @@ static int find_tables(struct source *source, struct weir_error *error)
     for (int i = 0; i < TABLES; i++) {
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there)
-            r = table_check_to_read(source, (enum row_table)i, error);
+            r = table_check(source, (enum row_table)i, true, error);
         else if (r == 0 && i < TABLE_HISTORY)
             r = check_absent(source, (enum row_table)i, error);
         if (r < 0)
@@ -38,12 +38,7 @@ static int find_tables(struct source *source, struct weir_error *error)
 
 static int version_now(struct source *source, struct buf *out, struct weir_error *error)
 {
-    struct sql_table there[TABLE_HISTORY];
-    size_t count = 0;
-    for (int i = 0; i < TABLE_HISTORY; i++)
-        if (source->tables[i].there)
-            there[count++] = source->tables[i];
-    return sql_version(source->sql, there, count, out, error);
+    return sql_version(source->sql, source->tables, TABLE_HISTORY, out, error);
 }
 
 /* ---- reading ---- */
@@ -109,10 +104,8 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
     row->table = l->table;
     row->key = kept[0];
     if (l->table == TABLE_CALLS) {
-        row->call = (struct call_columns){ { kept[1], values[1].null },
-                                           { kept[2], values[2].null },
-                                           { kept[3], values[3].null },
-                                           { kept[4], values[4].null } };
+        for (int i = 0; i < CALL_COLUMNS; i++)
+            row->call[i] = (struct sql_value){ kept[1 + i], values[1 + i].null };
         return call_read(row, &l->snapshot->arena, error);
     }
     size_t next = l->table == TABLE_RULES ? 3 : 2;
@@ -127,15 +120,9 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
 
 static int load_table(struct loader *l, struct weir_error *error)
 {
-    const struct sql_table *table = &l->source->tables[l->table];
-    const char *const *columns = table_columns(l->table);
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    for (size_t i = 0; columns[i]; i++) {
-        const char *name = sql_column(table, columns[i]);
-        buf_printf(&statement, "%s %s", i ? "," : "SELECT", name ? name : "NULL");
-    }
-    buf_printf(&statement, " FROM %s", table->name);
+    table_select(l->source, l->table, &statement);
     return source_run(l->source, &statement, NULL, 0, load_row, l, NULL, error);
 }
 
@@ -160,8 +147,7 @@ static int load(struct source *source, struct snapshot *ret, struct weir_error *
 
 static void tables_end(struct source *source)
 {
-    if (source->sql)
-        sql_rollback(source->sql);
+    sql_rollback(source->sql);
 }
 
 static int tables_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
@@ -248,10 +234,8 @@ static size_t values_of(const struct stored_row *row, struct source_author autho
 {
     size_t n = 0;
     if (row->table == TABLE_CALLS) {
-        values[n++] = row->call.call;
-        values[n++] = row->call.max;
-        values[n++] = row->call.per;
-        values[n++] = row->call.expires;
+        memcpy(values, row->call, sizeof row->call);
+        n = CALL_COLUMNS;
     } else {
         values[n++] = text_value(row->text);
         if (row->table == TABLE_RULES)
@@ -262,18 +246,6 @@ static size_t values_of(const struct stored_row *row, struct source_author autho
     }
     values[n++] = text_value(row->key);
     return n;
-}
-
-static void write_insert(const struct sql_table *table, const char *const *columns, struct buf *out)
-{
-    buf_printf(out, "INSERT INTO %s (", table->name);
-    size_t count = 1;
-    for (; columns[count]; count++)
-        buf_printf(out, "%s, ", sql_column(table, columns[count]));
-    buf_printf(out, "%s) VALUES (", sql_column(table, columns[0]));
-    for (size_t i = 0; i < count; i++)
-        buf_add(out, i ? SV(", ?") : SV("?"));
-    buf_char(out, ')');
 }
 
 static void write_update(const struct sql_table *table, const char *const *columns, size_t first, struct buf *out)
@@ -298,11 +270,11 @@ static int write_change(struct source *source, const struct change *change, stru
         row->table == TABLE_RULES && change->before && change->after && change->before->text.ptr == change->after->text.ptr;
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
-    int r = table->there ? table_check(source, row->table, error) : table_missing(source, row->table, error);
+    int r = table_check(source, row->table, false, error);
     if (r < 0)
         return r;
     if (!change->before)
-        write_insert(table, columns, &statement);
+        table_insert(source, row->table, false, &statement);
     else if (change->after)
         write_update(table, columns, 1 + same_text, &statement);
     else {
@@ -346,7 +318,7 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there) {
             buf_printf(out, "%s is there\n", table_names[i]);
-            r = table_check(source, (enum row_table)i, error);
+            r = table_check(source, (enum row_table)i, false, error);
         } else if (r == 0) {
             r = sql_run(source->sql, statement, NULL, 0, NULL, NULL, NULL, error);
             if (r == 0)

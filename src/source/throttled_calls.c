@@ -44,7 +44,7 @@ static sv say_key(struct arena *arena, const struct stored_row *row)
     struct sql_value key = { .text = row->key, .null = row->key.len == 0 };
     buf_add(&text, say(arena, "THROTTLE_ID", "a whole number", &key));
     buf_add(&text, SV("; the row's NORMALIZED_CALL is "));
-    add_shown(&text, &row->call.call);
+    add_shown(&text, &row->call[CALL_PATH]);
     return arena_copy(arena, buf_sv(&text));
 }
 
@@ -88,7 +88,7 @@ static void split_call(sv call, sv *ret_method, sv *ret_path)
 static void write_rule(const struct stored_row *row, uint64_t max, uint64_t per_s, int64_t expires_us, struct buf *out)
 {
     sv method, path;
-    split_call(row->call.call.text, &method, &path);
+    split_call(row->call[CALL_PATH].text, &method, &path);
     buf_add(out, SV("{\"match\":{"));
     if (method.len > 0) {
         buf_add(out, SV("\"method\":"));
@@ -119,7 +119,7 @@ static void name_rule(struct stored_row *row, struct arena *arena)
 
 int call_read(struct stored_row *row, struct arena *arena, struct weir_error *error)
 {
-    const struct call_columns *c = &row->call;
+    const struct sql_value *c = row->call;
     uint64_t max = 0, per_s = 0;
     int64_t expires_us = 0;
     CLEANUP(buf_done) struct buf text;
@@ -127,16 +127,16 @@ int call_read(struct stored_row *row, struct arena *arena, struct weir_error *er
     row->text = row->fault = SV("");
     if (!number_key(row->key))
         row->fault = say_key(arena, row);
-    else if (c->call.null || sv_blank(c->call.text))
-        row->fault = say(arena, "NORMALIZED_CALL", "a path such as /entity/#, or a method and a path", &c->call);
-    else if (!utf8_valid(c->call.text) || c->call.text.len > 2 * RULE_PATH_MAX)
-        row->fault = say(arena, "NORMALIZED_CALL", "a path in UTF-8 that is not too long", &c->call);
-    else if (!whole_number(&c->max, 0, LIMIT_MAX_MAX, &max))
-        row->fault = say(arena, "MAX_LOCKS", "0 to 4294967295", &c->max);
-    else if (!whole_number(&c->per, 1, PER_MAX_S, &per_s))
-        row->fault = say(arena, "LOCK_TIMEOUT_SECONDS", "1 to 315360000 (ten years)", &c->per);
-    else if (!expiry_of(&c->expires, &expires_us))
-        row->fault = say(arena, "THROTTLE_EXPIRATION", "NULL, or seconds or milliseconds since 1970", &c->expires);
+    else if (c[CALL_PATH].null || sv_blank(c[CALL_PATH].text))
+        row->fault = say(arena, "NORMALIZED_CALL", "a path such as /entity/#, or a method and a path", &c[CALL_PATH]);
+    else if (!utf8_valid(c[CALL_PATH].text) || c[CALL_PATH].text.len > 2 * RULE_PATH_MAX)
+        row->fault = say(arena, "NORMALIZED_CALL", "a path in UTF-8 that is not too long", &c[CALL_PATH]);
+    else if (!whole_number(&c[CALL_MAX], 0, LIMIT_MAX_MAX, &max))
+        row->fault = say(arena, "MAX_LOCKS", "0 to 4294967295", &c[CALL_MAX]);
+    else if (!whole_number(&c[CALL_PER], 1, PER_MAX_S, &per_s))
+        row->fault = say(arena, "LOCK_TIMEOUT_SECONDS", "1 to 315360000 (ten years)", &c[CALL_PER]);
+    else if (!expiry_of(&c[CALL_EXPIRES], &expires_us))
+        row->fault = say(arena, "THROTTLE_EXPIRATION", "NULL, or seconds or milliseconds since 1970", &c[CALL_EXPIRES]);
     else {
         write_rule(row, max, per_s, expires_us, &text);
         row->text = arena_copy(arena, buf_sv(&text));
@@ -150,43 +150,38 @@ int call_read(struct stored_row *row, struct arena *arena, struct weir_error *er
 int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *ret, struct arena *arena,
                   struct weir_error *error)
 {
-    struct call_columns *c = &ret->call;
+    struct sql_value *c = ret->call;
     sv method, rest;
     uint64_t number;
     int64_t us;
     *ret = *bad;
-    if (!whole_number(&c->max, 0, LIMIT_MAX_MAX, &number))
-        c->max = (struct sql_value){ .text = SV("1") };
-    if (!whole_number(&c->per, 1, PER_MAX_S, &number))
-        c->per = (struct sql_value){ .text = SV("1") };
-    if (!expiry_of(&c->expires, &us))
-        c->expires = (struct sql_value){ .text = SV(""), .null = true };
+    if (!whole_number(&c[CALL_MAX], 0, LIMIT_MAX_MAX, &number))
+        c[CALL_MAX] = (struct sql_value){ .text = SV("1") };
+    if (!whole_number(&c[CALL_PER], 1, PER_MAX_S, &number))
+        c[CALL_PER] = (struct sql_value){ .text = SV("1") };
+    if (!expiry_of(&c[CALL_EXPIRES], &us))
+        c[CALL_EXPIRES] = (struct sql_value){ .text = SV(""), .null = true };
     if (path) {
         CLEANUP(buf_done) struct buf text;
         buf_init(&text, 64 << 10);
-        split_call(c->call.null ? SV("") : c->call.text, &method, &rest);
+        split_call(c[CALL_PATH].null ? SV("") : c[CALL_PATH].text, &method, &rest);
         if (method.len > 0)
             buf_printf(&text, "%.*s ", SV_FMT(method));
         buf_char(&text, '/');
-        c->call = (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
+        c[CALL_PATH] = (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
     }
     return call_read(ret, arena, error);
 }
 
-int call_take_column(sv field, const struct call_columns *from, struct call_columns *to, struct weir_error *error)
+int call_take_column(sv field, const struct sql_value *from, struct sql_value *to, struct weir_error *error)
 {
+    static const char *const fields[] = { "path", "max", "per", "expires", NULL };
     while (field.len > 0 && memchr(field.ptr, '.', field.len))
         sv_cut(&field, '.');
-    if (sv_eq(field, SV("max")))
-        to->max = from->max;
-    else if (sv_eq(field, SV("per")))
-        to->per = from->per;
-    else if (sv_eq(field, SV("expires")))
-        to->expires = from->expires;
-    else if (sv_eq(field, SV("path")))
-        to->call = from->call;
-    else
+    int column = word_find(field, fields);
+    if (column < 0)
         return err_set(error, WEIR_E_INVALID, "the row of THROTTLED_CALLS is bad; set its max, per, expires or path first");
+    to[column] = from[column];
     return 0;
 }
 
@@ -230,6 +225,15 @@ static struct sql_value call_value(const struct rule *rule, struct arena *arena)
     return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
 
+void call_write(struct stored_row *row, struct sql_value path, uint32_t max, int64_t per_us, int64_t expires_us,
+                struct arena *arena)
+{
+    row->call[CALL_PATH] = path;
+    row->call[CALL_MAX] = number_value(arena, max);
+    row->call[CALL_PER] = number_value(arena, per_us / US_PER_S);
+    row->call[CALL_EXPIRES] = expiry_value(arena, expires_us);
+}
+
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
 {
     const struct rule_match *x = &a->match, *y = &b->match;
@@ -265,13 +269,11 @@ int call_from_rule(const struct rule *rule, const struct stored_row *old, const 
                        SV_FMT(rule->id));
     /* As it was written, where it is the same call. */
     bool same = old_rule && call_same(rule, old_rule, false);
-    uint64_t max = rule->limits[0].max;
-    struct sql_value call = same ? old->call.call : call_value(rule, arena);
+    uint32_t max = rule->limits[0].max;
+    struct sql_value call = same ? old->call[CALL_PATH] : call_value(rule, arena);
     int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
     if (r < 0)
         return r;
-    row->call = (struct call_columns){ call, number_value(arena, (int64_t)max),
-                                       number_value(arena, rule->limits[0].per_us / US_PER_S),
-                                       expiry_value(arena, rule->expires_us) };
+    call_write(row, call, max, rule->limits[0].per_us, rule->expires_us, arena);
     return call_read(row, arena, error);
 }

@@ -35,12 +35,7 @@ struct source_watch {
     bool poked;
     struct source_job *jobs, **jobs_end;
     unsigned job_count;
-    int64_t good_us;
-    bool reachable;
-    size_t problem_count;
-    char problem[400]; /* the first bad row */
-    char reason[400];  /* why the source is out of reach, if it is */
-    uint64_t reads, checks;
+    struct source_watch_state state; /* `problem`: the first bad row; `reason`: also of the last time it was unreachable */
 };
 
 /* ---- state ---- */
@@ -48,22 +43,15 @@ struct source_watch {
 void source_watch_state(struct source_watch *watch, struct source_watch_state *ret)
 {
     HOLD_LOCK(&watch->lock);
-    struct source_watch_state state = { .good_us = watch->good_us,
-                                        .reachable = watch->reachable,
-                                        .problem_count = watch->problem_count,
-                                        .reads = watch->reads,
-                                        .checks = watch->checks };
-    if (!watch->reachable)
-        snprintf(state.reason, sizeof state.reason, "%s", watch->reason);
-    int64_t age_s = (clock_now_us() - watch->good_us) / US_PER_S;
-    if (watch->reachable)
-        snprintf(state.problem, sizeof state.problem, "%s", watch->problem);
-    else if (watch->good_us == 0)
-        snprintf(state.problem, sizeof state.problem, "no rules yet: %s", watch->reason);
+    *ret = watch->state;
+    int64_t age_s = (clock_now_us() - ret->good_us) / US_PER_S;
+    if (ret->reachable)
+        ret->reason[0] = '\0';
+    else if (ret->good_us == 0)
+        snprintf(ret->problem, sizeof ret->problem, "no rules yet: %s", ret->reason);
     else
-        snprintf(state.problem, sizeof state.problem, "rules are %lld s old: %s", (long long)(age_s > 0 ? age_s : 0),
-                 watch->reason);
-    *ret = state;
+        snprintf(ret->problem, sizeof ret->problem, "rules are %lld s old: %s", (long long)(age_s > 0 ? age_s : 0),
+                 ret->reason);
 }
 
 static bool stopping(struct source_watch *watch)
@@ -88,8 +76,8 @@ static void tell_state(struct source_watch *watch)
 static void out_of_reach(struct source_watch *watch, const struct weir_error *error)
 {
     HOLD_LOCK(&watch->lock);
-    watch->reachable = false;
-    snprintf(watch->reason, sizeof watch->reason, "%.*s", (int)sizeof watch->reason - 1, error->text);
+    watch->state.reachable = false;
+    snprintf(watch->state.reason, sizeof watch->state.reason, "%.*s", (int)sizeof watch->state.reason - 1, error->text);
 }
 
 /* Problems of rows stay as the last reading found them. */
@@ -100,13 +88,13 @@ static void within_reach(struct source_watch *watch, const struct source_reading
     if (reading && reading->problem_count > 0)
         source_problem_print(&reading->problems[0], &text);
     HOLD_LOCK(&watch->lock);
-    watch->reachable = true;
-    watch->good_us = clock_now_us();
+    watch->state.reachable = true;
+    watch->state.good_us = clock_now_us();
     if (reading) {
-        watch->problem_count = reading->problem_count + reading->unlisted;
-        snprintf(watch->problem, sizeof watch->problem, "%.*s", (int)sizeof watch->problem - 1,
+        watch->state.problem_count = reading->problem_count + reading->unlisted;
+        snprintf(watch->state.problem, sizeof watch->state.problem, "%.*s", (int)sizeof watch->state.problem - 1,
                  reading->problem_count && text.ptr ? text.ptr : "");
-        watch->problem[strcspn(watch->problem, "\n")] = '\0';
+        watch->state.problem[strcspn(watch->state.problem, "\n")] = '\0';
     }
 }
 
@@ -133,7 +121,7 @@ static int read_now(struct source_watch *watch, struct weir_error *error)
     int r = source_read(watch->source, watch->last, &reading, error);
     if (r < 0)
         return r;
-    count(watch, &watch->reads);
+    count(watch, &watch->state.reads);
     CLEANUP(rules_freep) struct rules *copy = rules_copy(reading.rules);
     r = hand_on(watch, &reading, error);
     if (r == 0)
@@ -153,7 +141,7 @@ static int look(struct source_watch *watch, struct weir_error *error)
     int r = source_wait(watch->source, 0, -1, error);
     r = r < 0 ? r : 0;
     if (r == 0 && !watch->again) {
-        count(watch, &watch->checks);
+        count(watch, &watch->state.checks);
         r = source_changed(watch->source, &changed, error);
     }
     if (r == 0 && changed)
@@ -338,9 +326,9 @@ int source_watch_start(struct source_watch **ret, struct source *source, const s
                                     .options = *options,
                                     .wake = { -1, -1 },
                                     .wait_ms = poll_ms,
-                                    .reachable = options->was_read,
-                                    .good_us = options->was_read ? clock_now_us() : 0,
-                                    .reason = "weir has not tried to read it yet" };
+                                    .state = { .good_us = options->was_read ? clock_now_us() : 0,
+                                               .reachable = options->was_read,
+                                               .reason = "weir has not tried to read it yet" } };
     watch->options.poll_ms = poll_ms;
     watch->jobs_end = &watch->jobs;
     pthread_mutex_init(&watch->lock, NULL);

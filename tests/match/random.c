@@ -318,7 +318,7 @@ static void check_round(struct random *r, int round, size_t *applied)
     enum repeated_headers repeated = (enum repeated_headers)random_in(r, 0, 2);
     struct buf yaml;
     buf_init(&yaml, 1 << 20);
-    buf_printf(&yaml, "settings: { repeated_headers: %s }\n", repeated_headers_name(repeated));
+    buf_printf(&yaml, "settings: { repeated_headers: %s }\n", repeated_names[repeated]);
     buf_printf(&yaml, "rules:%s\n", count == 0 ? " []" : "");
     for (int i = 0; i < count; i++) {
         rules[i] = random_rule(r);

@@ -252,7 +252,7 @@ static void unname(struct maker *m, struct rule *rule)
 {
     for (size_t i = 0; i < rule->limit_count; i++) {
         struct rule_limit *l = &rule->limits[i];
-        const char *name = l->algorithm == LIMIT_CALENDAR ? calendar_unit_name(l->unit) : algorithm_name(l->algorithm);
+        const char *name = l->algorithm == LIMIT_CALENDAR ? unit_names[l->unit] : algorithm_names[l->algorithm];
         bool taken = false;
         for (size_t j = 0; j < rule->limit_count; j++)
             taken = taken || sv_eq(rule->limits[j].name, weir_str(name));
@@ -480,17 +480,17 @@ static void words_of_the_model(void **state)
     assert_string_equal(attribute_table[ATTR_METHOD].name.ptr, "method");
     assert_string_equal(attribute_table[ATTR_ROUTE].name.ptr, "route");
     assert_string_equal(attribute_table[ATTR_HEADER].name.ptr, "header");
-    assert_string_equal(algorithm_name(LIMIT_TOKEN_BUCKET), "token_bucket");
-    assert_string_equal(algorithm_name(LIMIT_CALENDAR), "calendar");
-    assert_string_equal(calendar_unit_name(CALENDAR_MINUTE), "minute");
-    assert_string_equal(calendar_unit_name(CALENDAR_YEAR), "year");
-    assert_string_equal(rule_mode_name(MODE_OFF), "off");
-    assert_string_equal(rule_counters_name(COUNTERS_DEFAULT), "");
-    assert_string_equal(rule_counters_name(COUNTERS_LOCAL), "local");
-    assert_string_equal(rule_counters_name(COUNTERS_SHARED), "shared");
-    assert_string_equal(rule_on_failure_name(ON_FAILURE_LOCAL), "local");
-    assert_string_equal(rule_on_failure_name(ON_FAILURE_ALLOW), "allow");
-    assert_string_equal(rule_on_failure_name(ON_FAILURE_DENY), "deny");
+    assert_string_equal(algorithm_names[LIMIT_TOKEN_BUCKET], "token_bucket");
+    assert_string_equal(algorithm_names[LIMIT_CALENDAR], "calendar");
+    assert_string_equal(unit_names[CALENDAR_MINUTE], "minute");
+    assert_string_equal(unit_names[CALENDAR_YEAR], "year");
+    assert_string_equal(mode_names[MODE_OFF], "off");
+    assert_string_equal(counters_names[COUNTERS_DEFAULT], "");
+    assert_string_equal(counters_names[COUNTERS_LOCAL], "local");
+    assert_string_equal(counters_names[COUNTERS_SHARED], "shared");
+    assert_string_equal(on_failure_names[ON_FAILURE_LOCAL], "local");
+    assert_string_equal(on_failure_names[ON_FAILURE_ALLOW], "allow");
+    assert_string_equal(on_failure_names[ON_FAILURE_DENY], "deny");
 }
 
 static void destructors_take_null(void **state)
