@@ -28,7 +28,7 @@ struct chart {
     struct bar bars[COLUMNS_LIMIT];
 };
 
-void count_text(uint64_t n, char out[COUNT_TEXT_MAX])
+const char *count_text(uint64_t n, char out[COUNT_TEXT_MAX])
 {
     char digits[COUNT_TEXT_MAX];
     int len = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n), at = 0;
@@ -38,6 +38,7 @@ void count_text(uint64_t n, char out[COUNT_TEXT_MAX])
         out[at++] = digits[i];
     }
     out[at] = '\0';
+    return out;
 }
 
 void count_text_short(uint64_t n, char out[COUNT_TEXT_MAX])

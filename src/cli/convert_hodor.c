@@ -1,18 +1,12 @@
 /* Hodor's limits as rules.
  *
- * Hodor checks its own limits and then every entry of sub_limits whose urls fit, each in the order all, address, user; all
- * of them apply to a request. That is what weir does with rules, so each capacity becomes a rule. */
+ * Hodor checks its own limits and then every entry of sub_limits whose urls match, each in the order all, address, user;
+ * all of them apply to a request. weir does the same with rules, so each capacity becomes a rule. */
 #include <stdio.h>
 
 #include "cli/convert.h"
 #include "cli/plain_text.h"
 #include "rules/rules.h"
-
-/* Within a comment. */
-static void add_plain(struct buf *out, sv text)
-{
-    plain_add(out, text, SIZE_MAX);
-}
 
 static void add_list(struct buf *out, const struct node *list)
 {
@@ -54,10 +48,9 @@ static bool has_urls(const struct hodor_group *g)
     return g->urls && has_limit(g);
 }
 
-/* A line of the list at the top; a long one goes on in the next. */
-static void note(struct buf *out, const char *text)
+/* An entry of the list at the top, in lines of at most 100 columns. */
+static void note_text(struct buf *out, sv rest)
 {
-    sv rest = weir_str(text);
     for (bool first = true; rest.len > 0; first = false) {
         size_t n = rest.len;
         if (n > 96)
@@ -65,10 +58,15 @@ static void note(struct buf *out, const char *text)
                 n--;
         n = n ? n : rest.len;
         buf_add(out, weir_str(first ? "# - " : "#   "));
-        add_plain(out, sv_of(rest.ptr, n));
+        plain_add(out, sv_of(rest.ptr, n), SIZE_MAX);
         buf_char(out, '\n');
         rest = sv_from(rest, n + (n < rest.len));
     }
+}
+
+static void note(struct buf *out, const char *text)
+{
+    note_text(out, weir_str(text));
 }
 
 static void write_algorithm_notes(const struct hodor *h, struct buf *out)
@@ -143,19 +141,15 @@ static void write_notes(const struct hodor *h, struct buf *out)
         note(out, "There is more than one plugin Hodor; Drogon uses the last, and so do these rules.");
     if (h->resolvers > 1)
         note(out, "There is more than one plugin RealIpResolver; Drogon uses the last, and so do these rules.");
-    for (sv rest = buf_sv(&h->notes); rest.len > 0;) {
-        char line[400];
-        sv text = sv_cut(&rest, '\n');
-        size_t n = text.len < sizeof line - 1 ? text.len : sizeof line - 1;
-        memcpy(line, text.ptr, n);
-        line[n] = '\0';
-        note(out, line);
-    }
+    for (sv rest = buf_sv(&h->notes); rest.len > 0;)
+        note_text(out, sv_cut(&rest, '\n'));
 }
 
 /* ---- the rules ---- */
 
-/* Paths have no slash at the end, so a regex that ends in one would fit nothing: without it, unless it is the root's. */
+/* weir removes a slash at the end of paths, so a regex that ends in one would never match. Removes it, except from the
+ * root.
+ */
 static sv without_slash(sv regex, struct buf *scratch)
 {
     size_t tail = regex.len > 0 && regex.ptr[regex.len - 1] == '$' ? 1 : 0;
@@ -244,7 +238,7 @@ static void write_settings(const struct hodor *h, struct buf *out)
 void hodor_write(const struct hodor *h, const char *file, struct buf *out)
 {
     buf_add(out, SV("# Written by 'weir convert hodor' from "));
-    add_plain(out, weir_str(file));
+    plain_add(out, weir_str(file), SIZE_MAX);
     buf_add(out, SV(". Differences from Hodor:\n"));
     write_notes(h, out);
     buf_char(out, '\n');

@@ -42,7 +42,7 @@ static bool lint_file(const char *path)
         plain_printf("%s: %s", path, why);
         return false;
     }
-    return lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));
+    return lint_text(cli_file_name(path), buf_sv(&text));
 }
 
 int cli_lint(int argc, char **argv)

@@ -23,7 +23,7 @@ static bool is_database(const char *path)
 
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
 {
-    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
+    const char *name = cli_file_name(path), *why;
     if (!cli_read_file(path, ret_text, &why)) {
         if (is_database(path))
             cli_error("--rules takes a file, not a database; 'weir rules export --from ADDRESS' prints the rules of a "

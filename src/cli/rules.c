@@ -159,11 +159,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     who_am_i(who);
     call->author =
         (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
-    int code = source_open(&call->source, from, &error);
-    if (code < 0) {
-        rules_fail(&error);
-        return EXIT_BAD;
-    }
+    if (source_open(&call->source, from, &error) < 0)
+        return cli_fail(&error);
     if (call->options->drop_comments)
         source_drop_comments(call->source);
     int status = verb->run(call);

@@ -1,8 +1,8 @@
 /* weir sync: keeps a rules file equal to a source, for enforcers that only read files.
  *
- * A turn asks the source whether anything has changed, reads it if so, and replaces the file if its text is to be another
- * one. Whatever fails, the file stays as it is: those who read it go on with the last good rules. The file is also the
- * memory of this command: after a restart the last good version of a row that is bad now comes from there. */
+ * A turn asks the source whether anything has changed, reads it if so, and replaces the file if its text changes. If
+ * anything fails, the file stays as it is, and its readers continue with the last good rules. The file is also the memory
+ * of this command: after a restart, the last good version of a row that is bad now comes from there. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -116,7 +116,7 @@ static int64_t age_s(const struct sync *s)
 
 /* ---- the text ---- */
 
-/* In bytes no longer than a rules file may have it. */
+/* Cut to the bytes that a rules file allows for a problem. */
 static void add_problem(const struct source_problem *problem, struct buf *line)
 {
     CLEANUP(buf_done) struct buf text;
@@ -129,7 +129,7 @@ static void add_problem(const struct source_problem *problem, struct buf *line)
     buf_char(line, '\n');
 }
 
-/* One line for each, so that they can be compared with those before. */
+/* One line for each problem, so that the list can be compared with the previous one. */
 static void list_problems(const struct source_reading *reading, struct buf *out)
 {
     for (size_t i = 0; i < reading->problem_count && i < PROBLEMS_SHOWN_MAX; i++)
@@ -139,7 +139,7 @@ static void list_problems(const struct source_reading *reading, struct buf *out)
         buf_printf(out, "and %zu more; 'weir rules list' has them\n", all - PROBLEMS_SHOWN_MAX);
 }
 
-/* Into the rules, and so into the file, where enforcers find them. */
+/* Adds the problems to the rules, and so to the file, where enforcers find them. */
 static bool keep_problems(struct rules *rules, sv problems)
 {
     rules->problems = ARENA_ARRAY(&rules->arena, sv, RULES_PROBLEMS_MAX);
@@ -205,7 +205,7 @@ static void look_at_file(struct sync *s)
     s->there = false;
 }
 
-/* Takes over what an earlier run left. Returns -1 to go on, or the exit status. */
+/* Reads the file that an earlier run wrote. Returns -1 to go on, or the exit status. */
 static int read_file(struct sync *s)
 {
     const char *path = s->options->to, *why;
@@ -248,7 +248,7 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
     buf_add(&s->problems, buf_sv(problems));
 }
 
-/* The file has what may be in force: those who read it need not know what the source keeps aside. */
+/* Disabled rules stay in the source only: readers of the file do not need them. */
 static void leave_out_disabled(struct rules *rules)
 {
     size_t kept = 0;
@@ -354,17 +354,15 @@ static void turn(struct sync *s)
 
 /* ---- from start to end ---- */
 
-/* The first turn, without which there may be nothing to go on with. Returns -1 to go on, or the exit status. */
+/* The first turn. Without it there may be no rules to continue with. Returns -1 to go on, or the exit status. */
 static int start(struct sync *s)
 {
     struct weir_error error = { 0 };
     const char *to = s->options->to;
     s->good_us = clock_steady_us();
     int code = follow(s, &error);
-    if (code < 0 && s->options->once) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
+    if (code < 0 && s->options->once)
+        return cli_fail(&error);
     if (code < 0 && s->there) {
         say("%s; continuing with the rules of the last run (file written %s) in %s", error.text, s->written, to);
     } else if (code < 0 && s->options->start_without_rules) {
@@ -379,11 +377,7 @@ static int start(struct sync *s)
     }
     plan_saying(s);
     s->unreachable = code < 0;
-    if (!s->there && write_file(s, &error) < 0) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
-    return -1;
+    return s->there || write_file(s, &error) == 0 ? -1 : cli_fail(&error);
 }
 
 static bool ended(const struct sync *s, int timeout_ms)
@@ -414,7 +408,7 @@ static void run(struct sync *s)
     }
 }
 
-/* A file that follows itself would only lose its comments. */
+/* The file must not be the source: it would only lose its comments. */
 static int check_other(const struct sync *s, const char *from)
 {
     struct stat a, b;
@@ -440,10 +434,8 @@ static int sync_all(struct sync *s, const char *from)
         status = read_file(s);
     if (status >= 0)
         return status;
-    if (source_open(&s->source, from, &error) < 0) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
+    if (source_open(&s->source, from, &error) < 0)
+        return cli_fail(&error);
     status = start(s);
     if (status >= 0)
         return status;
@@ -453,8 +445,8 @@ static int sync_all(struct sync *s, const char *from)
     return 0;
 }
 
-/* Signals come as something to read, so that none is missed and none cuts a turn in two. A reader of the output that goes
- * away is no reason to stop following the source. */
+/* Signals are read from a descriptor, so that none is missed and none interrupts a turn. SIGPIPE is ignored: the command
+ * continues to follow the source when the reader of its output exits. */
 static int open_signals(void)
 {
     sigset_t set;

@@ -54,8 +54,6 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
 bool admin_knows(struct http_call *call, const char *const *names);
 /* The author of a change, from the header X-Weir-Author. */
 sv admin_author(const struct http_call *call);
-/* ,"name":"text" */
-void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 

@@ -10,12 +10,6 @@ void admin_answer(struct http_call *call, unsigned status, const struct buf *bod
         http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(body) });
 }
 
-void admin_add_field(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    buf_json(out, text);
-}
-
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret)
 {

@@ -67,28 +67,13 @@ static int show_rule(struct source *source, struct admin_job *job, struct weir_e
     return 0;
 }
 
-static void add_settings(const struct source_reading *reading, struct buf *out)
-{
-    size_t count = 0;
-    buf_char(out, '{');
-    for (size_t i = 0; i < reading->row_count; i++) {
-        if (!reading->rows[i].setting)
-            continue;
-        buf_printf(out, "%s", count++ ? "," : "");
-        buf_json(out, reading->rows[i].key);
-        buf_char(out, ':');
-        source_json_add(reading->rows[i].text, out);
-    }
-    buf_char(out, '}');
-}
-
 static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    add_settings(&reading, &job->out);
+    source_settings_json(&reading, &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
     return 0;
@@ -96,31 +81,13 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
 
 /* ---- history ---- */
 
-static void add_version(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    if (text.len > 0)
-        source_json_add(text, out);
-    else
-        buf_add(out, SV("null"));
-}
-
 static int add_event(const struct source_event *event, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
     struct buf *out = &job->out;
     (void)error;
-    buf_printf(out, "%s{\"number\":%" PRId64, out->ptr[out->len - 1] == '[' ? "\n" : ",\n", event->number);
-    admin_add_field(out, "at", event->at);
-    admin_add_field(out, "who", event->who);
-    admin_add_field(out, "what", event->what);
-    admin_add_field(out, "rule", event->rule);
-    admin_add_field(out, "table", event->table);
-    admin_add_field(out, "row", event->key);
-    admin_add_field(out, "note", event->note);
-    add_version(out, "before", event->before);
-    add_version(out, "after", event->after);
-    buf_char(out, '}');
+    buf_add(out, out->ptr[out->len - 1] == '[' ? SV("\n") : SV(",\n"));
+    source_event_json(event, out);
     return out->failed ? no_memory(error) : 0;
 }
 
@@ -165,7 +132,7 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
-        add_settings(reading, &text);
+        source_settings_json(reading, &text);
     else if (row)
         source_row_json(reading, row, &text);
     sv members = sv_from(buf_sv(&text), 1);
@@ -287,9 +254,9 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
     if (job->id.len == 0) {
         buf_add(&job->out, SV(",\"settings\":"));
-        add_settings(&reading, &job->out);
+        source_settings_json(&reading, &job->out);
     } else
-        add_version(&job->out, "rule", row ? row->text : SV(""));
+        source_json_add_member("rule", row ? row->text : SV(""), &job->out);
     buf_add(&job->out, SV("}\n"));
     return 0;
 }
