@@ -1,8 +1,8 @@
 #include "cli/drogon.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/format.h"
 #include "base/ip.h"
 #include "base/regex.h"
 
@@ -80,15 +80,10 @@ void drogon_plain(sv text, struct buf *out)
 
 /* ---- reading ---- */
 
-static bool fail(struct hodor *h, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static bool fail(struct hodor *h, int line, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) bool fail(struct hodor *h, int line, const char *format, ...)
 {
     char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     buf_printf(&h->errors, "%d: %s\n", line, text);
     return false;
 }

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
@@ -15,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -97,15 +97,10 @@ static const struct command command = {
     .options = options,
 };
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static void say(const char *format, ...)
+static __attribute__((format(printf, 1, 2))) void say(const char *format, ...)
 {
     char text[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     plain_say(weir_str(text));
 }
 

@@ -1,8 +1,6 @@
 /* The admin listener: its routes, and which requests it accepts. */
 #include "serve/admin.h"
 
-#include <netinet/in.h>
-
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
@@ -13,15 +11,14 @@
 
 static const char *const no_parameters[] = { NULL };
 
-static void health(struct http_call *call, struct server *server, sv id)
+static void health(struct http_call *call, struct server *server)
 {
-    (void)server, (void)id;
+    (void)server;
     http_answer(call, &(struct http_answer){ 200, .body = SV("{\"status\":\"ok\"}\n") });
 }
 
-static void ready(struct http_call *call, struct server *server, sv id)
+static void ready(struct http_call *call, struct server *server)
 {
-    (void)id;
     if (server_ready(server))
         http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ready\"}\n") });
     else
@@ -57,12 +54,11 @@ static void add_decide_server(const char *where, struct buf *out)
 }
 
 /* The document has the default address; this service may listen elsewhere. */
-static void openapi(struct http_call *call, struct server *server, sv id)
+static void openapi(struct http_call *call, struct server *server)
 {
     static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
     sv rest = sv_of(embedded_openapi, embedded_openapi_len);
     CLEANUP(buf_done) struct buf out;
-    (void)id;
     buf_init(&out, 2 * embedded_openapi_len);
     for (const char *at; (at = memmem(rest.ptr, rest.len, usual.ptr, usual.len));) {
         size_t before = (size_t)(at - rest.ptr);
@@ -71,45 +67,39 @@ static void openapi(struct http_call *call, struct server *server, sv id)
         rest = sv_from(rest, before + usual.len);
     }
     buf_add(&out, rest);
-    admin_answer(call, 200, &out);
+    admin_answer(call, NULL, &out);
 }
 
 /* ---- reports ---- */
 
-static void status(struct http_call *call, struct server *server, sv id)
+static void status(struct http_call *call, struct server *server)
 {
     CLEANUP(buf_done) struct buf out;
-    (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, no_parameters))
         return;
     status_write(server, &out);
-    admin_answer(call, 200, &out);
+    admin_answer(call, NULL, &out);
 }
 
-static void top(struct http_call *call, struct server *server, sv id)
+static void top(struct http_call *call, struct server *server)
 {
     static const char *const parameters[] = { "most", "rule", NULL };
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
-    (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
-    admin_answer(call, 200, &out);
+    admin_answer(call, NULL, &out);
 }
 
-static void metrics(struct http_call *call, struct server *server, sv id)
+static void metrics(struct http_call *call, struct server *server)
 {
     CLEANUP(buf_done) struct buf out;
-    (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
     status_write_metrics(server, &out);
-    if (out.failed)
-        admin_answer(call, 200, &out);
-    else
-        http_answer(call, &(struct http_answer){ 200, STATUS_METRICS_TYPE, buf_sv(&out) });
+    admin_answer(call, STATUS_METRICS_TYPE, &out);
 }
 
 /* ---- the routes ---- */
@@ -248,16 +238,9 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
 {
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
-    struct ip ip = { { [10] = 0xff, 0xff } };
-    if (getsockname(call->conn->fd, (struct sockaddr *)&address, &len) < 0)
-        return SV("");
-    if (address.ss_family == AF_INET)
-        memcpy(ip.bytes + 12, &((struct sockaddr_in *)&address)->sin_addr, 4);
-    else if (address.ss_family == AF_INET6)
-        memcpy(ip.bytes, &((struct sockaddr_in6 *)&address)->sin6_addr, 16);
-    else
-        return SV("");
-    return sv_of(text, ip_text(&ip, text));
+    struct ip ip;
+    bool known = getsockname(call->conn->fd, (struct sockaddr *)&address, &len) == 0 && conn_address_of(&address, &ip);
+    return known ? sv_of(text, ip_text(&ip, text)) : SV("");
 }
 
 /* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
@@ -325,5 +308,5 @@ void admin_handle(struct http_call *call, void *data)
     else if (route->work)
         admin_job_start(call, data, id, route->work);
     else
-        route->run(call, data, id);
+        route->run(call, data);
 }

@@ -18,9 +18,7 @@ struct reader {
 
 /* ---- mistakes ---- */
 
-static bool fail(struct reader *r, unsigned status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static bool fail(struct reader *r, unsigned status, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) bool fail(struct reader *r, unsigned status, const char *format, ...)
 {
     va_list args;
     int len = 0;

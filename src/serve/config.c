@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/format.h"
 #include "rules/node.h"
 #include "rules/reader.h"
 #include "rules/rules_file.h"
@@ -48,16 +49,11 @@ static void *field_of(struct config *config, const struct config_option *option)
 
 /* ---- saying what is wrong ---- */
 
-static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int fail(const struct origin *origin, struct weir_error *error,
+                                                      const char *format, ...)
 {
     char text[WEIR_ERROR_MAX / 2];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     if (!origin->file)
         return err_set(error, WEIR_E_INVALID, "%s; see 'weir serve --help'", text);
     return err_set(error, WEIR_E_INVALID, "%s:%d: %s", origin->file, origin->line, text);

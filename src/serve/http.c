@@ -7,13 +7,12 @@
 #include "serve/http.h"
 
 #include <microhttpd.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/format.h"
 #include "serve/server.h"
 
 enum {
@@ -557,10 +556,7 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
 {
     char text[ERROR_MAX];
     CLEANUP(buf_done) struct buf body;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     buf_init(&body, 16 * ERROR_MAX);
     buf_add(&body, SV("{\"error\": "));
     buf_json(&body, weir_str(text));

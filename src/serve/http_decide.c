@@ -1,8 +1,8 @@
 /* Decisions over HTTP: POST /v1/check and /v1/refund for programs, /v1/auth for gateways. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/format.h"
 #include "engine/weir.h"
 #include "present/present.h"
 #include "serve/ask.h"
@@ -33,17 +33,12 @@ static void *memory_of(struct http_call *call, void *on_stack, size_t bytes)
 }
 
 /* Answers that the request is a mistake, and logs it. */
-static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+static __attribute__((format(printf, 4, 5))) void mistake(struct http_call *call, unsigned status, const char *hint,
+                                                          const char *format, ...)
 {
     static const enum seldom kinds[2][2] = { { SELDOM_CHECK, SELDOM_CHECK_TOKEN }, { SELDOM_AUTH, SELDOM_AUTH_TOKEN } };
     char why[ASK_WHY_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(why, format);
     log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, request from %s: %u, %s", SV_FMT(call->path),
                conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);

@@ -1,7 +1,6 @@
 #include "serve/resp.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "base/format.h"
 
 struct cursor {
     char *at, *end;
@@ -10,14 +9,9 @@ struct cursor {
     struct resp_command *command;
 };
 
-static enum resp_parsed wrong(struct resp_command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static enum resp_parsed wrong(struct resp_command *c, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) enum resp_parsed wrong(struct resp_command *c, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(c->wrong, sizeof c->wrong, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(c->wrong, format);
     return RESP_WRONG;
 }
 
