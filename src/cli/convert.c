@@ -7,8 +7,6 @@
 #include "cli/options.h"
 #include "cli/plain_text.h"
 
-static const struct option options[] = { { 0 } };
-
 static const struct command command = {
     .name = "convert",
     .usage = "hodor FILE",
@@ -17,7 +15,6 @@ static const struct command command = {
             "  hodor   the Hodor plugin of Drogon, with the proxies that RealIpResolver trusts; "
             "FILE is Drogon's configuration in JSON or YAML",
     .footer = "The exit status is 0, or 2 after an error.\n\nExample:\n  weir convert hodor config.json > rules.yaml",
-    .options = options,
 };
 
 /* Prints the lines of `errors`, each after the name of the file. */

@@ -6,15 +6,12 @@
 #include "cli/plain_text.h"
 #include "rules/rules.h"
 
-static const struct option options[] = { { 0 } };
-
 static const struct command command = {
     .name = "lint",
     .usage = "FILE...",
     .text = "Reads rules files (-: stdin) and prints every error in them, each with its line and what is allowed there. "
             "Advice is printed too, and is not an error.",
     .footer = "The exit status is 0 if all files are valid, 1 if one has an error or cannot be read, 2 for wrong usage.",
-    .options = options,
 };
 
 static bool lint_text(const char *name, sv text)

@@ -80,7 +80,7 @@ void options_help(const struct command *command, FILE *out)
     fprintf(out, "Usage: %s %s %s\n\n", program_of(command), command->name, command->usage);
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);
-    for (const struct option *option = command->options; option->name; option++)
+    for (const struct option *option = command->options; option && option->name; option++)
         help_option(option, out);
     help_option(&help, out);
     if (command->footer) {
@@ -91,7 +91,7 @@ void options_help(const struct command *command, FILE *out)
 
 static const struct option *find_option(const struct command *command, sv name)
 {
-    for (const struct option *option = command->options; option->name; option++)
+    for (const struct option *option = command->options; option && option->name; option++)
         if (sv_eq(weir_str(option->name), name))
             return option;
     return NULL;

@@ -41,12 +41,12 @@ struct option {
 #define OPTION_CELLS_BYTES_MAX (UINT64_C(1) << 41)
 
 struct command {
-    const char *program; /* what the user types before the name; NULL: "weir" */
-    const char *name;    /* "check" */
-    const char *usage;   /* what follows the name: "--rules FILE [OPTION]... INPUT" */
-    const char *text;    /* what it does, in paragraphs */
-    const char *footer;  /* after the options: the exit status, and so on */
-    const struct option *options;
+    const char *program;          /* what the user types before the name; NULL: "weir" */
+    const char *name;             /* "check" */
+    const char *usage;            /* what follows the name: "--rules FILE [OPTION]... INPUT" */
+    const char *text;             /* what it does, in paragraphs */
+    const char *footer;           /* after the options: the exit status, and so on */
+    const struct option *options; /* NULL: only --help */
 };
 
 /* Reads the options in argv[1 …] into `values`; other arguments are moved to argv[0 … *ret_count). Returns -1 to go on, or

@@ -176,8 +176,7 @@ bool request_open(const struct request_options *o, struct weir **ret)
         .store_deadline_ms = STORE_DEADLINE_MS,
         .store_hosts = o->hosts,
     };
-    int code = o->counters && !counters ? err_set(&error, WEIR_E_NO_MEMORY, "out of memory")
-                                        : weir_open_visit(ret, &options, &error);
+    int code = o->counters && !counters ? err_no_memory(&error) : weir_open_visit(ret, &options, &error);
     if (code < 0)
         plain_say(weir_str(error.text));
     else

@@ -262,7 +262,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     leave_out_disabled(reading->rules);
     list_problems(reading, &problems);
     if (!keep_problems(reading->rules, buf_sv(&problems)))
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     write_text(s, reading->rules, &text);
     if (text.failed || problems.failed)
         return err_set(error, WEIR_E_INVALID, "%s: the rules do not fit into a file of 64 MiB", source_name(s->source));
@@ -273,7 +273,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     buf_add(&s->text, buf_sv(&text));
     rules_free(s->last);
     s->last = STEAL(reading->rules);
-    return s->text.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : 0;
+    return s->text.failed ? err_no_memory(error) : 0;
 }
 
 /* Asks the source, and reads it if it has changed. */

@@ -56,7 +56,7 @@ static void add_decide_server(const char *where, struct buf *out)
 /* The document has the default address; this service may listen elsewhere. */
 static void openapi(struct http_call *call, struct server *server)
 {
-    static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
+    static const sv usual = SV(OPENAPI_DECIDE_SERVER);
     sv rest = sv_of(embedded_openapi, embedded_openapi_len);
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, 2 * embedded_openapi_len);
@@ -67,7 +67,7 @@ static void openapi(struct http_call *call, struct server *server)
         rest = sv_from(rest, before + usual.len);
     }
     buf_add(&out, rest);
-    admin_answer(call, NULL, &out);
+    admin_answer(call, SV(""), &out);
 }
 
 /* ---- reports ---- */
@@ -79,7 +79,7 @@ static void status(struct http_call *call, struct server *server)
     if (!admin_knows(call, no_parameters))
         return;
     status_write(server, &out);
-    admin_answer(call, NULL, &out);
+    admin_answer(call, SV(""), &out);
 }
 
 static void top(struct http_call *call, struct server *server)
@@ -91,7 +91,7 @@ static void top(struct http_call *call, struct server *server)
     if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
-    admin_answer(call, NULL, &out);
+    admin_answer(call, SV(""), &out);
 }
 
 static void metrics(struct http_call *call, struct server *server)
@@ -99,7 +99,7 @@ static void metrics(struct http_call *call, struct server *server)
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, STATUS_BYTES_MAX);
     status_write_metrics(server, &out);
-    admin_answer(call, STATUS_METRICS_TYPE, &out);
+    admin_answer(call, SV(STATUS_METRICS_TYPE), &out);
 }
 
 /* ---- the routes ---- */
@@ -226,7 +226,7 @@ bool admin_host_is_ours(sv host, sv address, const char *names)
 
 bool admin_origin_is_ours(sv origin, sv address, const char *names)
 {
-    static const sv schemes[] = { { "http://", 7 }, { "https://", 8 } };
+    static const sv schemes[] = { SV("http://"), SV("https://") };
     for (size_t i = 0; i < 2; i++)
         if (sv_starts(origin, schemes[i]))
             return admin_host_is_ours(sv_from(origin, schemes[i].len), address, names);

@@ -46,8 +46,8 @@ bool admin_origin_is_ours(sv origin, sv address, const char *names);
 
 enum { ADMIN_BODY_MAX = 256 << 20 };
 
-/* 200 with this body. type NULL: JSON. */
-void admin_answer(struct http_call *call, const char *type, const struct buf *body);
+/* 200 with this body. type empty: JSON. */
+void admin_answer(struct http_call *call, sv type, const struct buf *body);
 /* A parameter that is a number. False: it is out of bounds, and the call has been answered. */
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret);

@@ -2,7 +2,7 @@
 #include "base/cleanup.h"
 #include "serve/admin.h"
 
-void admin_answer(struct http_call *call, const char *type, const struct buf *body)
+void admin_answer(struct http_call *call, sv type, const struct buf *body)
 {
     if (body->failed)
         http_error(call, 503, NULL, "out of memory for the answer");

@@ -68,7 +68,7 @@ void admin_explain(struct http_call *call, struct server *server)
     if (r < 0)
         http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)r));
     else
-        admin_answer(call, NULL, &out);
+        admin_answer(call, SV(""), &out);
 }
 
 /* ---- subjects ---- */

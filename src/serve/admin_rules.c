@@ -10,11 +10,6 @@
 
 enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000, SETTINGS_TRIES = 5 };
 
-static int no_memory(struct weir_error *error)
-{
-    return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-}
-
 static const struct source_row *find_row(const struct source_reading *reading, sv id)
 {
     for (size_t i = 0; i < reading->row_count; i++)
@@ -88,7 +83,7 @@ static int add_event(const struct source_event *event, void *data, struct weir_e
     (void)error;
     buf_add(out, out->ptr[out->len - 1] == '[' ? SV("\n") : SV(",\n"));
     source_event_json(event, out);
-    return out->failed ? no_memory(error) : 0;
+    return out->failed ? err_no_memory(error) : 0;
 }
 
 static sv history_id(const struct admin_job *job)
@@ -99,7 +94,7 @@ static sv history_id(const struct admin_job *job)
 static int get_history(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     buf_add(&job->out, SV("{\"events\":["));
-    int r = job->out.failed ? no_memory(error)
+    int r = job->out.failed ? err_no_memory(error)
                             : source_history(source, history_id(job), (unsigned)job->number, add_event, job, error);
     buf_add(&job->out, SV("]}\n"));
     return r;
@@ -213,12 +208,12 @@ static int put_rule(struct source *source, struct admin_job *job, struct weir_er
         return WEIR_E_INVALID;
     json_auto_t *rule = json_object(); /* with the id first, for people */
     if (json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len)) < 0 || json_object_update(rule, body) < 0)
-        return no_memory(error);
+        return err_no_memory(error);
     const json_t *mode = json_object_get(rule, "mode");
     bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
     CLEANUP_FREE char *text = json_dumps(rule, JSON_COMPACT);
     set_terms(source, job, !off);
-    int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
+    int r = text ? source_put(source, weir_str(text), true, job->author, error) : err_no_memory(error);
     clear_terms(source);
     if (r < 0)
         return r;
@@ -304,7 +299,7 @@ static int put_once(struct source *source, struct admin_job *job, struct weir_er
     CLEANUP_FREE char *text = json_dumps(settings, JSON_COMPACT);
     job->read_version = &read_version;
     set_terms(source, job, false);
-    r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
+    r = text ? source_put_settings(source, weir_str(text), job->author, error) : err_no_memory(error);
     clear_terms(source);
     job->read_version = NULL;
     return r;

@@ -171,8 +171,7 @@ static int read_nodes(struct config *config, struct origin *file, const struct o
     file->line = 1;
     if (node_read(text, &arena, &root, &problem) < 0) {
         file->line = problem.line;
-        return problem.no_memory ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
-                                 : fail(file, error, "%s", problem.text);
+        return problem.no_memory ? err_no_memory(error) : fail(file, error, "%s", problem.text);
     }
     if (!root || node_is_null(root))
         return 0;
@@ -200,7 +199,7 @@ static int set_defaults(struct config *config, struct weir_error *error)
     char scratch[CONFIG_ALLOWED_MAX];
     for (const struct config_option *option = config_options; option->name; option++)
         if (option->initial && config_store(option, weir_str(option->initial), config, scratch))
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+            return err_no_memory(error);
     return 0;
 }
 

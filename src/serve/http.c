@@ -528,8 +528,8 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
     call->status = answer->status;
     if (call->response) {
         if (answer->body.len > 0)
-            MHD_add_response_header(call->response, "Content-Type",
-                                    answer->content_type ? answer->content_type : "application/json");
+            add_answer_header(call, SV("Content-Type"),
+                              answer->content_type.len ? answer->content_type : SV("application/json"));
         size_t bytes = 0;
         for (size_t i = 0; i < answer->header_count; i++) {
             bytes += answer->headers[i].name.len + answer->headers[i].value.len + 4;

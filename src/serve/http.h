@@ -53,7 +53,7 @@ void *http_alloc(struct http_call *call, size_t bytes);
 
 struct http_answer {
     unsigned status;
-    const char *content_type;          /* NULL: application/json */
+    sv content_type;                   /* empty: application/json */
     sv body;                           /* is copied */
     const struct weir_header *headers; /* after some KB the rest is left out */
     size_t header_count;

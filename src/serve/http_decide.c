@@ -275,7 +275,7 @@ static void refund(struct http_call *call, struct server *server)
  */
 static bool read_deny(const struct http_call *call, unsigned *ret)
 {
-    static const sv name = { "deny=", 5 };
+    static const sv name = SV("deny=");
     uint64_t status = 0;
     if (call->query.len > 0 &&
         (!sv_starts(call->query, name) || !sv_u64(sv_from(call->query, name.len), 599, &status) || status < 400))
@@ -304,19 +304,14 @@ static void refuse(const struct auth_check *check, const struct weir_verdict *ve
 {
     struct http_call *call = check->call;
     struct weir_refusal refusal;
-    int r = weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal);
-    char *type = r < 0 ? NULL : http_alloc(call, refusal.content_type.len + 1);
-    if (!type) {
+    if (weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal) < 0)
         unjudged(call, WEIR_E_NO_MEMORY);
-        return;
-    }
-    memcpy(type, refusal.content_type.ptr, refusal.content_type.len);
-    type[refusal.content_type.len] = '\0';
-    http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
-                                             .content_type = type,
-                                             .body = refusal.body,
-                                             .headers = refusal.headers,
-                                             .header_count = refusal.header_count });
+    else
+        http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
+                                                 .content_type = refusal.content_type,
+                                                 .body = refusal.body,
+                                                 .headers = refusal.headers,
+                                                 .header_count = refusal.header_count });
 }
 
 static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
@@ -392,9 +387,9 @@ struct route {
 };
 
 static const struct route routes[] = {
-    { { "/v1/check", 9 }, { "POST", 4 }, check, .json = true },
-    { { "/v1/refund", 10 }, { "POST", 4 }, refund, .json = true },
-    { { "/v1/auth", 8 }, { "", 0 }, auth, .may_be_large = true },
+    { SV("/v1/check"), SV("POST"), check, .json = true },
+    { SV("/v1/refund"), SV("POST"), refund, .json = true },
+    { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
 };
 
 static const struct route *find_route(const struct http_call *call)

@@ -103,8 +103,8 @@ static bool is_blank(char c)
 /* No command here is called like a method of HTTP, or has a colon in its name. */
 static bool is_http(sv line)
 {
-    static const sv methods[] = { { "GET", 3 },     { "HEAD", 4 },    { "POST", 4 },  { "PUT", 3 },   { "DELETE", 6 },
-                                  { "CONNECT", 7 }, { "OPTIONS", 7 }, { "TRACE", 5 }, { "PATCH", 5 }, { "PRI", 3 } };
+    static const sv methods[] = { SV("GET"),     SV("HEAD"),    SV("POST"),  SV("PUT"),   SV("DELETE"),
+                                  SV("CONNECT"), SV("OPTIONS"), SV("TRACE"), SV("PATCH"), SV("PRI") };
     size_t n = 0;
     while (n < line.len && !is_blank(line.ptr[n]) && line.ptr[n] != ':' && line.ptr[n] != '\r' && line.ptr[n] != '\n')
         n++;

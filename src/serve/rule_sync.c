@@ -65,7 +65,7 @@ int rule_sync_start(struct rule_sync **ret, const struct config *config, struct 
 {
     CLEANUP(rule_sync_stopp) struct rule_sync *sync = calloc(1, sizeof *sync);
     if (!sync)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     pthread_mutex_init(&sync->lock, NULL);
     buf_init(&sync->text, RULES_BYTES_MAX);
     int r = open_all(sync, config, error);
