@@ -20,32 +20,28 @@ static void add_list(struct buf *out, const struct node *list)
 
 /* ---- what differs ---- */
 
-static bool any_group(const struct hodor *h, bool (*has)(const struct hodor_group *))
+/* Which kinds of limits there are in the groups that Hodor uses. */
+struct used {
+    bool any, ip, user, urls;
+};
+
+static void add_used(struct used *used, const struct hodor_group *g)
 {
+    bool any = g->capacity || g->ip_capacity || g->user_capacity;
+    used->any |= any;
+    used->ip |= g->ip_capacity > 0;
+    used->user |= g->user_capacity > 0;
+    used->urls |= g->urls && any;
+}
+
+static struct used used_by(const struct hodor *h)
+{
+    struct used used = { 0 };
+    add_used(&used, &h->main);
     for (size_t i = 0; i < h->sub_count; i++)
-        if (!h->subs[i].skipped && has(&h->subs[i]))
-            return true;
-    return has(&h->main);
-}
-
-static bool has_limit(const struct hodor_group *g)
-{
-    return g->capacity || g->ip_capacity || g->user_capacity;
-}
-
-static bool has_ip(const struct hodor_group *g)
-{
-    return g->ip_capacity > 0;
-}
-
-static bool has_user(const struct hodor_group *g)
-{
-    return g->user_capacity > 0;
-}
-
-static bool has_urls(const struct hodor_group *g)
-{
-    return g->urls && has_limit(g);
+        if (!h->subs[i].skipped)
+            add_used(&used, &h->subs[i]);
+    return used;
 }
 
 /* An entry of the list at the top, in lines of at most 100 columns. */
@@ -98,7 +94,7 @@ static void write_path_notes(struct buf *out)
 
 static void write_address_notes(const struct hodor *h, struct buf *out)
 {
-    if (any_group(h, has_ip))
+    if (used_by(h).ip)
         note(out,
              "weir counts IPv6 clients by their /64, because each has at least that many addresses. Hodor counts every "
              "address; \"ipv6_prefix: 128\" in the settings does the same.");
@@ -125,10 +121,10 @@ static void write_notes(const struct hodor *h, struct buf *out)
 {
     note(out, "A refused request charges nothing. Hodor charges the limits that it checked before the one that refused.");
     write_algorithm_notes(h, out);
-    if (any_group(h, has_urls))
+    if (used_by(h).urls)
         write_path_notes(out);
     write_address_notes(h, out);
-    if (any_group(h, has_user))
+    if (used_by(h).user)
         note(out, "The caller gives the user, as setUserIdGetter did (in C: weir_options.user_id). An empty user counts as "
                   "no user.");
     note(out, "settings.reject is the reply; weir_options.refuse replaces setRejectResponseFactory. Hodor also closes the "
@@ -218,7 +214,7 @@ static void write_subs(const struct hodor *h, struct buf *out)
 static void write_settings(const struct hodor *h, struct buf *out)
 {
     buf_add(out, SV("settings:\n"));
-    if (any_group(h, has_urls))
+    if (used_by(h).urls)
         buf_add(out, SV("  ignore_case: true\n"));
     if (h->proxies) {
         buf_add(out, weir_str(h->use_real_ip_resolver ? "  trusted_proxies: " : "  # trusted_proxies: "));
@@ -243,7 +239,7 @@ void hodor_write(const struct hodor *h, const char *file, struct buf *out)
     write_notes(h, out);
     buf_char(out, '\n');
     write_settings(h, out);
-    if (!any_group(h, has_limit)) {
+    if (!used_by(h).any) {
         buf_add(out, SV("\n# Every capacity is 0, which limits nothing.\nrules: []\n"));
         return;
     }

@@ -144,7 +144,7 @@ bool request_cells_missing(const struct request_options *o)
     return o->cells && access(o->cells, F_OK) < 0 && errno == ENOENT;
 }
 
-static void tell_copied(const struct weir *weir, const char *path)
+static void warn_copied(const struct weir *weir, const char *path)
 {
     if (weir_cells_copied(weir))
         cli_error(
@@ -153,7 +153,7 @@ static void tell_copied(const struct weir *weir, const char *path)
             path);
 }
 
-/* A command has no connection yet, and asks once: it can wait for longer than a service. */
+/* Longer than for a service: a command has no connection yet, and asks once. */
 enum { STORE_DEADLINE_MS = 1000 };
 
 bool request_open(const struct request_options *o, struct weir **ret)
@@ -180,7 +180,7 @@ bool request_open(const struct request_options *o, struct weir **ret)
     if (code < 0)
         plain_say(weir_str(error.text));
     else
-        tell_copied(*ret, o->cells);
+        warn_copied(*ret, o->cells);
     buf_done(&text);
     if (counters)
         explicit_bzero(counters, strlen(counters));

@@ -1,4 +1,5 @@
-/* weir rules: looks at the rules of a source, and changes them. Which verb, with which options, against which source. */
+/* weir rules: shows and changes the rules of a source. This file finds the verb, checks its options and opens the source.
+ */
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-/* An option that would be quietly without effect. */
+/* An option that has no effect with this verb is an error. */
 static int check_taken(const struct verb *verb, const struct rules_options *o)
 {
     const struct {
@@ -137,7 +138,7 @@ static int check_words(const struct verb *verb, char **words, size_t count)
     return -1;
 }
 
-/* "ann@host": of the login, also below sudo. */
+/* "ann@host": the login name, with sudo as well. */
 static void who_am_i(char out[WHO_MAX])
 {
     char login[80] = "", host[80] = "";

@@ -39,7 +39,7 @@ int rules_add(struct rules_call *call)
     return RULES_DONE;
 }
 
-/* RFC 3339, or whole seconds since 1970; numbers that as seconds would lie beyond the year 5138 are milliseconds. */
+/* RFC 3339, or whole seconds since 1970. Numbers from MILLISECONDS_FROM on (in seconds: the year 5138) are milliseconds. */
 static bool read_expiry(sv text, int64_t *ret_us)
 {
     int64_t us;
@@ -61,7 +61,7 @@ int rules_set(struct rules_call *call)
     if (!strchr(call->words[1], '=') || field.len == 0)
         return options_error(call->command, "'%s' is not allowed here; allowed: FIELD=VALUE, such as max=20",
                              call->words[1]);
-    /* As --expires and the column take it; rules files know seconds only. */
+    /* The same forms as for --expires and the column; rules files accept seconds only. */
     int64_t us;
     char until[INSTANT_TEXT_MAX];
     if (sv_eq(field, SV("expires")) && read_expiry(value, &us)) {
@@ -150,8 +150,8 @@ int rules_import(struct rules_call *call)
 
 /* ---- throttle ---- */
 
-/* "10 per 60s" as rules files have it, read by their reader, so that it means the same and fails with the same words.
- * False: *why says what is wrong. */
+/* Reads "10 per 60s" with the reader of rules files, so that it means the same and has the same errors. False: *why says
+ * what is wrong. */
 static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
 {
     CLEANUP(buf_done) struct buf list;
@@ -168,12 +168,12 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
         buf_add(why, report.errors[0].text);
     else
         buf_add(why, SV("out of memory"));
-    ret->zone = NULL; /* it goes with the rules */
+    ret->zone = NULL; /* it is freed with the rules */
     ret->name = (sv){ 0 };
     return good;
 }
 
-/* Until when: --expires, --for, or never. Returns -1 to go on, or the exit status. */
+/* When the rule expires: --expires, --for, or never. Returns -1 to go on, or the exit status. */
 static int read_until(const struct rules_call *call, int64_t *ret_us)
 {
     const struct rules_options *o = call->options;
@@ -188,7 +188,7 @@ static int read_until(const struct rules_call *call, int64_t *ret_us)
     return -1;
 }
 
-/* The words behind the call: a limit that a row of THROTTLED_CALLS can hold. */
+/* The words after the call: a limit that a row of THROTTLED_CALLS can hold. */
 static int read_rate(const struct rules_call *call, struct rule_limit *ret)
 {
     CLEANUP(buf_done) struct buf text, why;

@@ -24,7 +24,7 @@ static void add_rule(const struct rule *rule, struct buf *out)
     rules_write(&one, out);
 }
 
-/* Where it stands, who changed it last, what is wrong with it. */
+/* Comments: its row, who changed it last, and its problems. */
 static void add_origin(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
     CLEANUP(buf_done) struct buf line;
@@ -88,7 +88,7 @@ int rules_show(struct rules_call *call)
 
 /* ---- export ---- */
 
-/* A document may leave its id to its row, and leaves it to a column whether the rule is enabled. */
+/* The id may be in the row instead of the document, and whether the rule is enabled always is. */
 static json_t *rule_json(const struct source_row *row)
 {
     json_t *value = source_json_load(row->text);

@@ -50,7 +50,7 @@ struct sync {
     struct source *source;
     int signal_fd;
     struct rules *last; /* what is in force, as far as it is known */
-    struct buf text;    /* what the file is to hold */
+    struct buf text;    /* what the file has to contain */
     struct stat file;   /* as it was written or read last */
     bool there;         /* `text` is in `file` */
     bool current;       /* the source was read, and had no change since that is not in `text` */
@@ -58,7 +58,7 @@ struct sync {
     bool reached;       /* the source was read in this run */
     char written[INSTANT_TEXT_MAX]; /* when the file of the last run was */
     int64_t say_at_us;              /* when to say again that the source is unreachable */
-    struct buf problems;            /* as they were said last */
+    struct buf problems;            /* as they were reported last */
     size_t problem_count;
     bool unreachable; /* and was said to be */
     bool unwritable;
@@ -160,8 +160,8 @@ static void write_text(const struct sync *s, const struct rules *rules, struct b
 
 /* ---- the file ---- */
 
-/* Remembers the file as it is. It is first looked at, then read: if somebody else has changed it meanwhile, weir remembers
- * a file that cannot exist, so that the next turn writes it again. */
+/* Remembers the version of the file. If its text is not what was written, somebody else has changed it meanwhile; then a
+ * version is remembered that cannot exist, so that the next turn writes the file again. */
 static void remember_file(struct sync *s)
 {
     CLEANUP(buf_done) struct buf text = { 0 };

@@ -71,7 +71,7 @@ static void put(sv text)
     fflush(stdout);
 }
 
-/* Another screen, without a cursor and without wrapped lines; keys come at once and are not echoed. */
+/* Switches to the alternate screen, without cursor and line wrapping; keys are read at once and not echoed. */
 static void enter(struct screen *screen)
 {
     if (screen->keys_fd >= 0 && tcgetattr(screen->keys_fd, &screen->was) == 0) {
@@ -90,7 +90,7 @@ static void leave(struct screen *screen)
     screen->changed = false;
 }
 
-/* Each line over what stood there before, and nothing below the last. */
+/* Overwrites the previous frame line by line, and clears the rest of the screen. */
 static void show(sv frame, unsigned rows)
 {
     CLEANUP(buf_done) struct buf out;
@@ -105,7 +105,7 @@ static void show(sv frame, unsigned rows)
     put(buf_sv(&out));
 }
 
-/* ---- what happens meanwhile ---- */
+/* ---- signals and keys ---- */
 
 static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP };
 
@@ -215,7 +215,7 @@ static int run_once(const struct top_options *o)
     return cli_print(&text, 0);
 }
 
-/* A terminal that can be drawn on. */
+/* Whether the output is a terminal that can be drawn on. */
 static bool is_screen(void)
 {
     const char *kind = getenv("TERM");

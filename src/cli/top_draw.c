@@ -1,4 +1,4 @@
-/* weir top: what it shows. Everything that the service says may hold what its clients sent: it goes through term_add. */
+/* weir top: drawing. The answers of the service may contain text of its clients, so all of it goes through term_add. */
 #include <math.h>
 #include <stdio.h>
 
@@ -125,7 +125,7 @@ static void draw_rules(const struct drawing *d)
         add_text(d, reason ? reason : "", 200);
         buf_add(d->out, weir_str(term_plain(d->term)));
     }
-    /* A database has rows, some of which are no rules. */
+    /* The source may be a database, where some rows are settings. */
     const char *what = json_is_true(at(status, "source", "read_only")) ? "rule" : "row";
     buf_printf(d->out, ", %s%s bad %s%s%s\n", problems > 0 ? term_red(d->term) : "", grouped(problems, count), what,
                problems == 1 ? "" : "s", problems > 0 ? term_plain(d->term) : "");
@@ -194,7 +194,7 @@ static size_t rule_columns(json_t *subjects)
     return widest < RULE_COLUMNS_MAX ? widest : RULE_COLUMNS_MAX;
 }
 
-/* A subject may hold NUL. */
+/* A subject may contain NUL. */
 static sv text_of(const json_t *string)
 {
     return json_is_string(string) ? sv_of(json_string_value(string), json_string_length(string)) : SV("?");

@@ -9,8 +9,6 @@
 
 /* ---- small answers ---- */
 
-static const char *const no_parameters[] = { NULL };
-
 static void health(struct http_call *call, struct server *server)
 {
     (void)server;
@@ -72,14 +70,24 @@ static void openapi(struct http_call *call, struct server *server)
 
 /* ---- reports ---- */
 
-static void status(struct http_call *call, struct server *server)
+static void report(struct http_call *call, struct server *server, void (*write)(struct server *, struct buf *), sv type)
 {
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, STATUS_BYTES_MAX);
-    if (!admin_knows(call, no_parameters))
-        return;
-    status_write(server, &out);
-    admin_answer(call, SV(""), &out);
+    write(server, &out);
+    admin_answer(call, type, &out);
+}
+
+static void status(struct http_call *call, struct server *server)
+{
+    static const char *const none[] = { NULL };
+    if (admin_knows(call, none))
+        report(call, server, status_write, SV(""));
+}
+
+static void metrics(struct http_call *call, struct server *server)
+{
+    report(call, server, status_write_metrics, SV(STATUS_METRICS_TYPE));
 }
 
 static void top(struct http_call *call, struct server *server)
@@ -92,14 +100,6 @@ static void top(struct http_call *call, struct server *server)
         return;
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
     admin_answer(call, SV(""), &out);
-}
-
-static void metrics(struct http_call *call, struct server *server)
-{
-    CLEANUP(buf_done) struct buf out;
-    buf_init(&out, STATUS_BYTES_MAX);
-    status_write_metrics(server, &out);
-    admin_answer(call, SV(STATUS_METRICS_TYPE), &out);
 }
 
 /* ---- the routes ---- */

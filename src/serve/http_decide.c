@@ -284,13 +284,6 @@ static bool read_deny(const struct http_call *call, unsigned *ret)
     return true;
 }
 
-static void pass(struct http_call *call, const struct weir_verdict *verdict)
-{
-    struct weir_headers headers;
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
-    http_answer(call, &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
-}
-
 struct auth_check {
     struct decisions decisions; /* first */
     struct http_call *call;
@@ -316,10 +309,14 @@ static void refuse(const struct auth_check *check, const struct weir_verdict *ve
 
 static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
 {
-    if (verdict->allowed)
-        pass(check->call, verdict);
-    else
+    struct weir_headers headers;
+    if (!verdict->allowed) {
         refuse(check, verdict);
+        return;
+    }
+    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    http_answer(check->call,
+                &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
 }
 
 static void auth_decided(struct decision_wait *wait, const struct weir_verdict *verdict)

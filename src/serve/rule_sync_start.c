@@ -24,11 +24,14 @@ static const struct source_author author_of_examples = { .who = SV("weir serve")
 static const struct source_author author_of_copy = { .who = SV("weir serve"), .note = SV("from the copy") };
 
 /* `copy` empty: the examples. Loopback is trusted there, so that a gateway on this host can be tried at once. */
-static int fill_database(struct source *source, sv copy, struct weir_error *error)
+static int fill_database(const char *address, sv copy, struct weir_error *error)
 {
+    CLEANUP(source_closep) struct source *source = NULL;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, 4000);
-    int r = source_init(source, &out, error);
+    int r = source_open(&source, address, error);
+    if (r == 0)
+        r = source_init(source, &out, error);
     if (r < 0)
         return r;
     if (copy.len > 0)
@@ -39,13 +42,6 @@ static int fill_database(struct source *source, sv copy, struct weir_error *erro
                                        error);
 }
 
-static int fill_new_database(const char *address, sv copy, struct weir_error *error)
-{
-    CLEANUP(source_closep) struct source *source = NULL;
-    int r = source_open(&source, address, error);
-    return r < 0 ? r : fill_database(source, copy, error);
-}
-
 /* Under another name until it is whole. */
 static int make_database(const char *path, sv copy, struct weir_error *error)
 {
@@ -54,7 +50,7 @@ static int make_database(const char *path, sv copy, struct weir_error *error)
         return err_no_memory(error);
     const char *new_path = address + strlen("sqlite:");
     unlink(new_path);
-    int r = fill_new_database(address, copy, error);
+    int r = fill_database(address, copy, error);
     if (r == 0 && rename(new_path, path) < 0)
         r = err_set(error, WEIR_E_SYSTEM, "cannot create %s: %s", path, strerror(errno));
     if (r < 0)
