@@ -263,13 +263,11 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
 
 static void no_route(struct http_call *call, const char *allow)
 {
-    if (!allow[0]) {
+    if (allow[0])
+        http_bad_method(call, weir_str(allow));
+    else
         http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s",
                    SV_SHOWN(call->path, 200));
-        return;
-    }
-    call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(allow) };
-    http_error(call, 405, NULL, "%.*s takes %s only", SV_SHOWN(call->path, 200), allow);
 }
 
 bool admin_screen(struct http_call *call, void *data)

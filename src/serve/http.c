@@ -552,6 +552,12 @@ void http_too_large(struct http_call *call)
                (unsigned long long)call->loop->server->config.header_bytes, HTTP_HEADERS_MAX);
 }
 
+void http_bad_method(struct http_call *call, sv allow)
+{
+    call->extra = (struct weir_header){ WEIR_STR("Allow"), allow };
+    http_error(call, 405, NULL, "%.*s takes %.*s only", SV_SHOWN(call->path, 200), SV_FMT(allow));
+}
+
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
     char text[ERROR_MAX];

@@ -415,8 +415,7 @@ bool decide_screen(struct http_call *call, void *server)
                    "there are POST /v1/check, POST /v1/refund and /v1/auth; rules and metrics are at the admin address",
                    "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
-        call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };
-        http_error(call, 405, NULL, "%s takes %s only", route->path.ptr, route->method.ptr);
+        http_bad_method(call, route->method);
     } else if (!has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");
