@@ -10,17 +10,6 @@ static struct conf_position position_of(const ngx_conf_t *cf)
     return (struct conf_position){ cf->conf_file->file.name, cf->conf_file->line };
 }
 
-static bool starts(const ngx_str_t *text, const char *with)
-{
-    size_t len = strlen(with);
-    return text->len >= len && ngx_strncmp(text->data, with, len) == 0;
-}
-
-static bool is(const ngx_str_t *text, const char *word)
-{
-    return text->len == strlen(word) && starts(text, word);
-}
-
 /* ---- zones ---- */
 
 /* A zone exists from its first mention: a location may come before the weir_zone that it names. */
@@ -61,9 +50,9 @@ static char *read_zone_files(ngx_conf_t *cf, struct zone *zone)
 {
     ngx_str_t *words = cf->args->elts;
     for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
-        bool rules = starts(&words[i], "rules=");
+        bool rules = str_starts(&words[i], "rules=");
         char **file = rules ? &zone->rules_file : &zone->cells_file;
-        if (!rules && !starts(&words[i], "cells="))
+        if (!rules && !str_starts(&words[i], "cells="))
             return COMPLAIN(cf,
                             "weir_zone \"%V\": unknown parameter `%V`; after the size it takes rules=FILE and cells=FILE",
                             &zone->name, &words[i]);
@@ -89,12 +78,12 @@ static char *set_zone(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (zone->declared)
         return COMPLAIN(cf, "weir_zone \"%V\" is declared twice; the first is in %V:%ui", &zone->name, &zone->position.file,
                         zone->position.line);
-    if (zone->name.len == 0 || is(&zone->name, "off"))
+    if (zone->name.len == 0 || str_is(&zone->name, "off"))
         return COMPLAIN(cf, "a zone needs a name other than `off`, because `weir off` means no zone");
     zone->declared = true;
     zone->position = position_of(cf);
     zone->bytes = ngx_parse_offset(&words[2]);
-    if (starts(&words[2], "rules=") || starts(&words[2], "cells="))
+    if (str_starts(&words[2], "rules=") || str_starts(&words[2], "cells="))
         return COMPLAIN(cf, "weir_zone \"%V\": the size is missing; write it after the name, such as 64m", &zone->name);
     if (zone->bytes == NGX_ERROR || zone->bytes < BYTES_MIN)
         return COMPLAIN(cf, "weir_zone \"%V\": the size must be 64k or more, followed by k, m or g, not `%V`", &zone->name,
@@ -121,7 +110,7 @@ static char *set_trusted(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     struct main_conf *main = conf;
     ngx_str_t *words = cf->args->elts;
     size_t len = main->trusted_proxies ? strlen(main->trusted_proxies) : 0, room = len + 1;
-    bool none = cf->args->nelts == 2 && is(&words[1], "none"), had_none = main->trusted_proxies && len == 0;
+    bool none = cf->args->nelts == 2 && str_is(&words[1], "none"), had_none = main->trusted_proxies && len == 0;
     if (main->trusted_proxies && (none || had_none))
         return COMPLAIN(cf, "weir_trusted_proxies: `none` cannot be combined with networks");
     for (ngx_uint_t i = 1; i < cf->args->nelts; i++)
@@ -177,11 +166,11 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
                     names);
 }
 
-/* The value behind NAME= in a word; data is NULL if it begins otherwise. */
-static ngx_str_t value_behind(const ngx_str_t *word, const char *name)
+/* The value after NAME= in a word; data is NULL if the word begins with something else. */
+static ngx_str_t value_after(const ngx_str_t *word, const char *name)
 {
     size_t len = strlen(name) + 1;
-    if (!starts(word, name) || word->len < len || word->data[len - 1] != '=')
+    if (!str_starts(word, name) || word->len < len || word->data[len - 1] != '=')
         return (ngx_str_t)ngx_null_string;
     return (ngx_str_t){ word->len - len, word->data + len };
 }
@@ -190,10 +179,10 @@ static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_s
 {
     const struct weir_attribute *field;
     size_t i = 0;
-    while ((field = weir_attribute(i)) && !value_behind(word, field->name).data)
+    while ((field = weir_attribute(i)) && !value_after(word, field->name).data)
         i++;
     const char *name = field ? field->name : "cost";
-    ngx_str_t text = value_behind(word, name);
+    ngx_str_t text = value_after(word, name);
     if (!text.data)
         return complain_unknown(cf, word);
     struct named_value *values = directive->values.elts;
@@ -219,11 +208,11 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
         ngx_array_init(&directive->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
         return NGX_CONF_ERROR;
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
-        if (is(&words[i], "after_auth")) {
+        if (str_is(&words[i], "after_auth")) {
             directive->after_auth = directive->zone->main->after_auth = true;
             continue;
         }
-        char *result = (starts(&words[i], "header:") ? read_header : read_value)(cf, directive, &words[i]);
+        char *result = (str_starts(&words[i], "header:") ? read_header : read_value)(cf, directive, &words[i]);
         if (result != NGX_CONF_OK)
             return result;
     }
@@ -233,25 +222,25 @@ static char *read_directive(ngx_conf_t *cf, struct directive *directive)
 static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
-    struct place *place = conf;
+    struct location_conf *location = conf;
     ngx_str_t *words = cf->args->elts;
-    bool off = is(&words[1], "off"), first = place->directives == NGX_CONF_UNSET_PTR;
+    bool off = str_is(&words[1], "off"), first = location->directives == NGX_CONF_UNSET_PTR;
     if (off && (cf->args->nelts > 2 || !first))
         return COMPLAIN(cf, "`weir off` cannot be combined with other `weir` directives or parameters");
-    if (!off && !place->directives)
+    if (!off && !location->directives)
         return COMPLAIN(cf, "`weir off` is already set here; remove one of the two");
     if (first)
-        place->directives = off ? NULL : ngx_array_create(cf->pool, 1, sizeof(struct directive));
+        location->directives = off ? NULL : ngx_array_create(cf->pool, 1, sizeof(struct directive));
     if (off)
         return NGX_CONF_OK;
     struct zone *zone = zone_named(cf, &words[1]);
-    if (!zone || !place->directives)
+    if (!zone || !location->directives)
         return NGX_CONF_ERROR;
-    struct directive *directives = place->directives->elts;
-    for (ngx_uint_t i = 0; i < place->directives->nelts; i++)
+    struct directive *directives = location->directives->elts;
+    for (ngx_uint_t i = 0; i < location->directives->nelts; i++)
         if (directives[i].zone == zone)
             return COMPLAIN(cf, "weir \"%V\" is given twice; a zone decides once about a request", &zone->name);
-    struct directive *directive = ngx_array_push(place->directives);
+    struct directive *directive = ngx_array_push(location->directives);
     if (!directive)
         return NGX_CONF_ERROR;
     memset(directive, 0, sizeof *directive);
@@ -264,12 +253,12 @@ static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     (void)command;
-    struct place *place = conf;
+    struct location_conf *location = conf;
     ngx_str_t *words = cf->args->elts;
-    if (place->status)
+    if (location->status)
         return COMPLAIN(cf, "weir_status is given twice");
-    place->status = zone_named(cf, &words[1]);
-    if (!place->status)
+    location->status = zone_named(cf, &words[1]);
+    if (!location->status)
         return NGX_CONF_ERROR;
     ngx_http_core_loc_conf_t *core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
     core->handler = status_handler;
@@ -284,14 +273,14 @@ static char *set_headers(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         [HEADERS_OFF] = "off", [HEADERS_REFUSED] = "refused", [HEADERS_ALWAYS] = "always", [HEADERS_LEGACY] = "legacy"
     };
     (void)command;
-    struct place *place = conf;
+    struct location_conf *location = conf;
     ngx_str_t *words = cf->args->elts;
-    if (place->headers != NGX_CONF_UNSET_UINT)
+    if (location->headers != NGX_CONF_UNSET_UINT)
         return COMPLAIN(cf, "weir_headers is given twice");
     for (ngx_uint_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (is(&words[1], modes[i]))
-            place->headers = i;
-    if (place->headers == NGX_CONF_UNSET_UINT)
+        if (str_is(&words[1], modes[i]))
+            location->headers = i;
+    if (location->headers == NGX_CONF_UNSET_UINT)
         return COMPLAIN(cf, "weir_headers takes off, refused, always or legacy, not `%V`", &words[1]);
     return NGX_CONF_OK;
 }
@@ -307,7 +296,7 @@ ngx_command_t conf_commands[] = {
     { ngx_string("weir"), ANYWHERE | NGX_CONF_1MORE, set_weir, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     { ngx_string("weir_headers"), ANYWHERE | NGX_CONF_TAKE1, set_headers, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     { ngx_string("weir_dry_run"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
-      offsetof(struct place, dry_run), NULL },
+      offsetof(struct location_conf, dry_run), NULL },
     { ngx_string("weir_status"), NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1, set_status, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     ngx_null_command,
 };
@@ -330,15 +319,15 @@ char *conf_init_main(ngx_conf_t *cf, void *conf)
     return NGX_CONF_OK;
 }
 
-void *conf_create_place(ngx_conf_t *cf)
+void *conf_create_location(ngx_conf_t *cf)
 {
-    struct place *place = ngx_pcalloc(cf->pool, sizeof *place);
-    if (!place)
+    struct location_conf *location = ngx_pcalloc(cf->pool, sizeof *location);
+    if (!location)
         return NULL;
-    place->directives = NGX_CONF_UNSET_PTR;
-    place->headers = NGX_CONF_UNSET_UINT;
-    place->dry_run = NGX_CONF_UNSET;
-    return place;
+    location->directives = NGX_CONF_UNSET_PTR;
+    location->headers = NGX_CONF_UNSET_UINT;
+    location->dry_run = NGX_CONF_UNSET;
+    return location;
 }
 
 /* An `if` has a configuration of its own, but the handler of the location around it answers there. */
@@ -348,9 +337,9 @@ static bool is_if(ngx_conf_t *cf)
     return core->noname;
 }
 
-char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child)
+char *conf_merge_location(ngx_conf_t *cf, void *parent, void *child)
 {
-    struct place *outer = parent, *inner = child;
+    struct location_conf *outer = parent, *inner = child;
     /* The status must be readable while all requests are refused: only limits in its own location apply to it. */
     ngx_conf_merge_ptr_value(inner->directives, (inner->status ? NULL : outer->directives), NULL);
     ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);

@@ -1,16 +1,19 @@
-/* The values that a directive gives, and headers in them that a client sends more than once.
+/* The values of a directive's parameters, and headers in them that a client sends more than once.
  *
- * What nginx makes of such a header differs: up to 1.22 $http_NAME is its first line, since 1.23 all of them with commas
- * between. A backend may read either, so weir goes by what the rules say (`repeated_headers`). */
+ * nginx up to 1.22 reads $http_NAME as the first line of such a header, since 1.23 as all lines joined with commas. A
+ * backend may read either, so the rules decide which one counts (`repeated_headers`). */
 #include "module.h"
 
-ngx_str_t trimmed(ngx_str_t text)
+static bool is_blank(u_char c)
 {
-    while (text.len > 0 && (text.data[0] == ' ' || text.data[0] == '\t')) {
+    return c == ' ' || c == '\t';
+}
+
+static ngx_str_t trimmed(ngx_str_t text)
+{
+    for (; text.len > 0 && is_blank(text.data[0]); text.len--)
         text.data++;
-        text.len--;
-    }
-    while (text.len > 0 && (text.data[text.len - 1] == ' ' || text.data[text.len - 1] == '\t'))
+    while (text.len > 0 && is_blank(text.data[text.len - 1]))
         text.len--;
     return text;
 }
@@ -26,17 +29,13 @@ bool directive_sets_header(const struct directive *directive, const ngx_str_t *h
 
 /* ---- when the configuration is read ---- */
 
-/* Lists, whose lines nginx joins in order, as HTTP says: they say one thing. */
+/* nginx joins the lines of these lists in order, as HTTP requires, so that repeated ones do not contradict each other. */
 static bool is_list(const ngx_str_t *name)
 {
-    static const ngx_str_t lists[] = { ngx_string("x_forwarded_for"), ngx_string("cookie") };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (name->len == lists[i].len && ngx_strncmp(name->data, lists[i].data, name->len) == 0)
-            return true;
-    return false;
+    return str_is(name, "x_forwarded_for") || str_is(name, "cookie");
 }
 
-/* `variable` is its name: http_x_api_key. */
+/* `variable` is a name such as http_x_api_key. */
 static char *add_variable(ngx_conf_t *cf, ngx_str_t variable, struct expression *expression)
 {
     size_t prefix = strlen("http_");
@@ -59,19 +58,19 @@ static char *add_variable(ngx_conf_t *cf, ngx_str_t variable, struct expression 
     return NGX_CONF_OK;
 }
 
-static bool is_of_name(u_char c)
+static bool is_name_character(u_char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* nginx has checked the text: behind each `$` there is a variable, with braces or without. */
+/* nginx has checked the text: each `$` is followed by a variable, with braces or without. */
 static char *find_headers(ngx_conf_t *cf, ngx_str_t text, struct expression *expression)
 {
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] != '$')
             continue;
         size_t from = i + 1 + (i + 1 < text.len && text.data[i + 1] == '{'), to = from;
-        while (to < text.len && is_of_name(text.data[to]))
+        while (to < text.len && is_name_character(text.data[to]))
             to++;
         ngx_str_t name = { to - from, text.data + from };
         if (name.len > strlen("http_") && add_variable(cf, name, expression) != NGX_CONF_OK)
@@ -90,15 +89,15 @@ char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret)
 
 /* ---- for a request ---- */
 
-/* What a request says of a header. */
-struct reading {
+/* The values of one header in a request. */
+struct header_values {
     ngx_uint_t count;
-    ngx_str_t first, last; /* those that are not empty */
-    bool differs;
-    bool blanks; /* at the ends of one */
+    ngx_str_t first, last; /* of those that are not empty */
+    bool differ;
+    bool have_blanks; /* one has blanks at its ends */
 };
 
-/* As nginx finds the header of a variable. */
+/* Compares as nginx does when it finds the header of a variable. */
 static bool is_called(const ngx_str_t *header, const ngx_str_t *name)
 {
     if (header->len != name->len)
@@ -109,9 +108,9 @@ static bool is_called(const ngx_str_t *header, const ngx_str_t *name)
     return true;
 }
 
-static struct reading read_header(const ngx_http_request_t *r, const ngx_str_t *name)
+static struct header_values read_header(const ngx_http_request_t *r, const ngx_str_t *name)
 {
-    struct reading reading = { 0 };
+    struct header_values values = { 0 };
     ngx_str_t before = ngx_null_string;
     for (const ngx_list_part_t *part = &r->headers_in.headers.part; part; part = part->next) {
         const ngx_table_elt_t *header = part->elts;
@@ -119,17 +118,17 @@ static struct reading read_header(const ngx_http_request_t *r, const ngx_str_t *
             if (!is_called(&header[i].key, name))
                 continue;
             ngx_str_t value = trimmed(header[i].value);
-            if (reading.count++ > 0 && (value.len != before.len || ngx_memcmp(value.data, before.data, value.len) != 0))
-                reading.differs = true;
+            if (values.count++ > 0 && (value.len != before.len || ngx_memcmp(value.data, before.data, value.len) != 0))
+                values.differ = true;
             before = value;
-            reading.blanks = reading.blanks || value.len != header[i].value.len;
-            if (reading.first.len == 0)
-                reading.first = value;
+            values.have_blanks = values.have_blanks || value.len != header[i].value.len;
+            if (values.first.len == 0)
+                values.first = value;
             if (value.len > 0)
-                reading.last = value;
+                values.last = value;
         }
     }
-    return reading;
+    return values;
 }
 
 static ngx_http_variable_value_t variable_of(ngx_str_t value)
@@ -140,8 +139,9 @@ static ngx_http_variable_value_t variable_of(ngx_str_t value)
     return variable;
 }
 
-/* The variable is another one while the expression is evaluated, and for that only: others go on with what nginx says. In
- * an expression of several, blanks at the end of one would be in the middle of the value, where weir leaves them. */
+/* Replaces the variables' values while the expression is evaluated; everybody else sees nginx's own values. Blanks at the
+ * ends of a value are removed here, because in an expression of several variables they would end up in the middle of the
+ * result, where weir keeps them. */
 static ngx_int_t evaluate_with(ngx_http_request_t *r, const struct expression *expression, ngx_uint_t at, struct zone *zone,
                                const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict)
 {
@@ -149,17 +149,16 @@ static ngx_int_t evaluate_with(ngx_http_request_t *r, const struct expression *e
     if (!variables || at == expression->headers->nelts)
         return ngx_http_complex_value(r, (ngx_http_complex_value_t *)&expression->value, ret);
     const struct header_variable *variable = &variables[at];
-    struct reading reading = read_header(r, &variable->name);
-    if (reading.count < 2 && !reading.blanks)
+    struct header_values values = read_header(r, &variable->name);
+    if (values.count < 2 && !values.have_blanks)
         return evaluate_with(r, expression, at + 1, zone, attribute, ret, ret_verdict);
     enum weir_take take = WEIR_TAKE_FIRST;
-    struct weir_str header = { (const char *)variable->header.data, variable->header.len };
-    if (reading.differs)
-        take = weir_repeated(zone->weir, attribute, header, weir_now_us(), ret_verdict);
+    if (values.differ)
+        take = weir_repeated(zone->weir, attribute, str_of(&variable->header), weir_now_us(), ret_verdict);
     if (take == WEIR_TAKE_NONE)
         return NGX_DECLINED;
     ngx_http_variable_value_t before = r->variables[variable->index];
-    r->variables[variable->index] = variable_of(take == WEIR_TAKE_LAST ? reading.last : reading.first);
+    r->variables[variable->index] = variable_of(take == WEIR_TAKE_LAST ? values.last : values.first);
     ngx_int_t rc = evaluate_with(r, expression, at + 1, zone, attribute, ret, ret_verdict);
     r->variables[variable->index] = before;
     return rc;

@@ -1,8 +1,8 @@
-/* The module as nginx loads it: its place among the others, the phases that it takes part in, its life in a worker. */
+/* The module as nginx loads it: its order among other modules, its phases, and the start of a worker. */
 #include "module.h"
 
-/* Handlers of a phase run in the reverse of the modules' order: standing before realip, weir is asked after it, when the
- * client's address is known. */
+/* Handlers of a phase run in the reverse of the modules' order. weir comes before realip in that order, so it runs after
+ * it, when the client's address is known. */
 #define EXPORTED __attribute__((visibility("default")))
 static char own_name[] = "ngx_http_weir_module", next_name[] = "ngx_http_realip_module";
 EXPORTED ngx_module_t *ngx_modules[] = { &ngx_http_weir_module, NULL };
@@ -20,7 +20,7 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_han
     return NGX_OK;
 }
 
-/* After access control there is one phase left before the content; who does not use it need not pass there. */
+/* Only one phase follows access control and precedes the content. weir registers for it only if some location uses it. */
 static ngx_int_t add_handlers(ngx_conf_t *cf)
 {
     struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
@@ -45,8 +45,8 @@ static ngx_http_module_t context = {
     .postconfiguration = add_handlers,
     .create_main_conf = conf_create_main,
     .init_main_conf = conf_init_main,
-    .create_loc_conf = conf_create_place,
-    .merge_loc_conf = conf_merge_place,
+    .create_loc_conf = conf_create_location,
+    .merge_loc_conf = conf_merge_location,
 };
 
 ngx_module_t ngx_http_weir_module = {

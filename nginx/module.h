@@ -17,7 +17,7 @@ extern ngx_module_t ngx_http_weir_module;
 /* ---- what the configuration says ---- */
 
 enum {
-    ZONES_MAX = 64,      /* one bit each in a passage */
+    ZONES_MAX = 64,      /* one bit each in a request_state */
     RULES_POLL_MS = 400, /* a changed rules file is seen within a second */
 };
 
@@ -28,9 +28,10 @@ struct conf_position {
 };
 
 /* Limits how many refusals are logged in a second. */
-struct sampler {
+struct log_sampler {
     time_t second;
-    ngx_uint_t told, left_out;
+    ngx_uint_t asked; /* in this second */
+    ngx_uint_t left_out;
 };
 
 struct main_conf;
@@ -47,16 +48,16 @@ struct zone {
     struct stats *stats;
     void *cells_memory; /* NULL: in a file */
     struct weir *weir;
-    struct sampler refusals;
+    struct log_sampler refusals;
     ngx_cycle_t *cycle;
     ngx_slab_pool_t *pool; /* the zone's shared memory */
 
-    /* What became of the rules, for the log and the status: written by the thread that reads them. */
+    /* The result of the last change of the rules, for the log and the status. The thread that reads the rules writes it. */
     pthread_mutex_t report_lock;
-    bool has_report; /* that may not be in the log yet */
+    bool has_report; /* one that log_report has not handled yet */
     struct weir_error report;
     uint64_t report_version_ns;
-    time_t since; /* when this process took the rules over */
+    time_t rules_since; /* when this process installed the rules */
 };
 
 struct main_conf {
@@ -69,8 +70,8 @@ struct main_conf {
 
 /* $http_NAME in an expression: a client may send the header more than once. */
 struct header_variable {
-    ngx_str_t name;   /* as behind http_, in lower case */
-    ngx_str_t header; /* the same as a header is called, for people */
+    ngx_str_t name;   /* of the variable after http_, in lower case: x_api_key */
+    ngx_str_t header; /* x-api-key */
     ngx_int_t index;  /* of the variable */
 };
 
@@ -81,7 +82,7 @@ struct expression {
 
 /* ATTRIBUTE=VALUE, cost=VALUE or header:NAME=VALUE */
 struct named_value {
-    const char *attribute;              /* what stands before the `=` */
+    const char *attribute;              /* the text before the `=` */
     const struct weir_attribute *field; /* NULL: the cost, or a header */
     ngx_str_t name;                     /* of a header */
     struct expression value;
@@ -100,40 +101,56 @@ bool directive_sets_header(const struct directive *directive, const ngx_str_t *h
 
 enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY };
 
-/* The configuration of a location. */
-struct place {
+struct location_conf {
     ngx_array_t *directives; /* of struct directive; NULL: none */
     ngx_uint_t headers;
     ngx_flag_t dry_run;
     struct zone *status;
 };
 
+/* ---- text ---- */
+
+static inline struct weir_str str_of(const ngx_str_t *text)
+{
+    return (struct weir_str){ (const char *)text->data, text->len };
+}
+
+static inline bool str_starts(const ngx_str_t *text, const char *with)
+{
+    size_t len = strlen(with);
+    return text->len >= len && ngx_strncmp(text->data, with, len) == 0;
+}
+
+static inline bool str_is(const ngx_str_t *text, const char *word)
+{
+    return text->len == strlen(word) && str_starts(text, word);
+}
+
 /* ---- expressions ---- */
 
-ngx_str_t trimmed(ngx_str_t text); /* blanks and tabs off both ends */
 char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret);
-/* The value for a request. A header that is there twice with the same value is one; where the values differ, the settings
- * of the zone's rules say which one counts, or NGX_DECLINED: *ret_verdict refuses the request. */
+/* The value for a request. A header that is repeated with the same value counts once. If the values differ, the settings of
+ * the zone's rules say which one counts; or it returns NGX_DECLINED, and *ret_verdict refuses the request. */
 ngx_int_t expression_value(ngx_http_request_t *r, struct zone *zone, const struct expression *expression,
                            const char *attribute, ngx_str_t *ret, struct weir_verdict *ret_verdict);
 
 extern ngx_command_t conf_commands[];
 void *conf_create_main(ngx_conf_t *cf);
 char *conf_init_main(ngx_conf_t *cf, void *conf);
-void *conf_create_place(ngx_conf_t *cf);
-char *conf_merge_place(ngx_conf_t *cf, void *parent, void *child);
+void *conf_create_location(ngx_conf_t *cf);
+char *conf_merge_location(ngx_conf_t *cf, void *parent, void *child);
 
 /* ---- zones ---- */
 
-/* Asks nginx for the zone's memory; the rest follows when that is there. */
+/* Asks nginx for the zone's memory. nginx calls back when it has that, and then the zone is opened. */
 char *zone_declare(ngx_conf_t *cf, struct zone *zone);
-/* In a worker: goes on with what the master opened. */
+/* Called in a worker, which inherits the zones that the master opened. */
 void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 
 /* ---- decisions ---- */
 
-/* What came of a client's request; kept from its first decision to its end, through internal redirects. */
-struct passage {
+/* Kept from a request's first decision to its end, through internal redirects. */
+struct request_state {
     uint64_t zones;         /* that have decided */
     bool waits;             /* for a slice of the zone that comes next, … */
     ngx_msec_t wait_end_ms; /* … until this time of ngx_current_msec */
@@ -146,18 +163,20 @@ struct passage {
 };
 
 /* NULL: nothing was decided yet. */
-struct passage *passage_of(ngx_http_request_t *r);
+struct request_state *request_state_find(ngx_http_request_t *r);
 /* NULL: no memory. */
-struct passage *passage_make(ngx_http_request_t *r);
+struct request_state *request_state_make(ngx_http_request_t *r);
 
 ngx_int_t decide_preaccess(ngx_http_request_t *r);
 ngx_int_t decide_after_auth(ngx_http_request_t *r);
 
 /* ---- answers ---- */
 
+/* Sends an answer whose body and type live as long as the request. */
+ngx_int_t send_answer(ngx_http_request_t *r, ngx_uint_t status, ngx_str_t type, ngx_str_t body);
 /* Ends the request. Returns what a phase handler returns. */
-ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *zone, const struct weir_request *request,
-                 const struct weir_verdict *verdict);
+ngx_int_t refuse(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
+                 const struct weir_request *request, const struct weir_verdict *verdict);
 /* RateLimit headers, for the answer that will follow. */
 ngx_int_t add_rate_headers(ngx_http_request_t *r, const struct weir_verdict *verdict, enum header_mode mode);
 ngx_int_t status_handler(ngx_http_request_t *r);

@@ -5,11 +5,6 @@
 
 enum { HEADERS_INLINE = 64 };
 
-static struct weir_str str_of(const ngx_str_t *s)
-{
-    return (struct weir_str){ (const char *)s->data, s->len };
-}
-
 static size_t count_headers(const ngx_http_request_t *r)
 {
     size_t count = 0;
@@ -18,8 +13,8 @@ static size_t count_headers(const ngx_http_request_t *r)
     return count;
 }
 
-static ngx_int_t add_given(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
-                           size_t *count, struct weir_verdict *verdict)
+static ngx_int_t add_configured_headers(ngx_http_request_t *r, const struct directive *directive,
+                                        struct weir_header *headers, size_t *count, struct weir_verdict *verdict)
 {
     struct named_value *given = directive->headers.elts;
     for (ngx_uint_t i = 0; i < directive->headers.nelts; i++) {
@@ -50,7 +45,7 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct directive *dir
         }
     }
     if (directive->headers.nelts)
-        rc = add_given(r, directive, headers, &count, verdict);
+        rc = add_configured_headers(r, directive, headers, &count, verdict);
     ret->headers = headers;
     ret->header_count = count;
     return rc;
@@ -99,13 +94,13 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *dire
     return NGX_OK;
 }
 
-/* NGX_DECLINED: *ret_verdict refuses it already. */
+/* NGX_DECLINED: *ret_verdict already refuses the request. */
 static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *ret_verdict)
 {
     *ret = (struct weir_request){
         .method = str_of(&r->method_name),
-        .path = str_of(&r->unparsed_uri), /* as it was sent: nginx's own reading is one of those that weir looks at */
+        .path = str_of(&r->unparsed_uri), /* as it was sent: weir considers nginx's reading of it, too */
         .host = str_of(&r->headers_in.server),
         .peer = str_of(&r->connection->addr_text),
         .cost = 1,
@@ -114,7 +109,7 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *dir
     return rc == NGX_OK ? copy_headers(r, directive, headers, ret, ret_verdict) : rc;
 }
 
-/* ---- what came of it ---- */
+/* ---- after a decision ---- */
 
 static ngx_str_t keep(ngx_http_request_t *r, const char *text)
 {
@@ -137,49 +132,48 @@ static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *
 
 /* If several zones decide, the last one to which a rule applied counts, unless it allows what an earlier one would refuse.
  */
-static void remember(ngx_http_request_t *r, struct passage *passage, const struct weir_verdict *v,
+static void remember(ngx_http_request_t *r, struct request_state *state, const struct weir_verdict *v,
                      const struct weir_shadows *shadows, enum outcome outcome)
 {
     if (shadows->count)
-        passage->shadow = keep_shadows(r, shadows);
-    if (passage->applied && v->allowed && (!v->applied || passage->outcome == OUTCOME_WOULD_REFUSE))
+        state->shadow = keep_shadows(r, shadows);
+    if (state->applied && v->allowed && (!v->applied || state->outcome == OUTCOME_WOULD_REFUSE))
         return;
-    passage->outcome = outcome;
-    passage->applied = v->applied || !v->allowed;
-    passage->rule = keep(r, v->rule);
-    passage->limit = keep(r, v->applied ? v->limit : "");
-    passage->remaining = v->remaining;
-    passage->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
+    state->outcome = outcome;
+    state->applied = v->applied || !v->allowed;
+    state->rule = keep(r, v->rule);
+    state->limit = keep(r, v->applied ? v->limit : "");
+    state->remaining = v->remaining;
+    state->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
 }
 
-enum { TOLD_PER_SECOND = 10 };
+enum { LOGGED_PER_SECOND = 10 };
 
-/* Returns whether this refusal is logged. */
-static bool take_turn(struct sampler *sampler)
+static bool may_log(struct log_sampler *sampler)
 {
     if (sampler->second != ngx_time()) {
         sampler->second = ngx_time();
-        sampler->told = 0;
+        sampler->asked = 0;
     }
-    bool told = sampler->told++ < TOLD_PER_SECOND;
-    sampler->left_out += !told;
-    return told;
+    bool logged = sampler->asked++ < LOGGED_PER_SECOND;
+    sampler->left_out += !logged;
+    return logged;
 }
 
 static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct weir_request *request,
                         const struct weir_verdict *v, bool dry_run)
 {
     ngx_log_t *log = r->connection->log;
-    if (log->log_level < NGX_LOG_ERR || !take_turn(&zone->refusals))
+    if (log->log_level < NGX_LOG_ERR || !may_log(&zone->refusals))
         return;
     char whom[512] = "", wait[64] = "", more[64] = "";
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
-        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)passage_of(r)->retry_after_s);
+        snprintf(wait, sizeof wait, ", retry after %lld s", (long long)request_state_find(r)->retry_after_s);
     if (zone->refusals.left_out)
         snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)zone->refusals.left_out);
     zone->refusals.left_out = 0;
-    /* What nginx did last may be to have sent a subrequest. */
+    /* nginx would add what it did last, which may be a subrequest. */
     char *action = log->action;
     log->action = NULL;
     const char *what = dry_run ? "would be refused" : "refused";
@@ -199,16 +193,16 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
 
 /* ---- waiting ---- */
 
-/* A leased rule may find no slice. It has asked the process that fetches slices, through the cells file. That process does
- * not say when a slice has come, so the request looks again until there is one, or this time has passed. */
+/* A leased rule that finds no slice asks for one through the cells file. The process that fetches slices does not notify
+ * anybody, so the request looks again until there is a slice, or this time has passed. */
 enum { SLICE_WAIT_MS = 20, LOOK_AGAIN_MS = 1 };
 
-/* By the monotonic clock: the wall clock may be set while a request waits. */
-static int64_t until_us(const struct passage *passage, int64_t now_us)
+/* When the wait ends. Measured by the monotonic clock, because the wall clock may be set while a request waits. */
+static int64_t until_us(const struct request_state *state, int64_t now_us)
 {
     ngx_msec_int_t left_ms = SLICE_WAIT_MS;
-    if (passage->waits)
-        left_ms = (ngx_msec_int_t)(passage->wait_end_ms - ngx_current_msec);
+    if (state->waits)
+        left_ms = (ngx_msec_int_t)(state->wait_end_ms - ngx_current_msec);
     return now_us + ngx_max(left_ms, 0) * 1000;
 }
 
@@ -226,18 +220,18 @@ static void look_again(ngx_http_request_t *r)
     }
 }
 
-/* Nothing is written until then, so the timer of the connection's write event can be used, which ends with the connection
- * or the stream. If the client closes the connection meanwhile, the request ends and is not charged. */
-static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct passage *passage, struct zone *zone)
+/* Nothing is written meanwhile, so the timer of the connection's write event is free; it ends with the connection or the
+ * stream. If the client closes the connection meanwhile, the request ends and is not charged. */
+static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct request_state *state, struct zone *zone)
 {
     if (ngx_handle_read_event(r->connection->read, 0) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    if (!passage->waits) {
-        passage->waits = true;
-        passage->wait_end_ms = ngx_current_msec + SLICE_WAIT_MS;
+    if (!state->waits) {
+        state->waits = true;
+        state->wait_end_ms = ngx_current_msec + SLICE_WAIT_MS;
         stats_count_wait(zone->stats);
     }
-    passage->zones &= ~(UINT64_C(1) << zone->bit);
+    state->zones &= ~(UINT64_C(1) << zone->bit);
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = look_again;
     r->connection->write->delayed = 1;
@@ -247,55 +241,55 @@ static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct passage *passage, 
 
 /* ---- the handlers ---- */
 
-static ngx_int_t decide(ngx_http_request_t *r, const struct place *place, const struct directive *directive)
+static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive)
 {
     struct weir_header headers[HEADERS_INLINE];
     struct weir_request request;
     struct weir_verdict verdict;
     struct weir_shadows shadows;
     struct zone *zone = directive->zone;
-    struct passage *passage = passage_make(r);
-    if (!passage)
+    struct request_state *state = request_state_make(r);
+    if (!state)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    if (passage->zones & UINT64_C(1) << zone->bit)
+    if (state->zones & UINT64_C(1) << zone->bit)
         return NGX_DECLINED;
-    passage->zones |= UINT64_C(1) << zone->bit;
+    state->zones |= UINT64_C(1) << zone->bit;
     ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
     if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
     shadows.count = 0;
     request.shadows = &shadows;
-    request.brief = place->headers < HEADERS_ALWAYS && !zone->main->remaining;
+    request.brief = location->headers < HEADERS_ALWAYS && !zone->main->remaining;
     /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
     int64_t now = weir_now_us();
-    if (made == NGX_OK && weir_check_soon(zone->weir, &request, now, until_us(passage, now), &verdict) == 1)
-        return wait_for_slice(r, passage, zone);
-    passage->waits = false;
-    enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : place->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
+    if (made == NGX_OK && weir_check_soon(zone->weir, &request, now, until_us(state, now), &verdict) == 1)
+        return wait_for_slice(r, state, zone);
+    state->waits = false;
+    enum outcome outcome = verdict.allowed ? OUTCOME_ALLOWED : location->dry_run ? OUTCOME_WOULD_REFUSE : OUTCOME_REFUSED;
     stats_count(zone->stats, &verdict, &shadows, outcome);
-    remember(r, passage, &verdict, &shadows, outcome);
+    remember(r, state, &verdict, &shadows, outcome);
     if (!verdict.allowed)
-        log_refusal(r, zone, &request, &verdict, place->dry_run);
+        log_refusal(r, zone, &request, &verdict, location->dry_run);
     if (outcome == OUTCOME_REFUSED)
-        return refuse(r, place, zone, &request, &verdict);
-    /* A dry run leaves answers as they are. */
-    if (place->headers >= HEADERS_ALWAYS && !place->dry_run &&
-        add_rate_headers(r, &verdict, (enum header_mode)place->headers) != NGX_OK)
+        return refuse(r, location, zone, &request, &verdict);
+    /* A dry run does not change answers. */
+    if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
+        add_rate_headers(r, &verdict, (enum header_mode)location->headers) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     return NGX_DECLINED;
 }
 
 static ngx_int_t decide_in_phase(ngx_http_request_t *r, bool after_auth)
 {
-    const struct place *place = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
-    if (!place->directives || r != r->main)
+    const struct location_conf *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
+    if (!location->directives || r != r->main)
         return NGX_DECLINED;
-    const struct directive *directives = place->directives->elts;
-    for (ngx_uint_t i = 0; i < place->directives->nelts; i++) {
+    const struct directive *directives = location->directives->elts;
+    for (ngx_uint_t i = 0; i < location->directives->nelts; i++) {
         if (directives[i].after_auth != after_auth)
             continue;
-        ngx_int_t result = decide(r, place, &directives[i]);
+        ngx_int_t result = decide(r, location, &directives[i]);
         if (result != NGX_DECLINED)
             return result;
     }

@@ -1,13 +1,15 @@
 /* Answers: the headers of a limit, and refusals. */
 #include "module.h"
 
-/* nginx has these itself, unless it is shown that they are there. */
-static void tell_nginx(ngx_http_request_t *r, ngx_table_elt_t *header)
+static bool starts_nocase(ngx_str_t text, const char *with)
 {
-    if (header->key.len == strlen("server") && ngx_strncasecmp(header->key.data, (u_char *)"server", strlen("server")) == 0)
-        r->headers_out.server = header;
-    if (header->key.len == strlen("date") && ngx_strncasecmp(header->key.data, (u_char *)"date", strlen("date")) == 0)
-        r->headers_out.date = header;
+    size_t len = strlen(with);
+    return text.len >= len && ngx_strncasecmp(text.data, (u_char *)with, len) == 0;
+}
+
+static bool is_nocase(ngx_str_t text, const char *word)
+{
+    return text.len == strlen(word) && starts_nocase(text, word);
 }
 
 static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t value)
@@ -19,11 +21,15 @@ static ngx_int_t add_header(ngx_http_request_t *r, ngx_str_t name, ngx_str_t val
     header->hash = 1;
     header->key = name;
     header->value = value;
-    tell_nginx(r, header);
+    /* nginx adds its own Server and Date unless these point to one. */
+    if (is_nocase(name, "server"))
+        r->headers_out.server = header;
+    else if (is_nocase(name, "date"))
+        r->headers_out.date = header;
     return NGX_OK;
 }
 
-/* weir's strings last until its next answer, nginx's until the request's end. *room moves behind the copy. */
+/* weir's strings last until its next answer, nginx's until the request's end. *room moves to the end of the copy. */
 static ngx_str_t copy(u_char **room, struct weir_str from)
 {
     ngx_str_t copied = { from.len, *room };
@@ -31,44 +37,37 @@ static ngx_str_t copy(u_char **room, struct weir_str from)
     return copied;
 }
 
-static bool is_wait(const u_char *name, size_t len)
-{
-    static const char wait[] = "retry-after";
-    return len == sizeof wait - 1 && ngx_strncasecmp((u_char *)name, (u_char *)wait, len) == 0;
-}
+static const char retry_after[] = "retry-after";
 
-/* Two zones may have something to say of one answer, but these headers are for one. The wait of the first stays unless the
- * second has one. */
-static void drop_rate_headers(ngx_http_request_t *r, bool wait)
+/* Two zones may add headers to one answer, but it can have those of one zone only. The Retry-After of the first zone stays
+ * unless the second has one. */
+static void drop_rate_headers(ngx_http_request_t *r, bool has_retry_after)
 {
-    static const char *const names[] = { "ratelimit", "x-ratelimit-" };
-    struct passage *passage = passage_of(r);
-    for (ngx_list_part_t *part = &r->headers_out.headers.part; part && passage->rate_headers; part = part->next) {
+    struct request_state *state = request_state_find(r);
+    for (ngx_list_part_t *part = &r->headers_out.headers.part; part && state->rate_headers; part = part->next) {
         ngx_table_elt_t *header = part->elts;
         for (ngx_uint_t i = 0; i < part->nelts; i++) {
-            if (wait && is_wait(header[i].key.data, header[i].key.len))
+            ngx_str_t name = header[i].key;
+            if (starts_nocase(name, "ratelimit") || starts_nocase(name, "x-ratelimit-") ||
+                (has_retry_after && is_nocase(name, retry_after)))
                 header[i].hash = 0;
-            for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-                if (header[i].key.len >= strlen(names[k]) &&
-                    ngx_strncasecmp(header[i].key.data, (u_char *)names[k], strlen(names[k])) == 0)
-                    header[i].hash = 0;
         }
     }
-    passage->rate_headers = true;
+    state->rate_headers = true;
 }
 
 static ngx_int_t add_headers(ngx_http_request_t *r, const struct weir_header *headers, size_t count)
 {
     size_t bytes = 0;
-    bool wait = false;
+    bool has_retry_after = false;
     for (size_t i = 0; i < count; i++) {
         bytes += headers[i].name.len + headers[i].value.len;
-        wait = wait || is_wait((const u_char *)headers[i].name.ptr, headers[i].name.len);
+        has_retry_after |= is_nocase((ngx_str_t){ headers[i].name.len, (u_char *)headers[i].name.ptr }, retry_after);
     }
     u_char *room = bytes ? ngx_pnalloc(r->pool, bytes) : NULL;
     if (!room)
         return bytes ? NGX_ERROR : NGX_OK;
-    drop_rate_headers(r, wait);
+    drop_rate_headers(r, has_retry_after);
     for (size_t i = 0; i < count; i++) {
         ngx_str_t name = copy(&room, headers[i].name), value = copy(&room, headers[i].value);
         if (add_header(r, name, value) != NGX_OK)
@@ -99,13 +98,12 @@ static bool is_grpc(const ngx_http_request_t *r)
     static const char type[] = "application/grpc";
     enum { LEN = sizeof type - 1 };
     const ngx_table_elt_t *header = r->headers_in.content_type;
-    if (r->http_version != NGX_HTTP_VERSION_20 || !header || header->value.len < LEN ||
-        ngx_strncasecmp(header->value.data, (u_char *)type, LEN) != 0)
+    if (r->http_version != NGX_HTTP_VERSION_20 || !header || !starts_nocase(header->value, type))
         return false;
     return header->value.len == LEN || header->value.data[LEN] == '+' || header->value.data[LEN] == ';';
 }
 
-/* The body as a message of one line: what is not plain is written as %XX. */
+/* The body as a message of one line: bytes other than printable ASCII become %XX. */
 static bool grpc_message(ngx_http_request_t *r, struct weir_str body, ngx_str_t *ret)
 {
     enum { BYTES_MAX = 1024 };
@@ -149,14 +147,12 @@ static ngx_int_t refuse_grpc(ngx_http_request_t *r, const struct weir_refusal *r
 
 /* ---- HTTP ---- */
 
-static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *refusal)
+ngx_int_t send_answer(ngx_http_request_t *r, ngx_uint_t status, ngx_str_t type, ngx_str_t body)
 {
     ngx_buf_t *buf = ngx_calloc_buf(r->pool);
-    u_char *room = ngx_pnalloc(r->pool, refusal->body.len + refusal->content_type.len + 1);
-    if (!buf || !room)
+    if (!buf)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    ngx_str_t body = copy(&room, refusal->body), type = copy(&room, refusal->content_type);
-    r->headers_out.status = refusal->status;
+    r->headers_out.status = status;
     ngx_str_null(&r->headers_out.status_line);
     r->headers_out.content_length_n = (off_t)body.len;
     r->headers_out.content_type = type;
@@ -164,7 +160,7 @@ static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *
     buf->pos = body.data;
     buf->last = body.data + body.len;
     buf->memory = body.len > 0;
-    buf->last_buf = 1;
+    buf->last_buf = r == r->main;
     buf->last_in_chain = 1;
     ngx_int_t rc = ngx_http_send_header(r);
     if (rc == NGX_ERROR || rc > NGX_OK || r->header_only)
@@ -172,25 +168,34 @@ static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *
     return ngx_http_output_filter(r, &(ngx_chain_t){ .buf = buf });
 }
 
-/* In the words of the rule. */
-static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct place *place, struct zone *zone,
+static ngx_int_t send_refusal(ngx_http_request_t *r, const struct weir_refusal *refusal)
+{
+    u_char *room = ngx_pnalloc(r->pool, refusal->body.len + refusal->content_type.len + 1);
+    if (!room)
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_str_t body = copy(&room, refusal->body), type = copy(&room, refusal->content_type);
+    return send_answer(r, refusal->status, type, body);
+}
+
+/* Answers as the rule says. */
+static ngx_int_t refuse_by_rule(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
                                 const struct weir_request *request, const struct weir_verdict *verdict)
 {
     struct weir_refusal refusal;
-    if (weir_refuse_as(zone->weir, request, verdict, style_of((enum header_mode)place->headers), &refusal) < 0)
+    if (weir_refuse_as(zone->weir, request, verdict, style_of((enum header_mode)location->headers), &refusal) < 0)
         return NGX_HTTP_SERVICE_UNAVAILABLE;
-    /* Who asks first whether to send its body is told by the refusal. */
+    /* A client that waits for 100 Continue gets the refusal instead. */
     r->expect_tested = 1;
     ngx_int_t rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK)
         return rc;
-    r->err_status = 0; /* of an error page that led here: nginx would put it in the place of the refusal's */
+    r->err_status = 0; /* of an error page that led here: nginx would send it instead of the refusal's */
     if (add_headers(r, refusal.headers, refusal.header_count) != NGX_OK)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     return is_grpc(r) ? refuse_grpc(r, &refusal, verdict) : send_refusal(r, &refusal);
 }
 
-/* Has nginx been told what to do with this status here? */
+/* Whether an error_page of this location handles the status. */
 static bool has_error_page(ngx_http_request_t *r, ngx_int_t status)
 {
     const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
@@ -203,14 +208,14 @@ static bool has_error_page(ngx_http_request_t *r, ngx_int_t status)
     return false;
 }
 
-ngx_int_t refuse(ngx_http_request_t *r, const struct place *place, struct zone *zone, const struct weir_request *request,
-                 const struct weir_verdict *verdict)
+ngx_int_t refuse(ngx_http_request_t *r, const struct location_conf *location, struct zone *zone,
+                 const struct weir_request *request, const struct weir_verdict *verdict)
 {
     if (has_error_page(r, verdict->status)) {
-        if (add_rate_headers(r, verdict, (enum header_mode)place->headers) != NGX_OK)
+        if (add_rate_headers(r, verdict, (enum header_mode)location->headers) != NGX_OK)
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         return verdict->status;
     }
-    ngx_http_finalize_request(r, refuse_by_rule(r, place, zone, request, verdict));
+    ngx_http_finalize_request(r, refuse_by_rule(r, location, zone, request, verdict));
     return NGX_DONE;
 }

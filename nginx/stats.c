@@ -16,8 +16,8 @@ static void add(uint64_t *count)
     __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 }
 
-/* The hash is the identity. Who claims a slot may die before its name is written: whoever comes next writes it, and all
- * write the same. */
+/* The hash is the identity. A worker that claims a slot may die before it writes the name; the next worker writes it then,
+ * and all write the same. */
 static struct stats_rule *name_slot(struct stats_rule *slot, const char *id)
 {
     if (!__atomic_load_n(&slot->named, __ATOMIC_ACQUIRE)) {
@@ -59,15 +59,15 @@ void stats_count_wait(struct stats *stats)
     add(&stats->waited);
 }
 
-bool stats_tell(struct stats *stats, uint64_t version_ns, const char *text)
+bool stats_claim_report(struct stats *stats, uint64_t version_ns, const char *text)
 {
-    /* Workers look at different times, but not by much: what is older than that is new, by a clock that was set back. */
+    /* Workers look within a short time of each other. A version that is older than that is new: the clock was set back. */
     const uint64_t apart_ns = UINT64_C(5000000000);
-    uint64_t hash = hash_of(text), told_ns = stats->told_version_ns;
-    bool stale = version_ns < told_ns && told_ns - version_ns < apart_ns;
-    if (stale || (version_ns == told_ns && hash == stats->told_hash))
+    uint64_t hash = hash_of(text), logged_ns = stats->logged_version_ns;
+    bool stale = version_ns < logged_ns && logged_ns - version_ns < apart_ns;
+    if (stale || (version_ns == logged_ns && hash == stats->logged_hash))
         return false;
-    stats->told_version_ns = version_ns;
-    stats->told_hash = hash;
+    stats->logged_version_ns = version_ns;
+    stats->logged_hash = hash;
     return true;
 }

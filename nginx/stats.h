@@ -12,24 +12,24 @@ enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_WOULD_REFUSE, OUTCOME_S
 extern const char *const outcome_names[OUTCOMES];
 
 enum {
-    STATS_RULES = 16384, /* what is more is counted under STATS_OTHER; memory that is not used is not taken */
+    STATS_RULES = 16384, /* further ones are counted under STATS_OTHER; unused slots take no memory */
     STATS_PROBES = 64,
 };
 
-/* As `weir serve` calls them. */
+/* The same name as in `weir serve`. */
 #define STATS_OTHER "(other)"
 
 struct stats_rule {
     uint64_t hash; /* 0: free */
     uint32_t named;
-    uint64_t counts[OUTCOMES]; /* before the name: they are what is wanted at each decision */
+    uint64_t counts[OUTCOMES]; /* before the name, because each decision uses them */
     char id[WEIR_ID_MAX + 4];
 };
 
 struct stats {
-    uint64_t no_rule;                    /* requests that no rule applied to */
-    uint64_t waited;                     /* for a slice of a leased rule */
-    uint64_t told_version_ns, told_hash; /* what the log has of the rules */
+    uint64_t no_rule;                        /* requests that no rule applied to */
+    uint64_t waited;                         /* for a slice of a leased rule */
+    uint64_t logged_version_ns, logged_hash; /* of the last report on the rules in the log */
     struct stats_rule other;
     struct stats_rule rules[STATS_RULES];
 };
@@ -40,8 +40,8 @@ void stats_count(struct stats *stats, const struct weir_verdict *verdict, const 
 
 void stats_count_wait(struct stats *stats);
 
-/* True for the first who comes with this news of the rules, unless somebody has told of a later version. Not for two at a
- * time. */
-bool stats_tell(struct stats *stats, uint64_t version_ns, const char *text);
+/* Whether the caller has to log this report: true for the first worker that has it, unless a later version was logged. The
+ * caller holds a lock. */
+bool stats_claim_report(struct stats *stats, uint64_t version_ns, const char *text);
 
 #endif

@@ -3,11 +3,11 @@
 
 enum variable { VAR_VERDICT, VAR_RULE, VAR_LIMIT, VAR_REMAINING, VAR_RETRY_AFTER, VAR_SHADOW };
 
-static ngx_str_t verdict_text(const struct passage *passage)
+static ngx_str_t verdict_text(const struct request_state *state)
 {
-    if (!passage->applied)
+    if (!state->applied)
         return (ngx_str_t)ngx_string("no_rule");
-    const char *name = outcome_names[passage->outcome];
+    const char *name = outcome_names[state->outcome];
     return (ngx_str_t){ strlen(name), (u_char *)name };
 }
 
@@ -19,29 +19,29 @@ static ngx_str_t number(ngx_http_request_t *r, int64_t n)
     return text;
 }
 
-static ngx_str_t text_of(ngx_http_request_t *r, const struct passage *passage, enum variable variable)
+static ngx_str_t text_of(ngx_http_request_t *r, const struct request_state *state, enum variable variable)
 {
     switch (variable) {
     case VAR_VERDICT:
-        return verdict_text(passage);
+        return verdict_text(state);
     case VAR_RULE:
-        return passage->rule;
+        return state->rule;
     case VAR_LIMIT:
-        return passage->limit;
+        return state->limit;
     case VAR_REMAINING:
-        return passage->rule.len ? number(r, passage->remaining) : (ngx_str_t)ngx_null_string;
+        return state->rule.len ? number(r, state->remaining) : (ngx_str_t)ngx_null_string;
     case VAR_RETRY_AFTER:
-        return passage->retry_after_s > 0 ? number(r, passage->retry_after_s) : (ngx_str_t)ngx_null_string;
+        return state->retry_after_s > 0 ? number(r, state->retry_after_s) : (ngx_str_t)ngx_null_string;
     case VAR_SHADOW:
-        return passage->shadow;
+        return state->shadow;
     }
     return (ngx_str_t)ngx_null_string;
 }
 
 static ngx_int_t get(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
 {
-    const struct passage *passage = passage_of(r->main);
-    ngx_str_t text = passage && passage->zones ? text_of(r, passage, (enum variable)data) : (ngx_str_t)ngx_null_string;
+    const struct request_state *state = request_state_find(r->main);
+    ngx_str_t text = state && state->zones ? text_of(r, state, (enum variable)data) : (ngx_str_t)ngx_null_string;
     value->valid = 1;
     value->no_cacheable = 0;
     value->not_found = text.len == 0;
@@ -65,8 +65,8 @@ ngx_int_t variables_add(ngx_conf_t *cf)
     };
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         ngx_str_t name = variables[i].name;
-        /* There is nothing before the decision, and there is something after it. Only by those that the configuration names
-         * is it known which are asked for. */
+        /* The values change with the decision. variables_use_remaining needs NOHASH: nginx then lists only the variables
+         * that the configuration names. */
         ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE | NGX_HTTP_VAR_NOHASH);
         if (!variable)
             return NGX_ERROR;
@@ -78,11 +78,10 @@ ngx_int_t variables_add(ngx_conf_t *cf)
 
 bool variables_use_remaining(ngx_conf_t *cf)
 {
-    static const char name[] = "weir_remaining";
     const ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     const ngx_http_variable_t *used = core->variables.elts;
     for (ngx_uint_t i = 0; i < core->variables.nelts; i++)
-        if (used[i].name.len == strlen(name) && ngx_strncmp(used[i].name.data, name, strlen(name)) == 0)
+        if (str_is(&used[i].name, "weir_remaining"))
             return true;
     return false;
 }

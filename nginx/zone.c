@@ -4,9 +4,9 @@
  * The counts for the status always lie in nginx's shared memory, the cells there or in a file. */
 #include "module.h"
 
-/* ---- mistakes ---- */
+/* ---- errors ---- */
 
-/* One line of the log for each line of the text, each with the place in nginx.conf. */
+/* Logs each line of the text with the position in nginx.conf. Returns NGX_ERROR. */
 static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *text)
 {
     while (*text) {
@@ -20,7 +20,7 @@ static ngx_int_t complain(const struct zone *zone, ngx_log_t *log, const char *t
 
 /* ---- rules that change ---- */
 
-/* When the file was last changed, in nanoseconds: the same for every worker. For a file that is gone, the folder's time. */
+/* When the file was last changed, in nanoseconds: the same for every worker. If the file is missing, the folder's time. */
 static uint64_t version_of(const char *path)
 {
     struct stat st;
@@ -44,7 +44,7 @@ static void on_rules(const struct weir_error *error, void *data)
     zone->report = *error;
     zone->report_version_ns = version_ns;
     if (error->code == WEIR_OK)
-        zone->since = time(NULL);
+        zone->rules_since = time(NULL);
     pthread_mutex_unlock(&zone->report_lock);
 }
 
@@ -59,19 +59,19 @@ static void join_lines(char *text)
 static void log_report(struct zone *zone, ngx_log_t *log)
 {
     pthread_mutex_lock(&zone->report_lock);
-    bool told = !zone->has_report;
+    bool has_report = zone->has_report;
     struct weir_error report = zone->report;
     uint64_t version_ns = zone->report_version_ns;
     zone->has_report = false;
     pthread_mutex_unlock(&zone->report_lock);
-    if (told)
+    if (!has_report)
         return;
     bool good = report.code == WEIR_OK;
-    /* nginx unlocks it for a worker that dies. */
+    /* nginx unlocks the mutex of a worker that dies. */
     ngx_shmtx_lock(&zone->pool->mutex);
-    told = !stats_tell(zone->stats, version_ns, good ? "" : report.text);
+    bool is_news = stats_claim_report(zone->stats, version_ns, good ? "" : report.text);
     ngx_shmtx_unlock(&zone->pool->mutex);
-    if (told)
+    if (!is_news)
         return;
     struct weir_status status;
     weir_status(zone->weir, &status);
@@ -97,7 +97,7 @@ static void on_timer(ngx_event_t *timer)
 
 /* ---- opening ---- */
 
-/* A file that was there keeps its size: it has to be what is asked for. */
+/* An existing file keeps its size, which has to be the configured one. */
 static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
 {
     enum { SLACK = 4096, KB = 1024 };
@@ -112,7 +112,8 @@ static ngx_int_t check_size(const struct zone *zone, ngx_log_t *log)
     return complain(zone, log, text);
 }
 
-/* Zones are opened one after another, so that a file that an earlier one has just made is there. */
+/* Two zones must not use one cells file. Zones are opened one after another, so a file that an earlier zone has just
+ * created exists here. */
 static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
 {
     struct zone **zones = zone->main->zones.elts;
@@ -131,7 +132,7 @@ static ngx_int_t check_shared(const struct zone *zone, ngx_log_t *log)
     return NGX_OK;
 }
 
-static void tell_copied(const struct zone *zone, ngx_log_t *log)
+static void log_copied(const struct zone *zone, ngx_log_t *log)
 {
     if (weir_cells_copied(zone->weir))
         ngx_log_error(
@@ -168,17 +169,17 @@ static ngx_int_t open_zone(struct zone *zone, ngx_cycle_t *cycle)
         return NGX_ERROR;
     if (weir_open(&zone->weir, &options, &error) < 0)
         return complain(zone, cycle->log, error.text);
-    zone->since = time(NULL);
+    zone->rules_since = time(NULL);
     pthread_mutex_init(&zone->report_lock, NULL);
     cleanup->handler = close_zone;
     cleanup->data = zone;
-    tell_copied(zone, cycle->log);
+    log_copied(zone, cycle->log);
     return zone->cells_file ? check_size(zone, cycle->log) : NGX_OK;
 }
 
 /* ---- shared memory ---- */
 
-/* New pages of shared memory are zero, and those that nobody touches are not taken: they are not cleared here. */
+/* New pages of shared memory are zero, and pages that nobody touches take no memory, so nothing is cleared here. */
 static bool make_shared(struct zone *zone)
 {
     zone->stats = ngx_slab_alloc(zone->pool, sizeof *zone->stats);
@@ -187,8 +188,8 @@ static bool make_shared(struct zone *zone)
     return zone->stats && (zone->cells_file || zone->cells_memory);
 }
 
-/* Called when the memory is there: new, or that of the configuration before this one, which knows what lies where. (Nothing
- * in the memory does: workers can write to it, and the master is root.) */
+/* nginx calls it when it has the memory: new memory, or that of the previous configuration (`data`), whose pointers into it
+ * are used. The memory itself holds no pointers: workers can write to it, and the master is root. */
 static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *data)
 {
     struct zone *zone = shm->data;
@@ -202,8 +203,8 @@ static ngx_int_t init_zone(ngx_shm_zone_t *shm, void *data)
     }
     if (open_zone(zone, zone->cycle) != NGX_OK)
         return NGX_ERROR;
-    /* These rules are good: a mistake that comes later is to be told, also one that was told before. */
-    zone->stats->told_version_ns = zone->stats->told_hash = 0;
+    /* These rules are good, so a later error is logged again, even one that was logged before. */
+    zone->stats->logged_version_ns = zone->stats->logged_hash = 0;
     return NGX_OK;
 }
 
@@ -221,7 +222,7 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone)
     if (!name.data)
         return NGX_CONF_ERROR;
     ngx_memcpy(ngx_cpymem(name.data, "weir:", strlen("weir:")), zone->name.data, zone->name.len);
-    /* Whole pages: nginx keeps memory of the same size at a reload, and then the table in it has to be the same, too. */
+    /* Whole pages: a reload keeps memory of the same size, and the table in it must then have the same size, too. */
     if (!zone->cells_file)
         zone->bytes = (off_t)ngx_align((size_t)zone->bytes, ngx_pagesize);
     size_t bytes = sizeof(struct stats) + (zone->cells_file ? 0 : (size_t)zone->bytes);
@@ -236,8 +237,8 @@ char *zone_declare(ngx_conf_t *cf, struct zone *zone)
 
 /* ---- workers ---- */
 
-/* The master has the rules of when it read its configuration; one that is started later has to catch up before it decides.
- */
+/* The master has the rules as they were when it read its configuration. A worker that starts later reads the file again
+ * before its first decision. */
 static void begin_zone(struct zone *zone, ngx_log_t *log)
 {
     weir_poll(zone->weir, NULL);
@@ -258,6 +259,6 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle)
     main->timer.handler = on_timer;
     main->timer.data = main;
     main->timer.log = cycle->log;
-    main->timer.cancelable = 1; /* a worker that is to end does not wait for it */
+    main->timer.cancelable = 1; /* a worker that shuts down does not wait for it */
     ngx_add_timer(&main->timer, RULES_POLL_MS);
 }

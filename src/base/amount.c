@@ -80,3 +80,14 @@ void amount_allowed_text(const struct amount_range *range, char out[AMOUNT_ALLOW
     size_t len = strlen(out);
     snprintf(out + len, AMOUNT_ALLOWED_MAX - len, "%s", notes[range->kind]);
 }
+
+bool choice_read(sv text, const char *words, int *ret)
+{
+    sv rest = weir_str(words);
+    for (int i = 0; rest.len > 0; i++)
+        if (sv_eq(sv_cut(&rest, '|'), text)) {
+            *ret = i;
+            return true;
+        }
+    return false;
+}

@@ -1,5 +1,5 @@
-/* Amounts with a unit after them: lengths of time, sizes, counts. Rules, options and configuration files all read them
- * here, so that one spelling means the same everywhere. */
+/* Amounts with a unit after them (lengths of time, sizes, counts), and choices between words. Rules, options and
+ * configuration files all read them here, so that one spelling means the same everywhere. */
 #ifndef BASE_AMOUNT_H
 #define BASE_AMOUNT_H
 
@@ -21,6 +21,9 @@ struct amount_range {
 enum amount_found { AMOUNT_GOOD, AMOUNT_INVALID, AMOUNT_OUT_OF_RANGE };
 /* The whole of `text`. *ret is written if AMOUNT_GOOD. */
 enum amount_found amount_read(sv text, const struct amount_range *range, uint64_t *ret);
+
+/* Which of the words ("a|b|c", counted from 0) the text is. False: none, and *ret is not written. */
+bool choice_read(sv text, const char *words, int *ret);
 
 enum { AMOUNT_ALLOWED_MAX = 120 };
 /* "100ms to 1h" */

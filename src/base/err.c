@@ -20,6 +20,11 @@ int err_set(struct weir_error *error, enum weir_code code, const char *format, .
     return code;
 }
 
+int err_no_memory(struct weir_error *error)
+{
+    return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+}
+
 const char *err_text(enum weir_code code)
 {
     switch (code) {

@@ -7,6 +7,9 @@
 /* Fills *error (which may be NULL) and returns code, so that `return err_set(…)` reads well. */
 int err_set(struct weir_error *error, enum weir_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* "out of memory"; returns WEIR_E_NO_MEMORY. */
+int err_no_memory(struct weir_error *error);
+
 const char *err_text(enum weir_code code);
 
 #endif

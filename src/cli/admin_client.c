@@ -16,7 +16,7 @@ enum { WAIT_MS = 3000, BODY_BYTES_MAX = 32 << 20, REQUEST_BYTES_MAX = 8192, HOST
 
 /* ---- addresses ---- */
 
-/* Cuts "HOST:PORT" and "[HOST]:PORT" into the two. */
+/* Splits "HOST:PORT" or "[HOST]:PORT". */
 static bool split(const char *address, char host[HOST_MAX], char port[PORT_MAX])
 {
     const char *colon = strrchr(address, ':');
@@ -51,7 +51,7 @@ bool client_is_address(const char *address)
 
 /* ---- a connection ---- */
 
-/* 0, or why not. */
+/* Returns 0 or an errno. */
 static int wait_for(int fd, short events, int64_t end_us)
 {
     struct pollfd ready = { .fd = fd, .events = events };
@@ -67,7 +67,7 @@ static int wait_for(int fd, short events, int64_t end_us)
     }
 }
 
-/* The descriptor, or the negative reason. */
+/* Returns the descriptor, or a negative errno. */
 static int connect_to(const struct sockaddr *to, socklen_t len, int64_t end_us)
 {
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), why = 0;
@@ -110,7 +110,7 @@ static int connect_tcp(const char *address, int64_t end_us, struct weir_error *e
     return fd < 0 ? err_set(error, WEIR_E_SYSTEM, "%s", strerror(-fd)) : fd;
 }
 
-/* ---- question and answer ---- */
+/* ---- request and answer ---- */
 
 static int send_all(int fd, sv text, int64_t end_us)
 {
@@ -144,9 +144,9 @@ static int receive_all(int fd, struct buf *out, int64_t end_us)
     }
 }
 
-/* "HTTP/1.1 200 OK", headers, a blank line, and as many bytes as Content-Length says. Returns the status, or 0 if this is
- * something else. */
-static int take_apart(sv answer, sv *ret_body)
+/* Reads "HTTP/1.1 200 OK", headers, a blank line, and a body as long as Content-Length says. Returns the status, or 0 if
+ * the answer is something else. */
+static int parse_answer(sv answer, sv *ret_body)
 {
     uint64_t status, length = UINT64_MAX;
     sv rest = answer, line = sv_trim(sv_cut(&rest, '\n'));
@@ -186,7 +186,7 @@ int client_get(const char *address, sv token, const char *path, struct buf *ret_
     int r = fd < 0 ? fd : ask(fd, address, token, path, &answer, error, end_us);
     if (r < 0)
         return r;
-    int status = take_apart(buf_sv(&answer), &body);
+    int status = parse_answer(buf_sv(&answer), &body);
     if (status == 0)
         return err_set(error, WEIR_E_INVALID, "the answer is not HTTP, or is incomplete");
     buf_init(ret_body, BODY_BYTES_MAX);

@@ -9,7 +9,7 @@ enum {
     ROWS = 8,
     EIGHTHS = ROWS * 8, /* steps of a bar */
     GUTTER = 8,         /* numbers and axis on the left */
-    BAR_MAX = 6,        /* columns of one bar, where there is little to show */
+    BAR_MAX = 6,        /* columns of one bar, if there are few bars */
     COLUMNS_LIMIT = 256,
 };
 
@@ -28,7 +28,7 @@ struct chart {
     struct bar bars[COLUMNS_LIMIT];
 };
 
-void count_text(uint64_t n, char out[COUNT_TEXT_MAX])
+const char *count_text(uint64_t n, char out[COUNT_TEXT_MAX])
 {
     char digits[COUNT_TEXT_MAX];
     int len = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n), at = 0;
@@ -38,6 +38,7 @@ void count_text(uint64_t n, char out[COUNT_TEXT_MAX])
         out[at++] = digits[i];
     }
     out[at] = '\0';
+    return out;
 }
 
 void count_text_short(uint64_t n, char out[COUNT_TEXT_MAX])
@@ -59,7 +60,7 @@ void count_text_short(uint64_t n, char out[COUNT_TEXT_MAX])
         snprintf(out, COUNT_TEXT_MAX, "%llu%c", (unsigned long long)n, units[unit]);
 }
 
-/* At least one step for anything above zero: a single refusal is to be seen. */
+/* At least one step for any count above zero, so that a single refusal can be seen. */
 static unsigned steps(uint64_t n, uint64_t max, unsigned all)
 {
     if (n == 0 || max == 0)
@@ -106,7 +107,7 @@ static struct glyph glyph_of(const struct term *term, struct bar bar, unsigned r
     }
     if (!term->color)
         return (struct glyph){ "", refused ? blocks[refused] : total >= 4 || (row == 0 && total) ? "░" : " " };
-    /* Two colours in one character: the upper one fills it, so that a few refusals in little traffic are not hidden. */
+    /* Two colours in one character: the background is the passed requests, so that a few refusals stay visible. */
     if (refused && refused < total)
         return (struct glyph){ "\033[31;42m", blocks[refused] };
     if (refused)

@@ -16,7 +16,7 @@ void chart_spark(struct buf *out, const struct term *term, const struct timeline
 
 /* "1,234,567", and "12.3k" in at most five columns. */
 enum { COUNT_TEXT_MAX = 32 };
-void count_text(uint64_t n, char out[COUNT_TEXT_MAX]);
+const char *count_text(uint64_t n, char out[COUNT_TEXT_MAX]); /* returns out */
 void count_text_short(uint64_t n, char out[COUNT_TEXT_MAX]);
 
 #endif

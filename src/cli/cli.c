@@ -19,6 +19,20 @@ int cli_error(const char *format, ...)
     return EXIT_BAD;
 }
 
+int cli_fail(const struct weir_error *error)
+{
+    plain_say(weir_str(error->text));
+    return EXIT_BAD;
+}
+
+int cli_print(const struct buf *text, int status)
+{
+    if (text->failed)
+        return cli_error("out of memory");
+    fwrite(buf_sv(text).ptr, 1, text->len, stdout);
+    return status;
+}
+
 int cli_finish(int status)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -63,4 +77,18 @@ bool cli_read_file(const char *path, struct buf *ret, const char **ret_why)
     if (!ok)
         buf_done(ret);
     return ok;
+}
+
+const char *cli_file_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "stdin" : path;
+}
+
+bool cli_read_named(const char *path, struct buf *ret)
+{
+    const char *why;
+    bool read = cli_read_file(path, ret, &why);
+    if (!read)
+        cli_error("%s: %s", cli_file_name(path), why);
+    return read;
 }

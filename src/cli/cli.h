@@ -27,7 +27,17 @@ int cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * written; a reader that closed the pipe gets no error message. */
 int cli_finish(int status);
 
+/* The error on stderr. Returns EXIT_BAD. */
+int cli_fail(const struct weir_error *error);
+
+/* Prints the text to stdout. Returns `status`, or EXIT_BAD if there was no memory for the text. */
+int cli_print(const struct buf *text, int status);
+
 /* Reads a whole file ("-": stdin) into *ret. False: *ret_why says why not ("No such file or directory"). */
 bool cli_read_file(const char *path, struct buf *ret, const char **ret_why);
+/* The same. False: the reason was printed. */
+bool cli_read_named(const char *path, struct buf *ret);
+/* What messages call the file. */
+const char *cli_file_name(const char *path);
 
 #endif

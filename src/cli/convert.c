@@ -7,8 +7,6 @@
 #include "cli/options.h"
 #include "cli/plain_text.h"
 
-static const struct option options[] = { { 0 } };
-
 static const struct command command = {
     .name = "convert",
     .usage = "hodor FILE",
@@ -17,10 +15,9 @@ static const struct command command = {
             "  hodor   the Hodor plugin of Drogon, with the proxies that RealIpResolver trusts; "
             "FILE is Drogon's configuration in JSON or YAML",
     .footer = "The exit status is 0, or 2 after an error.\n\nExample:\n  weir convert hodor config.json > rules.yaml",
-    .options = options,
 };
 
-/* The lines of `errors`, each behind the name of the file. */
+/* Prints the lines of `errors`, each after the name of the file. */
 static int print_errors(const char *name, sv errors)
 {
     while (errors.len > 0) {
@@ -32,19 +29,15 @@ static int print_errors(const char *name, sv errors)
 
 static int convert_hodor(const char *path)
 {
-    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
     CLEANUP(buf_done) struct buf text = { 0 }, out;
     buf_init(&out, 64 << 20);
-    if (!cli_read_file(path, &text, &why))
-        return cli_error("%s: %s", name, why);
+    if (!cli_read_named(path, &text))
+        return EXIT_BAD;
     CLEANUP(hodor_done) struct hodor hodor;
     if (!hodor_read(&hodor, buf_sv(&text)))
-        return print_errors(name, buf_sv(&hodor.errors));
-    hodor_write(&hodor, name, &out);
-    if (out.failed)
-        return cli_error("out of memory");
-    fwrite(buf_sv(&out).ptr, 1, out.len, stdout);
-    return 0;
+        return print_errors(cli_file_name(path), buf_sv(&hodor.errors));
+    hodor_write(&hodor, cli_file_name(path), &out);
+    return cli_print(&out, 0);
 }
 
 int cli_convert(int argc, char **argv)

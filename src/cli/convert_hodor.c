@@ -1,18 +1,12 @@
 /* Hodor's limits as rules.
  *
- * Hodor checks its own limits and then every entry of sub_limits whose urls fit, each in the order all, address, user; all
- * of them apply to a request. That is what weir does with rules, so each capacity becomes a rule. */
+ * Hodor checks its own limits and then every entry of sub_limits whose urls match, each in the order all, address, user;
+ * all of them apply to a request. weir does the same with rules, so each capacity becomes a rule. */
 #include <stdio.h>
 
 #include "cli/convert.h"
 #include "cli/plain_text.h"
 #include "rules/rules.h"
-
-/* Within a comment. */
-static void add_plain(struct buf *out, sv text)
-{
-    plain_add(out, text, SIZE_MAX);
-}
 
 static void add_list(struct buf *out, const struct node *list)
 {
@@ -26,38 +20,33 @@ static void add_list(struct buf *out, const struct node *list)
 
 /* ---- what differs ---- */
 
-static bool any_group(const struct hodor *h, bool (*has)(const struct hodor_group *))
+/* Which kinds of limits there are in the groups that Hodor uses. */
+struct used {
+    bool any, ip, user, urls;
+};
+
+static void add_used(struct used *used, const struct hodor_group *g)
 {
+    bool any = g->capacity || g->ip_capacity || g->user_capacity;
+    used->any |= any;
+    used->ip |= g->ip_capacity > 0;
+    used->user |= g->user_capacity > 0;
+    used->urls |= g->urls && any;
+}
+
+static struct used used_by(const struct hodor *h)
+{
+    struct used used = { 0 };
+    add_used(&used, &h->main);
     for (size_t i = 0; i < h->sub_count; i++)
-        if (!h->subs[i].skipped && has(&h->subs[i]))
-            return true;
-    return has(&h->main);
+        if (!h->subs[i].skipped)
+            add_used(&used, &h->subs[i]);
+    return used;
 }
 
-static bool has_limit(const struct hodor_group *g)
+/* An entry of the list at the top, in lines of at most 100 columns. */
+static void note_text(struct buf *out, sv rest)
 {
-    return g->capacity || g->ip_capacity || g->user_capacity;
-}
-
-static bool has_ip(const struct hodor_group *g)
-{
-    return g->ip_capacity > 0;
-}
-
-static bool has_user(const struct hodor_group *g)
-{
-    return g->user_capacity > 0;
-}
-
-static bool has_urls(const struct hodor_group *g)
-{
-    return g->urls && has_limit(g);
-}
-
-/* A line of the list at the top; a long one goes on in the next. */
-static void note(struct buf *out, const char *text)
-{
-    sv rest = weir_str(text);
     for (bool first = true; rest.len > 0; first = false) {
         size_t n = rest.len;
         if (n > 96)
@@ -65,10 +54,15 @@ static void note(struct buf *out, const char *text)
                 n--;
         n = n ? n : rest.len;
         buf_add(out, weir_str(first ? "# - " : "#   "));
-        add_plain(out, sv_of(rest.ptr, n));
+        plain_add(out, sv_of(rest.ptr, n), SIZE_MAX);
         buf_char(out, '\n');
         rest = sv_from(rest, n + (n < rest.len));
     }
+}
+
+static void note(struct buf *out, const char *text)
+{
+    note_text(out, weir_str(text));
 }
 
 static void write_algorithm_notes(const struct hodor *h, struct buf *out)
@@ -100,7 +94,7 @@ static void write_path_notes(struct buf *out)
 
 static void write_address_notes(const struct hodor *h, struct buf *out)
 {
-    if (any_group(h, has_ip))
+    if (used_by(h).ip)
         note(out,
              "weir counts IPv6 clients by their /64, because each has at least that many addresses. Hodor counts every "
              "address; \"ipv6_prefix: 128\" in the settings does the same.");
@@ -127,10 +121,10 @@ static void write_notes(const struct hodor *h, struct buf *out)
 {
     note(out, "A refused request charges nothing. Hodor charges the limits that it checked before the one that refused.");
     write_algorithm_notes(h, out);
-    if (any_group(h, has_urls))
+    if (used_by(h).urls)
         write_path_notes(out);
     write_address_notes(h, out);
-    if (any_group(h, has_user))
+    if (used_by(h).user)
         note(out, "The caller gives the user, as setUserIdGetter did (in C: weir_options.user_id). An empty user counts as "
                   "no user.");
     note(out, "settings.reject is the reply; weir_options.refuse replaces setRejectResponseFactory. Hodor also closes the "
@@ -143,19 +137,15 @@ static void write_notes(const struct hodor *h, struct buf *out)
         note(out, "There is more than one plugin Hodor; Drogon uses the last, and so do these rules.");
     if (h->resolvers > 1)
         note(out, "There is more than one plugin RealIpResolver; Drogon uses the last, and so do these rules.");
-    for (sv rest = buf_sv(&h->notes); rest.len > 0;) {
-        char line[400];
-        sv text = sv_cut(&rest, '\n');
-        size_t n = text.len < sizeof line - 1 ? text.len : sizeof line - 1;
-        memcpy(line, text.ptr, n);
-        line[n] = '\0';
-        note(out, line);
-    }
+    for (sv rest = buf_sv(&h->notes); rest.len > 0;)
+        note_text(out, sv_cut(&rest, '\n'));
 }
 
 /* ---- the rules ---- */
 
-/* Paths have no slash at the end, so a regex that ends in one would fit nothing: without it, unless it is the root's. */
+/* weir removes a slash at the end of paths, so a regex that ends in one would never match. Removes it, except from the
+ * root.
+ */
 static sv without_slash(sv regex, struct buf *scratch)
 {
     size_t tail = regex.len > 0 && regex.ptr[regex.len - 1] == '$' ? 1 : 0;
@@ -224,7 +214,7 @@ static void write_subs(const struct hodor *h, struct buf *out)
 static void write_settings(const struct hodor *h, struct buf *out)
 {
     buf_add(out, SV("settings:\n"));
-    if (any_group(h, has_urls))
+    if (used_by(h).urls)
         buf_add(out, SV("  ignore_case: true\n"));
     if (h->proxies) {
         buf_add(out, weir_str(h->use_real_ip_resolver ? "  trusted_proxies: " : "  # trusted_proxies: "));
@@ -244,12 +234,12 @@ static void write_settings(const struct hodor *h, struct buf *out)
 void hodor_write(const struct hodor *h, const char *file, struct buf *out)
 {
     buf_add(out, SV("# Written by 'weir convert hodor' from "));
-    add_plain(out, weir_str(file));
+    plain_add(out, weir_str(file), SIZE_MAX);
     buf_add(out, SV(". Differences from Hodor:\n"));
     write_notes(h, out);
     buf_char(out, '\n');
     write_settings(h, out);
-    if (!any_group(h, has_limit)) {
+    if (!used_by(h).any) {
         buf_add(out, SV("\n# Every capacity is 0, which limits nothing.\nrules: []\n"));
         return;
     }

@@ -1,8 +1,8 @@
 #include "cli/drogon.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/format.h"
 #include "base/ip.h"
 #include "base/regex.h"
 
@@ -13,7 +13,7 @@ enum { TEXT_MAX = 64 << 20, NOTES_MAX = 1 << 20 };
 
 /* ---- comments ---- */
 
-/* Copies a string, quotes and all; returns how long it is. */
+/* Copies a string with its quotes. Returns its length. */
 static size_t copy_string(sv text, struct buf *out)
 {
     size_t i = 1;
@@ -49,9 +49,9 @@ static sv skip_blank(sv text)
     }
 }
 
-static bool comma_is_last(sv behind)
+static bool comma_is_last(sv after)
 {
-    sv next = skip_blank(behind);
+    sv next = skip_blank(after);
     return next.len > 0 && (next.ptr[0] == '}' || next.ptr[0] == ']');
 }
 
@@ -80,15 +80,10 @@ void drogon_plain(sv text, struct buf *out)
 
 /* ---- reading ---- */
 
-static bool fail(struct hodor *h, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static bool fail(struct hodor *h, int line, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) bool fail(struct hodor *h, int line, const char *format, ...)
 {
     char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     buf_printf(&h->errors, "%d: %s\n", line, text);
     return false;
 }
@@ -177,6 +172,8 @@ static const struct node *read_urls(struct hodor *h, const struct node *map)
     return list;
 }
 
+#define GROUP_FIELDS "urls capacity ip_capacity user_capacity"
+
 static void read_group(struct hodor *h, const struct node *map, struct hodor_group *ret)
 {
     *ret = (struct hodor_group){ .line = map->line, .urls = read_urls(h, map) };
@@ -185,15 +182,20 @@ static void read_group(struct hodor *h, const struct node *map, struct hodor_gro
     read_count(h, map, "user_capacity", 0, UINT32_MAX, &ret->user_capacity);
 }
 
-/* Says which fields nobody knows, so that nothing is lost in silence. `known` ends with NULL. */
-static void note_unknown(struct hodor *h, const struct node *map, const char *where, const char *const *known)
+static bool is_one_of(const struct node *key, const char *words)
+{
+    for (sv rest = weir_str(words); rest.len > 0;)
+        if (is_text(key, sv_cut(&rest, ' ')))
+            return true;
+    return false;
+}
+
+/* Notes fields that are not in `known`, whose words have blanks between them, so that nothing is left out silently. */
+static void note_unknown(struct hodor *h, const struct node *map, const char *where, const char *known)
 {
     for (const struct node_item *item = map->first; item; item = item->next) {
-        size_t i = 0;
-        while (known[i] && !is_text(item->key, weir_str(known[i])))
-            i++;
         sv name = item->key->kind == NODE_SCALAR ? item->key->text : SV("?");
-        if (!known[i])
+        if (!is_one_of(item->key, known))
             buf_printf(&h->notes, "line %d: \"%.*s\" in %s is not a field that Drogon reads, and was left out\n",
                        item->key->line, (int)(name.len < 100 ? name.len : 100), name.ptr, where);
     }
@@ -201,7 +203,6 @@ static void note_unknown(struct hodor *h, const struct node *map, const char *wh
 
 static bool read_subs(struct hodor *h, const struct node *map)
 {
-    static const char *const known[] = { "urls", "capacity", "ip_capacity", "user_capacity", NULL };
     const struct node *list = field(map, "sub_limits");
     if (!list)
         return true;
@@ -217,7 +218,7 @@ static bool read_subs(struct hodor *h, const struct node *map)
             continue;
         }
         read_group(h, item->value, sub);
-        note_unknown(h, item->value, "an entry of sub_limits", known);
+        note_unknown(h, item->value, "an entry of sub_limits", GROUP_FIELDS);
         if (!sub->urls)
             sub->skipped = "it has no urls";
         else if (!sub->capacity && !sub->ip_capacity && !sub->user_capacity)
@@ -240,19 +241,6 @@ static enum limit_algorithm algorithm_of(struct hodor *h, sv name)
 
 static void read_hodor(struct hodor *h, const struct node *config)
 {
-    static const char *const known[] = { "algorithm",
-                                         "urls",
-                                         "time_unit",
-                                         "capacity",
-                                         "ip_capacity",
-                                         "user_capacity",
-                                         "multi_threads",
-                                         "use_real_ip_resolver",
-                                         "sub_limits",
-                                         "rejection_message",
-                                         "trust_ips",
-                                         "limiter_expire_time",
-                                         NULL };
     sv algorithm = { 0 };
     bool threads;
     uint32_t expire;
@@ -266,15 +254,17 @@ static void read_hodor(struct hodor *h, const struct node *config)
     read_string(h, config, "rejection_message", &h->rejection_message);
     h->trust_ips = read_networks(h, config, "trust_ips");
     read_subs(h, config);
-    note_unknown(h, config, "the configuration", known);
+    note_unknown(h, config, "the configuration",
+                 GROUP_FIELDS
+                 " algorithm time_unit multi_threads use_real_ip_resolver sub_limits rejection_message trust_ips "
+                 "limiter_expire_time");
 }
 
 static void read_resolver(struct hodor *h, const struct node *config)
 {
-    static const char *const known[] = { "trust_ips", "from_header", "attribute_key", NULL };
     h->proxies = read_networks(h, config, "trust_ips");
     read_string(h, config, "from_header", &h->from_header);
-    note_unknown(h, config, "the configuration of RealIpResolver", known);
+    note_unknown(h, config, "the configuration of RealIpResolver", "trust_ips from_header attribute_key");
 }
 
 /* The last plugin of a name is the one that Drogon uses. */

@@ -1,4 +1,4 @@
-/* weir explain: every rule, and why it sees a request or not. */
+/* weir explain: every rule, and why it applies to a request or not. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ static void end_line(struct page *p, const char *color)
 
 #define LINE(p, color, ...) (buf_printf(&(p)->line, __VA_ARGS__), end_line(p, color))
 
-/* One line of the request, unless there is nothing to say. */
+/* One line about the request, unless both the value and `none` are empty. */
 static void fact(struct page *p, const char *name, sv value, const char *none)
 {
     if (value.len == 0 && !none)
@@ -156,7 +156,7 @@ static void print_rule(const struct explained_rule *e, void *data)
 static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct page *p = data;
-    bool spent = v->allowed && p->spent; /* looking takes no slice, and so the engine does not know */
+    bool spent = v->allowed && p->spent; /* an explanation borrows no slice, so the engine does not know */
     if (p->rules == 0)
         LINE(p, "", "  none");
     end_line(p, "");

@@ -54,7 +54,7 @@ void input_close(struct input *input)
     *input = (struct input){ 0 };
 }
 
-/* Moves what is left to the front and makes room for a chunk behind it. */
+/* Moves the unread bytes to the front, and makes room for a chunk after them. */
 static bool make_room(struct input *input)
 {
     size_t left = input->end - input->start;

@@ -28,7 +28,7 @@ static uint64_t hash_of(sv text)
     return hash_final(&h);
 }
 
-/* The slot that holds text, or the free one where it belongs. */
+/* Returns the slot of the text, or the free slot for it. */
 static uint32_t *slot_of(const struct intern *intern, uint64_t hash, sv text)
 {
     size_t mask = intern->slot_count - 1;
@@ -39,7 +39,7 @@ static uint32_t *slot_of(const struct intern *intern, uint64_t hash, sv text)
     }
 }
 
-/* Twice the slots, never more than half full. */
+/* Doubles the slots, which are never more than half full. */
 static bool grow(struct intern *intern)
 {
     size_t count = intern->slot_count ? intern->slot_count * 2 : 64;

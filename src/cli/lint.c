@@ -6,15 +6,12 @@
 #include "cli/plain_text.h"
 #include "rules/rules.h"
 
-static const struct option options[] = { { 0 } };
-
 static const struct command command = {
     .name = "lint",
     .usage = "FILE...",
     .text = "Reads rules files (-: stdin) and prints every error in them, each with its line and what is allowed there. "
             "Advice is printed too, and is not an error.",
     .footer = "The exit status is 0 if all files are valid, 1 if one has an error or cannot be read, 2 for wrong usage.",
-    .options = options,
 };
 
 static bool lint_text(const char *name, sv text)
@@ -42,7 +39,7 @@ static bool lint_file(const char *path)
         plain_printf("%s: %s", path, why);
         return false;
     }
-    return lint_text(strcmp(path, "-") == 0 ? "stdin" : path, buf_sv(&text));
+    return lint_text(cli_file_name(path), buf_sv(&text));
 }
 
 int cli_lint(int argc, char **argv)

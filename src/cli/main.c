@@ -1,4 +1,4 @@
-/* weir: which command, and nothing else. */
+/* weir: finds the command and runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 

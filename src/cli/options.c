@@ -1,8 +1,8 @@
 #include "cli/options.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/format.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/time_text.h"
@@ -17,17 +17,14 @@ static const char *program_of(const struct command *command)
 int options_error(const struct command *command, const char *format, ...)
 {
     char what[ERROR_BYTES_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(what, format);
     const char *program = program_of(command), *name = command->name;
     plain_printf("%s %s: %s; see '%s %s --help'", program, name, what, program, name);
     return EXIT_BAD;
 }
 
-/* Blanks at the start of a line of `text` indent that line and what is left of it; what stands behind two blanks or more
- * within a line hangs there. */
+/* Blanks at the start of a line of `text` indent that line and its continuation. Text after two or more blanks within a
+ * line is a column: its continuation is indented to where it begins. */
 void options_wrap(const char *text, size_t indent, FILE *out)
 {
     size_t column = indent, margin = indent;
@@ -77,20 +74,14 @@ static void help_option(const struct option *option, FILE *out)
     options_wrap(option->help, HELP_INDENT, out);
 }
 
-static void help_table(const struct option *option, FILE *out)
-{
-    for (; option && option->name; option++)
-        help_option(option, out);
-}
-
 void options_help(const struct command *command, FILE *out)
 {
     static const struct option help = { .name = "help", .help = "print this help, and exit" };
     fprintf(out, "Usage: %s %s %s\n\n", program_of(command), command->name, command->usage);
     options_wrap(command->text, 0, out);
     fputs("\nOptions:\n", out);
-    help_table(command->options, out);
-    help_table(command->more_options, out);
+    for (const struct option *option = command->options; option && option->name; option++)
+        help_option(option, out);
     help_option(&help, out);
     if (command->footer) {
         fputc('\n', out);
@@ -98,17 +89,11 @@ void options_help(const struct command *command, FILE *out)
     }
 }
 
-/* *ret_index counts through both tables. */
-static const struct option *find_option(const struct command *command, sv name, size_t *ret_index)
+static const struct option *find_option(const struct command *command, sv name)
 {
-    const struct option *tables[] = { command->options, command->more_options };
-    size_t index = 0;
-    for (size_t i = 0; i < 2; i++)
-        for (const struct option *option = tables[i]; option && option->name; option++, index++)
-            if (sv_eq(weir_str(option->name), name)) {
-                *ret_index = index;
-                return option;
-            }
+    for (const struct option *option = command->options; option && option->name; option++)
+        if (sv_eq(weir_str(option->name), name))
+            return option;
     return NULL;
 }
 
@@ -116,10 +101,7 @@ static const char *store_amount(const struct option *option, sv text, void *plac
 {
     bool number = option->kind == OPTION_NUMBER;
     struct amount_range range = {
-        .kind = number                         ? AMOUNT_NUMBER
-                : option->kind == OPTION_SIZE  ? AMOUNT_SIZE
-                : option->kind == OPTION_COUNT ? AMOUNT_COUNT
-                                               : AMOUNT_TIME,
+        .kind = (enum amount_kind)option->kind,
         .min = option->min,
         .max = option->max ? option->max
                : number    ? UINT32_MAX
@@ -138,17 +120,6 @@ static const char *store_amount(const struct option *option, sv text, void *plac
     return NULL;
 }
 
-static bool read_choice(sv text, const char *choices, int *ret)
-{
-    sv rest = weir_str(choices);
-    for (int i = 0; rest.len > 0; i++)
-        if (sv_eq(sv_cut(&rest, '|'), text)) {
-            *ret = i;
-            return true;
-        }
-    return false;
-}
-
 /* Stores the value of one option. NULL, or what is allowed, in `scratch` or elsewhere. */
 static const char *store(const struct option *option, const char *value, void *values, char scratch[AMOUNT_ALLOWED_MAX])
 {
@@ -162,7 +133,7 @@ static const char *store(const struct option *option, const char *value, void *v
         *(const char **)place = value;
         return NULL;
     case OPTION_CHOICE:
-        return read_choice(text, option->argument, place) ? NULL : option->argument;
+        return choice_read(text, option->argument, place) ? NULL : option->argument;
     case OPTION_NUMBER:
     case OPTION_SIZE:
     case OPTION_COUNT:
@@ -181,13 +152,11 @@ static const char *store(const struct option *option, const char *value, void *v
     return NULL;
 }
 
-/* Says again what was said before? A list may grow, and a flag stays what it is. */
-static bool is_again(const struct option *option, size_t index, bool given[OPTIONS_MAX])
+/* Whether the option is given twice, and may not be. */
+static bool is_again(const struct option *option, bool *given)
 {
-    if (option->kind == OPTION_FLAG || option->kind == OPTION_LIST || index >= OPTIONS_MAX)
-        return false;
-    bool again = given[index];
-    given[index] = true;
+    bool again = *given && option->kind != OPTION_FLAG && option->kind != OPTION_LIST;
+    *given = true;
     return again;
 }
 
@@ -197,8 +166,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
     sv rest = weir_str(argv[*i] + 2);
     bool has_value = memchr(rest.ptr, '=', rest.len) != NULL;
     sv name = sv_cut(&rest, '=');
-    size_t index = 0;
-    const struct option *option = find_option(command, name, &index);
+    const struct option *option = find_option(command, name);
     if (sv_eq(name, SV("help")) || (option && option->kind == OPTION_FLAG && has_value))
         return options_error(command, "--%.*s takes no value", SV_FMT(name));
     if (!option)
@@ -209,7 +177,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
             return options_error(command, "--%s needs a value (%s)", option->name, option->argument);
         value = argv[++*i];
     }
-    if (is_again(option, index, given))
+    if (is_again(option, &given[option - command->options]))
         return options_error(command, "--%s is given twice; leave out one", option->name);
     char scratch[AMOUNT_ALLOWED_MAX];
     const char *allowed = store(option, value, values, scratch);

@@ -7,15 +7,15 @@
 #include "base/amount.h"
 
 enum option_kind {
-    OPTION_FLAG,   /* bool */
-    OPTION_TEXT,   /* const char * */
-    OPTION_CHOICE, /* int: which of `choices` ("a|b|c", counted from 0) */
-    OPTION_NUMBER, /* uint32_t */
-    OPTION_SIZE,   /* uint64_t; k, m and g after it count in 1024 */
-    OPTION_COUNT,  /* uint64_t; k, m and g after it count in 1000 */
-    OPTION_LENGTH, /* uint64_t in milliseconds; ms, s, m, h or d after the number */
-    OPTION_TIME,   /* int64_t in microseconds; RFC 3339 or epoch milliseconds */
-    OPTION_LIST,   /* struct option_list: may be given again and again */
+    OPTION_NUMBER = AMOUNT_NUMBER, /* uint32_t */
+    OPTION_COUNT = AMOUNT_COUNT,   /* uint64_t */
+    OPTION_SIZE = AMOUNT_SIZE,     /* uint64_t */
+    OPTION_LENGTH = AMOUNT_TIME,   /* uint64_t in milliseconds */
+    OPTION_FLAG,                   /* bool */
+    OPTION_TEXT,                   /* const char * */
+    OPTION_CHOICE,                 /* int: which word of `argument` ("a|b|c"), counted from 0 */
+    OPTION_TIME,                   /* int64_t in microseconds; RFC 3339 or epoch milliseconds */
+    OPTION_LIST,                   /* struct option_list: may be repeated */
 };
 
 enum { OPTION_LIST_MAX = 64 };
@@ -41,16 +41,15 @@ struct option {
 #define OPTION_CELLS_BYTES_MAX (UINT64_C(1) << 41)
 
 struct command {
-    const char *program; /* what the user types before the name; NULL: "weir" */
-    const char *name;    /* "check" */
-    const char *usage;   /* what follows the name: "--rules FILE [OPTION]... INPUT" */
-    const char *text;    /* what it does, in paragraphs */
-    const char *footer;  /* behind the options: the exit status, and so on */
-    const struct option *options;
-    const struct option *more_options; /* further ones, shared between commands; may be NULL. Offsets as above */
+    const char *program;          /* what the user types before the name; NULL: "weir" */
+    const char *name;             /* "check" */
+    const char *usage;            /* what follows the name: "--rules FILE [OPTION]... INPUT" */
+    const char *text;             /* what it does, in paragraphs */
+    const char *footer;           /* after the options: the exit status, and so on */
+    const struct option *options; /* NULL: only --help */
 };
 
-/* Reads the options in argv[1 …] into `values`; what is no option is moved to argv[0 … *ret_count). Returns -1 to go on, or
+/* Reads the options in argv[1 …] into `values`; other arguments are moved to argv[0 … *ret_count). Returns -1 to go on, or
  * the exit status: 0 after --help, EXIT_BAD after one sentence on stderr. */
 int options_read(const struct command *command, int argc, char **argv, void *values, size_t *ret_count);
 

@@ -1,7 +1,6 @@
 #include "cli/plain_text.h"
 
-#include <stdlib.h>
-
+#include "base/cleanup.h"
 #include "base/utf8.h"
 
 enum { LINE_BYTES_MAX = 64 << 10 };
@@ -25,7 +24,7 @@ static void overwrite(char *from, const char *to)
         *from++ = '*';
 }
 
-/* Whatever a message quotes of an address: "password=" and what follows it. */
+/* Overwrites what follows "password=": a message may quote an address. */
 static void hide_values(char *text)
 {
     for (char *at = strcasestr(text, "password="); at; at = strcasestr(at, "password=")) {
@@ -36,7 +35,7 @@ static void hide_values(char *text)
 
 static void print_line(const char *before, sv text, bool hide)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, LINE_BYTES_MAX);
     buf_add(&out, weir_str(before));
     plain_add(&out, text, LINE_BYTES_MAX / 8);
@@ -44,7 +43,6 @@ static void print_line(const char *before, sv text, bool hide)
     if (out.ptr && hide)
         hide_values(out.ptr);
     fwrite(buf_sv(&out).ptr, 1, out.len, stderr);
-    buf_done(&out);
 }
 
 void plain_print(sv text)
@@ -80,8 +78,7 @@ void plain_hide_password(char *address)
     if (!rest)
         return;
     rest += 3;
-    /* A password may hold any of "/?#@" that somebody forgot to encode: up to the last @ is hidden rather than too little.
-     */
+    /* Somebody may have forgotten to encode "/?#@" in a password, so everything up to the last @ is hidden. */
     char *at = strrchr(rest, '@'), *colon = strchr(rest, ':');
     if (at && colon && colon < at)
         overwrite(colon + 1, at);

@@ -32,7 +32,7 @@ void progress_show(struct progress *progress, struct input *input)
     fprintf(stderr, "\r[%s] %3.0f %%  %s lines a second ", bar, part * 100, rate);
 }
 
-/* Leaves no trace. */
+/* Erases the bar. */
 void progress_done(struct progress *progress)
 {
     if (progress->on && progress->shown_us)

@@ -23,7 +23,7 @@ static bool is_database(const char *path)
 
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
 {
-    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *why;
+    const char *name = cli_file_name(path), *why;
     if (!cli_read_file(path, ret_text, &why)) {
         if (is_database(path))
             cli_error("--rules takes a file, not a database; 'weir rules export --from ADDRESS' prints the rules of a "
@@ -144,7 +144,7 @@ bool request_cells_missing(const struct request_options *o)
     return o->cells && access(o->cells, F_OK) < 0 && errno == ENOENT;
 }
 
-static void tell_copied(const struct weir *weir, const char *path)
+static void warn_copied(const struct weir *weir, const char *path)
 {
     if (weir_cells_copied(weir))
         cli_error(
@@ -153,7 +153,7 @@ static void tell_copied(const struct weir *weir, const char *path)
             path);
 }
 
-/* A command has no connection yet, and asks once: it can wait for longer than a service. */
+/* Longer than for a service: a command has no connection yet, and asks once. */
 enum { STORE_DEADLINE_MS = 1000 };
 
 bool request_open(const struct request_options *o, struct weir **ret)
@@ -176,12 +176,11 @@ bool request_open(const struct request_options *o, struct weir **ret)
         .store_deadline_ms = STORE_DEADLINE_MS,
         .store_hosts = o->hosts,
     };
-    int code = o->counters && !counters ? err_set(&error, WEIR_E_NO_MEMORY, "out of memory")
-                                        : weir_open_visit(ret, &options, &error);
+    int code = o->counters && !counters ? err_no_memory(&error) : weir_open_visit(ret, &options, &error);
     if (code < 0)
         plain_say(weir_str(error.text));
     else
-        tell_copied(*ret, o->cells);
+        warn_copied(*ret, o->cells);
     buf_done(&text);
     if (counters)
         explicit_bzero(counters, strlen(counters));

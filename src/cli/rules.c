@@ -1,4 +1,5 @@
-/* weir rules: looks at the rules of a source, and changes them. Which verb, with which options, against which source. */
+/* weir rules: shows and changes the rules of a source. This file finds the verb, checks its options and opens the source.
+ */
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-/* An option that would be quietly without effect. */
+/* An option that has no effect with this verb is an error. */
 static int check_taken(const struct verb *verb, const struct rules_options *o)
 {
     const struct {
@@ -137,7 +138,7 @@ static int check_words(const struct verb *verb, char **words, size_t count)
     return -1;
 }
 
-/* "ann@host": of the login, also below sudo. */
+/* "ann@host": the login name, with sudo as well. */
 static void who_am_i(char out[WHO_MAX])
 {
     char login[80] = "", host[80] = "";
@@ -159,11 +160,8 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     who_am_i(who);
     call->author =
         (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
-    int code = source_open(&call->source, from, &error);
-    if (code < 0) {
-        rules_fail(&error);
-        return EXIT_BAD;
-    }
+    if (source_open(&call->source, from, &error) < 0)
+        return cli_fail(&error);
     if (call->options->drop_comments)
         source_drop_comments(call->source);
     int status = verb->run(call);

@@ -20,17 +20,7 @@ int rules_init(struct rules_call *call)
         return rules_fail(&error);
     if (out.len == 0)
         buf_printf(&out, "%s: all tables are there\n", source_name(call->source));
-    return rules_print(&out, RULES_DONE);
-}
-
-/* Reads a file into *ret. False: it was said why not. */
-static bool read_file(const char *path, struct buf *ret)
-{
-    const char *why;
-    if (cli_read_file(path, ret, &why))
-        return true;
-    cli_error("%s: %s", strcmp(path, "-") == 0 ? "stdin" : path, why);
-    return false;
+    return cli_print(&out, RULES_DONE);
 }
 
 int rules_add(struct rules_call *call)
@@ -39,7 +29,7 @@ int rules_add(struct rules_call *call)
     CLEANUP(buf_done) struct buf text = { 0 };
     sv rule = weir_str(call->words[0]);
     if (!sv_starts(sv_trim(rule), SV("{"))) {
-        if (!read_file(call->words[0], &text))
+        if (!cli_read_named(call->words[0], &text))
             return EXIT_BAD;
         rule = buf_sv(&text);
     }
@@ -49,7 +39,7 @@ int rules_add(struct rules_call *call)
     return RULES_DONE;
 }
 
-/* RFC 3339, or whole seconds since 1970; numbers that as seconds would lie beyond the year 5138 are milliseconds. */
+/* RFC 3339, or whole seconds since 1970. Numbers from MILLISECONDS_FROM on (in seconds: the year 5138) are milliseconds. */
 static bool read_expiry(sv text, int64_t *ret_us)
 {
     int64_t us;
@@ -71,7 +61,7 @@ int rules_set(struct rules_call *call)
     if (!strchr(call->words[1], '=') || field.len == 0)
         return options_error(call->command, "'%s' is not allowed here; allowed: FIELD=VALUE, such as max=20",
                              call->words[1]);
-    /* As --expires and the column take it; rules files know seconds only. */
+    /* The same forms as for --expires and the column; rules files accept seconds only. */
     int64_t us;
     char until[INSTANT_TEXT_MAX];
     if (sv_eq(field, SV("expires")) && read_expiry(value, &us)) {
@@ -84,25 +74,8 @@ int rules_set(struct rules_call *call)
     return RULES_DONE;
 }
 
-/* Each rule by itself: those before one that fails are done, and were said to be. */
-static int for_each(struct rules_call *call, int (*change)(struct rules_call *, sv id, struct weir_error *),
-                    const char *what)
-{
-    int worst = RULES_DONE;
-    for (size_t i = 0; i < call->word_count; i++) {
-        struct weir_error error = { 0 };
-        if (change(call, weir_str(call->words[i]), &error) < 0) {
-            int status = rules_fail(&error);
-            worst = status > worst ? status : worst;
-        } else {
-            printf("%s: %s\n", call->words[i], what);
-        }
-    }
-    return worst;
-}
-
-/* Whether the rule is as it is to be already. What is wrong with the source, or with the row, the change itself says. */
-static bool is_so(struct rules_call *call, sv id, bool enabled)
+/* Whether the rule is already enabled, or disabled. Errors of the source or the row are left to the change itself. */
+static bool is_already(struct rules_call *call, sv id, bool enabled)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     struct weir_error ignored = { 0 };
@@ -117,43 +90,50 @@ static bool is_so(struct rules_call *call, sv id, bool enabled)
     return false;
 }
 
-static int switch_rule(struct rules_call *call, sv id, bool enabled, struct weir_error *error)
+enum change { DISABLE, ENABLE, REMOVE };
+
+static int change_rule(struct rules_call *call, sv id, enum change change, struct weir_error *error)
 {
-    if (!is_so(call, id, enabled))
+    bool enabled = change == ENABLE;
+    if (change == REMOVE)
+        return source_remove(call->source, id, call->author, error);
+    if (!is_already(call, id, enabled))
         return source_enable(call->source, id, enabled, call->author, error);
-    /* There is no such rule to change, and so the status is that of an id that is not there. */
+    /* Nothing was changed, so the status is the same as for an unknown id. */
     return err_set(error, WEIR_E_UNKNOWN_RULE, "%.*s is already %s; nothing was changed", SV_FMT(id),
                    enabled ? "enabled" : "disabled");
 }
 
-static int disable(struct rules_call *call, sv id, struct weir_error *error)
+/* Changes each rule by itself: if one fails, the others are changed all the same. */
+static int change_rules(struct rules_call *call, enum change change)
 {
-    return switch_rule(call, id, false, error);
-}
-
-static int enable(struct rules_call *call, sv id, struct weir_error *error)
-{
-    return switch_rule(call, id, true, error);
-}
-
-static int remove_rule(struct rules_call *call, sv id, struct weir_error *error)
-{
-    return source_remove(call->source, id, call->author, error);
+    static const char *const done[] = { [DISABLE] = "disabled", [ENABLE] = "enabled", [REMOVE] = "removed" };
+    int worst = RULES_DONE;
+    for (size_t i = 0; i < call->word_count; i++) {
+        struct weir_error error = { 0 };
+        if (change_rule(call, weir_str(call->words[i]), change, &error) < 0) {
+            int status = rules_fail(&error);
+            worst = status > worst ? status : worst;
+        } else {
+            printf("%s: %s\n", call->words[i], done[change]);
+        }
+    }
+    return worst;
 }
 
 int rules_disable(struct rules_call *call)
 {
-    return for_each(call, disable, "disabled");
+    return change_rules(call, DISABLE);
 }
 
 int rules_enable(struct rules_call *call)
 {
-    return for_each(call, enable, "enabled");
+    return change_rules(call, ENABLE);
 }
 
 int rules_remove(struct rules_call *call)
 {
-    return for_each(call, remove_rule, "removed");
+    return change_rules(call, REMOVE);
 }
 
 int rules_import(struct rules_call *call)
@@ -161,17 +141,17 @@ int rules_import(struct rules_call *call)
     struct weir_error error = { 0 };
     CLEANUP(buf_done) struct buf text = { 0 }, out;
     buf_init(&out, RULES_OUTPUT_MAX);
-    if (!read_file(call->words[0], &text))
+    if (!cli_read_named(call->words[0], &text))
         return EXIT_BAD;
     if (source_import(call->source, buf_sv(&text), call->options->replace, call->author, &out, &error) < 0)
         return rules_fail(&error);
-    return rules_print(&out, RULES_DONE);
+    return cli_print(&out, RULES_DONE);
 }
 
 /* ---- throttle ---- */
 
-/* "10 per 60s" as rules files have it, read by their reader, so that it means the same and fails with the same words.
- * False: *why says what is wrong. */
+/* Reads "10 per 60s" with the reader of rules files, so that it means the same and has the same errors. False: *why says
+ * what is wrong. */
 static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
 {
     CLEANUP(buf_done) struct buf list;
@@ -188,12 +168,12 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
         buf_add(why, report.errors[0].text);
     else
         buf_add(why, SV("out of memory"));
-    ret->zone = NULL; /* it goes with the rules */
+    ret->zone = NULL; /* it is freed with the rules */
     ret->name = (sv){ 0 };
     return good;
 }
 
-/* Until when: --expires, --for, or never. Returns -1 to go on, or the exit status. */
+/* When the rule expires: --expires, --for, or never. Returns -1 to go on, or the exit status. */
 static int read_until(const struct rules_call *call, int64_t *ret_us)
 {
     const struct rules_options *o = call->options;
@@ -208,7 +188,7 @@ static int read_until(const struct rules_call *call, int64_t *ret_us)
     return -1;
 }
 
-/* The words behind the call: a limit that a row of THROTTLED_CALLS can hold. */
+/* The words after the call: a limit that a row of THROTTLED_CALLS can hold. */
 static int read_rate(const struct rules_call *call, struct rule_limit *ret)
 {
     CLEANUP(buf_done) struct buf text, why;
@@ -252,5 +232,5 @@ int rules_throttle(struct rules_call *call)
         buf_printf(&out, ", until %s", until);
     }
     buf_char(&out, '\n');
-    return rules_print(&out, RULES_DONE);
+    return cli_print(&out, RULES_DONE);
 }

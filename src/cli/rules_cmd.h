@@ -45,15 +45,11 @@ int rules_init(struct rules_call *call);
 
 /* All of the source. -1 to go on, or the exit status. */
 int rules_read_source(struct rules_call *call, struct source_reading *ret);
-bool rules_is_setting(const struct source_row *row);
 
 /* ---- what they print ---- */
 
 /* The error on stderr, and the status that it means. */
 int rules_fail(const struct weir_error *error);
-/* Prints the text to stdout. Returns `status`, or EXIT_BAD if there was no memory for the text. */
-int rules_print(const struct buf *text, int status);
-
 /* An instant without parts of a second, or whatever else the text is. */
 void rules_add_time(sv text, struct buf *out);
 

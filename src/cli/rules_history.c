@@ -11,12 +11,12 @@ enum { MOST_DEFAULT = 20, TEXT_MAX = 4000 };
 
 struct history {
     struct term term;
-    struct buf out;
+    struct buf *out;
     size_t count;
     bool json;
 };
 
-/* What a row said, in one line: of a whole rule its document, since "enable" and "disable" say the rest. */
+/* The text of a row in one line: for a whole rule only its document, since "enable" and "disable" say the rest. */
 static void flatten(sv text, struct buf *out)
 {
     json_auto_t *row = text.len ? source_json_load(text) : NULL;
@@ -32,9 +32,9 @@ static void add_version(struct history *h, const char *mark, const char *color, 
 {
     if (text.len == 0)
         return;
-    buf_printf(&h->out, "      %s%s ", color, mark);
-    plain_add(&h->out, text, TEXT_MAX);
-    buf_printf(&h->out, "%s\n", color[0] ? term_plain(&h->term) : "");
+    buf_printf(h->out, "      %s%s ", color, mark);
+    plain_add(h->out, text, TEXT_MAX);
+    buf_printf(h->out, "%s\n", color[0] ? term_plain(&h->term) : "");
 }
 
 static void add_versions(struct history *h, const struct source_event *event)
@@ -58,76 +58,44 @@ static void add_event(struct history *h, const struct source_event *event)
     buf_printf(&line, "  %.*s  %.*s %.*s (%.*s)%s%.*s", SV_FMT(event->who), SV_FMT(event->what),
                SV_FMT(event->rule.len ? event->rule : event->key), SV_FMT(event->table), event->note.len ? "  " : "",
                SV_FMT(event->note));
-    buf_printf(&h->out, "%4" PRId64 "  ", event->number);
-    plain_add(&h->out, buf_sv(&line), TEXT_MAX);
-    buf_char(&h->out, '\n');
+    buf_printf(h->out, "%4" PRId64 "  ", event->number);
+    plain_add(h->out, buf_sv(&line), TEXT_MAX);
+    buf_char(h->out, '\n');
     add_versions(h, event);
-}
-
-static void add_field(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    buf_json(out, text);
-}
-
-static void add_version_json(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    if (text.len > 0)
-        source_json_add(text, out);
-    else
-        buf_add(out, SV("null"));
-}
-
-static void add_event_json(struct history *h, const struct source_event *event)
-{
-    buf_printf(&h->out, "%s{\"number\":%" PRId64, h->count ? ",\n" : "", event->number);
-    add_field(&h->out, "at", event->at);
-    add_field(&h->out, "who", event->who);
-    add_field(&h->out, "what", event->what);
-    add_field(&h->out, "rule", event->rule);
-    add_field(&h->out, "table", event->table);
-    add_field(&h->out, "row", event->key);
-    add_field(&h->out, "note", event->note);
-    add_version_json(&h->out, "before", event->before);
-    add_version_json(&h->out, "after", event->after);
-    buf_char(&h->out, '}');
 }
 
 static int on_event(const struct source_event *event, void *data, struct weir_error *error)
 {
     struct history *h = data;
     (void)error;
-    if (h->json)
-        add_event_json(h, event);
-    else
+    if (h->json) {
+        buf_add(h->out, h->count ? SV(",\n") : SV(""));
+        source_event_json(event, h->out);
+    } else {
         add_event(h, event);
+    }
     h->count++;
     return 0;
-}
-
-static void history_done(struct history *h)
-{
-    buf_done(&h->out);
 }
 
 int rules_history(struct rules_call *call)
 {
     struct weir_error error = { 0 };
-    CLEANUP(history_done) struct history h = { .term = term_of(1), .json = call->options->json };
+    CLEANUP(buf_done) struct buf out;
+    struct history h = { .term = term_of(1), .out = &out, .json = call->options->json };
     sv id = call->word_count ? weir_str(call->words[0]) : (sv){ 0 };
-    buf_init(&h.out, RULES_OUTPUT_MAX);
+    buf_init(&out, RULES_OUTPUT_MAX);
     if (h.json)
-        buf_char(&h.out, '[');
+        buf_char(&out, '[');
     unsigned most = call->options->most ? call->options->most : MOST_DEFAULT;
     if (source_history(call->source, id, most, on_event, &h, &error) < 0)
         return rules_fail(&error);
     if (h.json)
-        buf_add(&h.out, SV("]\n"));
+        buf_add(&out, SV("]\n"));
     if (h.count == 0)
         cli_error("no change%s%s is in the history of %s", id.len ? " of " : "", id.len ? id.ptr : "",
                   source_name(call->source));
-    return rules_print(&h.out, h.count ? RULES_DONE : RULES_NOTHING);
+    return cli_print(&out, h.count ? RULES_DONE : RULES_NOTHING);
 }
 
 int rules_undo(struct rules_call *call)

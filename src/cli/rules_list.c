@@ -17,16 +17,11 @@ struct line {
 };
 
 struct table {
-    struct arena arena;
+    struct arena *arena;
     struct line *lines;
     size_t count;
     size_t widths[COLUMNS];
 };
-
-static void table_done(struct table *table)
-{
-    arena_done(&table->arena);
-}
 
 /* An id is not cut, so that it can be copied; other columns are cut. */
 static void put_cell(struct table *table, struct line *line, size_t column, sv text)
@@ -34,13 +29,13 @@ static void put_cell(struct table *table, struct line *line, size_t column, sv t
     CLEANUP(buf_done) struct buf plain;
     buf_init(&plain, RULES_BYTES_MAX);
     plain_add(&plain, text, column == 0 || column == COLUMNS - 1 ? WEIR_ID_MAX * 2 : CELL_MAX);
-    line->cells[column] = arena_copy(&table->arena, buf_sv(&plain));
+    line->cells[column] = arena_copy(table->arena, buf_sv(&plain));
     size_t width = term_width(line->cells[column]);
     if (width > table->widths[column])
         table->widths[column] = width;
 }
 
-/* Where it counts, if it says so, and the limits; in that order, since a long text is cut. */
+/* Where the rule counts, if it says so, before its limits, because a long text is cut at its end. */
 static void add_limits(struct buf *out, const struct rule *rule)
 {
     if (rule->counters != COUNTERS_DEFAULT)
@@ -82,15 +77,14 @@ static void put_row(struct table *table, const struct source_row *row, int64_t n
 static bool make_table(struct table *table, const struct source_reading *reading)
 {
     int64_t now_us = clock_now_us();
-    *table = (struct table){ 0 };
-    table->lines = ARENA_ARRAY(&table->arena, struct line, reading->row_count + 1);
+    table->lines = ARENA_ARRAY(table->arena, struct line, reading->row_count + 1);
     if (!table->lines)
         return false;
     struct line *head = &table->lines[table->count++];
     for (size_t i = 0; i < COLUMNS; i++)
         put_cell(table, head, i, weir_str(titles[i]));
     for (size_t i = 0; i < reading->row_count; i++)
-        if (!rules_is_setting(&reading->rows[i]))
+        if (!reading->rows[i].setting)
             put_row(table, &reading->rows[i], now_us);
     return true;
 }
@@ -137,7 +131,7 @@ static void print_settings(const struct source_reading *reading, struct buf *out
     bool any = false;
     for (size_t i = 0; i < reading->row_count; i++) {
         const struct source_row *row = &reading->rows[i];
-        if (!rules_is_setting(row))
+        if (!row->setting)
             continue;
         buf_printf(out, "%s  ", any ? "" : "\nSETTINGS\n");
         plain_add(out, row->key, CELL_MAX);
@@ -148,7 +142,7 @@ static void print_settings(const struct source_reading *reading, struct buf *out
     }
 }
 
-/* Was the problem printed below its row? */
+/* Whether the problem was printed below its row. */
 static bool belongs(const struct table *table, const struct source_problem *problem)
 {
     for (size_t i = 1; i < table->count; i++)
@@ -190,20 +184,13 @@ static void print_json(const struct source_reading *reading, struct buf *out)
     size_t count = 0;
     buf_add(out, SV("{\"rules\":["));
     for (size_t i = 0; i < reading->row_count; i++)
-        if (!rules_is_setting(&reading->rows[i])) {
+        if (!reading->rows[i].setting) {
             buf_printf(out, "%s", count++ ? ",\n" : "\n");
             source_row_json(reading, &reading->rows[i], out);
         }
-    buf_add(out, SV("],\n\"settings\":{"));
-    count = 0;
-    for (size_t i = 0; i < reading->row_count; i++)
-        if (rules_is_setting(&reading->rows[i])) {
-            buf_printf(out, "%s", count++ ? "," : "");
-            buf_json(out, reading->rows[i].key);
-            buf_char(out, ':');
-            source_json_add(reading->rows[i].text, out);
-        }
-    buf_add(out, SV("},\n\"problems\":["));
+    buf_add(out, SV("],\n\"settings\":"));
+    source_settings_json(reading, out);
+    buf_add(out, SV(",\n\"problems\":["));
     for (size_t i = 0; i < reading->problem_count; i++) {
         buf_printf(out, "%s", i ? ",\n" : "");
         source_problem_json(&reading->problems[i], out);
@@ -219,7 +206,8 @@ int rules_list(struct rules_call *call)
         return status;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
-    CLEANUP(table_done) struct table table = { 0 };
+    CLEANUP(arena_done) struct arena arena = { 0 };
+    struct table table = { .arena = &arena };
     if (call->options->json) {
         print_json(&reading, &out);
     } else if (make_table(&table, &reading)) {
@@ -228,5 +216,5 @@ int rules_list(struct rules_call *call)
     } else {
         out.failed = true;
     }
-    return rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
+    return cli_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
 }

@@ -24,7 +24,7 @@ static void add_rule(const struct rule *rule, struct buf *out)
     rules_write(&one, out);
 }
 
-/* Where it stands, who changed it last, what is wrong with it. */
+/* Comments: its row, who changed it last, and its problems. */
 static void add_origin(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
     CLEANUP(buf_done) struct buf line;
@@ -76,19 +76,19 @@ int rules_show(struct rules_call *call)
     bool found = false, good = true;
     for (size_t i = 0; i < reading.row_count; i++) {
         const struct source_row *row = &reading.rows[i];
-        if (rules_is_setting(row) || !sv_eq(row->rule, id))
+        if (row->setting || !sv_eq(row->rule, id))
             continue;
         good = show_row(&reading, row, call->options->json, &out) && good;
         found = true;
     }
     if (!found)
         cli_error("there is no rule '%s' in %s; 'weir rules list' lists them", call->words[0], source_name(call->source));
-    return rules_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
+    return cli_print(&out, found && good ? RULES_DONE : RULES_NOTHING);
 }
 
 /* ---- export ---- */
 
-/* A document may leave its id to its row, and leaves it to a column whether the rule is enabled. */
+/* The id may be in the row instead of the document, and whether the rule is enabled always is. */
 static json_t *rule_json(const struct source_row *row)
 {
     json_t *value = source_json_load(row->text);
@@ -104,9 +104,9 @@ static void export_json(const struct source_reading *reading, struct buf *out)
     json_t *rules = json_array(), *settings = json_object();
     for (size_t i = 0; i < reading->row_count; i++) {
         const struct source_row *row = &reading->rows[i];
-        if (!rules_is_setting(row) && row->parsed)
+        if (!row->setting && row->parsed)
             json_array_append_new(rules, rule_json(row));
-        else if (rules_is_setting(row))
+        else if (row->setting)
             json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, source_json_load(row->text));
     }
     json_auto_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
@@ -138,5 +138,5 @@ int rules_export(struct rules_call *call)
     }
     if (reading.unlisted)
         cli_error("and %zu more problems", reading.unlisted);
-    return rules_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
+    return cli_print(&out, reading.problem_count ? RULES_NOTHING : RULES_DONE);
 }

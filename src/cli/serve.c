@@ -1,7 +1,7 @@
-/* weir serve: its --help, from the table of the service's options, and no password on the process list. All else is the
- * service's own. */
-#include <stdlib.h>
-
+/* weir serve: its --help, from the table of the service's options, and passwords hidden from the process list. src/serve
+ * does the rest. */
+#include "base/arena.h"
+#include "base/cleanup.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plain_text.h"
@@ -46,37 +46,19 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-static void words_free(char **words)
-{
-    for (char **word = words; word && *word; word++)
-        free(*word);
-    free(words);
-}
-
-/* The service reads its words again when it is told to reload: they are its own, and those of the process list lose their
- * passwords. */
-static char **words_copy(int argc, char **argv)
-{
-    char **words = calloc((size_t)argc + 1, sizeof *words);
-    for (int i = 0; words && i < argc; i++) {
-        words[i] = strdup(argv[i]);
-        if (!words[i]) {
-            words_free(words);
-            return NULL;
-        }
-        plain_hide_password(argv[i]);
-    }
-    return words;
-}
-
 int cli_serve(int argc, char **argv)
 {
     if (wants_help(argc, argv))
         return help();
-    char **words = words_copy(argc, argv);
-    if (!words)
-        return cli_error("out of memory");
-    int status = server_run(argc, words);
-    words_free(words);
-    return status;
+    /* The service gets copies, because it reads its arguments again when it reloads, and those of the process list lose
+     * their passwords. */
+    CLEANUP(arena_done) struct arena arena = { 0 };
+    char **words = ARENA_ARRAY(&arena, char *, (size_t)argc + 1);
+    for (int i = 0; words && i < argc; i++) {
+        words[i] = (char *)arena_copy(&arena, weir_str(argv[i])).ptr;
+        if (!words[i])
+            return cli_error("out of memory");
+        plain_hide_password(argv[i]);
+    }
+    return words ? server_run(argc, words) : cli_error("out of memory");
 }

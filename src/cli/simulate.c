@@ -1,7 +1,7 @@
 /* weir simulate: replays recorded traffic on a virtual clock, from empty cells.
  *
- * The decisions are the library's own. To say to which rules a request was of interest, which a verdict does not tell, the
- * same rules are matched once more here. */
+ * The library decides. A verdict does not list the rules that applied to a request, so the same rules are matched once more
+ * here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -75,24 +75,19 @@ static int bad_line(const struct simulation *s, const char *why)
     return EXIT_BAD;
 }
 
-/* Takes over the rules for our own matching. */
-static bool use_rules(struct simulation *s, struct rules *rules)
+/* Takes over the rules for the matching here. Returns -1 to go on, or the exit status. */
+static int use_rules(struct simulation *s, struct rules *rules)
 {
     struct weir_error error;
     struct ruleset *ruleset;
-    if (ruleset_new(&ruleset, rules, &error) < 0) {
-        plain_say(weir_str(error.text));
-        return false;
-    }
+    if (ruleset_new(&ruleset, rules, &error) < 0)
+        return cli_fail(&error);
     ruleset_free(s->ruleset);
     s->ruleset = ruleset;
     uint32_t *applied = realloc(s->applied, (ruleset_rules(ruleset)->rule_count + 1) * sizeof applied[0]);
     if (applied)
         s->applied = applied;
-    if (applied && tally_rules(&s->tally, ruleset_rules(ruleset)))
-        return true;
-    cli_error("out of memory");
-    return false;
+    return applied && tally_rules(&s->tally, ruleset_rules(ruleset)) ? -1 : cli_error("out of memory");
 }
 
 static void print_problems(const struct simulation *s, const struct rules_report *report)
@@ -115,8 +110,9 @@ static int set_rules(struct simulation *s, sv text)
     if (report.error_count > 0)
         return EXIT_BAD;
     s->tally.rule_changes++;
-    if (!use_rules(s, STEAL(rules)))
-        return EXIT_BAD;
+    int status = use_rules(s, STEAL(rules));
+    if (status >= 0)
+        return status;
     if (weir_set_rules(s->weir, text.ptr, text.len, &error) < 0)
         return bad_line(s, error.text);
     return -1;
@@ -186,47 +182,45 @@ static int print_summary(struct simulation *s)
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->weir, &result.status);
-    bool ok = s->options.json ? simulation_json(&result, &out) : simulation_text(&result, &term, &out);
-    if (!ok || out.failed)
-        return cli_error("out of memory");
-    fwrite(out.ptr, 1, out.len, stdout);
-    return 0;
+    if (s->options.json)
+        simulation_json(&result, &out);
+    else
+        simulation_text(&result, &term, &out);
+    return cli_print(&out, 0);
 }
 
-/* The rules, to the engine and to ourselves. */
-static bool start(struct simulation *s)
+/* Gives the rules to the engine and to the matching here. Returns -1 to go on, or the exit status. */
+static int start(struct simulation *s)
 {
     CLEANUP(buf_done) struct buf text = { 0 };
     struct rules *rules;
     struct weir_error error;
     if (!load_rules(s->options.rules, &text, &rules))
-        return false;
+        return EXIT_BAD;
     struct weir_options engine = {
         .size = sizeof engine,
         .rules_text = buf_sv(&text).ptr,
         .rules_text_len = text.len,
         .cells_keys = s->options.cells_keys,
     };
-    if (!use_rules(s, rules))
-        return false;
-    if (weir_open(&s->weir, &engine, &error) == 0)
-        return true;
-    plain_say(weir_str(error.text));
-    return false;
+    int status = use_rules(s, rules);
+    if (status >= 0)
+        return status;
+    return weir_open(&s->weir, &engine, &error) == 0 ? -1 : cli_fail(&error);
 }
 
 static int run(struct simulation *s)
 {
     if (!tally_init(&s->tally))
         return cli_error("out of memory");
-    if (!start(s))
-        return EXIT_BAD;
+    int status = start(s);
+    if (status >= 0)
+        return status;
     const char *path = s->name;
-    if (strcmp(path, "-") == 0)
-        s->name = "stdin";
+    s->name = cli_file_name(path);
     if (!input_open(&s->input, path))
         return cli_error("%s: %s", s->name, s->input.why);
-    int status = replay(s);
+    status = replay(s);
     if (status >= 0)
         return status;
     return s->options.verdicts ? 0 : print_summary(s);

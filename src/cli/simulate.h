@@ -13,8 +13,8 @@ struct simulation_result {
     unsigned top; /* subjects to list for each rule */
 };
 
-/* False: no memory. */
-bool simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out);
-bool simulation_json(const struct simulation_result *result, struct buf *out);
+/* out->failed: no memory. */
+void simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out);
+void simulation_json(const struct simulation_result *result, struct buf *out);
 
 #endif

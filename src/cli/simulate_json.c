@@ -1,6 +1,5 @@
 /* The summary of a replay, for programs. */
-#include <stdlib.h>
-
+#include "base/cleanup.h"
 #include "cli/simulate.h"
 #include "cli/time_text.h"
 
@@ -77,13 +76,15 @@ static void add_rule(const struct page *p, uint32_t index, size_t *next)
     buf_char(p->out, '}');
 }
 
-bool simulation_json(const struct simulation_result *result, struct buf *out)
+void simulation_json(const struct simulation_result *result, struct buf *out)
 {
     const struct tally *t = result->tally;
     struct page p = { .result = result, .tally = t, .out = out };
-    p.subjects = tally_subjects_sorted(t);
-    if (!p.subjects)
-        return false;
+    CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(t);
+    if (!subjects) {
+        out->failed = true;
+        return;
+    }
     p.columns = timeline_columns(&t->timeline, STEPS);
     buf_printf(out, "{\"requests\":%llu", (unsigned long long)t->requests);
     add_number(out, "passed", t->passed);
@@ -112,6 +113,4 @@ bool simulation_json(const struct simulation_result *result, struct buf *out)
     add_number(out, "drops", result->status.drops);
     add_number(out, "drops_at_limit", result->status.drops_at_limit);
     buf_add(out, SV("}}\n"));
-    free(p.subjects);
-    return true;
 }

@@ -1,7 +1,7 @@
 /* The summary of a replay, for a person at a terminal. */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/instant.h"
 #include "cli/chart.h"
 #include "cli/simulate.h"
@@ -24,19 +24,10 @@ struct page {
     size_t id_columns, count_columns; /* of the table of rules */
 };
 
-static void add_padded(struct buf *out, const struct term *term, sv text, size_t columns)
-{
-    size_t before = out->len;
-    term_add(term, out, text, columns);
-    for (size_t width = term_width(sv_from(buf_sv(out), before)); width < columns; width++)
-        buf_char(out, ' ');
-}
-
 static void add_count(struct buf *out, uint64_t n, int columns)
 {
     char text[COUNT_TEXT_MAX];
-    count_text(n, text);
-    buf_printf(out, "%*s", columns, text);
+    buf_printf(out, "%*s", columns, count_text(n, text));
 }
 
 /* In tenths of a per cent, the nearest; a half goes down. */
@@ -45,7 +36,7 @@ static unsigned share(uint64_t n, uint64_t of)
     return of ? (unsigned)(((unsigned __int128)n * 1000 + (of - 1) / 2) / of) : 0;
 }
 
-/* `n` of `of`, rounded to `tenths`. What is little is not called nothing, and what is nearly all not all of it. */
+/* `n` of `of`, rounded to `tenths`. A small share is not shown as 0, and one below 100 % not as 100 %. */
 static void add_tenths(struct buf *out, uint64_t n, uint64_t of, unsigned tenths)
 {
     if (n == 0)
@@ -63,7 +54,7 @@ static void add_share(struct buf *out, uint64_t n, uint64_t of)
     add_tenths(out, n, of, share(n, of));
 }
 
-/* In the unit that gives a number above 1, if there is one. */
+/* In the smallest unit of time that gives a number of at least 1, or by the hour. */
 static void add_rate(struct buf *out, double per_second)
 {
     if (per_second >= 1)
@@ -82,9 +73,8 @@ static void print_span(const struct page *p)
     instant_text(t->timeline.first_us, from);
     instant_text(t->timeline.last_us, to);
     span_text(us, span);
-    count_text(t->requests, count);
-    buf_printf(p->out, "%s%s %s%s", term_bold(p->term), count, t->requests == 1 ? "request" : "requests",
-               term_plain(p->term));
+    buf_printf(p->out, "%s%s %s%s", term_bold(p->term), count_text(t->requests, count),
+               t->requests == 1 ? "request" : "requests", term_plain(p->term));
     if (us == 0) {
         buf_printf(p->out, " at %s\n\n", from);
         return;
@@ -124,7 +114,7 @@ static void print_rule(const struct page *p, uint32_t index, size_t spark)
     bool shadow = row->mode == MODE_SHADOW;
     uint64_t refused = row->refused + row->would_refuse;
     buf_add(p->out, SV("  "));
-    add_padded(p->out, term, intern_text(&p->tally->ids, index), p->id_columns);
+    term_add_padded(term, p->out, intern_text(&p->tally->ids, index), p->id_columns);
     add_count(p->out, row->applied, (int)p->count_columns);
     add_count(p->out, row->passed, (int)p->count_columns);
     buf_add(p->out, weir_str(!refused ? "" : shadow ? term_yellow(term) : term_red(term)));
@@ -155,7 +145,7 @@ static void print_unused(const struct page *p, size_t first)
     buf_printf(p->out, "%s%s\n", count > 5 ? ", ..." : "", term_plain(p->term));
 }
 
-/* How many rules applied at all; they come first. */
+/* The number of rules that applied to a request; they come first. */
 static size_t rules_applied(const struct page *p)
 {
     size_t n = 0;
@@ -164,7 +154,7 @@ static size_t rules_applied(const struct page *p)
     return n;
 }
 
-/* Columns as wide as what is in them. Returns the width that is left for a picture. */
+/* Makes the columns as wide as their contents. Returns the width that is left for a picture. */
 static size_t fit_columns(struct page *p, size_t shown)
 {
     p->id_columns = strlen("rule");
@@ -172,9 +162,9 @@ static size_t fit_columns(struct page *p, size_t shown)
     for (size_t i = 0; i < shown; i++) {
         char text[COUNT_TEXT_MAX];
         size_t width = term_width(intern_text(&p->tally->ids, p->rules[i]));
-        count_text(p->tally->rules[p->rules[i]].applied, text);
+        size_t digits = strlen(count_text(p->tally->rules[p->rules[i]].applied, text));
         p->id_columns = width > p->id_columns ? width : p->id_columns;
-        p->count_columns = strlen(text) > p->count_columns ? strlen(text) : p->count_columns;
+        p->count_columns = digits > p->count_columns ? digits : p->count_columns;
     }
     p->id_columns = p->id_columns > ID_COLUMNS_MAX ? ID_COLUMNS_MAX : p->id_columns;
     p->count_columns += 2;
@@ -227,7 +217,7 @@ static void print_subject(const struct page *p, uint32_t index)
     buf_char(p->out, '\n');
 }
 
-/* The subjects are in the order of their rules: find where this one's begin. */
+/* Subjects are sorted by rule. Returns the first one of this rule. */
 static size_t first_subject(const struct page *p, uint32_t rule)
 {
     size_t low = 0, high = p->tally->subject_names.count;
@@ -251,11 +241,10 @@ static void print_subjects(const struct page *p)
         if (count == 0 || p->result->top == 0)
             continue;
         char text[COUNT_TEXT_MAX];
-        count_text(count, text);
         bool shadow = p->tally->rules[rule].would_refuse > 0;
         buf_printf(p->out, "\n  %smost refused by ", term_bold(p->term));
         term_add(p->term, p->out, intern_text(&p->tally->ids, rule), ID_COLUMNS_MAX);
-        buf_printf(p->out, "%s%s, of %s %s\n", shadow ? " (shadow)" : "", term_plain(p->term), text,
+        buf_printf(p->out, "%s%s, of %s %s\n", shadow ? " (shadow)" : "", term_plain(p->term), count_text(count, text),
                    count == 1 ? "subject" : "subjects");
         for (size_t k = 0; k < count && k < p->result->top; k++)
             print_subject(p, p->subjects[first + k]);
@@ -264,52 +253,44 @@ static void print_subjects(const struct page *p)
 
 static void print_warnings(const struct page *p)
 {
+    const struct tally *t = p->tally;
+    const char *yellow = term_yellow(p->term), *plain = term_plain(p->term);
     char count[COUNT_TEXT_MAX];
-    if (p->tally->unreadable) {
-        count_text(p->tally->unreadable, count);
-        buf_printf(p->out, "\n%s%s %s an invalid address: rules by ip do not apply to %s.%s\n", term_yellow(p->term), count,
-                   p->tally->unreadable == 1 ? "request has" : "requests have", p->tally->unreadable == 1 ? "it" : "them",
-                   term_plain(p->term));
-    }
-    if (p->tally->shadow_left_out) {
-        count_text(p->tally->shadow_left_out, count);
+    if (t->unreadable)
+        buf_printf(p->out, "\n%s%s %s an invalid address: rules by ip do not apply to %s.%s\n", yellow,
+                   count_text(t->unreadable, count), t->unreadable == 1 ? "request has" : "requests have",
+                   t->unreadable == 1 ? "it" : "them", plain);
+    if (t->shadow_left_out)
         buf_printf(p->out,
                    "\n%sThe counts of shadow rules are incomplete: a verdict lists %d of them, and %s more would have\n"
                    "refused.%s\n",
-                   term_yellow(p->term), WEIR_SHADOW_MAX, count, term_plain(p->term));
-    }
-    if (p->tally->subjects_left_out) {
-        count_text(p->tally->subjects_left_out, count);
-        buf_printf(p->out, "\n%s refusals of subjects after the first 1,048,576 are not in these lists.\n", count);
-    }
-    if (p->result->status.drops) {
-        count_text(p->result->status.drops, count);
+                   yellow, WEIR_SHADOW_MAX, count_text(t->shadow_left_out, count), plain);
+    if (t->subjects_left_out)
+        buf_printf(p->out, "\n%s refusals of subjects after the first 1,048,576 are not in these lists.\n",
+                   count_text(t->subjects_left_out, count));
+    if (p->result->status.drops)
         buf_printf(p->out,
                    "\n%sThe table was too small: %s subjects were forgotten before their time, and more passed than would\n"
                    "have. Give it more room with --cells-keys.%s\n",
-                   term_yellow(p->term), count, term_plain(p->term));
-    }
+                   yellow, count_text(p->result->status.drops, count), plain);
 }
 
-bool simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out)
+void simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out)
 {
     struct page p = { .result = result, .tally = result->tally, .term = term, .out = out };
     if (result->tally->requests == 0) {
         buf_printf(out, "%s: no requests\n", result->input);
-        return true;
+        return;
     }
-    p.rules = tally_rules_sorted(p.tally);
-    p.subjects = tally_subjects_sorted(p.tally);
-    bool ok = p.rules && p.subjects;
-    if (ok) {
-        print_span(&p);
-        print_totals(&p);
-        chart_draw(out, term, &p.tally->timeline, p.tally->passed_over_time, p.tally->refused_over_time);
-        print_rules(&p);
-        print_subjects(&p);
-        print_warnings(&p);
-    }
-    free(p.rules);
-    free(p.subjects);
-    return ok;
+    CLEANUP_FREE uint32_t *rules = p.rules = tally_rules_sorted(p.tally);
+    CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(p.tally);
+    out->failed = out->failed || !rules || !subjects;
+    if (out->failed)
+        return;
+    print_span(&p);
+    print_totals(&p);
+    chart_draw(out, term, &p.tally->timeline, p.tally->passed_over_time, p.tally->refused_over_time);
+    print_rules(&p);
+    print_subjects(&p);
+    print_warnings(&p);
 }

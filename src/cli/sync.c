@@ -1,12 +1,11 @@
 /* weir sync: keeps a rules file equal to a source, for enforcers that only read files.
  *
- * A turn asks the source whether anything has changed, reads it if so, and replaces the file if its text is to be another
- * one. Whatever fails, the file stays as it is: those who read it go on with the last good rules. The file is also the
- * memory of this command: after a restart the last good version of a row that is bad now comes from there. */
+ * A turn asks the source whether anything has changed, reads it if so, and replaces the file if its text changes. If
+ * anything fails, the file stays as it is, and its readers continue with the last good rules. The file is also the memory
+ * of this command: after a restart, the last good version of a row that is bad now comes from there. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
@@ -15,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -50,7 +50,7 @@ struct sync {
     struct source *source;
     int signal_fd;
     struct rules *last; /* what is in force, as far as it is known */
-    struct buf text;    /* what the file is to hold */
+    struct buf text;    /* what the file has to contain */
     struct stat file;   /* as it was written or read last */
     bool there;         /* `text` is in `file` */
     bool current;       /* the source was read, and had no change since that is not in `text` */
@@ -58,7 +58,7 @@ struct sync {
     bool reached;       /* the source was read in this run */
     char written[INSTANT_TEXT_MAX]; /* when the file of the last run was */
     int64_t say_at_us;              /* when to say again that the source is unreachable */
-    struct buf problems;            /* as they were said last */
+    struct buf problems;            /* as they were reported last */
     size_t problem_count;
     bool unreachable; /* and was said to be */
     bool unwritable;
@@ -97,15 +97,10 @@ static const struct command command = {
     .options = options,
 };
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static void say(const char *format, ...)
+static __attribute__((format(printf, 1, 2))) void say(const char *format, ...)
 {
     char text[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     plain_say(weir_str(text));
 }
 
@@ -116,7 +111,7 @@ static int64_t age_s(const struct sync *s)
 
 /* ---- the text ---- */
 
-/* In bytes no longer than a rules file may have it. */
+/* Cut to the bytes that a rules file allows for a problem. */
 static void add_problem(const struct source_problem *problem, struct buf *line)
 {
     CLEANUP(buf_done) struct buf text;
@@ -129,7 +124,7 @@ static void add_problem(const struct source_problem *problem, struct buf *line)
     buf_char(line, '\n');
 }
 
-/* One line for each, so that they can be compared with those before. */
+/* One line for each problem, so that the list can be compared with the previous one. */
 static void list_problems(const struct source_reading *reading, struct buf *out)
 {
     for (size_t i = 0; i < reading->problem_count && i < PROBLEMS_SHOWN_MAX; i++)
@@ -139,7 +134,7 @@ static void list_problems(const struct source_reading *reading, struct buf *out)
         buf_printf(out, "and %zu more; 'weir rules list' has them\n", all - PROBLEMS_SHOWN_MAX);
 }
 
-/* Into the rules, and so into the file, where enforcers find them. */
+/* Adds the problems to the rules, and so to the file, where enforcers find them. */
 static bool keep_problems(struct rules *rules, sv problems)
 {
     rules->problems = ARENA_ARRAY(&rules->arena, sv, RULES_PROBLEMS_MAX);
@@ -165,8 +160,8 @@ static void write_text(const struct sync *s, const struct rules *rules, struct b
 
 /* ---- the file ---- */
 
-/* Remembers the file as it is. It is first looked at, then read: if somebody else has changed it meanwhile, weir remembers
- * a file that cannot exist, so that the next turn writes it again. */
+/* Remembers the version of the file. If its text is not what was written, somebody else has changed it meanwhile; then a
+ * version is remembered that cannot exist, so that the next turn writes the file again. */
 static void remember_file(struct sync *s)
 {
     CLEANUP(buf_done) struct buf text = { 0 };
@@ -205,7 +200,7 @@ static void look_at_file(struct sync *s)
     s->there = false;
 }
 
-/* Takes over what an earlier run left. Returns -1 to go on, or the exit status. */
+/* Reads the file that an earlier run wrote. Returns -1 to go on, or the exit status. */
 static int read_file(struct sync *s)
 {
     const char *path = s->options->to, *why;
@@ -248,7 +243,7 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
     buf_add(&s->problems, buf_sv(problems));
 }
 
-/* The file has what may be in force: those who read it need not know what the source keeps aside. */
+/* Disabled rules stay in the source only: readers of the file do not need them. */
 static void leave_out_disabled(struct rules *rules)
 {
     size_t kept = 0;
@@ -267,7 +262,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     leave_out_disabled(reading->rules);
     list_problems(reading, &problems);
     if (!keep_problems(reading->rules, buf_sv(&problems)))
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     write_text(s, reading->rules, &text);
     if (text.failed || problems.failed)
         return err_set(error, WEIR_E_INVALID, "%s: the rules do not fit into a file of 64 MiB", source_name(s->source));
@@ -278,7 +273,7 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     buf_add(&s->text, buf_sv(&text));
     rules_free(s->last);
     s->last = STEAL(reading->rules);
-    return s->text.failed ? err_set(error, WEIR_E_NO_MEMORY, "out of memory") : 0;
+    return s->text.failed ? err_no_memory(error) : 0;
 }
 
 /* Asks the source, and reads it if it has changed. */
@@ -354,17 +349,15 @@ static void turn(struct sync *s)
 
 /* ---- from start to end ---- */
 
-/* The first turn, without which there may be nothing to go on with. Returns -1 to go on, or the exit status. */
+/* The first turn. Without it there may be no rules to continue with. Returns -1 to go on, or the exit status. */
 static int start(struct sync *s)
 {
     struct weir_error error = { 0 };
     const char *to = s->options->to;
     s->good_us = clock_steady_us();
     int code = follow(s, &error);
-    if (code < 0 && s->options->once) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
+    if (code < 0 && s->options->once)
+        return cli_fail(&error);
     if (code < 0 && s->there) {
         say("%s; continuing with the rules of the last run (file written %s) in %s", error.text, s->written, to);
     } else if (code < 0 && s->options->start_without_rules) {
@@ -379,11 +372,7 @@ static int start(struct sync *s)
     }
     plan_saying(s);
     s->unreachable = code < 0;
-    if (!s->there && write_file(s, &error) < 0) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
-    return -1;
+    return s->there || write_file(s, &error) == 0 ? -1 : cli_fail(&error);
 }
 
 static bool ended(const struct sync *s, int timeout_ms)
@@ -414,7 +403,7 @@ static void run(struct sync *s)
     }
 }
 
-/* A file that follows itself would only lose its comments. */
+/* The file must not be the source: it would only lose its comments. */
 static int check_other(const struct sync *s, const char *from)
 {
     struct stat a, b;
@@ -440,10 +429,8 @@ static int sync_all(struct sync *s, const char *from)
         status = read_file(s);
     if (status >= 0)
         return status;
-    if (source_open(&s->source, from, &error) < 0) {
-        say("%s", error.text);
-        return EXIT_BAD;
-    }
+    if (source_open(&s->source, from, &error) < 0)
+        return cli_fail(&error);
     status = start(s);
     if (status >= 0)
         return status;
@@ -453,8 +440,8 @@ static int sync_all(struct sync *s, const char *from)
     return 0;
 }
 
-/* Signals come as something to read, so that none is missed and none cuts a turn in two. A reader of the output that goes
- * away is no reason to stop following the source. */
+/* Signals are read from a descriptor, so that none is missed and none interrupts a turn. SIGPIPE is ignored: the command
+ * continues to follow the source when the reader of its output exits. */
 static int open_signals(void)
 {
     sigset_t set;

@@ -1,8 +1,7 @@
 #include "cli/tally.h"
 
-#include <stdlib.h>
-
 #include "base/buf.h"
+#include "base/cleanup.h"
 
 bool tally_init(struct tally *tally)
 {
@@ -27,7 +26,7 @@ void tally_done(struct tally *tally)
     free(tally->slots);
 }
 
-/* Room for element `index` in an array; what is new is zero. */
+/* Makes room for element `index` of an array; new elements are zero. */
 static bool reserve(void **array, size_t *cap, size_t size, size_t index)
 {
     if (index < *cap)
@@ -59,7 +58,7 @@ bool tally_rules(struct tally *tally, const struct rules *rules)
     return true;
 }
 
-/* A subject's name: its rule's number, then attribute and value of each `by`, every text behind its length. */
+/* A subject's name: its rule's number, then attribute and value of each `by`, every text after its length. */
 static void add_text(struct buf *out, sv text)
 {
     uint32_t len = (uint32_t)text.len;
@@ -108,12 +107,11 @@ static bool name_subject(struct buf *out, uint32_t slot, const struct rule *rule
 
 static bool count_subject(struct tally *tally, uint32_t slot, const struct rule *rule, struct facts *facts)
 {
-    struct buf name;
+    CLEANUP(buf_done) struct buf name;
     buf_init(&name, 1 << 20);
     uint32_t index = INTERN_NONE;
     if (name_subject(&name, slot, rule, facts))
         index = intern_add(&tally->subject_names, buf_sv(&name));
-    buf_done(&name);
     if (index == INTERN_NONE) {
         tally->subjects_left_out++;
         return true;

@@ -30,7 +30,7 @@ static unsigned rows_of(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : ROWS_DEFAULT;
 }
 
-/* What the environment says of characters, in the order of setlocale. */
+/* The locale that the environment names, in the order of setlocale. */
 static const char *locale_name(void)
 {
     static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
@@ -42,7 +42,7 @@ static const char *locale_name(void)
     return "C";
 }
 
-/* Asks the environment's locale without making it the program's own: numbers are to stay as they are. One that is not
+/* Asks the environment's locale without setting it, because that would change how numbers are printed. A locale that is not
  * installed, as in small containers, is judged by its name. */
 static bool locale_is_utf8(void)
 {
@@ -92,6 +92,14 @@ void term_add(const struct term *term, struct buf *out, sv text, size_t columns)
     }
     if (text.len > 0)
         buf_add(out, SV("..."));
+}
+
+void term_add_padded(const struct term *term, struct buf *out, sv text, size_t columns)
+{
+    size_t before = out->len;
+    term_add(term, out, text, columns);
+    for (size_t width = term_width(sv_from(buf_sv(out), before)); width < columns; width++)
+        buf_char(out, ' ');
 }
 
 #define SEQUENCE(name, code)                         \

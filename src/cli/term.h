@@ -21,6 +21,9 @@ size_t term_width(sv text);
  * about `columns`. */
 void term_add(const struct term *term, struct buf *out, sv text, size_t columns);
 
+/* The same, with blanks up to `columns`. */
+void term_add_padded(const struct term *term, struct buf *out, sv text, size_t columns);
+
 /* Escape sequences; "" where colour is off. */
 const char *term_bold(const struct term *term);
 const char *term_dim(const struct term *term);

@@ -13,7 +13,7 @@ static const int64_t bin_widths[] = { MS,     10 * MS, 100 * MS, 500 * MS, S,   
                                       30 * S, MIN,     5 * MIN,  15 * MIN, 30 * MIN, H,      3 * H,
                                       6 * H,  12 * H,  D,        7 * D,    28 * D,   364 * D };
 
-/* Widths of a column: lengths that a clock shows. One that the bins do not divide is passed over. */
+/* Widths of a column: lengths that a clock shows. A width that is not a multiple of the bins is skipped. */
 static const int64_t column_widths[] = {
     MS,     2 * MS, 5 * MS, 10 * MS, 20 * MS, 50 * MS, 100 * MS, 200 * MS, 500 * MS, S,       2 * S,   5 * S,
     10 * S, 15 * S, 30 * S, MIN,     2 * MIN, 5 * MIN, 10 * MIN, 15 * MIN, 30 * MIN, H,       2 * H,   3 * H,
@@ -51,7 +51,7 @@ struct series *timeline_series(struct timeline *timeline)
     return series;
 }
 
-/* Puts every count where it belongs after a change of start and width. */
+/* Moves every count to its bin after a change of start and width. */
 static void rearrange(struct timeline *timeline, int64_t start_us, int64_t width_us)
 {
     uint64_t moved[SERIES_BINS];
@@ -66,7 +66,8 @@ static void rearrange(struct timeline *timeline, int64_t start_us, int64_t width
     timeline->width_us = width_us;
 }
 
-/* Chooses bins that hold [first, last]. Traffic that runs backwards gets room before it, so that this stays rare. */
+/* Chooses bins that contain [first, last]. If time runs backwards, it leaves room before them, so that this is rarely done.
+ */
 static void widen(struct timeline *timeline, bool backwards)
 {
     size_t i = 0;

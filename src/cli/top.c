@@ -10,11 +10,11 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/admin_client.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/plain_text.h"
 
 enum {
     INTERVAL_DEFAULT_MS = 2000,
@@ -71,7 +71,7 @@ static void put(sv text)
     fflush(stdout);
 }
 
-/* Another screen, without a cursor and without wrapped lines; keys come at once and are not echoed. */
+/* Switches to the alternate screen, without cursor and line wrapping; keys are read at once and not echoed. */
 static void enter(struct screen *screen)
 {
     if (screen->keys_fd >= 0 && tcgetattr(screen->keys_fd, &screen->was) == 0) {
@@ -90,10 +90,10 @@ static void leave(struct screen *screen)
     screen->changed = false;
 }
 
-/* Each line over what stood there before, and nothing below the last. */
+/* Overwrites the previous frame line by line, and clears the rest of the screen. */
 static void show(sv frame, unsigned rows)
 {
-    struct buf out;
+    CLEANUP(buf_done) struct buf out;
     buf_init(&out, FRAME_BYTES_MAX);
     buf_add(&out, SV("\033[H"));
     for (unsigned row = 0; frame.len > 0 && row < rows; row++) {
@@ -103,10 +103,9 @@ static void show(sv frame, unsigned rows)
     }
     buf_add(&out, SV("\033[J"));
     put(buf_sv(&out));
-    buf_done(&out);
 }
 
-/* ---- what happens meanwhile ---- */
+/* ---- signals and keys ---- */
 
 static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP };
 
@@ -168,12 +167,12 @@ static unsigned most_of(const struct top_options *o, unsigned rows)
 
 static void watch(const struct top_options *o, struct screen *screen)
 {
-    struct top_news news = { 0 };
+    CLEANUP(top_news_done) struct top_news news = { 0 };
     enum event event = EVENT_TIME;
     int64_t next_us = 0;
     while (event != EVENT_END) {
         struct term term = term_of(STDOUT_FILENO);
-        struct buf frame;
+        CLEANUP(buf_done) struct buf frame;
         if (event == EVENT_TIME) {
             top_ask(&news, o, most_of(o, term.rows));
             next_us = clock_steady_us() + (int64_t)o->interval_ms * US_PER_MS;
@@ -181,20 +180,16 @@ static void watch(const struct top_options *o, struct screen *screen)
         buf_init(&frame, FRAME_BYTES_MAX);
         top_draw(&news, o, &term, term.rows, &frame);
         show(buf_sv(&frame), term.rows);
-        buf_done(&frame);
         event = wait_until(screen, next_us);
     }
-    top_news_done(&news);
 }
 
 static int run_live(const struct top_options *o)
 {
     struct screen screen = { .keys_fd = isatty(STDIN_FILENO) ? STDIN_FILENO : -1 };
     struct weir_error error;
-    if (top_find_token(o, &error) < 0) {
-        plain_say(weir_str(error.text));
-        return EXIT_BAD;
-    }
+    if (top_find_token(o, &error) < 0)
+        return cli_fail(&error);
     if (!open_signals(&screen))
         return cli_error("cannot listen for signals: %s", strerror(errno));
     enter(&screen);
@@ -208,24 +203,19 @@ static int run_live(const struct top_options *o)
 
 static int run_once(const struct top_options *o)
 {
-    struct top_news news = { 0 };
+    CLEANUP(top_news_done) struct top_news news = { 0 };
     struct term term = term_of(STDOUT_FILENO);
     unsigned most = o->most != MOST_NOT_GIVEN ? o->most : MOST_DEFAULT;
-    if (!top_ask(&news, o, most)) {
-        plain_say(weir_str(news.away.text));
-        return EXIT_BAD;
-    }
-    struct buf text;
+    if (!top_ask(&news, o, most))
+        return cli_fail(&news.away);
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, FRAME_BYTES_MAX);
     term.color = false;
     top_draw(&news, o, &term, UINT32_MAX, &text);
-    put(buf_sv(&text));
-    buf_done(&text);
-    top_news_done(&news);
-    return 0;
+    return cli_print(&text, 0);
 }
 
-/* A terminal that can be drawn on. */
+/* Whether the output is a terminal that can be drawn on. */
 static bool is_screen(void)
 {
     const char *kind = getenv("TERM");

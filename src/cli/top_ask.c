@@ -1,4 +1,5 @@
 /* weir top: asking the service. */
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/admin_client.h"
@@ -13,33 +14,24 @@ void top_news_done(struct top_news *news)
     json_decref(news->top);
 }
 
-/* Read each time: the service may have been started anew, in a new folder. */
+/* Read each time: the service may have been restarted, with a new folder. *ret is to be initialised. */
 static int read_token(const struct top_options *o, struct buf *ret, struct weir_error *error)
 {
-    struct buf path;
+    CLEANUP(buf_done) struct buf path;
     const char *why = "the path is too long";
     buf_init(&path, PATH_BYTES_MAX);
     buf_printf(&path, "%s/admin-token", o->data);
-    bool good = !path.failed && cli_read_file(path.ptr, ret, &why);
-    if (good && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX) {
-        buf_done(&path);
+    bool read = !path.failed && cli_read_file(path.ptr, ret, &why);
+    if (read && sv_trim(buf_sv(ret)).len <= TOKEN_BYTES_MAX)
         return 0;
-    }
-    if (good)
-        buf_done(ret);
-    err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
-            good ? "not a valid token" : why);
-    buf_done(&path);
-    return WEIR_E_SYSTEM;
+    return err_set(error, WEIR_E_SYSTEM, "%s/admin-token: %s; give the data folder of the service with --data", o->data,
+                   read ? "not a valid token" : why);
 }
 
 int top_find_token(const struct top_options *options, struct weir_error *error)
 {
-    struct buf token;
-    int r = read_token(options, &token, error);
-    if (r == 0)
-        buf_done(&token);
-    return r;
+    CLEANUP(buf_done) struct buf token = { 0 };
+    return read_token(options, &token, error);
 }
 
 static int bad_status(const struct top_options *o, int status, sv body, struct weir_error *error)
@@ -51,67 +43,55 @@ static int bad_status(const struct top_options *o, int status, sv body, struct w
             o->admin, o->data);
     if (status == 404)
         return err_set(error, WEIR_E_INVALID, "%s: not an admin listener of weir (404)", o->admin);
-    json_t *json = json_loadb(body.ptr, body.len, 0, NULL);
+    json_auto_t *json = json_loadb(body.ptr, body.len, 0, NULL);
     const char *text = json_string_value(json_object_get(json, "error"));
-    err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", o->admin, status, text ? text : "no reason");
-    json_decref(json);
-    return WEIR_E_INVALID;
+    return err_set(error, WEIR_E_INVALID, "%s: answers %d: %s", o->admin, status, text ? text : "no reason");
 }
 
 static int ask_json(const struct top_options *o, sv token, const char *path, json_t **ret, struct weir_error *error)
 {
-    struct buf body;
+    CLEANUP(buf_done) struct buf body = { 0 };
     struct weir_error why = { 0 };
     int status = client_get(o->admin, token, path, &body, &why);
     if (status < 0)
         return err_set(error, why.code, "%s: %s", o->admin, why.text);
-    int result = 0;
-    json_t *json = NULL;
     if (status != 200)
-        result = bad_status(o, status, buf_sv(&body), error);
-    else if (!(json = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)))
-        result = err_set(error, WEIR_E_INVALID, "%s: the answer is not JSON; is this a weir service?", o->admin);
-    buf_done(&body);
-    if (result == 0)
-        *ret = json;
-    return result;
+        return bad_status(o, status, buf_sv(&body), error);
+    *ret = json_loadb(buf_sv(&body).ptr, body.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    if (!*ret)
+        return err_set(error, WEIR_E_INVALID, "%s: the answer is not JSON; is this a weir service?", o->admin);
+    return 0;
 }
 
 static int ask_top(const struct top_options *o, sv token, unsigned most, json_t **ret, struct weir_error *error)
 {
-    struct buf path;
+    CLEANUP(buf_done) struct buf path;
     buf_init(&path, PATH_BYTES_MAX);
     buf_printf(&path, "/v1/top?most=%u", most);
     if (o->rule) {
         buf_add(&path, SV("&rule="));
         client_encode(weir_str(o->rule), &path);
     }
-    int r = ask_json(o, token, path.ptr, ret, error);
-    buf_done(&path);
-    return r;
+    return ask_json(o, token, path.ptr, ret, error);
 }
 
-/* Names in parentheses are not of rules: what CL.THROTTLE refuses is listed under one. */
+/* Names in parentheses do not belong to rules: refusals of CL.THROTTLE are listed under one. */
 static bool is_no_rule(const struct top_options *o, sv token)
 {
-    struct buf path, body;
+    CLEANUP(buf_done) struct buf path, body = { 0 };
     struct weir_error ignored;
+    buf_init(&path, PATH_BYTES_MAX);
     if (!o->rule || o->rule[0] == '(')
         return false;
-    buf_init(&path, PATH_BYTES_MAX);
     buf_add(&path, SV("/v1/rules/"));
     client_encode(weir_str(o->rule), &path);
-    int status = client_get(o->admin, token, path.ptr, &body, &ignored);
-    buf_done(&path);
-    if (status > 0)
-        buf_done(&body);
-    return status == 404;
+    return client_get(o->admin, token, path.ptr, &body, &ignored) == 404;
 }
 
 static int ask_all(const struct top_options *o, unsigned most, struct top_news *ret, struct weir_error *error)
 {
-    struct buf token;
-    struct top_news news = { 0 };
+    CLEANUP(buf_done) struct buf token = { 0 };
+    CLEANUP(top_news_done) struct top_news news = { 0 };
     int r = read_token(o, &token, error);
     if (r < 0)
         return r;
@@ -119,17 +99,16 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_news *
     r = ask_json(o, secret, "/v1/status", &news.status, error);
     if (r == 0)
         r = ask_top(o, secret, most, &news.top, error);
-    json_t *subjects = json_object_get(news.top, "subjects");
-    if (r == 0 && !(json_is_object(json_object_get(news.status, "decisions")) && json_is_array(subjects)))
-        r = err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
-    if (r == 0 && json_array_size(subjects) == 0)
-        news.no_rule = is_no_rule(o, secret);
-    buf_done(&token);
     if (r < 0)
-        top_news_done(&news);
-    else
-        *ret = news;
-    return r;
+        return r;
+    json_t *subjects = json_object_get(news.top, "subjects");
+    if (!json_is_object(json_object_get(news.status, "decisions")) || !json_is_array(subjects))
+        return err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
+    if (json_array_size(subjects) == 0)
+        news.no_rule = is_no_rule(o, secret);
+    *ret = news;
+    news = (struct top_news){ 0 };
+    return 0;
 }
 
 static double decisions(json_t *status, const char *outcome)

@@ -1,8 +1,10 @@
-/* weir top: what it shows. Everything that the service says may hold what its clients sent: it goes through term_add. */
+/* weir top: drawing. The answers of the service may contain text of its clients, so all of it goes through term_add. */
+#include <math.h>
 #include <stdio.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
-#include "cli/time_text.h"
+#include "cli/chart.h"
 #include "cli/top.h"
 #include "present/present.h"
 
@@ -31,32 +33,21 @@ unsigned top_room(unsigned rows)
 
 /* ---- numbers ---- */
 
-enum { NUMBER_TEXT_MAX = 40 };
-
-/* "1,234,567" */
-static const char *grouped(double value, char out[NUMBER_TEXT_MAX])
+static const char *grouped(double value, char out[COUNT_TEXT_MAX])
 {
-    char digits[NUMBER_TEXT_MAX];
-    int len = snprintf(digits, sizeof digits, "%.0f", value > 0 && value < 1e18 ? value : 0), n = 0;
-    for (int i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            out[n++] = ',';
-        out[n++] = digits[i];
-    }
-    out[n] = '\0';
-    return out;
+    return count_text(value > 0 && value < 1e18 ? (uint64_t)rint(value) : 0, out);
 }
 
-/* Few with a digit behind the point. */
-static const char *rate_text(double value, char out[NUMBER_TEXT_MAX])
+/* Small numbers with one decimal. */
+static const char *rate_text(double value, char out[COUNT_TEXT_MAX])
 {
     if (value >= 9.95 || value <= 0)
         return grouped(value, out);
-    snprintf(out, NUMBER_TEXT_MAX, "%.1f", value);
+    snprintf(out, COUNT_TEXT_MAX, "%.1f", value);
     return out;
 }
 
-/* No finer than what people watch. */
+/* In whole seconds from one second on. */
 static const char *span(double seconds, char out[SPAN_TEXT_MAX])
 {
     int64_t ms = seconds > 0 && seconds < 1e11 ? (int64_t)(seconds * 1000) : 0;
@@ -101,7 +92,7 @@ static void draw_title(const struct drawing *d)
 
 static void draw_decisions(const struct drawing *d)
 {
-    char a[NUMBER_TEXT_MAX], b[NUMBER_TEXT_MAX], c[NUMBER_TEXT_MAX];
+    char a[COUNT_TEXT_MAX], b[COUNT_TEXT_MAX], c[COUNT_TEXT_MAX];
     const struct top_news *n = d->news;
     add_label(d, "decisions");
     buf_printf(d->out, "%s allowed, %s refused, %s shadow\n", grouped(number(n->status, "decisions", "allowed"), a),
@@ -116,7 +107,7 @@ static void draw_decisions(const struct drawing *d)
 
 static void draw_rules(const struct drawing *d)
 {
-    char count[NUMBER_TEXT_MAX], age[SPAN_TEXT_MAX];
+    char count[COUNT_TEXT_MAX], age[SPAN_TEXT_MAX];
     json_t *status = d->news->status;
     const char *reason = json_string_value(at(status, "source", "problem"));
     double problems = number(status, "rules", "problem_count");
@@ -134,7 +125,7 @@ static void draw_rules(const struct drawing *d)
         add_text(d, reason ? reason : "", 200);
         buf_add(d->out, weir_str(term_plain(d->term)));
     }
-    /* A database has rows, some of which are no rules. */
+    /* The source may be a database, where some rows are settings. */
     const char *what = json_is_true(at(status, "source", "read_only")) ? "rule" : "row";
     buf_printf(d->out, ", %s%s bad %s%s%s\n", problems > 0 ? term_red(d->term) : "", grouped(problems, count), what,
                problems == 1 ? "" : "s", problems > 0 ? term_plain(d->term) : "");
@@ -142,7 +133,7 @@ static void draw_rules(const struct drawing *d)
 
 static void draw_table(const struct drawing *d)
 {
-    char used[NUMBER_TEXT_MAX], cells[NUMBER_TEXT_MAX], drops[NUMBER_TEXT_MAX];
+    char used[COUNT_TEXT_MAX], cells[COUNT_TEXT_MAX], drops[COUNT_TEXT_MAX];
     json_t *status = d->news->status;
     double at_limit = number(status, "table", "drops_at_limit");
     add_label(d, "table");
@@ -162,7 +153,7 @@ static bool has_store(const struct drawing *d)
 
 static void draw_store(const struct drawing *d)
 {
-    char hosts[NUMBER_TEXT_MAX], late[NUMBER_TEXT_MAX];
+    char hosts[COUNT_TEXT_MAX], late[COUNT_TEXT_MAX];
     json_t *status = d->news->status;
     double count = number(status, "store", "hosts");
     add_label(d, "store");
@@ -176,7 +167,7 @@ static void draw_store(const struct drawing *d)
 
 static void draw_connections(const struct drawing *d)
 {
-    char text[NUMBER_TEXT_MAX];
+    char text[COUNT_TEXT_MAX];
     json_t *status = d->news->status;
     double away = number(status, "connections", "turned_away");
     add_label(d, "connections");
@@ -203,7 +194,7 @@ static size_t rule_columns(json_t *subjects)
     return widest < RULE_COLUMNS_MAX ? widest : RULE_COLUMNS_MAX;
 }
 
-/* A subject may hold NUL. */
+/* A subject may contain NUL. */
 static sv text_of(const json_t *string)
 {
     return json_is_string(string) ? sv_of(json_string_value(string), json_string_length(string)) : SV("?");
@@ -229,7 +220,7 @@ static void add_who(json_t *subject, struct buf *out)
 
 static void draw_subject(const struct drawing *d, json_t *subject, double window_s, size_t rule_width)
 {
-    char least[NUMBER_TEXT_MAX], most[NUMBER_TEXT_MAX], counts[2 * NUMBER_TEXT_MAX], rates[NUMBER_TEXT_MAX];
+    char least[COUNT_TEXT_MAX], most[COUNT_TEXT_MAX], counts[2 * COUNT_TEXT_MAX], rates[COUNT_TEXT_MAX];
     double refused = json_number_value(json_object_get(subject, "refused"));
     double error = json_number_value(json_object_get(subject, "error"));
     const char *rule = json_string_value(json_object_get(subject, "rule"));
@@ -237,18 +228,15 @@ static void draw_subject(const struct drawing *d, json_t *subject, double window
     snprintf(counts, sizeof counts, "%s%s%s", error > 0 ? grouped(refused - error, least) : "", error > 0 ? "-" : "", most);
     buf_printf(d->out, "%*s %*s  ", COUNT_COLUMNS, counts, RATE_COLUMNS,
                rate_text(window_s > 0 ? refused / window_s : 0, rates));
-    struct buf text;
+    buf_add(d->out, weir_str(term_bold(d->term)));
+    term_add_padded(d->term, d->out, weir_str(rule ? rule : "?"), rule_width);
+    buf_printf(d->out, "%s  ", term_plain(d->term));
+    CLEANUP(buf_done) struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
-    term_add(d->term, &text, weir_str(rule ? rule : "?"), rule_width);
-    size_t width = term_width(buf_sv(&text));
-    buf_printf(d->out, "%s%s%s%*s  ", term_bold(d->term), buf_sv(&text).ptr, term_plain(d->term),
-               width < rule_width ? (int)(rule_width - width) : 0, "");
-    buf_clear(&text);
     add_who(subject, &text);
     size_t used = COUNT_COLUMNS + RATE_COLUMNS + rule_width + 5;
     term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used - 1 : 10);
     buf_char(d->out, '\n');
-    buf_done(&text);
 }
 
 static void draw_subjects(const struct drawing *d, unsigned most)
@@ -257,7 +245,7 @@ static void draw_subjects(const struct drawing *d, unsigned most)
     double window_s = json_number_value(json_object_get(top, "window_s"));
     double refused = json_number_value(json_object_get(top, "refused"));
     double unlisted = json_number_value(json_object_get(top, "unlisted_at_most"));
-    char all[NUMBER_TEXT_MAX], bound[NUMBER_TEXT_MAX], time[SPAN_TEXT_MAX];
+    char all[COUNT_TEXT_MAX], bound[COUNT_TEXT_MAX], time[SPAN_TEXT_MAX];
     buf_printf(d->out, "\nrefused most in the last %s, of %s in all", span(window_s, time), grouped(refused, all));
     if (unlisted > 0)
         buf_printf(d->out, "; subjects that are not listed: at most %s times each", grouped(unlisted, bound));

@@ -2,31 +2,20 @@
  *
  *     203.0.113.9 - alice [10/Oct/2000:13:55:36 -0700] "GET /x?y HTTP/1.1" 200 2326 "http://from/" "agent"
  *
- * What stands behind that is ignored, since many add fields of their own. Apache's vhost_combined puts the host before it.
- * Request lines are written by strangers: one that is no request line is a request without method and path. */
+ * The rest of a line is ignored, since many add fields of their own. Apache's vhost_combined puts the host before it.
+ * Clients write the request lines: one that is not valid is read as a request without method and path. */
 #include <stdio.h>
 
 #include "base/ip.h"
 #include "cli/time_text.h"
 #include "cli/traffic.h"
 
-/* What nginx and Apache wrote for the byte that follows a backslash; both write \xHH, Apache also the letters. */
+/* The byte that nginx or Apache wrote as a backslash and this letter: both write \xHH, Apache also the letters. */
 static char unescape_letter(char c)
 {
-    switch (c) {
-    case 'n':
-        return '\n';
-    case 't':
-        return '\t';
-    case 'r':
-        return '\r';
-    case 'b':
-        return '\b';
-    case 'v':
-        return '\v';
-    default:
-        return c;
-    }
+    static const char letters[] = "ntrbv", bytes[] = "\n\t\r\b\v";
+    const char *found = memchr(letters, c, sizeof letters - 1);
+    return found ? bytes[found - letters] : c;
 }
 
 /* The byte that "\xHH" stands for; -1: text is something else. */
@@ -102,7 +91,7 @@ static sv none_if_dash(sv s)
     return s;
 }
 
-/* "http://host/path" as a proxy gets it: what is behind the scheme becomes host and path. */
+/* "http://host/path", as a proxy gets it, becomes host and path. */
 static void split_target(sv target, struct weir_request *request)
 {
     size_t scheme = sv_starts(target, SV("http://")) ? 7 : sv_starts(target, SV("https://")) ? 8 : 0;
@@ -146,11 +135,11 @@ static void split_who(sv who, struct weir_request *request)
     struct ip ip;
     sv rest = who, first = sv_cut(&rest, ' ');
     if (!ip_parse(first, &ip)) {
-        sv behind = rest, second = sv_cut(&behind, ' ');
+        sv after = rest, second = sv_cut(&after, ' ');
         if (ip_parse(second, &ip)) {
             request->host = first;
             first = second;
-            rest = behind;
+            rest = after;
         }
     }
     sv_cut(&rest, ' ');

@@ -1,7 +1,6 @@
 #include "redis/breaker.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "base/format.h"
 
 #define ODD_EVERY_US (60 * US_PER_S)
 
@@ -70,10 +69,7 @@ bool breaker_close(struct breaker *b, const char *where)
 void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format, ...)
 {
     char text[TEXT_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     HOLD_LOCK(&b->lock);
     b->tell(event, text, b->tell_data);
 }

@@ -2,20 +2,15 @@
  *   - characters beyond the basic plane are two escapes in JSON ("\ud83d\ude00") and one in YAML ("\U0001f600");
  *   - some characters that may stand in a JSON string as they are would be line ends to YAML, or nothing that it accepts;
  *   - blanks before the first bracket may be tabs. */
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "base/buf.h"
+#include "base/format.h"
 #include "base/utf8.h"
 #include "rules/node.h"
 #include "rules/rules.h"
 
 int node_fail(struct node_error *error, int line, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(error->text, format);
     error->line = line;
     return -1;
 }

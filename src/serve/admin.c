@@ -1,8 +1,6 @@
 /* The admin listener: its routes, and which requests it accepts. */
 #include "serve/admin.h"
 
-#include <netinet/in.h>
-
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "serve/embedded.h"
@@ -11,17 +9,14 @@
 
 /* ---- small answers ---- */
 
-static const char *const no_parameters[] = { NULL };
-
-static void health(struct http_call *call, struct server *server, sv id)
+static void health(struct http_call *call, struct server *server)
 {
-    (void)server, (void)id;
+    (void)server;
     http_answer(call, &(struct http_answer){ 200, .body = SV("{\"status\":\"ok\"}\n") });
 }
 
-static void ready(struct http_call *call, struct server *server, sv id)
+static void ready(struct http_call *call, struct server *server)
 {
-    (void)id;
     if (server_ready(server))
         http_answer(call, &(struct http_answer){ .status = 200, .body = SV("{\"status\":\"ready\"}\n") });
     else
@@ -57,12 +52,11 @@ static void add_decide_server(const char *where, struct buf *out)
 }
 
 /* The document has the default address; this service may listen elsewhere. */
-static void openapi(struct http_call *call, struct server *server, sv id)
+static void openapi(struct http_call *call, struct server *server)
 {
-    static const sv usual = { OPENAPI_DECIDE_SERVER, sizeof OPENAPI_DECIDE_SERVER - 1 };
+    static const sv usual = SV(OPENAPI_DECIDE_SERVER);
     sv rest = sv_of(embedded_openapi, embedded_openapi_len);
     CLEANUP(buf_done) struct buf out;
-    (void)id;
     buf_init(&out, 2 * embedded_openapi_len);
     for (const char *at; (at = memmem(rest.ptr, rest.len, usual.ptr, usual.len));) {
         size_t before = (size_t)(at - rest.ptr);
@@ -71,45 +65,41 @@ static void openapi(struct http_call *call, struct server *server, sv id)
         rest = sv_from(rest, before + usual.len);
     }
     buf_add(&out, rest);
-    admin_answer(call, 200, &out);
+    admin_answer(call, SV(""), &out);
 }
 
 /* ---- reports ---- */
 
-static void status(struct http_call *call, struct server *server, sv id)
+static void report(struct http_call *call, struct server *server, void (*write)(struct server *, struct buf *), sv type)
 {
     CLEANUP(buf_done) struct buf out;
-    (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
-    if (!admin_knows(call, no_parameters))
-        return;
-    status_write(server, &out);
-    admin_answer(call, 200, &out);
+    write(server, &out);
+    admin_answer(call, type, &out);
 }
 
-static void top(struct http_call *call, struct server *server, sv id)
+static void status(struct http_call *call, struct server *server)
+{
+    static const char *const none[] = { NULL };
+    if (admin_knows(call, none))
+        report(call, server, status_write, SV(""));
+}
+
+static void metrics(struct http_call *call, struct server *server)
+{
+    report(call, server, status_write_metrics, SV(STATUS_METRICS_TYPE));
+}
+
+static void top(struct http_call *call, struct server *server)
 {
     static const char *const parameters[] = { "most", "rule", NULL };
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
-    (void)id;
     buf_init(&out, STATUS_BYTES_MAX);
     if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
-    admin_answer(call, 200, &out);
-}
-
-static void metrics(struct http_call *call, struct server *server, sv id)
-{
-    CLEANUP(buf_done) struct buf out;
-    (void)id;
-    buf_init(&out, STATUS_BYTES_MAX);
-    status_write_metrics(server, &out);
-    if (out.failed)
-        admin_answer(call, 200, &out);
-    else
-        http_answer(call, &(struct http_answer){ 200, STATUS_METRICS_TYPE, buf_sv(&out) });
+    admin_answer(call, SV(""), &out);
 }
 
 /* ---- the routes ---- */
@@ -236,7 +226,7 @@ bool admin_host_is_ours(sv host, sv address, const char *names)
 
 bool admin_origin_is_ours(sv origin, sv address, const char *names)
 {
-    static const sv schemes[] = { { "http://", 7 }, { "https://", 8 } };
+    static const sv schemes[] = { SV("http://"), SV("https://") };
     for (size_t i = 0; i < 2; i++)
         if (sv_starts(origin, schemes[i]))
             return admin_host_is_ours(sv_from(origin, schemes[i].len), address, names);
@@ -248,16 +238,9 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
 {
     struct sockaddr_storage address;
     socklen_t len = sizeof address;
-    struct ip ip = { { [10] = 0xff, 0xff } };
-    if (getsockname(call->conn->fd, (struct sockaddr *)&address, &len) < 0)
-        return SV("");
-    if (address.ss_family == AF_INET)
-        memcpy(ip.bytes + 12, &((struct sockaddr_in *)&address)->sin_addr, 4);
-    else if (address.ss_family == AF_INET6)
-        memcpy(ip.bytes, &((struct sockaddr_in6 *)&address)->sin6_addr, 16);
-    else
-        return SV("");
-    return sv_of(text, ip_text(&ip, text));
+    struct ip ip;
+    bool known = getsockname(call->conn->fd, (struct sockaddr *)&address, &len) == 0 && conn_address_of(&address, &ip);
+    return known ? sv_of(text, ip_text(&ip, text)) : SV("");
 }
 
 /* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
@@ -280,13 +263,11 @@ static bool comes_from_here(struct http_call *call, const struct server *server)
 
 static void no_route(struct http_call *call, const char *allow)
 {
-    if (!allow[0]) {
+    if (allow[0])
+        http_bad_method(call, weir_str(allow));
+    else
         http_error(call, 404, "GET /v1/openapi.json lists what there is", "there is nothing at %.*s",
                    SV_SHOWN(call->path, 200));
-        return;
-    }
-    call->extra = (struct weir_header){ WEIR_STR("Allow"), weir_str(allow) };
-    http_error(call, 405, NULL, "%.*s takes %s only", SV_SHOWN(call->path, 200), allow);
 }
 
 bool admin_screen(struct http_call *call, void *data)
@@ -325,5 +306,5 @@ void admin_handle(struct http_call *call, void *data)
     else if (route->work)
         admin_job_start(call, data, id, route->work);
     else
-        route->run(call, data, id);
+        route->run(call, data);
 }

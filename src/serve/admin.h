@@ -26,7 +26,7 @@ extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule,
 struct admin_route {
     const char *method;
     const char *path; /* "{id}" is one segment, whatever it is */
-    void (*run)(struct http_call *call, struct server *server, sv id);
+    void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
 };
@@ -46,7 +46,8 @@ bool admin_origin_is_ours(sv origin, sv address, const char *names);
 
 enum { ADMIN_BODY_MAX = 256 << 20 };
 
-void admin_answer(struct http_call *call, unsigned status, const struct buf *body);
+/* 200 with this body. type empty: JSON. */
+void admin_answer(struct http_call *call, sv type, const struct buf *body);
 /* A parameter that is a number. False: it is out of bounds, and the call has been answered. */
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret);
@@ -54,8 +55,6 @@ bool admin_number(struct http_call *call, const char *name, uint64_t least, uint
 bool admin_knows(struct http_call *call, const char *const *names);
 /* The author of a change, from the header X-Weir-Author. */
 sv admin_author(const struct http_call *call);
-/* ,"name":"text" */
-void admin_add_field(struct buf *out, const char *name, sv text);
 
 /* ---- work with the source ---- */
 
@@ -113,7 +112,7 @@ int set_free(struct server *server, const struct set_free *whom, int64_t now_us,
 
 /* ---- routes ---- */
 
-void admin_explain(struct http_call *call, struct server *server, sv id);
-void admin_reset(struct http_call *call, struct server *server, sv id);
+void admin_explain(struct http_call *call, struct server *server);
+void admin_reset(struct http_call *call, struct server *server);
 
 #endif

@@ -2,18 +2,12 @@
 #include "base/cleanup.h"
 #include "serve/admin.h"
 
-void admin_answer(struct http_call *call, unsigned status, const struct buf *body)
+void admin_answer(struct http_call *call, sv type, const struct buf *body)
 {
     if (body->failed)
         http_error(call, 503, NULL, "out of memory for the answer");
     else
-        http_answer(call, &(struct http_answer){ .status = status, .body = buf_sv(body) });
-}
-
-void admin_add_field(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    buf_json(out, text);
+        http_answer(call, &(struct http_answer){ 200, type, buf_sv(body) });
 }
 
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,

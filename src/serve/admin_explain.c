@@ -1,4 +1,5 @@
 /* Why a request would pass or not, and setting one subject free: both ask the engine alone. */
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/weir.h"
 #include "present/present.h"
@@ -56,20 +57,18 @@ static bool read_request(struct http_call *call, struct asked *asked)
     return read_headers(call, asked);
 }
 
-void admin_explain(struct http_call *call, struct server *server, sv id)
+void admin_explain(struct http_call *call, struct server *server)
 {
     struct asked asked = { 0 };
-    struct buf out;
-    (void)id;
+    CLEANUP(buf_done) struct buf out;
+    buf_init(&out, ADMIN_BODY_MAX);
     if (!read_request(call, &asked))
         return;
-    buf_init(&out, ADMIN_BODY_MAX);
     int r = explain_json(server->weir, &asked.request, loop_now_us(call->loop), &out);
     if (r < 0)
         http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)r));
     else
-        admin_answer(call, 200, &out);
-    buf_done(&out);
+        admin_answer(call, SV(""), &out);
 }
 
 /* ---- subjects ---- */
@@ -88,13 +87,12 @@ int set_free(struct server *server, const struct set_free *whom, int64_t now_us,
     return 0;
 }
 
-void admin_reset(struct http_call *call, struct server *server, sv id)
+void admin_reset(struct http_call *call, struct server *server)
 {
     static const char *const names[] = { "rule", "by", NULL };
     struct weir_str by[RULE_BY_MAX];
     struct weir_error error;
     size_t count = 0;
-    (void)id;
     if (!admin_knows(call, names))
         return;
     sv rule = http_parameter(call, "rule", 0), value;

@@ -108,7 +108,7 @@ static void answer(struct admin_job *job)
     struct weir_header etag = { WEIR_STR("ETag"), tag_text(job->version, tag) };
     bool known =
         !job->work->change && admin_tag_in(job->if_none_match, job->version); /* to the client: it is not sent again */
-    struct http_answer good = { known ? 304 : status_of(job), NULL, known ? SV("") : buf_sv(&job->out), &etag,
+    struct http_answer good = { known ? 304 : status_of(job), SV(""), known ? SV("") : buf_sv(&job->out), &etag,
                                 job->version != 0 };
     if (job->result < 0) {
         if (good.status == 503)

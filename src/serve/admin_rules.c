@@ -10,11 +10,6 @@
 
 enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000, SETTINGS_TRIES = 5 };
 
-static int no_memory(struct weir_error *error)
-{
-    return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-}
-
 static const struct source_row *find_row(const struct source_reading *reading, sv id)
 {
     for (size_t i = 0; i < reading->row_count; i++)
@@ -67,28 +62,13 @@ static int show_rule(struct source *source, struct admin_job *job, struct weir_e
     return 0;
 }
 
-static void add_settings(const struct source_reading *reading, struct buf *out)
-{
-    size_t count = 0;
-    buf_char(out, '{');
-    for (size_t i = 0; i < reading->row_count; i++) {
-        if (!reading->rows[i].setting)
-            continue;
-        buf_printf(out, "%s", count++ ? "," : "");
-        buf_json(out, reading->rows[i].key);
-        buf_char(out, ':');
-        source_json_add(reading->rows[i].text, out);
-    }
-    buf_char(out, '}');
-}
-
 static int show_settings(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     CLEANUP(source_reading_done) struct source_reading reading = { 0 };
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    add_settings(&reading, &job->out);
+    source_settings_json(&reading, &job->out);
     buf_char(&job->out, '\n');
     job->version = source_version(&reading, SV(""));
     return 0;
@@ -96,32 +76,14 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
 
 /* ---- history ---- */
 
-static void add_version(struct buf *out, const char *name, sv text)
-{
-    buf_printf(out, ",\"%s\":", name);
-    if (text.len > 0)
-        source_json_add(text, out);
-    else
-        buf_add(out, SV("null"));
-}
-
 static int add_event(const struct source_event *event, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
     struct buf *out = &job->out;
     (void)error;
-    buf_printf(out, "%s{\"number\":%" PRId64, out->ptr[out->len - 1] == '[' ? "\n" : ",\n", event->number);
-    admin_add_field(out, "at", event->at);
-    admin_add_field(out, "who", event->who);
-    admin_add_field(out, "what", event->what);
-    admin_add_field(out, "rule", event->rule);
-    admin_add_field(out, "table", event->table);
-    admin_add_field(out, "row", event->key);
-    admin_add_field(out, "note", event->note);
-    add_version(out, "before", event->before);
-    add_version(out, "after", event->after);
-    buf_char(out, '}');
-    return out->failed ? no_memory(error) : 0;
+    buf_add(out, out->ptr[out->len - 1] == '[' ? SV("\n") : SV(",\n"));
+    source_event_json(event, out);
+    return out->failed ? err_no_memory(error) : 0;
 }
 
 static sv history_id(const struct admin_job *job)
@@ -132,7 +94,7 @@ static sv history_id(const struct admin_job *job)
 static int get_history(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     buf_add(&job->out, SV("{\"events\":["));
-    int r = job->out.failed ? no_memory(error)
+    int r = job->out.failed ? err_no_memory(error)
                             : source_history(source, history_id(job), (unsigned)job->number, add_event, job, error);
     buf_add(&job->out, SV("]}\n"));
     return r;
@@ -165,7 +127,7 @@ static void add_tried(struct admin_job *job, const struct source_reading *readin
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
-        add_settings(reading, &text);
+        source_settings_json(reading, &text);
     else if (row)
         source_row_json(reading, row, &text);
     sv members = sv_from(buf_sv(&text), 1);
@@ -246,12 +208,12 @@ static int put_rule(struct source *source, struct admin_job *job, struct weir_er
         return WEIR_E_INVALID;
     json_auto_t *rule = json_object(); /* with the id first, for people */
     if (json_object_set_new(rule, "id", json_stringn(job->id.ptr, job->id.len)) < 0 || json_object_update(rule, body) < 0)
-        return no_memory(error);
+        return err_no_memory(error);
     const json_t *mode = json_object_get(rule, "mode");
     bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
     CLEANUP_FREE char *text = json_dumps(rule, JSON_COMPACT);
     set_terms(source, job, !off);
-    int r = text ? source_put(source, weir_str(text), true, job->author, error) : no_memory(error);
+    int r = text ? source_put(source, weir_str(text), true, job->author, error) : err_no_memory(error);
     clear_terms(source);
     if (r < 0)
         return r;
@@ -287,9 +249,9 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
     if (job->id.len == 0) {
         buf_add(&job->out, SV(",\"settings\":"));
-        add_settings(&reading, &job->out);
+        source_settings_json(&reading, &job->out);
     } else
-        add_version(&job->out, "rule", row ? row->text : SV(""));
+        source_json_add_member("rule", row ? row->text : SV(""), &job->out);
     buf_add(&job->out, SV("}\n"));
     return 0;
 }
@@ -337,7 +299,7 @@ static int put_once(struct source *source, struct admin_job *job, struct weir_er
     CLEANUP_FREE char *text = json_dumps(settings, JSON_COMPACT);
     job->read_version = &read_version;
     set_terms(source, job, false);
-    r = text ? source_put_settings(source, weir_str(text), job->author, error) : no_memory(error);
+    r = text ? source_put_settings(source, weir_str(text), job->author, error) : err_no_memory(error);
     clear_terms(source);
     job->read_version = NULL;
     return r;

@@ -18,9 +18,7 @@ struct reader {
 
 /* ---- mistakes ---- */
 
-static bool fail(struct reader *r, unsigned status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-
-static bool fail(struct reader *r, unsigned status, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) bool fail(struct reader *r, unsigned status, const char *format, ...)
 {
     va_list args;
     int len = 0;
@@ -354,22 +352,18 @@ static bool read_receipt(struct reader *r, const struct field *field)
     return next(r) == '"' ? read_string(r, &r->ask->receipt) : must_be(r, field, "a string");
 }
 
-#define NAME(name)            \
-    {                         \
-        name, sizeof name - 1 \
-    }
-#define ATTRIBUTE(number, field, ...) { NAME(#field), read_attribute, ATTR_##number },
-#define FLAG(field)                                                   \
-    {                                                                 \
-        NAME(#field), read_flag, offsetof(struct weir_request, field) \
+#define ATTRIBUTE(number, field, ...) { SV(#field), read_attribute, ATTR_##number },
+#define FLAG(field)                                                 \
+    {                                                               \
+        SV(#field), read_flag, offsetof(struct weir_request, field) \
     }
 
 static const struct field fields[] = {
-    REQUEST_ATTRIBUTES(ATTRIBUTE){ NAME("headers"), read_headers, 0 },
-    { NAME("cost"), read_cost, 0 },
+    REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, 0 },
+    { SV("cost"), read_cost, 0 },
     FLAG(peek),
-    { NAME("refundable"), read_flag, 0 },
-    { NAME("receipt"), read_receipt, 0 },
+    { SV("refundable"), read_flag, 0 },
+    { SV("receipt"), read_receipt, 0 },
 };
 
 static bool read_field(struct reader *r, sv name)

@@ -16,30 +16,25 @@ enum part {
     PART_HOP,      /* for the connection between the gateway and weir */
 };
 
-#define NAME(name)            \
-    {                         \
-        name, sizeof name - 1 \
-    }
-
 static const struct {
     sv name; /* in lower case */
     enum part part;
 } known[] = {
-    { NAME("x-forwarded-method"), PART_METHOD },
-    { NAME("x-original-method"), PART_METHOD },
-    { NAME("x-forwarded-uri"), PART_URI },
-    { NAME("x-original-uri"), PART_URI },
-    { NAME("x-forwarded-host"), PART_HOST },
-    { NAME("host"), PART_OWN_HOST },
-    { NAME("connection"), PART_HOP },
-    { NAME("content-length"), PART_HOP },
-    { NAME("keep-alive"), PART_HOP },
-    { NAME("proxy-authorization"), PART_HOP },
-    { NAME("proxy-connection"), PART_HOP },
-    { NAME("te"), PART_HOP },
-    { NAME("trailer"), PART_HOP },
-    { NAME("transfer-encoding"), PART_HOP },
-    { NAME("upgrade"), PART_HOP },
+    { SV("x-forwarded-method"), PART_METHOD },
+    { SV("x-original-method"), PART_METHOD },
+    { SV("x-forwarded-uri"), PART_URI },
+    { SV("x-original-uri"), PART_URI },
+    { SV("x-forwarded-host"), PART_HOST },
+    { SV("host"), PART_OWN_HOST },
+    { SV("connection"), PART_HOP },
+    { SV("content-length"), PART_HOP },
+    { SV("keep-alive"), PART_HOP },
+    { SV("proxy-authorization"), PART_HOP },
+    { SV("proxy-connection"), PART_HOP },
+    { SV("te"), PART_HOP },
+    { SV("trailer"), PART_HOP },
+    { SV("transfer-encoding"), PART_HOP },
+    { SV("upgrade"), PART_HOP },
 };
 
 static enum part part_of(sv name, const struct auth_gateway *gateway)

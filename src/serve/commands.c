@@ -159,21 +159,19 @@ bool commands_continue(struct commands *c)
     return !c->session->wait;
 }
 
-int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))
+void commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session))
 {
     const struct config *config = &loop->server->config;
-    *c = (struct commands){ .loop = loop,
-                            .table = command_table,
-                            .table_count = sizeof command_table / sizeof *command_table,
-                            .decided = decided };
+    c->loop = loop;
+    c->table = command_table;
+    c->table_count = sizeof command_table / sizeof *command_table;
+    c->decided = decided;
     c->budget.max =
         byte_budget_max(config->request_bytes > config->pipeline_bytes ? config->request_bytes : config->pipeline_bytes);
-    return batch_new(&c->batch);
 }
 
 void commands_done(struct commands *c)
 {
-    batch_free(c->batch);
     wait_free(c->spare);
     resp_out_done(&c->out);
 }

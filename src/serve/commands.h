@@ -50,6 +50,24 @@ void session_refuse(struct commands *commands, const char *why);
 
 /* ---- for the connection ---- */
 
+enum {
+    BATCH_MOST = 64,
+    REQUEST_HEADERS_MAX = 100,
+    BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
+};
+
+/* Requests that are gathered, to be decided together. */
+struct batch {
+    size_t count, header_count;
+    struct weir_request requests[BATCH_MOST];
+    bool is_long[BATCH_MOST]; /* the reply that was asked for */
+    struct weir_header headers[BATCH_HEADERS];
+    struct weir_verdict verdicts[BATCH_MOST];
+    /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
+    struct weir_shadows shadows[BATCH_MOST];
+    struct weir_receipt receipts[BATCH_MOST];
+};
+
 struct commands {
     struct loop *loop;
     const struct command *table;
@@ -58,13 +76,14 @@ struct commands {
     struct resp_out out;
     struct byte_budget budget; /* for all connections */
     uint64_t read_ns;          /* when it was read from the network */
-    struct batch *batch;
-    struct wait *spare; /* for reuse */
+    struct wait *spare;        /* for reuse */
     /* Called when the wait of this session is over: commands_answer writes its replies. */
     void (*decided)(struct session *session);
+    struct batch batch;
 };
 
-int commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session));
+/* *c is zero. */
+void commands_init(struct commands *c, struct loop *loop, void (*decided)(struct session *session));
 void commands_done(struct commands *c);
 
 void commands_begin(struct commands *c, struct session *session);
@@ -120,27 +139,7 @@ struct subcommand {
 void run_subcommand(struct commands *c, const char *command, const struct subcommand *table, size_t table_count,
                     const sv *args, size_t count);
 
-enum {
-    BATCH_MOST = 64,
-    REQUEST_HEADERS_MAX = 100,
-    BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
-};
-
-/* Requests that are gathered, to be decided together. */
-struct batch {
-    size_t count, header_count;
-    struct weir_request requests[BATCH_MOST];
-    bool is_long[BATCH_MOST]; /* the reply that was asked for */
-    struct weir_header headers[BATCH_HEADERS];
-    struct weir_verdict verdicts[BATCH_MOST];
-    /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
-    struct weir_shadows shadows[BATCH_MOST];
-    struct weir_receipt receipts[BATCH_MOST];
-};
-
 /* commands_batch.c */
-int batch_new(struct batch **ret);
-void batch_free(struct batch *batch);
 /* For one command that another thread runs, and whose reply comes later. NULL: no memory. */
 struct wait *wait_for_command(struct commands *c);
 void wait_end_command(struct wait *wait, const char *error); /* NULL: it is OK */

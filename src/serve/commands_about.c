@@ -29,12 +29,9 @@ static void document(struct resp_out *out, const struct command *command)
 {
     resp_text(out, command->name);
     resp_map(out, 3);
-    resp_text(out, "summary");
-    resp_text(out, command->summary);
-    resp_text(out, "since");
-    resp_text(out, "0.1.0");
-    resp_text(out, "group");
-    resp_text(out, command->group);
+    resp_pair(out, "summary", command->summary);
+    resp_pair(out, "since", "0.1.0");
+    resp_pair(out, "group", command->group);
 }
 
 static void command_info(struct commands *c, const sv *args, size_t count)
@@ -148,10 +145,8 @@ static void config_get(struct commands *c, const sv *args, size_t count)
     }
     resp_map(&c->out, found);
     for (size_t i = 0; i < SETTINGS; i++)
-        if (wanted[i]) {
-            resp_text(&c->out, settings[i].name);
-            resp_text(&c->out, settings[i].value);
-        }
+        if (wanted[i])
+            resp_pair(&c->out, settings[i].name, settings[i].value);
 }
 
 void config_command(struct commands *c, const sv *args, size_t count)

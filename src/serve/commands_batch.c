@@ -10,21 +10,6 @@
 #include "serve/commands.h"
 #include "serve/decisions.h"
 
-int batch_new(struct batch **ret)
-{
-    struct batch *batch = malloc(sizeof *batch);
-    if (!batch)
-        return UV_ENOMEM;
-    batch->count = batch->header_count = 0;
-    *ret = batch;
-    return 0;
-}
-
-void batch_free(struct batch *batch)
-{
-    free(batch);
-}
-
 /* ---- replies ---- */
 
 enum {
@@ -177,7 +162,7 @@ static struct wait *wait_new(struct commands *c, size_t count)
                         .count = count,
                         .cap = cap };
     for (size_t i = 0; i < count; i++) {
-        w->items[i].is_long = c->batch->is_long[i];
+        w->items[i].is_long = c->batch.is_long[i];
         w->items[i].receipt = NULL;
     }
     return w;
@@ -255,7 +240,7 @@ static void copy_requests(struct wait *w)
 /* False: the session waits, or there is no memory, and out.failed ends the connection. */
 static __attribute__((noinline)) bool decide_with_store(struct commands *c, size_t count)
 {
-    struct batch *b = c->batch;
+    struct batch *b = &c->batch;
     struct wait *w = wait_new(c, count);
     if (!w) {
         c->out.failed = true;
@@ -273,7 +258,7 @@ static __attribute__((noinline)) bool decide_with_store(struct commands *c, size
 
 bool commands_flush(struct commands *c)
 {
-    struct batch *b = c->batch;
+    struct batch *b = &c->batch;
     size_t count = b->count;
     if (count == 0)
         return true;

@@ -41,7 +41,7 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
         return fail(c, "a header without a name,", SV("header:"), ": write header:NAME");
     if (request->header_count == REQUEST_HEADERS_MAX)
         return fail(c, "too many headers at", name, ": at most 100 for a request");
-    c->batch->headers[c->batch->header_count + request->header_count++] = (struct weir_header){ name, value };
+    c->batch.headers[c->batch.header_count + request->header_count++] = (struct weir_header){ name, value };
     return true;
 }
 
@@ -88,7 +88,7 @@ static bool read_request(struct commands *c, struct asked *asked, const sv *args
 {
     if (count % 2 != 0)
         return fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
-    *asked->request = (struct weir_request){ .headers = &c->batch->headers[c->batch->header_count], .cost = 1 };
+    *asked->request = (struct weir_request){ .headers = &c->batch.headers[c->batch.header_count], .cost = 1 };
     for (size_t i = 0; i < count; i += 2)
         if (!set_attribute(c, asked, args[i], args[i + 1]))
             return false;
@@ -98,7 +98,7 @@ static bool read_request(struct commands *c, struct asked *asked, const sv *args
 /* Adds a request to those that wait. */
 static void gather(struct commands *c, const sv *args, size_t count, bool peek)
 {
-    struct batch *b = c->batch;
+    struct batch *b = &c->batch;
     if ((b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX) && !commands_flush(c))
         return;
     struct asked asked = { .request = &b->requests[b->count] };

@@ -110,24 +110,18 @@ static bool hello_options(struct commands *c, const sv *args, size_t count)
     return true;
 }
 
-static void put_pair(struct resp_out *out, const char *name, const char *value)
-{
-    resp_text(out, name);
-    resp_text(out, value);
-}
-
 static void hello_answer(struct commands *c)
 {
     struct resp_out *out = &c->out;
     resp_map(out, 7);
-    put_pair(out, "server", "weir");
-    put_pair(out, "version", REDIS_VERSION);
+    resp_pair(out, "server", "weir");
+    resp_pair(out, "version", REDIS_VERSION);
     resp_text(out, "proto");
     resp_integer(out, c->session->protocol);
     resp_text(out, "id");
     resp_integer(out, (int64_t)c->session->id);
-    put_pair(out, "mode", "standalone");
-    put_pair(out, "role", "master");
+    resp_pair(out, "mode", "standalone");
+    resp_pair(out, "role", "master");
     resp_text(out, "modules");
     resp_array(out, 0);
 }

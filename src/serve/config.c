@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/format.h"
 #include "rules/node.h"
 #include "rules/reader.h"
 #include "rules/rules_file.h"
@@ -48,16 +49,11 @@ static void *field_of(struct config *config, const struct config_option *option)
 
 /* ---- saying what is wrong ---- */
 
-static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static int fail(const struct origin *origin, struct weir_error *error, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int fail(const struct origin *origin, struct weir_error *error,
+                                                      const char *format, ...)
 {
     char text[WEIR_ERROR_MAX / 2];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     if (!origin->file)
         return err_set(error, WEIR_E_INVALID, "%s; see 'weir serve --help'", text);
     return err_set(error, WEIR_E_INVALID, "%s:%d: %s", origin->file, origin->line, text);
@@ -175,8 +171,7 @@ static int read_nodes(struct config *config, struct origin *file, const struct o
     file->line = 1;
     if (node_read(text, &arena, &root, &problem) < 0) {
         file->line = problem.line;
-        return problem.no_memory ? err_set(error, WEIR_E_NO_MEMORY, "out of memory")
-                                 : fail(file, error, "%s", problem.text);
+        return problem.no_memory ? err_no_memory(error) : fail(file, error, "%s", problem.text);
     }
     if (!root || node_is_null(root))
         return 0;
@@ -204,7 +199,7 @@ static int set_defaults(struct config *config, struct weir_error *error)
     char scratch[CONFIG_ALLOWED_MAX];
     for (const struct config_option *option = config_options; option->name; option++)
         if (option->initial && config_store(option, weir_str(option->initial), config, scratch))
-            return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+            return err_no_memory(error);
     return 0;
 }
 

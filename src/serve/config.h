@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/sv.h"
+#include "base/amount.h"
 
 struct weir_error;
 
@@ -59,14 +59,14 @@ void config_exchange(struct config *config, struct config *fresh, struct config_
 /* ---- the table ---- */
 
 enum config_kind {
-    CONFIG_TEXT,    /* char * */
-    CONFIG_ADDRESS, /* char *, see listen.h */
-    CONFIG_HEADER,  /* char *, the name of an HTTP header */
-    CONFIG_CHOICE,  /* int: which word of `argument` ("a|b") */
-    CONFIG_NUMBER,  /* unsigned */
-    CONFIG_TIME,    /* unsigned, milliseconds; written with its unit */
-    CONFIG_COUNT,   /* uint64_t; suffixes k, m and g count in 1000 */
-    CONFIG_SIZE,    /* uint64_t; suffixes k, m and g count in 1024 */
+    CONFIG_NUMBER = AMOUNT_NUMBER, /* unsigned */
+    CONFIG_COUNT = AMOUNT_COUNT,   /* uint64_t */
+    CONFIG_SIZE = AMOUNT_SIZE,     /* uint64_t */
+    CONFIG_TIME = AMOUNT_TIME,     /* unsigned, in milliseconds */
+    CONFIG_TEXT,                   /* char * */
+    CONFIG_ADDRESS,                /* char *, see listen.h */
+    CONFIG_HEADER,                 /* char *, the name of an HTTP header */
+    CONFIG_CHOICE,                 /* int: which word of `argument` ("a|b") */
 };
 
 enum config_when { CONFIG_RESTART, CONFIG_LIVE }; /* a changed value counts from the next start, or from a reload on */

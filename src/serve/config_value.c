@@ -3,25 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/amount.h"
 #include "serve/config.h"
 #include "serve/listen.h"
 
 static bool is_amount(enum config_kind kind)
 {
-    return kind == CONFIG_NUMBER || kind == CONFIG_TIME || kind == CONFIG_COUNT || kind == CONFIG_SIZE;
+    return kind <= CONFIG_TIME;
 }
 
 static struct amount_range range_of(const struct config_option *option)
 {
-    return (struct amount_range){
-        .kind = option->kind == CONFIG_TIME    ? AMOUNT_TIME
-                : option->kind == CONFIG_COUNT ? AMOUNT_COUNT
-                : option->kind == CONFIG_SIZE  ? AMOUNT_SIZE
-                                               : AMOUNT_NUMBER,
-        .min = option->min,
-        .max = option->max,
-    };
+    return (struct amount_range){ .kind = (enum amount_kind)option->kind, .min = option->min, .max = option->max };
 }
 
 void config_bounds(const struct config_option *option, char out[CONFIG_ALLOWED_MAX])
@@ -77,17 +69,6 @@ static const char *store_text(const struct config_option *option, sv value, char
     return NULL;
 }
 
-static const char *store_choice(const struct config_option *option, sv value, int *field)
-{
-    sv rest = weir_str(option->argument);
-    for (int i = 0; rest.len > 0; i++)
-        if (sv_eq(sv_cut(&rest, '|'), value)) {
-            *field = i;
-            return NULL;
-        }
-    return option->argument;
-}
-
 _Static_assert((int)CONFIG_ALLOWED_MAX >= (int)AMOUNT_ALLOWED_MAX, "what is allowed fits");
 
 const char *config_store(const struct config_option *option, sv value, struct config *config,
@@ -97,6 +78,6 @@ const char *config_store(const struct config_option *option, sv value, struct co
     if (is_amount(option->kind))
         return store_amount(option, value, field, scratch);
     if (option->kind == CONFIG_CHOICE)
-        return store_choice(option, value, field);
+        return choice_read(value, option->argument, field) ? NULL : option->argument;
     return store_text(option, value, field, scratch);
 }

@@ -64,7 +64,7 @@ static void part_state(struct conn *conn)
 
 /* ---- addresses ---- */
 
-static bool address_of(const struct sockaddr_storage *from, struct ip *ret)
+bool conn_address_of(const struct sockaddr_storage *from, struct ip *ret)
 {
     if (from->ss_family == AF_INET6) {
         memcpy(ret->bytes, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
@@ -213,7 +213,7 @@ bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int f
     struct ip ip;
     struct peer *peer = NULL;
     conn->fd = fd;
-    conn->local = !address_of(from, &ip);
+    conn->local = !conn_address_of(from, &ip);
     if (!conn->local) {
         ip_text(&ip, conn->address);
         peer = find_peer(conns, ip);

@@ -39,6 +39,9 @@ struct conn {
     struct conn *peer_prev, *peer_next; /* of its address that are idle, longest first */
 };
 
+/* The IP address of a socket. False: it is not an IP socket. */
+bool conn_address_of(const struct sockaddr_storage *from, struct ip *ret);
+
 /* For people. */
 static inline const char *conn_from(const struct conn *conn)
 {

@@ -85,10 +85,10 @@ int loop_open_store(struct loop *loop, struct weir *weir, struct weir_error *err
     if (r < 0) {
         weir_loop_close(loop->store);
         loop->store = NULL;
-        return err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(r));
+    } else {
+        loop->store_poll.data = loop;
+        r = uv_poll_start(&loop->store_poll, UV_READABLE, on_store);
     }
-    loop->store_poll.data = loop;
-    r = uv_poll_start(&loop->store_poll, UV_READABLE, on_store);
     return r < 0 ? err_set(error, WEIR_E_SYSTEM, "cannot create an event loop: %s", uv_strerror(r)) : 0;
 }
 

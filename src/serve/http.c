@@ -7,13 +7,12 @@
 #include "serve/http.h"
 
 #include <microhttpd.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/format.h"
 #include "serve/server.h"
 
 enum {
@@ -529,8 +528,8 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
     call->status = answer->status;
     if (call->response) {
         if (answer->body.len > 0)
-            MHD_add_response_header(call->response, "Content-Type",
-                                    answer->content_type ? answer->content_type : "application/json");
+            add_answer_header(call, SV("Content-Type"),
+                              answer->content_type.len ? answer->content_type : SV("application/json"));
         size_t bytes = 0;
         for (size_t i = 0; i < answer->header_count; i++) {
             bytes += answer->headers[i].name.len + answer->headers[i].value.len + 4;
@@ -553,14 +552,17 @@ void http_too_large(struct http_call *call)
                (unsigned long long)call->loop->server->config.header_bytes, HTTP_HEADERS_MAX);
 }
 
+void http_bad_method(struct http_call *call, sv allow)
+{
+    call->extra = (struct weir_header){ WEIR_STR("Allow"), allow };
+    http_error(call, 405, NULL, "%.*s takes %.*s only", SV_SHOWN(call->path, 200), SV_FMT(allow));
+}
+
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
 {
     char text[ERROR_MAX];
     CLEANUP(buf_done) struct buf body;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     buf_init(&body, 16 * ERROR_MAX);
     buf_add(&body, SV("{\"error\": "));
     buf_json(&body, weir_str(text));

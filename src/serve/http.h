@@ -53,7 +53,7 @@ void *http_alloc(struct http_call *call, size_t bytes);
 
 struct http_answer {
     unsigned status;
-    const char *content_type;          /* NULL: application/json */
+    sv content_type;                   /* empty: application/json */
     sv body;                           /* is copied */
     const struct weir_header *headers; /* after some KB the rest is left out */
     size_t header_count;
@@ -61,6 +61,8 @@ struct http_answer {
 void http_answer(struct http_call *call, const struct http_answer *answer);
 /* 431, for calls that are too_large. */
 void http_too_large(struct http_call *call);
+/* 405, with the methods that this path allows. */
+void http_bad_method(struct http_call *call, sv allow);
 /* {"error": "…", "hint": "…"}; hint may be NULL. */
 void http_error(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

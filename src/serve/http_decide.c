@@ -1,8 +1,8 @@
 /* Decisions over HTTP: POST /v1/check and /v1/refund for programs, /v1/auth for gateways. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/format.h"
 #include "engine/weir.h"
 #include "present/present.h"
 #include "serve/ask.h"
@@ -33,17 +33,12 @@ static void *memory_of(struct http_call *call, void *on_stack, size_t bytes)
 }
 
 /* Answers that the request is a mistake, and logs it. */
-static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static void mistake(struct http_call *call, unsigned status, const char *hint, const char *format, ...)
+static __attribute__((format(printf, 4, 5))) void mistake(struct http_call *call, unsigned status, const char *hint,
+                                                          const char *format, ...)
 {
     static const enum seldom kinds[2][2] = { { SELDOM_CHECK, SELDOM_CHECK_TOKEN }, { SELDOM_AUTH, SELDOM_AUTH_TOKEN } };
     char why[ASK_WHY_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(why, format);
     log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, request from %s: %u, %s", SV_FMT(call->path),
                conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);
@@ -280,20 +275,13 @@ static void refund(struct http_call *call, struct server *server)
  */
 static bool read_deny(const struct http_call *call, unsigned *ret)
 {
-    static const sv name = { "deny=", 5 };
+    static const sv name = SV("deny=");
     uint64_t status = 0;
     if (call->query.len > 0 &&
         (!sv_starts(call->query, name) || !sv_u64(sv_from(call->query, name.len), 599, &status) || status < 400))
         return false;
     *ret = (unsigned)status;
     return true;
-}
-
-static void pass(struct http_call *call, const struct weir_verdict *verdict)
-{
-    struct weir_headers headers;
-    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
-    http_answer(call, &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
 }
 
 struct auth_check {
@@ -309,27 +297,26 @@ static void refuse(const struct auth_check *check, const struct weir_verdict *ve
 {
     struct http_call *call = check->call;
     struct weir_refusal refusal;
-    int r = weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal);
-    char *type = r < 0 ? NULL : http_alloc(call, refusal.content_type.len + 1);
-    if (!type) {
+    if (weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal) < 0)
         unjudged(call, WEIR_E_NO_MEMORY);
-        return;
-    }
-    memcpy(type, refusal.content_type.ptr, refusal.content_type.len);
-    type[refusal.content_type.len] = '\0';
-    http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
-                                             .content_type = type,
-                                             .body = refusal.body,
-                                             .headers = refusal.headers,
-                                             .header_count = refusal.header_count });
+    else
+        http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
+                                                 .content_type = refusal.content_type,
+                                                 .body = refusal.body,
+                                                 .headers = refusal.headers,
+                                                 .header_count = refusal.header_count });
 }
 
 static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
 {
-    if (verdict->allowed)
-        pass(check->call, verdict);
-    else
+    struct weir_headers headers;
+    if (!verdict->allowed) {
         refuse(check, verdict);
+        return;
+    }
+    weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
+    http_answer(check->call,
+                &(struct http_answer){ .status = 200, .headers = headers.header, .header_count = headers.count });
 }
 
 static void auth_decided(struct decision_wait *wait, const struct weir_verdict *verdict)
@@ -397,9 +384,9 @@ struct route {
 };
 
 static const struct route routes[] = {
-    { { "/v1/check", 9 }, { "POST", 4 }, check, .json = true },
-    { { "/v1/refund", 10 }, { "POST", 4 }, refund, .json = true },
-    { { "/v1/auth", 8 }, { "", 0 }, auth, .may_be_large = true },
+    { SV("/v1/check"), SV("POST"), check, .json = true },
+    { SV("/v1/refund"), SV("POST"), refund, .json = true },
+    { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
 };
 
 static const struct route *find_route(const struct http_call *call)
@@ -428,8 +415,7 @@ bool decide_screen(struct http_call *call, void *server)
                    "there are POST /v1/check, POST /v1/refund and /v1/auth; rules and metrics are at the admin address",
                    "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
-        call->extra = (struct weir_header){ WEIR_STR("Allow"), route->method };
-        http_error(call, 405, NULL, "%s takes %s only", route->path.ptr, route->method.ptr);
+        http_bad_method(call, route->method);
     } else if (!has_token(call)) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
         mistake(call, 401, "send the header Authorization: Bearer TOKEN", "the token is missing or wrong");

@@ -3,12 +3,12 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/utf8.h"
 #include "engine/verdict.h"
@@ -162,10 +162,7 @@ static void short_line(struct buf *line, enum log_level level, const char *event
 void log_say(enum log_level level, const char *event, const char *format, ...)
 {
     char message[MESSAGE_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(message, format);
     int64_t now_us = clock_now_us();
     bool said = false;
     pthread_mutex_lock(&lock);
@@ -198,10 +195,7 @@ void log_seldom(enum seldom kind, const char *format, ...)
                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
     char text[MESSAGE_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(text, format);
     log_say(LEVEL_WARNING, kind == SELDOM_ACCEPT ? "accept" : "mistake", "%s (others like this are not logged for %d s)",
             text, QUIET_S);
 }

@@ -50,7 +50,8 @@ void resp_status(struct resp_out *out, const char *text); /* +OK */
 void resp_error(struct resp_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void resp_integer(struct resp_out *out, int64_t n);
 void resp_bulk(struct resp_out *out, sv s);
-void resp_text(struct resp_out *out, const char *s); /* the same */
+void resp_text(struct resp_out *out, const char *s);                       /* the same */
+void resp_pair(struct resp_out *out, const char *name, const char *value); /* of a map: two texts */
 void resp_null(struct resp_out *out);
 void resp_array(struct resp_out *out, size_t count); /* its elements follow */
 void resp_map(struct resp_out *out, size_t count);   /* as many keys with their values follow */

@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "serve/commands.h"
 #include "serve/resp_conn.h"
 #include "serve/server.h"
@@ -90,14 +89,13 @@ static void on_decided(struct session *session);
 
 int resp_new(struct resp **ret, struct loop *loop)
 {
-    CLEANUP_FREE struct resp *resp = malloc(sizeof *resp);
+    struct resp *resp = calloc(1, sizeof *resp);
     if (!resp)
         return UV_ENOMEM;
     resp->loop = loop;
-    int r = commands_init(&resp->commands, loop, on_decided);
-    if (r == 0)
-        *ret = STEAL(resp);
-    return r;
+    commands_init(&resp->commands, loop, on_decided);
+    *ret = resp;
+    return 0;
 }
 
 void resp_free(void *data)

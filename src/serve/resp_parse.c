@@ -1,7 +1,6 @@
 #include "serve/resp.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "base/format.h"
 
 struct cursor {
     char *at, *end;
@@ -10,14 +9,9 @@ struct cursor {
     struct resp_command *command;
 };
 
-static enum resp_parsed wrong(struct resp_command *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static enum resp_parsed wrong(struct resp_command *c, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) enum resp_parsed wrong(struct resp_command *c, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(c->wrong, sizeof c->wrong, format, args);
-    va_end(args);
+    FORMAT_ARGUMENTS(c->wrong, format);
     return RESP_WRONG;
 }
 
@@ -109,8 +103,8 @@ static bool is_blank(char c)
 /* No command here is called like a method of HTTP, or has a colon in its name. */
 static bool is_http(sv line)
 {
-    static const sv methods[] = { { "GET", 3 },     { "HEAD", 4 },    { "POST", 4 },  { "PUT", 3 },   { "DELETE", 6 },
-                                  { "CONNECT", 7 }, { "OPTIONS", 7 }, { "TRACE", 5 }, { "PATCH", 5 }, { "PRI", 3 } };
+    static const sv methods[] = { SV("GET"),     SV("HEAD"),    SV("POST"),  SV("PUT"),   SV("DELETE"),
+                                  SV("CONNECT"), SV("OPTIONS"), SV("TRACE"), SV("PATCH"), SV("PRI") };
     size_t n = 0;
     while (n < line.len && !is_blank(line.ptr[n]) && line.ptr[n] != ':' && line.ptr[n] != '\r' && line.ptr[n] != '\n')
         n++;

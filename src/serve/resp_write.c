@@ -123,6 +123,12 @@ void resp_text(struct resp_out *out, const char *s)
     resp_bulk(out, weir_str(s));
 }
 
+void resp_pair(struct resp_out *out, const char *name, const char *value)
+{
+    resp_text(out, name);
+    resp_text(out, value);
+}
+
 void resp_null(struct resp_out *out)
 {
     resp_raw(out, out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n"));

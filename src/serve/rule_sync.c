@@ -1,11 +1,11 @@
 #include "serve/rule_sync.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/lock.h"
 #include "engine/weir.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
@@ -22,9 +22,8 @@ static int on_rules(struct rules *rules, const struct source_problem *problems, 
     rule_sync_note_problems(sync, problems, count);
     if (r > 0)
         rule_sync_write_copy(sync);
-    pthread_mutex_lock(&sync->lock);
+    HOLD_LOCK(&sync->lock);
     sync->from_copy = false;
-    pthread_mutex_unlock(&sync->lock);
     return 0;
 }
 
@@ -65,7 +64,7 @@ int rule_sync_start(struct rule_sync **ret, const struct config *config, struct 
 {
     CLEANUP(rule_sync_stopp) struct rule_sync *sync = calloc(1, sizeof *sync);
     if (!sync)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     pthread_mutex_init(&sync->lock, NULL);
     buf_init(&sync->text, RULES_BYTES_MAX);
     int r = open_all(sync, config, error);
@@ -108,21 +107,19 @@ void rule_sync_state(struct rule_sync *sync, struct rule_sync_state *ret)
                                      .reachable = watch.reachable,
                                      .good_us = watch.good_us,
                                      .problem_count = watch.problem_count };
-    pthread_mutex_lock(&sync->lock);
+    snprintf(ret->source, sizeof ret->source, "%s", sync->name);
+    HOLD_LOCK(&sync->lock);
     ret->from_copy = sync->from_copy;
     ret->rules = sync->rules;
     if (sync->from_copy)
         snprintf(ret->problem, sizeof ret->problem, "the rules are those of an earlier run: %s", watch.reason);
     else
         memcpy(ret->problem, watch.problem, sizeof ret->problem);
-    pthread_mutex_unlock(&sync->lock);
-    snprintf(ret->source, sizeof ret->source, "%s", sync->name);
 }
 
 void rule_sync_problems(struct rule_sync *sync, rule_sync_problem *each, void *data)
 {
-    pthread_mutex_lock(&sync->lock);
+    HOLD_LOCK(&sync->lock);
     for (size_t i = 0; i < sync->problems.count; i++)
         each(&sync->problems.list[i], data);
-    pthread_mutex_unlock(&sync->lock);
 }

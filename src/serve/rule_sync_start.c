@@ -18,22 +18,20 @@ static char *path_in(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-static int no_memory(struct weir_error *error)
-{
-    return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
-}
-
 /* ---- the first start ---- */
 
-static const struct source_author author_of_examples = { .who = { "weir serve", 10 }, .note = { "example rules", 13 } };
-static const struct source_author author_of_copy = { .who = { "weir serve", 10 }, .note = { "from the copy", 13 } };
+static const struct source_author author_of_examples = { .who = SV("weir serve"), .note = SV("example rules") };
+static const struct source_author author_of_copy = { .who = SV("weir serve"), .note = SV("from the copy") };
 
 /* `copy` empty: the examples. Loopback is trusted there, so that a gateway on this host can be tried at once. */
-static int fill_database(struct source *source, sv copy, struct weir_error *error)
+static int fill_database(const char *address, sv copy, struct weir_error *error)
 {
+    CLEANUP(source_closep) struct source *source = NULL;
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, 4000);
-    int r = source_init(source, &out, error);
+    int r = source_open(&source, address, error);
+    if (r == 0)
+        r = source_init(source, &out, error);
     if (r < 0)
         return r;
     if (copy.len > 0)
@@ -44,22 +42,15 @@ static int fill_database(struct source *source, sv copy, struct weir_error *erro
                                        error);
 }
 
-static int fill_new_database(const char *address, sv copy, struct weir_error *error)
-{
-    CLEANUP(source_closep) struct source *source = NULL;
-    int r = source_open(&source, address, error);
-    return r < 0 ? r : fill_database(source, copy, error);
-}
-
 /* Under another name until it is whole. */
 static int make_database(const char *path, sv copy, struct weir_error *error)
 {
     CLEANUP_FREE char *address = NULL;
     if (asprintf(&address, "sqlite:%s.new", path) < 0)
-        return no_memory(error);
+        return err_no_memory(error);
     const char *new_path = address + strlen("sqlite:");
     unlink(new_path);
-    int r = fill_new_database(address, copy, error);
+    int r = fill_database(address, copy, error);
     if (r == 0 && rename(new_path, path) < 0)
         r = err_set(error, WEIR_E_SYSTEM, "cannot create %s: %s", path, strerror(errno));
     if (r < 0)
@@ -104,7 +95,7 @@ static int name_source(struct rule_sync *sync, const struct config *config, cons
     sync->is_file = source_is_file(source);
     sync->name = strdup(source_name(source));
     sync->copy = path_in(config->data, "rules.last.yaml");
-    return sync->name && sync->copy ? 0 : no_memory(error);
+    return sync->name && sync->copy ? 0 : err_no_memory(error);
 }
 
 int rule_sync_open_source(struct rule_sync *sync, const struct config *config, struct source **ret,
@@ -114,7 +105,7 @@ int rule_sync_open_source(struct rule_sync *sync, const struct config *config, s
     CLEANUP_FREE char *address = NULL;
     CLEANUP(source_closep) struct source *source = NULL;
     if (!own || asprintf(&address, "sqlite:%s", own) < 0)
-        return no_memory(error);
+        return err_no_memory(error);
     int r = source_open(&source, config->rules ? config->rules : address, error);
     if (r == 0)
         r = name_source(sync, config, source, error);
@@ -188,7 +179,7 @@ static int open_engine(struct rule_sync *sync, const struct config *config, stru
                                     .store_hosts = config->hosts,
                                     .on_store = on_store };
     sync->has_store = config->counters;
-    int r = options.cells_file ? weir_open(&sync->weir, &options, error) : no_memory(error);
+    int r = options.cells_file ? weir_open(&sync->weir, &options, error) : err_no_memory(error);
     if (r < 0)
         return r;
     tell_copied(sync, options.cells_file);
@@ -207,7 +198,7 @@ int rule_sync_first_rules(struct rule_sync *sync, struct source *source, const s
     if (r < 0)
         return r;
     CLEANUP(rules_freep) struct rules *copy = rules_copy(rules);
-    r = copy ? open_engine(sync, config, error) : no_memory(error);
+    r = copy ? open_engine(sync, config, error) : err_no_memory(error);
     if (r == 0)
         r = rule_sync_install(sync, STEAL(rules), error);
     if (r < 0)

@@ -104,7 +104,7 @@ static int make_loops(struct server *server, struct weir_error *error)
     server->loop_count = thread_count(&server->config);
     server->loops = calloc(server->loop_count + 1, sizeof *server->loops);
     if (!server->loops)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     for (unsigned i = 0; i <= server->loop_count; i++) {
         struct conns_limits limits = limits_of(server, i);
         int r = loop_init(&server->loops[i], server, &limits);

@@ -1,10 +1,9 @@
 #include "serve/stats.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "engine/weir.h"
 #include "refused/most_refused.h"
 
@@ -162,13 +161,12 @@ static void count_latency(struct stats_latency *latency, size_t count, uint64_t 
 static void note_refused(struct stats *stats, struct weir *weir, const struct weir_request *requests,
                          const struct weir_verdict *verdicts, size_t count, int64_t now_us)
 {
-    pthread_mutex_lock(&stats->lock);
+    HOLD_LOCK(&stats->lock);
     for (size_t i = 0; i < count; i++) {
         struct subject subject;
         if (!verdicts[i].allowed && !requests[i].peek && weir_subject(weir, &requests[i], &verdicts[i], &subject))
             top_add(stats->top, &subject, now_us);
     }
-    pthread_mutex_unlock(&stats->lock);
 }
 
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
@@ -198,9 +196,8 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     if (outcome != OUTCOME_REFUSED)
         return;
     subject_fill_throttle(&subject, SV(STATS_THROTTLE), space, key, cells_hash_key(weir->cells));
-    pthread_mutex_lock(&stats->lock);
+    HOLD_LOCK(&stats->lock);
     top_add(stats->top, &subject, now_us);
-    pthread_mutex_unlock(&stats->lock);
 }
 
 void stats_know(struct stats *stats, sv id)
@@ -265,8 +262,7 @@ int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list
     int r = top_list_reserve(list, TOP_PLACES);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&stats->lock);
+    HOLD_LOCK(&stats->lock);
     top_collect(stats->top, now_us, list);
-    pthread_mutex_unlock(&stats->lock);
     return 0;
 }

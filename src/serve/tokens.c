@@ -44,7 +44,7 @@ static int make_token(const char *path, struct weir_error *error)
     if (access(path, F_OK) == 0)
         return 0;
     if (asprintf(&new_path, "%s.%d.new", path, (int)getpid()) < 0)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     unlink(new_path);
     CLEANUP_CLOSE int fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool made = fd >= 0 && getrandom(random, sizeof random, 0) == sizeof random;
@@ -77,7 +77,7 @@ int tokens_read(struct tokens *tokens, const struct config *config, struct weir_
     CLEANUP_FREE char *path = NULL;
     int r = config->token_file ? read_token(config->token_file, fresh.decide, error) : 0;
     if (r == 0 && asprintf(&path, "%s/admin-token", config->data) < 0)
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
+        return err_no_memory(error);
     if (r == 0)
         r = read_admin_token(path, fresh.admin, error);
     if (r < 0)

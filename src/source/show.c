@@ -93,6 +93,15 @@ void source_json_add(sv text, struct buf *out)
         buf_json(out, text);
 }
 
+void source_json_add_member(const char *name, sv text, struct buf *out)
+{
+    buf_printf(out, ",\"%s\":", name);
+    if (text.len > 0)
+        source_json_add(text, out);
+    else
+        buf_add(out, SV("null"));
+}
+
 static void add_field(struct buf *out, const char *name, sv text)
 {
     buf_printf(out, ",\"%s\":", name);
@@ -106,6 +115,36 @@ void source_problem_json(const struct source_problem *problem, struct buf *out)
     add_field(out, "row", problem->row);
     add_field(out, "rule", problem->rule);
     add_field(out, "text", problem->text);
+    buf_char(out, '}');
+}
+
+void source_settings_json(const struct source_reading *reading, struct buf *out)
+{
+    size_t count = 0;
+    buf_char(out, '{');
+    for (size_t i = 0; i < reading->row_count; i++) {
+        if (!reading->rows[i].setting)
+            continue;
+        buf_printf(out, "%s", count++ ? "," : "");
+        buf_json(out, reading->rows[i].key);
+        buf_char(out, ':');
+        source_json_add(reading->rows[i].text, out);
+    }
+    buf_char(out, '}');
+}
+
+void source_event_json(const struct source_event *event, struct buf *out)
+{
+    buf_printf(out, "{\"number\":%" PRId64, event->number);
+    add_field(out, "at", event->at);
+    add_field(out, "who", event->who);
+    add_field(out, "what", event->what);
+    add_field(out, "rule", event->rule);
+    add_field(out, "table", event->table);
+    add_field(out, "row", event->key);
+    add_field(out, "note", event->note);
+    source_json_add_member("before", event->before, out);
+    source_json_add_member("after", event->after, out);
     buf_char(out, '}');
 }
 

@@ -18,10 +18,16 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
 /* A row as one object, its rule included. */
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void source_problem_json(const struct source_problem *problem, struct buf *out);
+/* All settings as one object. */
+void source_settings_json(const struct source_reading *reading, struct buf *out);
+/* One change of the history, with the row before and after it. */
+void source_event_json(const struct source_event *event, struct buf *out);
 
 /* A document in YAML or JSON; NULL: it is neither. */
 json_t *source_json_load(sv text);
 /* The same as JSON in one line; what is no document becomes a string. */
 void source_json_add(sv text, struct buf *out);
+/* ,"name": and the same; null if the text is empty. */
+void source_json_add_member(const char *name, sv text, struct buf *out);
 
 #endif

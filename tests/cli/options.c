@@ -25,10 +25,6 @@ static const struct option options[] = {
       "a text with enough words in its help to need a second line of it" },
     { "choice", "one|two|three", OPTION_CHOICE, offsetof(struct values, choice), "a choice" },
     { "number", "N", OPTION_NUMBER, offsetof(struct values, number), "a number" },
-    { 0 },
-};
-
-static const struct option more[] = {
     { "size", "N", OPTION_SIZE, offsetof(struct values, size), "a size", .min = 1 },
     { "count", "N", OPTION_COUNT, offsetof(struct values, count), "a count", .min = 1 },
     { "length", "TIME", OPTION_LENGTH, offsetof(struct values, length), "a length", .min = 100, .max = 86400000 },
@@ -39,7 +35,7 @@ static const struct option more[] = {
 };
 
 static const struct command command = {
-    .name = "try", .usage = "[OPTION]...", .text = "Tries.", .footer = "Done.", .options = options, .more_options = more
+    .name = "try", .usage = "[OPTION]...", .text = "Tries.", .footer = "Done.", .options = options
 };
 
 static struct values values;
@@ -175,7 +171,7 @@ static void test_help(void **state)
     assert_non_null(strstr(said, "Usage: weir try [OPTION]...\n\nTries.\n\nOptions:\n"));
     for (const struct option *o = options; o->name; o++)
         assert_non_null(strstr(said, o->name));
-    for (const struct option *o = more; o->name; o++)
+    for (const struct option *o = options; o->name; o++)
         assert_non_null(strstr(said, o->name));
     assert_non_null(strstr(said, "--text FILE           a text with"));
     assert_non_null(strstr(said, "\n\nDone.\n"));
