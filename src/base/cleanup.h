@@ -1,7 +1,7 @@
 /* Variables that release what they own at the end of their scope, on every path out of it.
  *
  *     CLEANUP(buf_done) struct buf text;         any x_done(struct x *); initialise it before the first return
- *     CLEANUP_FREE char *name = strdup(…);
+ *     CLEANUP_FREE struct row *rows = cleanup_calloc(count, sizeof *rows);
  *     CLEANUP_CLOSE int fd = open(…);
  *     CLEANUP(rules_freep) struct rules *rules = NULL;      after CLEANUP_POINTER(struct rules *, rules_free)
  *     return STEAL(rules);                                  the caller owns it now
@@ -23,6 +23,10 @@
             release(*variable);                   \
     }                                             \
     struct cleanup_needs_semicolon
+
+/* calloc() for variables that are released so. clang's analyzer and cppcheck do not know that a scope releases them, and
+ * report each as a leak; what they cannot see into they do not report. */
+void *cleanup_calloc(size_t count, size_t size);
 
 static inline void cleanup_free(void *variable)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/rules_cmd.h"
@@ -200,6 +201,7 @@ int cli_rules(int argc, char **argv)
     status = check(verb, argv, count, &o, from);
     if (status >= 0)
         return status;
+    CHECK(verb);
     struct rules_call call = { .command = &command, .options = &o, .words = argv + 1, .word_count = count - 1 };
     return run_verb(verb, &call, from);
 }

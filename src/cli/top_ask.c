@@ -106,8 +106,7 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_news *
         return err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
     if (json_array_size(subjects) == 0)
         news.no_rule = is_no_rule(o, secret);
-    *ret = news;
-    news = (struct top_news){ 0 };
+    *ret = (struct top_news){ STEAL(news.status), STEAL(news.top), news.no_rule };
     return 0;
 }
 

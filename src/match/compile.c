@@ -346,7 +346,7 @@ static uint32_t list_at(const uint32_t *pool, uint32_t place)
 static bool fill_slots(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
-    CLEANUP_FREE uint32_t *places = calloc(b->list_count + 1, sizeof *places);
+    CLEANUP_FREE uint32_t *places = cleanup_calloc(b->list_count + 1, sizeof *places);
     if (!places || !fill_pool(b, places))
         return false;
     const uint32_t *pool = ruleset->pool;
@@ -428,8 +428,9 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for a set of rules");
     }
     ruleset->rules = rules;
-    CLEANUP(builder_done) struct builder b = { .ruleset = ruleset, .error = error };
+    struct builder b = { .ruleset = ruleset, .error = error };
     int r = compile(&b);
+    builder_done(&b);
     if (r < 0) {
         ruleset_free(ruleset);
         return r;

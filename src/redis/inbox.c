@@ -58,7 +58,7 @@ static bool add_wanted(struct store *store, struct wanted *wanted, bool *ret_fir
 
 bool store_want(struct store *store, const struct slice_ask *ask)
 {
-    CLEANUP_FREE struct wanted *wanted = malloc(sizeof *wanted);
+    CLEANUP_FREE struct wanted *wanted = cleanup_calloc(1, sizeof *wanted);
     bool first = false;
     if (!wanted)
         return false;

@@ -216,15 +216,15 @@ void rules_free(struct rules *rules)
 struct rules *rules_copy(const struct rules *rules)
 {
     struct rules_report nothing = { .unreadable = true };
-    CLEANUP(rules_freep) struct rules *copy = calloc(1, sizeof *copy);
+    CLEANUP(rules_freep) struct rules *copy = cleanup_calloc(1, sizeof *copy);
     return copy && rules_keep_last_good(copy, &nothing, rules) == 0 ? STEAL(copy) : NULL;
 }
 
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last)
 {
     CLEANUP_FREE struct id_entry *fresh_ids = sorted_ids(fresh), *last_ids = sorted_ids(last);
-    CLEANUP_FREE bool *taken = calloc(last->rule_count + 1, sizeof *taken);
-    CLEANUP_FREE struct restored *restored = calloc(last->rule_count + 1, sizeof *restored);
+    CLEANUP_FREE bool *taken = cleanup_calloc(last->rule_count + 1, sizeof *taken);
+    CLEANUP_FREE struct restored *restored = cleanup_calloc(last->rule_count + 1, sizeof *restored);
     struct settings settings;
     if (!fresh_ids || !last_ids || !taken || !restored || !settings_copy(&fresh->arena, &last->settings, &settings))
         return WEIR_E_NO_MEMORY;

@@ -129,7 +129,7 @@ static void read_setting_row(struct row_reader *rr, size_t index)
 /* For each row whose id an earlier one of its sort has: that one. */
 static bool find_twins(struct row_reader *rr, bool settings)
 {
-    CLEANUP_FREE struct id_entry *ids = calloc(rr->count + 1, sizeof *ids);
+    CLEANUP_FREE struct id_entry *ids = cleanup_calloc(rr->count + 1, sizeof *ids);
     size_t count = 0;
     if (!ids)
         return false;

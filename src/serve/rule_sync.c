@@ -62,7 +62,7 @@ CLEANUP_POINTER(struct rule_sync *, rule_sync_stop);
 
 int rule_sync_start(struct rule_sync **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error)
 {
-    CLEANUP(rule_sync_stopp) struct rule_sync *sync = calloc(1, sizeof *sync);
+    CLEANUP(rule_sync_stopp) struct rule_sync *sync = cleanup_calloc(1, sizeof *sync);
     if (!sync)
         return err_no_memory(error);
     pthread_mutex_init(&sync->lock, NULL);

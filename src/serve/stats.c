@@ -77,7 +77,7 @@ CLEANUP_POINTER(struct stats *, stats_free);
 
 int stats_new(struct stats **ret)
 {
-    CLEANUP(stats_freep) struct stats *stats = calloc(1, sizeof *stats);
+    CLEANUP(stats_freep) struct stats *stats = cleanup_calloc(1, sizeof *stats);
     if (!stats)
         return WEIR_E_NO_MEMORY;
     pthread_mutex_init(&stats->lock, NULL);

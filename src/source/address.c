@@ -41,7 +41,7 @@ void address_done(struct source_address *address)
 /* A copy of s with %41 decoded to A; `what` names it in an error. */
 static int decode(char **ret, sv s, const char *what, struct weir_error *error)
 {
-    CLEANUP_FREE char *text = malloc(s.len + 1);
+    CLEANUP_FREE char *text = cleanup_calloc(1, s.len + 1);
     if (!text)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     ptrdiff_t len = sv_unescape(s, text, s.len);

@@ -45,7 +45,7 @@ struct rules *plan_rule(struct plan *plan, const struct stored_row *row)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     size_t count = 0;
-    CLEANUP_FREE struct rule_row *rows = calloc(plan->snapshot->count + 1, sizeof *rows);
+    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(plan->snapshot->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
             rows[count++] = row_to_read(&plan->snapshot->rows[i]);
@@ -128,7 +128,7 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     int r = snapshot_copy(plan->snapshot, plan->count, ret, error);
     if (r < 0)
         return r;
-    CLEANUP_FREE bool *gone = calloc(ret->count + 1, sizeof *gone);
+    CLEANUP_FREE bool *gone = cleanup_calloc(ret->count + 1, sizeof *gone);
     if (!gone)
         return no_memory(error);
     for (size_t i = 0; i < plan->count; i++) {

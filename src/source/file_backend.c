@@ -286,7 +286,7 @@ static void write_json(const struct snapshot *after, struct buf *out)
 static int write_yaml(const struct snapshot *after, struct buf *out, struct weir_error *error)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP_FREE struct rule_row *rows = calloc(after->count + 1, sizeof *rows);
+    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(after->count + 1, sizeof *rows);
     for (size_t i = 0; rows && i < after->count; i++)
         rows[i] = row_to_read(&after->rows[i]);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, after->count, &report) : NULL;

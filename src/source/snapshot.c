@@ -263,7 +263,7 @@ static int finish_reading(struct source_reading *reading, struct snapshot *snaps
 {
     if (report->unreadable && !last)
         return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report->errors[0].text));
-    CLEANUP_FREE bool *good = calloc(snapshot->count + 1, sizeof *good);
+    CLEANUP_FREE bool *good = cleanup_calloc(snapshot->count + 1, sizeof *good);
     for (size_t i = 0; good && i < reading->rules->rule_count; i++)
         good[reading->rules->rules[i].line - 1] = true;
     bool kept = good && (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
@@ -276,8 +276,8 @@ int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all,
 {
     struct source_reading reading = { 0 };
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP_FREE struct rule_row *rows = calloc(snapshot->count + 1, sizeof *rows);
-    CLEANUP_FREE struct stored_row **given = calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
+    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(snapshot->count + 1, sizeof *rows);
+    CLEANUP_FREE struct stored_row **given = cleanup_calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
     size_t count = 0;
     for (int disabled = 0; disabled < 2; disabled++)
         for (size_t i = 0; rows && given && i < snapshot->count; i++) {
