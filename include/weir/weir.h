@@ -123,7 +123,7 @@ struct weir_header {
 /* One charged limit: its cell and its window. All of it is private to weir. */
 struct weir_charged {
     uint64_t limit, time;
-    uint32_t window, place;
+    uint32_t window, cell;
 };
 
 /* Records what a request was charged, for weir_refund. Callers may read `count`; all other fields are private to weir. */

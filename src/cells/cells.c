@@ -19,7 +19,7 @@ enum {
 /* ---- places ---- */
 
 /* The 32 cells that may hold a key, in the order in which every caller looks at them. */
-struct places {
+struct candidates {
     struct cell *bucket[2];
     unsigned home; /* line of the bucket */
 };
@@ -34,24 +34,24 @@ LIMIT_HOT uint64_t second_hash(uint64_t key)
     return (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-LIMIT_HOT struct places places_of(const struct cells *t, uint64_t key)
+LIMIT_HOT struct candidates candidates_of(const struct cells *t, uint64_t key)
 {
     uint64_t first = scale(key, t->bucket_count);
     uint64_t second = scale(second_hash(key), t->bucket_count);
     if (second == first)
         second = first + 1 < t->bucket_count ? first + 1 : 0;
-    return (struct places){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS }, key & 7 };
+    return (struct candidates){ { t->cell + first * BUCKET_CELLS, t->cell + second * BUCKET_CELLS }, key & 7 };
 }
 
 /* Lines in the order home, its 128-byte neighbour (which the CPU often loads along), the others. */
-LIMIT_HOT struct cell *place(const struct places *p, unsigned i)
+LIMIT_HOT struct cell *candidate(const struct candidates *p, unsigned i)
 {
     unsigned line = p->home ^ (i >> 1 & 7);
     return p->bucket[i / BUCKET_CELLS] + (2 * line + (i & 1));
 }
 
-/* The home line of the bucket that a hash chooses. (Where both hashes choose the same bucket, it is not what places_of says
- * of the second: a detour for few.) */
+/* The home line of the bucket that a hash chooses. (Where both hashes choose the same bucket, it is not what candidates_of
+ * says of the second: a detour for few.) */
 LIMIT_HOT struct cell *home_line(const struct cells *t, uint64_t hash, uint64_t key)
 {
     return t->cell + scale(hash, t->bucket_count) * BUCKET_CELLS + 2 * (key & 7);
@@ -221,11 +221,11 @@ struct scan {
 };
 
 /* Looks at all candidates in order, head before state. */
-static struct scan scan_all(const struct places *p, uint64_t key)
+static struct scan scan_all(const struct candidates *p, uint64_t key)
 {
     struct scan found = { 0 };
     for (unsigned i = 0; i < CANDIDATES; i++) {
-        struct cell *c = place(p, i);
+        struct cell *c = candidate(p, i);
         uint64_t head = load_8(&c->head);
         if (!head_is_of(head, key))
             continue;
@@ -275,14 +275,14 @@ static unsigned choose_free(uint32_t free)
 /* A free cell comes first, then a live one, as promise 4 says. If there is neither, other callers are making every
  * candidate at this moment, or died while they did. An impatient caller takes such a cell, which is always safe; others get
  * none. */
-static struct victim choose_victim(const struct places *p, int64_t now_us, bool impatient)
+static struct victim choose_victim(const struct candidates *p, int64_t now_us, bool impatient)
 {
     struct victim drop = { 0 }, unfinished = { 0 };
     word16 states[CANDIDATES];
     uint32_t free = 0;
     uint64_t lowest = UINT64_MAX;
     for (unsigned i = 0; i < CANDIDATES; i++) {
-        struct cell *c = place(p, i);
+        struct cell *c = candidate(p, i);
         word16 s = states[i] = load_16(&c->state);
         uint64_t book = load_8(&c->book);
         if (cell_is_free(s, book, now_us)) {
@@ -298,7 +298,7 @@ static struct victim choose_victim(const struct places *p, int64_t now_us, bool 
     }
     if (free) {
         unsigned i = choose_free(free);
-        return (struct victim){ .cell = place(p, i), .state = states[i] };
+        return (struct victim){ .cell = candidate(p, i), .state = states[i] };
     }
     return drop.cell || !impatient ? drop : unfinished;
 }
@@ -340,7 +340,7 @@ struct newcomer {
 };
 
 /* Seizes a cell and publishes it as reserved for the key. {NULL}: try again, unless n->no_room. */
-static struct reservation reserve(struct cells *t, const struct places *p, struct newcomer *n, bool impatient)
+static struct reservation reserve(struct cells *t, const struct candidates *p, struct newcomer *n, bool impatient)
 {
     struct reservation none = { 0 };
     struct victim v = choose_victim(p, n->now_us, impatient);
@@ -363,7 +363,7 @@ static struct reservation reserve(struct cells *t, const struct places *p, struc
 
 /* After a scan that found no live one: the next step of making it. `seen` is the reservation that was there before that
  * scan began. True: it is made, and is seen->cell. */
-static bool make(struct cells *t, const struct places *p, struct newcomer *n, const struct scan *found,
+static bool make(struct cells *t, const struct candidates *p, struct newcomer *n, const struct scan *found,
                  struct reservation *seen, unsigned tries)
 {
     const struct reservation *r = &found->reserved;
@@ -378,7 +378,7 @@ static bool make(struct cells *t, const struct places *p, struct newcomer *n, co
 
 static __attribute__((noinline)) bool take_slow(struct cells *t, const struct cells_ask *a, struct cells_taken *ret)
 {
-    struct places p = places_of(t, a->key);
+    struct candidates p = candidates_of(t, a->key);
     struct limit_state unused = { 0 };
     struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
     struct newcomer n = { .key = a->key, .now_us = a->now_us, .first = first.next };
@@ -432,20 +432,20 @@ LIMIT_HOT struct cell *find_home(const struct cells *t, uint64_t key)
 }
 
 /* Both lines at the same distance from home, from one distance to another. */
-static void prefetch_lines(const struct places *p, unsigned from, unsigned to)
+static void prefetch_lines(const struct candidates *p, unsigned from, unsigned to)
 {
     for (unsigned i = 2 * from; i < 2 * to; i += 2) {
-        __builtin_prefetch(place(p, i), 1);
-        __builtin_prefetch(place(p, BUCKET_CELLS + i), 1);
+        __builtin_prefetch(candidate(p, i), 1);
+        __builtin_prefetch(candidate(p, BUCKET_CELLS + i), 1);
     }
 }
 
 /* Returns a cell with the key's fingerprint in the lines from one distance to another, the nearer ones first, or NULL. A
  * fingerprint that is all that is left of a cell hides those after it; a caller that meets one scans all lines. */
-LIMIT_HOT struct cell *find_between(const struct places *p, uint64_t key, unsigned from, unsigned to)
+LIMIT_HOT struct cell *find_between(const struct candidates *p, uint64_t key, unsigned from, unsigned to)
 {
     for (unsigned i = from; i < to; i++) {
-        struct cell *c = find_in_lines(place(p, 2 * i), place(p, BUCKET_CELLS + 2 * i), key);
+        struct cell *c = find_in_lines(candidate(p, 2 * i), candidate(p, BUCKET_CELLS + 2 * i), key);
         if (head_is_of(load_8(&c->head), key))
             return c;
     }
@@ -456,7 +456,7 @@ LIMIT_HOT struct cell *find_between(const struct places *p, uint64_t key, unsign
  * other. */
 static struct cell *find_elsewhere(const struct cells *t, uint64_t key)
 {
-    struct places p = places_of(t, key);
+    struct candidates p = candidates_of(t, key);
     prefetch_lines(&p, 1, LINES_NEAR);
     struct cell *c = find_between(&p, key, 0, LINES_NEAR);
     if (c)
@@ -561,15 +561,15 @@ static __attribute__((noinline)) void find_batch(const struct cells *t, const st
             open[open_count++] = i;
     }
     for (unsigned from = 0, to = 2; open_count > 0 && from < BUCKET_LINES; from = to, to *= 2) {
-        struct places places[CELLS_BATCH];
+        struct candidates candidates[CELLS_BATCH];
         for (unsigned k = 0; k < open_count; k++) {
-            places[k] = places_of(t, asks[open[k]].key);
-            prefetch_lines(&places[k], from, to);
+            candidates[k] = candidates_of(t, asks[open[k]].key);
+            prefetch_lines(&candidates[k], from, to);
         }
         unsigned left = 0;
         for (unsigned k = 0; k < open_count; k++) {
             unsigned i = open[k];
-            struct cell *c = find_between(&places[k], asks[i].key, from, to);
+            struct cell *c = find_between(&candidates[k], asks[i].key, from, to);
             if (c)
                 ret[i] = c;
             else
@@ -599,10 +599,10 @@ static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells 
         if (!c || read_own(c, key, ret))
             return c;
     }
-    struct places p = places_of(cells, key);
+    struct candidates p = candidates_of(cells, key);
     for (unsigned i = 0; i < CANDIDATES; i++)
-        if (read_own(place(&p, i), key, ret))
-            return place(&p, i);
+        if (read_own(candidate(&p, i), key, ret))
+            return candidate(&p, i);
     return NULL;
 }
 
@@ -672,7 +672,7 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
 
 bool cells_forget(struct cells *cells, uint64_t key)
 {
-    struct places p = places_of(cells, key);
+    struct candidates p = candidates_of(cells, key);
     for (;;) {
         struct cell *c = scan_all(&p, key).live;
         word16 s;
@@ -698,18 +698,18 @@ bool cells_refund(const struct limit *limit, const struct cells_taken *taken, in
     }
 }
 
-uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken)
+uint64_t cells_index(const struct cells *cells, const struct cells_taken *taken)
 {
-    uint64_t place = (uint64_t)(taken->cell - cells->cell);
-    CHECK(place < cells->bucket_count * BUCKET_CELLS);
-    return place;
+    uint64_t index = (uint64_t)(taken->cell - cells->cell);
+    CHECK(index < cells->bucket_count * BUCKET_CELLS);
+    return index;
 }
 
-bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret)
+bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t index, struct cells_taken *ret)
 {
-    if (place >= cells->bucket_count * BUCKET_CELLS || !head_is_of(head, key))
+    if (index >= cells->bucket_count * BUCKET_CELLS || !head_is_of(head, key))
         return false;
-    ret->cell = cells->cell + place;
+    ret->cell = cells->cell + index;
     ret->head = head;
     return true;
 }
@@ -739,7 +739,7 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
         c = find_elsewhere(cells, key);
     if (c && update_live(c, key, judge, data))
         return true;
-    struct places p = places_of(cells, key);
+    struct candidates p = candidates_of(cells, key);
     struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, key);

@@ -78,10 +78,10 @@ bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const s
                        struct cells_taken *ret);
 /* Gives a charge back. False: its cell has another key now, or its window is over. */
 bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
-/* A charge can be remembered by its head and the place of its cell. cells_find_taken writes these two to *ret. False: there
- * is no such place, or the head does not belong to the key. */
-uint64_t cells_place(const struct cells *cells, const struct cells_taken *taken);
-bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t place, struct cells_taken *ret);
+/* A charge can be remembered by its head and the index of its cell. cells_find_taken writes these two to *ret. False: there
+ * is no such cell, or the head does not belong to the key. */
+uint64_t cells_index(const struct cells *cells, const struct cells_taken *taken);
+bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t index, struct cells_taken *ret);
 
 /* The change of a state that does not belong to a limit. */
 struct cells_change {

@@ -9,9 +9,9 @@
  *
  *   inode, birth   a copy on the same machine is another inode, or one that was made at another time: file systems use the
  *                  numbers of removed files again
- *   place          the boot of the kernel, and the device: equal for all containers of a machine that share the file
+ *   boot           the boot of the kernel, and the device: equal for all containers of a machine that share the file
  *   machine        its id and its host name, since machines made from one image may have the same id; containers of one
- *                  machine may have different ones, so this counts only where the place is another, as after a reboot
+ *                  machine may have different ones, so this counts only where the boot is another, as after a reboot
  *
  * Each is a short hash, 0 if it cannot be known; what is not known on either side says nothing. Any value is a good one: at
  * worst a table gets an identity that it did not need, which costs it what it was lent and the receipts that are out.
@@ -53,12 +53,12 @@ static bool hash_line(struct hash *hash, const char *path)
     return true;
 }
 
-static uint32_t place_here(const struct cells *cells, uint64_t device)
+static uint32_t boot_here(const struct cells *cells, uint64_t device)
 {
     struct hash hash;
     hash_init(&hash, &cells->secret);
     hash_word(&hash, device);
-    return hash_line(&hash, "/proc/sys/kernel/random/boot_id") ? fold(&hash, PLACE_BITS) : 0;
+    return hash_line(&hash, "/proc/sys/kernel/random/boot_id") ? fold(&hash, BOOT_BITS) : 0;
 }
 
 static uint32_t machine_here(const struct cells *cells)
@@ -98,7 +98,7 @@ static bool origin_here(const struct cells *cells, int fd, struct origin *ret)
     struct statx more;
     if (fstat(fd, &st) < 0)
         return false;
-    *ret = (struct origin){ .place = place_here(cells, st.st_dev),
+    *ret = (struct origin){ .boot = boot_here(cells, st.st_dev),
                             .machine = machine_here(cells),
                             .inode = inode_bits(cells, st.st_ino) };
     if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && more.stx_mask & STATX_BTIME)
@@ -117,18 +117,18 @@ static bool is_same(const struct origin *was, const struct origin *here)
 {
     if (differ(was->inode, here->inode) || differ(was->birth, here->birth))
         return false;
-    if (was->place && was->place == here->place)
+    if (was->boot && was->boot == here->boot)
         return true;
     if (was->machine && here->machine)
         return was->machine == here->machine;
     /* If the machine is not known, a reboot looks like another machine. */
-    return !differ(was->place, here->place);
+    return !differ(was->boot, here->boot);
 }
 
 static struct origin merge(const struct origin *was, const struct origin *here)
 {
     return (struct origin){ .id = was->id,
-                            .place = here->place ? here->place : was->place,
+                            .boot = here->boot ? here->boot : was->boot,
                             .machine = was->machine ? was->machine : here->machine,
                             .inode = here->inode,
                             .birth = here->birth ? here->birth : was->birth };

@@ -66,19 +66,19 @@ int cells_settle(struct cells *cells, int fd, const char *path, struct weir_erro
 
 /* ---- the origin: identity.c says what it is for ---- */
 
-/* identity 36 · place 28, and above it machine 28 · inode 18 · birth 18 */
-enum { ID_BITS = 36, PLACE_BITS = 28, MACHINE_BITS = 28, INODE_BITS = 18, BIRTH_BITS = 18 };
+/* identity 36 · boot 28, and above it machine 28 · inode 18 · birth 18 */
+enum { ID_BITS = 36, BOOT_BITS = 28, MACHINE_BITS = 28, INODE_BITS = 18, BIRTH_BITS = 18 };
 #define ORIGIN_IDS (UINT64_C(1) << ID_BITS)
 
 struct origin {
     uint64_t id;
-    uint32_t place, machine, inode, birth; /* 0: not known */
+    uint32_t boot, machine, inode, birth; /* 0: not known */
 };
 
 static inline struct origin origin_of(word16 w)
 {
     return (struct origin){ .id = w.low % ORIGIN_IDS,
-                            .place = (uint32_t)(w.low >> ID_BITS),
+                            .boot = (uint32_t)(w.low >> ID_BITS),
                             .machine = (uint32_t)(w.high & ((1u << MACHINE_BITS) - 1)),
                             .inode = (uint32_t)(w.high >> MACHINE_BITS & ((1u << INODE_BITS) - 1)),
                             .birth = (uint32_t)(w.high >> (MACHINE_BITS + INODE_BITS)) };
@@ -86,7 +86,7 @@ static inline struct origin origin_of(word16 w)
 
 static inline word16 origin_word(const struct origin *o)
 {
-    return (word16){ o->id | (uint64_t)o->place << ID_BITS,
+    return (word16){ o->id | (uint64_t)o->boot << ID_BITS,
                      o->machine | (uint64_t)o->inode << MACHINE_BITS | (uint64_t)o->birth << (MACHINE_BITS + INODE_BITS) };
 }
 

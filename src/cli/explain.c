@@ -22,7 +22,7 @@ static const struct command command = {
 
 enum { LINE_COLUMNS = 1000, OUTPUT_MAX = 64 << 20 };
 
-struct page {
+struct output {
     struct term term;
     struct buf out, line;
     const struct weir_request *request;
@@ -34,7 +34,7 @@ struct page {
 };
 
 /* Lines contain what a client may have sent, so all of a line goes through term_add. */
-static void end_line(struct page *p, const char *color)
+static void end_line(struct output *p, const char *color)
 {
     buf_add(&p->out, weir_str(color));
     term_add(&p->term, &p->out, buf_sv(&p->line), LINE_COLUMNS);
@@ -45,7 +45,7 @@ static void end_line(struct page *p, const char *color)
 #define LINE(p, color, ...) (buf_printf(&(p)->line, __VA_ARGS__), end_line(p, color))
 
 /* One line about the request, unless both the value and `none` are empty. */
-static void fact(struct page *p, const char *name, sv value, const char *none)
+static void fact(struct output *p, const char *name, sv value, const char *none)
 {
     if (value.len == 0 && !none)
         return;
@@ -54,7 +54,7 @@ static void fact(struct page *p, const char *name, sv value, const char *none)
     end_line(p, "");
 }
 
-static void print_path(struct page *p, struct facts *facts)
+static void print_path(struct output *p, struct facts *facts)
 {
     sv path = facts_path(facts), raw = p->request->path;
     if (raw.len == 0)
@@ -71,7 +71,7 @@ static void print_path(struct page *p, struct facts *facts)
     facts_use(facts, 0);
 }
 
-static void print_client(struct page *p, struct facts *facts)
+static void print_client(struct output *p, struct facts *facts)
 {
     const struct ip *ip = facts_ip(facts);
     char address[IP_TEXT_MAX];
@@ -90,7 +90,7 @@ static void print_client(struct page *p, struct facts *facts)
 
 static void print_request(struct facts *facts, void *data)
 {
-    struct page *p = data;
+    struct output *p = data;
     const struct weir_request *r = p->request;
     char now[INSTANT_TEXT_MAX];
     instant_text(p->now_us, now);
@@ -110,7 +110,7 @@ static void print_request(struct facts *facts, void *data)
     LINE(p, term_bold(&p->term), "rules");
 }
 
-static void print_limit(struct page *p, const struct explained_rule *e, const struct explained_limit *l)
+static void print_limit(struct output *p, const struct explained_rule *e, const struct explained_limit *l)
 {
     buf_printf(&p->line, "      limit %.*s: ", SV_FMT(l->spec->name));
     rule_limit_text(l->spec, &p->line);
@@ -127,7 +127,7 @@ static void print_limit(struct page *p, const struct explained_rule *e, const st
 
 static void print_rule(const struct explained_rule *e, void *data)
 {
-    struct page *p = data;
+    struct output *p = data;
     p->rules++;
     if (e->reason != MATCH_YES) {
         buf_printf(&p->line, "  %.*s does not apply: ", SV_FMT(e->rule->id));
@@ -155,7 +155,7 @@ static void print_rule(const struct explained_rule *e, void *data)
 
 static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
-    struct page *p = data;
+    struct output *p = data;
     bool spent = v->allowed && p->spent; /* an explanation borrows no slice, so the engine does not know */
     if (p->rules == 0)
         LINE(p, "", "  none");
@@ -189,7 +189,7 @@ int cli_explain(int argc, char **argv)
             options.cells);
     if (!request_open(&options, &weir))
         return EXIT_BAD;
-    struct page page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
+    struct output page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
     page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
     buf_init(&page.out, OUTPUT_MAX);
     buf_init(&page.line, EXPLAIN_TEXT_MAX);

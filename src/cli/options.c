@@ -97,7 +97,7 @@ static const struct option *find_option(const struct command *command, sv name)
     return NULL;
 }
 
-static const char *store_amount(const struct option *option, sv text, void *place, char scratch[AMOUNT_ALLOWED_MAX])
+static const char *store_amount(const struct option *option, sv text, void *target, char scratch[AMOUNT_ALLOWED_MAX])
 {
     bool number = option->kind == OPTION_NUMBER;
     struct amount_range range = {
@@ -114,35 +114,35 @@ static const char *store_amount(const struct option *option, sv text, void *plac
         return scratch;
     }
     if (number)
-        *(uint32_t *)place = (uint32_t)n;
+        *(uint32_t *)target = (uint32_t)n;
     else
-        *(uint64_t *)place = n;
+        *(uint64_t *)target = n;
     return NULL;
 }
 
 /* Stores the value of one option. NULL, or what is allowed, in `scratch` or elsewhere. */
 static const char *store(const struct option *option, const char *value, void *values, char scratch[AMOUNT_ALLOWED_MAX])
 {
-    void *place = (char *)values + option->offset;
+    void *target = (char *)values + option->offset;
     sv text = weir_str(value);
     switch (option->kind) {
     case OPTION_FLAG:
-        *(bool *)place = true;
+        *(bool *)target = true;
         return NULL;
     case OPTION_TEXT:
-        *(const char **)place = value;
+        *(const char **)target = value;
         return NULL;
     case OPTION_CHOICE:
-        return choice_read(text, option->argument, place) ? NULL : option->argument;
+        return choice_read(text, option->argument, target) ? NULL : option->argument;
     case OPTION_NUMBER:
     case OPTION_SIZE:
     case OPTION_COUNT:
     case OPTION_LENGTH:
-        return store_amount(option, text, place, scratch);
+        return store_amount(option, text, target, scratch);
     case OPTION_TIME:
-        return when_parse(text, place) ? NULL : "RFC 3339 (2026-03-01T12:00:00Z) or milliseconds since 1970, up to 2112";
+        return when_parse(text, target) ? NULL : "RFC 3339 (2026-03-01T12:00:00Z) or milliseconds since 1970, up to 2112";
     case OPTION_LIST: {
-        struct option_list *list = place;
+        struct option_list *list = target;
         if (list->count == OPTION_LIST_MAX)
             return "at most 64 of them";
         list->items[list->count++] = value;

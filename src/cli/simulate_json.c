@@ -5,7 +5,7 @@
 
 enum { STEPS = 100 }; /* of the series, at most */
 
-struct page {
+struct output {
     const struct simulation_result *result;
     const struct tally *tally;
     struct buf *out;
@@ -25,7 +25,7 @@ static void add_instant(struct buf *out, const char *name, int64_t us)
     buf_printf(out, ",\"%s\":\"%s\"", name, text);
 }
 
-static void add_series(const struct page *p, const char *name, const struct series *series)
+static void add_series(const struct output *p, const char *name, const struct series *series)
 {
     buf_printf(p->out, ",\"%s\":[", name);
     for (size_t i = 0; i < p->columns.count; i++)
@@ -34,7 +34,7 @@ static void add_series(const struct page *p, const char *name, const struct seri
     buf_char(p->out, ']');
 }
 
-static void add_subject(const struct page *p, uint32_t index)
+static void add_subject(const struct output *p, uint32_t index)
 {
     sv parts = subject_parts(intern_text(&p->tally->subject_names, index)), attribute, value;
     buf_add(p->out, SV("{\"by\":{"));
@@ -50,7 +50,7 @@ static void add_subject(const struct page *p, uint32_t index)
 }
 
 /* Rules and subjects are both in the order of the rules: *next is the first subject not yet passed. */
-static void add_rule(const struct page *p, uint32_t index, size_t *next)
+static void add_rule(const struct output *p, uint32_t index, size_t *next)
 {
     const struct tally_rule *row = &p->tally->rules[index];
     buf_add(p->out, SV("{\"id\":"));
@@ -79,7 +79,7 @@ static void add_rule(const struct page *p, uint32_t index, size_t *next)
 void simulation_json(const struct simulation_result *result, struct buf *out)
 {
     const struct tally *t = result->tally;
-    struct page p = { .result = result, .tally = t, .out = out };
+    struct output p = { .result = result, .tally = t, .out = out };
     CLEANUP_FREE uint32_t *subjects = p.subjects = tally_subjects_sorted(t);
     if (!subjects) {
         out->failed = true;

@@ -14,7 +14,7 @@ enum {
     SPARK_MAX = 40,
 };
 
-struct page {
+struct output {
     const struct simulation_result *result;
     const struct tally *tally;
     const struct term *term;
@@ -65,7 +65,7 @@ static void add_rate(struct buf *out, double per_second)
         buf_printf(out, "%.1f an hour", per_second * 3600);
 }
 
-static void print_span(const struct page *p)
+static void print_span(const struct output *p)
 {
     const struct tally *t = p->tally;
     char from[INSTANT_TEXT_MAX], to[INSTANT_TEXT_MAX], span[SPAN_TEXT_MAX], count[COUNT_TEXT_MAX];
@@ -84,7 +84,7 @@ static void print_span(const struct page *p)
     buf_printf(p->out, "\n%s to %s\n\n", from, to);
 }
 
-static void print_totals(const struct page *p)
+static void print_totals(const struct output *p)
 {
     const struct tally *t = p->tally;
     const struct term *term = p->term;
@@ -107,7 +107,7 @@ static void print_totals(const struct page *p)
     buf_char(p->out, '\n');
 }
 
-static void print_rule(const struct page *p, uint32_t index, size_t spark)
+static void print_rule(const struct output *p, uint32_t index, size_t spark)
 {
     const struct tally_rule *row = &p->tally->rules[index];
     const struct term *term = p->term;
@@ -131,7 +131,7 @@ static void print_rule(const struct page *p, uint32_t index, size_t spark)
     buf_char(p->out, '\n');
 }
 
-static void print_unused(const struct page *p, size_t first)
+static void print_unused(const struct output *p, size_t first)
 {
     size_t count = p->tally->ids.count - first;
     if (count == 0)
@@ -146,7 +146,7 @@ static void print_unused(const struct page *p, size_t first)
 }
 
 /* The number of rules that applied to a request; they come first. */
-static size_t rules_applied(const struct page *p)
+static size_t rules_applied(const struct output *p)
 {
     size_t n = 0;
     while (n < p->tally->ids.count && p->tally->rules[p->rules[n]].applied > 0)
@@ -155,7 +155,7 @@ static size_t rules_applied(const struct page *p)
 }
 
 /* Makes the columns as wide as their contents. Returns the width that is left for a picture. */
-static size_t fit_columns(struct page *p, size_t shown)
+static size_t fit_columns(struct output *p, size_t shown)
 {
     p->id_columns = strlen("rule");
     p->count_columns = strlen("requests");
@@ -173,7 +173,7 @@ static size_t fit_columns(struct page *p, size_t shown)
     return left > SPARK_MAX ? SPARK_MAX : left;
 }
 
-static void print_rules(struct page *p)
+static void print_rules(struct output *p)
 {
     size_t applied = rules_applied(p), shown = applied < RULE_ROWS_MAX ? applied : RULE_ROWS_MAX;
     size_t spark = fit_columns(p, shown);
@@ -198,7 +198,7 @@ static void print_rules(struct page *p)
                    term_plain(p->term));
 }
 
-static void print_subject(const struct page *p, uint32_t index)
+static void print_subject(const struct output *p, uint32_t index)
 {
     sv parts = subject_parts(intern_text(&p->tally->subject_names, index)), attribute, value;
     size_t room = p->term->columns > 40 ? p->term->columns - 20 : 20;
@@ -218,7 +218,7 @@ static void print_subject(const struct page *p, uint32_t index)
 }
 
 /* Subjects are sorted by rule. Returns the first one of this rule. */
-static size_t first_subject(const struct page *p, uint32_t rule)
+static size_t first_subject(const struct output *p, uint32_t rule)
 {
     size_t low = 0, high = p->tally->subject_names.count;
     while (low < high) {
@@ -231,7 +231,7 @@ static size_t first_subject(const struct page *p, uint32_t rule)
     return low;
 }
 
-static void print_subjects(const struct page *p)
+static void print_subjects(const struct output *p)
 {
     for (size_t i = 0; i < p->tally->ids.count && i < SUBJECT_RULES_MAX; i++) {
         uint32_t rule = p->rules[i];
@@ -251,7 +251,7 @@ static void print_subjects(const struct page *p)
     }
 }
 
-static void print_warnings(const struct page *p)
+static void print_warnings(const struct output *p)
 {
     const struct tally *t = p->tally;
     const char *yellow = term_yellow(p->term), *plain = term_plain(p->term);
@@ -277,7 +277,7 @@ static void print_warnings(const struct page *p)
 
 void simulation_text(const struct simulation_result *result, const struct term *term, struct buf *out)
 {
-    struct page p = { .result = result, .tally = result->tally, .term = term, .out = out };
+    struct output p = { .result = result, .tally = result->tally, .term = term, .out = out };
     if (result->tally->requests == 0) {
         buf_printf(out, "%s: no requests\n", result->input);
         return;

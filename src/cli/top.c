@@ -167,18 +167,18 @@ static unsigned most_of(const struct top_options *o, unsigned rows)
 
 static void watch(const struct top_options *o, struct screen *screen)
 {
-    CLEANUP(top_news_done) struct top_news news = { 0 };
+    CLEANUP(top_view_done) struct top_view view = { 0 };
     enum event event = EVENT_TIME;
     int64_t next_us = 0;
     while (event != EVENT_END) {
         struct term term = term_of(STDOUT_FILENO);
         CLEANUP(buf_done) struct buf frame;
         if (event == EVENT_TIME) {
-            top_ask(&news, o, most_of(o, term.rows));
+            top_ask(&view, o, most_of(o, term.rows));
             next_us = clock_steady_us() + (int64_t)o->interval_ms * US_PER_MS;
         }
         buf_init(&frame, FRAME_BYTES_MAX);
-        top_draw(&news, o, &term, term.rows, &frame);
+        top_draw(&view, o, &term, term.rows, &frame);
         show(buf_sv(&frame), term.rows);
         event = wait_until(screen, next_us);
     }
@@ -203,15 +203,15 @@ static int run_live(const struct top_options *o)
 
 static int run_once(const struct top_options *o)
 {
-    CLEANUP(top_news_done) struct top_news news = { 0 };
+    CLEANUP(top_view_done) struct top_view view = { 0 };
     struct term term = term_of(STDOUT_FILENO);
     unsigned most = o->most != MOST_NOT_GIVEN ? o->most : MOST_DEFAULT;
-    if (!top_ask(&news, o, most))
-        return cli_fail(&news.away);
+    if (!top_ask(&view, o, most))
+        return cli_fail(&view.away);
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, FRAME_BYTES_MAX);
     term.color = false;
-    top_draw(&news, o, &term, UINT32_MAX, &text);
+    top_draw(&view, o, &term, UINT32_MAX, &text);
     return cli_print(&text, 0);
 }
 

@@ -8,10 +8,10 @@
 
 enum { PATH_BYTES_MAX = 4096, TOKEN_BYTES_MAX = 1024 };
 
-void top_news_done(struct top_news *news)
+void top_view_done(struct top_view *view)
 {
-    json_decref(news->status);
-    json_decref(news->top);
+    json_decref(view->status);
+    json_decref(view->top);
 }
 
 /* Read each time: the service may have been restarted, with a new folder. *ret is to be initialised. */
@@ -88,25 +88,25 @@ static bool is_no_rule(const struct top_options *o, sv token)
     return client_get(o->admin, token, path.ptr, &body, &ignored) == 404;
 }
 
-static int ask_all(const struct top_options *o, unsigned most, struct top_news *ret, struct weir_error *error)
+static int ask_all(const struct top_options *o, unsigned most, struct top_view *ret, struct weir_error *error)
 {
     CLEANUP(buf_done) struct buf token = { 0 };
-    CLEANUP(top_news_done) struct top_news news = { 0 };
+    CLEANUP(top_view_done) struct top_view view = { 0 };
     int r = read_token(o, &token, error);
     if (r < 0)
         return r;
     sv secret = sv_trim(buf_sv(&token));
-    r = ask_json(o, secret, "/v1/status", &news.status, error);
+    r = ask_json(o, secret, "/v1/status", &view.status, error);
     if (r == 0)
-        r = ask_top(o, secret, most, &news.top, error);
+        r = ask_top(o, secret, most, &view.top, error);
     if (r < 0)
         return r;
-    json_t *subjects = json_object_get(news.top, "subjects");
-    if (!json_is_object(json_object_get(news.status, "decisions")) || !json_is_array(subjects))
+    json_t *subjects = json_object_get(view.top, "subjects");
+    if (!json_is_object(json_object_get(view.status, "decisions")) || !json_is_array(subjects))
         return err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
     if (json_array_size(subjects) == 0)
-        news.no_rule = is_no_rule(o, secret);
-    *ret = (struct top_news){ STEAL(news.status), STEAL(news.top), news.no_rule };
+        view.no_rule = is_no_rule(o, secret);
+    *ret = (struct top_view){ STEAL(view.status), STEAL(view.top), view.no_rule };
     return 0;
 }
 
@@ -127,23 +127,23 @@ static double rate(json_t *from, json_t *to, const char *outcome, double seconds
     return more > 0 ? more / seconds : 0;
 }
 
-bool top_ask(struct top_news *news, const struct top_options *options, unsigned most)
+bool top_ask(struct top_view *view, const struct top_options *options, unsigned most)
 {
-    struct top_news fresh;
+    struct top_view fresh;
     struct weir_error error = { 0 };
     if (ask_all(options, most, &fresh, &error) < 0) {
-        news->away = error;
+        view->away = error;
         return false;
     }
     fresh.steady_us = clock_steady_us();
-    double seconds = (double)(fresh.steady_us - news->steady_us) / (double)US_PER_S;
-    fresh.has_rates = news->status && seconds > 0 && same_run(news->status, fresh.status);
+    double seconds = (double)(fresh.steady_us - view->steady_us) / (double)US_PER_S;
+    fresh.has_rates = view->status && seconds > 0 && same_run(view->status, fresh.status);
     if (fresh.has_rates) {
-        fresh.allowed_per_s = rate(news->status, fresh.status, "allowed", seconds);
-        fresh.refused_per_s = rate(news->status, fresh.status, "refused", seconds);
-        fresh.shadow_per_s = rate(news->status, fresh.status, "shadow", seconds);
+        fresh.allowed_per_s = rate(view->status, fresh.status, "allowed", seconds);
+        fresh.refused_per_s = rate(view->status, fresh.status, "refused", seconds);
+        fresh.shadow_per_s = rate(view->status, fresh.status, "shadow", seconds);
     }
-    top_news_done(news);
-    *news = fresh;
+    top_view_done(view);
+    *view = fresh;
     return true;
 }

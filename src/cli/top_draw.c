@@ -19,7 +19,7 @@ enum {
 };
 
 struct drawing {
-    const struct top_news *news;
+    const struct top_view *view;
     const struct top_options *options;
     const struct term *term;
     struct buf *out;
@@ -83,7 +83,7 @@ static void add_text(const struct drawing *d, const char *text, size_t columns)
 static void draw_title(const struct drawing *d)
 {
     char up[SPAN_TEXT_MAX];
-    json_t *status = d->news->status;
+    json_t *status = d->view->status;
     buf_printf(d->out, "%sweir ", term_bold(d->term));
     add_text(d, json_string_value(json_object_get(status, "version")), 20);
     buf_printf(d->out, "%s at %s, up %s%s\n", term_plain(d->term), d->options->admin,
@@ -93,7 +93,7 @@ static void draw_title(const struct drawing *d)
 static void draw_decisions(const struct drawing *d)
 {
     char a[COUNT_TEXT_MAX], b[COUNT_TEXT_MAX], c[COUNT_TEXT_MAX];
-    const struct top_news *n = d->news;
+    const struct top_view *n = d->view;
     add_label(d, "decisions");
     buf_printf(d->out, "%s allowed, %s refused, %s shadow\n", grouped(number(n->status, "decisions", "allowed"), a),
                grouped(number(n->status, "decisions", "refused"), b), grouped(number(n->status, "decisions", "shadow"), c));
@@ -108,7 +108,7 @@ static void draw_decisions(const struct drawing *d)
 static void draw_rules(const struct drawing *d)
 {
     char count[COUNT_TEXT_MAX], age[SPAN_TEXT_MAX];
-    json_t *status = d->news->status;
+    json_t *status = d->view->status;
     const char *reason = json_string_value(at(status, "source", "problem"));
     double problems = number(status, "rules", "problem_count");
     add_label(d, "rules");
@@ -134,7 +134,7 @@ static void draw_rules(const struct drawing *d)
 static void draw_table(const struct drawing *d)
 {
     char used[COUNT_TEXT_MAX], cells[COUNT_TEXT_MAX], drops[COUNT_TEXT_MAX];
-    json_t *status = d->news->status;
+    json_t *status = d->view->status;
     double at_limit = number(status, "table", "drops_at_limit");
     add_label(d, "table");
     buf_printf(d->out, "%s of %s cells in use (%.1f %%), %s dropped", grouped(number(status, "table", "used"), used),
@@ -148,13 +148,13 @@ static void draw_table(const struct drawing *d)
 
 static bool has_store(const struct drawing *d)
 {
-    return json_is_object(json_object_get(d->news->status, "store"));
+    return json_is_object(json_object_get(d->view->status, "store"));
 }
 
 static void draw_store(const struct drawing *d)
 {
     char hosts[COUNT_TEXT_MAX], late[COUNT_TEXT_MAX];
-    json_t *status = d->news->status;
+    json_t *status = d->view->status;
     double count = number(status, "store", "hosts");
     add_label(d, "store");
     add_text(d, json_string_value(at(status, "store", "address")), 60);
@@ -168,7 +168,7 @@ static void draw_store(const struct drawing *d)
 static void draw_connections(const struct drawing *d)
 {
     char text[COUNT_TEXT_MAX];
-    json_t *status = d->news->status;
+    json_t *status = d->view->status;
     double away = number(status, "connections", "turned_away");
     add_label(d, "connections");
     buf_printf(d->out, "%s http, ", grouped(number(status, "connections", "http"), text));
@@ -241,7 +241,7 @@ static void draw_subject(const struct drawing *d, json_t *subject, double window
 
 static void draw_subjects(const struct drawing *d, unsigned most)
 {
-    json_t *top = d->news->top, *subjects = json_object_get(top, "subjects"), *subject;
+    json_t *top = d->view->top, *subjects = json_object_get(top, "subjects"), *subject;
     double window_s = json_number_value(json_object_get(top, "window_s"));
     double refused = json_number_value(json_object_get(top, "refused"));
     double unlisted = json_number_value(json_object_get(top, "unlisted_at_most"));
@@ -252,7 +252,7 @@ static void draw_subjects(const struct drawing *d, unsigned most)
     buf_char(d->out, '\n');
     if (json_array_size(subjects) == 0) {
         buf_printf(d->out, "%snobody", term_dim(d->term));
-        if (d->news->no_rule) {
+        if (d->view->no_rule) {
             buf_add(d->out, SV(": there is no rule "));
             add_text(d, d->options->rule, RULE_COLUMNS_MAX);
         }
@@ -275,20 +275,20 @@ static void draw_away(const struct drawing *d)
 {
     char age[SPAN_TEXT_MAX];
     buf_printf(d->out, "%sno answer: ", term_red(d->term));
-    add_text(d, d->news->away.text, 400);
+    add_text(d, d->view->away.text, 400);
     span_text((int64_t)d->options->interval_ms * US_PER_MS, age);
     buf_printf(d->out, "%s\nretrying every %s until q is pressed", term_plain(d->term), age);
-    if (d->news->status)
+    if (d->view->status)
         buf_printf(d->out, "; the last answer was %s ago",
-                   span((double)(clock_steady_us() - d->news->steady_us) / (double)US_PER_S, age));
+                   span((double)(clock_steady_us() - d->view->steady_us) / (double)US_PER_S, age));
     buf_char(d->out, '\n');
 }
 
-void top_draw(const struct top_news *news, const struct top_options *options, const struct term *term, unsigned rows,
+void top_draw(const struct top_view *view, const struct top_options *options, const struct term *term, unsigned rows,
               struct buf *out)
 {
-    struct drawing d = { news, options, term, out, .live = rows != UINT32_MAX };
-    if (news->away.code != WEIR_OK) {
+    struct drawing d = { view, options, term, out, .live = rows != UINT32_MAX };
+    if (view->away.code != WEIR_OK) {
         draw_away(&d);
         return;
     }

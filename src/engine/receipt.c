@@ -53,7 +53,7 @@ static uint64_t seal_of(const struct weir_receipt *r, const struct cells *cells)
     for (uint32_t i = 0; i < r->count; i++) {
         hash_word(&h, r->charged[i].limit);
         hash_word(&h, r->charged[i].time);
-        hash_word(&h, (uint64_t)r->charged[i].window << 32 | r->charged[i].place);
+        hash_word(&h, (uint64_t)r->charged[i].window << 32 | r->charged[i].cell);
     }
     return hash_final(&h);
 }
@@ -78,23 +78,23 @@ static void end(const struct making *m, struct cells *cells)
 }
 
 /* `limit`: the head of the cell that was charged, or what stands for it. */
-static void add(struct making *m, uint64_t limit, struct limit_state rest, uint64_t place, int64_t until_us)
+static void add(struct making *m, uint64_t limit, struct limit_state rest, uint64_t cell, int64_t until_us)
 {
     struct weir_receipt *r = m->receipt;
-    if (r->count == WEIR_RECEIPT_LIMITS || place > UINT32_MAX)
+    if (r->count == WEIR_RECEIPT_LIMITS || cell > UINT32_MAX)
         return;
     if (until_us > m->until_us)
         m->until_us = until_us;
     r->charged[r->count].limit = limit;
     r->charged[r->count].time = rest.time;
     r->charged[r->count].window = (uint32_t)(rest.data >> 32);
-    r->charged[r->count++].place = (uint32_t)place;
+    r->charged[r->count++].cell = (uint32_t)cell;
 }
 
 static void add_cell(struct making *m, const struct counter *c, const struct cells *cells)
 {
     int64_t until_us = limit_outlook(c->ask.limit, c->taken.state, c->taken.at_us).decays_us;
-    add(m, c->taken.head, rest_of(c->ask.limit, c->taken.state), cells_place(cells, &c->taken), until_us);
+    add(m, c->taken.head, rest_of(c->ask.limit, c->taken.state), cells_index(cells, &c->taken), until_us);
 }
 
 uint64_t receipt_store_id(const struct counter *c)
@@ -155,7 +155,7 @@ size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
         to = put_hex(to, r->charged[i].limit, 8);
         to = put_hex(to, r->charged[i].time, 8);
         to = put_hex(to, r->charged[i].window, 4);
-        to = put_hex(to, r->charged[i].place, 4);
+        to = put_hex(to, r->charged[i].cell, 4);
     }
     size_t len = (size_t)(to - text);
     if (cap > 0) {
@@ -201,7 +201,7 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
         ret->charged[i].limit = get_hex(&at, 8);
         ret->charged[i].time = get_hex(&at, 8);
         ret->charged[i].window = (uint32_t)get_hex(&at, 4);
-        ret->charged[i].place = (uint32_t)get_hex(&at, 4);
+        ret->charged[i].cell = (uint32_t)get_hex(&at, 4);
     }
     return 0;
 }

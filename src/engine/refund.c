@@ -36,7 +36,7 @@ static const struct weir_charged *charged_of(const struct refund *f, const struc
     bool cell = c->kind == COUNTER_CELL;
     for (uint32_t k = 0; k < r->count; k++) {
         const struct weir_charged *charged = &r->charged[k];
-        if (cell ? !cells_find_taken(f->d->bound->cells, c->ask.key, charged->limit, charged->place, ret)
+        if (cell ? !cells_find_taken(f->d->bound->cells, c->ask.key, charged->limit, charged->cell, ret)
                  : charged->limit != receipt_store_id(c))
             continue;
         ret->state = (struct limit_state){ charged->time, (uint64_t)charged->window << 32 };

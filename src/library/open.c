@@ -2,7 +2,7 @@
 #include "library/open.h"
 
 #include "engine/weir.h"
-#include "redis/store.h"
+#include "redis/redis_store.h"
 
 int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
 {

@@ -315,51 +315,51 @@ static bool index_rule(struct builder *b, uint32_t rule)
     return true;
 }
 
-/* Gives every list its place in the pool. Rules were listed in their order, so each list comes out rising. */
-static bool fill_pool(struct builder *b, uint32_t *places)
+/* Gives every list its start in the pool. Rules were listed in their order, so each list comes out rising. */
+static bool fill_pool(struct builder *b, uint32_t *starts)
 {
     uint32_t *pool = ARENA_ARRAY(&b->ruleset->arena, uint32_t, 1 + b->list_count + b->listed_count);
     if (!pool)
         return false;
     for (size_t i = 0; i < b->listed_count; i++)
-        places[b->listed[i].list]++;
-    uint32_t place = 1;
+        starts[b->listed[i].list]++;
+    uint32_t start = 1;
     for (size_t i = 1; i <= b->list_count; i++) {
-        uint32_t length = places[i];
-        places[i] = place;
-        place += 1 + length;
+        uint32_t length = starts[i];
+        starts[i] = start;
+        start += 1 + length;
     }
     for (size_t i = 0; i < b->listed_count; i++) {
-        uint32_t *list = &pool[places[b->listed[i].list]];
+        uint32_t *list = &pool[starts[b->listed[i].list]];
         list[++list[0]] = b->listed[i].rule;
     }
     b->ruleset->pool = pool;
     return true;
 }
 
-static uint32_t list_at(const uint32_t *pool, uint32_t place)
+static uint32_t list_at(const uint32_t *pool, uint32_t start)
 {
-    return pool[place] == 1 ? LIST_ONE | pool[place + 1] : place;
+    return pool[start] == 1 ? LIST_ONE | pool[start + 1] : start;
 }
 
-/* Slots held numbers of lists until now; they get the lists themselves. places[0] is 0, and so is pool[0]. */
+/* Slots held numbers of lists until now; they get the lists themselves. starts[0] is 0, and so is pool[0]. */
 static bool fill_slots(struct builder *b)
 {
     struct ruleset *ruleset = b->ruleset;
-    CLEANUP_FREE uint32_t *places = cleanup_calloc(b->list_count + 1, sizeof *places);
-    if (!places || !fill_pool(b, places))
+    CLEANUP_FREE uint32_t *starts = cleanup_calloc(b->list_count + 1, sizeof *starts);
+    if (!starts || !fill_pool(b, starts))
         return false;
     const uint32_t *pool = ruleset->pool;
-    ruleset->always = list_at(pool, places[ruleset->always]);
+    ruleset->always = list_at(pool, starts[ruleset->always]);
     for (size_t i = 0; i < ruleset->tree.count; i++) {
         struct tree_node *node = &ruleset->tree.nodes[i];
-        node->ends = list_at(pool, places[node->ends]);
-        node->rest = list_at(pool, places[node->rest]);
+        node->ends = list_at(pool, starts[node->ends]);
+        node->rest = list_at(pool, starts[node->rest]);
     }
     for (size_t i = 0; ruleset->table.count > 0 && i <= ruleset->table.mask; i++) {
         struct table_entry *entry = &ruleset->table.entries[i];
         if (entry->value != TABLE_NONE && entry->space < TREE_SPACE)
-            entry->value = list_at(pool, places[entry->value]);
+            entry->value = list_at(pool, starts[entry->value]);
     }
     return true;
 }

@@ -13,9 +13,9 @@ void table_done(struct table *table)
     *table = (struct table){ 0 };
 }
 
-static struct table_entry *free_entry(struct table_entry *entries, size_t mask, uint32_t place)
+static struct table_entry *free_entry(struct table_entry *entries, size_t mask, uint32_t slot)
 {
-    size_t i = place & mask;
+    size_t i = slot & mask;
     while (entries[i].value != TABLE_NONE)
         i = (i + 1) & mask;
     return &entries[i];
@@ -45,15 +45,15 @@ static bool make_room(struct table *table)
 uint32_t *table_put(struct table *table, uint32_t space, sv text, uint32_t value)
 {
     uint64_t word = table_word(text);
-    uint32_t place = table_place(space, word);
+    uint32_t slot = table_slot(space, word);
     if (table->count > 0)
-        for (size_t i = place & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask)
-            if (table_entry_is(&table->entries[i], space, text, word, place))
+        for (size_t i = slot & table->mask; table->entries[i].value != TABLE_NONE; i = (i + 1) & table->mask)
+            if (table_entry_is(&table->entries[i], space, text, word, slot))
                 return &table->entries[i].value;
     if (!make_room(table))
         return NULL;
-    struct table_entry *entry = free_entry(table->entries, table->mask, place);
-    *entry = (struct table_entry){ .hash = place, .space = space, .value = value, .text_len = (uint32_t)text.len };
+    struct table_entry *entry = free_entry(table->entries, table->mask, slot);
+    *entry = (struct table_entry){ .hash = slot, .space = space, .value = value, .text_len = (uint32_t)text.len };
     if (text.len > TABLE_INLINE)
         entry->far_text = text.ptr;
     else if (text.len > 0)

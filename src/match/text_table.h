@@ -16,7 +16,7 @@ enum {
 };
 
 struct table_entry {
-    uint32_t hash; /* table_place */
+    uint32_t hash; /* table_slot */
     uint32_t space;
     uint32_t value; /* TABLE_NONE: the entry is free */
     uint32_t text_len;
@@ -61,7 +61,7 @@ static inline uint64_t table_word(sv text)
 }
 
 /* Where a text stands in `space`. */
-static inline uint32_t table_place(uint32_t space, uint64_t word)
+static inline uint32_t table_slot(uint32_t space, uint64_t word)
 {
     return (uint32_t)(table_fold(word ^ TABLE_MIX, (space + UINT64_C(1)) * TABLE_MIX) >> 16);
 }
@@ -71,10 +71,10 @@ static inline sv table_text(const struct table_entry *entry)
     return sv_of(entry->text_len <= TABLE_INLINE ? entry->text : entry->far_text, entry->text_len);
 }
 
-/* Whether an entry that is not free is that of (space, text), whose table_word and table_place are given. */
-static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word, uint32_t place)
+/* Whether an entry that is not free is that of (space, text), whose table_word and table_slot are given. */
+static inline bool table_entry_is(const struct table_entry *entry, uint32_t space, sv text, uint64_t word, uint32_t slot)
 {
-    if (entry->hash != place || entry->space != space || entry->text_len != text.len)
+    if (entry->hash != slot || entry->space != space || entry->text_len != text.len)
         return false;
     return text.len <= TABLE_WORD ? sv_word(entry->text) == word : sv_eq(table_text(entry), text);
 }
@@ -82,10 +82,10 @@ static inline bool table_entry_is(const struct table_entry *entry, uint32_t spac
 /* TABLE_NONE: not there. word: table_word(text). The table is not empty. */
 static inline uint32_t table_find_word(const struct table *table, uint32_t space, sv text, uint64_t word)
 {
-    uint32_t place = table_place(space, word);
-    for (size_t i = place & table->mask;; i = (i + 1) & table->mask) {
+    uint32_t slot = table_slot(space, word);
+    for (size_t i = slot & table->mask;; i = (i + 1) & table->mask) {
         const struct table_entry *entry = &table->entries[i];
-        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word, place))
+        if (entry->value == TABLE_NONE || table_entry_is(entry, space, text, word, slot))
             return entry->value;
     }
 }

@@ -2,7 +2,7 @@
 #include "base/instant.h"
 #include "present/present.h"
 
-struct page {
+struct output {
     struct buf *out;
     const struct weir_request *request;
     int64_t now_us;
@@ -50,7 +50,7 @@ static void add_client(struct facts *facts, struct buf *out)
 
 static void add_request(struct facts *facts, void *data)
 {
-    struct page *p = data;
+    struct output *p = data;
     char text[INSTANT_TEXT_MAX];
     instant_text(p->now_us, text);
     buf_add(p->out, SV("{\"request\":{\"time\":"));
@@ -115,7 +115,7 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_done(&text);
 }
 
-static void add_reason(const struct explained_rule *e, struct page *p)
+static void add_reason(const struct explained_rule *e, struct output *p)
 {
     struct buf text;
     buf_init(&text, EXPLAIN_TEXT_MAX);
@@ -129,7 +129,7 @@ static void add_rule(const struct explained_rule *e, void *data)
     static const char *const counters[] = {
         [COUNTER_CELL] = "local", [COUNTER_SLICE] = "leased", [COUNTER_STORE] = "shared"
     };
-    struct page *p = data;
+    struct output *p = data;
     bool applies = e->reason == MATCH_YES;
     buf_add(p->out, p->rules++ ? SV(",\n{\"id\":") : SV("\n{\"id\":"));
     buf_json(p->out, e->rule->id);
@@ -153,7 +153,7 @@ static void add_rule(const struct explained_rule *e, void *data)
 
 static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
-    struct page *p = data;
+    struct output *p = data;
     buf_add(p->out, SV("],\n\"verdict\":"));
     verdict_json(request, verdict, p->out);
     buf_add(p->out, SV("}\n"));
@@ -162,5 +162,5 @@ static void add_verdict(const struct weir_request *request, const struct weir_ve
 int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out)
 {
     static const struct explain_sink sink = { add_request, add_rule, add_verdict };
-    return weir_explain(weir, request, now_us, &sink, &(struct page){ .out = out, .request = request, .now_us = now_us });
+    return weir_explain(weir, request, now_us, &sink, &(struct output){ .out = out, .request = request, .now_us = now_us });
 }

@@ -10,7 +10,7 @@
 #include "redis/address.h"
 #include "redis/breaker.h"
 #include "redis/connect.h"
-#include "redis/store.h"
+#include "redis/redis_store.h"
 #include "slices/lender.h"
 
 #define STORE_OVERDUE_US (10 * US_PER_S)         /* then a connection is given up … */

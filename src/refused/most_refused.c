@@ -8,22 +8,22 @@
 /* Entries are found by their key through chains, and the smallest is at the root of a heap. */
 enum { NONE = UINT32_MAX };
 
-struct place {
+struct slot {
     struct top_entry entry;
     uint32_t next;    /* in its chain */
     uint32_t in_heap; /* where */
 };
 
 struct window_list {
-    struct place *places;
-    uint32_t *heap;   /* places, none with a smaller count than its parent */
-    uint32_t *chains; /* first place of each */
+    struct slot *slots;
+    uint32_t *heap;   /* slots, none with a smaller count than its parent */
+    uint32_t *chains; /* first slot of each */
     unsigned count;
     uint64_t total;
 };
 
 struct top {
-    unsigned places;
+    unsigned slots;
     unsigned chain_mask;
     int64_t number;                /* of the current window */
     struct window_list windows[2]; /* by the last bit of their number */
@@ -36,22 +36,22 @@ static void window_clear(struct window_list *w, unsigned chain_mask)
     w->total = 0;
 }
 
-static void heap_put(struct window_list *w, unsigned at, uint32_t place)
+static void heap_put(struct window_list *w, unsigned at, uint32_t slot)
 {
-    w->heap[at] = place;
-    w->places[place].in_heap = at;
+    w->heap[at] = slot;
+    w->slots[slot].in_heap = at;
 }
 
 static uint64_t heap_count(const struct window_list *w, unsigned at)
 {
-    return w->places[w->heap[at]].entry.count;
+    return w->slots[w->heap[at]].entry.count;
 }
 
-/* The place at `at` has grown. */
+/* The slot at `at` has grown. */
 static void sift_down(struct window_list *w, unsigned at)
 {
-    uint32_t place = w->heap[at];
-    uint64_t count = w->places[place].entry.count;
+    uint32_t slot = w->heap[at];
+    uint64_t count = w->slots[slot].entry.count;
     for (unsigned child; (child = 2 * at + 1) < w->count; at = child) {
         if (child + 1 < w->count && heap_count(w, child + 1) < heap_count(w, child))
             child++;
@@ -59,16 +59,16 @@ static void sift_down(struct window_list *w, unsigned at)
             break;
         heap_put(w, at, w->heap[child]);
     }
-    heap_put(w, at, place);
+    heap_put(w, at, slot);
 }
 
-/* A new place, whose count is as small as any. */
-static void sift_up(struct window_list *w, unsigned at, uint32_t place)
+/* A new slot, whose count is as small as any. */
+static void sift_up(struct window_list *w, unsigned at, uint32_t slot)
 {
-    uint64_t count = w->places[place].entry.count;
+    uint64_t count = w->slots[slot].entry.count;
     for (; at > 0 && heap_count(w, (at - 1) / 2) > count; at = (at - 1) / 2)
         heap_put(w, at, w->heap[(at - 1) / 2]);
-    heap_put(w, at, place);
+    heap_put(w, at, slot);
 }
 
 static uint32_t *chain_of(const struct top *top, struct window_list *w, uint64_t key)
@@ -79,35 +79,35 @@ static uint32_t *chain_of(const struct top *top, struct window_list *w, uint64_t
 static uint32_t find(const struct top *top, struct window_list *w, uint64_t key)
 {
     uint32_t i = *chain_of(top, w, key);
-    while (i != NONE && w->places[i].entry.subject.key != key)
-        i = w->places[i].next;
+    while (i != NONE && w->slots[i].entry.subject.key != key)
+        i = w->slots[i].next;
     return i;
 }
 
 static void enter(const struct top *top, struct window_list *w, uint32_t i, const struct subject *subject)
 {
     uint32_t *chain = chain_of(top, w, subject->key);
-    subject_copy(&w->places[i].entry.subject, subject);
-    w->places[i].next = *chain;
+    subject_copy(&w->slots[i].entry.subject, subject);
+    w->slots[i].next = *chain;
     *chain = i;
 }
 
 static void leave(const struct top *top, struct window_list *w, uint32_t i)
 {
-    uint32_t *link = chain_of(top, w, w->places[i].entry.subject.key);
+    uint32_t *link = chain_of(top, w, w->slots[i].entry.subject.key);
     while (*link != i)
-        link = &w->places[*link].next;
-    *link = w->places[i].next;
+        link = &w->slots[*link].next;
+    *link = w->slots[i].next;
 }
 
 static void window_add(const struct top *top, struct window_list *w, const struct subject *subject)
 {
     w->total++;
     uint32_t i = find(top, w, subject->key);
-    if (i == NONE && w->count < top->places) {
+    if (i == NONE && w->count < top->slots) {
         i = w->count++;
-        w->places[i].entry.count = 1;
-        w->places[i].entry.error = 0;
+        w->slots[i].entry.count = 1;
+        w->slots[i].entry.error = 0;
         enter(top, w, i, subject);
         sift_up(w, i, i);
         return;
@@ -115,11 +115,11 @@ static void window_add(const struct top *top, struct window_list *w, const struc
     if (i == NONE) {
         i = w->heap[0];
         leave(top, w, i);
-        w->places[i].entry.error = w->places[i].entry.count;
+        w->slots[i].entry.error = w->slots[i].entry.count;
         enter(top, w, i, subject);
     }
-    w->places[i].entry.count++;
-    sift_down(w, w->places[i].in_heap);
+    w->slots[i].entry.count++;
+    sift_down(w, w->slots[i].in_heap);
 }
 
 /* ---- two windows ---- */
@@ -129,28 +129,28 @@ void top_free(struct top *top)
     if (!top)
         return;
     for (int i = 0; i < 2; i++) {
-        free(top->windows[i].places);
+        free(top->windows[i].slots);
         free(top->windows[i].heap);
         free(top->windows[i].chains);
     }
     free(top);
 }
 
-int top_new(struct top **ret, unsigned places)
+int top_new(struct top **ret, unsigned slots)
 {
-    assert(places > 0);
+    assert(slots > 0);
     struct top *top = calloc(1, sizeof *top);
     if (!top)
         return WEIR_E_NO_MEMORY;
-    top->places = places;
-    while (top->chain_mask < 2 * places)
+    top->slots = slots;
+    while (top->chain_mask < 2 * slots)
         top->chain_mask = 2 * top->chain_mask + 1;
     for (int i = 0; i < 2; i++) {
         struct window_list *w = &top->windows[i];
-        w->places = calloc(places, sizeof *w->places);
-        w->heap = calloc(places, sizeof *w->heap);
+        w->slots = calloc(slots, sizeof *w->slots);
+        w->heap = calloc(slots, sizeof *w->heap);
         w->chains = calloc(top->chain_mask + 1, sizeof *w->chains);
-        if (!w->places || !w->heap || !w->chains) {
+        if (!w->slots || !w->heap || !w->chains) {
             top_free(top);
             return WEIR_E_NO_MEMORY;
         }
@@ -181,9 +181,9 @@ void top_add(struct top *top, const struct subject *subject, int64_t now_us)
 
 /* ---- sums ---- */
 
-int top_list_reserve(struct top_list *list, unsigned places)
+int top_list_reserve(struct top_list *list, unsigned slots)
 {
-    size_t cap = list->count + 2 * (size_t)places;
+    size_t cap = list->count + 2 * (size_t)slots;
     if (cap <= list->cap)
         return 0;
     struct top_entry *entries = realloc(list->entries, cap * sizeof *entries);
@@ -203,13 +203,13 @@ void top_collect(struct top *top, int64_t now_us, struct top_list *list)
     advance(top, now_us);
     for (int i = 0; i < 2; i++) {
         const struct window_list *w = &top->windows[i];
-        uint64_t smallest = w->count == top->places ? heap_count(w, 0) : 0;
+        uint64_t smallest = w->count == top->slots ? heap_count(w, 0) : 0;
         list->total += w->total;
         list->unlisted += smallest;
         assert(list->count + w->count <= list->cap);
         for (unsigned k = 0; k < w->count; k++) {
             struct top_entry *to = &list->entries[list->count++];
-            const struct top_entry *from = &w->places[k].entry;
+            const struct top_entry *from = &w->slots[k].entry;
             to->count = from->count - smallest;
             to->error = from->error - smallest;
             subject_copy(&to->subject, &from->subject);

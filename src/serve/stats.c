@@ -84,7 +84,7 @@ int stats_new(struct stats **ret)
     stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
-    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_PLACES) < 0)
+    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_SLOTS) < 0)
         return WEIR_E_NO_MEMORY;
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
@@ -259,7 +259,7 @@ void stats_add(struct stats *sum, const struct stats *stats)
 
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list)
 {
-    int r = top_list_reserve(list, TOP_PLACES);
+    int r = top_list_reserve(list, TOP_SLOTS);
     if (r < 0)
         return r;
     HOLD_LOCK(&stats->lock);

@@ -109,7 +109,7 @@ static void test_stays(void **unused)
     assert_int_equal(again.id, 0);
     assert_int_equal(again.host, made.host);
     struct origin origin = origin_in("a");
-    assert_true(origin.place && origin.inode);
+    assert_true(origin.boot && origin.inode);
     assert_int_equal(rename("a", "b"), 0);
     assert_int_equal(link("b", "c"), 0);
     assert_int_equal(look("b").host, made.host);
@@ -142,13 +142,13 @@ static void test_reboot(void **unused)
         print_message("# /etc/machine-id is missing\n");
         skip();
     }
-    booted.place ^= 1;
+    booted.boot ^= 1;
     booted.id = 12345;
     write_origin("a", booted);
     struct seen after = look("a");
     assert_false(after.copied);
     assert_int_equal(after.id, 12345);
-    assert_int_equal(origin_in("a").place, origin.place);
+    assert_int_equal(origin_in("a").boot, origin.boot);
     assert_int_not_equal(after.host, before.host);
 }
 
@@ -236,7 +236,7 @@ static void test_another_machine(void **unused)
     cells_close(open_charged("a"));
     struct seen original = look("a");
     struct origin origin = origin_in("a");
-    origin.place ^= 1;
+    origin.boot ^= 1;
     origin.machine ^= 2; /* known or not: now it is another */
     write_origin("a", origin);
     check_copy("a", &original);
@@ -247,7 +247,7 @@ static void test_evidence(void **unused)
 {
     (void)unused;
     static const struct {
-        uint32_t place, machine, inode, birth;
+        uint32_t boot, machine, inode, birth;
         bool copied;
     } cases[] = {
         { 1, 1, 1, 1, false }, { 1, 2, 1, 1, false }, /* containers of one machine */
@@ -265,9 +265,9 @@ static void test_evidence(void **unused)
     }
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct origin was = { .id = 7,
-                              .place = cases[i].place == 2 ? here.place ^ 1
-                                       : cases[i].place    ? here.place
-                                                           : 0,
+                              .boot = cases[i].boot == 2 ? here.boot ^ 1
+                                      : cases[i].boot    ? here.boot
+                                                         : 0,
                               .machine = cases[i].machine == 2 ? here.machine ^ 1
                                          : cases[i].machine    ? here.machine
                                                                : 0,
@@ -282,7 +282,7 @@ static void test_evidence(void **unused)
         if (seen.copied != cases[i].copied || (seen.id == 7) != !seen.copied)
             fail_msg("case %u: copied %d, identity %llu", i, seen.copied, (unsigned long long)seen.id);
         struct origin now = origin_in("a");
-        assert_int_equal(now.place, here.place);
+        assert_int_equal(now.boot, here.boot);
         /* Who came first on this machine stays: containers differ, and would write their own by turns. */
         assert_int_equal(now.machine, cases[i].machine == 2 && !seen.copied ? was.machine : here.machine);
         assert_int_equal(now.inode, here.inode);

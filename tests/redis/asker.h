@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "daemon.h"
-#include "redis/store.h"
+#include "redis/redis_store.h"
 
 enum { LONG_MS = 20000 }; /* what takes longer has failed */
 

@@ -40,7 +40,7 @@ class OutHeader(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32), ("place", c_uint32)]
+    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32), ("cell", c_uint32)]
 
 
 class Receipt(ctypes.Structure):

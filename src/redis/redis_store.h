@@ -1,6 +1,6 @@
 /* The store in Redis or Valkey: what struct store_ops promises, by name. */
-#ifndef REDIS_STORE_H
-#define REDIS_STORE_H
+#ifndef REDIS_REDIS_STORE_H
+#define REDIS_REDIS_STORE_H
 
 #include "engine/store.h"
 
