@@ -2,7 +2,6 @@
 #include "engine/weir.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "engine/hazard.h"
@@ -94,7 +93,6 @@ static int open_cells(struct weir *weir, struct weir_error *error)
 
 static int open_store(struct weir *weir, struct weir_error *error)
 {
-    enum { FIRST_LOOK_NS = 500000 };
     const struct weir_options *o = &weir->options;
     struct store_options options = { .address = o->counters,
                                      .deadline_ms = (uint32_t)weir_deadline_ms(weir),
@@ -108,9 +106,12 @@ static int open_store(struct weir *weir, struct weir_error *error)
         return err_set(error, WEIR_E_INVALID, "options.counters: this program has no store");
     int r = weir->ops->open(&weir->store, &options, weir->cells, error);
     /* So that the first decisions of a program find it, if it is there. */
-    for (int64_t until_us = clock_steady_us() + options.deadline_ms * US_PER_MS;
-         r == 0 && !weir_store_up(weir) && clock_steady_us() < until_us;)
-        nanosleep(&(struct timespec){ 0, FIRST_LOOK_NS }, NULL);
+    for (int64_t left_us, until_us = clock_steady_us() + options.deadline_ms * US_PER_MS; r == 0;) {
+        uint32_t seen = answers_seen(weir->cells);
+        if (weir_store_up(weir) || (left_us = until_us - clock_steady_us()) <= 0)
+            break;
+        answers_wait(weir->cells, seen, left_us);
+    }
     return r;
 }
 

@@ -1,7 +1,10 @@
-/* Slices in cells, and the places in the first page. */
+/* Slices in cells, asks through the first page, and debts. */
 #include "slices/slice.h"
 #include "slices/asks.h"
 #include "slices/debt.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support.h"
 
@@ -330,7 +333,25 @@ static void test_waiting(void **state)
     assert_int_equal(seen, 1);
 }
 
-static void test_news(void **state)
+/* Wakes another process, and misses nobody who has not begun to wait yet. */
+static void test_answers(void **state)
+{
+    struct cells *t = *state;
+    int status = -1;
+    uint32_t seen = answers_seen(t);
+    answers_wait(t, seen, 1000); /* nobody answers */
+    assert_int_equal(answers_seen(t), seen);
+    pid_t child = fork();
+    if (child == 0) {
+        answers_wait(t, seen, 3600 * US_PER_S);
+        _exit(answers_seen(t) == seen + 1 ? 0 : 1);
+    }
+    answers_came(t);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_status(void **state)
 {
     struct lender_status news = lender_status_read(*state, STEADY_US);
     assert_false(news.counters || news.up);
@@ -472,7 +493,8 @@ int main(void)
         TEST(test_bad_asks),
         TEST(test_damaged_page),
         TEST(test_waiting),
-        TEST(test_news),
+        TEST(test_answers),
+        TEST(test_status),
         TEST(test_blank_page),
         TEST(test_owed),
         TEST(test_owed_of_two_windows),
