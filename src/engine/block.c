@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
 #include "engine/weir.h"
@@ -127,6 +128,7 @@ static void wait_for_store(struct decision *d, int64_t until_us)
         }
         decision_answered(d);
     }
+    CHECK(d->state == DECISION_DONE);
     waiting_free(d);
 }
 
@@ -142,7 +144,8 @@ static void run_and_wait(struct decision *d, int64_t until_us, int64_t deadline_
     d->remote->may_wait = blocks || now_us < until_us;
     decision_run(d);
     while (d->state == DECISION_SLICES && blocks) {
-        answers_wait(cells, seen, deadline_us - clock_steady_us());
+        int64_t left_us = deadline_us - clock_steady_us();
+        answers_wait(cells, seen, left_us < d->remote->retry_us ? left_us : d->remote->retry_us);
         seen = answers_seen(cells);
         int64_t steady_us = clock_steady_us();
         d->remote->may_wait = steady_us < deadline_us;

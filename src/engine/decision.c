@@ -173,10 +173,11 @@ static enum decision_state step_settle(struct decision *d)
     return DECISION_REPORT;
 }
 
-/* Everything is taken anew with the stand-ins, in the one order. */
+/* Everything is taken anew with the stand-ins, in the one order. It has waited long enough: it stops no more. */
 static enum decision_state step_without(struct decision *d)
 {
     CHECK(!d->remote->gave_up);
+    d->remote->may_wait = false;
     give_back_all(d);
     remote_replace(d, COUNTER_STORE);
     return DECISION_TAKE;
@@ -295,7 +296,6 @@ void decision_late(struct decision *d)
 {
     CHECK(d->state == DECISION_CALL);
     d->remote->late = true;
-    d->remote->may_wait = false;
     __atomic_add_fetch(&d->remote->weir->late, 1, __ATOMIC_SEQ_CST);
     d->state = DECISION_WITHOUT;
     decision_run(d);
@@ -326,11 +326,11 @@ static bool make_up(struct decision *d)
 void decision_aftermath(struct decision *d)
 {
     struct weir *weir = d->remote->weir;
-    CHECK(d->state == DECISION_DONE && d->remote->late);
-    if (make_up(d))
+    if (d->remote->late && make_up(d))
         weir->ops->count(weir->store, STORE_REFUNDED, 1);
     remote_end_payments(d);
-    __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
+    if (d->remote->late)
+        __atomic_sub_fetch(&weir->late, 1, __ATOMIC_SEQ_CST);
     d->remote->late = false;
 }
 

@@ -87,11 +87,12 @@ bool decision_plan(struct decision *d, const struct bound *bound, const struct w
 void decision_run(struct decision *d);
 /* From DECISION_SLICES on: slices may have come, or it cannot wait any more. */
 void decision_resume(struct decision *d, int64_t now_us);
-/* From DECISION_CALL on: the store has answered. It may stop at DECISION_CALL again. */
+/* From DECISION_CALL on: the store has answered. It stops at DECISION_CALL again, or at DECISION_DONE. */
 void decision_answered(struct decision *d);
 /* From DECISION_CALL on: nobody waits for the answer any more. Ends at DECISION_DONE. */
 void decision_late(struct decision *d);
-/* After decision_late, when the call is done at last: gives back what was charged twice, or for nothing. */
+/* After decision_late, or after a decision_look that nobody waits for any more, when the call is done at last: gives back
+ * what was charged twice, or for nothing. */
 void decision_aftermath(struct decision *d);
 
 /* In place of decision_run, for weir_explain: looks at every counter and charges nothing. At DECISION_CALL the store has to

@@ -1,6 +1,7 @@
 /* The driver of event loops: a decision that has to wait is kept until the store answers, or slices come. */
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/err.h"
 #include "engine/hazard.h"
 #include "engine/remote.h"
@@ -74,6 +75,7 @@ static struct weir_verdict *verdict_room(const struct pending *p, struct weir_ve
 
 static void tell(struct pending *p)
 {
+    CHECK(p->d->state == DECISION_DONE);
     p->told = true;
     if (!p->at_once)
         p->decided(p->d->verdict, p->data);

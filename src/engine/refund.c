@@ -74,6 +74,8 @@ static void add_to_call(struct refund *f, struct counter *c, struct limit_state 
 {
     const struct weir *weir = f->d->remote->weir;
     struct store_cell *cell = remote_add_to_call(f->d, c);
+    struct store_call *call = &f->d->remote->call;
+    call->rules[call->rule_count - 1].shadow = false; /* the receipt says that it was charged */
     cell->state = taken;
     if (c->kind != COUNTER_SLICE)
         return;

@@ -8,7 +8,9 @@
 #define STANDIN_MARK UINT64_C(0x7374616e642d696e)
 #define DEBT_MARK UINT64_C(0x696e73746561642d)
 
-#define NEAR_END_US (10 * US_PER_S) /* then the next window is passed along, too: clocks differ by less */
+#define ASK_AGAIN_US (10 * US_PER_MS) /* the connection may have broken, and the ask be lost with it */
+#define ASK_SOON_US US_PER_MS         /* there was no room for an ask */
+#define NEAR_END_US (10 * US_PER_S)   /* then the next window is passed along, too: clocks differ by less */
 
 /* A copy of the table does not find the slices that the original was lent. */
 uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
@@ -157,7 +159,8 @@ static void store_windows(const struct bound_limit *limit, int64_t store_us, str
 
 /* ---- asking for slices ---- */
 
-static void ask_for(struct decision *d, const struct counter *c, const struct lender_status *status)
+/* Returns false if there is no room for the ask now. */
+static bool ask_for(struct decision *d, const struct counter *c, const struct lender_status *status)
 {
     const struct weir *weir = d->remote->weir;
     sv key = remote_key(d, c);
@@ -174,10 +177,7 @@ static void ask_for(struct decision *d, const struct counter *c, const struct le
     store_windows(c->limit, d->now_us + status->offset_us, &ask.window, &ask.next);
     memcpy(ask.key, key.ptr, key.len);
     memcpy(ask.field, c->limit->field.ptr, c->limit->field.len);
-    if (weir->store)
-        weir->ops->want(weir->store, &ask);
-    else
-        ask_post(d->bound->cells, &ask, clock_steady_us());
+    return weir->store ? weir->ops->want(weir->store, &ask) : ask_post(d->bound->cells, &ask, clock_steady_us());
 }
 
 bool remote_ask_for_short(struct decision *d)
@@ -186,9 +186,10 @@ bool remote_ask_for_short(struct decision *d)
     if (!status.up)
         return false;
     remote_make_keys(d);
+    d->remote->retry_us = ASK_AGAIN_US;
     for (size_t i = 0; i < d->enforced; i++)
-        if (d->counters[i].outcome == COUNTER_SHORT)
-            ask_for(d, &d->counters[i], &status);
+        if (d->counters[i].outcome == COUNTER_SHORT && !ask_for(d, &d->counters[i], &status))
+            d->remote->retry_us = ASK_SOON_US;
     return true;
 }
 

@@ -29,6 +29,7 @@ struct remote {
     sv user;
     bool fresh;               /* … the decision has not stopped yet */
     bool may_wait;            /* set by the driver: it may stop at DECISION_SLICES */
+    int64_t retry_us;         /* at DECISION_SLICES: resume it after this time in any case, since an ask may be lost */
     bool late;                /* counted in weir->late */
     bool holds_rules;         /* counted in bound->waiting */
     bool gave_up;             /* the store does not answer: it is not asked any more */

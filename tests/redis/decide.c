@@ -588,6 +588,60 @@ static void test_explain(void **state)
     weir_close(weir);
 }
 
+static void note_unknown(const struct explained_rule *rule, void *data)
+{
+    unsigned *unknown = data;
+    *unknown += rule->reason == MATCH_YES && rule->limits[0].unknown;
+}
+
+static void note_any_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
+{
+    (void)request, (void)verdict, (void)data;
+}
+
+/* The answer comes when nobody waits for it any more. */
+static void test_explain_late(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("unknown", AWAY, (struct weir_options){ .store_deadline_ms = 30 });
+    struct explain_sink sink = { note_nothing, note_unknown, note_any_verdict };
+    struct weir_request request = one("l", "u");
+    unsigned unknown = 0;
+    pid_t process = server_process();
+    kill(process, SIGSTOP);
+    assert_int_equal(weir_explain(weir, &request, weir_now_us(), &sink, &unknown), 0);
+    assert_int_equal(unknown, 1);
+    kill(process, SIGCONT);
+    wait_until_up(weir, 0);
+    assert_int_equal(left_in_store(weir, "l"), 10);
+    weir_close(weir);
+}
+
+/* Shadow rules were charged as the others were. */
+static void test_refund_of_shadows(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host(
+        "refund",
+        "- { id: dark, mode: shadow, match: { event: e }, by: [key], limits: [{ max: 2, per: 1h, algorithm: fixed_window "
+        "}] }\n"
+        "- { id: real, match: { event: e }, by: [key], limits: [{ max: 3, per: 1h, algorithm: fixed_window }] }\n",
+        (struct weir_options){ 0 });
+    struct weir_receipt receipt;
+    for (int i = 0; i < 5; i++) {
+        struct weir_request request = one("e", "u");
+        request.receipt = &receipt;
+        struct weir_verdict verdict = check_now(weir, request);
+        assert_true(verdict.allowed);
+        assert_int_equal(verdict.remaining, 2);
+        assert_int_equal(verdict.shadow_count, 0);
+        assert_int_equal(receipt.count, 2);
+        assert_int_equal(weir_refund(weir, &request, &receipt, weir_now_us()), 2);
+        usleep(20000); /* it is sent, and nobody waits for it */
+    }
+    weir_close(weir);
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -604,11 +658,23 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_hosts),   cmocka_unit_test(test_looks),    cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_shadow),      cmocka_unit_test(test_change),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_loops),       cmocka_unit_test(test_slices),   cmocka_unit_test(test_without_store),
-        cmocka_unit_test(test_never_there), cmocka_unit_test(test_no_share), cmocka_unit_test(test_late),
-        cmocka_unit_test(test_debt),        cmocka_unit_test(test_odd_key),  cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_two_hosts),
+        cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_shadow),
+        cmocka_unit_test(test_change),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_without_store),
+        cmocka_unit_test(test_never_there),
+        cmocka_unit_test(test_no_share),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_debt),
+        cmocka_unit_test(test_odd_key),
+        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_explain_late),
+        cmocka_unit_test(test_refund_of_shadows),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -251,6 +251,7 @@ static void drive(struct decision *d)
     while (over && d->state != DECISION_DONE) {
         if (d->state == DECISION_CALL) {
             over = answer(d);
+            assert_int_not_equal(d->state, DECISION_SLICES); /* drivers wait for slices before the call only */
             continue;
         }
         if (random_one_in(&w.rnd, 2))
