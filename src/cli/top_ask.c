@@ -106,7 +106,8 @@ static int ask_all(const struct top_options *o, unsigned most, struct top_view *
         return err_set(error, WEIR_E_INVALID, "%s: the answer is not a status; is this a weir service?", o->admin);
     if (json_array_size(subjects) == 0)
         view.no_rule = is_no_rule(o, secret);
-    *ret = (struct top_view){ STEAL(view.status), STEAL(view.top), view.no_rule };
+    *ret = view;
+    view.status = view.top = NULL; /* they are the caller's now */
     return 0;
 }
 
