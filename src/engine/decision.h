@@ -42,10 +42,10 @@ struct counter {
     struct cells_look look;
     struct cells_taken taken;
     const struct limit_state *state; /* after look or take: what is reported, at ask.now_us */
-    enum counter_kind kind;
-    enum counter_outcome outcome; /* of the last look or take */
-    bool held;                    /* charged by this decision, and not given back */
-    uint8_t reading;              /* of the path, for the subject: see facts_use */
+    enum counter_kind kind : 8;
+    enum counter_outcome outcome : 8; /* of the last look or take */
+    bool held;                        /* charged by this decision, and not given back */
+    uint8_t reading;                  /* of the path, for the subject: see facts_use */
 };
 
 enum decision_state {
