@@ -157,5 +157,5 @@ int main(int argc, char **argv)
         rounds = (unsigned)strtoul(optarg, NULL, 10);
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill) };
-    return cmocka_run_group_tests_name("cells/lease_kill", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("slices/kill", tests, NULL, NULL);
 }

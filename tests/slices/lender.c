@@ -405,5 +405,5 @@ int main(void)
         TEST(test_bounds),
         TEST(test_flight),
     };
-    return cmocka_run_group_tests_name("redis/lender", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("slices/lender", tests, NULL, NULL);
 }

@@ -501,5 +501,5 @@ int main(void)
         TEST(test_owed_is_kept),
         TEST(test_claim),
     };
-    return cmocka_run_group_tests_name("cells/lease", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("slices/slice", tests, NULL, NULL);
 }

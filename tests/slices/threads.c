@@ -183,5 +183,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_sum), cmocka_unit_test(test_collect),
                                         cmocka_unit_test(test_asks) };
-    return cmocka_run_group_tests_name("cells/lease_threads", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("slices/threads", tests, NULL, NULL);
 }
