@@ -758,5 +758,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_schedules), cmocka_unit_test(test_last_tokens),
                                         cmocka_unit_test(test_large_beside_small) };
-    return cmocka_run_group_tests_name("sim/lease", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("slices/sim", tests, NULL, NULL);
 }
