@@ -166,9 +166,10 @@ static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, s
                                                               struct limit_state state, bool may_write, bool *rebases)
 {
     struct rebase rebase = { a->now_us, limit_own_time(a->limit, state), may_write, false };
+    rebase.own.at_us = clock_within(rebase.own.at_us); /* the state may be damaged */
     *rebases = *rebases || (cells_update(t, a->key ^ REBASE_MARK_KEY, a->now_us, rebase_judge, &rebase) && !rebase.stale);
     if (!*rebases)
-        a->now_us = limit_own_time(a->limit, state).at_us;
+        a->now_us = rebase.own.at_us;
     return limit_take(a->limit, a->window, state, a->now_us, a->cost);
 }
 

@@ -192,7 +192,12 @@ int weir_look_remote(struct weir *weir, const struct bound *bound, const struct 
     if (!d)
         return WEIR_E_NO_MEMORY;
     decision_look(d);
-    if (d->state != DECISION_CALL || !waiting_new(d)) {
+    if (d->state == DECISION_CALL && !waiting_new(d)) { /* nothing was sent */
+        d->remote->call.result = STORE_UNSENT;
+        decision_aftermath(d);
+        d->state = DECISION_DONE;
+    }
+    if (d->state != DECISION_CALL) {
         look(d, false, data);
         decision_free(d);
         return 0;

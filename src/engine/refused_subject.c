@@ -1,4 +1,4 @@
-/* Whom a refused request was counted for. */
+/* Finds the subject that a refused request was counted for. */
 #include "engine/hazard.h"
 #include "engine/verdict.h"
 #include "engine/weir.h"

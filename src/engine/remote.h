@@ -8,7 +8,7 @@
 #include "engine/store.h"
 #include "slices/debt.h"
 
-/* What a counter has besides a struct counter. */
+/* Fields of a counter that only leased and exact rules need. */
 struct remote_counter {
     int64_t end_us;               /* slice: end of the window that it belongs to */
     bool renew;                   /* slice: little is left, and nobody has asked for more yet */

@@ -78,8 +78,8 @@ int weir_deadline_ms(const struct weir *weir);
 /* The address is one of settings.trusted_proxies. */
 bool weir_trusts(struct weir *weir, sv address);
 
-/* Whom a refused request was counted for. Returns false if no rule refused it, or if its rule was changed since and does
- * not apply any more. */
+/* Finds the subject that a refused request was counted for. Returns false if no rule refused it, or if its rule was changed
+ * since and does not apply any more. */
 bool weir_subject(struct weir *weir, const struct weir_request *request, const struct weir_verdict *verdict,
                   struct subject *ret);
 

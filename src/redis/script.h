@@ -40,7 +40,7 @@ void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask
 void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys, size_t count);
 
 /* Reads the answer of SCRIPT_DECIDE into the calls: result (STORE_FAILED with `why` for those that the script cannot decide
- * on), allowed, server_us, and each rule's and cell's. False: it is none. */
+ * on), allowed, server_us, and each rule's and cell's. Returns false if it is not a valid answer. */
 bool script_read_decide(struct store_call *first, sv answer);
 
 bool script_read_lend(sv answer, struct lent *ret);

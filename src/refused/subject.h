@@ -1,4 +1,5 @@
-/* Whom a rule has refused: its id, and names and values of what it counts by, for people. */
+/* A subject that was refused, for people to read: the rule's id, and names and values of the attributes that it counts by.
+ */
 #ifndef REFUSED_SUBJECT_H
 #define REFUSED_SUBJECT_H
 

@@ -45,7 +45,7 @@ static void read_methods(struct reader *r, const struct node *node, struct rule_
     ret->methods = read_list(r, node, &list, &ret->method_count);
 }
 
-/* The name without its port and the dot of a full name; empty if it is none. */
+/* The name without its port and the dot of a full name; empty if it is not a valid host. */
 static sv host_name(sv text)
 {
     sv name = text, port;

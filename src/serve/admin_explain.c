@@ -45,11 +45,11 @@ static bool read_request(struct http_call *call, struct asked *asked)
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = http_parameter(call, names[i], 0);
         if (!attribute_accepts(i, text)) {
-            http_error(
-                call, 400,
-                "a whole X-Forwarded-For belongs into `header` (header=X-Forwarded-For:…), with `peer`, who has sent it",
-                "the parameter `%s` must be one IPv4 or IPv6 address, and `%.*s` is none", names[i],
-                text.len < 200 ? (int)text.len : 200, text.ptr);
+            http_error(call, 400,
+                       "put a whole X-Forwarded-For into `header` (header=X-Forwarded-For:…), and the address that sent it "
+                       "into `peer`",
+                       "the parameter `%s` must be one IPv4 or IPv6 address, not `%.*s`", names[i],
+                       text.len < 200 ? (int)text.len : 200, text.ptr);
             return false;
         }
         request_set(&asked->request, i, text);

@@ -232,7 +232,7 @@ static const char *explain(const PGresult *result)
     return text ? text : PQresultErrorMessage(result);
 }
 
-/* A COMMIT after a failed statement is none, and no error to the server. */
+/* After a failed statement the server rolls back at COMMIT, and reports no error. */
 static int check_status(struct postgres *p, const char *statement, PGresult *result, struct weir_error *error)
 {
     switch (PQresultStatus(result)) {

@@ -382,6 +382,37 @@ static void test_stale_caller_in_a_full_table(void **unused)
     }
 }
 
+static struct cells_change put_state(struct limit_state state, void *data)
+{
+    (void)state;
+    return (struct cells_change){ .writes = true,
+                                  .next = *(struct limit_state *)data,
+                                  .outlook = { .decays_us = CLOCK_END_US - 1, .share = LIMIT_SHARES } };
+}
+
+/* Whatever a state says about its own time, a caller is judged, and its charge can be given back. */
+static void test_damaged_states(void **unused)
+{
+    struct random random = { random_seed() };
+    (void)unused;
+    for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++) {
+        struct subject s = subject_of(algorithm, MINUTE_US);
+        for (int i = 0; i < 20000; i++) {
+            uint64_t length = random_u64(&random) >> 32, count = (uint64_t)random_in(&random, 0, 3);
+            struct limit_state state = { random_u64(&random) % CLOCK_END_US, length << 32 | count };
+            int64_t now_us = random_in(&random, 0, 1) ? T0_US : random_in(&random, 0, CLOCK_END_US - 1);
+            struct window window = window_at(now_us, s.per_us);
+            struct cells_ask ask = { key_of((uint64_t)random_in(&random, 1, 3)), &s.limit, &window, now_us, 1 };
+            struct cells_taken taken;
+            cells_update(s.table, ask.key, now_us, put_state, &state);
+            for (int k = 0; k < 3; k++)
+                if (cells_take(s.table, &ask, &taken))
+                    cells_refund(&s.limit, &taken, now_us);
+        }
+        cells_close(s.table);
+    }
+}
+
 /* The ends of time. */
 static void test_ends_of_time(void **unused)
 {
@@ -419,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_stale_caller_with_any_lag),
         cmocka_unit_test(test_stale_caller_that_catches_up),
         cmocka_unit_test(test_stale_caller_in_a_full_table),
+        cmocka_unit_test(test_damaged_states),
         cmocka_unit_test(test_ends_of_time),
     };
     return cmocka_run_group_tests_name("cells/clock", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Whom a refused request was counted for. */
+/* The subject that a refused request was counted for. */
 #include "engine/weir.h"
 
 #include "helpers.h"

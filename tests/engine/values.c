@@ -127,7 +127,7 @@ static void what_the_getter_says_counts_as_given(void **state)
         user = spellings[i];
         assert_int_equal(passes(weir, (struct weir_request){ .cost = 1 }, NOW, 9), 5);
     }
-    /* It is asked where there is no user, and blanks are one. */
+    /* The getter is called only if there is no user; blanks are a user. */
     assert_int_equal(passes(weir, (struct weir_request){ .user = WEIR_STR(" \t"), .cost = 1 }, NOW, 9), 5);
     weir_close(weir);
 }

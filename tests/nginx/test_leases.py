@@ -1,17 +1,17 @@
 """Limits of many hosts inside nginx: workers spend slices that the host's `weir serve` fetches from a real redis-server."""
 
 import contextlib
+import functools
 import itertools
 import json
 import re
 import signal
 import subprocess
 import tempfile
-import threading
 
 import pytest
 
-from support import DEADLINE_S, WEIR, expect, until
+from support import DEADLINE_S, WEIR, at_once, expect, until
 from support.gateway import Gateway
 from support.service import Service
 from support.store import Store
@@ -121,24 +121,9 @@ def spend(ask, event, key, most=None):
     return passed
 
 
-def at_once(event, key, *asks):
+def spend_at_once(event, key, *asks):
     """The same from all of them at the same time."""
-    passed, failed = [], []
-
-    def work(ask, most):
-        try:
-            passed.append(spend(ask, event, key, most))
-        except BaseException as why:  # told by whoever waits
-            failed.append(why)
-
-    threads = [threading.Thread(target=work, args=pair) for pair in asks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return sum(passed)
+    return sum(at_once([functools.partial(spend, ask, event, key, most) for ask, most in asks]))
 
 
 # ---- slices ----
@@ -150,7 +135,7 @@ def test_one_host():
     for event in ("window", "month"):
         with a.nginx.connection_to_each() as connections:
             asks = [(a.asking(connection), None) for connection in connections]
-            passed = at_once(event, "one", *asks, (a.serve, None), (a.check, 5))
+            passed = spend_at_once(event, "one", *asks, (a.serve, None), (a.check, 5))
         # Some may have been on their way when the last of them was refused.
         total = until(lambda: (found := passed + spend(a.ask, event, "one")) and found >= MAX and found, "the rest")
         expect(total, MAX, event)
@@ -161,7 +146,7 @@ def test_two_hosts():
     """Two hosts together."""
     with Host() as b:
         for event in ("window", "month"):
-            passed = at_once(event, "two", (a.ask, None), (b.ask, None), (a.serve, None), (b.serve, None))
+            passed = spend_at_once(event, "two", (a.ask, None), (b.ask, None), (a.serve, None), (b.serve, None))
             expect(MAX - HOSTS * SLICE <= passed <= MAX, True, f"{event}: {passed} passed")
 
 

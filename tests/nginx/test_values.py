@@ -95,7 +95,7 @@ def test_blanks():
 
 
 def test_blanks_in_other_variables():
-    """Whatever a value is made of, its ends are trimmed."""
+    """Blanks at the ends of a value are trimmed, whatever the value is made from."""
     for zone in ZONES:
         found = [get(f"/made/{zone}/", f"X-Api-Key:{value}") for value in spelled("MADE")]
         expect(found, TOO_MANY, "a variable that is made of a header")

@@ -177,7 +177,7 @@ def test_busy_ones_are_not_cut_off(service):
                 time.sleep(0.02)
         return longest, True
 
-    # Who stood still was not busy.
+    # A client that stood still for longer was idle, and is asked again.
     longest, answered = until(lambda: (found := asks_for(1.5)) and (found[1] or found[0] < 0.4) and found, "all in time")
     expect(answered, True, f"cut off, {longest:.3f} s after an answer")
 

@@ -1,6 +1,7 @@
 """`weir serve --counters`: limits that hosts share, in a real redis-server, over everything that one can ask with."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import tempfile
 import threading
 import time
 
-from support import DEADLINE_S, expect, until, weir
+from support import DEADLINE_S, at_once, expect, until, weir
 from support.contract import Checked
 from support.service import Service
 from support.store import Store
@@ -109,22 +110,7 @@ def http_auth(service, key, count):
 
 def together(nodes, way, key, connections, count):
     """From tens of connections to all nodes at once. Returns how many passed."""
-    passed, failed = [], []
-
-    def work(service):
-        try:
-            passed.append(way(service, key, count))
-        except BaseException as why:  # told by whoever waits
-            failed.append(why)
-
-    threads = [threading.Thread(target=work, args=(service,)) for service in nodes for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-    return sum(passed)
+    return sum(at_once([functools.partial(way, service, key, count) for service in nodes for _ in range(connections)]))
 
 
 def test_exact():

@@ -185,7 +185,7 @@ def test_reload_takes_over(service):
     body = json.dumps({"event": "ocr", "key": "k"})
 
     def status():
-        """Who stands still for the 200 ms that are idle below is cut off before he has asked."""
+        """A connection that is idle for 200 ms, see below, is closed before it has sent a request."""
 
         def asked():
             begin = time.monotonic()

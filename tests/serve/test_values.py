@@ -65,7 +65,7 @@ def test_blanks_over_http():
 
 
 def test_as_given_over_http():
-    """What a program names, over HTTP."""
+    """Values that a program passes over HTTP count as given."""
     with Service(rules=REFUSE) as s:
         for value in GIVEN:
             left = [s.check(event="key", key=value).json()["remaining"] for _ in range(2)]

@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -77,6 +78,26 @@ def until(condition, what):
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {DEADLINE_S} s")
         time.sleep(0.01)
+
+
+def at_once(calls):
+    """Makes all calls at the same time, each in a thread. Returns what they return; raises what one of them raised."""
+    found, failed = [], []
+
+    def work(call):
+        try:
+            found.append(call())
+        except BaseException as why:  # raised again below, where the test sees it
+            failed.append(why)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return found
 
 
 def an_hour_since(begin, text):
