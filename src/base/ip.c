@@ -1,6 +1,7 @@
 #include "base/ip.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 
 static const uint8_t mapped[12] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff };
 
@@ -189,6 +190,15 @@ bool cidr_parse(sv text, struct cidr *ret)
     ip_mask(&cidr.ip, cidr.prefix);
     *ret = cidr;
     return true;
+}
+
+size_t cidr_text(const struct cidr *cidr, char out[CIDR_TEXT_MAX])
+{
+    size_t len = ip_text(&cidr->ip, out);
+    unsigned skip = ip_is_v4(&cidr->ip) ? 96 : 0;
+    if (cidr->prefix < 128)
+        len += (size_t)snprintf(out + len, CIDR_TEXT_MAX - len, "/%u", cidr->prefix - skip);
+    return len;
 }
 
 /* IPv4 is inside ::/0 only because of our notation; a rule that excepts ::/0 does not mean IPv4. */

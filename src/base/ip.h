@@ -27,6 +27,9 @@ size_t ip_text(const struct ip *ip, char out[IP_TEXT_MAX]);
 
 /* "10.0.0.0/8", "fd00::/8", or one address; "0.0.0.0/0" is all of IPv4. Bits after the prefix are dropped. */
 bool cidr_parse(sv text, struct cidr *ret);
+enum { CIDR_TEXT_MAX = IP_TEXT_MAX + 4 };
+/* "10.0.0.0/8"; one address without its prefix; and a NUL. Returns the length without it. */
+size_t cidr_text(const struct cidr *cidr, char out[CIDR_TEXT_MAX]);
 /* An IPv4 address is in no IPv6 network, not even "::/0". */
 bool cidr_has(const struct cidr *cidr, const struct ip *ip);
 

@@ -39,31 +39,10 @@ static int no_memory(struct builder *b)
     return err_set(b->error, WEIR_E_NO_MEMORY, "out of memory for a set of %zu rules", b->ruleset->rules->rule_count);
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    const sv *x = a, *y = b;
-    if (x->len != y->len)
-        return x->len < y->len ? -1 : 1;
-    return x->len ? memcmp(x->ptr, y->ptr, x->len) : 0;
-}
-
-bool names_have(const struct names *names, sv name)
-{
-    return names->count > 0 && bsearch(&name, names->sorted, names->count, sizeof name, compare_names) != NULL;
-}
-
 static bool compile_except(struct compiled_except *except, struct arena *arena, const struct rule_except *from)
 {
-    if (!networks_init(&except->ips, arena, from->ips, from->ip_count))
-        return false;
-    except->users = (struct names){ ARENA_ARRAY(arena, sv, from->user_count), from->user_count };
-    if (!except->users.sorted)
-        return false;
-    if (from->user_count > 0) {
-        memcpy(except->users.sorted, from->users, from->user_count * sizeof(sv));
-        qsort(except->users.sorted, from->user_count, sizeof(sv), compare_names);
-    }
-    return true;
+    return networks_init(&except->ips, arena, from->ips, from->ip_count) &&
+           names_init(&except->users, arena, from->users, from->user_count);
 }
 
 static int compile_ids(struct builder *b)
@@ -148,22 +127,26 @@ static int compile_template(struct builder *b, const struct rule *rule, sv text,
     return r < 0 ? no_memory(b) : 0;
 }
 
+static int compile_path(struct builder *b, const struct rule *rule, const struct rule_path *from,
+                        struct compiled_path *path)
+{
+    path->is_regex = from->is_regex;
+    return from->is_regex ? compile_regex(b, rule, from->text, &path->regex)
+                          : compile_template(b, rule, from->text, &path->template);
+}
+
 static int compile_paths(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
 {
-    struct compiled_path *paths = ARENA_ARRAY(&b->ruleset->arena, struct compiled_path, rule->match.path_count);
-    if (!paths)
-        return no_memory(b);
-    for (size_t i = 0; i < rule->match.path_count; i++) {
-        const struct rule_path *path = &rule->match.paths[i];
-        paths[i].is_regex = path->is_regex;
-        int r = path->is_regex ? compile_regex(b, rule, path->text, &paths[i].regex)
-                               : compile_template(b, rule, path->text, &paths[i].template);
-        if (r < 0)
-            return r;
-    }
+    const struct rule_match *match = &rule->match;
+    size_t count = match->path_count, all = count + match->not_path_count;
+    struct compiled_path *paths = ARENA_ARRAY(&b->ruleset->arena, struct compiled_path, all);
+    int r = paths ? 0 : no_memory(b);
+    for (size_t i = 0; r == 0 && i < all; i++)
+        r = compile_path(b, rule, i < count ? &match->paths[i] : &match->not_paths[i - count], &paths[i]);
     compiled->paths = paths;
-    compiled->path_count = (uint32_t)rule->match.path_count;
-    return 0;
+    compiled->path_count = (uint16_t)count;
+    compiled->not_path_count = (uint16_t)match->not_path_count;
+    return r;
 }
 
 /* The bit of a method; 0: all are taken. */
@@ -179,20 +162,46 @@ static uint32_t method_bit(struct ruleset *ruleset, sv method)
     return UINT32_C(1) << i;
 }
 
-static void compile_checks(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+/* The methods as bits; 0: the condition is more than a list of methods, or one of them has no bit. */
+static uint32_t method_bits(struct ruleset *ruleset, const struct compiled_condition *condition)
 {
-    uint32_t checks = 0;
-    for (size_t i = 0; i < rule->match.text_count; i++)
-        checks |= BIT(rule->match.texts[i].attribute);
-    checks |= rule->match.method_count > 0 ? BIT(ATTR_METHOD) : 0;
-    checks |= rule->match.path_count > 0 ? BIT(ATTR_PATH) : 0;
-    checks |= rule->match.header_count > 0 ? BIT(ATTR_HEADER) : 0;
-    checks |= rule->except.ip_count + rule->except.user_count > 0 ? CHECK_EXCEPT : 0;
-    for (size_t i = 0; i < rule->match.method_count; i++) {
-        uint32_t bit = method_bit(b->ruleset, rule->match.methods[i]);
-        compiled->methods |= bit;
-        checks |= bit ? 0 : CHECK_METHOD_TEXT;
+    uint32_t bits = 0;
+    if (!condition_is_list(condition) || condition->is_not)
+        return 0;
+    for (size_t i = 0; i < condition->is.equal.count; i++) {
+        uint32_t bit = method_bit(ruleset, condition->is.equal.sorted[i]);
+        if (!bit)
+            return 0;
+        bits |= bit;
     }
+    return bits;
+}
+
+static bool compile_conditions(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
+{
+    struct arena *arena = &b->ruleset->arena;
+    size_t count = rule->match.condition_count;
+    struct compiled_condition *conditions = ARENA_ARRAY(arena, struct compiled_condition, count);
+    compiled->conditions = conditions;
+    compiled->condition_count = (uint32_t)count;
+    for (size_t i = 0; conditions && i < count; i++) {
+        if (!condition_init(&conditions[i], arena, &rule->match.conditions[i], rule->ignore_case))
+            return false;
+        if (conditions[i].attribute == ATTR_METHOD)
+            compiled->methods = method_bits(b->ruleset, &conditions[i]);
+        compiled->all_checks |= compiled->methods && conditions[i].attribute == ATTR_METHOD
+                                    ? (uint32_t)CHECK_METHODS
+                                    : BIT(conditions[i].attribute);
+    }
+    return conditions;
+}
+
+static void compile_checks(const struct rule *rule, struct compiled_rule *compiled)
+{
+    uint32_t checks = compiled->all_checks;
+    checks |= rule->match.path_count > 0 ? CHECK_PATHS : 0;
+    checks |= rule->match.not_path_count > 0 ? CHECK_NOT_PATHS : 0;
+    checks |= rule->except.ip_count + rule->except.user_count > 0 ? CHECK_EXCEPT : 0;
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
@@ -202,11 +211,11 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
 {
     struct arena *arena = &b->ruleset->arena;
     compiled->rule = rule;
-    compiled->texts = rule->match.texts;
-    compiled->text_count = (uint32_t)rule->match.text_count;
     compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
-    compile_checks(b, rule, compiled);
-    if (rule->mode != MODE_OFF && (compiled->by & BIT(ATTR_USER) || rule->except.user_count > 0))
+    if (!compile_conditions(b, rule, compiled))
+        return no_memory(b);
+    compile_checks(rule, compiled);
+    if (rule->mode != MODE_OFF && ((compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->except.user_count > 0))
         b->ruleset->wants_user = true;
     if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);
@@ -234,11 +243,20 @@ static bool count_one(struct builder *b, uint32_t space, sv text)
     return count;
 }
 
+/* The table can find the rule by its texts. Methods are too few to tell rules apart, and headers are not in the table. */
+static bool table_finds(const struct compiled_condition *condition)
+{
+    return condition->attribute != ATTR_METHOD && condition->attribute != ATTR_HEADER && condition_is_list(condition);
+}
+
 static bool count_rule(struct builder *b, const struct compiled_rule *compiled)
 {
-    for (size_t i = 0; i < compiled->text_count; i++)
-        if (!count_one(b, COUNT_TEXT + compiled->texts[i].attribute, compiled->texts[i].value))
-            return false;
+    for (size_t i = 0; i < compiled->condition_count; i++) {
+        const struct compiled_condition *condition = &compiled->conditions[i];
+        for (size_t k = 0; table_finds(condition) && k < condition->is.equal.count; k++)
+            if (!count_one(b, COUNT_TEXT + condition->attribute, condition->is.equal.sorted[k]))
+                return false;
+    }
     for (size_t i = 0; tree_finds(compiled) && i < compiled->path_count; i++)
         if (!count_one(b, COUNT_TEMPLATE, compiled->paths[i].template))
             return false;
@@ -256,6 +274,17 @@ static uint32_t count_path(const struct builder *b, const struct compiled_rule *
     return most;
 }
 
+/* Returns how many rules have the text of this condition that is most in use. */
+static uint32_t count_texts(const struct builder *b, const struct compiled_condition *condition)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < condition->is.equal.count; i++) {
+        uint32_t count = table_find(&b->known, COUNT_TEXT + condition->attribute, condition->is.equal.sorted[i]);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
 /* Returns the attribute whose index finds the rule among the fewest others; ATTRIBUTE_COUNT if no index
  * does. If both are equal, a path comes before a host: many rules share a host once there are more of them. */
 static enum attribute choose_index(const struct builder *b, const struct compiled_rule *compiled)
@@ -266,9 +295,11 @@ static enum attribute choose_index(const struct builder *b, const struct compile
         best = ATTR_PATH;
         fewest = count_path(b, compiled);
     }
-    for (size_t i = 0; i < compiled->text_count; i++) {
-        enum attribute attribute = compiled->texts[i].attribute;
-        uint32_t count = table_find(&b->known, COUNT_TEXT + attribute, compiled->texts[i].value);
+    for (size_t i = 0; i < compiled->condition_count; i++) {
+        if (!table_finds(&compiled->conditions[i]))
+            continue;
+        enum attribute attribute = (enum attribute)compiled->conditions[i].attribute;
+        uint32_t count = count_texts(b, &compiled->conditions[i]);
         if (count < fewest || (count == fewest && attribute != ATTR_HOST)) {
             best = attribute;
             fewest = count;
@@ -296,6 +327,19 @@ static bool enlist(struct builder *b, uint32_t *slot, uint32_t rule)
     return true;
 }
 
+/* Puts a rule on the lists of all texts of a condition. The index implies the condition, but for its `is_not`. */
+static bool index_texts(struct builder *b, const struct compiled_condition *condition, uint32_t rule)
+{
+    struct ruleset *ruleset = b->ruleset;
+    if (!condition->is_not)
+        ruleset->compiled[rule].checks &= ~BIT(condition->attribute);
+    ruleset->indexed |= BIT(condition->attribute);
+    for (size_t i = 0; i < condition->is.equal.count; i++)
+        if (!enlist(b, table_put(&ruleset->table, condition->attribute, condition->is.equal.sorted[i], 0), rule))
+            return false;
+    return true;
+}
+
 static bool index_rule(struct builder *b, uint32_t rule)
 {
     struct ruleset *ruleset = b->ruleset;
@@ -303,12 +347,10 @@ static bool index_rule(struct builder *b, uint32_t rule)
     enum attribute index = choose_index(b, compiled);
     if (index == ATTRIBUTE_COUNT)
         return enlist(b, &ruleset->always, rule);
-    compiled->checks = compiled->all_checks & ~BIT(index);
-    for (size_t i = 0; i < compiled->text_count; i++)
-        if (compiled->texts[i].attribute == index) {
-            ruleset->indexed |= BIT(index);
-            return enlist(b, table_put(&ruleset->table, index, compiled->texts[i].value, 0), rule);
-        }
+    for (size_t i = 0; i < compiled->condition_count; i++)
+        if (index != ATTR_PATH && compiled->conditions[i].attribute == index)
+            return index_texts(b, &compiled->conditions[i], rule);
+    compiled->checks &= ~(uint32_t)CHECK_PATHS;
     for (size_t i = 0; i < compiled->path_count; i++)
         if (!enlist(b, tree_add(&ruleset->tree, &ruleset->table, compiled->paths[i].template), rule))
             return false;
@@ -367,7 +409,7 @@ static bool fill_slots(struct builder *b)
 /* Whether the tree finds the rule. */
 static bool has_in_tree(const struct compiled_rule *compiled)
 {
-    return (compiled->all_checks & ~compiled->checks) & BIT(ATTR_PATH);
+    return (compiled->all_checks & ~compiled->checks) & CHECK_PATHS;
 }
 
 /* The templates of the tree once more, when their lists are in their places. */

@@ -18,23 +18,118 @@ static bool user_listed(const struct rule_except *except, struct facts *facts)
     return false;
 }
 
-static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
+/* ---- conditions ---- */
+
+static bool same_byte(char a, char b, bool ignore_case)
+{
+    return ignore_case ? ascii_lower(a) == ascii_lower(b) : a == b;
+}
+
+/* Goes back to the last `*` where a byte does not fit. */
+static bool glob_fits(sv glob, sv text, bool ignore_case)
+{
+    size_t g = 0, t = 0, star = SIZE_MAX, after = 0;
+    while (t < text.len) {
+        if (g < glob.len && glob.ptr[g] == '*') {
+            star = g++;
+            after = t;
+        } else if (g < glob.len && same_byte(glob.ptr[g], text.ptr[t], ignore_case)) {
+            g++;
+            t++;
+        } else if (star != SIZE_MAX) {
+            g = star + 1;
+            t = ++after;
+        } else {
+            return false;
+        }
+    }
+    while (g < glob.len && glob.ptr[g] == '*')
+        g++;
+    return g == glob.len;
+}
+
+static bool value_fits(const struct rule_value *value, sv text, bool ignore_case)
+{
+    sv wanted = value->text;
+    if (value->kind == VALUE_GLOB)
+        return glob_fits(wanted, text, ignore_case);
+    if (value->kind == VALUE_PREFIX && text.len > wanted.len)
+        text.len = wanted.len;
+    return ignore_case ? sv_eq_nocase(text, wanted) : sv_eq(text, wanted);
+}
+
+static bool some_value_fits(const struct rule_values *values, struct facts *facts, sv text, bool ignore_case)
+{
+    for (size_t i = 0; i < values->count; i++)
+        if (values->list[i].kind == VALUE_NETWORK ? cidr_has(&values->list[i].network, facts_ip(facts))
+                                                  : value_fits(&values->list[i], text, ignore_case))
+            return true;
+    return false;
+}
+
+static bool condition_fits(const struct rule *rule, const struct rule_condition *condition, struct facts *facts)
+{
+    bool header = condition->attribute == ATTR_HEADER, ignore_case = header && rule->ignore_case;
+    bool refuse = facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
+    if (header && refuse && facts_header_differs(facts, condition->header))
+        return true; /* the request is refused for that, further on */
+    sv text = facts_attribute(facts, &(struct rule_by){ condition->attribute, condition->header });
+    if (text.len == 0)
+        return condition->presence != PRESENT && condition->is.count == 0;
+    return condition->presence != ABSENT &&
+           (condition->is.count == 0 || some_value_fits(&condition->is, facts, text, ignore_case)) &&
+           !some_value_fits(&condition->is_not, facts, text, ignore_case);
+}
+
+/* The first condition on one of these attributes that does not hold; NULL: all do. */
+static const struct rule_condition *first_unequal(const struct rule *rule, uint32_t attributes, struct facts *facts)
+{
+    for (size_t i = 0; i < rule->match.condition_count; i++) {
+        const struct rule_condition *condition = &rule->match.conditions[i];
+        if (BIT(condition->attribute) & attributes && !condition_fits(rule, condition, facts))
+            return condition;
+    }
+    return NULL;
+}
+
+/* ---- paths ---- */
+
+/* `unsure`: what a path that is cut and a regex that reaches its bound count as. */
+static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_path *paths, size_t count,
+                           struct facts *facts, bool unsure)
 {
     sv path = facts_path(facts);
     bool cut = facts_path_cut(facts);
-    for (size_t i = 0; i < compiled->path_count; i++) {
-        const struct compiled_path *p = &compiled->paths[i];
-        if (p->is_regex && (cut || regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts)) != REGEX_NO))
-            return true;
+    for (size_t i = 0; i < count && (unsure || !cut); i++) {
+        const struct compiled_path *p = &paths[i];
         if (!p->is_regex && template_matches(p->template, path, cut, &ruleset->ids))
+            return true;
+        enum regex_result said = !p->is_regex ? REGEX_NO
+                                 : cut        ? REGEX_BOUND
+                                              : regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts));
+        if (said == REGEX_YES || (said == REGEX_BOUND && unsure))
             return true;
     }
     return false;
 }
 
+static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
+{
+    const struct compiled_path *not_paths = compiled->paths + compiled->path_count;
+    return (compiled->path_count == 0 || some_path_fits(ruleset, compiled->paths, compiled->path_count, facts, true)) &&
+           !some_path_fits(ruleset, not_paths, compiled->not_path_count, facts, false);
+}
+
+static bool has_paths(const struct compiled_rule *compiled)
+{
+    return compiled->path_count + compiled->not_path_count > 0;
+}
+
 /* Leaves the first reading in use that matches; if none does, the first of all. */
 static bool some_path_matches(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
+    if (facts_readings(facts) == 0)
+        return compiled->path_count == 0;
     for (size_t i = 0; i < facts_readings(facts); i++) {
         facts_use(facts, i);
         if (reading_holds(ruleset, compiled, facts))
@@ -47,32 +142,33 @@ static bool some_path_matches(const struct ruleset *ruleset, const struct compil
 bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts)
 {
     const struct compiled_rule *compiled = &ruleset->compiled[rule];
-    return compiled->path_count == 0 || reading_holds(ruleset, compiled, facts);
+    return !has_paths(compiled) || reading_holds(ruleset, compiled, facts);
 }
 
 void facts_use_first(struct facts *facts, size_t rule)
 {
     const struct compiled_rule *compiled = &facts->ruleset->compiled[rule];
     facts_use(facts, 0);
-    if (compiled->path_count > 0)
+    if (has_paths(compiled))
         some_path_matches(facts->ruleset, compiled, facts);
 }
 
 static enum match_reason explain_match(const struct ruleset *ruleset, const struct compiled_rule *compiled,
                                        struct facts *facts, sv *detail)
 {
-    const struct rule_match *match = &compiled->rule->match;
-    for (size_t i = 0; i < compiled->text_count; i++)
-        if (!sv_eq(compiled->texts[i].value, facts_text(facts, compiled->texts[i].attribute)))
-            return MATCH_UNEQUAL + compiled->texts[i].attribute;
-    size_t method = 0;
-    while (method < match->method_count && !sv_eq(match->methods[method], facts_method(facts)))
-        method++;
-    if (match->method_count > 0 && method == match->method_count)
-        return MATCH_UNEQUAL + ATTR_METHOD;
-    if (match->path_count > 0 && !some_path_matches(ruleset, compiled, facts))
+    const struct rule *rule = compiled->rule;
+    const struct rule_condition *unequal = first_unequal(rule, ~(BIT(ATTR_METHOD) | BIT(ATTR_HEADER)), facts);
+    if (!unequal)
+        unequal = first_unequal(rule, BIT(ATTR_METHOD), facts);
+    if (unequal)
+        return MATCH_UNEQUAL + unequal->attribute;
+    if (has_paths(compiled) && !some_path_matches(ruleset, compiled, facts))
         return MATCH_UNEQUAL + ATTR_PATH;
-    return headers_hold(match, facts, detail) ? MATCH_YES : MATCH_UNEQUAL + ATTR_HEADER;
+    unequal = first_unequal(rule, BIT(ATTR_HEADER), facts);
+    if (!unequal)
+        return MATCH_YES;
+    *detail = unequal->header;
+    return MATCH_UNEQUAL + ATTR_HEADER;
 }
 
 static enum match_reason explain_except(const struct ruleset *ruleset, const struct rule *rule, struct facts *facts,

@@ -221,9 +221,11 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
     for (size_t i = 0; i < rule->by_count; i++)
         if (rule->by[i].attribute == ATTR_HEADER && facts_header_differs(facts, rule->by[i].header))
             return rule->by[i].header;
-    for (size_t i = 0; i < rule->match.header_count; i++)
-        if (facts_header_differs(facts, rule->match.headers[i].name))
-            return rule->match.headers[i].name;
+    for (size_t i = 0; i < rule->match.condition_count; i++) {
+        const struct rule_condition *condition = &rule->match.conditions[i];
+        if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->header))
+            return condition->header;
+    }
     return sv_of("", 0);
 }
 

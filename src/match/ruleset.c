@@ -68,6 +68,49 @@ static bool template_holds(const struct ruleset *ruleset, sv template, const str
     return false;
 }
 
+/* `unsure`: what a path that is cut counts as, and a regex that reaches its bound. */
+static bool path_fits(const struct ruleset *ruleset, const struct compiled_path *p, const struct path_reading *reading,
+                      size_t reading_count, bool unsure)
+{
+    if (reading->cut && (p->is_regex || !unsure))
+        return unsure;
+    if (!p->is_regex)
+        return template_matches(p->template, reading->path, reading->cut, &ruleset->ids);
+    enum regex_result said = regex_match_part(ruleset->regexes[p->regex], reading->path, reading_count);
+    return said == REGEX_YES || (unsure && said == REGEX_BOUND);
+}
+
+/* The reading matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
+static bool reading_passes(const struct ruleset *ruleset, const struct compiled_rule *rule,
+                           const struct path_reading *reading, size_t reading_count)
+{
+    const struct compiled_path *paths = rule->paths, *not_paths = paths + rule->path_count;
+    size_t i = 0;
+    while (i < rule->path_count && !path_fits(ruleset, &paths[i], reading, reading_count, true))
+        i++;
+    if (rule->path_count > 0 && i == rule->path_count)
+        return false;
+    for (i = 0; i < rule->not_path_count; i++)
+        if (path_fits(ruleset, &not_paths[i], reading, reading_count, false))
+            return false;
+    return true;
+}
+
+/* For a rule with `not_paths`: some reading of the path passes, or there is no path and none is wanted. */
+static __attribute__((noinline)) bool some_reading_passes(struct visit *v, const struct compiled_rule *rule)
+{
+    struct facts *facts = v->facts;
+    sv path = facts_path(facts);
+    if (path.len == 0)
+        return rule->path_count == 0;
+    if (facts->reading_count <= 1)
+        return reading_passes(v->ruleset, rule, &(struct path_reading){ .path = path, .cut = facts->path_cut }, 1);
+    for (size_t i = 0; i < facts->reading_count; i++)
+        if (reading_passes(v->ruleset, rule, &facts->readings[i], facts->reading_count))
+            return true;
+    return false;
+}
+
 static bool path_holds(struct visit *v, const struct compiled_rule *rule)
 {
     sv path = facts_path(v->facts);
@@ -89,31 +132,11 @@ static uint32_t request_method(const struct ruleset *ruleset, sv method)
     return 0;
 }
 
-static bool method_holds(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
+static bool method_holds(struct visit *v, const struct compiled_rule *rule)
 {
     if (v->method == METHOD_UNKNOWN)
         v->method = request_method(v->ruleset, facts_method(v->facts));
-    if (v->method & rule->methods)
-        return true;
-    const struct rule_match *match = &rule->rule->match;
-    for (size_t i = 0; checks & CHECK_METHOD_TEXT && i < match->method_count; i++)
-        if (sv_eq(match->methods[i], facts_method(v->facts)))
-            return true;
-    return false;
-}
-
-/* A condition on a header that differs holds where such requests are refused: what follows finds that. */
-bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_missing)
-{
-    bool refuse = facts->ruleset->rules->settings.repeated_headers == REPEATED_REFUSE;
-    for (size_t i = 0; i < match->header_count; i++) {
-        const struct rule_header *want = &match->headers[i];
-        if (sv_eq(facts_header(facts, want->name), want->value) || (refuse && facts_header_differs(facts, want->name)))
-            continue;
-        *ret_missing = want->name;
-        return false;
-    }
-    return true;
+    return v->method & rule->methods;
 }
 
 /* Every attribute of `by` that is prepared is there; without preparing it where that is not needed. */
@@ -149,7 +172,7 @@ static inline bool subject_is_there(const struct compiled_rule *rule, struct fac
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)
 {
-    if (names_have(&except->users, facts->user))
+    if (names_have(&except->users, facts->user, false))
         return true;
     if (except->ips.v4_count + except->ips.v6_count == 0)
         return false;
@@ -160,19 +183,16 @@ static bool excepted(const struct compiled_except *except, struct facts *facts)
 /* Cheap conditions first, regexes last. */
 static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, uint32_t checks)
 {
-    sv missing;
-    if (checks & BIT(ATTR_METHOD) && !method_holds(v, rule, checks))
+    if (checks & CHECK_METHODS && !method_holds(v, rule))
         return false;
-    for (size_t i = 0; i < rule->text_count; i++) {
-        const struct rule_text *text = &rule->texts[i];
-        if (checks & BIT(text->attribute) && !sv_eq(text->value, facts_text(v->facts, text->attribute)))
+    for (size_t i = 0; i < rule->condition_count; i++)
+        if (checks & BIT(rule->conditions[i].attribute) && !condition_holds(&rule->conditions[i], v->facts))
             return false;
-    }
-    if (checks & BIT(ATTR_HEADER) && !headers_hold(&rule->rule->match, v->facts, &missing))
-        return false;
     if (checks & CHECK_EXCEPT && excepted(rule->except, v->facts))
         return false;
-    return !(checks & BIT(ATTR_PATH)) || path_holds(v, rule);
+    if (checks & CHECK_NOT_PATHS)
+        return some_reading_passes(v, rule);
+    return !(checks & CHECK_PATHS) || path_holds(v, rule);
 }
 
 static inline bool looks_at_headers(const struct compiled_rule *rule)

@@ -3,7 +3,7 @@
 #define MATCH_RULESET_H
 
 #include "base/regex.h"
-#include "match/client_address.h"
+#include "match/condition.h"
 #include "match/match.h"
 #include "match/prefix_index.h"
 #include "match/template.h"
@@ -20,7 +20,9 @@ enum {
 #define BIT(attribute) (UINT32_C(1) << (attribute))
 enum {
     CHECK_EXCEPT = 1 << ATTRIBUTE_COUNT,
-    CHECK_METHOD_TEXT = CHECK_EXCEPT << 1, /* beside ATTR_METHOD */
+    CHECK_METHODS = CHECK_EXCEPT << 1,     /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
+    CHECK_PATHS = CHECK_METHODS << 1,      /* one of the paths matches */
+    CHECK_NOT_PATHS = CHECK_PATHS << 1,    /* it has `not_paths`: in one reading a path matches, and none of these */
 };
 _Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 
@@ -28,12 +30,6 @@ struct compiled_path {
     bool is_regex;
     uint32_t regex; /* index */
     sv template;    /* canonical */
-};
-
-/* Strings in order: by length, then by bytes. */
-struct names {
-    sv *sorted;
-    size_t count;
 };
 
 struct compiled_except {
@@ -49,12 +45,14 @@ struct compiled_rule {
     uint32_t by;      /* bits of attributes */
     uint32_t methods; /* bits */
     const struct rule *rule;
-    const struct compiled_path *paths;
-    const struct rule_text *texts;        /* those of rule->match */
+    const struct compiled_path *paths; /* and then those that must not match */
+    const struct compiled_condition *conditions;
     const struct compiled_except *except; /* NULL: none */
-    uint32_t path_count, text_count;
+    uint16_t path_count, not_path_count;
+    uint32_t condition_count;
 };
 _Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
+_Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
 
 /* A list of rules, rising: 0 is none, LIST_ONE | rule is that rule, anything else is where in the pool its length stands,
  * with the rules behind it. */
@@ -96,8 +94,5 @@ struct ruleset {
 };
 
 bool compile_looks(struct ruleset *ruleset); /* false: no memory */
-bool names_have(const struct names *names, sv name);
-/* The rule's header conditions: each has a header of that name and value. Else *ret_missing is the first that has none. */
-bool headers_hold(const struct rule_match *match, struct facts *facts, sv *ret_missing);
 
 #endif

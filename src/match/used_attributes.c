@@ -25,12 +25,14 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule)
 {
     const struct rule_match *match = &rule->match;
     const struct rule_except *everybodys = &ruleset->rules->settings.except;
-    look_until(ruleset, ATTR_METHOD, match->method_count > 0, rule->expires_us);
-    look_until(ruleset, ATTR_PATH, match->path_count > 0, rule->expires_us);
+    look_until(ruleset, ATTR_PATH, match->path_count + match->not_path_count > 0, rule->expires_us);
     look_until(ruleset, ATTR_IP, rule->except.ip_count > 0 || everybodys->ip_count > 0, rule->expires_us);
     look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, rule->expires_us);
-    for (size_t i = 0; i < match->text_count; i++)
-        look_until(ruleset, match->texts[i].attribute, true, rule->expires_us);
+    for (size_t i = 0; i < match->condition_count; i++)
+        if (match->conditions[i].attribute == ATTR_HEADER)
+            add_header(ruleset, match->conditions[i].header, rule->expires_us);
+        else
+            look_until(ruleset, match->conditions[i].attribute, true, rule->expires_us);
     for (size_t i = 0; i < rule->by_count; i++) {
         enum attribute by = rule->by[i].attribute;
         if (by == ATTR_HEADER)
@@ -38,8 +40,6 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule)
         else
             look_until(ruleset, by == ATTR_ROUTE ? ATTR_PATH : by, true, rule->expires_us);
     }
-    for (size_t i = 0; i < match->header_count; i++)
-        add_header(ruleset, match->headers[i].name, rule->expires_us);
 }
 
 /* Each name once, with the latest time. */
@@ -64,7 +64,7 @@ bool compile_looks(struct ruleset *ruleset)
     size_t most = 0;
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
-        most += rule->match.header_count;
+        most += rule->match.condition_count;
         for (size_t k = 0; k < rule->by_count; k++)
             most += rule->by[k].attribute == ATTR_HEADER;
     }

@@ -4,52 +4,88 @@
 
 enum { PATHS_SHOWN = 5 };
 
-/* "the method must be POST or PUT, and is GET". */
-static void add_mismatch(struct buf *out, const char *what, sv is, const sv *wanted, size_t count)
+/* "must be POST or PUT", "must be present and not be a or b" */
+static void add_wanted(struct buf *out, const struct rule_condition *condition)
 {
-    buf_printf(out, "the %s must be ", what);
-    for (size_t i = 0; i < count; i++) {
-        buf_add(out, weir_str(i == 0 ? "" : i + 1 == count ? " or " : ", "));
-        buf_add(out, wanted[i]);
+    const char *before = "must";
+    if (condition->presence != PRESENCE_ANY) {
+        buf_printf(out, "%s be %s", before, condition->presence == PRESENT ? "present" : "absent");
+        before = " and";
     }
+    if (condition->is.count > 0) {
+        buf_printf(out, "%s be ", before);
+        rule_values_text(&condition->is, out);
+        before = " and";
+    }
+    if (condition->is_not.count > 0) {
+        buf_printf(out, "%s not be ", before);
+        rule_values_text(&condition->is_not, out);
+    }
+}
+
+/* "the method must be POST or PUT, and is GET". weir finds the address of the client in several places, so it is not said
+ * here which one it is. */
+static void add_mismatch(struct buf *out, const struct rule_condition *condition, sv is)
+{
+    buf_printf(out, "the %s ", attribute_table[condition->attribute].name.ptr);
+    add_wanted(out, condition);
+    if (condition->attribute == ATTR_IP)
+        return;
     buf_add(out, SV(", and is "));
     buf_add(out, is.len ? is : SV("not given"));
 }
 
-static void add_paths(struct buf *out, const struct rule_match *match)
+static void add_path_list(struct buf *out, const struct rule_path *paths, size_t count)
 {
-    buf_add(out, SV("the path does not fit "));
-    for (size_t i = 0; i < match->path_count && i < PATHS_SHOWN; i++) {
+    for (size_t i = 0; i < count && i < PATHS_SHOWN; i++) {
         buf_add(out, weir_str(i ? ", " : ""));
-        buf_add(out, weir_str(match->paths[i].is_regex ? "regex " : ""));
-        buf_add(out, match->paths[i].text);
+        buf_add(out, weir_str(paths[i].is_regex ? "regex " : ""));
+        buf_add(out, paths[i].text);
     }
-    buf_add(out, weir_str(match->path_count > PATHS_SHOWN ? ", ..." : ""));
+    buf_add(out, weir_str(count > PATHS_SHOWN ? ", ..." : ""));
 }
 
-static void add_header(struct buf *out, const struct rule_match *match, sv name)
+static void add_paths(struct buf *out, const struct rule_match *match)
 {
-    buf_add(out, SV("the header "));
-    buf_add(out, name);
-    buf_add(out, SV(" is not "));
-    for (size_t i = 0; i < match->header_count; i++)
-        if (sv_eq(match->headers[i].name, name))
-            buf_add(out, match->headers[i].value);
+    if (match->path_count > 0) {
+        buf_add(out, SV("the path does not fit "));
+        add_path_list(out, match->paths, match->path_count);
+    }
+    if (match->not_path_count > 0) {
+        buf_add(out, match->path_count > 0 ? SV(", or fits ") : SV("the path fits "));
+        add_path_list(out, match->not_paths, match->not_path_count);
+        buf_add(out, SV(", which the rule leaves out"));
+    }
+}
+
+static void add_header(struct buf *out, const struct rule_condition *condition)
+{
+    buf_printf(out, "the header %.*s ", SV_FMT(condition->header));
+    if (condition->presence == PRESENCE_ANY && condition->is_not.count == 0) {
+        buf_add(out, SV("is not "));
+        rule_values_text(&condition->is, out);
+    } else {
+        add_wanted(out, condition);
+    }
 }
 
 static void add_unequal(struct buf *out, const struct rule_match *match, enum attribute attribute, sv detail,
                         const struct weir_request *request)
 {
-    if (attribute == ATTR_METHOD)
-        add_mismatch(out, "method", request->method, match->methods, match->method_count);
-    else if (attribute == ATTR_PATH)
+    for (size_t i = 0; i < match->condition_count; i++) {
+        const struct rule_condition *condition = &match->conditions[i];
+        bool holds = attribute == ATTR_PATH && condition->presence == PRESENT && request->path.len > 0;
+        if (condition->attribute != attribute || holds)
+            continue;
+        if (attribute != ATTR_HEADER) {
+            add_mismatch(out, condition, request_get(request, attribute));
+            return;
+        }
+        if (sv_eq(condition->header, detail))
+            add_header(out, condition);
+    }
+    if (attribute == ATTR_PATH)
         add_paths(out, match);
-    else if (attribute == ATTR_HEADER)
-        add_header(out, match, detail);
-    for (size_t i = 0; i < match->text_count; i++)
-        if (match->texts[i].attribute == attribute)
-            add_mismatch(out, attribute_table[attribute].name.ptr, request_get(request, attribute), &match->texts[i].value,
-                         1);
 }
 
 static void add_expiry(struct buf *out, int64_t us)

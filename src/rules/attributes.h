@@ -10,7 +10,7 @@
 
 /* What an attribute is good for. */
 enum attribute_use {
-    IN_MATCH = 1,   /* rules match it. The values have to be equal, unless read_match() has a reader for the attribute */
+    IN_MATCH = 1,   /* rules match it, as a text unless read_match.c knows more of the attribute */
     IN_BY = 2,      /* rules count by it. They see the value as it is given, unless facts_attribute() prepares it */
     IS_ADDRESS = 4, /* callers have to give an IPv4 or IPv6 address */
 };
@@ -24,12 +24,12 @@ enum attribute_use {
     X(METHOD, method, IN_MATCH | IN_BY,   "NAME",    "the HTTP method")                                                 \
     X(PATH,   path,   IN_MATCH | IN_BY,   "PATH",    "the path as the client sent it; a query may follow")              \
     X(HOST,   host,   IN_MATCH | IN_BY,   "NAME",    "the host of the request")                                         \
-    X(IP,     ip,     IN_BY | IS_ADDRESS, "ADDRESS", "the client's address")                                            \
+    X(IP,     ip,     IN_MATCH | IN_BY | IS_ADDRESS, "ADDRESS", "the client's address")                                 \
     X(PEER,   peer,   IS_ADDRESS,         "ADDRESS", "address of the connection; the client's address is then found "   \
                                                      "with X-Forwarded-For and trusted_proxies")                        \
-    X(USER,   user,   IN_BY,              "ID",      "the user")                                                        \
+    X(USER,   user,   IN_MATCH | IN_BY,   "ID",      "the user")                                                        \
     X(EVENT,  event,  IN_MATCH | IN_BY,   "NAME",    "the business action, such as ocr")                                \
-    X(KEY,    key,    IN_BY,              "TEXT",    "whom or what the action is counted for")                          \
+    X(KEY,    key,    IN_MATCH | IN_BY,   "TEXT",    "whom or what the action is counted for")                          \
     /* A new attribute comes last. */
 
 /* The attributes that only rules have. They are not fields: the route comes from the path, and the name of a header is part

@@ -61,12 +61,24 @@ static void copy_reject(struct copier *c, struct rule_reject *reject)
     reject->headers = copy_headers(c, reject->headers, reject->header_count);
 }
 
+static void copy_values(struct copier *c, struct rule_values *values)
+{
+    values->list = copy_bytes(c, values->list, values->count * sizeof *values->list);
+    for (size_t i = 0; values->list && i < values->count; i++)
+        if (values->list[i].kind != VALUE_NETWORK)
+            values->list[i].text = copy_text(c, values->list[i].text);
+}
+
 static void copy_match(struct copier *c, struct rule_match *m)
 {
-    m->texts = copy_items(c, m->texts, m->text_count, sizeof *m->texts, offsetof(struct rule_text, value));
-    m->methods = copy_texts(c, m->methods, m->method_count);
+    m->conditions =
+        copy_items(c, m->conditions, m->condition_count, sizeof *m->conditions, offsetof(struct rule_condition, header));
+    for (size_t i = 0; m->conditions && i < m->condition_count; i++) {
+        copy_values(c, &m->conditions[i].is);
+        copy_values(c, &m->conditions[i].is_not);
+    }
     m->paths = copy_items(c, m->paths, m->path_count, sizeof *m->paths, offsetof(struct rule_path, text));
-    m->headers = copy_headers(c, m->headers, m->header_count);
+    m->not_paths = copy_items(c, m->not_paths, m->not_path_count, sizeof *m->not_paths, offsetof(struct rule_path, text));
 }
 
 static bool copy_rule(struct rules *into, const struct rule *from, struct rule *ret)

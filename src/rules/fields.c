@@ -305,44 +305,46 @@ static bool check_header_name(struct reader *r, const struct node *key)
     return good;
 }
 
-static bool read_header_value(struct reader *r, const struct node *node, sv *ret)
+bool check_header(struct reader *r, const struct node *map, const struct node_item *item)
 {
-    sv value;
-    if (!read_text(r, node, 1, RULE_TEXT_MAX, &value))
-        return false;
-    bool control = false, blank_end = sv_trim(value).len != value.len;
+    return check_key(r, map, item, true) && check_header_name(r, item->key);
+}
+
+bool check_header_map(struct reader *r, const struct node *node)
+{
+    if (node->kind != NODE_MAP)
+        report_error(r, node->line, "must be a mapping (NAME: value), not %s", shown_node(r, node));
+    else if (node->count > RULE_HEADERS_MAX)
+        report_error(r, node->line, "%u headers are too many; at most %d", node->count, RULE_HEADERS_MAX);
+    return node->kind == NODE_MAP && node->count <= RULE_HEADERS_MAX;
+}
+
+bool check_header_value(struct reader *r, int line, sv value)
+{
+    bool control = false;
     for (size_t i = 0; i < value.len; i++)
         control = control || ((unsigned char)value.ptr[i] < 0x20 && value.ptr[i] != '\t') || value.ptr[i] == 0x7f;
     if (control)
-        report_error(r, node->line, "the value of a header must not contain line breaks or other control characters");
-    else if (blank_end)
-        report_error(r, node->line, "the value of a header must not begin or end with a blank");
-    else
-        *ret = value;
-    return !control && !blank_end;
+        report_error(r, line, "the value of a header must not contain line breaks or other control characters");
+    else if (sv_trim(value).len != value.len)
+        report_error(r, line, "the value of a header must not begin or end with a blank");
+    return !control && sv_trim(value).len == value.len;
 }
 
-bool read_headers(struct reader *r, const struct node *node, bool lower, struct rule_header **ret, size_t *ret_count)
+bool read_headers(struct reader *r, const struct node *node, struct rule_header **ret, size_t *ret_count)
 {
-    if (node->kind != NODE_MAP) {
-        report_error(r, node->line, "must be a mapping (NAME: value), not %s", shown_node(r, node));
-        return false;
-    }
-    if (node->count > RULE_HEADERS_MAX) {
-        report_error(r, node->line, "%u headers are too many; at most %d", node->count, RULE_HEADERS_MAX);
-        return false;
-    }
-    struct rule_header *headers = reader_alloc(r, node->count * sizeof *headers);
+    struct rule_header *headers = check_header_map(r, node) ? reader_alloc(r, node->count * sizeof *headers) : NULL;
     if (!headers)
         return false;
     size_t count = 0, errors = r->errors;
     for (const struct node_item *item = node->first; item; item = item->next) {
-        if (!check_key(r, node, item, true) || !check_header_name(r, item->key))
+        if (!check_header(r, node, item))
             continue;
         size_t before = path_field(r, item->key->text);
         struct rule_header *header = &headers[count];
-        header->name = lower ? reader_copy_lower(r, item->key->text) : reader_copy(r, item->key->text);
-        count += read_header_value(r, item->value, &header->value);
+        header->name = reader_copy(r, item->key->text);
+        count += read_text(r, item->value, 1, RULE_TEXT_MAX, &header->value) &&
+                 check_header_value(r, item->value->line, header->value);
         path_end(r, before);
     }
     if (r->errors > errors)

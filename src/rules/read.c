@@ -42,10 +42,17 @@ static void read_enabled(struct reader *r, const struct node *node, void *ret)
         rule_disable(ret);
 }
 
+static void read_ignore_case(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule *rule = ret;
+    read_bool(r, node, &rule->ignore_case);
+}
+
 /* In the order in which they are read: `lease` looks at the limits and the counters. */
 static const struct field rule_fields[] = {
     { "id", read_id, offsetof(struct rule, id), "needs `id`, which names it in verdicts and keeps its counts" },
-    { "match", read_match, offsetof(struct rule, match) },
+    { "match", read_match, offsetof(struct rule, match), .keep_null = true },
+    { "ignore_case", read_ignore_case },
     { "by", read_by },
     { "limits", read_limits, .missing = "needs `limits`, at least one, such as \"10 per 60s\"" },
     { "mode", read_mode },

@@ -145,8 +145,11 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
 {
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 2 * (size_t)RULES_BYTES_MAX);
-    for (size_t i = 0; i < rule->match.method_count; i++)
-        buf_printf(&text, "%.*s ", SV_FMT(rule->match.methods[i]));
+    const struct rule_condition *method = rule_condition_of(&rule->match, ATTR_METHOD);
+    if (method) {
+        rule_condition_text(method, &text);
+        buf_char(&text, ' ');
+    }
     for (size_t i = 0; i < rule->match.path_count; i++) {
         buf_add(&text, rule->match.paths[i].text);
         buf_char(&text, '\n');

@@ -25,6 +25,7 @@ struct reader {
     int row;        /* > 0: stands for the line in reports */
     size_t errors;  /* so far */
     size_t regexes; /* so far */
+    enum attribute attribute; /* of the condition at hand */
 
     char path[READER_PATH_MAX]; /* "limits[1].max" */
     size_t path_len;
@@ -104,8 +105,11 @@ bool read_number(struct reader *r, const struct node *node, uint64_t min, uint64
 bool read_bool(struct reader *r, const struct node *node, bool *ret);
 bool read_word(struct reader *r, const struct node *node, const char *const *names, int *ret);
 bool http_token(sv text);
-/* { NAME: value, … }; `lower`: names in lower case. */
-bool read_headers(struct reader *r, const struct node *node, bool lower, struct rule_header **ret, size_t *ret_count);
+/* { NAME: value, … } */
+bool read_headers(struct reader *r, const struct node *node, struct rule_header **ret, size_t *ret_count);
+bool check_header_map(struct reader *r, const struct node *node); /* a mapping, not too large */
+bool check_header(struct reader *r, const struct node *map, const struct node_item *item); /* its name, not given before */
+bool check_header_value(struct reader *r, int line, sv value);
 sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
@@ -125,6 +129,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
 value_reader read_regex, read_expiry;                                          /* an sv, an int64_t in microseconds */
+value_reader read_cidr;                                                        /* a struct cidr */
 int setting_find(sv name);                                                     /* -1: there is none of this name */
 struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */

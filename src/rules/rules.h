@@ -57,21 +57,45 @@ struct rule_header {
     sv value;
 };
 
-/* An attribute that must have this value; a host is in lower case, without port and final dot. */
-struct rule_text {
+/* How a value of a condition is compared. */
+enum value_kind {
+    VALUE_EQUAL,
+    VALUE_PREFIX,
+    VALUE_GLOB, /* has a `*`, which stands for any bytes, also none */
+    VALUE_NETWORK,
+};
+
+struct rule_value {
+    enum value_kind kind;
+    union {
+        sv text; /* a host is in lower case, without port and final dot; a method is in upper case */
+        struct cidr network;
+    };
+};
+
+struct rule_values {
+    struct rule_value *list;
+    size_t count;
+};
+
+enum presence { PRESENCE_ANY, PRESENT, ABSENT };
+
+/* What an attribute must be. A missing attribute satisfies `is_not`, and nothing of `is`. */
+struct rule_condition {
     enum attribute attribute;
-    sv value;
+    sv header; /* ATTR_HEADER: its name in lower case */
+    enum presence presence;
+    struct rule_values is;     /* one of them; none: any value */
+    struct rule_values is_not; /* none of them */
 };
 
 struct rule_match {
-    struct rule_text *texts; /* all of them, each attribute at most once */
-    size_t text_count;
-    sv *methods; /* in upper case; none: any */
-    size_t method_count;
+    struct rule_condition *conditions; /* all of them; each attribute (each header) at most once, headers last */
+    size_t condition_count;
     struct rule_path *paths; /* any of them; none: any path */
     size_t path_count;
-    struct rule_header *headers; /* all of them */
-    size_t header_count;
+    struct rule_path *not_paths; /* none of them */
+    size_t not_path_count;
 };
 
 struct rule_by {
@@ -125,6 +149,7 @@ struct rule {
     enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
     int64_t expires_us;          /* from then on the rule is not there */
     struct rule_match match;
+    bool ignore_case; /* of the values of headers in `match`: A to Z are compared as a to z */
     struct rule_by *by;
     size_t by_count;
     struct rule_limit *limits;
@@ -179,6 +204,8 @@ enum {
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
     RULE_HEADERS_MAX = 32,
+    RULE_VALUES_MAX = 10000, /* of a condition in `match`, and as many in its `not` */
+    RULE_PATTERNS_MAX = 100, /* prefixes and globs among them: each is compared */
     RULE_EXCEPT_MAX = 10000,  /* addresses, and as many users */
     SETTINGS_LIST_MAX = 1000, /* ids, strip_prefixes, trusted_proxies */
     RULE_NAME_MAX = 100,      /* bytes of a header's name, a method, a zone */
@@ -287,6 +314,12 @@ extern const char *const mode_names[], *const on_failure_names[], *const repeate
 extern const char *const counters_names[];                    /* "" for COUNTERS_DEFAULT */
 int word_find(sv text, const char *const *names);             /* -1: none of them */
 void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
+/* The condition on an attribute other than a header; NULL: there is none. */
+const struct rule_condition *rule_condition_of(const struct rule_match *match, enum attribute attribute);
+/* "ann, bob or job-*": for people. */
+void rule_values_text(const struct rule_values *values, struct buf *out);
+/* "ann or bob", "not ann", "present": for people. */
+void rule_condition_text(const struct rule_condition *condition, struct buf *out);
 /* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */

@@ -48,7 +48,7 @@ static void check_reject_headers(struct reader *r, const struct node *node, cons
 static void read_reject_headers(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_reject *reject = ret;
-    if (read_headers(r, node, false, &reject->headers, &reject->header_count))
+    if (read_headers(r, node, &reject->headers, &reject->header_count))
         check_reject_headers(r, node, reject);
 }
 

@@ -76,16 +76,12 @@ static void write_template_item(struct buf *out, const void *item)
 static void write_cidr_item(struct buf *out, const void *item)
 {
     const struct cidr *cidr = item;
-    char text[IP_TEXT_MAX];
-    ip_text(&cidr->ip, text);
-    bool v4 = ip_is_v4(&cidr->ip);
-    int prefix = v4 ? cidr->prefix - 96 : cidr->prefix, whole = v4 ? 32 : 128;
-    char with_prefix[IP_TEXT_MAX + 8];
-    int n = snprintf(with_prefix, sizeof with_prefix, prefix == whole ? "%s" : "%s/%d", text, prefix);
-    if (v4)
-        buf_add(out, sv_of(with_prefix, (size_t)n));
+    char text[CIDR_TEXT_MAX];
+    sv written = sv_of(text, cidr_text(cidr, text));
+    if (ip_is_v4(&cidr->ip))
+        buf_add(out, written);
     else
-        yaml_quote(out, sv_of(with_prefix, (size_t)n));
+        yaml_quote(out, written);
 }
 
 static void write_by_item(struct buf *out, const void *item)
@@ -105,11 +101,13 @@ static void write_header_item(struct buf *out, const void *item)
     write_text(out, header->value);
 }
 
+static void write_condition_item(struct buf *out, const void *item);
+
 /* "  name: [a, b]"; nothing for an empty list. A list of headers is a mapping, in braces. */
 static void write_items(struct buf *out, const char *before, const char *name, const void *items, size_t count, size_t size,
                         item_writer *write)
 {
-    bool map = write == write_header_item;
+    bool map = write == write_header_item || write == write_condition_item;
     if (count == 0)
         return;
     buf_printf(out, "%s%s: %c", before, name, map ? '{' : '[');
@@ -217,33 +215,123 @@ static void write_limits(struct buf *out, const struct rule *rule)
 
 /* ---- the parts of a rule ---- */
 
-static void write_paths(struct buf *out, const struct rule_match *m)
+static void write_path_item(struct buf *out, const void *item)
 {
-    buf_add(out, SV("      path:"));
-    for (size_t i = 0; i < m->path_count; i++) {
-        buf_printf(out, "%s", m->path_count > 1 ? "\n        - " : " ");
-        if (m->paths[i].is_regex) {
-            buf_add(out, SV("{regex: "));
-            yaml_quote(out, m->paths[i].text);
-            buf_char(out, '}');
-        } else {
-            write_template(out, m->paths[i].text);
-        }
+    const struct rule_path *path = item;
+    if (!path->is_regex) {
+        write_template(out, path->text);
+        return;
     }
+    buf_add(out, SV("{regex: "));
+    yaml_quote(out, path->text);
+    buf_char(out, '}');
+}
+
+static void write_value_item(struct buf *out, const void *item)
+{
+    const struct rule_value *value = item;
+    if (value->kind == VALUE_NETWORK) {
+        write_cidr_item(out, &value->network);
+    } else if (value->kind == VALUE_EQUAL) {
+        write_text(out, value->text);
+    } else {
+        buf_add(out, value->kind == VALUE_GLOB ? SV("{glob: ") : SV("{prefix: "));
+        write_text(out, value->text);
+        buf_char(out, '}');
+    }
+}
+
+/* Values of a condition. */
+struct part {
+    const void *items;
+    size_t count, size;
+    item_writer *write;
+};
+
+/* One alone, several as a list. */
+static void write_part(struct buf *out, const struct part *part)
+{
+    buf_add(out, part->count > 1 ? SV("[") : SV(""));
+    for (size_t i = 0; i < part->count; i++) {
+        buf_add(out, i ? SV(", ") : SV(""));
+        part->write(out, (const char *)part->items + i * part->size);
+    }
+    buf_add(out, part->count > 1 ? SV("]") : SV(""));
+}
+
+/* "a", "[a, b]" or "{is: a, not: [b, c], present: true}". */
+static void write_condition(struct buf *out, struct part is, struct part is_not, enum presence presence)
+{
+    if (is_not.count == 0 && presence == PRESENCE_ANY) {
+        write_part(out, &is);
+        return;
+    }
+    buf_char(out, '{');
+    if (is.count > 0) {
+        buf_add(out, SV("is: "));
+        write_part(out, &is);
+    }
+    if (is_not.count > 0) {
+        buf_add(out, is.count > 0 ? SV(", not: ") : SV("not: "));
+        write_part(out, &is_not);
+    }
+    if (presence != PRESENCE_ANY)
+        buf_printf(out, "%s%s: true", is.count + is_not.count > 0 ? ", " : "", presence == PRESENT ? "present" : "absent");
+    buf_char(out, '}');
+}
+
+static struct part part_of(const struct rule_values *values)
+{
+    return (struct part){ values->list, values->count, sizeof *values->list, write_value_item };
+}
+
+static void write_condition_item(struct buf *out, const void *item)
+{
+    const struct rule_condition *condition = item;
+    write_text(out, condition->attribute == ATTR_HEADER ? condition->header : attribute_table[condition->attribute].name);
+    buf_add(out, SV(": "));
+    write_condition(out, part_of(&condition->is), part_of(&condition->is_not), condition->presence);
+}
+
+static void write_paths(struct buf *out, const struct rule_match *m, enum presence presence)
+{
+    if (m->path_count + m->not_path_count == 0 && presence == PRESENCE_ANY)
+        return;
+    struct part is = { m->paths, m->path_count, sizeof *m->paths, write_path_item };
+    struct part is_not = { m->not_paths, m->not_path_count, sizeof *m->not_paths, write_path_item };
+    bool lines = is.count > 1 && is_not.count == 0 && presence == PRESENCE_ANY;
+    buf_add(out, lines ? SV("      path:") : SV("      path: "));
+    for (size_t i = 0; lines && i < is.count; i++) {
+        buf_add(out, SV("\n        - "));
+        write_path_item(out, &m->paths[i]);
+    }
+    if (!lines)
+        write_condition(out, is, is_not, presence);
     buf_char(out, '\n');
 }
 
 static void write_match(struct buf *out, const struct rule_match *m)
 {
-    if (m->text_count + m->method_count + m->path_count + m->header_count == 0)
+    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD), *path = rule_condition_of(m, ATTR_PATH);
+    size_t texts = 0;
+    if (m->condition_count + m->path_count + m->not_path_count == 0)
         return;
     buf_add(out, SV("    match:\n"));
-    WRITE_LIST(out, "      ", "method", m->methods, m->method_count, write_text_item);
-    if (m->path_count > 0)
-        write_paths(out, m);
-    for (size_t i = 0; i < m->text_count; i++)
-        write_field(out, "      ", attribute_table[m->texts[i].attribute].name.ptr, m->texts[i].value);
-    WRITE_LIST(out, "      ", "header", m->headers, m->header_count, write_header_item);
+    if (method) {
+        bool list = method->is.count == 1 && method->is_not.count == 0 && method->presence == PRESENCE_ANY;
+        buf_printf(out, "      method: %s", list ? "[" : "");
+        write_condition(out, part_of(&method->is), part_of(&method->is_not), method->presence);
+        buf_add(out, list ? SV("]\n") : SV("\n"));
+    }
+    write_paths(out, m, path ? path->presence : PRESENCE_ANY);
+    for (; texts < m->condition_count && m->conditions[texts].attribute != ATTR_HEADER; texts++) {
+        if (&m->conditions[texts] == method || &m->conditions[texts] == path)
+            continue;
+        buf_add(out, SV("      "));
+        write_condition_item(out, &m->conditions[texts]);
+        buf_char(out, '\n');
+    }
+    WRITE_LIST(out, "      ", "header", m->conditions + texts, m->condition_count - texts, write_condition_item);
 }
 
 static void write_except(struct buf *out, const struct rule_except *e, const char *before, const char *inside)
@@ -310,6 +398,8 @@ static void write_rule(struct buf *out, const struct rule *rule)
 {
     write_field(out, "  - ", "id", rule->id);
     write_match(out, &rule->match);
+    if (rule->ignore_case)
+        buf_add(out, SV("    ignore_case: true\n"));
     WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
     write_limits(out, rule);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;

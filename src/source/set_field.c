@@ -11,8 +11,9 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 static const char *const limit_fields[] = {
     "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name", NULL
 };
-static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",          "expires",
-                                           "except", "reject", "counters", "lease", "on_store_failure", NULL };
+static const char *const rule_fields[] = { "match",  "ignore_case", "by",     "limits",   "mode",  "enabled",
+                                           "expires", "except",     "reject", "counters", "lease", "on_store_failure",
+                                           NULL };
 
 static json_t *load(sv text)
 {
@@ -222,6 +223,7 @@ int document_set(sv document, const struct rule *rule, sv field, sv value, struc
     json_auto_t *json = load_document(document, error);
     if (!json)
         return error ? (int)error->code : WEIR_E_RULES;
+    bool had_match = json_object_get(json, "match");
     json_t *place = find_place(json, rule, &field, error);
     if (!place)
         return error ? (int)error->code : WEIR_E_INVALID;
@@ -229,6 +231,8 @@ int document_set(sv document, const struct rule *rule, sv field, sv value, struc
         return err_set(error, WEIR_E_RULES, "the stored rule does not have the expected form; add the rule again");
     if (value.len == 0) {
         json_object_deln(place, field.ptr, field.len);
+        if (!had_match && json_object_size(json_object_get(json, "match")) == 0)
+            json_object_del(json, "match"); /* made to look for the field */
     } else {
         json_t *made = NULL;
         int r = read_value(value, &made, error);

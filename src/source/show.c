@@ -24,23 +24,48 @@ void source_show_limits(const struct rule *rule, struct buf *out)
     }
 }
 
+static bool is_list(const struct rule_condition *condition)
+{
+    return condition->is_not.count == 0 && condition->presence == PRESENCE_ANY;
+}
+
+/* "event ocr", "header x-plan=free or trial", "user not ann" */
+static void show_condition(const struct rule_condition *condition, struct buf *out)
+{
+    buf_printf(out, "%s ", attribute_table[condition->attribute].name.ptr);
+    if (condition->attribute == ATTR_HEADER)
+        buf_printf(out, "%.*s%s", SV_FMT(condition->header), is_list(condition) ? "=" : " ");
+    rule_condition_text(condition, out);
+}
+
+static void show_paths(const struct rule_match *m, struct buf *out)
+{
+    for (size_t i = 0; i < m->path_count + m->not_path_count; i++) {
+        const struct rule_path *path = i < m->path_count ? &m->paths[i] : &m->not_paths[i - m->path_count];
+        between(out, i);
+        buf_printf(out, "%s%s%.*s", i < m->path_count ? "" : "not ", path->is_regex ? "regex " : "", SV_FMT(path->text));
+    }
+}
+
 void source_show_match(const struct rule_match *m, struct buf *out)
 {
     size_t start = out->len;
-    for (size_t i = 0; i < m->method_count; i++)
-        buf_printf(out, "%s%.*s", i ? "," : "", SV_FMT(m->methods[i]));
-    for (size_t i = 0; i < m->path_count; i++)
-        buf_printf(out, "%s%s%.*s",
-                   i                  ? ", "
-                   : out->len > start ? " "
-                                      : "",
-                   m->paths[i].is_regex ? "regex " : "", SV_FMT(m->paths[i].text));
-    for (size_t i = 0; i < m->text_count; i++)
-        buf_printf(out, "%s%s %.*s", out->len > start ? ", " : "", attribute_table[m->texts[i].attribute].name.ptr,
-                   SV_FMT(m->texts[i].value));
-    for (size_t i = 0; i < m->header_count; i++)
-        buf_printf(out, "%sheader %.*s=%.*s", out->len > start ? ", " : "", SV_FMT(m->headers[i].name),
-                   SV_FMT(m->headers[i].value));
+    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    bool methods = method && is_list(method);
+    for (size_t i = 0; methods && i < method->is.count; i++) {
+        struct rule_values one = { &method->is.list[i], 1 };
+        buf_printf(out, "%s", i ? "," : "");
+        rule_values_text(&one, out);
+    }
+    if (methods && m->path_count + m->not_path_count > 0)
+        buf_char(out, ' ');
+    show_paths(m, out);
+    for (size_t i = 0; i < m->condition_count; i++) {
+        if (methods && &m->conditions[i] == method)
+            continue;
+        between(out, out->len > start);
+        show_condition(&m->conditions[i], out);
+    }
     if (out->len == start)
         buf_add(out, SV("everything"));
 }

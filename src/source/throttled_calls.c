@@ -187,14 +187,30 @@ int call_take_column(sv field, const struct sql_value *from, struct sql_value *t
 
 /* ---- back ---- */
 
+/* The method of a call; empty: any. */
+static sv method_of(const struct rule_match *m)
+{
+    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    return method && method->is.count > 0 ? method->is.list[0].text : (sv){ 0 };
+}
+
+/* No condition but one method and one template. */
+static bool is_call(const struct rule_match *m)
+{
+    const struct rule_condition *method = rule_condition_of(m, ATTR_METHOD);
+    bool one = !method || (method->is.count == 1 && method->is.list[0].kind == VALUE_EQUAL && method->is_not.count == 0 &&
+                           method->presence == PRESENCE_ANY);
+    return one && m->condition_count == (method ? 1 : 0) && m->path_count == 1 && !m->paths[0].is_regex &&
+           m->not_path_count == 0;
+}
+
 static bool fits(const struct rule *rule)
 {
-    const struct rule_match *m = &rule->match;
     const struct rule_reject *j = &rule->reject;
     const struct rule_limit *l = rule->limits;
     return rule->limit_count == 1 && l->algorithm == LIMIT_FIXED_WINDOW && !l->named && l->per_us % US_PER_S == 0 &&
-           rule->by_count == 1 && rule->by[0].attribute == ATTR_USER && m->method_count <= 1 && m->path_count == 1 &&
-           !m->paths[0].is_regex && m->text_count + m->header_count == 0 && rule->mode == MODE_ENFORCE &&
+           rule->by_count == 1 && rule->by[0].attribute == ATTR_USER && is_call(&rule->match) && !rule->ignore_case &&
+           rule->mode == MODE_ENFORCE &&
            rule->except.ip_count + rule->except.user_count == 0 && !j->status && !j->has_body && j->content_type.len == 0 &&
            j->header_count == 0 && rule->counters == COUNTERS_DEFAULT && rule->on_failure == ON_FAILURE_LOCAL;
 }
@@ -219,8 +235,8 @@ static struct sql_value call_value(const struct rule *rule, struct arena *arena)
     const struct rule_match *m = &rule->match;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 64 << 10);
-    if (m->method_count > 0)
-        buf_printf(&text, "%.*s ", SV_FMT(m->methods[0]));
+    if (method_of(m).len > 0)
+        buf_printf(&text, "%.*s ", SV_FMT(method_of(m)));
     buf_add(&text, m->paths[0].text);
     return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
@@ -237,8 +253,7 @@ void call_write(struct stored_row *row, struct sql_value path, uint32_t max, int
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case)
 {
     const struct rule_match *x = &a->match, *y = &b->match;
-    if (x->path_count != 1 || y->path_count != 1 || x->method_count != y->method_count ||
-        (x->method_count && !sv_eq(x->methods[0], y->methods[0])))
+    if (!is_call(x) || !is_call(y) || !sv_eq(method_of(x), method_of(y)))
         return false;
     sv p = x->paths[0].text, q = y->paths[0].text;
     return ignore_case ? sv_eq_nocase(p, q) : sv_eq(p, q);

@@ -17,13 +17,77 @@ static const char *const segments[] = { "a", "b", "1", "22", "a1", "%2F" };
 static const char *const parts[] = { "a", "b", "1", "22", "a1", "%2F", "#", "{x}", "{y}" };
 static const char *const events[] = { "", "", "e1", "e2", "e3", " e1" };
 static const char *const hosts[] = { "", "", "h1", "h2" };
+static const char *const asked_hosts[] = { "", "h1", "h2", "x.h1" };
 static const char *const methods[] = { "", "GET", "PUT" };
-static const char *const values[] = { "", "v1", "v2" };
+static const char *const values[] = { "", "v1", "v2", "V1" };
 static const char *const users[] = { "", "u1", "u2", "u1 " };
 static const char *const ips[] = { "", "1.1.1.1", "1.2.2.2", "2001:db8::1" };
 static const char *const networks[] = { "", "1.0.0.0/8", "1.2.0.0/16", "2001:db8::/32" };
 static const char *const regexes[] = { "/a.*", ".*/b", "/[0-9]+(?:/.*)?", "(?:/1)*", "/(?:a|22)/b" };
 static const char *const by[] = { "", "user", "ip", "key", "host", "'header:x-a'", "route", "event", "method" };
+
+/* Conditions beyond one plain value: what to write, and the values that hold; "" is a request without the attribute. */
+struct model_condition {
+    const char *yaml;
+    const char *holds[6]; /* ends in NULL */
+    bool ignore_case;     /* of a header */
+};
+
+static const struct model_condition user_conditions[] = {
+    { "user: [u2, u1]", { "u1", "u2" } },
+    { "user: { not: [u1, u3] }", { "", "u2", "u1 " } },
+    { "user: { prefix: u1 }", { "u1", "u1 " } },
+    { "user: { glob: '*1*' }", { "u1", "u1 " } },
+    { "user: [u2, { glob: 'u* ' }]", { "u2", "u1 " } },
+    { "user: { present: true }", { "u1", "u2", "u1 " } },
+    { "user: { absent: true }", { "" } },
+    { "user: { prefix: u, not: { glob: '*2' } }", { "u1", "u1 " } },
+    { "user: { present: true, not: u1 }", { "u2", "u1 " } },
+    { "user: { is: [u1, u2], not: u2 }", { "u1" } },
+};
+static const struct model_condition ip_conditions[] = {
+    { "ip: 1.1.1.1", { "1.1.1.1" } },
+    { "ip: [1.0.0.0/8, '2001:db8::/32']", { "1.1.1.1", "1.2.2.2", "2001:db8::1" } },
+    { "ip: { not: 1.2.0.0/16 }", { "", "1.1.1.1", "2001:db8::1" } },
+    { "ip: { is: 0.0.0.0/0, not: 1.1.1.1 }", { "1.2.2.2" } },
+    { "ip: { present: true }", { "1.1.1.1", "1.2.2.2", "2001:db8::1" } },
+    { "ip: { absent: true }", { "" } },
+};
+static const struct model_condition host_conditions[] = {
+    { "host: [h1, H2.]", { "h1", "h2" } },
+    { "host: '*.h1'", { "x.h1" } },
+    { "host: { not: h1 }", { "", "h2", "x.h1" } },
+    { "host: { glob: '*1' }", { "h1", "x.h1" } },
+    { "host: { prefix: H }", { "h1", "h2" } },
+};
+static const struct model_condition header_conditions[] = {
+    { "header: { X-A: [v2, v3] }", { "v2" } },
+    { "header: { X-A: { not: v1 } }", { "", "v2", "V1" } },
+    { "header: { X-A: { absent: true } }", { "" } },
+    { "header: { X-A: { present: true } }", { "v1", "v2", "V1" } },
+    { "header: { X-A: { glob: '*1' } }", { "v1", "V1" } },
+    { "header: { X-A: V1 }", { "v1", "V1" }, true },
+    { "header: { X-A: [V1, x] }", { "v1", "V1" }, true },
+    { "header: { X-A: { prefix: V, not: V2 } }", { "v1", "V1" }, true },
+    { "header: { X-A: { glob: '*V*' } }", { "v1", "v2", "V1" }, true },
+};
+static const struct model_condition method_conditions[] = {
+    { "method: { not: [PUT, HEAD] }", { "", "GET" } },
+    { "method: { glob: '*t' }", { "GET", "PUT" } },
+    { "method: { present: true }", { "GET", "PUT" } },
+};
+static const struct model_condition event_conditions[] = {
+    { "event: [e1, e2]", { "e1", "e2" } },
+    { "event: { not: [e1, { glob: ' *' }] }", { "", "e2", "e3" } },
+};
+
+static bool condition_allows(const struct model_condition *condition, const char *value)
+{
+    for (size_t i = 0; condition && condition->holds[i]; i++)
+        if (strcmp(condition->holds[i], value) == 0)
+            return true;
+    return !condition;
+}
 
 #define PICK(r, words) ((words)[random_in((r), 0, (int64_t)(sizeof(words) / sizeof(words)[0]) - 1)])
 
@@ -38,8 +102,12 @@ struct model_path {
 
 struct model_rule {
     const char *event, *host, *method, *header, *user, *network, *by;
+    /* In place of those above; NULL: none. */
+    const struct model_condition *event_condition, *host_condition, *method_condition, *header_condition, *user_condition,
+        *ip_condition;
     bool off, expired;
     int path_count;
+    bool not_paths; /* it must match none of them */
     struct model_path path[PATHS];
 };
 
@@ -70,6 +138,14 @@ static struct model_rule random_rule(struct random *r)
         .expired = random_one_in(r, 20),
         .path_count = (int)random_in(r, 0, PATHS),
     };
+#define MAYBE(r, words) (random_one_in((r), 6) ? &PICK((r), words) : NULL)
+    rule.event_condition = rule.event[0] ? NULL : MAYBE(r, event_conditions);
+    rule.host_condition = rule.host[0] ? NULL : MAYBE(r, host_conditions);
+    rule.method_condition = rule.method[0] ? NULL : MAYBE(r, method_conditions);
+    rule.header_condition = rule.header[0] ? NULL : MAYBE(r, header_conditions);
+    rule.user_condition = MAYBE(r, user_conditions);
+    rule.ip_condition = MAYBE(r, ip_conditions);
+    rule.not_paths = random_one_in(r, 5);
     for (int i = 0; i < rule.path_count; i++) {
         struct model_path *path = &rule.path[i];
         if (random_one_in(r, 6)) {
@@ -86,8 +162,15 @@ static struct model_rule random_rule(struct random *r)
 
 static void write_rule(struct buf *out, const struct model_rule *rule, int number)
 {
+    const struct model_condition *conditions[] = { rule->event_condition,  rule->host_condition, rule->method_condition,
+                                                   rule->header_condition, rule->user_condition, rule->ip_condition };
     bool any = rule->event[0] || rule->host[0] || rule->method[0] || rule->header[0] || rule->path_count > 0;
-    buf_printf(out, "- id: r%d\n  limits: [1 per 1s]\n  match:%s\n", number, any ? "" : " {}");
+    for (size_t i = 0; i < 6; i++)
+        any = any || conditions[i];
+    buf_printf(out, "- id: r%d\n  limits: [1 per 1s]\n%s", number, any ? "  match:\n" : "");
+    for (size_t i = 0; i < 6; i++)
+        if (conditions[i])
+            buf_printf(out, "    %s\n", conditions[i]->yaml);
     if (rule->event[0])
         buf_printf(out, "    event: '%s'\n", rule->event);
     if (rule->host[0])
@@ -98,7 +181,7 @@ static void write_rule(struct buf *out, const struct model_rule *rule, int numbe
         buf_printf(out, "    header: { X-A: %s }\n", rule->header);
     for (int i = 0; i < rule->path_count; i++) {
         const struct model_path *path = &rule->path[i];
-        buf_printf(out, "%s    - ", i == 0 ? "    path:\n" : "");
+        buf_printf(out, "%s      - ", i > 0 ? "" : rule->not_paths ? "    path:\n      not:\n" : "    path:\n");
         if (path->regex) {
             buf_printf(out, "{ regex: '%s' }\n", path->regex);
             continue;
@@ -113,6 +196,8 @@ static void write_rule(struct buf *out, const struct model_rule *rule, int numbe
                    rule->user[0] ? "'" : "", rule->network[0] ? "'" : "", rule->network, rule->network[0] ? "'" : "");
     if (rule->by[0])
         buf_printf(out, "  by: [%s]\n", rule->by);
+    if (rule->header_condition && rule->header_condition->ignore_case)
+        buf_printf(out, "  ignore_case: true\n");
     if (rule->off)
         buf_printf(out, "  mode: off\n");
     buf_printf(out, "  expires: %d\n", rule->expired ? 1700000000 : 1700000001);
@@ -122,7 +207,7 @@ static struct model_request random_request(struct random *r)
 {
     struct model_request request = {
         .event = PICK(r, events),
-        .host = PICK(r, hosts),
+        .host = PICK(r, asked_hosts),
         .method = PICK(r, methods),
         .header = PICK(r, values),
         .second = random_one_in(r, 3) ? PICK(r, values) : NULL,
@@ -201,7 +286,7 @@ static bool model_differs(const struct model_request *request, enum repeated_hea
 
 static bool model_looks_at_header(const struct model_rule *rule)
 {
-    return rule->header[0] || strstr(rule->by, "header");
+    return rule->header[0] || rule->header_condition || strstr(rule->by, "header");
 }
 
 static bool model_has(const char *attribute, const struct model_request *request)
@@ -226,6 +311,25 @@ static bool model_has(const char *attribute, const struct model_request *request
     return all[i].has;
 }
 
+static bool model_conditions_hold(const struct model_rule *rule, const struct model_request *request,
+                                  enum repeated_headers repeated)
+{
+    return condition_allows(rule->event_condition, request->event) && condition_allows(rule->host_condition, request->host) &&
+           condition_allows(rule->method_condition, request->method) &&
+           (model_differs(request, repeated) ||
+            condition_allows(rule->header_condition, model_header(request, repeated))) &&
+           condition_allows(rule->user_condition, request->user) && condition_allows(rule->ip_condition, request->ip);
+}
+
+static bool model_paths_hold(const struct model_rule *rule, const struct model_reading *reading)
+{
+    bool some = false;
+    for (int i = 0; i < rule->path_count; i++)
+        some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, reading)
+                                            : model_path_matches(&rule->path[i], reading));
+    return rule->path_count == 0 || some != rule->not_paths;
+}
+
 /* But for a header that differs. */
 static bool model_applies(const struct model_rule *rule, const struct model_request *request,
                           enum repeated_headers repeated)
@@ -238,19 +342,13 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
         (rule->header[0] && !model_differs(request, repeated) &&
          strcmp(rule->header, model_header(request, repeated)) != 0))
         return false;
-    if (rule->user[0] && strcmp(rule->user, request->user) == 0)
+    if (!model_conditions_hold(rule, request, repeated) || (rule->user[0] && strcmp(rule->user, request->user) == 0))
         return false;
     size_t same = rule->network[0] == '2' ? 9 : rule->network[0] == 0 ? 0 : rule->network[2] == '0' ? 2 : 4;
     if (same > 0 && strncmp(rule->network, request->ip, same) == 0)
         return false;
-    bool some = rule->path_count == 0;
-    for (int way = 0; way < 2; way++) {
-        struct model_reading reading = model_read(&request->sent, way);
-        for (int i = 0; i < rule->path_count; i++)
-            some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, &reading)
-                                                : model_path_matches(&rule->path[i], &reading));
-    }
-    return some;
+    struct model_reading first = model_read(&request->sent, false), second = model_read(&request->sent, true);
+    return model_paths_hold(rule, &first) || model_paths_hold(rule, &second);
 }
 
 /* With blanks at its ends at times, which are no part of a header, a host, a method or an address. Lives until some more

@@ -28,15 +28,34 @@ static inline bool headers_equal(const struct rule_header *a, size_t a_count, co
     return equal;
 }
 
+static inline bool values_equal(const struct rule_values *a, const struct rule_values *b)
+{
+    bool equal = a->count == b->count;
+    for (size_t i = 0; equal && i < a->count; i++)
+        equal = a->list[i].kind == b->list[i].kind &&
+                (a->list[i].kind == VALUE_NETWORK ? cidrs_equal(&a->list[i].network, 1, &b->list[i].network, 1)
+                                                  : sv_eq(a->list[i].text, b->list[i].text));
+    return equal;
+}
+
+static inline bool paths_equal(const struct rule_path *a, size_t a_count, const struct rule_path *b, size_t b_count)
+{
+    bool equal = a_count == b_count;
+    for (size_t i = 0; equal && i < a_count; i++)
+        equal = a[i].is_regex == b[i].is_regex && sv_eq(a[i].text, b[i].text);
+    return equal;
+}
+
 static inline bool match_equal(const struct rule_match *a, const struct rule_match *b)
 {
-    bool equal = a->text_count == b->text_count && a->path_count == b->path_count &&
-                 texts_equal(a->methods, a->method_count, b->methods, b->method_count) &&
-                 headers_equal(a->headers, a->header_count, b->headers, b->header_count);
-    for (size_t i = 0; equal && i < a->text_count; i++)
-        equal = a->texts[i].attribute == b->texts[i].attribute && sv_eq(a->texts[i].value, b->texts[i].value);
-    for (size_t i = 0; equal && i < a->path_count; i++)
-        equal = a->paths[i].is_regex == b->paths[i].is_regex && sv_eq(a->paths[i].text, b->paths[i].text);
+    bool equal = a->condition_count == b->condition_count &&
+                 paths_equal(a->paths, a->path_count, b->paths, b->path_count) &&
+                 paths_equal(a->not_paths, a->not_path_count, b->not_paths, b->not_path_count);
+    for (size_t i = 0; equal && i < a->condition_count; i++) {
+        const struct rule_condition *x = &a->conditions[i], *y = &b->conditions[i];
+        equal = x->attribute == y->attribute && sv_eq(x->header, y->header) && x->presence == y->presence &&
+                values_equal(&x->is, &y->is) && values_equal(&x->is_not, &y->is_not);
+    }
     return equal;
 }
 
@@ -69,7 +88,7 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
-                 match_equal(&a->match, &b->match) && a->by_count == b->by_count && a->limit_count == b->limit_count &&
+                 match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count && a->limit_count == b->limit_count &&
                  except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
         equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);

@@ -143,13 +143,13 @@ static struct cidr *any_cidrs(struct maker *m, size_t *ret_count)
     return list;
 }
 
-static struct rule_header *any_headers(struct maker *m, bool lower, size_t *ret_count)
+static struct rule_header *any_headers(struct maker *m, size_t *ret_count)
 {
     *ret_count = maybe(m) ? below(m, 4) : 0;
     struct rule_header *list = keep_array(m, *ret_count * sizeof *list);
     for (size_t i = 0; i < *ret_count; i++) {
         char name[20];
-        int n = snprintf(name, sizeof name, lower ? "%cx-%zu" : "%cX-%zu", "a!#'*~"[below(m, 6)], i);
+        int n = snprintf(name, sizeof name, "%cX-%zu", "a!#'*~"[below(m, 6)], i);
         list[i] = (struct rule_header){ keep(m, sv_of(name, (size_t)n)), any_text(m, true) };
     }
     return list;
@@ -176,36 +176,91 @@ static struct rule_reject any_reject(struct maker *m)
         reject.body = any_text(m, false);
     if (maybe(m))
         reject.content_type = PICK(m, types);
-    reject.headers = any_headers(m, false, &reject.header_count);
+    reject.headers = any_headers(m, &reject.header_count);
     return reject;
 }
 
-static struct rule_match any_match(struct maker *m)
+static sv any_value_text(struct maker *m, enum attribute attribute, enum value_kind kind)
 {
     static const char *const methods[] = { "GET", "POST", "M-SEARCH", "X!#" };
     static const char *const hosts[] = { "example.com", "[fd00::1]", "10.0.0.1", "no", "true" };
+    static const char *const prefixes[] = { "api.", "10.", "true", "-" }, *const globs[] = { "*.example.com", "a*.*", "*-" };
+    static const char *const text_globs[] = { "*", "a*", "{*}", "* #", "*: *", "true*" };
+    if (attribute == ATTR_HOST)
+        return kind == VALUE_EQUAL ? PICK(m, hosts) : kind == VALUE_PREFIX ? PICK(m, prefixes) : PICK(m, globs);
+    if (attribute == ATTR_METHOD)
+        return kind == VALUE_GLOB ? weir_str("P*") : PICK(m, methods);
+    if (kind != VALUE_GLOB)
+        return any_text(m, attribute == ATTR_HEADER);
+    sv glob = PICK(m, text_globs);
+    return glob.len > 1 ? glob : weir_str("x*");
+}
+
+static struct rule_values any_values(struct maker *m, enum attribute attribute, size_t count)
+{
+    struct rule_values values = { keep_array(m, count * sizeof *values.list), count };
+    for (size_t i = 0; i < count; i++) {
+        struct rule_value *value = &values.list[i];
+        value->kind = attribute == ATTR_IP ? VALUE_NETWORK : (enum value_kind)below(m, VALUE_NETWORK);
+        if (attribute == ATTR_IP)
+            value->network = any_cidr(m);
+        else
+            value->text = any_value_text(m, attribute, value->kind);
+    }
+    return values;
+}
+
+/* On a path only its presence. */
+static void any_condition(struct maker *m, struct rule_condition *condition)
+{
+    enum attribute attribute = condition->attribute;
+    condition->presence = maybe(m) ? (enum presence)below(m, 3) : PRESENCE_ANY;
+    if (condition->presence == ABSENT || attribute == ATTR_PATH)
+        return;
+    condition->is = any_values(m, attribute, below(m, 4));
+    condition->is_not = any_values(m, attribute, maybe(m) ? below(m, 4) : 0);
+    if (condition->presence == PRESENCE_ANY && condition->is.count + condition->is_not.count == 0)
+        condition->presence = PRESENT;
+}
+
+static struct rule_path *any_paths(struct maker *m, size_t *ret_count)
+{
     static const char *const templates[] = { "/",      "/a/#/{name}/*", "/a b/%2F%25%00", "/*",    "/ü",
                                              "/\"\\'", "/\xff\n\t",     "/%23%7B",        "/true", "/a:b,c",
                                              "/A",     "/\x7f\xc2\x85", "/- a: b" };
     static const char *const regexes[] = { "/(a|b)+", "\\d{3}", "/\"x\"#", "[^/]*", "/ü\\x{fc}?", "/\n" };
+    *ret_count = maybe(m) ? below(m, 4) : 0;
+    struct rule_path *paths = keep_array(m, *ret_count * sizeof *paths);
+    for (size_t i = 0; i < *ret_count; i++) {
+        paths[i].is_regex = maybe(m);
+        paths[i].text = paths[i].is_regex ? PICK(m, regexes) : PICK(m, templates);
+    }
+    return paths;
+}
+
+static struct rule_match any_match(struct maker *m)
+{
     struct rule_match match = { 0 };
-    match.texts = keep_array(m, ATTRIBUTE_COUNT * sizeof *match.texts);
+    match.conditions = keep_array(m, (ATTRIBUTE_COUNT + 10) * sizeof *match.conditions);
+    match.paths = any_paths(m, &match.path_count);
+    match.not_paths = any_paths(m, &match.not_path_count);
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
-        bool text = attribute_table[i].uses & IN_MATCH && i != ATTR_METHOD && i != ATTR_PATH;
-        if (text && maybe(m))
-            match.texts[match.text_count++] = (struct rule_text){ i, i == ATTR_HOST ? PICK(m, hosts) : any_text(m, false) };
+        bool path = i == ATTR_PATH;
+        if (!(attribute_table[i].uses & IN_MATCH) || maybe(m) || (path && match.path_count + match.not_path_count > 0))
+            continue;
+        struct rule_condition condition = { .attribute = i };
+        any_condition(m, &condition);
+        if (!path || condition.presence != PRESENCE_ANY)
+            match.conditions[match.condition_count++] = condition;
     }
-    match.method_count = maybe(m) ? below(m, 4) : 0;
-    match.methods = keep_array(m, match.method_count * sizeof *match.methods);
-    for (size_t i = 0; i < match.method_count; i++)
-        match.methods[i] = PICK(m, methods);
-    match.path_count = maybe(m) ? below(m, 4) : 0;
-    match.paths = keep_array(m, match.path_count * sizeof *match.paths);
-    for (size_t i = 0; i < match.path_count; i++) {
-        match.paths[i].is_regex = maybe(m);
-        match.paths[i].text = match.paths[i].is_regex ? PICK(m, regexes) : PICK(m, templates);
+    size_t headers = maybe(m) ? below(m, 5) : 0;
+    for (size_t i = 0; i < headers; i++) {
+        char name[20];
+        int n = snprintf(name, sizeof name, "%cx-%zu", "a!#'*~"[below(m, 6)], i);
+        struct rule_condition condition = { .attribute = ATTR_HEADER, .header = keep(m, sv_of(name, (size_t)n)) };
+        any_condition(m, &condition);
+        match.conditions[match.condition_count++] = condition;
     }
-    match.headers = any_headers(m, true, &match.header_count);
     return match;
 }
 
@@ -308,6 +363,7 @@ static struct rule any_rule(struct maker *m, size_t index)
     if (rule.expires_us >= INT64_C(253402300800) * US_PER_S)
         rule.expires_us = RULE_NEVER_EXPIRES;
     rule.match = any_match(m);
+    rule.ignore_case = maybe(m);
     any_by(m, &rule);
     rule.limit_count = 1 + below(m, 4);
     rule.limits = keep_array(m, rule.limit_count * sizeof *rule.limits);

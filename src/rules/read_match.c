@@ -1,0 +1,381 @@
+/* What a rule matches. One grammar for all attributes:
+ *
+ *     ATTRIBUTE: value             the attribute is this
+ *     ATTRIBUTE: [value, …]        one of these
+ *     ATTRIBUTE: { is: …, not: …, present: true, absent: true }      all that is given
+ *
+ * A value is a text, { prefix: text } or { glob: text }; of `ip`, a network; of `path`, a template or { regex: … }. A
+ * mapping that is a value may have `not` and `present` beside it: { prefix: a, not: ab }. */
+#include <stdio.h>
+
+#include "base/regex.h"
+#include "rules/reader.h"
+
+/* ---- texts ---- */
+
+static sv upper_case(struct reader *r, sv text)
+{
+    char *upper = reader_alloc(r, text.len + 1);
+    for (size_t i = 0; upper && i < text.len; i++)
+        upper[i] = text.ptr[i] >= 'a' && text.ptr[i] <= 'z' ? (char)(text.ptr[i] & ~0x20) : text.ptr[i];
+    return sv_of(upper, text.len);
+}
+
+static void tidy_method(struct reader *r, const struct node *node, struct rule_value *value)
+{
+    if (http_token(value->text) && !sv_eq(value->text, SV("*")))
+        value->text = upper_case(r, value->text);
+    else
+        report_error(r, node->line, "must be a method such as GET, not %s; leave `method` out to match all",
+                     shown_node(r, node));
+}
+
+static bool host_character(char c)
+{
+    c = ascii_lower(c);
+    return ascii_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '_';
+}
+
+/* The name without its port and the dot of a full name; empty if it is not a valid host. */
+static sv host_name(sv text)
+{
+    sv name = text, port;
+    if (text.len > 0 && text.ptr[0] == '[') {
+        sv rest = sv_from(text, 1);
+        sv address = sv_cut(&rest, ']');
+        struct ip ip;
+        if (!ip_parse(address, &ip) || ip_is_v4(&ip) || address.len + 2 > text.len)
+            return (sv){ 0 };
+        name.len = address.len + 2;
+        port = rest;
+    } else {
+        name = text.len ? sv_of(text.ptr, 0) : text;
+        while (name.len < text.len && text.ptr[name.len] != ':')
+            if (!host_character(text.ptr[name.len++]))
+                return (sv){ 0 };
+        port = sv_from(text, name.len);
+    }
+    uint64_t number;
+    bool good = port.len == 0 || (port.ptr[0] == ':' && (port.len == 1 || sv_u64(sv_from(port, 1), 65535, &number)));
+    while (good && name.len > 0 && name.ptr[name.len - 1] == '.')
+        name.len--;
+    return good ? name : (sv){ 0 };
+}
+
+/* A prefix or glob, without the dot of a full name at the end of a glob; empty if no host has it. */
+static sv host_pattern(const struct rule_value *value)
+{
+    sv text = value->text;
+    for (size_t i = 0; i < text.len; i++)
+        if (!host_character(text.ptr[i]) && !(value->kind == VALUE_GLOB && text.ptr[i] == '*'))
+            return (sv){ 0 };
+    while (value->kind == VALUE_GLOB && text.len > 0 && text.ptr[text.len - 1] == '.')
+        text.len--;
+    return text;
+}
+
+/* "*.example.com" needs no `glob`: a `*` is never part of a name. */
+static void tidy_host(struct reader *r, const struct node *node, struct rule_value *value)
+{
+    sv name;
+    if (value->kind == VALUE_EQUAL && sv_starts(value->text, SV("*."))) {
+        sv below = host_name(sv_from(value->text, 2));
+        value->kind = VALUE_GLOB;
+        name = below.len > 0 && below.ptr[0] != '[' ? sv_of(value->text.ptr, below.len + 2) : (sv){ 0 };
+    } else {
+        name = value->kind == VALUE_EQUAL ? host_name(value->text) : host_pattern(value);
+    }
+    if (name.len == 0)
+        report_error(r, node->line,
+                     "must be a host name such as api.example.com or *.example.com, an IPv4 address, or an IPv6 address in "
+                     "brackets, without scheme or path, not %s",
+                     shown_node(r, node));
+    else
+        value->text = reader_copy_lower(r, name);
+}
+
+/* A prefix may end in a blank ("Bearer "): the header goes on after it. */
+static void tidy_header(struct reader *r, const struct node *node, struct rule_value *value)
+{
+    sv text = value->text;
+    while (value->kind == VALUE_PREFIX && text.len > 0 && text.ptr[text.len - 1] == ' ')
+        text.len--;
+    check_header_value(r, node->line, text);
+}
+
+/* A text in the form in which requests are compared with it. */
+static void tidy(struct reader *r, const struct node *node, struct rule_value *value)
+{
+    if (r->attribute == ATTR_METHOD)
+        tidy_method(r, node, value);
+    else if (r->attribute == ATTR_HOST)
+        tidy_host(r, node, value);
+    else if (sv_blank(value->text))
+        report_error(r, node->line, "must not be blank");
+    else if (r->attribute == ATTR_HEADER)
+        tidy_header(r, node, value);
+    bool text = r->attribute != ATTR_METHOD && r->attribute != ATTR_HOST;
+    if (text && value->kind == VALUE_EQUAL && memchr(value->text.ptr, '*', value->text.len))
+        report_advice(r, node->line, "a `*` in a plain value stands for itself; write { glob: %s } for a pattern",
+                      shown_node(r, node));
+}
+
+static void read_one(struct reader *r, const struct node *node, enum value_kind kind, struct rule_value *value)
+{
+    size_t max = r->attribute == ATTR_METHOD ? RULE_NAME_MAX : r->attribute == ATTR_HOST ? 255 : RULE_TEXT_MAX;
+    sv text;
+    if (!read_text(r, node, 1, max, &text))
+        return;
+    bool glob = kind == VALUE_GLOB, star = memchr(text.ptr, '*', text.len), only = true;
+    for (size_t i = 0; i < text.len; i++)
+        only = only && text.ptr[i] == '*';
+    *value = (struct rule_value){ .kind = glob && !star ? VALUE_EQUAL : kind, .text = text };
+    if (glob && only)
+        report_error(r, node->line, "matches every value; use `present: true` for that");
+    else
+        tidy(r, node, value);
+}
+
+/* ---- values ---- */
+
+/* The fields of a condition that is a mapping. Those of a path and of an address are the first ones and their own. */
+enum { FIELD_IS, FIELD_NOT, FIELD_PRESENT, FIELD_ABSENT, FIELD_REGEX, FIELD_PREFIX = FIELD_REGEX, FIELD_GLOB, FIELDS };
+#define KEPT(word) { .name = (word), .keep_null = true }
+#define COMMON_FIELDS KEPT("is"), KEPT("not"), KEPT("present"), KEPT("absent")
+
+static void read_value(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct field fields[] = { KEPT("prefix"), KEPT("glob"), { NULL } };
+    struct rule_value *value = ret;
+    const struct node *nodes[2] = { 0 };
+    if (r->attribute == ATTR_IP) {
+        value->kind = VALUE_NETWORK;
+        read_cidr(r, node, &value->network);
+    } else if (node->kind != NODE_MAP) {
+        read_one(r, node, VALUE_EQUAL, value);
+    } else if (find_fields(r, node, fields, nodes)) {
+        if (!nodes[0] == !nodes[1]) {
+            report_error(r, node->line, "needs either `prefix` or `glob`");
+            return;
+        }
+        int glob = nodes[1] != NULL;
+        size_t before = path_field(r, weir_str(fields[glob].name));
+        read_one(r, nodes[glob], glob ? VALUE_GLOB : VALUE_PREFIX, value);
+        path_end(r, before);
+    }
+}
+
+static void read_values(struct reader *r, const struct node *node, struct rule_values *ret)
+{
+    char empty[60] = "leave it out";
+    struct list list = { read_value, sizeof *ret->list, 1, RULE_VALUES_MAX, empty };
+    if (r->attribute == ATTR_METHOD)
+        list.max = RULE_METHODS_MAX;
+    if (r->attribute != ATTR_HEADER)
+        snprintf(empty, sizeof empty, "leave `%s` out to match all", attribute_table[r->attribute].name.ptr);
+    ret->list = read_list(r, node, &list, &ret->count);
+    size_t patterns = 0;
+    for (size_t i = 0; ret->list && i < ret->count; i++)
+        patterns += ret->list[i].kind == VALUE_PREFIX || ret->list[i].kind == VALUE_GLOB;
+    if (patterns > RULE_PATTERNS_MAX)
+        report_error(r, node->line, "%zu prefixes and globs are too many; at most %d", patterns, RULE_PATTERNS_MAX);
+}
+
+/* ---- conditions ---- */
+
+static bool read_true(struct reader *r, const char *name, const struct node *node, const char *opposite)
+{
+    bool value = true;
+    if (!node)
+        return false;
+    size_t before = path_field(r, weir_str(name));
+    if (read_bool(r, node, &value) && !value)
+        report_error(r, node->line, "must be true; write `%s: true` for the opposite", opposite);
+    path_end(r, before);
+    return true;
+}
+
+static enum presence read_presence(struct reader *r, const struct node *node, const struct node *const *nodes)
+{
+    bool present = read_true(r, "present", nodes[FIELD_PRESENT], "absent");
+    bool absent = read_true(r, "absent", nodes[FIELD_ABSENT], "present");
+    if (absent && node->count > 1)
+        report_error(r, node->line, "`absent` stands alone: what is absent has no value");
+    return absent ? ABSENT : present ? PRESENT : PRESENCE_ANY;
+}
+
+static void one_of_them(struct reader *r, const struct node *node)
+{
+    report_error(r, node->line, r->attribute == ATTR_PATH
+                                    ? "`is` and `regex` exclude each other; write a list, as in is: [/a, { regex: … }]"
+                                    : "`is`, `prefix` and `glob` exclude each other; write a list, as in is: [a, { prefix: b }]");
+}
+
+static void read_mapping(struct reader *r, const struct node *node, struct rule_condition *ret)
+{
+    static const struct field text_fields[] = { COMMON_FIELDS, KEPT("prefix"), KEPT("glob"), { NULL } };
+    static const struct field ip_fields[] = { COMMON_FIELDS, { NULL } };
+    const struct node *nodes[FIELDS] = { 0 };
+    const struct field *fields = r->attribute == ATTR_IP ? ip_fields : text_fields;
+    if (node->count == 0)
+        report_error(r, node->line, "the mapping is empty; leave it out to match all");
+    find_fields(r, node, fields, nodes);
+    if (!!nodes[FIELD_IS] + !!nodes[FIELD_PREFIX] + !!nodes[FIELD_GLOB] > 1)
+        one_of_them(r, node);
+    struct rule_values *values[] = { [FIELD_IS] = &ret->is, [FIELD_NOT] = &ret->is_not };
+    for (size_t i = FIELD_IS; i <= FIELD_NOT; i++) {
+        size_t before = path_field(r, weir_str(fields[i].name));
+        if (nodes[i])
+            read_values(r, nodes[i], values[i]);
+        path_end(r, before);
+    }
+    for (size_t i = FIELD_PREFIX; i <= FIELD_GLOB; i++) {
+        if (!nodes[i] || !(ret->is.list = reader_alloc(r, sizeof *ret->is.list)))
+            continue;
+        size_t before = path_field(r, weir_str(fields[i].name));
+        read_one(r, nodes[i], i == FIELD_GLOB ? VALUE_GLOB : VALUE_PREFIX, ret->is.list);
+        ret->is.count = 1;
+        path_end(r, before);
+    }
+    ret->presence = read_presence(r, node, nodes);
+}
+
+static void read_condition(struct reader *r, const struct node *node, struct rule_match *match, sv header)
+{
+    struct rule_condition *condition = &match->conditions[match->condition_count++];
+    *condition = (struct rule_condition){ .attribute = r->attribute, .header = header };
+    if (node->kind == NODE_MAP)
+        read_mapping(r, node, condition);
+    else
+        read_values(r, node, &condition->is);
+}
+
+static void read_header_conditions(struct reader *r, const struct node *node, struct rule_match *match)
+{
+    if (!check_header_map(r, node))
+        return;
+    if (node->count == 0)
+        report_error(r, node->line, "the mapping is empty; leave `header` out to match all");
+    for (const struct node_item *item = node->first; item; item = item->next) {
+        if (!check_header(r, node, item))
+            continue;
+        size_t before = path_field(r, item->key->text);
+        read_condition(r, item->value, match, reader_copy_lower(r, item->key->text));
+        path_end(r, before);
+    }
+}
+
+/* ---- paths ---- */
+
+void read_regex(struct reader *r, const struct node *node, void *ret)
+{
+    sv text;
+    if (!read_text(r, node, 1, RULE_PATH_MAX, &text))
+        return;
+    if (r->regexes++ >= RULES_REGEXES_MAX) {
+        report_error(r, node->line, "more than %d regular expressions; use templates where you can", RULES_REGEXES_MAX);
+        return;
+    }
+    struct regex *regex = NULL;
+    char error[200];
+    int code = regex_new(&regex, text, r->rules->settings.ignore_case, error, sizeof error);
+    if (code == WEIR_E_NO_MEMORY)
+        r->no_memory = true;
+    else if (code < 0)
+        report_error(r, node->line, "invalid regular expression %s: %s", shown_text(r, text), error);
+    else
+        *(sv *)ret = text;
+    regex_free(regex);
+}
+
+static void read_path(struct reader *r, const struct node *node, void *ret)
+{
+    static const struct field fields[] = { { "regex", read_regex, offsetof(struct rule_path, text), .keep_null = true },
+                                           { NULL } };
+    struct rule_path *path = ret;
+    path->is_regex = node->kind == NODE_MAP;
+    if (!path->is_regex)
+        read_template(r, node, &path->text);
+    else if (read_fields(r, node, fields, path) && !path->text.ptr)
+        report_error(r, node->line, "needs `regex`; or write a template such as /files/#/{name}");
+}
+
+static struct rule_path *read_paths(struct reader *r, const struct node *node, size_t *ret_count)
+{
+    static const struct list list = { read_path, sizeof(struct rule_path), 1, RULE_PATHS_MAX,
+                                      "leave `path` out to match all" };
+    return read_list(r, node, &list, ret_count);
+}
+
+static void read_path_mapping(struct reader *r, const struct node *node, struct rule_match *match)
+{
+    static const struct field fields[] = { COMMON_FIELDS, KEPT("regex"), { NULL } };
+    const struct node *nodes[FIELDS] = { 0 };
+    find_fields(r, node, fields, nodes);
+    if (nodes[FIELD_IS] && nodes[FIELD_REGEX])
+        one_of_them(r, node);
+    if (nodes[FIELD_REGEX] && (match->paths = reader_alloc(r, sizeof *match->paths))) {
+        size_t before = path_field(r, SV("regex"));
+        match->paths[0].is_regex = true;
+        match->path_count = 1;
+        read_regex(r, nodes[FIELD_REGEX], &match->paths[0].text);
+        path_end(r, before);
+    }
+    for (size_t i = FIELD_IS; i <= FIELD_NOT; i++) {
+        size_t before = path_field(r, weir_str(fields[i].name));
+        if (nodes[i] && i == FIELD_IS)
+            match->paths = read_paths(r, nodes[i], &match->path_count);
+        else if (nodes[i])
+            match->not_paths = read_paths(r, nodes[i], &match->not_path_count);
+        path_end(r, before);
+    }
+    enum presence presence = read_presence(r, node, nodes);
+    if (presence == ABSENT || (presence == PRESENT && match->path_count == 0))
+        match->conditions[match->condition_count++] =
+            (struct rule_condition){ .attribute = ATTR_PATH, .presence = presence };
+}
+
+/* ---- the whole ---- */
+
+static void read_attribute(struct reader *r, const struct node *node, struct rule_match *match)
+{
+    if (r->attribute == ATTR_HEADER)
+        read_header_conditions(r, node, match);
+    else if (r->attribute == ATTR_PATH && node->kind == NODE_MAP && node->count > 0)
+        read_path_mapping(r, node, match);
+    else if (r->attribute == ATTR_PATH)
+        match->paths = read_paths(r, node, &match->path_count);
+    else
+        read_condition(r, node, match, (sv){ 0 });
+}
+
+void read_match(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_match *match = ret;
+    const struct node *nodes[ATTRIBUTE_COUNT] = { 0 };
+    struct field fields[ATTRIBUTE_COUNT + 1] = { 0 };
+    enum attribute attributes[ATTRIBUTE_COUNT];
+    size_t count = 0, most = ATTRIBUTE_COUNT;
+    if (node_is_null(node) || (node->kind == NODE_MAP && node->count == 0)) {
+        report_error(r, node->line, "is empty; leave out `match` to match every request");
+        return;
+    }
+    /* A condition without a value is an error: taken for none, it would let the rule match everything. */
+    for (enum attribute i = 0; i < ATTRIBUTE_COUNT; i++)
+        if (attribute_table[i].uses & IN_MATCH) {
+            attributes[count] = i;
+            fields[count++] = (struct field)KEPT(attribute_table[i].name.ptr);
+        }
+    find_fields(r, node, fields, nodes);
+    for (size_t i = 0; i < count; i++)
+        most += nodes[i] && attributes[i] == ATTR_HEADER && nodes[i]->kind == NODE_MAP ? nodes[i]->count : 0;
+    match->conditions = reader_alloc(r, most * sizeof *match->conditions);
+    for (size_t i = 0; match->conditions && i < count; i++) {
+        if (!nodes[i])
+            continue;
+        size_t before = path_field(r, weir_str(fields[i].name));
+        r->attribute = attributes[i];
+        read_attribute(r, nodes[i], match);
+        path_end(r, before);
+    }
+}
