@@ -1,10 +1,10 @@
 /* Rules become a ruleset.
  *
- * A request finds its rules through lists: those of its event, of its host, of every template that its path matches, and of
- * the rules that none of these can find. Each rule stands under one kind of index only, the most selective that it offers:
- * the one in which the fewest other rules have the same event, template or host. A thousand rules for one event that differ
- * in their paths are found by path, a thousand tenants' rules for "/login" by host. What the index implies is not looked at
- * again (compiled_rule.checks). */
+ * A request finds its rules through lists: those of its event, user, key and host, of every template that its path matches,
+ * and of the rules that none of these can find. Each rule stands under one kind of index only, the most selective that it
+ * offers: the one in which the fewest other rules have the same event, template or host. A thousand rules for one event
+ * that differ in their paths are found by path, a thousand tenants' rules for "/login" by host. What the index implies is
+ * not looked at again (compiled_rule.checks). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -189,9 +189,8 @@ static bool compile_conditions(struct builder *b, const struct rule *rule, struc
             return false;
         if (conditions[i].attribute == ATTR_METHOD)
             compiled->methods = method_bits(b->ruleset, &conditions[i]);
-        compiled->all_checks |= compiled->methods && conditions[i].attribute == ATTR_METHOD
-                                    ? (uint32_t)CHECK_METHODS
-                                    : BIT(conditions[i].attribute);
+        compiled->all_checks |= compiled->methods && conditions[i].attribute == ATTR_METHOD ? (uint32_t)CHECK_METHODS
+                                                                                            : BIT(conditions[i].attribute);
     }
     return conditions;
 }

@@ -116,6 +116,8 @@ bool condition_init(struct compiled_condition *condition, struct arena *arena, c
                                               .presence = (uint8_t)from->presence,
                                               .ignore_case = ignore_case,
                                               .has_is = from->is.count > 0,
+                                              .is_one_text = from->is.count == 1 && from->is_not.count == 0 &&
+                                                             from->is.list[0].kind == VALUE_EQUAL && !ignore_case,
                                               .header = from->header };
     if (!init_values(&condition->is, arena, &from->is, ignore_case))
         return false;
@@ -146,8 +148,10 @@ static bool ip_holds(const struct compiled_condition *c, const struct ip *ip)
            !(c->is_not && networks_has(c->is_not->networks, ip));
 }
 
-static bool text_holds(const struct compiled_condition *c, sv text)
+static inline bool text_holds(const struct compiled_condition *c, sv text)
 {
+    if (c->is_one_text)
+        return sv_eq(*c->is.equal.sorted, text);
     if (text.len == 0)
         return c->presence != PRESENT && !c->has_is;
     return c->presence != ABSENT && (!c->has_is || values_have(&c->is, text, c->ignore_case)) &&
@@ -155,7 +159,7 @@ static bool text_holds(const struct compiled_condition *c, sv text)
 }
 
 /* A condition on a header that differs holds where such requests are refused: what follows finds that. */
-bool condition_holds(const struct compiled_condition *condition, struct facts *facts)
+bool condition_holds_slowly(const struct compiled_condition *condition, struct facts *facts)
 {
     if (condition->attribute == ATTR_IP)
         return ip_holds(condition, facts_ip(facts));

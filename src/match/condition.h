@@ -29,6 +29,7 @@ struct compiled_condition {
     uint8_t presence;  /* enum presence */
     bool ignore_case;
     bool has_is;
+    bool is_one_text; /* nothing but one text that has to be equal */
     sv header;
     struct compiled_values is;
     const struct compiled_values *is_not; /* NULL: none */
@@ -42,6 +43,14 @@ static inline bool condition_is_list(const struct compiled_condition *condition)
 {
     return condition->has_is && condition->is.pattern_count == 0 && !condition->is.networks;
 }
-bool condition_holds(const struct compiled_condition *condition, struct facts *facts);
+bool condition_holds_slowly(const struct compiled_condition *condition, struct facts *facts);
+/* Most conditions are one text. */
+static inline bool condition_holds(const struct compiled_condition *condition, struct facts *facts)
+{
+    enum attribute attribute = (enum attribute)condition->attribute;
+    if (condition->is_one_text && attribute != ATTR_HEADER)
+        return sv_eq(*condition->is.equal.sorted, facts_text(facts, attribute));
+    return condition_holds_slowly(condition, facts);
+}
 
 #endif

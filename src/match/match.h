@@ -16,7 +16,7 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
 void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
 bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
-bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off looks at the user */
+bool ruleset_wants_user(const struct ruleset *ruleset);         /* some rule that is not off looks at the user */
 /* Some rule that can refuse at that time matches or counts by the attribute, or excepts a user. `header` is its name in
  * lower case, for ATTR_HEADER. */
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);

@@ -1,7 +1,7 @@
-/* A glob is pieces with a `*` between them. The first piece has to be at the beginning of the text, the last one at its end,
- * and each of the others is looked for after the one before it: the leftmost place leaves the most text for the rest, so
- * there is nothing to try again. A piece is found as Knuth, Morris and Pratt do it: if a byte does not fit, `back` says how
- * many bytes of the piece fit nevertheless, and no byte of the text is looked at from the start again. */
+/* A glob is pieces with a `*` between them. The first piece has to be at the beginning of the text, the last one at its
+ * end, and each of the others is looked for after the one before it: the leftmost place leaves the most text for the rest,
+ * so there is nothing to try again. A piece is found as Knuth, Morris and Pratt do it: if a byte does not fit, `back` says
+ * how many bytes of the piece fit nevertheless, and no byte of the text is looked at from the start again. */
 #include "match/pattern.h"
 
 /* For each beginning of the piece: the length of the longest shorter one that it ends with. */

@@ -20,9 +20,9 @@ enum {
 #define BIT(attribute) (UINT32_C(1) << (attribute))
 enum {
     CHECK_EXCEPT = 1 << ATTRIBUTE_COUNT,
-    CHECK_METHODS = CHECK_EXCEPT << 1,     /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
-    CHECK_PATHS = CHECK_METHODS << 1,      /* one of the paths matches */
-    CHECK_NOT_PATHS = CHECK_PATHS << 1,    /* it has `not_paths`: in one reading a path matches, and none of these */
+    CHECK_METHODS = CHECK_EXCEPT << 1,  /* compiled_rule.methods, in place of the condition on ATTR_METHOD */
+    CHECK_PATHS = CHECK_METHODS << 1,   /* one of the paths matches */
+    CHECK_NOT_PATHS = CHECK_PATHS << 1, /* it has `not_paths`: in one reading a path matches, and none of these */
 };
 _Static_assert((int)ATTRIBUTE_COUNT < (int)TREE_SPACE, "the table has a space for each attribute, and an int a bit");
 

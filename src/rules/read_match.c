@@ -140,7 +140,10 @@ static void read_one(struct reader *r, const struct node *node, enum value_kind 
 
 /* The fields of a condition that is a mapping. Those of a path and of an address are the first ones and their own. */
 enum { FIELD_IS, FIELD_NOT, FIELD_PRESENT, FIELD_ABSENT, FIELD_REGEX, FIELD_PREFIX = FIELD_REGEX, FIELD_GLOB, FIELDS };
-#define KEPT(word) { .name = (word), .keep_null = true }
+#define KEPT(word)                        \
+    {                                     \
+        .name = (word), .keep_null = true \
+    }
 #define COMMON_FIELDS KEPT("is"), KEPT("not"), KEPT("present"), KEPT("absent")
 
 static void read_value(struct reader *r, const struct node *node, void *ret)
@@ -206,9 +209,10 @@ static enum presence read_presence(struct reader *r, const struct node *node, co
 
 static void one_of_them(struct reader *r, const struct node *node)
 {
-    report_error(r, node->line, r->attribute == ATTR_PATH
-                                    ? "`is` and `regex` exclude each other; write a list, as in is: [/a, { regex: … }]"
-                                    : "`is`, `prefix` and `glob` exclude each other; write a list, as in is: [a, { prefix: b }]");
+    report_error(r, node->line,
+                 r->attribute == ATTR_PATH
+                     ? "`is` and `regex` exclude each other; write a list, as in is: [/a, { regex: … }]"
+                     : "`is`, `prefix` and `glob` exclude each other; write a list, as in is: [a, { prefix: b }]");
 }
 
 static void read_mapping(struct reader *r, const struct node *node, struct rule_condition *ret)

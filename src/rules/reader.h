@@ -22,9 +22,9 @@ struct reader {
     sv rule_id;         /* of the rule at hand, as far as it is known */
     size_t rule_number; /* from 1; 0: not in a rule */
     bool in_settings;
-    int row;        /* > 0: stands for the line in reports */
-    size_t errors;  /* so far */
-    size_t regexes; /* so far */
+    int row;                  /* > 0: stands for the line in reports */
+    size_t errors;            /* so far */
+    size_t regexes;           /* so far */
     enum attribute attribute; /* of the condition at hand */
 
     char path[READER_PATH_MAX]; /* "limits[1].max" */
@@ -107,7 +107,7 @@ bool read_word(struct reader *r, const struct node *node, const char *const *nam
 bool http_token(sv text);
 /* { NAME: value, … } */
 bool read_headers(struct reader *r, const struct node *node, struct rule_header **ret, size_t *ret_count);
-bool check_header_map(struct reader *r, const struct node *node); /* a mapping, not too large */
+bool check_header_map(struct reader *r, const struct node *node);                          /* a mapping, not too large */
 bool check_header(struct reader *r, const struct node *map, const struct node_item *item); /* its name, not given before */
 bool check_header_value(struct reader *r, int line, sv value);
 sv reader_copy(struct reader *r, sv text);

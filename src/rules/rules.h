@@ -204,8 +204,8 @@ enum {
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
     RULE_HEADERS_MAX = 32,
-    RULE_VALUES_MAX = 10000, /* of a condition in `match`, and as many in its `not` */
-    RULE_PATTERNS_MAX = 100, /* prefixes and globs among them: each is compared */
+    RULE_VALUES_MAX = 10000,  /* of a condition in `match`, and as many in its `not` */
+    RULE_PATTERNS_MAX = 100,  /* prefixes and globs among them: each is compared */
     RULE_EXCEPT_MAX = 10000,  /* addresses, and as many users */
     SETTINGS_LIST_MAX = 1000, /* ids, strip_prefixes, trusted_proxies */
     RULE_NAME_MAX = 100,      /* bytes of a header's name, a method, a zone */

@@ -11,9 +11,9 @@ enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 static const char *const limit_fields[] = {
     "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name", NULL
 };
-static const char *const rule_fields[] = { "match",  "ignore_case", "by",     "limits",   "mode",  "enabled",
-                                           "expires", "except",     "reject", "counters", "lease", "on_store_failure",
-                                           NULL };
+static const char *const rule_fields[] = { "match",   "ignore_case",      "by",     "limits", "mode",
+                                           "enabled", "expires",          "except", "reject", "counters",
+                                           "lease",   "on_store_failure", NULL };
 
 static json_t *load(sv text)
 {

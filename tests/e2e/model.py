@@ -62,7 +62,7 @@ class Rule:
     def __init__(self, doc, settings):
         self.doc = doc
         self.id = doc["id"]
-        self.match = model_match.Match(doc.get("match", {}), settings)
+        self.match = model_match.Match(doc.get("match", {}), settings, doc.get("ignore_case", False))
         self.by = [
             name if not name.startswith("header:") else name.lower() for name in model_match.as_list(doc.get("by", []))
         ]

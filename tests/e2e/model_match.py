@@ -252,26 +252,87 @@ class Seen:
         return str(ipaddress.IPv6Network((int(self.ip), self.settings.ipv6_prefix), strict=False))
 
 
+# ---- conditions ----
+
+
+def parts(doc, plain):
+    """What a condition says: its values, those in `not`, and whether the attribute is `present` or `absent`. `plain` are the
+    fields of a mapping that is a value itself."""
+    if not isinstance(doc, dict):
+        return as_list(doc), [], None
+    values = as_list(doc.get("is", []))
+    values += [{field: doc[field]} for field in plain if field in doc]
+    presence = next((word for word in ("present", "absent") if word in doc), None)
+    return values, as_list(doc.get("not", [])), presence
+
+
+def text_value(doc, tidy):
+    """A function that tells whether a text has this value."""
+    if not isinstance(doc, dict):
+        return lambda text: text == tidy(str(doc))
+    if "prefix" in doc:
+        return lambda text: text.startswith(tidy(str(doc["prefix"])))
+    pieces = [re.escape(tidy(piece)) for piece in str(doc["glob"]).split("*")]
+    return lambda text: re.fullmatch(".*".join(pieces), text, re.DOTALL) is not None
+
+
+def host_value(doc):
+    if isinstance(doc, str):
+        doc = {"glob": host_name(doc)} if doc.startswith("*.") else host_name(doc)
+    return text_value(doc, lower)
+
+
+def network_value(doc):
+    return lambda ip: lies_in(ip, networks(doc))
+
+
+class Condition:
+    def __init__(self, doc, value):
+        values, others, self.presence = parts(doc, ("prefix", "glob"))
+        self.values = [value(each) for each in values]
+        self.others = [value(each) for each in others]
+
+    def holds(self, found):
+        if not found:
+            return not self.values and self.presence != "present"
+        if self.presence == "absent":
+            return False
+        return (not self.values or any(fits(found) for fits in self.values)) and not any(fits(found) for fits in self.others)
+
+
 class Match:
-    def __init__(self, doc, settings):
-        self.event = doc.get("event")
-        self.methods = [method.upper() for method in as_list(doc.get("method", []))]
-        self.host = host_name(doc["host"]) if "host" in doc else None
-        self.patterns = [Pattern(path, settings) for path in as_list(doc.get("path", []))]
-        self.headers = {lower(name): str(value) for name, value in doc.get("header", {}).items()}
+    def __init__(self, doc, settings, ignore_case=False):
+        kinds = {"event": str, "user": str, "key": str, "method": str.upper}
+        self.conditions = {
+            name: Condition(doc[name], lambda value, tidy=tidy: text_value(value, tidy)) for name, tidy in kinds.items() if name in doc
+        }
+        if "host" in doc:
+            self.conditions["host"] = Condition(doc["host"], host_value)
+        if "ip" in doc:
+            self.conditions["ip"] = Condition(doc["ip"], network_value)
+        self.fold = lower if ignore_case else str
+        self.headers = {
+            lower(name): Condition(each, lambda value: text_value(value, self.fold)) for name, each in doc.get("header", {}).items()
+        }
+        values, others, self.presence = parts(doc.get("path", []), ("regex",))
+        self.patterns = [Pattern(path, settings) for path in values]
+        self.others = [Pattern(path, settings) for path in others]
 
     def holds(self, seen):
         """All but the path."""
-        if self.event is not None and seen.request.get("event") != self.event:
+        found = {**seen.request, "host": seen.host, "ip": seen.ip}
+        if not all(condition.holds(found.get(name)) for name, condition in self.conditions.items()):
             return False
-        if self.methods and seen.request.get("method") not in self.methods:
-            return False
-        if self.host is not None and seen.host != self.host:
-            return False
-        return all(seen.headers.get(name) == value for name, value in self.headers.items())
+        return all(condition.holds(self.fold(seen.headers.get(name, ""))) for name, condition in self.headers.items())
 
     def readings(self, seen):
-        """The readings of the path that fit; of a rule without one, all of them, or None in place of a path."""
-        if not self.patterns:
-            return seen.readings or [None]
-        return [reading for reading in seen.readings if any(pattern.matches(reading) for pattern in self.patterns)]
+        """The readings of the path that fit; None in place of a path where there is none and the rule does not want one."""
+        if not seen.readings:
+            return [] if self.patterns or self.presence == "present" else [None]
+        if self.presence == "absent":
+            return []
+        return [
+            reading for reading in seen.readings
+            if (not self.patterns or any(pattern.matches(reading) for pattern in self.patterns))
+            and not any(pattern.matches(reading) for pattern in self.others)
+        ]

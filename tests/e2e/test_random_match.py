@@ -169,18 +169,67 @@ def path_condition(rng):
     return one_or_list(rng, paths)
 
 
+def glob(rng, text):
+    """The text with some of it as `*`."""
+    start = rng.randrange(len(text) + 1)
+    end = rng.randint(start, len(text))
+    found = text[:start] + "*" + text[end:]
+    return found if found.strip("*") else text + "*"
+
+
+def value(rng, texts):
+    text, form = rng.choice(texts), rng.random()
+    if form < 0.15:
+        return {"prefix": text[: rng.randint(1, len(text))].strip() or text}
+    return {"glob": glob(rng, text)} if form < 0.3 and text == text.strip() else text
+
+
+def values(rng, make):
+    return one_or_list(rng, [make() for _ in range(rng.choice([1, 1, 2, 3]))])
+
+
+def condition(rng, make):
+    """All its forms, of values that `make` makes."""
+    form = rng.random()
+    if form < 0.5:
+        return values(rng, make)
+    if form < 0.6:
+        return {rng.choice(["present", "absent"]): True}
+    doc = {"not": values(rng, make)}
+    if form < 0.7:
+        doc["present"] = True
+    elif form < 0.8:
+        first = make()
+        doc |= first if isinstance(first, dict) else {"is": first}
+    return doc
+
+
 def match(rng):
     doc = {}
     if rng.random() < 0.75:
         doc["path"] = path_condition(rng)
+        if rng.random() < 0.3:
+            doc["path"] = condition(rng, lambda: {"regex": rng.choice(REGEXES)} if rng.random() < 0.25 else template(rng))
     if rng.random() < 0.2:
-        doc["method"] = one_or_list(rng, sorted(set(some(rng, ["GET", "post", "PUT"], 2))))
-    if rng.random() < 0.15:
+        doc["method"] = condition(rng, lambda: value(rng, ["GET", "post", "PUT"]))
+        if rng.random() < 0.5:
+            doc["method"] = one_or_list(rng, sorted(set(some(rng, ["GET", "post", "PUT"], 2))))
+    if rng.random() < 0.2:
         doc["host"] = rng.choice(HOST_SPELLINGS)
+        if rng.random() < 0.5:
+            names = [name for name in HOSTS if name[0] != "["]
+            doc["host"] = condition(rng, lambda: value(rng, names) if rng.random() < 0.7 else "*." + rng.choice(HOST_SPELLINGS[5:8] + ["com"]))
+    if rng.random() < 0.25:
+        each = rng.choice(VALUES[1:]) if rng.random() < 0.4 else condition(rng, lambda: value(rng, VALUES[1:]))
+        doc["header"] = {odd_case(rng, rng.choice(HEADERS)): each}
     if rng.random() < 0.15:
-        doc["header"] = {odd_case(rng, rng.choice(HEADERS)): rng.choice(VALUES[1:])}
+        doc["event"] = rng.choice(EVENTS) if rng.random() < 0.5 else condition(rng, lambda: value(rng, EVENTS))
+    if rng.random() < 0.15:
+        doc["user"] = condition(rng, lambda: value(rng, ["u1", "u2", "1001", "u"]))
     if rng.random() < 0.1:
-        doc["event"] = rng.choice(EVENTS)
+        doc["key"] = condition(rng, lambda: value(rng, ["k1", "k2"]))
+    if rng.random() < 0.15:
+        doc["ip"] = condition(rng, lambda: rng.choice(NETWORKS))
     return doc
 
 
@@ -194,7 +243,12 @@ def exception(rng):
 
 
 def rule(rng, number):
-    doc = {"id": f"r{number}", "mode": "shadow", "match": match(rng)}
+    doc = {"id": f"r{number}", "mode": "shadow"}
+    conditions = match(rng)
+    if conditions:
+        doc["match"] = conditions
+    if rng.random() < 0.3:
+        doc["ignore_case"] = True
     if rng.random() < 0.4:
         names = ["ip", "user", "key", "event", "method", "host", "path", "route"] + [
             "header:" + odd_case(rng, h) for h in HEADERS

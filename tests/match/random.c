@@ -54,10 +54,8 @@ static const struct model_condition ip_conditions[] = {
     { "ip: { absent: true }", { "" } },
 };
 static const struct model_condition host_conditions[] = {
-    { "host: [h1, H2.]", { "h1", "h2" } },
-    { "host: '*.h1'", { "x.h1" } },
-    { "host: { not: h1 }", { "", "h2", "x.h1" } },
-    { "host: { glob: '*1' }", { "h1", "x.h1" } },
+    { "host: [h1, H2.]", { "h1", "h2" } },         { "host: '*.h1'", { "x.h1" } },
+    { "host: { not: h1 }", { "", "h2", "x.h1" } }, { "host: { glob: '*1' }", { "h1", "x.h1" } },
     { "host: { prefix: H }", { "h1", "h2" } },
 };
 static const struct model_condition header_conditions[] = {
@@ -314,7 +312,8 @@ static bool model_has(const char *attribute, const struct model_request *request
 static bool model_conditions_hold(const struct model_rule *rule, const struct model_request *request,
                                   enum repeated_headers repeated)
 {
-    return condition_allows(rule->event_condition, request->event) && condition_allows(rule->host_condition, request->host) &&
+    return condition_allows(rule->event_condition, request->event) &&
+           condition_allows(rule->host_condition, request->host) &&
            condition_allows(rule->method_condition, request->method) &&
            (model_differs(request, repeated) ||
             condition_allows(rule->header_condition, model_header(request, repeated))) &&

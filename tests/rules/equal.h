@@ -88,8 +88,9 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
-                 match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count && a->limit_count == b->limit_count &&
-                 except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
+                 match_equal(&a->match, &b->match) && a->ignore_case == b->ignore_case && a->by_count == b->by_count &&
+                 a->limit_count == b->limit_count && except_equal(&a->except, &b->except) &&
+                 reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
         equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
     for (size_t i = 0; equal && i < a->limit_count; i++)

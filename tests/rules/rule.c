@@ -213,16 +213,9 @@ static void hosts(void **state)
         assert_text(text_of(&r.rules->rules[0].match, ATTR_HOST), good[i][1]);
         reading_done(&r);
     }
-    static const char *const bad[] = { "http://x", "'*.'",
-                                       "'*.*.de'", "'a.*.de'",
-                                       "'*.[::1]'", "'*'",
-                                       "'::1'",    "'[::1'",
-                                       "'[::1]x'", "'[10.0.0.1]'",
-                                       "'a b'",    "x:99999",
-                                       "x:y",      "a/b",
-                                       "'.'",      "'[]'",
-                                       "':80'",    "ü.de",
-                                       "'['" };
+    static const char *const bad[] = { "http://x", "'*.'",     "'*.*.de'",     "'a.*.de'", "'*.[::1]'", "'*'", "'::1'",
+                                       "'[::1'",   "'[::1]x'", "'[10.0.0.1]'", "'a b'",    "x:99999",   "x:y", "a/b",
+                                       "'.'",      "'[]'",     "':80'",        "ü.de",     "'['" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[100], report[300], shown[50];
         snprintf(text, sizeof text, "match: { host: %s }", bad[i]);
@@ -352,8 +345,9 @@ static void conditions_of_all_kinds(void **state)
     assert_true(r.rules->rules[0].match.not_paths[0].is_regex);
     assert_int_equal(r.rules->rules[0].match.condition_count, 0);
     reading_done(&r);
-    expect_rule("match: { event: 'ocr-*' }", "f:1: rule a: advice: match.event: a `*` in a plain value stands for itself; write "
-                                            "{ glob: \"ocr-*\" } for a pattern\n");
+    expect_rule("match: { event: 'ocr-*' }",
+                "f:1: rule a: advice: match.event: a `*` in a plain value stands for itself; write "
+                "{ glob: \"ocr-*\" } for a pattern\n");
 }
 
 static void bad_conditions_of_all_kinds(void **state)
@@ -363,16 +357,19 @@ static void bad_conditions_of_all_kinds(void **state)
         { "match: { user: {} }", "f:1: rule a: match.user: the mapping is empty; leave it out to match all\n" },
         { "match: { user: { is: } }", "f:1: rule a: match.user.is: must be text, not nothing\n" },
         { "match: { user: { not: } }", "f:1: rule a: match.user.not: must be text, not nothing\n" },
-        { "match: { user: { not: [] } }", "f:1: rule a: match.user.not: the list is empty; leave `user` out to match all\n" },
+        { "match: { user: { not: [] } }",
+          "f:1: rule a: match.user.not: the list is empty; leave `user` out to match all\n" },
         { "match: { user: { not: { not: a } } }",
           "f:1: rule a: match.user.not: unknown field \"not\"; allowed: prefix, glob\n" },
-        { "match: { user: { nto: a } }", "f:1: rule a: match.user: unknown field \"nto\"; did you mean `not`? Allowed: is, not, "
-                                         "present, absent, prefix, glob\n" },
+        { "match: { user: { nto: a } }",
+          "f:1: rule a: match.user: unknown field \"nto\"; did you mean `not`? Allowed: is, not, "
+          "present, absent, prefix, glob\n" },
         { "match: { user: { prefix: } }", "f:1: rule a: match.user.prefix: must be text, not nothing\n" },
         { "match: { user: { prefix: [a, b] } }", "f:1: rule a: match.user.prefix: must be text, not a list\n" },
         { "match: { user: { prefix: '' } }", "f:1: rule a: match.user.prefix: must have 1 to 1000 bytes, not 0\n" },
-        { "match: { user: { prefix: a, glob: b } }", "f:1: rule a: match.user: `is`, `prefix` and `glob` exclude each other; "
-                                                     "write a list, as in is: [a, { prefix: b }]\n" },
+        { "match: { user: { prefix: a, glob: b } }",
+          "f:1: rule a: match.user: `is`, `prefix` and `glob` exclude each other; "
+          "write a list, as in is: [a, { prefix: b }]\n" },
         { "match: { user: [ { prefix: a, glob: b } ] }", "f:1: rule a: match.user[0]: needs either `prefix` or `glob`\n" },
         { "match: { user: [ {} ] }", "f:1: rule a: match.user[0]: needs either `prefix` or `glob`\n" },
         { "match: { user: { glob: '**' } }",
@@ -386,22 +383,24 @@ static void bad_conditions_of_all_kinds(void **state)
           "f:1: rule a: match.user: `absent` stands alone: what is absent has no value\n" },
         { "match: { user: { absent: true, present: true } }",
           "f:1: rule a: match.user: `absent` stands alone: what is absent has no value\n" },
-        { "match: { ip: 10.0.0.0/33 }", "f:1: rule a: match.ip: must be an address or a network such as 10.0.0.0/8 or fd00::/8, "
-                                        "not \"10.0.0.0/33\"\n" },
+        { "match: { ip: 10.0.0.0/33 }",
+          "f:1: rule a: match.ip: must be an address or a network such as 10.0.0.0/8 or fd00::/8, "
+          "not \"10.0.0.0/33\"\n" },
         { "match: { ip: { prefix: '10.' } }", "f:1: rule a: match.ip: unknown field \"prefix\"; "
                                               "allowed: is, not, present, absent\n" },
-        { "match: { path: { is: /a, regex: b } }", "f:1: rule a: match.path: `is` and `regex` exclude each other; write a list, "
-                                                   "as in is: [/a, { regex: … }]\n" },
+        { "match: { path: { is: /a, regex: b } }",
+          "f:1: rule a: match.path: `is` and `regex` exclude each other; write a list, "
+          "as in is: [/a, { regex: … }]\n" },
         { "match: { path: { not: } }", "f:1: rule a: match.path.not: must be text, not nothing\n" },
         { "match: { path: { prefix: /a } }", "f:1: rule a: match.path: unknown field \"prefix\"; "
                                              "allowed: is, not, present, absent, regex\n" },
         { "match: { header: { X: { glob: 'a* ' } } }",
           "f:1: rule a: match.header.X.glob: the value of a header must not begin or end with a blank\n" },
-        { "match: { header: { X: [a, \"b\\n\"] } }",
-          "f:1: rule a: match.header.X[1]: the value of a header must not contain line breaks or other control characters\n" },
-        { "match: { host: { glob: '*/a' } }",
-          "f:1: rule a: match.host.glob: must be a host name such as api.example.com or *.example.com, an IPv4 address, or an "
-          "IPv6 address in brackets, without scheme or path, not \"*/a\"\n" },
+        { "match: { header: { X: [a, \"b\\n\"] } }", "f:1: rule a: match.header.X[1]: the value of a header must not "
+                                                     "contain line breaks or other control characters\n" },
+        { "match: { host: { glob: '*/a' } }", "f:1: rule a: match.host.glob: must be a host name such as api.example.com "
+                                              "or *.example.com, an IPv4 address, or an "
+                                              "IPv6 address in brackets, without scheme or path, not \"*/a\"\n" },
         { "ignore_case: 1", "f:1: rule a: ignore_case: must be true or false, not 1\n" },
     };
     EXPECT_RULES(cases);

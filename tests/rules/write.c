@@ -184,7 +184,8 @@ static sv any_value_text(struct maker *m, enum attribute attribute, enum value_k
 {
     static const char *const methods[] = { "GET", "POST", "M-SEARCH", "X!#" };
     static const char *const hosts[] = { "example.com", "[fd00::1]", "10.0.0.1", "no", "true" };
-    static const char *const prefixes[] = { "api.", "10.", "true", "-" }, *const globs[] = { "*.example.com", "a*.*", "*-" };
+    static const char *const prefixes[] = { "api.", "10.", "true", "-" }, *const globs[] = { "*.example.com", "a*.*",
+                                                                                             "*-" };
     static const char *const text_globs[] = { "*", "a*", "{*}", "* #", "*: *", "true*" };
     if (attribute == ATTR_HOST)
         return kind == VALUE_EQUAL ? PICK(m, hosts) : kind == VALUE_PREFIX ? PICK(m, prefixes) : PICK(m, globs);

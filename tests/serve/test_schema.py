@@ -17,7 +17,10 @@ jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is mis
 LIMIT = {"max": 1, "per": "1s"}
 RULE = {
     "id": "e",
-    "match": {"event": "e", "method": ["GET"], "path": ["/a", {"regex": "/x"}], "host": "h", "header": {"X-A": "b"}},
+    "match": {"event": "e", "method": ["GET"], "path": ["/a", {"regex": "/x"}], "host": "h", "header": {"X-A": "b"},
+              "user": {"prefix": "a", "not": ["b", {"glob": "c*"}]}, "ip": {"is": ["10.0.0.0/8"], "not": "10.0.0.1"},
+              "key": {"present": True}},
+    "ignore_case": True,
     "by": ["key", "header:X-A"],
     "limits": [{"name": "n", "algorithm": "token_bucket", "max": 1, "per": "1s", "burst": 2},
                {"name": "d", "calendar": "week", "max": 3, "tz": "UTC", "week_start": "sunday"}],
@@ -50,6 +53,17 @@ RULES = [{"limits": limits} for limits in (
     {"by": "ip"}, {"by": []}, {"by": ["ip", "ip"]}, {"by": "colour"}, {"by": ["method", "path", "route", "host", "ip", "user", "event", "key"]},
     {"by": ["method", "path", "route", "host", "ip", "user", "event", "key", "header:X-A"]}, {"match": None}, {"match": {}},
     {"match": {"path": "/a"}}, {"match": {"path": {"regex": "a"}}}, {"match": {"method": "GET"}}, {"match": {"event": 7}},
+    *({"match": {name: condition}} for name in ("user", "host", "method") for condition in (
+        "a", ["a", "b"], {"is": "a"}, {"not": ["a", {"prefix": "b"}]}, {"prefix": "a"}, {"glob": "a*"}, {"glob": "*"}, {"glob": "a"},
+        {"prefix": "a", "glob": "b"}, {"is": "a", "prefix": "b"}, {"prefix": "a", "not": "ab"}, {"present": True}, {"present": False},
+        {"absent": True}, {"absent": True, "not": "a"}, {"present": True, "not": "a"}, {"not": {"not": "a"}}, {"prefix": ["a"]},
+        [{"prefix": "a", "glob": "b"}], [{"is": "a"}], {"regex": "a"})),
+    *({"match": {"ip": condition}} for condition in (
+        "10.0.0.0/8", ["::1"], {"is": "::1", "not": ["::1"]}, {"prefix": "10."}, {"present": True}, {"absent": True, "is": "::1"}, [], {})),
+    *({"match": {"path": condition}} for condition in (
+        {"not": "/a"}, {"is": ["/a", {"regex": "b"}], "not": {"regex": "c"}}, {"regex": "a", "not": "/b"}, {"is": "/a", "regex": "b"},
+        {"present": True}, {"absent": True}, {"absent": True, "regex": "a"}, {"prefix": "/a"}, {"not": []})),
+    {"match": {"header": {"X-A": {"absent": True}, "X-B": [1, {"glob": "b*"}]}}, "ignore_case": True}, {"ignore_case": 1}, {"ignore_case": None},
     {"mode": "off"}, {"mode": False}, {"mode": True}, {"enabled": False}, {"expires": 1798761600}, {"expires": "1798761600"},
     {"expires": "2027-01-01"}, {"counters": None, "lease": None, "on_store_failure": None}, {"lease": False},
     {"reject": {"headers": {"Retry-After": 7}}}, {"except": {"user": 7}}, {"colour": "red"},
