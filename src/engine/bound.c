@@ -311,15 +311,6 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
     return NULL;
 }
 
-uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
-{
-    struct hash h;
-    hash_init(&h, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->rule->by_count; i++)
-        subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
-    return hash_final(&h);
-}
-
 /* ---- cached calendar windows ---- */
 
 static bool cache_read(const struct window_cache *cache, struct window *ret)

@@ -1,6 +1,17 @@
 /* Which limits a subject counts with: those of its override, of its plan, or the rule's own. */
 #include "engine/bound.h"
 
+/* ---- subjects ---- */
+
+uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
+{
+    struct hash h;
+    hash_init(&h, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < rule->rule->by_count; i++)
+        subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
+    return hash_final(&h);
+}
+
 /* ---- overrides ---- */
 
 size_t override_place(const struct override_table *table, uint64_t key)

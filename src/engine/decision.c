@@ -187,7 +187,7 @@ static enum decision_state step_without(struct decision *d)
 
 /* A shadow rule whose slice is short, or whose store does not answer, says nothing. One that denies the subject of a
  * reading of the path refuses, whatever counts the others. */
-static bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
+static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
 {
     for (size_t i = from; i < from + count; i++)
         if (limit_denies(d->counters[i].limit))
