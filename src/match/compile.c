@@ -204,6 +204,9 @@ static void compile_checks(const struct rule *rule, struct compiled_rule *compil
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
+    /* Not a condition: the header of a plan is looked at when all conditions hold, and must not say two things. */
+    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER)
+        compiled->all_checks |= BIT(ATTR_HEADER);
 }
 
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -214,7 +217,9 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
     if (!compile_conditions(b, rule, compiled))
         return no_memory(b);
     compile_checks(rule, compiled);
-    if (rule->mode != MODE_OFF && ((compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->except.user_count > 0))
+    bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
+    bool user = (compiled->by | compiled->all_checks) & BIT(ATTR_USER) || rule->except.user_count > 0 || plan_of_user;
+    if (rule->mode != MODE_OFF && user)
         b->ruleset->wants_user = true;
     if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);

@@ -226,6 +226,8 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
         if (condition->attribute == ATTR_HEADER && facts_header_differs(facts, condition->header))
             return condition->header;
     }
+    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER && facts_header_differs(facts, rule->plan.header))
+        return rule->plan.header;
     return sv_of("", 0);
 }
 

@@ -21,7 +21,7 @@ static void report_attribute(struct reader *r, const struct node *node, sv text)
                  nearest ? "; did you mean `" : "", nearest ? nearest : "", nearest ? "`?" : "");
 }
 
-static void read_attribute(struct reader *r, const struct node *node, void *ret)
+void read_attribute(struct reader *r, const struct node *node, void *ret)
 {
     sv text = node->kind == NODE_SCALAR ? node->text : (sv){ 0 };
     bool header = sv_starts(text, SV("header:"));

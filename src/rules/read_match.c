@@ -36,8 +36,7 @@ static bool host_character(char c)
     return ascii_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '_';
 }
 
-/* The name without its port and the dot of a full name; empty if it is not a valid host. */
-static sv host_name(sv text)
+sv host_name(sv text)
 {
     sv name = text, port;
     if (text.len > 0 && text.ptr[0] == '[') {
@@ -341,7 +340,7 @@ static void read_path_mapping(struct reader *r, const struct node *node, struct 
 
 /* ---- the whole ---- */
 
-static void read_attribute(struct reader *r, const struct node *node, struct rule_match *match)
+static void read_condition_of(struct reader *r, const struct node *node, struct rule_match *match)
 {
     if (r->attribute == ATTR_HEADER)
         read_header_conditions(r, node, match);
@@ -379,7 +378,7 @@ void read_match(struct reader *r, const struct node *node, void *ret)
             continue;
         size_t before = path_field(r, weir_str(fields[i].name));
         r->attribute = attributes[i];
-        read_attribute(r, nodes[i], match);
+        read_condition_of(r, nodes[i], match);
         path_end(r, before);
     }
 }
