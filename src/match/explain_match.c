@@ -18,13 +18,27 @@ static bool user_listed(const struct rule_except *except, struct facts *facts)
     return false;
 }
 
+/* The regex matches the reading in use, or a text of it. */
+static bool regex_reads(const struct regex *regex, struct facts *facts)
+{
+    if (facts_path_cut(facts) || regex_match_part(regex, facts_path(facts), facts_readings(facts)) != REGEX_NO)
+        return true;
+    size_t count = facts_texts(facts);
+    for (size_t i = 0; i < count; i++) {
+        const struct path_text *text = &facts->texts[i];
+        if (text->reading == facts->reading && (text->as.cut || regex_match_part(regex, text->as.path, count) != REGEX_NO))
+            return true;
+    }
+    return false;
+}
+
 static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
     sv path = facts_path(facts);
     bool cut = facts_path_cut(facts);
     for (size_t i = 0; i < compiled->path_count; i++) {
         const struct compiled_path *p = &compiled->paths[i];
-        if (p->is_regex && (cut || regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts)) != REGEX_NO))
+        if (p->is_regex && regex_reads(ruleset->regexes[p->regex], facts))
             return true;
         if (!p->is_regex && template_matches(p->template, path, cut, &ruleset->ids))
             return true;

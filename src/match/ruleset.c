@@ -18,22 +18,28 @@ struct visit {
 
 #define METHOD_UNKNOWN UINT32_MAX
 
-/* Some reading of the path matches. */
-static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *regex, const struct facts *facts)
+/* Some reading of the path matches, or some text of it; the texts share a bound of their own. */
+static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *regex, struct facts *facts)
 {
-    for (size_t i = 0; i < facts->reading_count; i++) {
+    for (size_t i = 0; facts->reading_count > 1 && i < facts->reading_count; i++) {
         const struct path_reading *reading = &facts->readings[i];
         if (reading->cut || regex_match_part(regex, reading->path, facts->reading_count) != REGEX_NO)
+            return true;
+    }
+    size_t count = facts_texts(facts);
+    for (size_t i = 0; i < count; i++) {
+        const struct path_reading *text = &facts->texts[i].as;
+        if (text->cut || regex_match_part(regex, text->path, count) != REGEX_NO)
             return true;
     }
     return false;
 }
 
-static inline bool regex_says(const struct regex *regex, const struct facts *facts)
+static inline bool regex_says(const struct regex *regex, struct facts *facts)
 {
-    if (facts->reading_count > 1)
-        return regex_holds_somehow(regex, facts);
-    return facts->path_cut || regex_match(regex, facts->path) != REGEX_NO;
+    if (facts->reading_count == 1 && (facts->path_cut || regex_match(regex, facts->path) != REGEX_NO))
+        return true;
+    return (facts->reading_count > 1 || facts->path_notes & PATH_MAY_HAVE_TEXTS) && regex_holds_somehow(regex, facts);
 }
 
 static bool regex_holds(struct visit *v, uint32_t regex)
