@@ -63,6 +63,7 @@ def test_day_and_hour():
         found[125],
         {
             "allowed": False,
+            "status": 429,
             "rule": "r",
             "limit": "day",
             "max": 100,
@@ -85,6 +86,7 @@ def test_several_rules():
 def test_no_rule_applies():
     nothing = {
         "allowed": True,
+        "status": 200,
         "rule": None,
         "limit": None,
         "max": None,
