@@ -195,6 +195,8 @@ static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_s
     *value = (struct named_value){ .attribute = name, .field = field };
     if (expression_compile(cf, text, &value->value) != NGX_CONF_OK)
         return NGX_CONF_ERROR;
+    if (!field)
+        directive->body = ngx_max(directive->body, value->value.body);
     /* Without variables it is known now. */
     if (!field && !value->value.value.lengths && ngx_atoi(text.data, text.len) == NGX_ERROR)
         return COMPLAIN(cf, "weir: the cost must be a whole number, or an expression that results in one, not `%V`", &text);

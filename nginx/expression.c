@@ -58,13 +58,24 @@ static char *add_variable(ngx_conf_t *cf, ngx_str_t variable, struct expression 
     return NGX_CONF_OK;
 }
 
+static void note_body(ngx_str_t variable, struct expression *expression)
+{
+    static const struct {
+        ngx_str_t name;
+        enum body_use body;
+    } known[] = { { ngx_string("content_length"), BODY_LENGTH }, { ngx_string("request_length"), BODY_RECEIVED } };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (variable.len == known[i].name.len && ngx_strncasecmp(variable.data, known[i].name.data, variable.len) == 0)
+            expression->body = ngx_max(expression->body, known[i].body);
+}
+
 static bool is_name_character(u_char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
 /* nginx has checked the text: each `$` is followed by a variable, with braces or without. */
-static char *find_headers(ngx_conf_t *cf, ngx_str_t text, struct expression *expression)
+static char *find_variables(ngx_conf_t *cf, ngx_str_t text, struct expression *expression)
 {
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] != '$')
@@ -73,6 +84,7 @@ static char *find_headers(ngx_conf_t *cf, ngx_str_t text, struct expression *exp
         while (to < text.len && is_name_character(text.data[to]))
             to++;
         ngx_str_t name = { to - from, text.data + from };
+        note_body(name, expression);
         if (name.len > strlen("http_") && add_variable(cf, name, expression) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
         i = to - 1;
@@ -84,7 +96,8 @@ char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret)
 {
     ngx_http_compile_complex_value_t compile = { .cf = cf, .value = &text, .complex_value = &ret->value };
     ret->headers = NULL;
-    return ngx_http_compile_complex_value(&compile) == NGX_OK ? find_headers(cf, text, ret) : NGX_CONF_ERROR;
+    ret->body = BODY_UNUSED;
+    return ngx_http_compile_complex_value(&compile) == NGX_OK ? find_variables(cf, text, ret) : NGX_CONF_ERROR;
 }
 
 /* ---- for a request ---- */

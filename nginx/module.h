@@ -27,7 +27,7 @@ struct conf_position {
     ngx_uint_t line;
 };
 
-/* Limits how many refusals are logged in a second. */
+/* Limits how many lines of a kind are logged in a second. */
 struct log_sampler {
     time_t second;
     ngx_uint_t asked; /* in this second */
@@ -48,7 +48,7 @@ struct zone {
     struct stats *stats;
     void *cells_memory; /* NULL: in a file */
     struct weir *weir;
-    struct log_sampler refusals;
+    struct log_sampler refusals, bad_costs;
     ngx_cycle_t *cycle;
     ngx_slab_pool_t *pool; /* the zone's shared memory */
 
@@ -75,8 +75,16 @@ struct header_variable {
     ngx_int_t index;  /* of the variable */
 };
 
+/* Which variables an expression has that are wrong until the request's body was read. */
+enum body_use {
+    BODY_UNUSED,
+    BODY_LENGTH,   /* $content_length: empty while the length is unknown */
+    BODY_RECEIVED, /* $request_length: what nginx has read so far */
+};
+
 struct expression {
     ngx_http_complex_value_t value;
+    enum body_use body;
     ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
 };
 
@@ -92,6 +100,7 @@ struct named_value {
 struct directive {
     struct zone *zone;
     bool after_auth;
+    enum body_use body;  /* of the cost */
     ngx_array_t values;  /* of struct named_value: attributes, and the cost */
     ngx_array_t headers; /* of struct named_value */
 };

@@ -1,6 +1,29 @@
 /* The handlers of nginx's phases: each zone of a location decides once about a request. */
 #include "module.h"
 
+/* ---- logging ---- */
+
+enum { LOGGED_PER_SECOND = 10 };
+
+static bool may_log(struct log_sampler *sampler)
+{
+    if (sampler->second != ngx_time()) {
+        sampler->second = ngx_time();
+        sampler->asked = 0;
+    }
+    bool logged = sampler->asked++ < LOGGED_PER_SECOND;
+    sampler->left_out += !logged;
+    return logged;
+}
+
+/* Says how many lines were left out since the last one. */
+static void more_lines(struct log_sampler *sampler, char *text, size_t cap)
+{
+    if (sampler->left_out)
+        snprintf(text, cap, " (%lu more since the last line)", (unsigned long)sampler->left_out);
+    sampler->left_out = 0;
+}
+
 /* ---- from nginx to weir ---- */
 
 enum { HEADERS_INLINE = 64 };
@@ -63,6 +86,26 @@ static uint32_t cost_of(const ngx_str_t *value)
     return value->len > 0 ? (uint32_t)cost : 1;
 }
 
+static bool is_number(const ngx_str_t *value)
+{
+    for (size_t i = 0; i < value->len; i++)
+        if (value->data[i] < '0' || value->data[i] > '9')
+            return false;
+    return value->len > 0;
+}
+
+/* A client may have chosen the value, so the line does not have it. */
+static void log_bad_cost(ngx_http_request_t *r, struct zone *zone, const struct named_value *cost, const ngx_str_t *value)
+{
+    if (r->connection->log->log_level < NGX_LOG_WARN || !may_log(&zone->bad_costs))
+        return;
+    char more[64] = "";
+    more_lines(&zone->bad_costs, more, sizeof more);
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "weir: the value of `%s=` is %s, so the request costs 1, zone \"%V\"%s", cost->attribute,
+                  value->len > 0 ? "not a whole number" : "empty", &zone->name, more);
+}
+
 /* Rules by ip do not apply to a request whose address is invalid, so an invalid one is not used. */
 static bool is_address(const ngx_str_t *text)
 {
@@ -86,6 +129,10 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *dire
         ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
+        if (!field && value.len == 0 && values[i].value.body != BODY_UNUSED && !r->headers_in.chunked)
+            value = (ngx_str_t)ngx_string("0"); /* without a body $content_length is empty */
+        if (!field && !is_number(&value))
+            log_bad_cost(r, directive->zone, &values[i], &value);
         if (!field)
             ret->cost = cost_of(&value);
         else if (!field->is_address || is_address(&value))
@@ -147,19 +194,6 @@ static void remember(ngx_http_request_t *r, struct request_state *state, const s
     state->retry_after_s = v->retry_after_ms > 0 ? (v->retry_after_ms + 999) / 1000 : v->retry_after_ms;
 }
 
-enum { LOGGED_PER_SECOND = 10 };
-
-static bool may_log(struct log_sampler *sampler)
-{
-    if (sampler->second != ngx_time()) {
-        sampler->second = ngx_time();
-        sampler->asked = 0;
-    }
-    bool logged = sampler->asked++ < LOGGED_PER_SECOND;
-    sampler->left_out += !logged;
-    return logged;
-}
-
 static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct weir_request *request,
                         const struct weir_verdict *v, bool dry_run)
 {
@@ -170,9 +204,7 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
         snprintf(wait, sizeof wait, ", retry after %lld s", (long long)request_state_find(r)->retry_after_s);
-    if (zone->refusals.left_out)
-        snprintf(more, sizeof more, " (%lu more since the last line)", (unsigned long)zone->refusals.left_out);
-    zone->refusals.left_out = 0;
+    more_lines(&zone->refusals, more, sizeof more);
     /* nginx would add what it did last, which may be a subrequest. */
     char *action = log->action;
     log->action = NULL;
@@ -239,6 +271,34 @@ static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct request_state *sta
     return NGX_AGAIN;
 }
 
+/* ---- the body ---- */
+
+/* The cost depends on the body, and nginx cannot tell it before it has read the body. If the request has a Content-Length,
+ * that is its length: nginx sees to it. A chunked body has none, nor need one of HTTP/2. */
+static bool needs_body(const ngx_http_request_t *r, const struct directive *directive)
+{
+    if (directive->body == BODY_UNUSED || r->request_body)
+        return false;
+    off_t length = r->headers_in.content_length_n;
+    return (length < 0 && r->headers_in.chunked) || (length > 0 && directive->body == BODY_RECEIVED);
+}
+
+static void body_was_read(ngx_http_request_t *r)
+{
+    r->write_event_handler = ngx_http_core_run_phases;
+    ngx_http_core_run_phases(r);
+}
+
+/* The handler of the phase is called again when the body is there. */
+static ngx_int_t read_body(ngx_http_request_t *r)
+{
+    ngx_int_t rc = ngx_http_read_client_request_body(r, body_was_read);
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE)
+        return rc;
+    ngx_http_finalize_request(r, NGX_DONE); /* releases what reading holds; the request goes on */
+    return NGX_DONE;
+}
+
 /* ---- the handlers ---- */
 
 static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive)
@@ -253,6 +313,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     if (state->zones & UINT64_C(1) << zone->bit)
         return NGX_DECLINED;
+    if (needs_body(r, directive))
+        return read_body(r);
     state->zones |= UINT64_C(1) << zone->bit;
     ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
     if (made == NGX_ERROR)

@@ -96,28 +96,35 @@ static const struct rule_condition *first_unequal(const struct rule *rule, uint3
 
 /* `unsure`: what a path that is cut and a regex that reaches its bound count as. */
 static bool some_path_fits(const struct ruleset *ruleset, const struct compiled_path *paths, size_t count,
-                           struct facts *facts, bool unsure)
+                           const struct path_view *view, bool unsure)
 {
-    sv path = facts_path(facts);
-    bool cut = facts_path_cut(facts);
-    for (size_t i = 0; i < count && (unsure || !cut); i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct compiled_path *p = &paths[i];
-        if (!p->is_regex && template_matches(p->template, path, cut, &ruleset->ids))
-            return true;
-        enum regex_result said = !p->is_regex ? REGEX_NO
-                                 : cut        ? REGEX_BOUND
-                                              : regex_match_part(ruleset->regexes[p->regex], path, facts_readings(facts));
+        enum regex_result said = REGEX_BOUND;
+        if (!p->is_regex && (unsure || !view->reading.cut))
+            said =
+                template_matches(p->template, view->reading.path, view->reading.cut, &ruleset->ids) ? REGEX_YES : REGEX_NO;
+        else if (p->is_regex && !view->reading.cut && !view->text.cut)
+            said = regex_match_part(ruleset->regexes[p->regex], view->text.path, view->parts);
         if (said == REGEX_YES || (said == REGEX_BOUND && unsure))
             return true;
     }
     return false;
 }
 
+/* Some view of the reading in use matches one of the paths, and none of those that must not match. */
 static bool reading_holds(const struct ruleset *ruleset, const struct compiled_rule *compiled, struct facts *facts)
 {
     const struct compiled_path *not_paths = compiled->paths + compiled->path_count;
-    return (compiled->path_count == 0 || some_path_fits(ruleset, compiled->paths, compiled->path_count, facts, true)) &&
-           !some_path_fits(ruleset, not_paths, compiled->not_path_count, facts, false);
+    size_t count = facts_views(facts);
+    for (size_t i = 0; i < count; i++) {
+        struct path_view view = facts_view(facts, i);
+        if (view.number == facts->reading &&
+            (compiled->path_count == 0 || some_path_fits(ruleset, compiled->paths, compiled->path_count, &view, true)) &&
+            !some_path_fits(ruleset, not_paths, compiled->not_path_count, &view, false))
+            return true;
+    }
+    return false;
 }
 
 static bool has_paths(const struct compiled_rule *compiled)

@@ -2,7 +2,7 @@
 
 #include "match/ruleset.h"
 
-enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16 };
+enum { MADE_PATH = FACTS_PATH, MADE_HOST = 2, MADE_IP = 4, MADE_IP_TEXT = 8, MADE_ROUTE = 16, MADE_TEXTS = 32 };
 
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user)
 {
@@ -51,7 +51,7 @@ static __attribute__((noinline)) void make_readings(struct facts *facts, unsigne
 {
     const struct ruleset *ruleset = facts->ruleset;
     facts->reading_count = (uint8_t)path_readings(facts->request->path, notes, ruleset->rules->settings.ignore_case,
-                                                  facts->path_buf, facts->readings);
+                                                  facts->path_buf, facts->readings, &facts->numbers);
     for (size_t i = 0; i < facts->reading_count; i++)
         facts->readings[i].path = strip_prefix(ruleset, facts->readings[i].path);
     use_reading(facts, 0);
@@ -71,11 +71,46 @@ static void make_path(struct facts *facts)
                              &notes, &facts->segments);
     facts->reading_count = 1;
     facts->path_cut = notes & PATH_CUT;
+    facts->path_notes = (uint8_t)notes;
     facts->path = strip_prefix(ruleset, path);
     if (facts->path.len != path.len)
         path_split(facts->path, &facts->segments);
     if (notes & PATH_AMBIGUOUS)
         make_readings(facts, notes);
+}
+
+size_t facts_make_texts(struct facts *facts)
+{
+    const struct ruleset *ruleset = facts->ruleset;
+    if (!make(facts, MADE_TEXTS))
+        return facts->text_count;
+    if (!(facts->path_notes & PATH_AMBIGUOUS))
+        facts->numbers = (struct path_numbers){ 0 };
+    facts->text_count = (uint8_t)path_texts(facts->request->path, facts->path_notes, ruleset->rules->settings.ignore_case,
+                                            &facts->numbers, facts->text_buf, facts->texts);
+    for (size_t i = 0; i < facts->text_count; i++)
+        facts->texts[i].as.path = strip_prefix(ruleset, facts->texts[i].as.path);
+    return facts->text_count;
+}
+
+size_t facts_views(struct facts *facts)
+{
+    size_t readings = facts_readings(facts);
+    return readings > 0 ? readings + facts_texts(facts) : 0;
+}
+
+static struct path_reading reading_at(const struct facts *facts, size_t i)
+{
+    return facts->reading_count > 1 ? facts->readings[i] : (struct path_reading){ facts->path, facts->path_cut };
+}
+
+struct path_view facts_view(const struct facts *facts, size_t i)
+{
+    size_t count = facts->reading_count;
+    if (i < count)
+        return (struct path_view){ reading_at(facts, i), reading_at(facts, i), i, count };
+    const struct path_text *text = &facts->texts[i - count];
+    return (struct path_view){ reading_at(facts, text->reading), text->as, text->reading, facts->text_count };
 }
 
 void facts_use(struct facts *facts, size_t reading)

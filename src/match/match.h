@@ -25,7 +25,7 @@ enum { FACTS_HOST_MAX = 255 };
 enum { FACTS_PATH = 1 }; /* in facts.made: the path */
 
 /* What a request says. Each part is worked out when somebody first asks for it: use the functions below, not the fields.
- * Some 26 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
+ * Some 46 KB that facts_init does not touch, so it belongs on the stack; one thread at a time. */
 /* A header of the request. */
 struct header_fact {
     sv name;
@@ -43,7 +43,9 @@ struct facts {
     bool path_cut;
     bool has_ip;
     uint8_t reading, reading_count; /* the one in use, and how many there are; 0: there is no path */
-    sv path;                        /* of the reading in use, as are path_cut, segments and route */
+    uint8_t path_notes;             /* of path_normalise */
+    uint8_t text_count;
+    sv path; /* of the reading in use, as are path_cut, segments and route */
     sv host;
     sv ip_text;
     sv ip_given; /* what the caller said it is */
@@ -57,6 +59,9 @@ struct facts {
     struct path_reading readings[PATH_READINGS_MAX]; /* where there are several */
     char route_buf[PATH_BYTES_MAX];
     char path_buf[PATH_POOL_BYTES];
+    struct path_numbers numbers; /* of readings */
+    struct path_text texts[PATH_TEXTS_MAX];
+    char text_buf[PATH_POOL_BYTES];
 };
 
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
@@ -76,6 +81,21 @@ static inline size_t facts_readings(struct facts *facts)
         facts_path(facts);
     return facts->reading_count;
 }
+/* How many texts the path has, on which regexes are tried besides its readings: facts->texts. */
+size_t facts_make_texts(struct facts *facts);
+static inline size_t facts_texts(struct facts *facts)
+{
+    return facts_readings(facts) > 0 && facts->path_notes & PATH_MAY_HAVE_TEXTS ? facts_make_texts(facts) : 0;
+}
+/* The path as one server has it: templates look at the reading, regexes at the text. */
+struct path_view {
+    struct path_reading reading, text;
+    size_t number; /* of the reading */
+    size_t parts;  /* how many such texts share the bound of a regex */
+};
+/* Returns how many there are: each reading by itself, then each text; 0: the request has no path. */
+size_t facts_views(struct facts *facts);
+struct path_view facts_view(const struct facts *facts, size_t i);
 /* facts_path was too long and is cut: every regex counts as a match, and every template that could match. */
 bool facts_path_cut(struct facts *facts);
 /* The path with every id segment as `#`, as far as PATH_SEGMENTS_MAX segments. */

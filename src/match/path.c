@@ -230,8 +230,7 @@ static sv cut_authority(sv raw)
     if (i == 0 || ascii_digit(raw.ptr[0]) || !sv_starts(sv_from(raw, i), SV("://")))
         return raw;
     sv rest = sv_from(raw, i + 3);
-    sv_cut(&rest, '/');
-    return rest;
+    return sv_from(rest, sv_cut(&(sv){ rest.ptr, rest.len }, '/').len); /* from the slash on */
 }
 
 /* hash: a `#` is not the end. */
@@ -253,6 +252,7 @@ struct writer {
     struct path_way way;
     bool ignore_case;
     bool decoded; /* what it gets is that already */
+    bool open;    /* a slash is at the end, which is not written */
     unsigned notes;
 };
 
@@ -285,14 +285,19 @@ static inline void add_segment(struct writer *w, sv raw)
     else
         w->notes |= decode_segment(raw, w->ignore_case, w->way.params == PARAMS_CUT, &piece);
     size_t length = piece.len;
-    if (length == 0 && w->way.dots != DOTS_BEFORE_SLASHES)
-        return;
+    w->open = true;
+    if (length == 0) {
+        w->notes |= PATH_HAS_GAPS;
+        if (w->way.dots != DOTS_BEFORE_SLASHES)
+            return;
+    }
     if (length == 1 && to[0] == '.')
         return;
     if (length == 2 && to[0] == '.' && to[1] == '.') {
         leave_segment(w);
         return;
     }
+    w->open = false;
     if (w->beyond || length + 1 > room) {
         if (!w->beyond++)
             w->cut_from = w->len;
@@ -328,6 +333,7 @@ static __attribute__((noinline)) void add_raw_segment(struct writer *w, sv raw)
 static void merge_slashes(struct writer *w)
 {
     size_t len = 0;
+    w->open = w->open || (w->len > 0 && w->out[w->len - 1] == '/');
     for (size_t i = 0; i < w->len; i++)
         if (w->out[i] != '/' || (i + 1 < w->len && w->out[i + 1] != '/'))
             w->out[len++] = w->out[i];
@@ -351,12 +357,27 @@ static void write_path(struct writer *w, sv rest)
 {
     if (rest.len > 0 && rest.ptr[0] == '/')
         rest = sv_from(rest, 1);
+    bool slash_at_end = rest.len > 0 && rest.ptr[rest.len - 1] == '/';
     if (w->way.slash || w->way.params == PARAMS_CUT_RAW)
         while (rest.len > 0)
             add_raw_segment(w, sv_cut(&rest, '/'));
     while (rest.len > 0)
         add_segment(w, sv_cut(&rest, '/'));
+    w->open = w->open || slash_at_end;
+    if (w->open)
+        w->notes |= PATH_HAS_GAPS;
     if (w->beyond > 0)
+        w->notes |= PATH_CUT;
+}
+
+/* Writes the slash at the end if it is to be kept. */
+static void end_path(struct writer *w)
+{
+    if (!w->open || w->way.gaps == GAPS_DROPPED || w->notes & PATH_CUT)
+        return;
+    if (w->len < w->cap)
+        w->out[w->len++] = '/';
+    else
         w->notes |= PATH_CUT;
 }
 
@@ -368,6 +389,7 @@ static __attribute__((noinline)) void write_twice(struct writer *w, sv rest)
     struct writer first = { .out = between, .cap = sizeof between, .way = w->way, .ignore_case = w->ignore_case };
     first.way.params = PARAMS_KEPT;
     write_path(&first, rest);
+    end_path(&first);
     w->way.params = PARAMS_CUT;
     w->way.slash = false;
     w->decoded = true;
@@ -386,8 +408,9 @@ static sv rewrite(sv raw, struct path_way way, bool ignore_case, char *out, size
         return rest;
     struct writer w = { .out = out, .cap = cap, .way = way, .ignore_case = ignore_case };
     (way.params == PARAMS_CUT_LAST ? write_twice : write_path)(&w, cut_authority(rest));
-    if (way.dots == DOTS_BEFORE_SLASHES)
+    if (way.dots == DOTS_BEFORE_SLASHES && way.gaps != GAPS_KEPT)
         merge_slashes(&w);
+    end_path(&w);
     if (w.len == 0)
         out[w.len++] = '/';
     *notes |= w.notes;
@@ -420,46 +443,110 @@ struct path_reading path_read(sv raw, struct path_way way, bool ignore_case, cha
     return (struct path_reading){ path, notes & PATH_CUT };
 }
 
-/* Adds a reading unless there is one like it. */
-static size_t add_reading(struct path_reading *readings, size_t count, struct path_reading reading)
+/* Adds a reading unless there is one like it. Returns its number. */
+static size_t add_reading(struct path_reading *readings, size_t *count, struct path_reading reading)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < *count; i++)
         if (readings[i].cut == reading.cut && sv_eq(readings[i].path, reading.path))
-            return count;
-    readings[count] = reading;
-    return count + 1;
+            return i;
+    readings[*count] = reading;
+    return (*count)++;
+}
+
+static bool ends_in_newline(struct path_reading reading)
+{
+    return !reading.cut && reading.path.len >= 2 && reading.path.ptr[reading.path.len - 1] == '\n';
+}
+
+/* How many answers each question has for a path, and how many ways to read it that makes. */
+struct path_choice {
+    unsigned params, slashes, dots, hashes, ways;
+};
+
+static struct path_choice choose_ways(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES])
+{
+    struct path_choice c = { .hashes = notes & PATH_HAS_HASH ? 2 : 1 };
+    if (c.hashes > 1) /* what is behind it was not looked at */
+        rewrite(raw, (struct path_way){ .hash = true }, ignore_case, pool, PATH_BYTES_MAX, &notes);
+    c.params = notes & PATH_HAS_PARAMS ? PATH_PARAMS : 1;
+    c.slashes = notes & PATH_HAS_SLASH ? 2 : 1;
+    c.dots = notes & PATH_HAS_DOTS ? PATH_DOTS : 1;
+    c.ways = c.params * c.slashes * c.dots * c.hashes;
+    return c;
+}
+
+static struct path_way way_at(const struct path_choice *c, unsigned i)
+{
+    return (struct path_way){
+        .params = i % c->params,
+        .slash = i / c->params % c->slashes,
+        .dots = i / c->params / c->slashes % c->dots,
+        .hash = i / c->params / c->slashes / c->dots,
+    };
 }
 
 size_t path_readings(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES],
-                     struct path_reading ret[PATH_READINGS_MAX])
+                     struct path_reading ret[PATH_READINGS_MAX], struct path_numbers *ret_numbers)
 {
-    unsigned hashes = notes & PATH_HAS_HASH ? 2 : 1;
-    if (hashes > 1) /* what is behind it was not looked at */
-        rewrite(raw, (struct path_way){ .hash = true }, ignore_case, pool, PATH_BYTES_MAX, &notes);
-    unsigned params = notes & PATH_HAS_PARAMS ? PATH_PARAMS : 1;
-    unsigned slashes = notes & PATH_HAS_SLASH ? 2 : 1;
-    unsigned dots = notes & PATH_HAS_DOTS ? PATH_DOTS : 1;
-    unsigned ways = params * slashes * dots * hashes;
-    size_t cap = PATH_POOL_BYTES / ways < PATH_BYTES_MAX ? PATH_POOL_BYTES / ways : PATH_BYTES_MAX;
+    struct path_choice choice = choose_ways(raw, notes, ignore_case, pool);
+    size_t cap = PATH_POOL_BYTES / choice.ways < PATH_BYTES_MAX ? PATH_POOL_BYTES / choice.ways : PATH_BYTES_MAX;
     size_t count = 0;
-    for (unsigned i = 0; i < ways; i++) {
-        struct path_way way = {
-            .params = i % params,
-            .slash = i / params % slashes,
-            .dots = i / params / slashes % dots,
-            .hash = i / params / slashes / dots,
-        };
-        struct path_reading reading = path_read(raw, way, ignore_case, pool, cap);
-        size_t before = count;
-        count = add_reading(ret, count, reading);
+    for (unsigned i = 0; i < choice.ways; i++) {
+        struct path_reading reading = path_read(raw, way_at(&choice, i), ignore_case, pool, cap);
+        size_t before = count, number = add_reading(ret, &count, reading);
         pool += count > before ? cap : 0;
-        sv path = reading.path;
-        if (reading.cut || path.len < 2 || path.ptr[path.len - 1] != '\n')
+        ret_numbers->whole[i] = ret_numbers->bare[i] = (uint8_t)number;
+        if (!ends_in_newline(reading))
             continue;
         /* Without it, and without the slash that is then the last. */
+        sv path = reading.path;
         path.len--;
         path.len -= path.len > 1 && path.ptr[path.len - 1] == '/';
-        count = add_reading(ret, count, (struct path_reading){ path, false });
+        ret_numbers->bare[i] = (uint8_t)add_reading(ret, &count, (struct path_reading){ path, false });
+    }
+    return count;
+}
+
+/* Adds a text unless there is one like it, or it is its own reading. */
+static size_t add_text(struct path_text *texts, size_t count, struct path_reading as, uint8_t reading)
+{
+    bool slash_at_end = as.path.len > 1 && as.path.ptr[as.path.len - 1] == '/';
+    if (!as.cut && !slash_at_end && !memmem(as.path.ptr, as.path.len, "//", 2))
+        return count;
+    for (size_t i = 0; i < count; i++)
+        if (texts[i].reading == reading && texts[i].as.cut == as.cut && sv_eq(texts[i].as.path, as.path))
+            return count;
+    texts[count] = (struct path_text){ as, reading };
+    return count + 1;
+}
+
+size_t path_texts(sv raw, unsigned notes, bool ignore_case, const struct path_numbers *numbers, char pool[PATH_POOL_BYTES],
+                  struct path_text ret[PATH_TEXTS_MAX])
+{
+    struct path_choice choice = choose_ways(raw, notes, ignore_case, pool);
+    /* A path without dots reads the same whenever they are resolved, so each of its ways has both texts. */
+    unsigned kept_from = choice.dots > 1 ? DOTS_BEFORE_SLASHES : DOTS_AFTER_SLASHES;
+    size_t left = choice.ways + choice.ways / choice.dots, room = PATH_POOL_BYTES, count = 0;
+    for (unsigned i = 0; i < choice.ways; i++) {
+        struct path_way way = way_at(&choice, i);
+        unsigned last = way.dots >= kept_from ? GAPS_KEPT : GAPS_AT_END;
+        for (unsigned gaps = GAPS_AT_END; gaps <= last; gaps++, left--) {
+            size_t cap = room / left < PATH_BYTES_MAX ? room / left : PATH_BYTES_MAX, before = count;
+            unsigned found = 0;
+            way.gaps = gaps;
+            way.dots = gaps == GAPS_KEPT ? DOTS_BEFORE_SLASHES : way.dots;
+            sv path = rewrite(raw, way, ignore_case, pool, cap, &found);
+            struct path_reading as = { path, found & PATH_CUT };
+            if (found & PATH_HAS_GAPS)
+                count = add_text(ret, count, as, numbers->whole[i]);
+            if (ends_in_newline(as)) {
+                as.path.len--;
+                count = add_text(ret, count, as, numbers->bare[i]);
+            }
+            size_t used = count > before ? path.len : 0;
+            pool += used;
+            room -= used;
+        }
     }
     return count;
 }

@@ -18,22 +18,28 @@ struct visit {
 
 #define METHOD_UNKNOWN UINT32_MAX
 
-/* Some reading of the path matches. */
-static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *regex, const struct facts *facts)
+/* Some reading of the path matches, or some text of it; the texts share a bound of their own. */
+static __attribute__((noinline)) bool regex_holds_somehow(const struct regex *regex, struct facts *facts)
 {
-    for (size_t i = 0; i < facts->reading_count; i++) {
+    for (size_t i = 0; facts->reading_count > 1 && i < facts->reading_count; i++) {
         const struct path_reading *reading = &facts->readings[i];
         if (reading->cut || regex_match_part(regex, reading->path, facts->reading_count) != REGEX_NO)
+            return true;
+    }
+    size_t count = facts_texts(facts);
+    for (size_t i = 0; i < count; i++) {
+        const struct path_reading *text = &facts->texts[i].as;
+        if (text->cut || regex_match_part(regex, text->path, count) != REGEX_NO)
             return true;
     }
     return false;
 }
 
-static inline bool regex_says(const struct regex *regex, const struct facts *facts)
+static inline bool regex_says(const struct regex *regex, struct facts *facts)
 {
-    if (facts->reading_count > 1)
-        return regex_holds_somehow(regex, facts);
-    return facts->path_cut || regex_match(regex, facts->path) != REGEX_NO;
+    if (facts->reading_count == 1 && (facts->path_cut || regex_match(regex, facts->path) != REGEX_NO))
+        return true;
+    return (facts->reading_count > 1 || facts->path_notes & PATH_MAY_HAVE_TEXTS) && regex_holds_somehow(regex, facts);
 }
 
 static bool regex_holds(struct visit *v, uint32_t regex)
@@ -69,45 +75,44 @@ static bool template_holds(const struct ruleset *ruleset, sv template, const str
 }
 
 /* `unsure`: what a path that is cut counts as, and a regex that reaches its bound. */
-static bool path_fits(const struct ruleset *ruleset, const struct compiled_path *p, const struct path_reading *reading,
-                      size_t reading_count, bool unsure)
+static bool path_fits(const struct ruleset *ruleset, const struct compiled_path *p, const struct path_view *view,
+                      bool unsure)
 {
-    if (reading->cut && (p->is_regex || !unsure))
+    bool cut = view->reading.cut || (p->is_regex && view->text.cut);
+    if (cut && (p->is_regex || !unsure))
         return unsure;
     if (!p->is_regex)
-        return template_matches(p->template, reading->path, reading->cut, &ruleset->ids);
-    enum regex_result said = regex_match_part(ruleset->regexes[p->regex], reading->path, reading_count);
+        return template_matches(p->template, view->reading.path, cut, &ruleset->ids);
+    enum regex_result said = regex_match_part(ruleset->regexes[p->regex], view->text.path, view->parts);
     return said == REGEX_YES || (unsure && said == REGEX_BOUND);
 }
 
-/* The reading matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
-static bool reading_passes(const struct ruleset *ruleset, const struct compiled_rule *rule,
-                           const struct path_reading *reading, size_t reading_count)
+/* The view matches one of the paths, and none of those that must not match. Where weir is not sure, the rule applies. */
+static bool view_passes(const struct ruleset *ruleset, const struct compiled_rule *rule, const struct path_view *view)
 {
     const struct compiled_path *paths = rule->paths, *not_paths = paths + rule->path_count;
     size_t i = 0;
-    while (i < rule->path_count && !path_fits(ruleset, &paths[i], reading, reading_count, true))
+    while (i < rule->path_count && !path_fits(ruleset, &paths[i], view, true))
         i++;
     if (rule->path_count > 0 && i == rule->path_count)
         return false;
     for (i = 0; i < rule->not_path_count; i++)
-        if (path_fits(ruleset, &not_paths[i], reading, reading_count, false))
+        if (path_fits(ruleset, &not_paths[i], view, false))
             return false;
     return true;
 }
 
-/* For a rule with `not_paths`: some reading of the path passes, or there is no path and none is wanted. */
-static __attribute__((noinline)) bool some_reading_passes(struct visit *v, const struct compiled_rule *rule)
+/* For a rule with `not_paths`: some view of the path passes, or there is no path and none is wanted. */
+static __attribute__((noinline)) bool some_view_passes(struct visit *v, const struct compiled_rule *rule)
 {
-    struct facts *facts = v->facts;
-    sv path = facts_path(facts);
-    if (path.len == 0)
+    size_t count = facts_views(v->facts);
+    if (count == 0)
         return rule->path_count == 0;
-    if (facts->reading_count <= 1)
-        return reading_passes(v->ruleset, rule, &(struct path_reading){ .path = path, .cut = facts->path_cut }, 1);
-    for (size_t i = 0; i < facts->reading_count; i++)
-        if (reading_passes(v->ruleset, rule, &facts->readings[i], facts->reading_count))
+    for (size_t i = 0; i < count; i++) {
+        struct path_view view = facts_view(v->facts, i);
+        if (view_passes(v->ruleset, rule, &view))
             return true;
+    }
     return false;
 }
 
@@ -191,7 +196,7 @@ static bool conditions_hold(struct visit *v, const struct compiled_rule *rule, u
     if (checks & CHECK_EXCEPT && excepted(rule->except, v->facts))
         return false;
     if (checks & CHECK_NOT_PATHS)
-        return some_reading_passes(v, rule);
+        return some_view_passes(v, rule);
     return !(checks & CHECK_PATHS) || path_holds(v, rule);
 }
 

@@ -43,7 +43,9 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
 
 void verdict_json(const struct weir_request *request, const struct weir_verdict *v, struct buf *out)
 {
-    buf_add(out, v->allowed ? SV("{\"allowed\":true,\"rule\":") : SV("{\"allowed\":false,\"rule\":"));
+    buf_add(out, v->allowed ? SV("{\"allowed\":true,\"status\":") : SV("{\"allowed\":false,\"status\":"));
+    buf_number(out, v->allowed ? 200 : v->status);
+    buf_add(out, SV(",\"rule\":"));
     if (v->applied)
         json_limit(out, v);
     else

@@ -338,11 +338,23 @@ static bool read_cost(struct reader *r, const struct field *field)
     return true;
 }
 
+static bool read_bool(struct reader *r, const struct field *field, bool *ret)
+{
+    *ret = take_word(r, SV("true"));
+    return *ret || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
+}
+
 static bool read_flag(struct reader *r, const struct field *field)
 {
     bool *flag = field->place ? (bool *)((char *)current(r) + field->place) : &r->ask->refundable[r->ask->count - 1];
-    *flag = take_word(r, SV("true"));
-    return *flag || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
+    return read_bool(r, field, flag);
+}
+
+static bool read_reject(struct reader *r, const struct field *field)
+{
+    if (!read_bool(r, field, &r->ask->reject))
+        return false;
+    return !(r->ask->reject && r->ask->many) || must_be(r, field, "left out of a list, whose answer is a list of verdicts");
 }
 
 static bool read_receipt(struct reader *r, const struct field *field)
@@ -363,6 +375,7 @@ static const struct field fields[] = {
     { SV("cost"), read_cost, 0 },
     FLAG(peek),
     { SV("refundable"), read_flag, 0 },
+    { SV("reject"), read_reject, 0 },
     { SV("receipt"), read_receipt, 0 },
 };
 
@@ -435,6 +448,7 @@ unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
 {
     ret->count = ret->header_count = ret->unescaped_len = 0;
     ret->unescaped = NULL;
+    ret->reject = false;
     ret->receipt = (sv){ NULL, 0 };
     ret->requests = ret->request_inline;
     ret->request_cap = 1;

@@ -17,12 +17,13 @@ enum {
     ASK_WHY_MAX = 400,
 };
 
-#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, refundable"
+#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, refundable, reject"
 
 /* Points into itself: it stays where it is. */
 struct ask {
-    bool many;  /* a list was given, if only of one */
-    sv receipt; /* of a refund */
+    bool many;   /* a list was given, if only of one */
+    bool reject; /* a refusal is answered as its rule says; not for a list */
+    sv receipt;  /* of a refund */
     bool refundable[ASK_REQUESTS_MAX];
     size_t count;
     struct weir_request *requests;

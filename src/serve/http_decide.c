@@ -49,6 +49,21 @@ static void unjudged(struct http_call *call, int code)
     http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)code));
 }
 
+/* Answers as the rule that refuses says. status: another one than the rule's; 0: that. */
+static void answer_refusal(struct http_call *call, const struct weir_request *request, const struct weir_verdict *verdict,
+                           unsigned status)
+{
+    struct weir_refusal refusal;
+    if (weir_refuse(call->loop->server->weir, request, verdict, &refusal) < 0)
+        unjudged(call, WEIR_E_NO_MEMORY);
+    else
+        http_answer(call, &(struct http_answer){ .status = status ? status : refusal.status,
+                                                 .content_type = refusal.content_type,
+                                                 .body = refusal.body,
+                                                 .headers = refusal.headers,
+                                                 .header_count = refusal.header_count });
+}
+
 /* ---- /v1/check ---- */
 
 /* What a request may ask for beside its verdict. */
@@ -87,23 +102,29 @@ static const struct weir_request *next_requests(struct check *check, size_t coun
     return check->ask.requests + check->done;
 }
 
-static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
+static void answer_verdict(struct http_call *call, const struct weir_request *request, const struct weir_verdict *verdict)
 {
     struct weir_headers headers;
     char line[VERDICT_JSON_MAX + 1];
-    struct weir_request request = check->ask.requests[0];
-    ask_done(&check->ask);
-    if (code < 0) {
-        unjudged(check->call, code);
-        return;
-    }
-    size_t len = weir_verdict_json(&request, verdict, line, VERDICT_JSON_MAX);
+    size_t len = weir_verdict_json(request, verdict, line, VERDICT_JSON_MAX);
     line[len] = '\n';
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);
-    http_answer(check->call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
-                                                    .body = { line, len + 1 },
-                                                    .headers = headers.header,
-                                                    .header_count = headers.count });
+    http_answer(call, &(struct http_answer){ .status = verdict->allowed ? 200 : 429,
+                                             .body = { line, len + 1 },
+                                             .headers = headers.header,
+                                             .header_count = headers.count });
+}
+
+static void answer_one(struct check *check, int code, const struct weir_verdict *verdict)
+{
+    const struct weir_request *request = check->ask.requests;
+    if (code < 0)
+        unjudged(check->call, code);
+    else if (!verdict->allowed && check->ask.reject)
+        answer_refusal(check->call, request, verdict, 0);
+    else
+        answer_verdict(check->call, request, verdict);
+    ask_done(&check->ask);
 }
 
 static void one_decided(struct decision_wait *wait, const struct weir_verdict *verdict)
@@ -293,25 +314,11 @@ struct auth_check {
     unsigned deny;
 };
 
-static void refuse(const struct auth_check *check, const struct weir_verdict *verdict)
-{
-    struct http_call *call = check->call;
-    struct weir_refusal refusal;
-    if (weir_refuse(call->loop->server->weir, &check->auth.request, verdict, &refusal) < 0)
-        unjudged(call, WEIR_E_NO_MEMORY);
-    else
-        http_answer(call, &(struct http_answer){ .status = check->deny ? check->deny : refusal.status,
-                                                 .content_type = refusal.content_type,
-                                                 .body = refusal.body,
-                                                 .headers = refusal.headers,
-                                                 .header_count = refusal.header_count });
-}
-
 static void answer_auth(const struct auth_check *check, const struct weir_verdict *verdict)
 {
     struct weir_headers headers;
     if (!verdict->allowed) {
-        refuse(check, verdict);
+        answer_refusal(check->call, &check->auth.request, verdict, check->deny);
         return;
     }
     weir_headers(verdict, WEIR_HEADERS_STANDARD, &headers);

@@ -265,7 +265,7 @@ def test_check_counts_in_a_file():
     for remaining in (2, 1, 0):
         status, verdict, _ = check(*words)
         equal(status, 0)
-        equal(verdict, {"allowed": True, "rule": "ocr", "limit": "day", "max": 3, "remaining": remaining,
+        equal(verdict, {"allowed": True, "status": 200, "rule": "ocr", "limit": "day", "max": 3, "remaining": remaining,
                         "reset_ms": 15 * 3600000, "retry_after_ms": 0, "shadow": []})
     status, verdict, errors = check(*words)
     equal((status, verdict["allowed"], verdict["retry_after_ms"], errors), (1, False, 15 * 3600000, ""))
@@ -340,7 +340,7 @@ def test_check_request():
     words = ["--method", "POST", "--path", "/x/../login?y"]
     equal(check(*words, "--ip", "192.0.2.1")[1]["rule"], "login")
     equal(check(*words, "--peer", "10.0.0.1", "--header", "X-Forwarded-For=192.0.2.9")[1]["rule"], "login")
-    equal(check(*words)[1], {"allowed": True, "rule": None, "limit": None, "max": None, "remaining": None, "reset_ms": None,
+    equal(check(*words)[1], {"allowed": True, "status": 200, "rule": None, "limit": None, "max": None, "remaining": None, "reset_ms": None,
                              "retry_after_ms": 0, "shadow": []})
     equal(check("--path", "/search/a", "--ip", "192.0.2.1", "--header", "User-Agent=x", "--cost", "2")[1]["shadow"], ["search"])
 

@@ -178,7 +178,7 @@ class Model:
         else:
             named = max(plan, key=lambda entry: entry.retry)
         nothing = dict.fromkeys(["rule", "limit", "max", "remaining", "reset_ms"], None) | {"retry_after_ms": 0}
-        return {"allowed": allowed, **(named.verdict() if named else nothing), "shadow": shadow[:SHADOW_MAX]}
+        return {"allowed": allowed, "status": 200 if allowed else 429, **(named.verdict() if named else nothing), "shadow": shadow[:SHADOW_MAX]}
 
     @staticmethod
     def settle(entries, take, rebase):

@@ -58,28 +58,37 @@ class Settings:
         return segments
 
     def readings(self, path):
-        """The segments of the path, once for each way to read it; the first reading first, and none twice."""
+        """The segments of the path, once for each way to read it, the first reading first; each with the texts that regexes are
+        tried on besides, in which empty segments are kept."""
         path = as_bytes(path)
         path = re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/?]*", "", path)
-        result = []
+        result = {}
         ways = itertools.product(("[?#]", "[?]"), DOTS, (False, True), PARAMS)
         for end, dots, slash, params in ways:
-            read_as = read(re.split(end, path, maxsplit=1)[0].removeprefix("/"), params, slash, dots)
-            for segments in with_and_without_newline(read_as):
-                segments = self.strip([self.fold(segment) for segment in segments])
-                if segments not in result:
-                    result.append(segments)
+            rest = re.split(end, path, maxsplit=1)[0].removeprefix("/")
+            readings = list(with_and_without_newline(read(rest, params, slash, dots)))
+            for segments in readings:
+                result.setdefault(self.prepare(segments), set())
+            for gaps in GAPS:
+                texts = with_and_without_newline(read(rest, params, slash, dots, gaps), keep=True)
+                for segments, text in zip(readings, texts):
+                    result[self.prepare(segments)].add(self.prepare(text))
         return result
+
+    def prepare(self, segments):
+        return tuple(self.strip([self.fold(segment) for segment in segments]))
 
 
 DOTS = ("merged", "unmerged")
 PARAMS = ("cut", "cut raw", "cut last", "kept")
+GAPS = ("at end", "kept")
 
 
-def read(path, params, slash, dots):
+def read(path, params, slash, dots, gaps="dropped"):
     """One way to read a path. It says whether `;…` is cut off each segment, only if it is not encoded, after dots were
-    resolved (and then they are resolved again), or kept; whether an encoded slash separates segments; and whether `..` takes
-    back a segment that is not empty, or any segment."""
+    resolved (and then they are resolved again), or kept; whether an encoded slash separates segments; whether `..` takes
+    back a segment that is not empty, or any segment; and which empty segments are left: none, one for a slash at the end,
+    or all. They are all kept only if dots are resolved before slashes are merged."""
     segments = path.split("/")
     if params == "cut raw":
         segments = [segment.split(";", 1)[0] for segment in segments]
@@ -91,10 +100,17 @@ def read(path, params, slash, dots):
     segments = resolve(segments, dots)
     if params == "cut last":
         segments = resolve([segment.split(";", 1)[0] for segment in segments], dots)
-    return [segment for segment in segments if segment]
+    if gaps == "kept" and dots == "unmerged":
+        return segments
+    at_end = [""] if gaps != "dropped" and segments[-1] == "" else []
+    return [segment for segment in segments if segment] + at_end
 
 
 def resolve(segments, dots):
+    """The last segment is empty if a slash is at the end."""
+    at_end = [""] if segments[-1] in ("", ".", "..") else []
+    if at_end and segments[-1] == "":
+        segments = segments[:-1]
     if dots == "merged":
         segments = [segment for segment in segments if segment]
     result = []
@@ -103,14 +119,15 @@ def resolve(segments, dots):
             del result[-1:]
         elif segment != ".":
             result.append(segment)
-    return result
+    return result + at_end
 
 
-def with_and_without_newline(segments):
+def with_and_without_newline(segments, keep=False):
     """A `$` matches before a newline at the end, too."""
     yield segments
     if segments and segments[-1].endswith("\n"):
-        yield [segment for segment in segments[:-1] + [segments[-1][:-1]] if segment]
+        segments = segments[:-1] + [segments[-1][:-1]]
+        yield segments if keep else [segment for segment in segments if segment]
 
 
 class Pattern:
@@ -124,9 +141,9 @@ class Pattern:
             self.regex = None
             self.segments = segments_of(as_bytes(doc))
 
-    def matches(self, segments):
+    def matches(self, segments, text):
         if self.regex:
-            return self.regex.fullmatch("/" + "/".join(segments)) is not None
+            return bool(self.regex.fullmatch("/" + "/".join(text)))
         wanted = self.segments
         if wanted and wanted[-1] == "*":
             wanted = wanted[:-1]
@@ -226,7 +243,7 @@ class Seen:
         self.ip = client(request, settings)
         self.user = request.get("user")
         self.host = host_name(request["host"]) if request.get("host") else None
-        self.readings = settings.readings(request["path"]) if request.get("path") else []
+        self.readings = settings.readings(request["path"]) if request.get("path") else {}
         self.headers = {lower(name): value for name, value in request.get("headers", {}).items()}
 
     def attribute(self, name, segments):
@@ -325,6 +342,11 @@ class Match:
             return False
         return all(condition.holds(self.fold(seen.headers.get(name, ""))) for name, condition in self.headers.items())
 
+    def fits(self, reading, text):
+        return (not self.patterns or any(pattern.matches(reading, text) for pattern in self.patterns)) and not any(
+            pattern.matches(reading, text) for pattern in self.others
+        )
+
     def readings(self, seen):
         """The readings of the path that fit; None in place of a path where there is none and the rule does not want one."""
         if not seen.readings:
@@ -332,7 +354,6 @@ class Match:
         if self.presence == "absent":
             return []
         return [
-            reading for reading in seen.readings
-            if (not self.patterns or any(pattern.matches(reading) for pattern in self.patterns))
-            and not any(pattern.matches(reading) for pattern in self.others)
+            reading for reading, texts in seen.readings.items()
+            if any(self.fits(reading, text) for text in {reading, *texts})
         ]

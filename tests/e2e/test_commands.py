@@ -79,6 +79,7 @@ def test_exit_status():
             folder.check(*ocr)[1],
             {
                 "allowed": False,
+                "status": 429,
                 "rule": "ocr",
                 "limit": "day",
                 "max": 3,
@@ -114,13 +115,13 @@ def test_one_line_of_json():
         done = weir(*folder.words("--event", "ocr", "--key", "u1", "--now", NOW))
         expect(
             done.stdout,
-            b'{"allowed":true,"rule":"ocr","limit":"day","max":3,"remaining":2,"reset_ms":54000000,"retry_after_ms":0,'
+            b'{"allowed":true,"status":200,"rule":"ocr","limit":"day","max":3,"remaining":2,"reset_ms":54000000,"retry_after_ms":0,'
             b'"shadow":[]}\n',
         )
         done = weir(*folder.words("--event", "none"))
         expect(
             done.stdout,
-            b'{"allowed":true,"rule":null,"limit":null,"max":null,"remaining":null,"reset_ms":null,"retry_after_ms":0,'
+            b'{"allowed":true,"status":200,"rule":null,"limit":null,"max":null,"remaining":null,"reset_ms":null,"retry_after_ms":0,'
             b'"shadow":[]}\n',
         )
 
@@ -213,6 +214,7 @@ def test_addresses():
                 {
                     **dict.fromkeys(["rule", "limit", "max", "remaining", "reset_ms"]),
                     "allowed": True,
+                    "status": 200,
                     "retry_after_ms": 0,
                     "shadow": ["trial"],
                 },
@@ -420,6 +422,7 @@ def test_rules_change_cells_stay():
                 1,
                 {
                     "allowed": False,
+                    "status": 429,
                     "rule": "ocr",
                     "limit": "day",
                     "max": 1,

@@ -63,6 +63,7 @@ def test_day_and_hour():
         found[125],
         {
             "allowed": False,
+            "status": 429,
             "rule": "r",
             "limit": "day",
             "max": 100,
@@ -85,6 +86,7 @@ def test_several_rules():
 def test_no_rule_applies():
     nothing = {
         "allowed": True,
+        "status": 200,
         "rule": None,
         "limit": None,
         "max": None,
@@ -146,6 +148,25 @@ def test_spellings_of_one_resource():
     shadow = rule(["1 per 1h", "2 per 1h"], by="path", mode="shadow", match={"path": "/{a}/{b}"})
     found = verdicts(shadow, *((T0, {"path": path}) for path in ("/a/b%2f..%2Fc", "/a/c", "/a/b%2F..%2Fc", "/a/d")))
     expect([verdict["shadow"] for verdict in found], [[], ["r"], ["r"], []], "a shadow rule is one for all readings, and named once")
+
+
+def test_slashes_for_regexes():
+    """A regex is tried on a path with its empty segments, too; they do not make a subject."""
+    for pattern, matching, others in (
+        ("/any/.+", ["/any//", "/x/../any///../thing/../", "/any%2F%2f", "/any/;//", "/any/x/"], ["/any", "/any/", "/any/.", "/many//"]),
+        ("/any/.*", ["/any/", "/any/.", "/any/x/..", "/any//", "/any%2F", "/any/?x"], ["/any", "/any?/"]),
+        ("/login", ["/login", "/login/", "//login", "/login//", "/x//../login"], ["/login/x", "/logins"]),
+        ("/files/[^/]+", ["/files/a", "/files/a/", "/files//a"], ["/files/", "/files//", "/files///", "/files/./", "/files/a//b"]),
+    ):
+        limited = rule(["0 per 1h"], match={"path": {"regex": pattern}})
+        for path in matching + others:
+            expect(verdicts(limited, (T0, {"path": path}))[0]["allowed"], path in others, f"{pattern}: {path}")
+    for by in ("path", "route"):
+        limited = rule(["2 per 1h"], by=by, match={"path": {"regex": "/any/.+"}})
+        found = verdicts(limited, *((T0, {"path": "/any" + "/" * n}) for n in range(2, 9)))
+        expect(allowed(found), "++-----", f"by {by}")
+        found = verdicts(limited, *((T0, {"path": f"/J{n}%2F../any//"}) for n in range(5)))
+        expect(allowed(found), "++---", f"by {by}: what a client can vary")
 
 
 def test_names_with_an_encoded_slash():

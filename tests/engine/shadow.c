@@ -16,8 +16,9 @@ static void a_shadow_alone_lets_all_pass(void **state)
     struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
     char json[300];
     weir_verdict_json(&request, &v, json, sizeof json);
-    assert_string_equal(json, "{\"allowed\":true,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
-                              "null,\"retry_after_ms\":0,\"shadow\":[\"s\"]}");
+    assert_string_equal(
+        json, "{\"allowed\":true,\"status\":200,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
+              "null,\"retry_after_ms\":0,\"shadow\":[\"s\"]}");
     weir_close(weir);
 }
 

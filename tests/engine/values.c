@@ -200,9 +200,10 @@ static void a_header_twice_is_refused(void **state)
     assert_string_equal(verdict.limit, "x-api-key");
     assert_string_equal(verdict.rule, "");
     weir_verdict_json(&request, &verdict, text, sizeof text);
-    assert_string_equal(text,
-                        "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,"
-                        "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\"}");
+    assert_string_equal(
+        text,
+        "{\"allowed\":false,\"status\":400,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":null,"
+        "\"retry_after_ms\":-1,\"repeated_header\":\"x-api-key\"}");
     assert_int_equal(weir_refuse(weir, &request, &verdict, &refusal), 0);
     assert_int_equal(refusal.status, 400);
     assert_int_equal(refusal.header_count, 0);

@@ -259,8 +259,9 @@ static void no_rule_applies(void **state)
     assert_false(v.applied);
     assert_int_equal(v.retry_after_ms, 0);
     weir_verdict_json(&(struct weir_request){ 0 }, &v, json, sizeof json);
-    assert_string_equal(json, "{\"allowed\":true,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
-                              "null,\"retry_after_ms\":0}");
+    assert_string_equal(
+        json, "{\"allowed\":true,\"status\":200,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
+              "null,\"retry_after_ms\":0}");
     weir_close(weir);
 }
 
@@ -308,14 +309,16 @@ static void json_text(void **state)
     struct weir_request request = { .shadows = &last_shadows };
     struct weir_verdict v = check_at(weir, one("e", "k"), NOW);
     size_t len = weir_verdict_json(&request, &v, json, sizeof json);
-    assert_string_equal(json,
-                        "{\"allowed\":true,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,\"reset_"
-                        "ms\":3600000,\"retry_after_ms\":0,\"shadow\":[]}");
+    assert_string_equal(
+        json,
+        "{\"allowed\":true,\"status\":200,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,\"reset_"
+        "ms\":3600000,\"retry_after_ms\":0,\"shadow\":[]}");
     assert_int_equal(len, strlen(json));
     v = check_at(weir, one("e", "k"), NOW + 1);
     len = weir_verdict_json(&request, &v, json, sizeof json);
-    assert_string_equal(json, "{\"allowed\":false,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,"
-                              "\"reset_ms\":3600000,\"retry_after_ms\":3600000,\"shadow\":[\"s1\",\"s2\"]}");
+    assert_string_equal(
+        json, "{\"allowed\":false,\"status\":429,\"rule\":\"a\\\"b\\\\ü\",\"limit\":\"x y\",\"max\":1,\"remaining\":0,"
+              "\"reset_ms\":3600000,\"retry_after_ms\":3600000,\"shadow\":[\"s1\",\"s2\"]}");
     assert_int_equal(weir_verdict_json(&request, &v, shorter, sizeof shorter), len);
     assert_int_equal(strlen(shorter), sizeof shorter - 1);
     assert_memory_equal(json, shorter, sizeof shorter - 1);

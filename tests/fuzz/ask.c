@@ -57,7 +57,7 @@ static bool good_field(const char *name, json_t *value)
         return good_headers(value);
     if (strcmp(name, "cost") == 0 && !json_is_null(value))
         return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
-    bool flag = strcmp(name, "peek") == 0 || strcmp(name, "refundable") == 0;
+    bool flag = strcmp(name, "peek") == 0 || strcmp(name, "refundable") == 0 || strcmp(name, "reject") == 0;
     return strcmp(name, "cost") == 0 || (flag && (json_is_boolean(value) || json_is_null(value)));
 }
 
@@ -74,7 +74,7 @@ static bool good(json_t *root)
     if (!json_is_array(root))
         return good_request(root);
     for (size_t i = 0; i < json_array_size(root); i++)
-        if (!good_request(json_array_get(root, i)))
+        if (!good_request(json_array_get(root, i)) || json_is_true(json_object_get(json_array_get(root, i), "reject")))
             return false;
     return json_array_size(root) <= ASK_REQUESTS_MAX;
 }
@@ -121,7 +121,8 @@ static bool same(json_t *object, const struct weir_request *r, bool refundable)
 static bool all_same(json_t *root, const struct ask *ask)
 {
     if (!ask->many)
-        return ask->count == 1 && same(root, ask->requests, ask->refundable[0]);
+        return ask->count == 1 && same(root, ask->requests, ask->refundable[0]) &&
+               ask->reject == json_is_true(json_object_get(root, "reject"));
     for (size_t i = 0; i < ask->count; i++)
         if (!same(json_array_get(root, i), &ask->requests[i], ask->refundable[i]))
             return false;

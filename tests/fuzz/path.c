@@ -99,11 +99,42 @@ static bool is_dots(sv segment)
     return sv_eq(segment, SV(".")) || sv_eq(segment, SV(".."));
 }
 
+/* The text without its empty segments, and without a slash at the end. */
+static sv merged(sv text, char *out)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] != '/' || (i + 1 < text.len && text.ptr[i + 1] != '/'))
+            out[len++] = text.ptr[i];
+    if (len == 0)
+        out[len++] = '/';
+    return sv_of(out, len);
+}
+
+/* A path that has no notes of texts has none, and each text becomes its reading. */
+static void check_texts(sv raw, unsigned notes, bool ignore_case)
+{
+    static char pool[PATH_POOL_BYTES], text_pool[PATH_POOL_BYTES], out[PATH_BYTES_MAX];
+    struct path_reading readings[PATH_READINGS_MAX];
+    struct path_numbers numbers;
+    struct path_text texts[PATH_TEXTS_MAX];
+    size_t readings_count = path_readings(raw, notes, ignore_case, pool, readings, &numbers);
+    size_t count = path_texts(raw, notes, ignore_case, &numbers, text_pool, texts);
+    require(count == 0 || notes & PATH_MAY_HAVE_TEXTS, "a text was overlooked", raw);
+    require(count <= PATH_TEXTS_MAX, "count of texts", raw);
+    for (size_t i = 0; i < count; i++) {
+        require(texts[i].reading < readings_count, "the number of a reading", raw);
+        const struct path_reading *reading = &readings[texts[i].reading];
+        require(texts[i].as.cut || reading->cut || sv_eq(merged(texts[i].as.path, out), reading->path), "a text", raw);
+    }
+}
+
 /* A path without notes reads the same in every way; the others have no reading twice, and none that is not normal. */
 static void check_readings(sv raw, bool ignore_case)
 {
     static char pool[PATH_POOL_BYTES], out[PATH_BYTES_MAX];
     struct path_reading readings[PATH_READINGS_MAX];
+    struct path_numbers numbers;
     struct path_segments segments;
     unsigned notes;
     sv first = path_normalise(raw, ignore_case, out, sizeof out, &notes, &segments);
@@ -118,7 +149,8 @@ static void check_readings(sv raw, bool ignore_case)
         bool cut = notes & PATH_CUT || other.cut;
         require(cut || sv_eq(first, other.path), "an ambiguity was overlooked", raw);
     }
-    size_t count = path_readings(raw, notes, ignore_case, pool, readings);
+    check_texts(raw, notes, ignore_case);
+    size_t count = path_readings(raw, notes, ignore_case, pool, readings, &numbers);
     require(count > 0 && count <= PATH_READINGS_MAX, "count", raw);
     require(readings[0].cut || sv_eq(readings[0].path, first), "the first reading", raw);
     for (size_t i = 0; i < count; i++) {

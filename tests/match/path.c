@@ -216,10 +216,11 @@ static void check_readings(const char *raw, const char *want)
 {
     static char pool[PATH_POOL_BYTES];
     struct path_reading readings[PATH_READINGS_MAX];
+    struct path_numbers numbers;
     char got[1000] = "";
     unsigned notes;
     sv first = path_normalise(weir_str(raw), false, out, sizeof out, &notes, &segments);
-    size_t count = path_readings(weir_str(raw), notes, false, pool, readings);
+    size_t count = path_readings(weir_str(raw), notes, false, pool, readings, &numbers);
     assert_true(sv_eq(first, readings[0].path));
     if (!(notes & PATH_AMBIGUOUS))
         assert_int_equal(count, 1);
@@ -266,12 +267,70 @@ static void test_readings(void **state)
     check_readings("http://h/a%2Fb?c%2Fd", "/a%2Fb /a/b");
 }
 
+/* ---- texts ---- */
+
+/* Each text, with the number of its reading. */
+static void check_texts(const char *raw, const char *want)
+{
+    static char pool[PATH_POOL_BYTES], text_pool[PATH_POOL_BYTES];
+    struct path_reading readings[PATH_READINGS_MAX];
+    struct path_numbers numbers;
+    struct path_text texts[PATH_TEXTS_MAX];
+    char got[1000] = "";
+    unsigned notes;
+    path_normalise(weir_str(raw), false, out, sizeof out, &notes, &segments);
+    path_readings(weir_str(raw), notes, false, pool, readings, &numbers);
+    size_t count = path_texts(weir_str(raw), notes, false, &numbers, text_pool, texts);
+    if (!(notes & PATH_MAY_HAVE_TEXTS))
+        assert_int_equal(count, 0);
+    for (size_t i = 0; i < count; i++) {
+        assert_false(texts[i].as.cut);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%u:%.*s", i ? " " : "", texts[i].reading,
+                 SV_FMT(texts[i].as.path));
+    }
+    if (strcmp(got, want) != 0)
+        fail_msg("\"%s\": \"%s\" instead of \"%s\"", raw, got, want);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    check_texts("/", "");
+    check_texts("*", "");
+    check_texts("/a/b", "");
+    check_texts("/a%20/../b;x", "");
+    check_texts("/a?/b//", "");
+    check_texts("/a/", "0:/a/");
+    check_texts("/a/?b", "0:/a/");
+    check_texts("/a//", "0:/a/ 0:/a//");
+    check_texts("//", "0://");
+    check_texts("//a", "0://a");
+    check_texts("http://h//a", "0://a");
+    check_texts("/a/.", "0:/a/");
+    check_texts("/a/b/..", "0:/a/");
+    check_texts("/..", "");
+    check_texts("/a//..", "1:/a/");
+    check_texts("/x/../any///../thing/../", "1:/any/ 1:/any//");
+    check_texts("/a/;x", "0:/a/");
+    check_texts("/a/;x/b", "0:/a//b");
+    check_texts("/a%2F", "1:/a/");
+    check_texts("/a%2f%2Fb", "1:/a//b");
+    check_texts("/a/%2F", "1:/a/ 1:/a//");
+    check_texts("/a/..;/", "1:/a/..;/");
+    check_texts("/a#//", "1:/a#/ 1:/a#//");
+    check_texts("/a/%0a", "1:/a/");
+    check_texts("/a//%0a", "1:/a/ 0:/a//\n 1:/a//");
+    check_texts("/a%0a/", "0:/a\n/");
+}
+
 /* All readings have their part of the pool, and none leaves it. */
 static void test_readings_are_bounded(void **state)
 {
     (void)state;
-    static char pool[PATH_POOL_BYTES + 1], raw[40000];
+    static char pool[PATH_POOL_BYTES + 1], text_pool[PATH_POOL_BYTES + 1], raw[40000];
+    struct path_text texts[PATH_TEXTS_MAX];
     struct path_reading readings[PATH_READINGS_MAX];
+    struct path_numbers numbers;
     unsigned notes;
     for (size_t length = 10; length < sizeof raw - 20; length = length * 3 / 2) {
         size_t len = 0;
@@ -282,7 +341,7 @@ static void test_readings_are_bounded(void **state)
         sv path = sv_of(raw, len + 5);
         pool[PATH_POOL_BYTES] = 'Q';
         path_normalise(path, false, out, sizeof out, &notes, &segments);
-        size_t count = path_readings(path, notes, false, pool, readings);
+        size_t count = path_readings(path, notes, false, pool, readings, &numbers);
         assert_int_equal(pool[PATH_POOL_BYTES], 'Q');
         assert_true(count <= PATH_READINGS_MAX);
         for (size_t i = 0; i < count; i++) {
@@ -290,6 +349,15 @@ static void test_readings_are_bounded(void **state)
                         readings[i].path.ptr + readings[i].path.len <= pool + PATH_POOL_BYTES);
             for (size_t k = 0; k < i; k++)
                 assert_false(readings[i].cut == readings[k].cut && sv_eq(readings[i].path, readings[k].path));
+        }
+        text_pool[PATH_POOL_BYTES] = 'Q';
+        size_t text_count = path_texts(path, notes, false, &numbers, text_pool, texts);
+        assert_int_equal(text_pool[PATH_POOL_BYTES], 'Q');
+        assert_true(text_count <= PATH_TEXTS_MAX && (text_count > 0 || len == 0));
+        for (size_t i = 0; i < text_count; i++) {
+            assert_true(texts[i].reading < count);
+            assert_true(texts[i].as.path.ptr >= text_pool &&
+                        texts[i].as.path.ptr + texts[i].as.path.len <= text_pool + PATH_POOL_BYTES);
         }
     }
 }
@@ -427,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_case),
         cmocka_unit_test(test_plain_is_not_copied),
         cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_texts),
         cmocka_unit_test(test_readings_are_bounded),
         cmocka_unit_test(test_against_model),
         cmocka_unit_test(test_cut),

@@ -230,13 +230,20 @@ static struct model_request random_request(struct random *r)
     return request;
 }
 
+/* What is left of empty segments. */
+enum model_gaps { NO_GAPS, GAP_AT_END, ALL_GAPS };
+
 /* `slash`: an encoded slash separates, and here it stands between two others. */
-static struct model_reading model_read(const struct model_reading *sent, bool slash)
+static struct model_reading model_read(const struct model_reading *sent, bool slash, enum model_gaps gaps)
 {
     struct model_reading reading = { .depth = sent->depth < 0 ? -1 : 0 };
-    for (int i = 0; i < sent->depth; i++)
-        if (!(slash && sent->segment[i][0] == '%') && sent->segment[i][0] != '.')
-            reading.segment[reading.depth++] = sent->segment[i];
+    for (int i = 0; i < sent->depth; i++) {
+        bool gap = slash && sent->segment[i][0] == '%';
+        if (gap ? gaps == ALL_GAPS : sent->segment[i][0] != '.')
+            reading.segment[reading.depth++] = gap ? "" : sent->segment[i];
+        if (gap && (gaps == ALL_GAPS || (gaps == GAP_AT_END && i + 1 == sent->depth)))
+            reading.segment[reading.depth++] = "";
+    }
     return reading;
 }
 
@@ -320,11 +327,13 @@ static bool model_conditions_hold(const struct model_rule *rule, const struct mo
            condition_allows(rule->user_condition, request->user) && condition_allows(rule->ip_condition, request->ip);
 }
 
-static bool model_paths_hold(const struct model_rule *rule, const struct model_reading *reading)
+/* Templates look at the reading, regexes at the text. */
+static bool model_paths_hold(const struct model_rule *rule, const struct model_reading *reading,
+                             const struct model_reading *text)
 {
     bool some = false;
     for (int i = 0; i < rule->path_count; i++)
-        some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, reading)
+        some = some || (rule->path[i].regex ? model_regex_matches(rule->path[i].regex, text)
                                             : model_path_matches(&rule->path[i], reading));
     return rule->path_count == 0 || some != rule->not_paths;
 }
@@ -346,8 +355,15 @@ static bool model_applies(const struct model_rule *rule, const struct model_requ
     size_t same = rule->network[0] == '2' ? 9 : rule->network[0] == 0 ? 0 : rule->network[2] == '0' ? 2 : 4;
     if (same > 0 && strncmp(rule->network, request->ip, same) == 0)
         return false;
-    struct model_reading first = model_read(&request->sent, false), second = model_read(&request->sent, true);
-    return model_paths_hold(rule, &first) || model_paths_hold(rule, &second);
+    bool applies = false;
+    for (int slash = 0; slash < 2; slash++) {
+        struct model_reading reading = model_read(&request->sent, slash, NO_GAPS);
+        for (enum model_gaps gaps = NO_GAPS; gaps <= ALL_GAPS; gaps++) {
+            struct model_reading text = model_read(&request->sent, slash, gaps);
+            applies = applies || model_paths_hold(rule, &reading, &text);
+        }
+    }
+    return applies;
 }
 
 /* With blanks at its ends at times, which are no part of a header, a host, a method or an address. Lives until some more

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "../limit/random.h"
+#include "base/regex.h"
 #include "read.h"
 
 enum { TEXT_MAX = 40000, SEGMENTS_MAX = 20000 };
@@ -211,6 +212,30 @@ enum { RULES = 60, DEPTH = 4 };
 static const char *const words[] = { "a", "b", "1", "22", "adm", "#", "{x}", "a%2Fb", "b", "a" };
 static const char *templates[RULES][DEPTH + 1]; /* ended by NULL; the last word may be "*" */
 
+/* Rules with regexes, behind the others. */
+static const char *const patterns[] = { "/a/.+",  "/a/.*",        "/a/",        ".*/b/",      ".*//.*",      "//+",
+                                        "/a//b",  "/[^/]+/[^/]*", "/(a|1)/+b?", "(/+[a-z])+", "(/[^/]*){3}", "/adm/?",
+                                        "/adm/.", "/a/[a-z]*",    "/.{2,3}",    "/+",         ".*[^/]" };
+enum { PATTERNS = sizeof patterns / sizeof *patterns, ALL_RULES = RULES + PATTERNS };
+static struct regex *regexes[PATTERNS];
+
+static int make_regexes(void **state)
+{
+    (void)state;
+    char error[200];
+    for (size_t i = 0; i < PATTERNS; i++)
+        assert_int_equal(regex_new(&regexes[i], weir_str(patterns[i]), false, error, sizeof error), 0);
+    return 0;
+}
+
+static int free_regexes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PATTERNS; i++)
+        regex_free(regexes[i]);
+    return 0;
+}
+
 static struct ruleset *random_rules(struct random *r)
 {
     struct buf yaml;
@@ -228,6 +253,8 @@ static struct ruleset *random_rules(struct random *r)
             buf_printf(&yaml, "/%s", templates[i][k]);
         buf_printf(&yaml, "' } }\n");
     }
+    for (size_t i = 0; i < PATTERNS; i++)
+        buf_printf(&yaml, "- { id: x%zu, limits: [1 per 1s], match: { path: { regex: '%s' } } }\n", i, patterns[i]);
     struct ruleset *ruleset = read_ruleset(buf_sv(&yaml));
     buf_done(&yaml);
     return ruleset;
@@ -268,13 +295,13 @@ static void check(const struct ruleset *ruleset, sv raw, size_t *needed)
 {
     static struct facts facts;
     struct weir_request request = { .path = raw };
-    uint32_t found[RULES];
-    bool has[RULES] = { false };
+    uint32_t found[ALL_RULES];
+    bool has[ALL_RULES] = { false };
     facts_init(&facts, ruleset, &request, request.user);
-    size_t count = ruleset_match(ruleset, &facts, 0, found, RULES);
+    size_t count = ruleset_match(ruleset, &facts, 0, found, ALL_RULES);
     for (size_t i = 0; i < count; i++)
         has[found[i]] = true;
-    for (size_t i = 0; i < RULES; i++) {
+    for (size_t i = 0; i < ALL_RULES; i++) {
         sv detail;
         if (has[i] != (ruleset_explain(ruleset, i, &facts, 0, &detail) == MATCH_YES))
             fail_msg("seed %llu: \"%.*s\": rule %zu: matched %d, but not explained so", (unsigned long long)random_seed(),
@@ -286,8 +313,9 @@ static void check(const struct ruleset *ruleset, sv raw, size_t *needed)
             a.len = raw.len;
             servers[s]();
             a.len -= newline && a.len > 0 && a.at[a.len - 1] == '\n';
-            for (size_t i = 0; i < RULES; i++) {
-                bool wanted = fits(templates[i], &a);
+            for (size_t i = 0; i < ALL_RULES; i++) {
+                bool wanted =
+                    i < RULES ? fits(templates[i], &a) : regex_match(regexes[i - RULES], sv_of(a.at, a.len)) == REGEX_YES;
                 *needed += wanted;
                 if (wanted && !has[i])
                     fail_msg("seed %llu: \"%.*s\": server %zu reads \"%.*s\", and rule %zu does not apply",
@@ -366,5 +394,5 @@ int main(void)
         cmocka_unit_test(test_every_server),
         cmocka_unit_test(test_too_long),
     };
-    return cmocka_run_group_tests_name("readers", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("readers", tests, make_regexes, free_regexes);
 }

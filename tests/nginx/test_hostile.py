@@ -210,7 +210,8 @@ def test_readings():
     cases = [(b"/tree//../exact", "tree", "exact,tree"), (b"/tree/x//../../exact", "tree", "exact,tree"), (b"/tree/..;/exact", "tree", "exact,tree"),
              (b"/tree/;/../exact", "tree", "exact,tree"), (b"/number//../7", "number", "number"), (b"/number/7%0a", "number", "number"),
              (b"/tree%2f%2F..%2fexact", "tree", "exact,tree"), (b"/x//../exact", "none", "exact"), (b"/exact%0a", "none", "exact"),
-             (b"/deep/er//../one", "deeper", "deeper")]
+             (b"/deep/er//../one", "deeper", "deeper"), (b"/any//", "any", "any"), (b"/any/", "none", None), (b"/any%2F%2f", "any", "any"),
+             (b"/x/../any///../thing/../", "any", "any"), (b"//any/x", "none", "any"), (b"/letters//", "none", None)]
     with Line(not_merging) as line:
         for path, place, rules in cases:
             expect(line.ask(path), (200, place, rules), repr(path))

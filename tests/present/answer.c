@@ -228,9 +228,9 @@ static void a_request_that_cannot_be_judged(void **state)
     assert_memory_equal(refusal.body.ptr, "Could not be judged; try again later\n", refusal.body.len);
     assert_int_equal(refusal.header_count, 0);
     weir_verdict_json(&request, &v, text, sizeof text);
-    assert_string_equal(text,
-                        "{\"allowed\":false,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
-                        "null,\"retry_after_ms\":0}");
+    assert_string_equal(
+        text, "{\"allowed\":false,\"status\":503,\"rule\":null,\"limit\":null,\"max\":null,\"remaining\":null,\"reset_ms\":"
+              "null,\"retry_after_ms\":0}");
     weir_close(weir);
 }
 

@@ -140,7 +140,7 @@ static void the_whole_as_json(void **state)
         "\"by\":[{\"name\":\"key\",\"value\":\"k\"}]",
         "\"max\":0,\"used\":0,\"remaining\":0,\"fits\":false,",
         "\"reason\":\"off\",\"detail\":null,\"text\":\"it is off\"",
-        "\"verdict\":{\"allowed\":true,\"rule\":null,",
+        "\"verdict\":{\"allowed\":true,\"status\":200,\"rule\":null,",
         ",\"shadow\":[\"s\"]}}\n",
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -85,7 +85,49 @@ def test_refused_is_429():
         expect(s.check(**request).status, 200, "first")
         answer = s.check(**request)
         expect(answer.status, 429, "the rule's own status is for gateways")
-        expect(answer.json()["rule"], "slow", "rule")
+        expect((answer.json()["rule"], answer.json()["status"]), ("slow", 503), "the verdict has it")
+
+
+def test_status_in_the_verdict():
+    """The status of the rule's refusal, or 200."""
+    with Service(rules=RULES) as s:
+        order = {"method": "POST", "path": "/orders/17", "user": "u1"}
+        ocr = {"event": "ocr", "key": "u1", "cost": 9}
+        expect([s.check(**each).json()["status"] for each in (order, order, ocr, {"event": "none"})], [200, 503, 429, 200])
+        expect([verdict["status"] for verdict in post(s, [order, ocr, {"event": "none"}]).json()], [503, 429, 200], "in a list")
+
+
+def test_reject():
+    """Who asks for it gets the refusal as the rule has it."""
+    rules = RULES + """
+  - { id: own, match: { event: own }, limits: [ 0 per 1h ], reject: { status: 403, body: '{"no":1}', content_type: application/problem+json,
+      headers: { X-Why: paid, Retry-After: "7" } } }
+  - { id: twice, match: { event: twice }, by: "header:X-Key", limits: [ 5 per 1h ] }
+"""
+    with Service(rules=rules) as s:
+        order = {"method": "POST", "path": "/orders/17", "user": "u1", "reject": True}
+        answer = s.check(**order)
+        expect((answer.status, answer.json()["rule"]), (200, "slow"), "allowed: the verdict")
+        answer = s.check(**order)
+        expect((answer.status, answer.body, answer.headers["Content-Type"]), (503, b"later", "text/plain; charset=utf-8"))
+        expect(answer.headers["RateLimit-Policy"], '"once";q=1;w=3600')
+        expect(0 < int(answer.headers["Retry-After"]) <= 3600, True, "Retry-After")
+        for flag in (False, None):
+            answer = s.check(**{**order, "reject": flag})
+            expect((answer.status, answer.json()["status"]), (429, 503), f"reject: {flag}")
+        answer = s.check(event="own", reject=True)
+        expect((answer.status, answer.body, answer.headers["Content-Type"]), (403, b'{"no":1}', "application/problem+json"))
+        expect((answer.headers["X-Why"], answer.headers["Retry-After"]), ("paid", "7"))
+        answer = s.check(event="ocr", key="u1", cost=9, reject=True)
+        expect((answer.status, answer.body, answer.headers["Retry-After"]), (429, b"Too many requests\n", None), "the standard one")
+        answer = s.check(event="twice", headers={"X-Key": ["a", "b"]}, reject=True)
+        expect((answer.status, answer.body), (400, b"Bad request: the header x-key is repeated with different values\n"))
+        expect(s.check(event="own", reject=True, peek=True).status, 403, "without charging")
+        refused(post(s, [{"event": "ocr", "key": "u2"}, {"event": "ocr", "key": "u2", "reject": True}]), 400, "request [1]: reject", "list")
+        expect(remaining(s, "u2"), 3, "nothing was charged")
+        expect(post(s, [{"event": "own", "reject": False}]).json()[0]["status"], 403, "false in a list")
+        refused(post(s, {"event": "own", "reject": "yes"}), 400, "reject: must be true or false")
+        refused(post(s, '{"event": "own", "reject": true, "reject": true}'), 400, "reject: is given twice")
 
 
 def test_looking_costs_nothing():

@@ -36,7 +36,7 @@ LEASED = {"limits": [{"algorithm": "fixed_window", **LIMIT}], "lease": {"slice":
 SETTINGS = {"ids": ["a+"], "ignore_case": True, "strip_prefixes": ["/a"], "trusted_proxies": ["10.0.0.0/8"], "ipv6_prefix": 64,
             "except": {"ip": ["10.0.0.0/8"]}, "reject": {"status": 429}}
 REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer": "::1", "user": "u", "event": "none", "key": "k",
-           "headers": {"X-A": ["a", "b"]}, "cost": 1, "peek": True, "refundable": False}
+           "headers": {"X-A": ["a", "b"]}, "cost": 1, "peek": True, "refundable": False, "reject": False}
 
 RULES = [{"limits": limits} for limits in (
     "1 per 1s", ["1 per 1s", "2 per day"], LIMIT, [], None, "", "1 per", "often", ["x"], [[]], [LIMIT] * 16, [LIMIT] * 17,

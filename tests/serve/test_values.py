@@ -25,7 +25,7 @@ BLANKS = ["", " ", "\t", "\t\t", " \t", "\t ", "  ", "\t\t\t", " \t ", "\t \t"]
 AROUND = list(itertools.product(BLANKS, BLANKS))
 GIVEN = ["k", " k", "k ", "\tk", "k\t", " k ", " \t"]  # each a subject of its own, if a program names it
 TOO_MANY = [True] * 5 + [False] * 95
-TWICE = {"allowed": False, "rule": None, "limit": None, "max": None, "remaining": None, "reset_ms": None, "retry_after_ms": -1,
+TWICE = {"allowed": False, "status": 400, "rule": None, "limit": None, "max": None, "remaining": None, "reset_ms": None, "retry_after_ms": -1,
          "repeated_header": "x-api-key", "shadow": []}
 TEXT = "Bad request: the header x-api-key is repeated with different values\n"
 

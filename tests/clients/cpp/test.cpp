@@ -120,7 +120,7 @@ static void says_what_it_found()
                                 { "Retry-After", "60" } };
     EXPECT(refused.headers() == expected);
     EXPECT(refused.headers(WEIR_HEADERS_LEGACY).size() == 4 && refused.headers(0).empty());
-    EXPECT(holds(refused.json(), R"("allowed":false,"rule":"ocr","limit":"hour")"));
+    EXPECT(holds(refused.json(), R"("allowed":false,"status":429,"rule":"ocr","limit":"hour")"));
     EXPECT(weir.check(weir::request("never", "u"), noon).retry_after() == weir::never);
 
     weir::verdict none = weir.check(weir::request("other", "u"), noon);
