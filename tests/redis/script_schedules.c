@@ -66,9 +66,10 @@ static struct run runs[RUNS];
 
 static void describe(const struct run *r)
 {
-    print_error("run seed %llu: algorithm %d, max %u, burst %u, per %lld, now %lld, cost %u, debt %u\n",
-                (unsigned long long)r->seed, r->model.algorithm, r->model.max, r->model.burst, (long long)r->model.per_us,
-                (long long)r->now_us, r->call.cost, r->cells[0].debt);
+    print_error("run seed %llu: algorithm %d, max %llu, burst %llu, per %lld, now %lld, cost %llu, debt %llu\n",
+                (unsigned long long)r->seed, r->model.algorithm, (unsigned long long)r->model.max,
+                (unsigned long long)r->model.burst, (long long)r->model.per_us, (long long)r->now_us,
+                (unsigned long long)r->call.cost, (unsigned long long)r->cells[0].debt);
     print_error("state %llu %llu, theirs %llu %llu, fits %d; model: used %.3f of a period at %lld\n",
                 (unsigned long long)r->state.time, (unsigned long long)r->state.data,
                 (unsigned long long)r->cells[0].state.time, (unsigned long long)r->cells[0].state.data, r->cells[0].fits,

@@ -7,6 +7,7 @@
  * through.
  *
  * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are for each kind of rule. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -330,12 +331,12 @@ static const char *rules_text(void)
     static char text[400];
     char limit[200];
     if (w.calendar)
-        snprintf(limit, sizeof limit, "calendar: %s, max: %u", w.steady ? "year" : "day", w.limit.max);
+        snprintf(limit, sizeof limit, "calendar: %s, max: %" PRIu64, w.steady ? "year" : "day", w.limit.max);
     else
-        snprintf(limit, sizeof limit, "algorithm: %s, max: %u, per: %lldh", names[w.limit.algorithm], w.limit.max,
+        snprintf(limit, sizeof limit, "algorithm: %s, max: %" PRIu64 ", per: %lldh", names[w.limit.algorithm], w.limit.max,
                  (long long)(w.limit.per_us / HOUR_US));
     if (w.limit.algorithm == LIMIT_TOKEN_BUCKET)
-        snprintf(limit + strlen(limit), sizeof limit - strlen(limit), ", burst: %u", w.limit.burst);
+        snprintf(limit + strlen(limit), sizeof limit - strlen(limit), ", burst: %" PRIu64, w.limit.burst);
     snprintf(text, sizeof text, "rules:\n  - { id: r, match: { event: e }, by: [key]%s, limits: [ { name: n, %s } ] }\n",
              w.leased ? ", lease: { slice: 10%, ttl: 1h }" : "", limit);
     return text;
