@@ -137,6 +137,31 @@ static void a_state_is_long_from_2_32_tokens_on(void **state)
     assert_true(numbers[1] == 0x1p20 * (0x1p32 - 2));
 }
 
+/* What has come back of the cost is rounded up to a part, which makes the parts a whole token here. */
+static void a_refund_of_a_long_state_carries(void **state)
+{
+    struct question q;
+    double numbers[3];
+    (void)state;
+    question_init(&q, NOON_US);
+    add(&q, 0, LIMIT_TOKEN_BUCKET, 1, LIMIT_PER_MAX_US);
+    put(FIRST, "one", (double[]){ -NOON_US, 0x1p33, 0x1p20 - 1 }, 3);
+    q.call.server_us = NOON_US;
+    q.call.now_us = NOON_US + 1;
+    set_costs(&q, 5);
+    refund(&q, 1);
+    assert_int_equal(stored(FIRST, "one", numbers), 3);
+    assert_true(numbers[0] == -(double)NOON_US && numbers[1] == 0x1p33 - 4 && numbers[2] == 0);
+    /* And borrows; never below 0. */
+    refund(&q, 1);
+    assert_int_equal(stored(FIRST, "one", numbers), 3);
+    assert_true(numbers[1] == 0x1p33 - 9 && numbers[2] == 1);
+    set_costs(&q, MOST);
+    refund(&q, 1);
+    assert_int_equal(stored(FIRST, "one", numbers), 2);
+    assert_true(numbers[0] == (double)NOON_US && numbers[1] == 0);
+}
+
 /* As earlier versions stored it. */
 static void a_short_state_of_2_32_tokens_counts(void **state)
 {
@@ -327,6 +352,20 @@ static void a_cost_of_0_writes_nothing(void **state)
         }
 }
 
+static void a_cost_of_0_leaves_the_expiry_alone(void **state)
+{
+    struct question q;
+    (void)state;
+    question_of(&q, LIMIT_FIXED_WINDOW, 10);
+    assert_true(fits(&q, 1));
+    assert_int_equal(INTEGER("PTTL", FIRST), -1); /* questions take it away */
+    q.expires = true;
+    assert_true(fits(&q, 0));
+    assert_int_equal(INTEGER("PTTL", FIRST), -1);
+    assert_true(fits(&q, 1));
+    assert_true(INTEGER("PTTL", FIRST) > 0);
+}
+
 /* Debt is charged, also to a limit that the request costs nothing. */
 static void debt_of_a_cost_of_0_counts(void **state)
 {
@@ -452,6 +491,7 @@ int main(void)
         TEST(what_comes_back_is_exact),
         TEST(a_wait_ends_when_it_says),
         TEST(a_state_is_long_from_2_32_tokens_on),
+        TEST(a_refund_of_a_long_state_carries),
         TEST(a_short_state_of_2_32_tokens_counts),
         TEST(damaged_states_are_told),
         TEST(a_window_longer_than_any_is_read),
@@ -460,6 +500,7 @@ int main(void)
         TEST(a_lowered_bucket_comes_back_in_time),
         TEST(each_cell_has_its_own_cost),
         TEST(a_cost_of_0_writes_nothing),
+        TEST(a_cost_of_0_leaves_the_expiry_alone),
         TEST(debt_of_a_cost_of_0_counts),
         TEST(a_cost_of_0_passes_while_no_more_than_max_is_used),
         TEST(an_overdrawn_limit_refuses_for_all),
