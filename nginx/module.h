@@ -167,7 +167,7 @@ struct request_state {
     bool applied;      /* the rest is known */
     bool rate_headers; /* the answer has some */
     ngx_str_t rule, limit, shadow;
-    uint32_t remaining;
+    uint64_t remaining;
     int64_t retry_after_s; /* 0: not refused; -1: never */
 };
 

@@ -74,16 +74,16 @@ static ngx_int_t copy_headers(ngx_http_request_t *r, const struct directive *dir
     return rc;
 }
 
-/* A value that is not a number costs 1; one that is too large costs UINT32_MAX. */
-static uint32_t cost_of(const ngx_str_t *value)
+/* A value that is not a number costs 1; one that is too large costs more than any limit allows. */
+static uint64_t cost_of(const ngx_str_t *value)
 {
     uint64_t cost = 0;
     for (size_t i = 0; i < value->len; i++) {
         if (value->data[i] < '0' || value->data[i] > '9')
             return 1;
-        cost = ngx_min(cost * 10 + (value->data[i] - '0'), UINT32_MAX);
+        cost = ngx_min(cost * 10 + (value->data[i] - '0'), WEIR_AMOUNT_MAX + 1);
     }
-    return value->len > 0 ? (uint32_t)cost : 1;
+    return value->len > 0 ? cost : 1;
 }
 
 static bool is_number(const ngx_str_t *value)

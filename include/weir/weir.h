@@ -63,15 +63,18 @@ WEIR_API const char *weir_version(void);
 /* ---- words ---- */
 
 enum {
-    WEIR_ID_MAX = 100,           /* bytes in a rule's id */
-    WEIR_NAME_MAX = 50,          /* bytes in a limit's name */
-    WEIR_SHADOW_MAX = 16,        /* names in a struct weir_shadows */
-    WEIR_ERROR_MAX = 1000,       /* bytes in an error's text, with the NUL */
-    WEIR_RECEIPT_LIMITS = 16,    /* limits in a receipt */
-    WEIR_RECEIPT_TEXT_MAX = 848, /* bytes in the text of a receipt, with the NUL */
-    WEIR_BAD_REQUEST = 400,      /* status of a request that is refused because of a repeated header, see weir_verdict */
-    WEIR_NEVER = -1              /* value of retry_after_ms and reset_ms: no wait is long enough */
+    WEIR_ID_MAX = 100,            /* bytes in a rule's id */
+    WEIR_NAME_MAX = 50,           /* bytes in a limit's name */
+    WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
+    WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
+    WEIR_RECEIPT_LIMITS = 16,     /* limits in a receipt */
+    WEIR_RECEIPT_TEXT_MAX = 1220, /* bytes in the text of a receipt, with the NUL */
+    WEIR_BAD_REQUEST = 400,       /* status of a request that is refused because of a repeated header, see weir_verdict */
+    WEIR_NEVER = -1               /* value of retry_after_ms and reset_ms: no wait is long enough */
 };
+
+/* The largest max, burst and cost: 2^53 - 1, so that JSON and doubles hold it exactly. A cost above it never passes. */
+#define WEIR_AMOUNT_MAX UINT64_C(9007199254740991)
 
 /* Errors: name, number, text. */
 #define WEIR_CODES(X)                             \
@@ -120,16 +123,15 @@ struct weir_header {
     struct weir_str value;
 };
 
-/* One charged limit: its cell and its window. All of it is private to weir. */
+/* One charged limit: its cell, its window and its cost. All of it is private to weir. */
 struct weir_charged {
-    uint64_t limit, time;
-    uint32_t window, cell;
+    uint64_t limit, time, window, cost;
+    uint32_t cell;
 };
 
 /* Records what a request was charged, for weir_refund. Callers may read `count`; all other fields are private to weir. */
 struct weir_receipt {
-    uint32_t count; /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to refund */
-    uint32_t cost;
+    uint32_t count;  /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to refund */
     uint64_t number; /* unique to this receipt */
     int64_t at_us, store_us;
     uint64_t seal; /* keyed hash of all other fields, with the secret of the cells table: prevents forged receipts */
@@ -157,7 +159,7 @@ struct weir_request {
     struct weir_str key;
     const struct weir_header *headers;
     size_t header_count;
-    uint32_t cost;                /* how much to charge; 0 decides without charging */
+    uint64_t cost;                /* how much to charge, up to WEIR_AMOUNT_MAX; 0 decides without charging */
     bool peek;                    /* decide as if `cost` were charged, but charge nothing */
     bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
     void *context;                /* for the callbacks; weir does not use it */
@@ -188,8 +190,8 @@ struct weir_verdict {
     bool applied;           /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
     bool unavailable;       /* refused because the store does not answer, not because a limit is reached */
     uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
-    uint32_t max;           /* capacity of the named limit */
-    uint32_t remaining;     /* whole units left after this charge */
+    uint64_t max;           /* capacity of the named limit */
+    uint64_t remaining;     /* whole units left after this charge */
     int64_t reset_ms;       /* until the limit is unused again; WEIR_NEVER for a bucket in use whose max is now 0 */
     int64_t retry_after_ms; /* 0 if allowed, WEIR_NEVER, or the time after which this request would pass */
     int64_t window_ms;      /* the time in which `max` becomes available again */

@@ -152,7 +152,7 @@ struct weir {
     public:
         request() noexcept { c_.cost = 1; }
 
-        request(std::string_view event, std::string_view key, std::uint32_t cost = 1) noexcept
+        request(std::string_view event, std::string_view key, std::uint64_t cost = 1) noexcept
         {
             c_.event = str(event);
             c_.key = str(key);
@@ -178,7 +178,7 @@ struct weir {
         request &headers(std::vector<weir_header> &&) = delete; /* a temporary would dangle */
 
         /* How much to charge, 1 by default; 0 decides without charging. */
-        request &cost(std::uint32_t n) noexcept { return set(c_.cost, n); }
+        request &cost(std::uint64_t n) noexcept { return set(c_.cost, n); }
         /* Decides as if the cost were charged, but charges nothing. */
         request &peek(bool yes = true) noexcept { return set(c_.peek, yes); }
         /* The caller does not need remaining(), reset() and window() of an allowed verdict. */
@@ -234,8 +234,8 @@ struct weir {
         std::string_view limit() const noexcept { return c_.limit; }
 
         /* Capacity of the named limit, and whole units left of it after this charge. */
-        std::uint32_t max() const noexcept { return c_.max; }
-        std::uint32_t remaining() const noexcept { return c_.remaining; }
+        std::uint64_t max() const noexcept { return c_.max; }
+        std::uint64_t remaining() const noexcept { return c_.remaining; }
 
         /* Time until the limit is unused again, or weir::never. */
         milliseconds reset() const noexcept { return milliseconds(c_.reset_ms); }
@@ -352,7 +352,7 @@ struct weir {
         }
 
         /* Refuses a blank event or key, and failed() is true: no rule could count it. */
-        verdict check(std::string_view event, std::string_view key, std::uint32_t cost = 1) const noexcept
+        verdict check(std::string_view event, std::string_view key, std::uint64_t cost = 1) const noexcept
         {
             return blank(event) || blank(key) ? verdict() : check(request(event, key, cost));
         }
@@ -474,14 +474,14 @@ struct weir {
     };
 
     /* The guard: charges `cost` for `event` and `key` at the current time. The verdict is true if the work may begin. */
-    static verdict detect(const handle &weir, std::string_view event, std::string_view key, std::uint32_t cost = 1) noexcept
+    static verdict detect(const handle &weir, std::string_view event, std::string_view key, std::uint64_t cost = 1) noexcept
     {
         return weir.check(event, key, cost);
     }
 
     /* The same, but throws weir::too_frequent for a refusal, and weir::error if the request could not be judged. Returns
      * the verdict of an allowed request. */
-    static verdict require(const handle &weir, std::string_view event, std::string_view key, std::uint32_t cost = 1)
+    static verdict require(const handle &weir, std::string_view event, std::string_view key, std::uint64_t cost = 1)
     {
         verdict v = weir.check(event, key, cost);
         if (v.failed() && (blank(event) || blank(key)))
@@ -496,7 +496,7 @@ struct weir {
     /* A verdict whose charge is refunded if an exception destroys it, or by give_back(). Its handle must outlive it. */
     class charge : public verdict {
     public:
-        charge(const handle &weir, std::string event, std::string key, std::uint32_t cost = 1)
+        charge(const handle &weir, std::string event, std::string key, std::uint64_t cost = 1)
             : weir_(weir), event_(std::move(event)), key_(std::move(key))
         {
             if (!blank(event_) && !blank(key_))

@@ -46,7 +46,7 @@ struct cells_ask {
     const struct limit *limit;
     const struct window *window; /* the current one of a calendar limit */
     int64_t now_us;
-    uint32_t cost;
+    uint64_t cost;
 };
 
 /* What cells_look has found. */
@@ -65,7 +65,7 @@ struct cells_taken {
     struct cell *cell;        /* the rest is for cells_refund */
     uint64_t head;
     int64_t at_us;
-    uint32_t cost;
+    uint64_t cost;
 };
 
 /* Writes nothing. */

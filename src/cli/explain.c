@@ -1,4 +1,5 @@
 /* weir explain: every rule, and why it applies to a request or not. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -105,7 +106,7 @@ static void print_request(struct facts *facts, void *data)
             fact(p, attribute_table[i].name.ptr, facts_text(facts, i), i == ATTR_USER ? "none" : NULL);
     for (size_t i = 0; i < r->header_count; i++)
         LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
-    LINE(p, "", "  %-8s %u", "cost", r->cost);
+    LINE(p, "", "  %-8s %" PRIu64, "cost", r->cost);
     end_line(p, "");
     LINE(p, term_bold(&p->term), "rules");
 }

@@ -99,13 +99,12 @@ static const struct option *find_option(const struct command *command, sv name)
 
 static const char *store_amount(const struct option *option, sv text, void *target, char scratch[AMOUNT_ALLOWED_MAX])
 {
-    bool number = option->kind == OPTION_NUMBER;
     struct amount_range range = {
         .kind = (enum amount_kind)option->kind,
         .min = option->min,
-        .max = option->max ? option->max
-               : number    ? UINT32_MAX
-                           : UINT64_MAX,
+        .max = option->max                     ? option->max
+               : option->kind == OPTION_NUMBER ? UINT32_MAX
+                                               : UINT64_MAX,
         .bare = option->bare,
     };
     uint64_t n;
@@ -113,10 +112,7 @@ static const char *store_amount(const struct option *option, sv text, void *targ
         amount_allowed_text(&range, scratch);
         return scratch;
     }
-    if (number)
-        *(uint32_t *)target = (uint32_t)n;
-    else
-        *(uint64_t *)target = n;
+    *(uint64_t *)target = n;
     return NULL;
 }
 

@@ -7,7 +7,7 @@
 #include "base/amount.h"
 
 enum option_kind {
-    OPTION_NUMBER = AMOUNT_NUMBER, /* uint32_t */
+    OPTION_NUMBER = AMOUNT_NUMBER, /* uint64_t */
     OPTION_COUNT = AMOUNT_COUNT,   /* uint64_t */
     OPTION_SIZE = AMOUNT_SIZE,     /* uint64_t */
     OPTION_LENGTH = AMOUNT_TIME,   /* uint64_t in milliseconds */

@@ -70,7 +70,8 @@ const struct option request_option_table[] = {
       "number of hosts that share the store of --counters; 0 detects it (default)" },
     REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //
     { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
-    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging" },
+    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging",
+      .max = WEIR_AMOUNT_MAX },
     { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
     { "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" },
     { 0 },
@@ -174,7 +175,7 @@ bool request_open(const struct request_options *o, struct weir **ret)
         .cells_bytes = o->cells_bytes,
         .counters = counters,
         .store_deadline_ms = STORE_DEADLINE_MS,
-        .store_hosts = o->hosts,
+        .store_hosts = (uint32_t)o->hosts,
     };
     int code = o->counters && !counters ? err_no_memory(&error) : weir_open_visit(ret, &options, &error);
     if (code < 0)

@@ -12,11 +12,11 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 
 struct request_options {
     const char *rules, *cells, *counters;
-    uint32_t hosts;
+    uint64_t hosts;
     uint64_t cells_keys, cells_bytes;
     const char *attributes[REQUEST_ATTRIBUTE_COUNT];
     struct option_list headers;
-    uint32_t cost;
+    uint64_t cost;
     bool peek;
     int64_t now_us; /* -1: the clock's */
 };

@@ -16,7 +16,7 @@ struct rules_options {
     const char *from, *by, *note, *expires;
     uint64_t for_ms;
     bool json, replace, drop_comments;
-    uint32_t most, change;
+    uint64_t most, change;
 };
 
 struct rules_call {

@@ -87,7 +87,7 @@ int rules_history(struct rules_call *call)
     buf_init(&out, RULES_OUTPUT_MAX);
     if (h.json)
         buf_char(&out, '[');
-    unsigned most = call->options->most ? call->options->most : MOST_DEFAULT;
+    unsigned most = call->options->most ? (unsigned)call->options->most : MOST_DEFAULT;
     if (source_history(call->source, id, most, on_event, &h, &error) < 0)
         return rules_fail(&error);
     if (h.json)

@@ -23,7 +23,7 @@ struct simulate_options {
     const char *rules;
     int format;
     bool verdicts, json;
-    uint32_t top;
+    uint64_t top;
     uint64_t cells_keys;
 };
 
@@ -178,7 +178,7 @@ static int replay(struct simulation *s)
 static int print_summary(struct simulation *s)
 {
     struct term term = term_of(STDOUT_FILENO);
-    struct simulation_result result = { .input = s->name, .tally = &s->tally, .top = s->options.top };
+    struct simulation_result result = { .input = s->name, .tally = &s->tally, .top = (unsigned)s->options.top };
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, OUTPUT_MAX);
     weir_status(s->weir, &result.status);

@@ -162,7 +162,7 @@ static enum event wait_until(struct screen *screen, int64_t end_us)
 static unsigned most_of(const struct top_options *o, unsigned rows)
 {
     unsigned room = top_room(rows) < MOST_MAX ? top_room(rows) : MOST_MAX;
-    return o->most != MOST_NOT_GIVEN ? o->most : room;
+    return o->most != MOST_NOT_GIVEN ? (unsigned)o->most : room;
 }
 
 static void watch(const struct top_options *o, struct screen *screen)
@@ -205,7 +205,7 @@ static int run_once(const struct top_options *o)
 {
     CLEANUP(top_view_done) struct top_view view = { 0 };
     struct term term = term_of(STDOUT_FILENO);
-    unsigned most = o->most != MOST_NOT_GIVEN ? o->most : MOST_DEFAULT;
+    unsigned most = o->most != MOST_NOT_GIVEN ? (unsigned)o->most : MOST_DEFAULT;
     if (!top_ask(&view, o, most))
         return cli_fail(&view.away);
     CLEANUP(buf_done) struct buf text;

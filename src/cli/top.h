@@ -9,7 +9,7 @@
 struct top_options {
     const char *data, *admin, *rule;
     uint64_t interval_ms;
-    uint32_t most;
+    uint64_t most;
     bool once;
 };
 

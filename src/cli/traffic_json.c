@@ -73,11 +73,11 @@ static bool read_headers(struct traffic *t, json_t *object, char *why)
     return true;
 }
 
-static bool read_cost(const json_t *value, uint32_t *ret, char *why)
+static bool read_cost(const json_t *value, uint64_t *ret, char *why)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) > UINT32_MAX)
-        return wrong(why, "cost", "a whole number from 0 to 4294967295");
-    *ret = (uint32_t)json_integer_value(value);
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > WEIR_AMOUNT_MAX)
+        return wrong(why, "cost", "a whole number from 0 to 9007199254740991");
+    *ret = (uint64_t)json_integer_value(value);
     return true;
 }
 

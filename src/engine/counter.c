@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "engine/remote.h"
-#include "slices/slice.h"
 
 /* ---- cells ---- */
 
@@ -46,12 +45,12 @@ static enum counter_outcome use_slice(struct decision *d, struct counter *c, boo
 {
     struct remote_counter *rc = remote_of(d, c);
     const struct limit *l = &c->limit->limit;
-    if (l->max == 0 || c->ask.cost > l->max) {
+    if (l->max == 0 || c->ask.cost > l->max || c->ask.cost > SLICE_TOKENS_MAX) {
         rc->tokens = slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, 0, false).left;
         return c->outcome = COUNTER_REFUSES;
     }
     struct slice_spent spent =
-        slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, c->ask.cost, charge);
+        slice_spend(d->bound->cells, c->ask.key, slice_size(c), l->max, c->ask.now_us, (uint32_t)c->ask.cost, charge);
     set_slice_state(c, &spent);
     rc->tokens = spent.left;
     if (spent.outcome == SLICE_DRY)
@@ -80,7 +79,7 @@ static enum counter_outcome take_slice(struct decision *d, struct counter *c)
 
 static void give_back_slice(struct decision *d, struct counter *c)
 {
-    slice_unspend(d->bound->cells, c->ask.key, remote_of(d, c)->end_us, c->ask.cost);
+    slice_unspend(d->bound->cells, c->ask.key, remote_of(d, c)->end_us, (uint32_t)c->ask.cost);
 }
 
 /* ---- the store ---- */

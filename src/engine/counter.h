@@ -13,6 +13,7 @@
 
 #include "engine/decision.h"
 #include "limit/take.h"
+#include "slices/slice.h"
 
 struct counter_ops {
     enum counter_outcome (*look)(struct decision *d, struct counter *c);
@@ -64,12 +65,15 @@ void counter_give_back(struct decision *d, struct counter *c);
  * dropped and be free after its limit was lowered. cells_take() handles both cases, and writes nothing if all is well. */
 void counter_note_refusal(struct decision *d, struct counter *c);
 
-static inline struct limit_report counter_report(const struct counter *c, uint32_t cost)
+static inline struct limit_report counter_report(const struct counter *c, uint64_t cost)
 {
-    return limit_report(c->ask.limit, &c->window, *c->state, c->ask.now_us, cost);
+    struct limit_report report = limit_report(c->ask.limit, &c->window, *c->state, c->ask.now_us, cost);
+    if (__builtin_expect(c->kind == COUNTER_SLICE && cost > SLICE_TOKENS_MAX, 0))
+        report.retry_after_us = LIMIT_NEVER_US;
+    return report;
 }
 
-static inline uint32_t counter_remaining(const struct counter *c)
+static inline uint64_t counter_remaining(const struct counter *c)
 {
     return limit_remaining(c->ask.limit, &c->window, *c->state, c->ask.now_us);
 }

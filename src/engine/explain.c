@@ -7,7 +7,7 @@
 #include "engine/weir.h"
 
 static struct explained_limit explained(const struct bound_limit *limit, const struct window *window,
-                                        struct limit_state state, int64_t now_us, uint32_t cost)
+                                        struct limit_state state, int64_t now_us, uint64_t cost)
 {
     return (struct explained_limit){
         .spec = limit->spec,
@@ -24,7 +24,7 @@ struct explaining {
     const struct decision *decision; /* NULL: all rules are local */
     bool known;                      /* the store has answered */
     int64_t now_us;
-    uint32_t cost;
+    uint64_t cost;
     const struct explain_sink *sink;
     void *data;
 };
@@ -66,6 +66,10 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
         limits[k].held = remote_of(d, c)->tokens;
+        if (rule->counter == COUNTER_SLICE && x->cost > SLICE_TOKENS_MAX) {
+            limits[k].fits = false;
+            limits[k].report.retry_after_us = LIMIT_NEVER_US;
+        }
     }
 }
 

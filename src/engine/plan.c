@@ -21,7 +21,9 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
-        c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, request->cost };
+        /* No sum of counts overflows with a cost that is not much larger than the largest that can pass. */
+        uint64_t cost = request->cost <= WEIR_AMOUNT_MAX ? request->cost : WEIR_AMOUNT_MAX + 1;
+        c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, cost };
         if (set->counter == COUNTER_CELL)
             cells_prefetch(bound->cells, c->ask.key);
     }

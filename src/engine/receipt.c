@@ -19,10 +19,9 @@ struct making {
 };
 
 /* `at_us` by this host's clock, `store_us` by the store's. */
-static struct making begin(struct weir_receipt *r, uint32_t cost, int64_t at_us, int64_t store_us)
+static struct making begin(struct weir_receipt *r, int64_t at_us, int64_t store_us)
 {
     r->count = 0;
-    r->cost = cost;
     r->at_us = at_us;
     r->store_us = store_us;
     return (struct making){ r, at_us };
@@ -46,14 +45,16 @@ static uint64_t seal_of(const struct weir_receipt *r, const struct cells *cells)
     struct hash h;
     hash_init(&h, cells_hash_key(cells));
     hash_word(&h, SEAL_MARK ^ cells_identity(cells));
-    hash_word(&h, (uint64_t)r->count << 32 | r->cost);
+    hash_word(&h, r->count);
     hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);
     hash_word(&h, (uint64_t)r->store_us);
     for (uint32_t i = 0; i < r->count; i++) {
         hash_word(&h, r->charged[i].limit);
         hash_word(&h, r->charged[i].time);
-        hash_word(&h, (uint64_t)r->charged[i].window << 32 | r->charged[i].cell);
+        hash_word(&h, r->charged[i].window);
+        hash_word(&h, r->charged[i].cost);
+        hash_word(&h, r->charged[i].cell);
     }
     return hash_final(&h);
 }
@@ -62,8 +63,10 @@ static uint64_t seal_of(const struct weir_receipt *r, const struct cells *cells)
 static struct limit_state rest_of(const struct limit *limit, struct limit_state taken)
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return (struct limit_state){ (uint64_t)limit->per_us, (uint64_t)limit->max << 32 };
-    return (struct limit_state){ taken.time, taken.data >> 32 << 32 };
+        return (struct limit_state){ (uint64_t)limit->per_us, limit->max };
+    if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+        return (struct limit_state){ taken.time, 0 };
+    return (struct limit_state){ taken.time, taken.data - limit_state_count(taken) };
 }
 
 static void end(const struct making *m, struct cells *cells)
@@ -78,7 +81,7 @@ static void end(const struct making *m, struct cells *cells)
 }
 
 /* `limit`: the head of the cell that was charged, or what stands for it. */
-static void add(struct making *m, uint64_t limit, struct limit_state rest, uint64_t cell, int64_t until_us)
+static void add(struct making *m, uint64_t limit, struct limit_state rest, uint64_t cost, uint64_t cell, int64_t until_us)
 {
     struct weir_receipt *r = m->receipt;
     if (r->count == WEIR_RECEIPT_LIMITS || cell > UINT32_MAX)
@@ -87,14 +90,15 @@ static void add(struct making *m, uint64_t limit, struct limit_state rest, uint6
         m->until_us = until_us;
     r->charged[r->count].limit = limit;
     r->charged[r->count].time = rest.time;
-    r->charged[r->count].window = (uint32_t)(rest.data >> 32);
+    r->charged[r->count].window = rest.data;
+    r->charged[r->count].cost = cost;
     r->charged[r->count++].cell = (uint32_t)cell;
 }
 
 static void add_cell(struct making *m, const struct counter *c, const struct cells *cells)
 {
     int64_t until_us = limit_outlook(c->ask.limit, c->taken.state, c->taken.at_us).decays_us;
-    add(m, c->taken.head, rest_of(c->ask.limit, c->taken.state), cells_index(cells, &c->taken), until_us);
+    add(m, c->taken.head, rest_of(c->ask.limit, c->taken.state), c->ask.cost, cells_index(cells, &c->taken), until_us);
 }
 
 uint64_t receipt_store_id(const struct counter *c)
@@ -107,14 +111,15 @@ static void add_counter(struct making *m, const struct decision *d, const struct
     if (c->kind == COUNTER_CELL)
         add_cell(m, c, d->bound->cells);
     else if (c->kind == COUNTER_SLICE)
-        add(m, receipt_store_id(c), (struct limit_state){ .time = (uint64_t)remote_of(d, c)->end_us }, 0, CLOCK_END_US);
+        add(m, receipt_store_id(c), (struct limit_state){ .time = (uint64_t)remote_of(d, c)->end_us }, c->ask.cost, 0,
+            CLOCK_END_US);
     else if (c->kind == COUNTER_STORE)
-        add(m, receipt_store_id(c), rest_of(&c->limit->limit, *c->state), 0, CLOCK_END_US);
+        add(m, receipt_store_id(c), rest_of(&c->limit->limit, *c->state), c->ask.cost, 0, CLOCK_END_US);
 }
 
 void receipt_make(const struct decision *d, struct weir_receipt *ret)
 {
-    struct making m = begin(ret, d->request->cost, d->now_us, d->remote ? d->remote->call.server_us : 0);
+    struct making m = begin(ret, d->now_us, d->remote ? d->remote->call.server_us : 0);
     for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
         if (d->counters[i].held)
             add_counter(&m, d, &d->counters[i]);
@@ -129,7 +134,7 @@ bool receipt_is_sealed(const struct weir_receipt *r, const struct cells *cells)
 /* ---- as text ---- */
 
 /* A version, then all in turn, lowest byte first. */
-enum { TEXT_VERSION = 1, HEAD_BYTES = 1 + 4 + 4 * 8, CHARGED_BYTES = 24 };
+enum { TEXT_VERSION = 2, HEAD_BYTES = 1 + 4 * 8, CHARGED_BYTES = 4 * 8 + 4 };
 _Static_assert(2 * (HEAD_BYTES + WEIR_RECEIPT_LIMITS * CHARGED_BYTES) < WEIR_RECEIPT_TEXT_MAX, "the longest fits");
 
 static char *put_hex(char *to, uint64_t number, unsigned bytes)
@@ -146,7 +151,6 @@ size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
 {
     char text[WEIR_RECEIPT_TEXT_MAX], *to = text;
     to = put_hex(to, TEXT_VERSION, 1);
-    to = put_hex(to, r->cost, 4);
     to = put_hex(to, r->number, 8);
     to = put_hex(to, (uint64_t)r->at_us, 8);
     to = put_hex(to, (uint64_t)r->store_us, 8);
@@ -154,7 +158,8 @@ size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
     for (uint32_t i = 0; i < r->count && i < WEIR_RECEIPT_LIMITS; i++) {
         to = put_hex(to, r->charged[i].limit, 8);
         to = put_hex(to, r->charged[i].time, 8);
-        to = put_hex(to, r->charged[i].window, 4);
+        to = put_hex(to, r->charged[i].window, 8);
+        to = put_hex(to, r->charged[i].cost, 8);
         to = put_hex(to, r->charged[i].cell, 4);
     }
     size_t len = (size_t)(to - text);
@@ -192,7 +197,6 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
         return WEIR_E_INVALID;
     const char *at = text.ptr + 2;
     *ret = (struct weir_receipt){ .count = (uint32_t)((text.len / 2 - HEAD_BYTES) / CHARGED_BYTES) };
-    ret->cost = (uint32_t)get_hex(&at, 4);
     ret->number = get_hex(&at, 8);
     ret->at_us = (int64_t)get_hex(&at, 8);
     ret->store_us = (int64_t)get_hex(&at, 8);
@@ -200,7 +204,8 @@ int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
     for (uint32_t i = 0; i < ret->count; i++) {
         ret->charged[i].limit = get_hex(&at, 8);
         ret->charged[i].time = get_hex(&at, 8);
-        ret->charged[i].window = (uint32_t)get_hex(&at, 4);
+        ret->charged[i].window = get_hex(&at, 8);
+        ret->charged[i].cost = get_hex(&at, 8);
         ret->charged[i].cell = (uint32_t)get_hex(&at, 4);
     }
     return 0;

@@ -39,9 +39,9 @@ static const struct weir_charged *charged_of(const struct refund *f, const struc
         if (cell ? !cells_find_taken(f->d->bound->cells, c->ask.key, charged->limit, charged->cell, ret)
                  : charged->limit != receipt_store_id(c))
             continue;
-        ret->state = (struct limit_state){ charged->time, (uint64_t)charged->window << 32 };
+        ret->state = (struct limit_state){ charged->time, charged->window };
         ret->at_us = r->at_us;
-        ret->cost = r->cost;
+        ret->cost = charged->cost;
         return charged;
     }
     return NULL;
@@ -70,17 +70,18 @@ static bool can_be_given(const struct refund *f, const struct counter *c, struct
     return f->store || c->kind == COUNTER_CELL;
 }
 
-static void add_to_call(struct refund *f, struct counter *c, struct limit_state taken)
+static void add_to_call(struct refund *f, struct counter *c, const struct cells_taken *taken)
 {
     const struct weir *weir = f->d->remote->weir;
     struct store_cell *cell = remote_add_to_call(f->d, c);
     struct store_call *call = &f->d->remote->call;
     call->rules[call->rule_count - 1].shadow = false; /* the receipt says that it was charged */
-    cell->state = taken;
+    cell->cost = taken->cost;
+    cell->state = taken->state;
     if (c->kind != COUNTER_SLICE)
         return;
     /* The slice's end is by this host's clock. */
-    struct limit_count window = { .end_us = (int64_t)taken.time + weir->ops->offset_us(weir->store) };
+    struct limit_count window = { .end_us = (int64_t)taken->state.time + weir->ops->offset_us(weir->store) };
     cell->state = limit_count_state(&window);
     cell->off_us = OFF_US;
 }
@@ -104,7 +105,7 @@ static int refund_all(struct refund *f)
         if (!can_be_given(f, c, &taken))
             continue;
         if (c->kind != COUNTER_CELL)
-            add_to_call(f, c, taken.state);
+            add_to_call(f, c, &taken);
         given += c->kind != COUNTER_CELL || cells_refund(&c->limit->limit, &taken, f->d->now_us);
     }
     return given;
@@ -119,7 +120,6 @@ static void on_sent(struct store_call *call)
 static void post(struct refund *f)
 {
     struct remote *r = f->d->remote;
-    r->call.cost = f->receipt->cost;
     r->call.refund = true;
     r->call.now_us = r->weir->store_by_now ? f->d->now_us : 0;
     r->call.server_us = f->receipt->store_us;

@@ -30,7 +30,10 @@ uint64_t debt_cell(const struct bound_limit *limit, uint64_t subject)
 
 uint32_t slice_size(const struct counter *c)
 {
-    uint64_t size = (uint64_t)c->limit->limit.max * c->rule->rule->lease.slice / RULE_SLICE_WHOLE;
+    uint64_t size = c->limit->limit.max / RULE_SLICE_WHOLE * c->rule->rule->lease.slice +
+                    c->limit->limit.max % RULE_SLICE_WHOLE * c->rule->rule->lease.slice / RULE_SLICE_WHOLE;
+    if (size > UINT32_MAX)
+        return UINT32_MAX;
     return size > 0 ? (uint32_t)size : 1;
 }
 
@@ -167,7 +170,7 @@ static bool ask_for(struct decision *d, const struct counter *c, const struct le
     struct slice_ask ask = {
         .cell = c->ask.key,
         .limit = c->limit->limit,
-        .need = c->ask.cost,
+        .need = (uint32_t)c->ask.cost, /* a slice that cannot hold it has refused */
         .slice = slice_size(c),
         .ttl_ms = c->rule->rule->lease.ttl_ms,
         .owed = debt_cell(c->limit, c->subject),
@@ -248,7 +251,7 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
         *rule = (struct store_rule){ .key = key, .cells = next, .shadow = c >= d->counters + d->enforced };
     }
     struct store_cell *cell = &rule->cells[rule->cell_count++];
-    *cell = (struct store_cell){ .limit = &c->limit->limit, .field = c->limit->field };
+    *cell = (struct store_cell){ .limit = &c->limit->limit, .field = c->limit->field, .cost = c->ask.cost };
     return remote_of(d, c)->cell = cell;
 }
 
@@ -257,7 +260,6 @@ void remote_make_call(struct decision *d)
     struct remote *r = d->remote;
     struct lender_status status = store_status(d);
     remote_make_keys(d);
-    r->call.cost = r->request.cost;
     r->call.charge = decision_charges(d);
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
     for (size_t i = 0; i < d->count; i++) {

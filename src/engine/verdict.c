@@ -38,7 +38,8 @@ void verdict_blank(struct weir_verdict *v)
 {
     v->allowed = v->applied = v->unavailable = false;
     v->status = 0;
-    v->max = v->remaining = v->shadow_count = v->private_rule = 0;
+    v->max = v->remaining = 0;
+    v->shadow_count = v->private_rule = 0;
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
     v->rule[0] = v->limit[0] = '\0';
     v->private_rules = 0;
@@ -106,12 +107,12 @@ static const struct counter *longest_wait(const struct decision *d, struct limit
 static const struct counter *least_left(const struct decision *d)
 {
     const struct counter *named = NULL;
-    uint32_t least = 0;
+    uint64_t least = 0;
     if (d->enforced == 1)
         return d->counters;
     for (size_t i = 0; i < d->enforced; i++) {
         const struct counter *c = &d->counters[i];
-        uint32_t remaining = counter_remaining(c);
+        uint64_t remaining = counter_remaining(c);
         if (!named || remaining < least) {
             named = c;
             least = remaining;

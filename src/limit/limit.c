@@ -4,8 +4,8 @@
 #include "limit/take.h"
 
 /* A state may lag behind by one step, at whose end it is exact. That is unnoticeable up to a thousandth of the period,
- * which every period of whole milliseconds keeps to; beyond it a bucket rounds instead, by at most 1/LIMIT_TOKEN of a token
- * for each charge, against the caller. */
+ * which every period of whole milliseconds keeps to while the parts are fine; beyond it a bucket rounds instead, by at most
+ * one part for each charge, against the caller. */
 enum { STEP_FINE_PART = 1000 };
 
 /* A note of a bucket's decay is set this many of its LIMIT_SHARES parts late. */
@@ -33,13 +33,14 @@ static limit_wide divide_up(limit_wide a, limit_wide b)
 
 static void init_bucket(struct limit *l)
 {
-    uint64_t units = l->max * LIMIT_TOKEN, per = (uint64_t)l->per_us;
+    uint64_t units = l->max * l->token, per = (uint64_t)l->per_us;
     uint64_t common = gcd(per, units);
     uint64_t step = l->max ? per / common : per;
     l->step = (struct limit_divisor){ step, UINT64_MAX / step };
     l->step_units = l->max ? units / common : 0;
-    l->capacity_units = l->capacity * LIMIT_TOKEN;
+    l->capacity_units = l->capacity * l->token;
     l->step_fine = l->max && step <= per / STEP_FINE_PART;
+    l->quick_units = l->step_fine ? l->capacity_units : 0;
     /* Where less than one unit comes back in a microsecond, the factor would not fit: no time is enough. */
     bool fits = l->step_units > step;
     l->drain_factor = fits ? (uint64_t)(((limit_wide)step << 64) / l->step_units) + 1 : 0;
@@ -58,19 +59,21 @@ static void init_slide(struct limit *l)
     l->slide_factor = (UINT64_C(1) << 63) / ((uint64_t)l->per_us >> l->slide_shift) + 1;
 }
 
-void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us)
+static void init(struct limit *limit, enum limit_algorithm algorithm, uint64_t max, uint64_t burst, int64_t per_us,
+                 bool coarse)
 {
-    CHECK(algorithm <= LIMIT_CALENDAR);
-    CHECK(algorithm == LIMIT_CALENDAR || (per_us >= LIMIT_PER_MIN_US && per_us <= LIMIT_PER_MAX_US));
     bool bucket = algorithm == LIMIT_TOKEN_BUCKET;
     *limit = (struct limit){
         .algorithm = algorithm,
         .max = max,
         .capacity = bucket && burst && max ? burst : max,
+        .quick_max = max <= UINT32_MAX ? max : UINT64_C(1) << 32,
         .per_us = algorithm == LIMIT_CALENDAR ? 0 : per_us,
+        .token = coarse ? LIMIT_TOKEN_COARSE : LIMIT_TOKEN,
+        .base = coarse ? LIMIT_COARSE : 0,
     };
     /* Rounded up: a share too small would make a bucket look decayed too soon. */
-    limit->share_factor = limit->capacity ? ((uint64_t)LIMIT_SHARES << 32) / limit->capacity + 1 : 0;
+    limit->share_factor = limit->capacity ? ((uint64_t)LIMIT_SHARES << LIMIT_SHARE_SHIFT) / limit->capacity + 1 : 0;
     limit->window_us = limit->per_us;
     limit->length = limit_length_pack(limit->per_us);
     limit->reach_us = 2 * limit_length_unpack(limit->length);
@@ -78,6 +81,114 @@ void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t ma
         init_bucket(limit);
     if (algorithm == LIMIT_SLIDING_WINDOW)
         init_slide(limit);
+}
+
+void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint64_t max, uint64_t burst, int64_t per_us)
+{
+    CHECK(algorithm <= LIMIT_CALENDAR);
+    CHECK(algorithm == LIMIT_CALENDAR || (per_us >= LIMIT_PER_MIN_US && per_us <= LIMIT_PER_MAX_US));
+    CHECK(max <= (algorithm == LIMIT_SLIDING_WINDOW ? LIMIT_SLIDE_MAX : LIMIT_MAX_MAX) && burst <= LIMIT_MAX_MAX);
+    init(limit, algorithm, max, burst, per_us, algorithm == LIMIT_TOKEN_BUCKET && (max > UINT32_MAX || burst > UINT32_MAX));
+}
+
+/* ---- coarse parts ---- */
+
+enum { FINE_PARTS = LIMIT_TOKEN / LIMIT_TOKEN_COARSE };
+_Static_assert(FINE_PARTS *LIMIT_TOKEN_COARSE == LIMIT_TOKEN, "coarse parts are whole numbers of fine ones");
+_Static_assert(LIMIT_COARSE + (LIMIT_MAX_MAX + LIMIT_MAX_MAX / STEP_FINE_PART) * LIMIT_TOKEN_COARSE > LIMIT_COARSE,
+               "coarse states fit");
+
+/* 2^32 tokens. */
+#define FINE_END (LIMIT_TOKEN_COARSE << 32)
+
+static uint64_t coarse_of_fine(uint64_t fine)
+{
+    return LIMIT_COARSE + (uint64_t)divide_up(fine, FINE_PARTS);
+}
+
+static void init_twin(struct limit *twin, const struct limit *limit)
+{
+    init(twin, LIMIT_TOKEN_BUCKET, limit->max, limit->capacity, limit->per_us, true);
+}
+
+const struct limit *limit_same_parts(const struct limit *limit, struct limit_state *state, struct limit *twin)
+{
+    if (limit_has_parts(limit, *state))
+        return limit;
+    if (limit->base > 0) {
+        state->data = coarse_of_fine(state->data);
+        return limit;
+    }
+    uint64_t used = state->data - LIMIT_COARSE;
+    if (used < FINE_END) {
+        state->data = used * FINE_PARTS;
+        return limit;
+    }
+    init_twin(twin, limit);
+    return twin;
+}
+
+struct limit_state limit_bucket_state(int64_t when_us, limit_wide used, unsigned bits)
+{
+    limit_wide one = (limit_wide)1 << bits;
+    bool coarse = used >> bits > UINT32_MAX;
+    uint64_t units = (uint64_t)divide_up(used * (coarse ? LIMIT_TOKEN_COARSE : LIMIT_TOKEN), one);
+    return (struct limit_state){ (uint64_t)when_us, coarse ? LIMIT_COARSE + units : units };
+}
+
+struct limit_take limit_take_other_parts(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
+{
+    struct limit twin;
+    const struct limit *same = limit_same_parts(l, &s, &twin);
+    struct limit_take take = limit_take_bucket(same, s, now_us, cost);
+    /* Fine parts again, as soon as these can hold it. */
+    if (same != l)
+        limit_same_parts(l, &take.next, &twin);
+    return take;
+}
+
+uint64_t limit_remaining_other_parts(const struct limit *l, struct limit_state s, int64_t now_us)
+{
+    struct limit twin;
+    l = limit_same_parts(l, &s, &twin);
+    return limit_remaining_bucket(l, limit_level(l, s, now_us).used);
+}
+
+/* ---- wide counts ---- */
+
+/* A length in 8 bits, three binary digits, the first of which is 1, and a shift: rounded up by less than a quarter. */
+enum { COARSE_DIGITS = 3, COARSE_SHIFT_MAX = 46 };
+
+static uint64_t length_coarse(uint32_t packed)
+{
+    int64_t length_us = limit_length_unpack(packed);
+    uint32_t digits = limit_length_round(length_us > 4 ? length_us : 4, COARSE_DIGITS);
+    return digits >> COARSE_DIGITS << 2 | (digits & 3);
+}
+
+static uint32_t length_of_coarse(uint64_t coarse)
+{
+    uint64_t shift = coarse >> 2 & 63;
+    return limit_length_pack((int64_t)((4 + (coarse & 3)) << (shift < COARSE_SHIFT_MAX ? shift : COARSE_SHIFT_MAX)));
+}
+
+struct limit_state limit_count_wide_state(const struct limit_count *c)
+{
+    uint64_t end = (uint64_t)c->end_us, marks = end >> CLOCK_BITS << 2 | 3;
+    return (struct limit_state){ end & (CLOCK_END_US - 1),
+                                 (marks << 8 | length_coarse(c->length)) << LIMIT_WIDE_BITS | c->count };
+}
+
+/* A length that rounds to what the state says is taken for the limit's own. */
+struct limit_count limit_count_read_wide(const struct limit *l, const struct window *w, struct limit_state s)
+{
+    uint64_t coarse = s.data >> LIMIT_WIDE_BITS & UINT8_MAX;
+    uint32_t own = l->length;
+    if (l->algorithm == LIMIT_CALENDAR)
+        own = w ? limit_length_pack(w->end_us - w->start_us) : 0;
+    return (struct limit_count){ .end_us = limit_state_end(s),
+                                 .length = length_coarse(own) == coarse ? own : length_of_coarse(coarse),
+                                 .count = limit_state_count(s) };
 }
 
 /* ---- reports ---- */
@@ -91,24 +202,27 @@ static int64_t bucket_wait(const struct limit *l, uint64_t units)
     return clamp_time(divide_up((limit_wide)units * l->step.by, l->step_units));
 }
 
-static struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+static struct limit_report report_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
 {
+    struct limit twin;
+    if (__builtin_expect(!limit_has_parts(l, s), 0))
+        l = limit_same_parts(l, &s, &twin);
     struct limit_level level = limit_level(l, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_bucket(l, level.used) };
     /* Both waits count from the base, which is exact, so that they end at the very microsecond. */
-    int64_t behind = (int64_t)level.base.time - now_us;
+    int64_t behind = level.base_us - now_us;
     if (level.used)
-        report.reset_us = l->max ? behind + bucket_wait(l, level.base.data) : LIMIT_NEVER_US;
-    uint64_t units = cost * LIMIT_TOKEN;
+        report.reset_us = l->max ? behind + bucket_wait(l, level.base) : LIMIT_NEVER_US;
+    uint64_t units = cost * l->token;
     if (l->max == 0 || cost > l->capacity)
         report.retry_after_us = LIMIT_NEVER_US;
-    else if (cost > 0 && level.used > l->capacity_units - units)
-        report.retry_after_us = behind + bucket_wait(l, level.base.data - (l->capacity_units - units));
+    else if (level.used > l->capacity_units - units)
+        report.retry_after_us = behind + bucket_wait(l, level.base - (l->capacity_units - units));
     return report;
 }
 
 static struct limit_report report_count(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
-                                        uint32_t cost)
+                                        uint64_t cost)
 {
     struct limit_count c = limit_count_at(l, w, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_count(l, c.count) };
@@ -116,13 +230,13 @@ static struct limit_report report_count(const struct limit *l, const struct wind
         report.reset_us = c.end_us - now_us;
     if (l->max == 0 || cost > l->max)
         report.retry_after_us = LIMIT_NEVER_US;
-    else if (cost > 0 && (uint64_t)c.count + cost > l->max)
+    else if (c.count > l->max - cost)
         report.retry_after_us = c.end_us - now_us;
     return report;
 }
 
 /* The first offset into a window at which previous × (per - offset) ≤ room × per. */
-static int64_t slide_offset(const struct limit *l, uint32_t previous, uint64_t room)
+static int64_t slide_offset(const struct limit *l, uint64_t previous, uint64_t room)
 {
     if (previous <= room)
         return 0;
@@ -130,7 +244,7 @@ static int64_t slide_offset(const struct limit *l, uint32_t previous, uint64_t r
     return l->per_us - (int64_t)in_view;
 }
 
-static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint32_t cost)
+static struct limit_report report_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost)
 {
     struct limit_slide w = limit_slide_at(l, s, now_us);
     struct limit_report report = { .remaining = limit_remaining_slide(l, &w) };
@@ -138,8 +252,8 @@ static struct limit_report report_slide(const struct limit *l, struct limit_stat
         report.reset_us = w.start_us + (w.count ? 2 : 1) * l->per_us - now_us;
     if (l->max == 0 || cost > l->max)
         report.retry_after_us = LIMIT_NEVER_US;
-    else if (cost > 0 && !limit_slide_fits(l, &w, cost)) {
-        uint64_t wanted = (uint64_t)w.count + cost;
+    else if (!limit_slide_fits(l, &w, cost)) {
+        uint64_t wanted = w.count + cost;
         int64_t offset = wanted <= l->max ? slide_offset(l, w.previous, l->max - wanted)
                                           : l->per_us + slide_offset(l, w.count, l->max - cost);
         report.retry_after_us = w.start_us + offset - now_us;
@@ -148,7 +262,7 @@ static struct limit_report report_slide(const struct limit *l, struct limit_stat
 }
 
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
-                                 int64_t now_us, uint32_t cost)
+                                 int64_t now_us, uint64_t cost)
 {
     switch (limit->algorithm) {
     case LIMIT_TOKEN_BUCKET:
@@ -160,9 +274,13 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
     }
 }
 
-/* More than the capacity is used: the limit was lowered, or the state lags behind. */
+/* More than the capacity is used: the limit was lowered, or the state lags behind. Or it counts in other parts. */
 struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us)
 {
+    struct limit twin;
+    limit = limit_same_parts(limit, &state, &twin);
+    if (state.data - limit->base <= limit->capacity_units)
+        return limit_outlook_bucket(limit, state, now_us);
     int64_t reset_us = report_bucket(limit, state, now_us, 0).reset_us, decays_us = now_us + reset_us;
     if (reset_us == LIMIT_NEVER_US || decays_us > CLOCK_END_US)
         decays_us = CLOCK_END_US;
@@ -181,34 +299,55 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET || limit->algorithm == LIMIT_SLIDING_WINDOW)
         return (struct limit_own_time){ (int64_t)state.time, limit->per_us };
-    int64_t length_us = limit_length_unpack((uint32_t)(state.data >> 32) & INT32_MAX);
-    return (struct limit_own_time){ limit_state_end(state) - length_us, length_us };
+    struct limit_count count = limit_count_read(limit, NULL, state);
+    int64_t length_us = limit_length_unpack(count.length);
+    return (struct limit_own_time){ count.end_us - length_us, length_us };
 }
 
 /* ---- refunds ---- */
 
-static bool refund_bucket(const struct limit *l, int64_t taken_us, uint32_t cost, int64_t now_us, struct limit_state *state)
+static bool refund_bucket(const struct limit *l, int64_t taken_us, uint64_t cost, int64_t now_us, struct limit_state *state)
 {
-    struct limit_state taken = { (uint64_t)taken_us, cost * LIMIT_TOKEN };
+    struct limit twin, other;
+    struct limit_state s = *state;
+    if (l->base == 0 && cost > UINT32_MAX) {
+        init_twin(&twin, l);
+        l = &twin;
+    }
+    l = limit_same_parts(l, &s, &other);
+    struct limit_state taken = limit_level_state(l, taken_us, cost * l->token);
     uint64_t left = limit_level(l, taken, now_us).used;
-    state->data = state->data > left ? state->data - left : 0;
-    return left > 0;
+    if (left == 0)
+        return false;
+    *state = limit_level_state(l, (int64_t)s.time, limit_less(s.data - l->base, left));
+    return true;
 }
 
-static bool refund_slide(const struct limit *l, struct limit_state taken, uint32_t cost, struct limit_state *state)
+static bool refund_slide(const struct limit *l, struct limit_state taken, uint64_t cost, struct limit_state *state)
 {
-    uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
+    uint64_t previous = state->data >> 32, count = (uint32_t)state->data;
     if (state->time == taken.time)
         count = limit_less(count, cost);
     else if (state->time == taken.time + (uint64_t)l->per_us)
         previous = limit_less(previous, cost);
     else
         return false;
-    state->data = (uint64_t)previous << 32 | count;
+    state->data = previous << 32 | count;
     return true;
 }
 
-bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
+/* A window is the same if it ends then and is about as long: the exact length may be lost while the count is wide. */
+static bool refund_count(const struct limit *l, struct limit_state taken, uint64_t cost, struct limit_state *state)
+{
+    struct limit_count then = limit_count_read(l, NULL, taken), c = limit_count_read(l, NULL, *state);
+    if (c.end_us != then.end_us || length_coarse(c.length) != length_coarse(then.length))
+        return false;
+    c.count = limit_less(c.count, cost);
+    *state = limit_count_state(&c);
+    return true;
+}
+
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint64_t cost, int64_t now_us,
                   struct limit_state *state)
 {
     CHECK(clock_valid(taken_us) && clock_valid(now_us) && state->time < CLOCK_END_US);
@@ -216,9 +355,5 @@ bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t t
         return refund_bucket(limit, taken_us, cost, now_us, state);
     if (limit->algorithm == LIMIT_SLIDING_WINDOW)
         return refund_slide(limit, taken, cost, state);
-    bool same_window = state->time == taken.time && state->data >> 32 == taken.data >> 32;
-    if (!same_window)
-        return false;
-    state->data = (state->data & ~(uint64_t)UINT32_MAX) | limit_less((uint32_t)state->data, cost);
-    return true;
+    return refund_count(limit, taken, cost, state);
 }

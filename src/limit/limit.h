@@ -3,27 +3,37 @@
  * A state is 116 bits, a time and 64 bits of data; all zero is unused, and a decayed state equals it:
  *
  *   token_bucket     time: when                data: tokens used then, in 1/LIMIT_TOKEN
+ *                                              or LIMIT_COARSE + tokens used then, in 1/LIMIT_TOKEN_COARSE
  *   fixed_window,    time: low bits of the end data: high bit of the end · length (rounded up, 31) · count (32)
- *   calendar
+ *   calendar                                   or, if the count has more bits: high bit of the end · 11 · length (8) ·
+ *                                              count (53)
  *   sliding_window   time: start of the window data: previous count (32) · count (32)
  *
  * Tokens are counted in 1/3,628,800,000: for every period that divides a week, what comes back in a millisecond is a
- * whole number of these, whatever `max` is, so nothing is lost to rounding. See src/limit/README.md. */
+ * whole number of these, whatever `max` is, so nothing is lost to rounding. Limits beyond 2^32 - 1 count in 1/256. See
+ * src/limit/README.md. */
 #ifndef LIMIT_LIMIT_H
 #define LIMIT_LIMIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <weir/weir.h>
+
 #include "base/clock.h"
 #include "limit/calendar.h"
 
 enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR };
 
-#define LIMIT_MAX_MAX UINT32_MAX
+#define LIMIT_MAX_MAX WEIR_AMOUNT_MAX
+#define LIMIT_SLIDE_MAX UINT32_MAX /* of a sliding window, whose state has two counts */
 #define LIMIT_PER_MIN_US (1 * US_PER_MS)
 #define LIMIT_PER_MAX_US (INT64_C(3650) * 86400 * US_PER_S)
 #define LIMIT_TOKEN UINT64_C(3628800000)
+#define LIMIT_TOKEN_COARSE UINT64_C(256)
+/* No state in fine parts is as large: 2^32 - 1 tokens, and a thousandth more where it lags, are less than 15.61 × 10^18.
+ * Above it 2^61 coarse parts and a thousandth more have room. */
+#define LIMIT_COARSE UINT64_C(16000000000000000000)
 #define LIMIT_NEVER_US INT64_C(-1)
 
 struct limit_state {
@@ -39,11 +49,12 @@ struct limit_divisor {
 /* The numbers of a limit, computed once. */
 struct limit {
     enum limit_algorithm algorithm;
-    uint32_t max;
-    uint32_t capacity; /* of a bucket: burst; else max */
-    uint64_t
-        share_factor; /* used × this >> 32 is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
-    int64_t per_us;   /* 0 for calendar */
+    uint64_t max;
+    uint64_t capacity;  /* of a bucket: burst; else max */
+    uint64_t quick_max; /* of a window: the quick way is for counts below this */
+    /* used × this >> LIMIT_SHARE_SHIFT is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
+    uint64_t share_factor;
+    int64_t per_us;    /* 0 for calendar */
     int64_t window_us; /* limit_window_us; 0 for calendar */
     /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
      */
@@ -52,10 +63,13 @@ struct limit {
     /* sliding_window: a time >> slide_shift, times slide_factor, is its part of the period in 1/2^63 */
     unsigned slide_shift;
     uint64_t slide_factor;
-    /* token_bucket: every `step` microseconds exactly `step_units` come back */
+    /* token_bucket: a token has so many units, and its states begin at `base`: 0, or LIMIT_COARSE */
+    uint64_t token, base;
+    /* Every `step` microseconds exactly `step_units` come back. */
     struct limit_divisor step;
     uint64_t step_units;
     uint64_t capacity_units;
+    uint64_t quick_units;    /* the quick way is for states of no more than this: capacity_units; 0 if a charge rounds */
     uint64_t drain_factor;   /* units × this >> 64, and drain_extra_us, is time enough for them to come back */
     uint64_t drain_extra_us; /* 1 for what the product leaves out; CLOCK_END_US where the factor does not fit */
     int64_t share_us;        /* in this time 1/LIMIT_SHARES of the capacity comes back */
@@ -63,8 +77,9 @@ struct limit {
     bool step_fine;          /* step is so short that a state may lag by one step */
 };
 
-/* max and burst up to LIMIT_MAX_MAX, per within its bounds (calendar: ignored); burst 0: max. */
-void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint32_t max, uint32_t burst, int64_t per_us);
+/* max and burst up to LIMIT_MAX_MAX, max of a sliding window up to LIMIT_SLIDE_MAX, per within its bounds (calendar:
+ * ignored); burst 0: max. */
+void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint64_t max, uint64_t burst, int64_t per_us);
 
 /* The result of a charge. `window` is the current one of a calendar limit, and ignored for others. */
 struct limit_take {
@@ -75,7 +90,7 @@ struct limit_take {
 
 /* The share of a limit that a state has used: LIMIT_SHARE_FULL if there is no room for 1, else from 1 to LIMIT_SHARES.
  * LIMIT_SHARE_NONE is for states that are not counts (marks, numbers of receipts): they never take the place of a count. */
-enum { LIMIT_SHARE_NONE = 0, LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255 };
+enum { LIMIT_SHARE_NONE = 0, LIMIT_SHARES = 254, LIMIT_SHARE_FULL = 255, LIMIT_SHARE_SHIFT = 56 };
 
 /* When a state will equal an unused one (rounded up; CLOCK_END_US: never), and its share. */
 struct limit_outlook {
@@ -93,14 +108,21 @@ struct limit_quick {
 };
 
 struct limit_report {
-    uint32_t remaining;     /* whole units */
+    uint64_t remaining;     /* whole units */
     int64_t reset_us;       /* until it is as if unused: 0 if it is, LIMIT_NEVER_US for a bucket whose max is now 0 */
     int64_t retry_after_us; /* until `cost` fits: 0 if it does now, LIMIT_NEVER_US */
 };
 
+/* The parts that a bucket's state counts in are those of the limit that it was last charged under. Returns `limit`, and
+ * *state in its parts: exact from coarse ones, rounded up from fine ones. Or, if these cannot hold what is used, a limit
+ * with the same numbers in coarse parts, which is made in *twin. */
+const struct limit *limit_same_parts(const struct limit *limit, struct limit_state *state, struct limit *twin);
+/* A bucket's state, in the parts that can hold it: `used` / 2^bits tokens, rounded up. */
+struct limit_state limit_bucket_state(int64_t when_us, unsigned __int128 used, unsigned bits);
+
 struct limit_outlook limit_outlook_overfull(const struct limit *limit, struct limit_state state, int64_t now_us);
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
-                                 int64_t now_us, uint32_t cost);
+                                 int64_t now_us, uint64_t cost);
 
 /* The time in which the whole capacity comes back. */
 int64_t limit_window_us(const struct limit *limit, const struct window *window);
@@ -115,11 +137,11 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 
 /* Gives back `cost`, which was taken at taken_us and left `taken`, to the current *state. False: there is nothing to give
  * back to (another window). */
-bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint32_t cost, int64_t now_us,
+bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint64_t cost, int64_t now_us,
                   struct limit_state *state);
 
 /* A count that something is taken from: never below 0. */
-static inline uint32_t limit_less(uint32_t count, uint32_t by)
+static inline uint64_t limit_less(uint64_t count, uint64_t by)
 {
     return count > by ? count - by : 0;
 }

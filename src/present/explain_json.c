@@ -1,6 +1,8 @@
 /* An explanation as JSON, for programs: GET /v1/explain. */
 #include "base/instant.h"
+
 #include "present/present.h"
+#include <inttypes.h>
 
 struct output {
     struct buf *out;
@@ -65,7 +67,7 @@ static void add_request(struct facts *facts, void *data)
             add_readings(facts, p->out);
         }
     }
-    buf_printf(p->out, ",\"cost\":%u},\"rules\":[", p->request->cost);
+    buf_printf(p->out, ",\"cost\":%" PRIu64 "},\"rules\":[", p->request->cost);
 }
 
 static const char *reason_name(enum match_reason reason)
@@ -106,7 +108,7 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_json(out, l->spec->name);
     add_text(out, "text", buf_sv(&text));
     add_text(out, "algorithm", weir_str(algorithm_names[l->spec->algorithm]));
-    buf_printf(out, ",\"max\":%u,\"used\":%u,\"remaining\":%u,\"fits\":%s", l->limit.capacity,
+    buf_printf(out, ",\"max\":%" PRIu64 ",\"used\":%" PRIu64 ",\"remaining\":%" PRIu64 ",\"fits\":%s", l->limit.capacity,
                l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
     add_ms(out, "reset_ms", l->report.reset_us);
     add_ms(out, "retry_after_ms", l->fits ? 0 : l->report.retry_after_us);

@@ -34,9 +34,9 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_add(b, SV(",\"limit\":"));
     buf_json(b, weir_str(v->limit));
     buf_add(b, SV(",\"max\":"));
-    buf_number(b, v->max);
+    buf_number(b, (int64_t)v->max);
     buf_add(b, SV(",\"remaining\":"));
-    buf_number(b, v->remaining);
+    buf_number(b, (int64_t)v->remaining);
     buf_add(b, SV(",\"reset_ms\":"));
     buf_number(b, v->reset_ms);
 }
@@ -128,12 +128,12 @@ void weir_headers(const struct weir_verdict *v, unsigned style, struct weir_head
         return;
     int64_t window_s = seconds_up(v->window_ms), reset_s = seconds_up(v->reset_ms);
     if (style & WEIR_HEADERS_STANDARD) {
-        add_item(ret, SV("RateLimit-Policy"), v->limit, 'q', v->max, 'w', window_s);
-        add_item(ret, SV("RateLimit"), v->limit, 'r', v->remaining, 't', reset_s);
+        add_item(ret, SV("RateLimit-Policy"), v->limit, 'q', (int64_t)v->max, 'w', window_s);
+        add_item(ret, SV("RateLimit"), v->limit, 'r', (int64_t)v->remaining, 't', reset_s);
     }
     if (style & WEIR_HEADERS_LEGACY) {
-        add_number(ret, SV("X-RateLimit-Limit"), v->max);
-        add_number(ret, SV("X-RateLimit-Remaining"), v->remaining);
+        add_number(ret, SV("X-RateLimit-Limit"), (int64_t)v->max);
+        add_number(ret, SV("X-RateLimit-Remaining"), (int64_t)v->remaining);
         add_number(ret, SV("X-RateLimit-Reset"), reset_s);
     }
     if (!v->allowed && v->retry_after_ms > 0)

@@ -1,4 +1,5 @@
 /* Limits: "10 per 60s", or a mapping. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "rules/reader.h"
@@ -32,15 +33,15 @@ enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *
     return found;
 }
 
-static bool short_number(struct reader *r, const struct node *node, sv text, const char *what, uint64_t min, uint32_t *ret)
+static bool short_number(struct reader *r, const struct node *node, sv text, const char *what, uint64_t min, uint64_t *ret)
 {
     uint64_t value;
     if (!sv_u64(text, LIMIT_MAX_MAX, &value) || value < min) {
-        report_error(r, node->line, "%s must be a whole number from %d to %u, not %s", what, (int)min, LIMIT_MAX_MAX,
-                     shown_text(r, text));
+        report_error(r, node->line, "%s must be a whole number from %" PRIu64 " to %" PRIu64 ", not %s", what, min,
+                     LIMIT_MAX_MAX, shown_text(r, text));
         return false;
     }
-    *ret = (uint32_t)value;
+    *ret = value;
     return true;
 }
 
@@ -81,8 +82,8 @@ static void read_short_calendar(struct reader *r, const struct node *node, const
                      unit_names[unit]);
     } else if (count > 3) {
         report_error(r, node->line,
-                     "nothing may follow the calendar unit here; for a time zone write { calendar: %s, max: %u, tz: "
-                     "… }",
+                     "nothing may follow the calendar unit here; for a time zone write { calendar: %s, max: %" PRIu64
+                     ", tz: … }",
                      unit_names[unit], ret->max);
     } else {
         ret->algorithm = LIMIT_CALENDAR;
@@ -143,11 +144,9 @@ static void read_name(struct reader *r, const struct node *node, void *ret)
                      shown_node(r, node));
 }
 
-static void read_count(struct reader *r, const struct node *node, uint64_t min, uint32_t *ret)
+static void read_count(struct reader *r, const struct node *node, uint64_t min, uint64_t *ret)
 {
-    uint64_t value;
-    if (read_number(r, node, min, LIMIT_MAX_MAX, &value))
-        *ret = (uint32_t)value;
+    read_number(r, node, min, LIMIT_MAX_MAX, ret);
 }
 
 static void read_max(struct reader *r, const struct node *node, void *ret)
@@ -270,6 +269,9 @@ static void read_by_length(struct reader *r, const struct long_limit *l)
     not_with(r, l, CALENDAR, "is allowed with algorithm calendar only; leave `algorithm` out");
     not_with(r, l, TZ, "is allowed with `calendar` only");
     not_with(r, l, WEEK_START, "is allowed with `calendar: week` only");
+    if (l->limit->algorithm == LIMIT_SLIDING_WINDOW && l->limit->max > LIMIT_SLIDE_MAX)
+        not_with(r, l, MAX,
+                 "a sliding_window counts to 4294967295 at most; take token_bucket, fixed_window or calendar for more");
     if (!l->fields[PER] && !l->fields[CALENDAR])
         report_error(r, l->node->line, "needs `per`, " LENGTHS ", or `calendar`");
     read_one(r, l, PER);
@@ -287,7 +289,7 @@ static void read_long(struct reader *r, const struct node *node, struct rule_lim
     find_fields(r, node, limit_fields, l.fields);
     read_one(r, &l, NAME);
     if (!l.fields[MAX])
-        report_error(r, node->line, "needs `max`, a whole number from 0 to %u", LIMIT_MAX_MAX);
+        report_error(r, node->line, "needs `max`, a whole number from 0 to %" PRIu64, LIMIT_MAX_MAX);
     read_one(r, &l, MAX);
     const struct node *per = l.fields[PER];
     bool bare_unit = per && per->kind == NODE_SCALAR && word_find(per->text, unit_names) >= 0;

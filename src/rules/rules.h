@@ -115,8 +115,8 @@ struct rule_limit {
     sv name;    /* given, or made: "token_bucket", "day", "day-2" */
     bool named; /* given */
     enum limit_algorithm algorithm;
-    uint32_t max;
-    uint32_t burst;          /* token_bucket: its capacity (= max unless given) */
+    uint64_t max;
+    uint64_t burst;          /* token_bucket: its capacity (= max unless given) */
     int64_t per_us;          /* all but calendar */
     enum calendar_unit unit; /* calendar */
     int week_start;          /* calendar: MONDAY … SUNDAY */
@@ -249,7 +249,7 @@ enum {
 struct rule_problem {
     int line; /* 0: does not belong to a line */
     sv rule;  /* its id, as far as it is known; may be empty */
-    sv text;  /* "rule ocr: max: must be 0 to 4294967295, not -1" is made of rule and text */
+    sv text;  /* "rule ocr: max: must be 0 to 9007199254740991, not -1" is made of rule and text */
 };
 
 /* A rule that was left out. */

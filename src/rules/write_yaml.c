@@ -1,4 +1,5 @@
 /* Rules as YAML. What is written reads back the same: every text is either plainly a text or in double quotes. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/instant.h"
@@ -140,7 +141,7 @@ static void write_length(struct buf *out, int64_t us)
 
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
-    buf_printf(out, "%u per ", l->max);
+    buf_printf(out, "%" PRIu64 " per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR) {
         buf_add(out, weir_str(unit_names[l->unit]));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
@@ -153,7 +154,7 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
     if (l->algorithm != LIMIT_TOKEN_BUCKET)
         buf_printf(out, " %s", algorithm_names[l->algorithm]);
     else if (l->burst != l->max)
-        buf_printf(out, " burst %u", l->burst);
+        buf_printf(out, " burst %" PRIu64, l->burst);
 }
 
 void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out)
@@ -171,13 +172,13 @@ static bool in_utc(const struct rule_limit *l)
 
 static void write_short_limit(struct buf *out, const struct rule_limit *l)
 {
-    buf_printf(out, "\"%u per ", l->max);
+    buf_printf(out, "\"%" PRIu64 " per ", l->max);
     if (l->algorithm == LIMIT_CALENDAR)
         buf_add(out, weir_str(unit_names[l->unit]));
     else
         write_length(out, l->per_us);
     if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
-        buf_printf(out, " burst %u", l->burst);
+        buf_printf(out, " burst %" PRIu64, l->burst);
     buf_char(out, '"');
 }
 
@@ -190,7 +191,7 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         buf_add(out, SV(", "));
     }
     if (l->algorithm == LIMIT_CALENDAR) {
-        buf_printf(out, "calendar: %s, max: %u", unit_names[l->unit], l->max);
+        buf_printf(out, "calendar: %s, max: %" PRIu64, unit_names[l->unit], l->max);
         if (!in_utc(l)) {
             buf_add(out, SV(", tz: "));
             write_text(out, l->zone->name);
@@ -198,10 +199,10 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         if (l->week_start != MONDAY)
             buf_printf(out, ", week_start: %s", weekday_names[l->week_start]);
     } else {
-        buf_printf(out, "algorithm: %s, max: %u, per: ", algorithm_names[l->algorithm], l->max);
+        buf_printf(out, "algorithm: %s, max: %" PRIu64 ", per: ", algorithm_names[l->algorithm], l->max);
         write_length(out, l->per_us);
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
-            buf_printf(out, ", burst: %u", l->burst);
+            buf_printf(out, ", burst: %" PRIu64, l->burst);
     }
     buf_char(out, '}');
 }

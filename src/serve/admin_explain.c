@@ -39,9 +39,9 @@ static bool read_request(struct http_call *call, struct asked *asked)
 {
     static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
     uint64_t cost;
-    if (!admin_knows(call, names) || !admin_number(call, "cost", 0, UINT32_MAX, 1, &cost))
+    if (!admin_knows(call, names) || !admin_number(call, "cost", 0, WEIR_AMOUNT_MAX, 1, &cost))
         return false;
-    asked->request.cost = (uint32_t)cost;
+    asked->request.cost = cost;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = http_parameter(call, names[i], 0);
         if (!attribute_accepts(i, text)) {

@@ -332,9 +332,9 @@ static bool read_cost(struct reader *r, const struct field *field)
         r->at++;
     sv digits = sv_of(from, (size_t)(r->at - from));
     uint64_t cost;
-    if ((digits.len > 1 && *from == '0') || !sv_u64(digits, UINT32_MAX, &cost))
-        return must_be(r, field, "a whole number from 0 to 4294967295");
-    current(r)->cost = (uint32_t)cost;
+    if ((digits.len > 1 && *from == '0') || !sv_u64(digits, WEIR_AMOUNT_MAX, &cost))
+        return must_be(r, field, "a whole number from 0 to 9007199254740991");
+    current(r)->cost = cost;
     return true;
 }
 

@@ -58,8 +58,8 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     if (v->applied) {
         to = put_text(to, v->rule);
         to = put_text(to, v->limit);
-        to = resp_put_number(to, ':', v->max);
-        to = resp_put_number(to, ':', v->remaining);
+        to = resp_put_number(to, ':', (int64_t)v->max);
+        to = resp_put_number(to, ':', (int64_t)v->remaining);
         to = resp_put_number(to, ':', v->reset_ms);
     } else {
         for (int i = 0; i < 5; i++)

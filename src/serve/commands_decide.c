@@ -29,9 +29,9 @@ static bool fail(struct commands *c, const char *before, sv word, const char *be
 static bool set_cost(struct commands *c, struct weir_request *request, sv value)
 {
     uint64_t cost;
-    if (!sv_u64(value, UINT32_MAX, &cost))
-        return fail(c, "cost", value, " is not a whole number from 0 to 4294967295");
-    request->cost = (uint32_t)cost;
+    if (!sv_u64(value, WEIR_AMOUNT_MAX, &cost))
+        return fail(c, "cost", value, " is not a whole number from 0 to 9007199254740991");
+    request->cost = cost;
     return true;
 }
 

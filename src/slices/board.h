@@ -17,7 +17,8 @@ struct written_ask {
     uint64_t cell, owed;
     int64_t per_us;
     struct window window, next;
-    uint32_t algorithm, max;
+    uint64_t max;
+    uint32_t algorithm;
     uint32_t need, slice, ttl_ms;
     uint16_t key_len, field_len;
     char key[STORE_KEY_MAX];

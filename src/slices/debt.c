@@ -21,12 +21,13 @@ static void note_owed(struct cells *cells, int64_t now_us)
         __atomic_store_n(owed_us, now_us, __ATOMIC_RELAXED);
 }
 
-/* A limit that counts and decays as this one, and refuses nothing. */
+/* A limit that counts and decays as this one, and refuses nothing that its states can count. */
 static struct limit without_bound(const struct limit *limit)
 {
     struct limit free;
-    bool bucket = limit->algorithm == LIMIT_TOKEN_BUCKET;
-    limit_init(&free, limit->algorithm, bucket ? limit->max : LIMIT_MAX_MAX, LIMIT_MAX_MAX, limit->per_us);
+    bool bucket = limit->algorithm == LIMIT_TOKEN_BUCKET, fine = bucket && limit->base == 0;
+    uint64_t most = fine || limit->algorithm == LIMIT_SLIDING_WINDOW ? UINT32_MAX : LIMIT_MAX_MAX;
+    limit_init(&free, limit->algorithm, bucket ? limit->max : most, most, limit->per_us);
     return free;
 }
 
@@ -34,7 +35,7 @@ struct owing {
     const struct limit *limit, *rank;
     const struct window *window;
     int64_t now_us;
-    uint32_t cost;
+    uint64_t cost;
     struct limit_state state; /* ret */
 };
 
@@ -49,7 +50,7 @@ static struct cells_change judge_owe(struct limit_state state, void *data)
 }
 
 struct limit_state debt_add(struct cells *cells, uint64_t key, const struct limit *limit, const struct limit *rank,
-                            const struct window *window, int64_t now_us, uint32_t cost)
+                            const struct window *window, int64_t now_us, uint64_t cost)
 {
     CHECK(cost > 0 && clock_valid(now_us));
     struct limit free = without_bound(limit);
@@ -59,7 +60,7 @@ struct limit_state debt_add(struct cells *cells, uint64_t key, const struct limi
     return owing.state;
 }
 
-uint32_t debt_amount(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
+uint64_t debt_amount(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
                      int64_t now_us, struct limit_state *ret_seen)
 {
     int64_t owed_us = __atomic_load_n(&board_of(cells)->debt_us, __ATOMIC_RELAXED);
@@ -116,30 +117,30 @@ struct paying {
     const struct limit *limit;
     struct limit_state seen;
     int64_t seen_us, now_us;
-    uint32_t paid;
+    uint64_t paid;
     bool all; /* pays all that was seen, not only the last charge */
 };
 
 /* The part of the previous window that counted then was paid as well. limit_refund gives a cost back to one window only. */
 static bool pay_slide(const struct limit *limit, struct limit_state seen, struct limit_state *state)
 {
-    uint32_t previous = (uint32_t)(state->data >> 32), count = (uint32_t)state->data;
+    uint64_t previous = state->data >> 32, count = (uint32_t)state->data;
     if (state->time == seen.time) {
-        previous = limit_less(previous, (uint32_t)(seen.data >> 32));
+        previous = limit_less(previous, seen.data >> 32);
         count = limit_less(count, (uint32_t)seen.data);
     } else if (state->time == seen.time + (uint64_t)limit->per_us) {
         previous = limit_less(previous, (uint32_t)seen.data);
     } else {
         return false;
     }
-    state->data = (uint64_t)previous << 32 | count;
+    state->data = previous << 32 | count;
     return true;
 }
 
 static bool is_nothing(const struct limit *limit, struct limit_state state)
 {
     bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
-    return window ? (uint32_t)state.data == 0 : state.data == 0;
+    return window ? limit_state_count(state) == 0 : state.data == 0;
 }
 
 static struct cells_change judge_pay(struct limit_state state, void *data)
@@ -155,14 +156,14 @@ static struct cells_change judge_pay(struct limit_state state, void *data)
 }
 
 void debt_undo(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state owed, int64_t owed_us,
-               uint32_t cost, int64_t now_us)
+               uint64_t cost, int64_t now_us)
 {
     struct paying paying = { limit, owed, owed_us, now_us, cost, false };
     cells_update(cells, key, now_us, judge_pay, &paying);
 }
 
 void debt_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
-              uint32_t paid, int64_t now_us)
+              uint64_t paid, int64_t now_us)
 {
     struct paying paying = { limit, seen, seen_us, now_us, paid, true };
     cells_update(cells, key, now_us, judge_pay, &paying);
@@ -193,10 +194,10 @@ void payment_begin(struct payment *p, struct cells *cells, uint64_t key, const s
         debt_release(cells, key, payer(p), now_us);
 }
 
-uint32_t payment_end(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit, bool charged,
+uint64_t payment_end(struct payment *p, struct cells *cells, uint64_t key, const struct limit *limit, bool charged,
                      int64_t now_us)
 {
-    uint32_t paid = charged ? p->amount : 0;
+    uint64_t paid = charged ? p->amount : 0;
     CHECK(clock_valid(now_us));
     if (p->amount == 0)
         return 0;

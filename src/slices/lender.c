@@ -33,7 +33,8 @@ struct held {
                              than there is anywhere must not keep it from others */
     int64_t per_us;
     enum limit_algorithm algorithm;
-    uint32_t max, ttl_ms;
+    uint64_t max;
+    uint32_t ttl_ms;
     uint32_t last; /* lent the last time */
     uint32_t seen; /* what was left when it was last looked at */
     bool recalled;

@@ -26,7 +26,7 @@ struct lend_call {
     enum lend_kind kind;
     struct slice_ask ask;
     uint32_t lacks;         /* LEND_TAKE: of what is needed, the part that this host does not have */
-    uint32_t debt;          /* LEND_TAKE: let through while the store was unavailable, to be charged there */
+    uint64_t debt;          /* LEND_TAKE: let through while the store was unavailable, to be charged there */
     int64_t end_us;         /* LEND_RETURN: of the window, by the store's clock … */
     uint32_t tokens;        /* … and how many */
     int64_t sent_us;        /* this host's clock when it was handed out */
@@ -39,7 +39,7 @@ struct lent {
     uint32_t tokens;   /* lent; 0: there is too little */
     int64_t end_us;    /* of the window, by the store's clock */
     int64_t server_us; /* the store's clock */
-    uint32_t room;     /* what is left in the store after this */
+    uint64_t room;     /* what is left in the store after this */
 };
 
 enum lend_result {

@@ -83,8 +83,9 @@ LIMIT_HOT struct cells_change change_to(const struct slice *s, int64_t now_us)
 /* ---- dry marks ---- */
 
 /* Four binary digits and an exponent, rounded down: a request that did not get it wanted more in any case. */
-static uint32_t room_pack(uint32_t room)
+static uint32_t room_pack(uint64_t all)
 {
+    uint32_t room = all < UINT32_MAX ? (uint32_t)all : UINT32_MAX; /* no request lacks more */
     if (room < 16)
         return room;
     unsigned shift = 28 - (unsigned)__builtin_clz(room);
@@ -96,19 +97,19 @@ static uint32_t room_unpack(uint32_t packed)
     return packed < 16 ? packed : (8 + (packed & 7)) << (packed / 8 - 1 < 28 ? packed / 8 - 1 : 28);
 }
 
-static uint32_t max_hash(uint32_t max)
+static uint32_t max_hash(uint64_t max)
 {
-    return (max + 1) * UINT32_C(0x9e3779b1) >> (32 - DRY_MAX_BITS);
+    return (uint32_t)((max + 1) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - DRY_MAX_BITS));
 }
 
-static uint32_t dry_make(uint32_t max, uint32_t room, int64_t until_us)
+static uint32_t dry_make(uint64_t max, uint64_t room, int64_t until_us)
 {
     uint32_t until_ms = (uint32_t)(until_us / US_PER_MS) & ((1u << DRY_UNTIL_BITS) - 1);
     return max_hash(max) << (DRY_ROOM_BITS + DRY_UNTIL_BITS) | room_pack(room) << DRY_UNTIL_BITS | until_ms;
 }
 
 /* Returns whether the store has just said that it has no more than *ret_room of this limit. */
-static bool dry_at(uint32_t dry, uint32_t max, int64_t now_us, uint32_t *ret_room)
+static bool dry_at(uint32_t dry, uint64_t max, int64_t now_us, uint32_t *ret_room)
 {
     uint32_t ahead_ms = (dry - (uint32_t)(now_us / US_PER_MS)) & ((1u << DRY_UNTIL_BITS) - 1);
     *ret_room = room_unpack(dry >> DRY_UNTIL_BITS & ((1u << DRY_ROOM_BITS) - 1));
@@ -120,7 +121,8 @@ static bool dry_at(uint32_t dry, uint32_t max, int64_t now_us, uint32_t *ret_roo
 
 struct spending {
     int64_t now_us;
-    uint32_t slice, max, cost;
+    uint32_t slice, cost;
+    uint64_t max;
     bool charge;
     struct slice_spent spent;
 };
@@ -153,10 +155,10 @@ static struct cells_change judge_spend(struct limit_state state, void *data)
     return change_to(&s, p->now_us);
 }
 
-struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                uint32_t cost, bool charge)
 {
-    struct spending p = { now_us, slice, max, cost, charge, { 0 } };
+    struct spending p = { now_us, slice, cost, max, charge, { 0 } };
     CHECK(clock_valid(now_us) && slice > 0);
     cells_update(cells, key, now_us, judge_spend, &p);
     return p.spent;
@@ -166,7 +168,8 @@ struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice
 
 struct turn {
     int64_t end_us, now_us, until_us;
-    uint32_t tokens, max, room;
+    uint32_t tokens;
+    uint64_t max, room;
     bool collect;
     uint32_t left; /* ret */
 };
@@ -220,7 +223,7 @@ static struct cells_change judge_dry(struct limit_state state, void *data)
     return change;
 }
 
-void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint64_t max, uint64_t room, int64_t until_us,
                    int64_t now_us)
 {
     struct turn t = { .end_us = end_us, .now_us = now_us, .until_us = until_us, .max = max, .room = room };

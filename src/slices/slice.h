@@ -19,6 +19,7 @@
 
 #include "cells/cells.h"
 
+#define SLICE_TOKENS_MAX UINT32_MAX /* a slice holds no more; a larger cost never passes a leased rule */
 #define SLICE_SAME_US US_PER_S
 /* A mark that lies further ahead is ignored: it is an old one, or the clock stepped. The lender makes them for a quarter
  * of a second; the reader's clock may lag behind the lender's by the rest, since a turn of an event loop has one time for
@@ -43,7 +44,7 @@ struct slice_spent {
 
 /* Takes `cost` out of the slice in the cell of `key`. `slice` is a full one: with less than half of it left, it is time to
  * renew. `max` is the limit's: what the store said of another one does not count. cost 0, or charge false: looks. */
-struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint32_t max, int64_t now_us,
+struct slice_spent slice_spend(struct cells *cells, uint64_t key, uint32_t slice, uint64_t max, int64_t now_us,
                                uint32_t cost, bool charge);
 /* Puts back what was spent from the slice of the window that ends then, if it is still there. */
 void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t cost);
@@ -55,7 +56,7 @@ void slice_unspend(struct cells *cells, uint64_t key, int64_t end_us, uint32_t c
 void slice_put(struct cells *cells, uint64_t key, int64_t end_us, uint32_t tokens, int64_t now_us);
 /* The store has no more than `room`, too little for some request: until until_us, requests that lack more than that on this
  * host are refused without asking. */
-void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint32_t max, uint32_t room, int64_t until_us,
+void slice_set_dry(struct cells *cells, uint64_t key, int64_t end_us, uint64_t max, uint64_t room, int64_t until_us,
                    int64_t now_us);
 /* Takes out all that is left of the window that ends then, to return it to the store; frees the cell. */
 uint32_t slice_collect(struct cells *cells, uint64_t key, int64_t end_us, int64_t now_us);

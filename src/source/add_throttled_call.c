@@ -7,7 +7,7 @@
 
 struct throttle {
     sv call;
-    uint32_t max;
+    uint64_t max;
     int64_t per_us, expires_us;
     char *ret_id;
 };
@@ -139,7 +139,7 @@ static int make_throttle(struct plan *plan, void *data)
     return plan_put(plan, old ? "change" : "add", old, row);
 }
 
-int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,
+int source_throttle(struct source *source, sv call, uint64_t max, int64_t per_us, int64_t expires_us,
                     struct source_author author, char ret_id[64], struct weir_error *error)
 {
     char id[64] = "";

@@ -164,7 +164,7 @@ int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *re
                   struct weir_error *error);
 int call_take_column(sv field, const struct sql_value *from, struct sql_value *to, struct weir_error *error);
 /* Writes the columns of a row. */
-void call_write(struct stored_row *row, struct sql_value path, uint32_t max, int64_t per_us, int64_t expires_us,
+void call_write(struct stored_row *row, struct sql_value path, uint64_t max, int64_t per_us, int64_t expires_us,
                 struct arena *arena);
 /* What fits the columns as they are made everywhere. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);

@@ -101,16 +101,16 @@ static json_t *long_limit(const struct rule_limit *limit)
     json_t *made = json_object();
     if (limit->algorithm == LIMIT_CALENDAR) {
         json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
-        json_object_set_new(made, "max", json_integer(limit->max));
+        json_object_set_new(made, "max", json_integer((json_int_t)limit->max));
         return made;
     }
     char per[32];
     bool seconds = limit->per_us % 1000000 == 0;
     snprintf(per, sizeof per, "%lld%s", (long long)(limit->per_us / (seconds ? 1000000 : 1000)), seconds ? "s" : "ms");
-    json_object_set_new(made, "max", json_integer(limit->max));
+    json_object_set_new(made, "max", json_integer((json_int_t)limit->max));
     json_object_set_new(made, "per", json_string(per));
     if (limit->burst != limit->max)
-        json_object_set_new(made, "burst", json_integer(limit->burst));
+        json_object_set_new(made, "burst", json_integer((json_int_t)limit->burst));
     return made;
 }
 

@@ -112,7 +112,7 @@ int source_set(struct source *source, sv id, sv field, sv value, struct source_a
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
-int source_throttle(struct source *source, sv call, uint32_t max, int64_t per_us, int64_t expires_us,
+int source_throttle(struct source *source, sv call, uint64_t max, int64_t per_us, int64_t expires_us,
                     struct source_author author, char ret_id[64], struct weir_error *error);
 /* Settings as JSON: {"ids": […]}. */
 int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error);

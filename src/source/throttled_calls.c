@@ -10,6 +10,8 @@
 #define EXPIRY_END_US (INT64_C(253402300800) * US_PER_S) /* the year 10000 */
 enum { CALL_CHARACTERS_MAX = 256 };
 
+/* The columns are 32-bit integers. */
+#define CALL_MAX_MOST UINT32_MAX
 #define PER_MAX_S (LIMIT_PER_MAX_US / US_PER_S)
 
 static void add_shown(struct buf *out, const struct sql_value *value)
@@ -131,7 +133,7 @@ int call_read(struct stored_row *row, struct arena *arena, struct weir_error *er
         row->fault = say(arena, "NORMALIZED_CALL", "a path such as /entity/#, or a method and a path", &c[CALL_PATH]);
     else if (!utf8_valid(c[CALL_PATH].text) || c[CALL_PATH].text.len > 2 * RULE_PATH_MAX)
         row->fault = say(arena, "NORMALIZED_CALL", "a path in UTF-8 that is not too long", &c[CALL_PATH]);
-    else if (!whole_number(&c[CALL_MAX], 0, LIMIT_MAX_MAX, &max))
+    else if (!whole_number(&c[CALL_MAX], 0, CALL_MAX_MOST, &max))
         row->fault = say(arena, "MAX_LOCKS", "0 to 4294967295", &c[CALL_MAX]);
     else if (!whole_number(&c[CALL_PER], 1, PER_MAX_S, &per_s))
         row->fault = say(arena, "LOCK_TIMEOUT_SECONDS", "1 to 315360000 (ten years)", &c[CALL_PER]);
@@ -155,7 +157,7 @@ int call_stand_in(const struct stored_row *bad, bool path, struct stored_row *re
     uint64_t number;
     int64_t us;
     *ret = *bad;
-    if (!whole_number(&c[CALL_MAX], 0, LIMIT_MAX_MAX, &number))
+    if (!whole_number(&c[CALL_MAX], 0, CALL_MAX_MOST, &number))
         c[CALL_MAX] = (struct sql_value){ .text = SV("1") };
     if (!whole_number(&c[CALL_PER], 1, PER_MAX_S, &number))
         c[CALL_PER] = (struct sql_value){ .text = SV("1") };
@@ -241,7 +243,7 @@ static struct sql_value call_value(const struct rule *rule, struct arena *arena)
     return (struct sql_value){ .text = arena_copy(arena, buf_sv(&text)) };
 }
 
-void call_write(struct stored_row *row, struct sql_value path, uint32_t max, int64_t per_us, int64_t expires_us,
+void call_write(struct stored_row *row, struct sql_value path, uint64_t max, int64_t per_us, int64_t expires_us,
                 struct arena *arena)
 {
     row->call[CALL_PATH] = path;
@@ -284,7 +286,7 @@ int call_from_rule(const struct rule *rule, const struct stored_row *old, const 
                        SV_FMT(rule->id));
     /* As it was written, where it is the same call. */
     bool same = old_rule && call_same(rule, old_rule, false);
-    uint32_t max = rule->limits[0].max;
+    uint64_t max = rule->limits[0].max;
     struct sql_value call = same ? old->call[CALL_PATH] : call_value(rule, arena);
     int r = call_bounds(same ? SV("") : call.text, old_rule && old_rule->limits[0].max == max ? 0 : max, error);
     if (r < 0)

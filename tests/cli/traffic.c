@@ -74,8 +74,8 @@ static void test_json_request(void **state)
     assert_false(r->peek);
     assert_int_equal(r->user.len, 0);
     assert_int_equal(r->header_count, 0);
-    good(traffic_from_json, "{\"t\":1,\"cost\":4294967295}");
-    assert_int_equal(r->cost, UINT32_MAX);
+    good(traffic_from_json, "{\"t\":1,\"cost\":9007199254740991}");
+    assert_int_equal(r->cost, WEIR_AMOUNT_MAX);
 }
 
 static void test_json_time(void **state)
@@ -101,8 +101,8 @@ static void test_json_wrong(void **state)
     (void)state;
     bad(traffic_from_json, "{\"t\":1,\"pth\":\"/\"}", "unknown field \"pth\"; allowed: t, method, path");
     bad(traffic_from_json, "{\"t\":1,\"user\":5}", "user: must be a string");
-    bad(traffic_from_json, "{\"t\":1,\"cost\":-1}", "cost: must be a whole number from 0 to 4294967295");
-    bad(traffic_from_json, "{\"t\":1,\"cost\":4294967296}", "cost: must be");
+    bad(traffic_from_json, "{\"t\":1,\"cost\":-1}", "cost: must be a whole number from 0 to 9007199254740991");
+    bad(traffic_from_json, "{\"t\":1,\"cost\":9007199254740992}", "cost: must be");
     bad(traffic_from_json, "{\"t\":1,\"cost\":1.5}", "cost: must be");
     bad(traffic_from_json, "{\"t\":1,\"peek\":1}", "peek: must be true or false");
     bad(traffic_from_json, "{\"t\":1,\"headers\":[]}", "headers: must be an object");

@@ -22,7 +22,7 @@ class Limit:
     def fits(self, state, now, cost):
         if self.max == 0 or cost > self.capacity:
             return False
-        return cost == 0 or self.load(state, now) + cost <= self.capacity
+        return self.load(state, now) + cost <= self.capacity
 
     def remaining(self, state, now):
         return max(0, int(self.capacity - self.load(state, now)))

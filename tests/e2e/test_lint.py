@@ -8,7 +8,7 @@ import tempfile
 import support
 from support import expect
 
-BIGGEST = 4294967295
+BIGGEST = 9007199254740991
 
 # What is wrong with a rule, and what the message must speak of. A `~` stands for a line of its own.
 BAD_RULES = [

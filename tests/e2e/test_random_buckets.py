@@ -35,9 +35,9 @@ PERIODS = [
     "1000003ms",
     "604799999ms",
 ]
-MAXIMA = [1, 1, 2, 3, 7, 10, 33, 1000, 65537, 10**6, 4294967295]
+MAXIMA = [1, 1, 2, 3, 7, 10, 33, 1000, 65537, 10**6, 4294967295, 2**32, 10**13 + 1, 2**53 - 1]
 LONGEST_MS = 4 * 10**12  # further away than this the command says less
-HAIR = Fraction(1, 3_000_000_000)  # of a token
+HAIR, COARSE = Fraction(1, 3_000_000_000), Fraction(1, 256)  # of a token; the latter beyond 2^32 - 1
 
 
 class Bucket:
@@ -46,6 +46,7 @@ class Bucket:
         self.per, self.max = rng.choice(PERIODS), rng.choice(MAXIMA)
         self.burst = rng.choice([self.max, rng.choice(MAXIMA)])
         self.limit = model_limits.TokenBucket("n", self.max, model.length(self.per), self.burst)
+        self.hair = HAIR if max(self.max, self.burst) < 2**32 else COARSE
         self.least = self.most = None
         self.now = rng.randrange(10**15, 2 * 10**15)
 
@@ -92,7 +93,7 @@ class Bucket:
             raise AssertionError(f"allowed: {allowed}, not one of {fits}")
         if allowed and cost:
             self.least = least = limit.charge(least, now, cost)
-            self.most = most = limit.charge(most, now, cost + HAIR)
+            self.most = most = limit.charge(most, now, cost + self.hair)
         elif cost and limit.rebased(self.least, now):
             self.least, self.most = least, most
         within(verdict["remaining"], limit.remaining(most, now), limit.remaining(least, now), "remaining")

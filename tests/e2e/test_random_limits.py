@@ -64,6 +64,8 @@ ZONES = [
     "Africa/Monrovia",
 ]
 MAXIMA = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 10, 33, 1000, 4294967295]
+# Fixed and calendar windows count further. (So do buckets, which round then: test_random_buckets.py.)
+LARGE = [2**31, 2**32, 2**32 + 1, 10**13, 2**53 - 1]
 WINDOWS = ["fixed_window", "sliding_window", "calendar"]
 ALGORITHMS = ["token_bucket", "token_bucket"] + WINDOWS
 NOMINAL = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 2629800, "year": 31557600}
@@ -72,15 +74,33 @@ NOMINAL = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 26
 # ---- rules ----
 
 
+class Dice(random.Random):
+    """Large amounts come from dice of their own: all else is the same with and without them."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.large = random.Random(f"large {seed}")
+
+    def maximum(self, doc):
+        usual = self.choice(MAXIMA if "burst" not in doc else MAXIMA[1:])
+        counts = "calendar" in doc or doc.get("algorithm") == "fixed_window" or doc.get("per") in NOMINAL
+        return self.large.choice(LARGE) if counts and self.large.random() < 0.25 else usual
+
+    def cost(self):
+        usual = self.choice([0, 1, 1, 2, 3, 5, 20, 4294967295])
+        return self.large.choice(LARGE) // self.large.choice([1, 3]) if self.large.random() < 0.2 else usual
+
+
 def limit_numbers(rng, algorithm):
     if algorithm == "calendar":
-        doc = {"calendar": rng.choice(model.CALENDAR), "max": rng.choice(MAXIMA)}
+        doc = {"calendar": rng.choice(model.CALENDAR)}
+        doc["max"] = rng.maximum(doc)
         if rng.random() < 0.8:
             doc["tz"] = rng.choice(ZONES)
         if doc["calendar"] == "week" and rng.random() < 0.7:
             doc["week_start"] = rng.choice(model_calendar.DAYS)
         return doc
-    doc = {"max": rng.choice(MAXIMA), "per": rng.choice(EXACT if algorithm == "token_bucket" else ANY)}
+    doc = {"max": rng.maximum({"algorithm": algorithm}), "per": rng.choice(EXACT if algorithm == "token_bucket" else ANY)}
     if algorithm != "token_bucket" or rng.random() < 0.3:
         doc["algorithm"] = algorithm
     if algorithm == "token_bucket" and doc["max"] and rng.random() < 0.4:
@@ -131,7 +151,7 @@ def change_limit(rng, doc, algorithms):
     doc = dict(doc)
     what = rng.choice(["max", "max", "burst", "per", "algorithm", "calendar"])
     if what == "max":
-        doc["max"] = rng.choice(MAXIMA if "burst" not in doc else MAXIMA[1:])
+        doc["max"] = rng.maximum(doc)
     elif what == "algorithm" and "name" in doc:
         doc = {"name": doc["name"], **limit_numbers(rng, rng.choice(algorithms))}
     elif what == "calendar" and "calendar" in doc and "name" in doc:
@@ -210,7 +230,7 @@ class Scenario:
             "user": rng.choice(["a", "u2", ""]),
         }
         if rng.random() < 0.4:
-            doc["cost"] = rng.choice([0, 1, 1, 2, 3, 5, 20, 4294967295])
+            doc["cost"] = rng.cost()
         if rng.random() < 0.1:
             doc["peek"] = True
         return doc, self.now
@@ -270,7 +290,7 @@ def history(doc, lines, found, event):
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + FILES))
 def test_random_limits(seed):
-    rng = random.Random(seed)
+    rng = Dice(seed)
     scenarios = [Scenario(rng, f"e{number}") for number in range(SCENARIOS)]
     doc = {"rules": [rule for scenario in scenarios for rule in scenario.rules]}
     text = json.dumps(doc) if rng.random() < 0.3 else support.to_yaml(doc, rng)

@@ -38,8 +38,8 @@ static void tell_rule(const struct explained_rule *rule, void *data)
         add(s, " <%.*s>", SV_FMT(rule->by[i]));
     for (size_t i = 0; i < rule->rule->limit_count; i++) {
         const struct explained_limit *l = &rule->limits[i];
-        add(s, " %.*s %s left %u retry %lld", SV_FMT(l->spec->name), l->fits ? "fits" : "full", l->report.remaining,
-            (long long)l->report.retry_after_us);
+        add(s, " %.*s %s left %llu retry %lld", SV_FMT(l->spec->name), l->fits ? "fits" : "full",
+            (unsigned long long)l->report.remaining, (long long)l->report.retry_after_us);
     }
     add(s, "\n");
 }

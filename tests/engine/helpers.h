@@ -47,7 +47,7 @@ static inline void set_rules(struct weir *weir, const char *rules)
 
 /* ---- requests ---- */
 
-static inline struct weir_request cost_of(const char *event, const char *key, uint32_t cost)
+static inline struct weir_request cost_of(const char *event, const char *key, uint64_t cost)
 {
     return (struct weir_request){ .event = weir_str(event), .key = weir_str(key), .cost = cost };
 }
@@ -57,7 +57,7 @@ static inline struct weir_request one(const char *event, const char *key)
     return cost_of(event, key, 1);
 }
 
-static inline struct weir_request peek_of(const char *event, const char *key, uint32_t cost)
+static inline struct weir_request peek_of(const char *event, const char *key, uint64_t cost)
 {
     struct weir_request request = cost_of(event, key, cost);
     request.peek = true;
@@ -97,8 +97,8 @@ static inline void verdict_line(const struct weir_verdict *v, const struct weir_
     char *to = line, *end = line + LINE_MAX_BYTES;
     to += snprintf(to, (size_t)(end - to), v->allowed ? "pass" : "refuse %u", v->status);
     if (v->applied)
-        to += snprintf(to, (size_t)(end - to), " %s/%s %u of %u, reset %lld", v->rule, v->limit, v->remaining, v->max,
-                       (long long)v->reset_ms);
+        to += snprintf(to, (size_t)(end - to), " %s/%s %llu of %llu, reset %lld", v->rule, v->limit,
+                       (unsigned long long)v->remaining, (unsigned long long)v->max, (long long)v->reset_ms);
     else
         to += snprintf(to, (size_t)(end - to), " no rule");
     if (!v->allowed || v->retry_after_ms)

@@ -560,7 +560,9 @@ static void what_is_no_receipt(void **state)
     text[5] = 'g';
     assert_int_equal(weir_receipt_read((struct weir_str){ text, len }, &read), WEIR_E_INVALID);
     text[5] = '0';
-    text[1] = '2'; /* a version that is to come */
+    text[1] = '3'; /* a version that is to come */
+    assert_int_equal(weir_receipt_read((struct weir_str){ text, len }, &read), WEIR_E_INVALID);
+    text[1] = '1'; /* an earlier one, whose costs have 32 bits */
     assert_int_equal(weir_receipt_read((struct weir_str){ text, len }, &read), WEIR_E_INVALID);
     receipt.count = WEIR_RECEIPT_LIMITS + 1;
     assert_int_equal(give_back(weir, &receipt, NOW), WEIR_E_INVALID);

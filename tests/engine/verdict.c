@@ -158,7 +158,8 @@ static void cost_zero_looks(void **state)
     for (int i = 0; i < 3; i++)
         EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/token_bucket 0 of 2, reset 60000");
     set_rules(weir, "rules:\n" RULE("a", "\"1 per 60s\""));
-    EXPECT(weir, cost_of("e", "k", 0), NOW, "pass a/token_bucket 0 of 1, reset 120000");
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "refuse 429 a/token_bucket 0 of 1, reset 120000, retry 60000");
+    EXPECT(weir, cost_of("e", "k", 0), NOW + 60 * S, "pass a/token_bucket 0 of 1, reset 60000");
     set_rules(weir, "rules:\n" RULE("a", "\"0 per 60s\""));
     EXPECT(weir, cost_of("e", "k", 0), NOW, "refuse 429 a/token_bucket 0 of 0, reset -1, retry -1");
     weir_close(weir);
@@ -209,6 +210,32 @@ static void the_largest_numbers(void **state)
     EXPECT(weir, cost_of("e", "k", UINT32_MAX - 1), NOW, "pass a/token_bucket 1 of 4294967295, reset 315359999927");
     EXPECT(weir, cost_of("e", "k", 2), NOW, "refuse 429 a/s 1 of 4294967295, reset 630720000000, retry 315360000074");
     EXPECT(weir, one("e", "k"), NOW, "pass a/token_bucket 0 of 4294967295, reset 315360000000");
+    weir_close(weir);
+}
+
+static void more_than_32_bits(void **state)
+{
+    (void)state;
+    const uint64_t most = WEIR_AMOUNT_MAX;
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a", "\"9007199254740991 per 1h\", { name: f, algorithm: fixed_window, max: "
+                                        "9007199254740991, per: 2h }, \"9007199254740991 per day\""));
+    EXPECT(weir, cost_of("e", "k", most + 1), NOW,
+           "refuse 429 a/token_bucket 9007199254740991 of 9007199254740991, reset 0, retry -1");
+    EXPECT(weir, cost_of("e", "k", UINT64_MAX), NOW,
+           "refuse 429 a/token_bucket 9007199254740991 of 9007199254740991, reset 0, retry -1");
+    EXPECT(weir, cost_of("e", "k", most - 1), NOW, "pass a/token_bucket 1 of 9007199254740991, reset 3600000");
+    EXPECT(weir, cost_of("e", "k", UINT64_MAX), NOW,
+           "refuse 429 a/token_bucket 1 of 9007199254740991, reset 3600000, retry -1");
+    EXPECT(weir, cost_of("e", "k", UINT64_MAX - 5), NOW,
+           "refuse 429 a/token_bucket 1 of 9007199254740991, reset 3600000, retry -1");
+    EXPECT(weir, one("e", "k"), NOW, "pass a/token_bucket 0 of 9007199254740991, reset 3600000");
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 3), 0);
+    /* Lowered to less than was used, below 2^32, and raised again. */
+    set_rules(weir, "rules:\n" RULE("a", "{ name: f, algorithm: fixed_window, max: 5, per: 2h }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "refuse 429 a/f 0 of 5, reset 7200000, retry 7200000");
+    set_rules(weir, "rules:\n" RULE("a", "{ name: f, algorithm: fixed_window, max: 9007199254740990, per: 2h }"));
+    EXPECT(weir, cost_of("e", "k", 0), NOW, "refuse 429 a/f 0 of 9007199254740990, reset 7200000, retry 7200000");
     weir_close(weir);
 }
 
@@ -367,6 +394,7 @@ int main(void)
         cmocka_unit_test(peek_answers_for_the_cost),
         cmocka_unit_test(max_zero_refuses_all),
         cmocka_unit_test(the_largest_numbers),
+        cmocka_unit_test(more_than_32_bits),
         cmocka_unit_test(a_refusal_charges_nothing),
         cmocka_unit_test(subjects_do_not_meet),
         cmocka_unit_test(no_rule_applies),

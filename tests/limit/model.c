@@ -1,6 +1,9 @@
 #include "model.h"
 
-uint32_t model_capacity(const struct model_limit *limit)
+#define FINE_MAX UINT32_MAX /* a bucket beyond this counts in coarse parts */
+enum { COARSE_PARTS = 256 };
+
+uint64_t model_capacity(const struct model_limit *limit)
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET && limit->max > 0 && limit->burst > 0)
         return limit->burst;
@@ -12,19 +15,57 @@ static bool unused(const struct model_cell *cell)
     return cell->used == 0 && cell->count == 0 && cell->previous == 0;
 }
 
+/* ---- the parts of a bucket ---- */
+
+/* What comes back of one token in one microsecond is `scale` of `used`; a token is `per` times that. */
+static model_int scale(const struct model_limit *limit)
+{
+    return limit->in_parts ? MODEL_PARTS : 1;
+}
+
+static model_int token(const struct model_limit *limit)
+{
+    return limit->per_us * scale(limit);
+}
+
+/* A state of 2^32 tokens or more does not fit in fine parts, even if the limit's own numbers do by now. */
+static bool is_coarse(const struct model_limit *limit, const struct model_cell *cell)
+{
+    return limit->max > FINE_MAX || limit->burst > FINE_MAX || cell->used >= token(limit) * ((model_int)FINE_MAX + 1);
+}
+
+static model_int round_up(const struct model_limit *limit, bool coarse, model_int used)
+{
+    model_int part = coarse ? token(limit) / COARSE_PARTS : limit->per_us;
+    return limit->in_parts ? (used + part - 1) / part * part : used;
+}
+
+/* In how many microseconds a whole number of parts comes back; 0 if that is more than a thousandth of the period. */
+static int64_t step_of(const struct model_limit *limit, bool coarse)
+{
+    model_int a = limit->per_us, b = (model_int)limit->max * (coarse ? COARSE_PARTS : MODEL_PARTS);
+    while (b > 0) {
+        model_int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    int64_t step = (int64_t)(limit->per_us / a);
+    return step <= limit->per_us / 1000 ? step : 0;
+}
+
 /* ---- a cell as it is at an instant ---- */
 
 static void settle_bucket(const struct model_limit *limit, struct model_cell *cell, int64_t now_us, bool *rebased)
 {
+    cell->used = round_up(limit, is_coarse(limit, cell), cell->used);
     if (cell->when_us - now_us > limit->per_us) {
         *rebased = true;
         cell->when_us = now_us;
     }
     if (cell->when_us >= now_us)
         return;
-    cell->used -= (model_int)limit->max * (now_us - cell->when_us);
-    if (cell->used < 0)
-        cell->used = 0;
+    model_int back = (model_int)limit->max * (now_us - cell->when_us);
+    cell->used = back > cell->used / scale(limit) ? 0 : cell->used - back * scale(limit);
     cell->when_us = now_us;
 }
 
@@ -72,13 +113,11 @@ static struct model_cell settled(const struct model_limit *limit, const struct w
 
 static bool has_room(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us, uint64_t cost)
 {
-    if (limit->max == 0)
+    if (limit->max == 0 || cost > model_capacity(limit))
         return false;
-    if (cost == 0)
-        return true;
     model_int per = limit->per_us;
     if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return cell->used + cost * per <= model_capacity(limit) * per;
+        return cell->used + cost * token(limit) <= model_capacity(limit) * token(limit);
     if (limit->algorithm != LIMIT_SLIDING_WINDOW)
         return cell->count + cost <= limit->max;
     int64_t into = now_us > cell->start_us ? now_us - cell->start_us : 0;
@@ -86,9 +125,9 @@ static bool has_room(const struct model_limit *limit, const struct model_cell *c
     return in_view + (cell->count + cost) * per <= limit->max * per;
 }
 
-static uint32_t find_remaining(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us)
+static uint64_t find_remaining(const struct model_limit *limit, const struct model_cell *cell, int64_t now_us)
 {
-    uint64_t fits = 0, too_much = (uint64_t)UINT32_MAX + 1;
+    uint64_t fits = 0, too_much = WEIR_AMOUNT_MAX + 1;
     while (too_much - fits > 1) {
         uint64_t middle = fits + (too_much - fits) / 2;
         if (has_room(limit, cell, now_us, middle))
@@ -96,19 +135,19 @@ static uint32_t find_remaining(const struct model_limit *limit, const struct mod
         else
             too_much = middle;
     }
-    return (uint32_t)fits;
+    return fits;
 }
 
-/* How long until the cell is unused (cost 0) or has room for a cost, by trying. Time only makes room. */
+/* How long until the cell is unused (`empty`) or has room for a cost, by trying. Time only makes room. */
 static int64_t find_wait(const struct model_limit *limit, const struct window *window, const struct model_cell *cell,
-                         int64_t now_us, uint64_t cost)
+                         int64_t now_us, bool empty, uint64_t cost)
 {
     bool rebased;
     int64_t too_early = -1, late = 4 * MODEL_LATE_US;
     while (late - too_early > 1) {
         int64_t wait = too_early + (late - too_early) / 2;
         struct model_cell then = settled(limit, window, *cell, now_us + wait, &rebased);
-        bool enough = cost ? has_room(limit, &then, now_us + wait, cost) : unused(&then);
+        bool enough = empty ? unused(&then) : has_room(limit, &then, now_us + wait, cost);
         if (enough)
             late = wait;
         else
@@ -117,32 +156,53 @@ static int64_t find_wait(const struct model_limit *limit, const struct window *w
     return late;
 }
 
+/* `cell` as it is kept. */
 static void look_ahead(const struct model_limit *limit, const struct window *window, const struct model_cell *cell,
-                       int64_t now_us, uint32_t cost, struct model_answer *answer)
+                       int64_t now_us, uint64_t cost, struct model_answer *answer)
 {
-    answer->remaining = find_remaining(limit, cell, now_us);
+    bool rebased;
+    struct model_cell now = settled(limit, window, *cell, now_us, &rebased);
+    answer->remaining = find_remaining(limit, &now, now_us);
     answer->reset_us = 0;
-    if (!unused(cell)) {
+    if (!unused(&now)) {
         bool stays = limit->max == 0 && limit->algorithm == LIMIT_TOKEN_BUCKET;
-        answer->reset_us = stays ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, 0);
+        answer->reset_us = stays ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, true, 0);
     }
     answer->retry_after_us = 0;
     if (!answer->fits) {
         bool never = limit->max == 0 || cost > model_capacity(limit);
-        answer->retry_after_us = never ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, cost);
+        answer->retry_after_us = never ? LIMIT_NEVER_US : find_wait(limit, window, cell, now_us, false, cost);
     }
 }
 
 /* ---- charging ---- */
 
-static void charge(const struct model_limit *limit, const struct window *window, struct model_cell *cell, int64_t now_us,
-                   uint32_t cost)
+/* `before` is the cell as it was kept until now, `cell` as it is at now_us. In parts, the charge is added to what was used
+ * when the last step ended; or, if steps are too long, to what is used now, rounded up. */
+static void charge_bucket(const struct model_limit *limit, const struct model_cell *before, struct model_cell *cell,
+                          int64_t now_us, uint64_t cost)
+{
+    bool first = unused(cell), coarse = is_coarse(limit, before);
+    if (first)
+        cell->when_us = now_us;
+    if (limit->in_parts && !first) {
+        int64_t step = step_of(limit, coarse), lag = 0;
+        if (step == 0)
+            cell->used = round_up(limit, coarse, cell->used);
+        else if (before->when_us < now_us)
+            lag = (now_us - before->when_us) % step;
+        cell->used += (model_int)limit->max * lag * scale(limit);
+        cell->when_us -= lag;
+    }
+    cell->used += cost * token(limit);
+}
+
+static void charge(const struct model_limit *limit, const struct window *window, const struct model_cell *before,
+                   struct model_cell *cell, int64_t now_us, uint64_t cost)
 {
     bool first = unused(cell);
     if (limit->algorithm == LIMIT_TOKEN_BUCKET) {
-        cell->used += (model_int)cost * limit->per_us;
-        if (first)
-            cell->when_us = now_us;
+        charge_bucket(limit, before, cell, now_us, cost);
         return;
     }
     cell->count += cost;
@@ -156,28 +216,28 @@ static void charge(const struct model_limit *limit, const struct window *window,
 }
 
 struct model_answer model_look(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
-                               int64_t now_us, uint32_t cost)
+                               int64_t now_us, uint64_t cost)
 {
     struct model_answer answer = { 0 };
     struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
     answer.fits = has_room(limit, &now, now_us, cost);
     if (answer.rebased)
         *cell = now;
-    look_ahead(limit, window, &now, now_us, cost, &answer);
+    look_ahead(limit, window, cell, now_us, cost, &answer);
     return answer;
 }
 
 struct model_answer model_take(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
-                               int64_t now_us, uint32_t cost, struct model_receipt *ret_receipt)
+                               int64_t now_us, uint64_t cost, struct model_receipt *ret_receipt)
 {
     struct model_answer answer = { 0 };
     struct model_cell now = settled(limit, window, *cell, now_us, &answer.rebased);
     answer.fits = has_room(limit, &now, now_us, cost);
     if (answer.fits && cost > 0)
-        charge(limit, window, &now, now_us, cost);
+        charge(limit, window, cell, &now, now_us, cost);
     if (answer.rebased || (answer.fits && cost > 0))
         *cell = now;
-    look_ahead(limit, window, &now, now_us, cost, &answer);
+    look_ahead(limit, window, cell, now_us, cost, &answer);
     if (ret_receipt && answer.fits)
         *ret_receipt = (struct model_receipt){ now, now_us, cost };
     return answer;
@@ -193,9 +253,12 @@ bool model_refund(const struct model_limit *limit, const struct model_receipt *r
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET) {
         int64_t since_us = now_us > receipt->taken_us ? now_us - receipt->taken_us : 0;
-        model_int left = (model_int)receipt->cost * limit->per_us - (model_int)limit->max * since_us;
+        model_int back = (model_int)limit->max * since_us, left = receipt->cost * (model_int)limit->per_us - back;
         if (left <= 0)
             return false;
+        bool coarse = is_coarse(limit, cell) || receipt->cost > FINE_MAX;
+        left = round_up(limit, coarse, left * scale(limit));
+        cell->used = round_up(limit, coarse, cell->used);
         cell->used = cell->used > left ? cell->used - left : 0;
         return true;
     }

@@ -13,10 +13,15 @@ typedef __int128 model_int;
 
 struct model_limit {
     enum limit_algorithm algorithm;
-    uint32_t max;
-    uint32_t burst; /* 0: max */
+    uint64_t max;
+    uint64_t burst; /* 0: max */
     int64_t per_us; /* all but calendar */
+    /* token_bucket: states are whole parts of a token, as src/limit/README.md says, so that equal means equal. Then used
+     * is in 1/MODEL_PARTS of what it is in otherwise, and per_us at most a week. */
+    bool in_parts;
 };
+
+#define MODEL_PARTS 3628800000 /* of a token; limits beyond 2^32 - 1 count in 256 */
 
 /* All zero: unused. */
 struct model_cell {
@@ -31,7 +36,7 @@ struct model_cell {
 struct model_answer {
     bool fits;
     bool rebased;
-    uint32_t remaining;     /* after the charge */
+    uint64_t remaining;     /* after the charge */
     int64_t reset_us;       /* after the charge; LIMIT_NEVER_US; MODEL_LATE_US or more: some time after that */
     int64_t retry_after_us; /* as reset_us */
 };
@@ -42,17 +47,17 @@ struct model_answer {
 struct model_receipt {
     struct model_cell taken;
     int64_t taken_us;
-    uint32_t cost;
+    uint64_t cost;
 };
 
-uint32_t model_capacity(const struct model_limit *limit);
+uint64_t model_capacity(const struct model_limit *limit);
 
 /* `window` is the one that now_us lies in; calendar only. Look charges nothing. Take charges if it fits; ret_receipt may be
  * NULL. A clock that was put right is noted in the cell by both. */
 struct model_answer model_look(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
-                               int64_t now_us, uint32_t cost);
+                               int64_t now_us, uint64_t cost);
 struct model_answer model_take(const struct model_limit *limit, const struct window *window, struct model_cell *cell,
-                               int64_t now_us, uint32_t cost, struct model_receipt *ret_receipt);
+                               int64_t now_us, uint64_t cost, struct model_receipt *ret_receipt);
 bool model_refund(const struct model_limit *limit, const struct model_receipt *receipt, struct model_cell *cell,
                   int64_t now_us);
 

@@ -33,6 +33,8 @@ struct run {
     struct model_limit model;
     struct limit_state state;
     struct model_cell cell;
+    bool live;    /* an administrator changes the numbers */
+    bool wide;    /* they may have more than 32 bits: then the length of a window may be rounded */
     struct tz tz; /* calendar */
     enum calendar_unit unit;
     int64_t start_us, now_us;
@@ -57,9 +59,9 @@ struct run {
 
 static void describe(const struct run *r)
 {
-    print_error("run seed %llu: algorithm %d, max %u, burst %u, per %lld, accuracy %d, now %lld\n",
-                (unsigned long long)r->seed, r->model.algorithm, r->model.max, r->model.burst, (long long)r->model.per_us,
-                r->accuracy, (long long)r->now_us);
+    print_error("run seed %llu: algorithm %d, max %llu, burst %llu, per %lld, accuracy %d, now %lld\n",
+                (unsigned long long)r->seed, r->model.algorithm, (unsigned long long)r->model.max,
+                (unsigned long long)r->model.burst, (long long)r->model.per_us, r->accuracy, (long long)r->now_us);
     print_error("state %llu %llu; model: used %.3f of a period at %lld, window [%lld, %lld), count %llu, previous %llu\n",
                 (unsigned long long)r->state.time, (unsigned long long)r->state.data, (double)r->cell.used,
                 (long long)r->cell.when_us, (long long)r->cell.start_us, (long long)r->cell.end_us,
@@ -79,11 +81,18 @@ static int64_t pick_per(struct random *rnd, enum accuracy accuracy)
     return LIMIT_PER_MIN_US + random_scaled(rnd, LIMIT_PER_MAX_US - LIMIT_PER_MIN_US);
 }
 
-static uint32_t pick_number(struct random *rnd)
+/* As far as the algorithm counts; often where the layout of states changes. */
+static uint64_t pick_number(struct run *r)
 {
-    if (random_one_in(rnd, 15))
-        return UINT32_MAX - (uint32_t)random_in(rnd, 0, 2);
-    return (uint32_t)random_scaled(rnd, random_one_in(rnd, 2) ? 20 : UINT32_MAX);
+    static const uint64_t edges[] = { UINT64_C(1) << 31, UINT64_C(1) << 32, LIMIT_MAX_MAX - 1 };
+    uint64_t most = r->wide ? LIMIT_MAX_MAX : UINT32_MAX, number;
+    if (random_one_in(&r->rnd, 10))
+        number = edges[random_in(&r->rnd, 0, 2)] + (uint64_t)random_in(&r->rnd, -2, 1);
+    else
+        number = (uint64_t)random_scaled(&r->rnd, random_one_in(&r->rnd, 2)   ? 20
+                                                  : random_one_in(&r->rnd, 2) ? UINT32_MAX
+                                                                              : (int64_t)LIMIT_MAX_MAX);
+    return number < most ? number : most;
 }
 
 static void apply_limit(struct run *r)
@@ -96,10 +105,12 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, 
     static struct zonefile zone;
     *r = (struct run){ .seed = seed, .rnd = { seed }, .accuracy = accuracy, .quantum_us = 1 };
     r->model.algorithm = algorithm;
-    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(&r->rnd);
+    r->wide = algorithm != LIMIT_SLIDING_WINDOW && random_one_in(&r->rnd, 2);
+    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(r);
     if (algorithm == LIMIT_TOKEN_BUCKET) {
-        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
         r->quantum_us = accuracy == EXACT ? US_PER_MS : 1;
+        r->model.in_parts = accuracy == EXACT;
     }
     r->model.per_us = pick_per(&r->rnd, algorithm == LIMIT_TOKEN_BUCKET ? accuracy : EXACT_FORWARD);
     if (algorithm == LIMIT_CALENDAR) {
@@ -111,6 +122,9 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm, 
     }
     r->start_us = r->now_us = random_in(&r->rnd, 0, CLOCK_END_US / 2 / r->quantum_us) * r->quantum_us;
     apply_limit(r);
+    /* Coarse parts have long steps for most periods. */
+    if (accuracy == EXACT_FORWARD && r->limit.base > 0)
+        r->accuracy = STRICT;
 }
 
 static struct window window_at(const struct run *r, int64_t now_us)
@@ -134,7 +148,8 @@ static int64_t pick_back(struct run *r)
     bool bucket = r->model.algorithm == LIMIT_TOKEN_BUCKET, slide = r->model.algorithm == LIMIT_SLIDING_WINDOW;
     int64_t time = bucket ? r->cell.when_us : r->cell.start_us;
     int64_t length = bucket || slide ? r->model.per_us : r->cell.end_us - r->cell.start_us;
-    bool fuzzy = bucket ? r->accuracy != EXACT : !slide && length >= (1 << LIMIT_LENGTH_MANTISSA);
+    bool rounded = length >= (1 << LIMIT_LENGTH_MANTISSA) || (r->wide && (r->live || length != r->model.per_us));
+    bool fuzzy = bucket ? r->accuracy != EXACT : !slide && rounded;
     int64_t q = r->quantum_us;
     switch (random_in(&r->rnd, 0, 3)) {
     case 0:
@@ -180,25 +195,25 @@ static void move_clock(struct run *r)
     r->now_us = next;
 }
 
-static uint32_t pick_cost(struct run *r)
+static uint64_t pick_cost(struct run *r)
 {
     uint64_t capacity = r->limit.capacity;
     switch (random_in(&r->rnd, 0, 9)) {
     case 0:
         return 0;
     case 1:
-        return (uint32_t)capacity;
+        return capacity;
     case 2:
-        return (uint32_t)(capacity < UINT32_MAX ? capacity + 1 : capacity);
+        return capacity + 1;
     case 3:
-        return pick_number(&r->rnd);
+        return pick_number(r);
     case 4:
         return r->last.remaining;
     case 5:
-        return r->last.remaining < UINT32_MAX ? r->last.remaining + 1 : UINT32_MAX;
+        return r->last.remaining + 1;
     case 6:
     case 7:
-        return (uint32_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
+        return (uint64_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
     default:
         return 1;
     }
@@ -207,9 +222,9 @@ static uint32_t pick_cost(struct run *r)
 /* An administrator changes the numbers. */
 static void change_limit(struct run *r)
 {
-    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(&r->rnd);
+    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(r);
     if (r->model.algorithm == LIMIT_TOKEN_BUCKET && random_one_in(&r->rnd, 2))
-        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
     if (r->model.algorithm == LIMIT_FIXED_WINDOW && random_one_in(&r->rnd, 2))
         r->model.per_us = pick_per(&r->rnd, STRICT);
     apply_limit(r);
@@ -232,19 +247,19 @@ static void compare_exactly(const struct run *r, const struct limit_take *take, 
     EXPECT(r, same_wait(report->retry_after_us, answer->retry_after_us));
 }
 
-/* What a bucket may have lost against the model, in 1/per of a token: 1/LIMIT_TOKEN for each charge where it rounds; where
+/* What a bucket may have lost against the model, in 1/per of a token: a part for each charge where it rounds; where
  * it lags by a step instead, that step's refill while the clock is set back, and for good where it was rebased. */
 static model_int slack(const struct run *r)
 {
     if (!r->limit.step_fine)
-        return ((model_int)r->charges * r->model.per_us + LIMIT_TOKEN - 1) / LIMIT_TOKEN;
+        return ((model_int)r->charges * r->model.per_us + r->limit.token - 1) / r->limit.token;
     model_int step = (model_int)r->model.max * (model_int)r->limit.step.by;
     return r->stepped_back ? step * (1 + (model_int)r->rebases) : 0;
 }
 
 /* The model has only been charged what the bucket was. */
 static void compare_strictly(const struct run *r, const struct limit_take *take, const struct limit_report *report,
-                             const struct model_answer *answer, uint32_t cost)
+                             const struct model_answer *answer, uint64_t cost)
 {
     model_int per = r->model.per_us, lost = slack(r);
     EXPECT(r, answer->fits || !take->fits);
@@ -269,13 +284,13 @@ static void compare_strictly(const struct run *r, const struct limit_take *take,
                       report->retry_after_us <= answer->retry_after_us + lost_us);
 }
 
-static bool fits_at(const struct run *r, struct limit_state s, int64_t now_us, uint32_t cost)
+static bool fits_at(const struct run *r, struct limit_state s, int64_t now_us, uint64_t cost)
 {
     struct window w = window_at(r, now_us);
     return limit_take(&r->limit, &w, s, now_us, cost).fits;
 }
 
-static void check_wait(const struct run *r, struct limit_state s, int64_t wait_us, uint32_t cost)
+static void check_wait(const struct run *r, struct limit_state s, int64_t wait_us, uint64_t cost)
 {
     if (wait_us <= 0 || r->now_us + wait_us >= CLOCK_END_US)
         return;
@@ -293,7 +308,7 @@ static void check_decay(const struct run *r, struct limit_state s, struct limit_
         return;
     struct window w = window_at(r, then);
     struct limit_state zero = { 0 };
-    const uint32_t costs[] = { 0, 1, r->limit.capacity };
+    const uint64_t costs[] = { 0, 1, r->limit.capacity };
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         struct limit_take aged = limit_take(&r->limit, &w, s, then, costs[i]);
         struct limit_take fresh = limit_take(&r->limit, &w, zero, then, costs[i]);
@@ -322,7 +337,8 @@ static void check_outlook(const struct run *r, struct limit_state s)
     EXPECT(r, !room || outlook.share < 255);
     if (outlook.share == 255)
         return;
-    double capacity = r->limit.capacity, remaining = limit_remaining(&r->limit, &w, s, lags ? (int64_t)s.time : r->now_us);
+    double capacity = (double)r->limit.capacity,
+           remaining = (double)limit_remaining(&r->limit, &w, s, lags ? (int64_t)s.time : r->now_us);
     double used = 255 * (capacity - remaining) / capacity;
     EXPECT(r, outlook.share <= used + 1.001 + 4 * 255 / capacity && outlook.share >= used - 1.001 - 4 * 255 / capacity);
 }
@@ -331,7 +347,7 @@ static void check_outlook(const struct run *r, struct limit_state s)
 static void check_look(struct run *r, struct limit_state next)
 {
     int64_t then = r->now_us + random_scaled(&r->rnd, 2 * length_at(r));
-    uint32_t cost = (uint32_t)random_scaled(&r->rnd, (int64_t)r->limit.capacity + 1);
+    uint64_t cost = (uint64_t)random_scaled(&r->rnd, (int64_t)r->limit.capacity + 1);
     struct window w = window_at(r, then);
     struct limit_report a = limit_report(&r->limit, &w, r->state, then, cost);
     struct limit_report b = limit_report(&r->limit, &w, next, then, cost);
@@ -341,7 +357,7 @@ static void check_look(struct run *r, struct limit_state next)
 
 /* The quick way says yes only where the long one does, and then the same; only the share of a sliding window is rounded up.
  */
-static void check_quick(struct run *r, const struct limit_take *take, uint32_t cost)
+static void check_quick(struct run *r, const struct limit_take *take, uint64_t cost)
 {
     struct limit_quick quick;
     if (!limit_quick_by(r->limit.algorithm, &r->limit, r->state, r->now_us, cost, &quick))
@@ -353,7 +369,7 @@ static void check_quick(struct run *r, const struct limit_take *take, uint32_t c
     double slack = 0;
     if (r->limit.algorithm == LIMIT_SLIDING_WINDOW) { /* by a microsecond's worth of the previous window, and 3 */
         double previous = (double)(r->state.data >> 32), parts = (double)(r->limit.per_us >> r->limit.slide_shift);
-        slack = 1 + 255 * (previous * 2 / parts + 3) / r->limit.max;
+        slack = 1 + 255 * (previous * 2 / parts + 3) / (double)r->limit.max;
     }
     EXPECT(r, quick.decays_us == outlook.decays_us);
     EXPECT(r, outlook.share < 255 && quick.share < 255);
@@ -372,7 +388,7 @@ static void note_charge(struct run *r, const struct limit_take *take, const stru
 
 static void ask(struct run *r)
 {
-    uint32_t cost = pick_cost(r);
+    uint64_t cost = pick_cost(r);
     struct window w = window_at(r, r->now_us);
     struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
     if (cost > 0)
@@ -419,13 +435,13 @@ static uint64_t run_schedule(uint64_t seed, enum limit_algorithm algorithm, enum
 {
     struct run r;
     begin(&r, seed, algorithm, accuracy);
-    bool live = accuracy == EXACT && random_one_in(&r.rnd, 2);
+    r.live = accuracy == EXACT && random_one_in(&r.rnd, 2);
     for (int step = 0; step < STEPS; step++) {
         ask(&r);
         move_clock(&r);
-        if (live && random_one_in(&r.rnd, 6))
+        if (r.live && random_one_in(&r.rnd, 6))
             change_limit(&r);
-        if (live && random_one_in(&r.rnd, 6))
+        if (r.live && random_one_in(&r.rnd, 6))
             give_back(&r);
     }
     return r.quick;

@@ -9,7 +9,8 @@ static void expect_rules(const struct rules *rules, const char *expected)
     buf_init(&text, 1 << 20);
     buf_add(&text, SV(""));
     for (size_t i = 0; i < rules->rule_count; i++)
-        buf_printf(&text, "%s%.*s%u", i ? " " : "", SV_FMT(rules->rules[i].id), rules->rules[i].limits[0].max);
+        buf_printf(&text, "%s%.*s%llu", i ? " " : "", SV_FMT(rules->rules[i].id),
+                   (unsigned long long)rules->rules[i].limits[0].max);
     assert_string_equal(text.ptr, expected);
     buf_done(&text);
 }

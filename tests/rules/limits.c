@@ -32,7 +32,7 @@ static void lengths_of_the_short_form(void **state)
     (void)state;
     static const struct {
         const char *text;
-        uint32_t max, burst;
+        uint64_t max, burst;
         int64_t per_us;
     } cases[] = {
         { "10 per 60s", 10, 10, 60 * US_PER_S },
@@ -43,6 +43,7 @@ static void lengths_of_the_short_form(void **state)
         { "1 per 1ms", 1, 1, US_PER_MS },
         { "0 per 1h", 0, 0, 3600 * US_PER_S },
         { "4294967295 per 3650d burst 4294967295", UINT32_MAX, UINT32_MAX, 3650 * DAY_US },
+        { "9007199254740991 per 3650d burst 4294967296", WEIR_AMOUNT_MAX, UINT64_C(4294967296), 3650 * DAY_US },
         { "7 per 315360000000ms", 7, 7, 3650 * DAY_US },
         { "7 per 1d", 7, 7, DAY_US },
     };
@@ -179,18 +180,18 @@ static void short_forms_out_of_bounds(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "4294967296 per 1s",
-          "f:1: rule a: limits: max must be a whole number from 0 to 4294967295, not \"4294967296\"\n" },
+        { "9007199254740992 per 1s",
+          "f:1: rule a: limits: max must be a whole number from 0 to 9007199254740991, not \"9007199254740992\"\n" },
         { "99999999999999999999999 per 1s",
-          "f:1: rule a: limits: max must be a whole number from 0 to 4294967295, not \"99999999999999999999999\"\n" },
+          "f:1: rule a: limits: max must be a whole number from 0 to 9007199254740991, not \"99999999999999999999999\"\n" },
         { "1 per 0s", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"0s\"\n" },
         { "1 per 3651d", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"3651d\"\n" },
         { "1 per 99999999999999999999999ms",
           "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"99999999999999999999999ms\"\n" },
         { "1 per 315360000001ms", "f:1: rule a: limits: the time must be from 1ms to 3650d, not \"315360000001ms\"\n" },
-        { "1 per 1s burst 0", "f:1: rule a: limits: burst must be a whole number from 1 to 4294967295, not \"0\"\n" },
-        { "1 per 1s burst 4294967296",
-          "f:1: rule a: limits: burst must be a whole number from 1 to 4294967295, not \"4294967296\"\n" },
+        { "1 per 1s burst 0", "f:1: rule a: limits: burst must be a whole number from 1 to 9007199254740991, not \"0\"\n" },
+        { "1 per 1s burst 9007199254740992",
+          "f:1: rule a: limits: burst must be a whole number from 1 to 9007199254740991, not \"9007199254740992\"\n" },
         { "100 per day burst 5",
           "f:1: rule a: limits: burst is allowed with a length such as 1d, not with the calendar unit day\n" },
         { "100 per day Asia/Shanghai",
@@ -201,14 +202,14 @@ static void short_forms_out_of_bounds(void **state)
         expect_limits(cases[i].text, cases[i].report);
 }
 
-#define MAX_ERROR "must be a whole number from 0 to 4294967295, not "
+#define MAX_ERROR "must be a whole number from 0 to 9007199254740991, not "
 
 static void bad_numbers(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "{ per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 4294967295\n" },
-        { "{ max: , per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 4294967295\n" },
+        { "{ per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 9007199254740991\n" },
+        { "{ max: , per: 1s }", "f:1: rule a: limits: needs `max`, a whole number from 0 to 9007199254740991\n" },
         { "{ max: ten, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "\"ten\"\n" },
         { "{ max: '10', per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "the text \"10\"; leave the quotes out\n" },
         { "{ max: 'x', per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "the text \"x\"\n" },
@@ -217,12 +218,15 @@ static void bad_numbers(void **state)
         { "{ max: 1e3, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "1e3\n" },
         { "{ max: 010, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "010\n" },
         { "{ max: 1_000, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "\"1_000\"\n" },
-        { "{ max: 4294967296, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "4294967296\n" },
+        { "{ algorithm: sliding_window, max: 4294967296, per: 1s }",
+          "f:1: rule a: limits.max: a sliding_window counts to 4294967295 at most; take token_bucket, fixed_window or "
+          "calendar for more\n" },
+        { "{ max: 9007199254740992, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "9007199254740992\n" },
         { "{ max: true, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "true\n" },
         { "{ max: [1], per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "a list\n" },
         { "{ max: {}, per: 1s }", "f:1: rule a: limits.max: " MAX_ERROR "a mapping\n" },
         { "{ max: 1, per: 1s, burst: 0 }",
-          "f:1: rule a: limits.burst: must be a whole number from 1 to 4294967295, not 0\n" },
+          "f:1: rule a: limits.burst: must be a whole number from 1 to 9007199254740991, not 0\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);

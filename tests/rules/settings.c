@@ -182,10 +182,10 @@ static void flow_yaml_is_left_alone(void **state)
 static void errors_of_json_have_lines(void **state)
 {
     (void)state;
-    expect_report(
-        "\n\n{\"rules\":[\n{\"id\":\"a\",\n\"limits\":[{\"max\":\"10\",\"per\":\"1s\"}]}]}",
-        "f:5: rule a: limits[0].max: must be a whole number from 0 to 4294967295, not the text \"10\"; leave the quotes "
-        "out\n");
+    expect_report("\n\n{\"rules\":[\n{\"id\":\"a\",\n\"limits\":[{\"max\":\"10\",\"per\":\"1s\"}]}]}",
+                  "f:5: rule a: limits[0].max: must be a whole number from 0 to 9007199254740991, not the text \"10\"; "
+                  "leave the quotes "
+                  "out\n");
     /* An escape that there is none of, of more than one byte. */
     expect_report("{\"a\":\"\\ü\"}",
                   "f:1: not YAML or JSON: found unknown escape character while parsing a quoted scalar that "

@@ -45,7 +45,7 @@ static void test_all_fields(void **state)
     struct ask ask;
     read_good(&ask,
               SV("{\"method\": \"GET\", \"path\": \"/a?b\", \"host\": \"h\", \"ip\": \"1.2.3.4\", \"peer\": \"::1\",\n"
-                 " \"user\": \"u\", \"event\": \"e\", \"key\": \"k\", \"cost\": 4294967295, \"peek\": true,\r\n"
+                 " \"user\": \"u\", \"event\": \"e\", \"key\": \"k\", \"cost\": 9007199254740991, \"peek\": true,\r\n"
                  "\t\"headers\": {\"X-A\": \"1\", \"X-B\": [\"2\", \"3\"]}} "));
     const struct weir_request *r = ask.requests;
     assert_false(ask.many);
@@ -58,7 +58,7 @@ static void test_all_fields(void **state)
     check_text(r->user, "u");
     check_text(r->event, "e");
     check_text(r->key, "k");
-    assert_int_equal(r->cost, UINT32_MAX);
+    assert_int_equal(r->cost, WEIR_AMOUNT_MAX);
     assert_true(r->peek);
     assert_int_equal(r->header_count, 3);
     check_text(r->headers[0].name, "X-A");
@@ -215,8 +215,10 @@ static void test_strings(void **state)
 static void test_bad_values(void **state)
 {
     (void)state;
-    static const char cost[] = "cost: must be a whole number from 0 to 4294967295";
-    const char *costs[] = { "-1", "1.0", "1e3", "4294967296", "99999999999999999999", "\"1\"", "01", "nul", "+1", "" };
+    static const char cost[] = "cost: must be a whole number from 0 to 9007199254740991";
+    const char *costs[] = {
+        "-1", "1.0", "1e3", "9007199254740992", "99999999999999999999", "\"1\"", "01", "nul", "+1", ""
+    };
     char text[64];
     for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++) {
         snprintf(text, sizeof text, "{\"cost\":%s}", costs[i]);
@@ -236,7 +238,7 @@ static void test_bad_values(void **state)
               "headers: \"a\" is given twice; send a list of its values");
     check_bad("{\"key\":\"a\",\"key\":\"a\"}", 400, "key: is given twice");
     check_bad("{\"Path\":\"/\"}", 400, "unknown field \"Path\"; allowed: " ASK_FIELDS);
-    check_bad("[{},{\"cost\":-1}]", 400, "request [1]: cost: must be a whole number from 0 to 4294967295");
+    check_bad("[{},{\"cost\":-1}]", 400, "request [1]: cost: must be a whole number from 0 to 9007199254740991");
     check_bad("[{},1]", 400, "request [1]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     check_bad("[[]]", 400, "request [0]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     check_bad("\"a\"", 400, "a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");

@@ -83,7 +83,7 @@ def test_order_is_kept():
         )
         expect(wire.reply()[:5], [1, "few", "hour", 3, 2])
         expect(wire.reply(), "PONG")
-        expect(wire.reply(), Error("ERR cost 'x' is not a whole number from 0 to 4294967295"))
+        expect(wire.reply(), Error("ERR cost 'x' is not a whole number from 0 to 9007199254740991"))
         expect(wire.reply()[:5], [1, "few", "hour", 3, 0])
         expect(wire.reply(), Error(UNKNOWN))
         refused = wire.reply()

@@ -69,7 +69,7 @@ RULES = [{"limits": limits} for limits in (
     {"reject": {"headers": {"Retry-After": 7}}}, {"except": {"user": 7}}, {"colour": "red"},
 )]
 
-VALUES = (None, True, False, 0, 1, -1, 1.5, 2**32, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
+VALUES = (None, True, False, 0, 1, -1, 1.5, 2**53, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
           {"x": "y"}, {"X-A": ["a", "b"]}, {"X-A": []})
 # What only the service knows.
 BEYOND = ("id: must equal the id in the path", "unknown time zone", "is allowed with fixed and calendar windows only",

@@ -84,9 +84,18 @@ static uint32_t pick_number(struct schedule *s)
     return one_in(s, 8) ? s->most : (uint32_t)random_scaled(&s->rnd, one_in(s, 2) && s->most > 9 ? 9 : s->most);
 }
 
+/* With more than 32 bits. */
+static uint64_t pick_wide(struct schedule *s)
+{
+    return one_in(s, 3) ? UINT32_MAX - 1 + (uint64_t)pick(s, 0, 3)
+                        : (uint64_t)random_scaled(&s->rnd, (int64_t)WEIR_AMOUNT_MAX);
+}
+
+/* Buckets beyond 32 bits round: tests/limit compares these. */
 static void pick_numbers(struct schedule *s, struct sim_limit *l)
 {
-    l->max = one_in(s, 25) ? 0 : pick_number(s);
+    bool counts = l->algorithm == SIM_FIXED || l->algorithm == SIM_CALENDAR;
+    l->max = one_in(s, 25) ? 0 : counts && one_in(s, 4) ? pick_wide(s) : pick_number(s);
     l->burst = l->algorithm == SIM_BUCKET && one_in(s, 3) ? pick_number(s) : 0;
     l->per_us = pick_period(s);
     l->scale = s->style == MILLISECONDS ? WEEK : l->per_us;
@@ -115,14 +124,14 @@ static void write_limit(FILE *to, const struct sim_limit *l)
     static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window" };
     static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
     if (l->algorithm == SIM_CALENDAR) {
-        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%u%s}", l->name, units[l->unit], l->max,
-                l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "");
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s}", l->name, units[l->unit],
+                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "");
         return;
     }
-    fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%u,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
-            l->max, (long long)(l->per_us / MS));
+    fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%llu,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
+            (unsigned long long)l->max, (long long)(l->per_us / MS));
     if (l->burst)
-        fprintf(to, ",\"burst\":%u", l->burst);
+        fprintf(to, ",\"burst\":%llu", (unsigned long long)l->burst);
     fputc('}', to);
 }
 
@@ -213,7 +222,7 @@ static struct sim_request pick_request(struct schedule *s, struct words *w)
         q.cost = pick_number(s);
         break;
     case 2:
-        q.cost = (uint32_t)random_scaled(&s->rnd, UINT32_MAX);
+        q.cost = one_in(s, 2) ? pick_wide(s) : (uint64_t)random_scaled(&s->rnd, UINT32_MAX);
         break;
     case 3:
     case 4:
@@ -236,18 +245,20 @@ enum { LINE_BYTES = 1000 };
 
 static void line_of_weir(const struct weir_verdict *v, const struct weir_shadows *shadows, char line[LINE_BYTES])
 {
-    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %u remaining %u reset %lld retry %lld window %lld",
-                     v->allowed ? "pass" : "refuse", v->rule, v->limit, v->max, v->remaining, (long long)v->reset_ms,
-                     (long long)v->retry_after_ms, (long long)v->window_ms);
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu reset %lld retry %lld window %lld",
+                     v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
+                     (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
+                     (long long)v->window_ms);
     for (uint32_t i = 0; i < shadows->count; i++)
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", shadows->names[i]);
 }
 
 static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
 {
-    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %u remaining %u reset %lld retry %lld window %lld",
-                     v->allowed ? "pass" : "refuse", v->rule, v->limit, v->max, v->remaining, (long long)v->reset_ms,
-                     (long long)v->retry_after_ms, (long long)v->window_ms);
+    int n = snprintf(line, LINE_BYTES, "%s %s/%s max %llu remaining %llu reset %lld retry %lld window %lld",
+                     v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
+                     (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
+                     (long long)v->window_ms);
     for (size_t i = 0; i < v->shadow_count; i++)
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", v->shadow[i]);
 }
@@ -259,12 +270,13 @@ static void compare(struct schedule *s, const struct sim_request *q, const struc
     line_of_weir(v, shadows, is);
     line_of_model(m, should);
     if (s->loud)
-        print_message("%d at %lld: %s %s %s cost %u%s: %s\n", s->step, (long long)s->now_us, q->event, q->key, q->user,
-                      q->cost, q->peek ? " peek" : "", is);
+        print_message("%d at %lld: %s %s %s cost %llu%s: %s\n", s->step, (long long)s->now_us, q->event, q->key, q->user,
+                      (unsigned long long)q->cost, q->peek ? " peek" : "", is);
     bool same = strcmp(is, should) == 0 && v->applied == m->applied && v->status == (v->allowed ? 0 : 429);
     if (!same)
-        fail_msg("seed %llu, step %d at %lld: %s %s %s cost %u%s\n  engine: %s\n  model:  %s", (unsigned long long)s->seed,
-                 s->step, (long long)s->now_us, q->event, q->key, q->user, q->cost, q->peek ? " peek" : "", is, should);
+        fail_msg("seed %llu, step %d at %lld: %s %s %s cost %llu%s\n  engine: %s\n  model:  %s",
+                 (unsigned long long)s->seed, s->step, (long long)s->now_us, q->event, q->key, q->user,
+                 (unsigned long long)q->cost, q->peek ? " peek" : "", is, should);
     s->last_retry_ms = v->retry_after_ms;
     s->last_reset_ms = v->reset_ms;
 }

@@ -40,7 +40,7 @@ static void calendar_window(const struct sim_limit *l, int64_t now_us, int64_t *
 
 /* ---- one limit, one cell ---- */
 
-static uint32_t capacity(const struct sim_limit *l)
+static uint64_t capacity(const struct sim_limit *l)
 {
     return l->algorithm == SIM_BUCKET && l->max && l->burst ? l->burst : l->max;
 }
@@ -107,29 +107,29 @@ static __int128 in_use(const struct sim_limit *l, const struct sim_state *s, int
     return (__int128)s->previous * (l->per_us - into) + (__int128)s->count * l->per_us;
 }
 
-static bool has_room(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+static bool has_room(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint64_t cost)
 {
     __int128 whole, used = in_use(l, s, now_us, &whole);
-    if (l->max == 0 || cost == 0)
-        return l->max > 0;
+    if (l->max == 0 || cost > capacity(l))
+        return false;
     return used + cost * whole <= capacity(l) * whole;
 }
 
-static uint32_t remaining(const struct sim_limit *l, const struct sim_state *s, int64_t now_us)
+static uint64_t remaining(const struct sim_limit *l, const struct sim_state *s, int64_t now_us)
 {
     __int128 whole, used = in_use(l, s, now_us, &whole), all = capacity(l) * whole;
-    return used < all ? (uint32_t)((all - used) / whole) : 0;
+    return used < all ? (uint64_t)((all - used) / whole) : 0;
 }
 
-/* The first wait after which there is room for a cost (0: after which it is unused). Time only makes room. */
-static int64_t wait_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+/* The first wait after which there is room for a cost, or after which it is unused. Time only makes room. */
+static int64_t wait_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, bool unused, uint64_t cost)
 {
     int64_t too_short = -1, enough = INT64_C(1) << 53;
     while (enough - too_short > 1) {
         int64_t wait = too_short + (enough - too_short) / 2;
         bool rebased;
         struct sim_state then = at(l, *s, now_us + wait, &rebased);
-        if (cost ? has_room(l, &then, now_us + wait, cost) : is_unused(&then))
+        if (unused ? is_unused(&then) : has_room(l, &then, now_us + wait, cost))
             enough = wait;
         else
             too_short = wait;
@@ -141,15 +141,15 @@ static int64_t reset_us(const struct sim_limit *l, const struct sim_state *s, in
 {
     if (is_unused(s))
         return 0;
-    return l->algorithm == SIM_BUCKET && l->max == 0 ? SIM_NEVER : wait_us(l, s, now_us, 0);
+    return l->algorithm == SIM_BUCKET && l->max == 0 ? SIM_NEVER : wait_us(l, s, now_us, true, 0);
 }
 
-static int64_t retry_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint32_t cost)
+static int64_t retry_us(const struct sim_limit *l, const struct sim_state *s, int64_t now_us, uint64_t cost)
 {
-    return l->max == 0 || cost > capacity(l) ? SIM_NEVER : wait_us(l, s, now_us, cost);
+    return l->max == 0 || cost > capacity(l) ? SIM_NEVER : wait_us(l, s, now_us, false, cost);
 }
 
-static void charge(const struct sim_limit *l, struct sim_state *s, int64_t now_us, uint32_t cost)
+static void charge(const struct sim_limit *l, struct sim_state *s, int64_t now_us, uint64_t cost)
 {
     if (is_unused(s)) {
         s->when_us = s->start_us = now_us;
@@ -161,6 +161,7 @@ static void charge(const struct sim_limit *l, struct sim_state *s, int64_t now_u
         s->used += (__int128)cost * l->scale;
     else
         s->count += cost;
+    s->wide |= s->count > UINT32_MAX;
 }
 
 static int64_t window_us(const struct sim_limit *l, int64_t now_us)
@@ -284,6 +285,9 @@ bool sim_doubtful_at(const struct sim_cell *cell, const struct sim_limit *limit,
     const struct sim_state *s = &cell->state;
     bool window = cell->algorithm == SIM_FIXED || cell->algorithm == SIM_CALENDAR;
     int64_t length = s->end_us - s->start_us, over = s->start_us - now_us - length;
+    bool own = limit->algorithm == SIM_FIXED && length == limit->per_us;
+    if (window && !is_unused(s) && !own && (s->wide || limit->max > UINT32_MAX) && over > -length / 2)
+        return true;
     if (window && !is_unused(s) && over > 0 && (over <= length >> 20 || s->end_us - now_us <= limit->per_us))
         return true;
     bool rebased;
@@ -376,12 +380,12 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
 {
     const struct entry *named = NULL;
     int64_t longest = 0;
-    uint32_t least = 0;
+    uint64_t least = 0;
     for (size_t i = 0; i < plan->count; i++) {
         const struct entry *e = &plan->entries[i];
         if (!v->allowed && e->fits)
             continue;
-        uint32_t left = remaining(e->limit, &e->shown, now_us);
+        uint64_t left = remaining(e->limit, &e->shown, now_us);
         int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, q->cost);
         if (named && !(v->allowed ? left < least : waits_longer(retry, longest)))
             continue;

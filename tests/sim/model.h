@@ -25,7 +25,7 @@ enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4 };
 struct sim_limit {
     char name[SIM_TEXT];
     enum sim_algorithm algorithm;
-    uint32_t max, burst; /* burst 0: none given */
+    uint64_t max, burst; /* burst 0: none given */
     int64_t per_us;
     int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
     enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
@@ -47,6 +47,7 @@ struct sim_state {
     int64_t when_us;
     int64_t start_us, end_us; /* of the window; sliding has no end */
     uint64_t count, previous;
+    bool wide; /* its count has had more than 32 bits: the engine may know the length only to a quarter */
 };
 
 /* A clock that was set back by more than a period: the last time. */
@@ -81,14 +82,14 @@ struct sim {
 
 struct sim_request {
     const char *event, *key, *user; /* "": none */
-    uint32_t cost;
+    uint64_t cost;
     bool peek;
 };
 
 struct sim_verdict {
     bool allowed, applied;
     const char *rule, *limit;
-    uint32_t max, remaining;
+    uint64_t max, remaining;
     int64_t reset_ms, retry_after_ms, window_ms;
     const char *shadow[SIM_RULES];
     size_t shadow_count;

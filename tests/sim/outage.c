@@ -7,6 +7,7 @@
  * through.
  *
  * TEST_SEED is the seed of the first schedule, TEST_ROUNDS how many there are for each kind of rule. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -161,8 +162,8 @@ static bool decide(struct store_call *call)
     if (w.calendar)
         assert_memory_equal(&cell->window, &window, sizeof window);
     charge_unbounded(cell->debt);
-    struct model_answer answer = call->charge ? model_take(&w.limit, &window, &w.cell, w.now_us, call->cost, &w.charged)
-                                              : model_look(&w.limit, &window, &w.cell, w.now_us, call->cost);
+    struct model_answer answer = call->charge ? model_take(&w.limit, &window, &w.cell, w.now_us, cell->cost, &w.charged)
+                                              : model_look(&w.limit, &window, &w.cell, w.now_us, cell->cost);
     cell->state = (struct limit_state){ 0 };
     call->allowed = cell->fits = call->rules[0].fits = answer.fits;
     return answer.fits;
@@ -181,7 +182,7 @@ static void store_post(struct store *store, struct store_call *call)
         break;
     case LOSES_CHARGED:
         w.lost += call->rules[0].cells[0].debt;
-        w.lost += decide(call) ? call->cost : 0;
+        w.lost += decide(call) ? call->rules[0].cells[0].cost : 0;
         call->result = STORE_LOST;
         break;
     case LOSES_UNCHARGED:
@@ -330,12 +331,12 @@ static const char *rules_text(void)
     static char text[400];
     char limit[200];
     if (w.calendar)
-        snprintf(limit, sizeof limit, "calendar: %s, max: %u", w.steady ? "year" : "day", w.limit.max);
+        snprintf(limit, sizeof limit, "calendar: %s, max: %" PRIu64, w.steady ? "year" : "day", w.limit.max);
     else
-        snprintf(limit, sizeof limit, "algorithm: %s, max: %u, per: %lldh", names[w.limit.algorithm], w.limit.max,
+        snprintf(limit, sizeof limit, "algorithm: %s, max: %" PRIu64 ", per: %lldh", names[w.limit.algorithm], w.limit.max,
                  (long long)(w.limit.per_us / HOUR_US));
     if (w.limit.algorithm == LIMIT_TOKEN_BUCKET)
-        snprintf(limit + strlen(limit), sizeof limit - strlen(limit), ", burst: %u", w.limit.burst);
+        snprintf(limit + strlen(limit), sizeof limit - strlen(limit), ", burst: %" PRIu64, w.limit.burst);
     snprintf(text, sizeof text, "rules:\n  - { id: r, match: { event: e }, by: [key]%s, limits: [ { name: n, %s } ] }\n",
              w.leased ? ", lease: { slice: 10%, ttl: 1h }" : "", limit);
     return text;

@@ -40,14 +40,13 @@ class OutHeader(ctypes.Structure):
 
 
 class Charged(ctypes.Structure):
-    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint32), ("cell", c_uint32)]
+    _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint64), ("cost", c_uint64), ("cell", c_uint32)]
 
 
 class Receipt(ctypes.Structure):
-    TEXT_MAX = 848
+    TEXT_MAX = 1220
     _fields_ = [
         ("count", c_uint32),
-        ("cost", c_uint32),
         ("number", c_uint64),
         ("at_us", c_int64),
         ("store_us", c_int64),
@@ -61,7 +60,7 @@ class CRequest(ctypes.Structure):
         *((name, Str) for name in ("method", "path", "host", "ip", "peer", "user", "event", "key")),
         ("headers", POINTER(Header)),
         ("header_count", c_size_t),
-        ("cost", c_uint32),
+        ("cost", c_uint64),
         ("peek", c_bool),
         ("brief", c_bool),
         ("context", c_void_p),
@@ -76,8 +75,8 @@ class CVerdict(ctypes.Structure):
         ("applied", c_bool),
         ("unavailable", c_bool),
         ("status", c_uint16),
-        ("max", c_uint32),
-        ("remaining", c_uint32),
+        ("max", c_uint64),
+        ("remaining", c_uint64),
         ("reset_ms", c_int64),
         ("retry_after_ms", c_int64),
         ("window_ms", c_int64),

@@ -11,7 +11,7 @@ Text = Union[str, bytes, int, uuid.UUID]
 Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[Tuple[Union[str, bytes], Union[str, bytes]]]]
 
 HEADERS_MAX = 100
-COST_MAX = 2**32 - 1
+COST_MAX = 2**53 - 1
 
 
 class Request(NamedTuple):

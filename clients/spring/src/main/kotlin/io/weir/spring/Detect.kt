@@ -18,7 +18,7 @@ annotation class Detect(
      * the HTTP request of this thread (servlets), and `@name` a bean.
      */
     val contentSpel: String,
-    /** What the call costs, in SpEL: a whole number from 0 to 4294967295. Blank: 1. */
+    /** What the call costs, in SpEL: a whole number from 0 to 9007199254740991. Blank: 1. */
     val cost: String = "",
     /** Gives the cost back if the method throws, or the future or publisher that it returns fails. */
     val refundOnException: Boolean = false,

@@ -50,7 +50,7 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
 
 /** The costs that weir takes. */
 internal fun checkCost(cost: Long, where: String) =
-    require(cost in 0..4294967295) { "$where: the cost is $cost; it is a whole number from 0 to 4294967295" }
+    require(cost in 0..9007199254740991) { "$where: the cost is $cost; it is a whole number from 0 to 9007199254740991" }
 
 /** Whether equal objects of a class are equal texts, as far as one can tell. */
 private val HAS_TEXT = object : ClassValue<Boolean>() {
