@@ -76,7 +76,7 @@ static void add_to_call(struct refund *f, struct counter *c, const struct cells_
     struct store_cell *cell = remote_add_to_call(f->d, c);
     struct store_call *call = &f->d->remote->call;
     call->rules[call->rule_count - 1].shadow = false; /* the receipt says that it was charged */
-    call->cost = taken->cost;
+    cell->cost = taken->cost;
     cell->state = taken->state;
     if (c->kind != COUNTER_SLICE)
         return;

@@ -251,7 +251,7 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
         *rule = (struct store_rule){ .key = key, .cells = next, .shadow = c >= d->counters + d->enforced };
     }
     struct store_cell *cell = &rule->cells[rule->cell_count++];
-    *cell = (struct store_cell){ .limit = &c->limit->limit, .field = c->limit->field };
+    *cell = (struct store_cell){ .limit = &c->limit->limit, .field = c->limit->field, .cost = c->ask.cost };
     return remote_of(d, c)->cell = cell;
 }
 
@@ -260,7 +260,6 @@ void remote_make_call(struct decision *d)
     struct remote *r = d->remote;
     struct lender_status status = store_status(d);
     remote_make_keys(d);
-    r->call.cost = r->request.cost;
     r->call.charge = decision_charges(d);
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
     for (size_t i = 0; i < d->count; i++) {

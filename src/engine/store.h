@@ -29,6 +29,7 @@ struct store_cell {
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
     int64_t off_us;             /* of a refund: the end of its window may be wrong by so much */
+    uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
     uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */
     bool fits;                /* ret: had room for the cost */
@@ -57,10 +58,9 @@ struct store_call {
     /* the question; it has to stay until done */
     struct store_rule *rules;
     size_t rule_count;
-    uint64_t cost;
-    bool charge;
-    bool refund;    /* nothing is decided: the cells are given back the cost, taken at server_us and leaving their state */
-    int64_t now_us; /* 0: the store's clock counts; other times are for tests */
+    bool charge; /* the cells are charged their costs; else the call only looks */
+    bool refund; /* nothing is decided: the cells are given back their costs, taken at server_us and leaving their state */
+    int64_t now_us;      /* 0: the store's clock counts; other times are for tests */
     int64_t deadline_us; /* clock_steady_us */
 
     /* the answer */

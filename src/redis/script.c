@@ -16,6 +16,10 @@ enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRON
 
 /* A token has 2^20 parts in the store. */
 enum { STORE_TOKEN_BITS = 20 };
+#define STORE_TOKEN (UINT64_C(1) << STORE_TOKEN_BITS)
+
+/* Amounts are exact in a double, and so are times. */
+#define EXACT_MAX WEIR_AMOUNT_MAX
 
 /* ---- writing ---- */
 
@@ -114,7 +118,7 @@ static struct measures measures(const struct limit *l, const struct window *wind
 {
     switch (l->algorithm) {
     case LIMIT_TOKEN_BUCKET:
-        return (struct measures){ (double)l->per_us, l->capacity, 0 };
+        return (struct measures){ (double)l->per_us, (double)l->capacity, 0 };
     case LIMIT_CALENDAR:
         return (struct measures){ (double)window->start_us, (double)window->end_us, (double)next->end_us };
     default:
@@ -125,7 +129,8 @@ static struct measures measures(const struct limit *l, const struct window *wind
 static void put_cell(struct buf *out, const struct store_cell *cell)
 {
     struct measures m = measures(cell->limit, &cell->window, &cell->next);
-    PUT_DOUBLES(out, cell->limit->algorithm, cell->limit->max, cell->debt, m.a, m.b, m.c);
+    PUT_DOUBLES(out, cell->limit->algorithm, (double)cell->limit->max, (double)cell->debt, (double)cell->cost, m.a, m.b,
+                m.c);
 }
 
 static size_t count_cells(const struct store_call *call)
@@ -145,7 +150,7 @@ static void put_fields(struct buf *out, const struct store_rule *rule)
 /* A plan, in numbers. */
 static void put_plan(struct buf *out, const struct store_call *call)
 {
-    PUT_DOUBLES(out, call->cost, call->charge, (double)call->rule_count, (double)count_cells(call));
+    PUT_DOUBLES(out, call->charge, (double)call->rule_count, (double)count_cells(call));
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         PUT_DOUBLES(out, (double)rule->cell_count, rule->shadow);
@@ -167,7 +172,7 @@ void script_write_decide(struct buf *out, sv prefix, const struct store_call *fi
     for (const struct store_call *call = first; call; call = call->next)
         for (size_t i = 0; i < call->rule_count; i++)
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (1 + 4 * plans + 2 * rules + 6 * cells) * sizeof(double));
+    put_head(out, '$', (1 + 3 * plans + 2 * rules + 7 * cells) * sizeof(double));
     PUT_DOUBLES(out, (double)first->now_us);
     for (const struct store_call *call = first; call; call = call->next)
         put_plan(out, call);
@@ -187,9 +192,9 @@ static void put_taken(struct buf *out, const struct store_cell *cell)
 {
     const struct limit *l = cell->limit;
     if (l->algorithm == LIMIT_FIXED_WINDOW || l->algorithm == LIMIT_CALENDAR)
-        PUT_DOUBLES(out, l->algorithm, (double)cell->off_us, 0, (double)limit_state_end(cell->state));
+        PUT_DOUBLES(out, l->algorithm, (double)cell->cost, (double)cell->off_us, 0, (double)limit_state_end(cell->state));
     else
-        PUT_DOUBLES(out, l->algorithm, l->max, (double)l->per_us, (double)cell->state.time);
+        PUT_DOUBLES(out, l->algorithm, (double)cell->cost, (double)l->max, (double)l->per_us, (double)cell->state.time);
 }
 
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call)
@@ -205,8 +210,8 @@ void script_write_refund(struct buf *out, sv prefix, const struct store_call *ca
     for (size_t i = 0; i < call->rule_count; i++)
         if (was_charged(&call->rules[i]))
             put_key(out, &start, call->rules[i].key);
-    put_head(out, '$', (3 + rules + 4 * cells) * sizeof(double));
-    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us, call->cost);
+    put_head(out, '$', (2 + rules + 5 * cells) * sizeof(double));
+    PUT_DOUBLES(out, (double)call->now_us, (double)call->server_us);
     for (size_t i = 0; i < call->rule_count; i++) {
         const struct store_rule *rule = &call->rules[i];
         if (!was_charged(rule))
@@ -231,7 +236,7 @@ void script_write_forget(struct buf *out, sv prefix, const struct weir_str *keys
     put_string(out, sv_of(seconds, (size_t)(number_put(seconds, RECEIPT_LIFE_S) - seconds)), SV(""));
 }
 
-void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint32_t debt,
+void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,
                        uint32_t hosts, int64_t now_us)
 {
     const struct start start = key_start(prefix);
@@ -239,8 +244,8 @@ void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, 
     put_command(out, SCRIPT_LEND, 1, 2);
     put_key(out, &start, sv_of(ask->key, ask->key_len));
     put_head(out, '$', 11 * sizeof(double));
-    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, ask->limit.max, debt, m.a, m.b, m.c, ask->need, lacks,
-                ask->slice, hosts > 0 ? hosts : 1);
+    PUT_DOUBLES(out, (double)now_us, ask->limit.algorithm, (double)ask->limit.max, (double)debt, m.a, m.b, m.c, ask->need,
+                lacks, ask->slice, hosts > 0 ? hosts : 1);
     put_end(out);
     put_string(out, sv_of(ask->field, ask->field_len), SV(""));
 }
@@ -258,29 +263,45 @@ void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask
 
 /* ---- reading ---- */
 
-/* The next number. False: there is none, or it is more than `most`. */
-static bool take_number(sv *rest, uint64_t most, uint64_t *ret)
+/* The next number. False: there is none. */
+static bool take_double(sv *rest, double *ret)
 {
-    double number;
-    if (rest->len < sizeof number)
+    if (rest->len < sizeof *ret)
         return false;
-    memcpy(&number, rest->ptr, sizeof number);
-    *rest = sv_from(*rest, sizeof number);
+    memcpy(ret, rest->ptr, sizeof *ret);
+    *rest = sv_from(*rest, sizeof *ret);
+    return true;
+}
+
+/* False: it is negative, or more than `most`. */
+static bool to_number(double number, uint64_t most, uint64_t *ret)
+{
     if (!(number >= 0 && number <= (double)most))
         return false;
     *ret = (uint64_t)number;
     return true;
 }
 
-#define NUMBER_END (UINT64_C(1) << 53)
+static bool take_number(sv *rest, uint64_t most, uint64_t *ret)
+{
+    double number;
+    return take_double(rest, &number) && to_number(number, most, ret);
+}
 
+/* A short state is a time and the parts of tokens. A long one is a negative time, tokens and parts. */
 static bool read_bucket(struct store_cell *cell, sv *rest)
 {
-    uint64_t when, used;
-    if (!take_number(rest, CLOCK_END_US - 1, &when) || !take_number(rest, (uint64_t)UINT32_MAX << STORE_TOKEN_BITS, &used))
+    double time;
+    uint64_t when, tokens = 0, parts;
+    if (!take_double(rest, &time))
         return false;
-    limit_wide units = (limit_wide)used * LIMIT_TOKEN + ((1u << STORE_TOKEN_BITS) - 1);
-    cell->state = (struct limit_state){ when, (uint64_t)(units >> STORE_TOKEN_BITS) };
+    bool is_long = time < 0;
+    if (is_long && !take_number(rest, EXACT_MAX, &tokens))
+        return false;
+    if (!to_number(is_long ? -time : time, CLOCK_END_US - 1, &when) ||
+        !take_number(rest, is_long ? STORE_TOKEN - 1 : UINT32_MAX * STORE_TOKEN, &parts))
+        return false;
+    cell->state = limit_bucket_state((int64_t)when, tokens * (limit_wide)STORE_TOKEN + parts, STORE_TOKEN_BITS);
     return true;
 }
 
@@ -297,10 +318,12 @@ static bool read_slide(struct store_cell *cell, sv *rest)
 static bool read_window(struct store_cell *cell, sv *rest)
 {
     uint64_t end, length, count;
-    if (!take_number(rest, NUMBER_END - 1, &end) || !take_number(rest, NUMBER_END - 1, &length) ||
-        !take_number(rest, UINT32_MAX, &count))
+    if (!take_number(rest, EXACT_MAX, &end) || !take_number(rest, EXACT_MAX, &length) ||
+        !take_number(rest, EXACT_MAX, &count))
         return false;
-    struct limit_count window = { (int64_t)end, limit_length_pack((int64_t)length), (uint32_t)count, false };
+    /* No window is longer, and a state has no room for it. */
+    int64_t length_us = length < LIMIT_PER_MAX_US ? (int64_t)length : LIMIT_PER_MAX_US;
+    struct limit_count window = { (int64_t)end, limit_length_pack(length_us), count, false };
     cell->state = limit_count_state(&window);
     return true;
 }
@@ -386,11 +409,11 @@ bool script_read_lend(sv answer, struct lent *ret)
     *ret = (struct lent){ .stale = status == ANSWER_STALE, .server_us = (int64_t)now };
     if (ret->stale)
         return answer.len == 0;
-    if (!take_number(&answer, UINT32_MAX, &tokens) || !take_number(&answer, NUMBER_END - 1, &end) ||
-        !take_number(&answer, UINT32_MAX, &room) || answer.len > 0)
+    if (!take_number(&answer, UINT32_MAX, &tokens) || !take_number(&answer, EXACT_MAX, &end) ||
+        !take_number(&answer, EXACT_MAX, &room) || answer.len > 0)
         return false;
     ret->tokens = (uint32_t)tokens;
     ret->end_us = (int64_t)end;
-    ret->room = (uint32_t)room;
+    ret->room = room;
     return true;
 }

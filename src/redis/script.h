@@ -32,7 +32,7 @@ enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 /* For this call and those behind it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
-void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint32_t debt,
+void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,
                        uint32_t hosts, int64_t now_us);
 /* Gives back `tokens` of a slice of the window that ends at end_us, by the store's clock. */
 void script_write_return(struct buf *out, sv prefix, const struct slice_ask *ask, int64_t end_us, uint32_t tokens);

@@ -77,11 +77,9 @@ void asked_init(struct asked *q, struct asker *a, const char *key, uint32_t max)
     *q = (struct asked){ .asker = a };
     limit_init(&q->limit, LIMIT_FIXED_WINDOW, max, 0, 3600 * US_PER_S);
     snprintf(q->key, sizeof q->key, "{%s}:rule:key", key);
-    q->cell = (struct store_cell){ .limit = &q->limit, .field = weir_str("hour.f") };
+    q->cell = (struct store_cell){ .limit = &q->limit, .field = weir_str("hour.f"), .cost = 1 };
     q->rule = (struct store_rule){ .key = weir_str(q->key), .cells = &q->cell, .cell_count = 1 };
-    q->call = (struct store_call){
-        .rules = &q->rule, .rule_count = 1, .cost = 1, .charge = true, .late = on_late, .done = on_done
-    };
+    q->call = (struct store_call){ .rules = &q->rule, .rule_count = 1, .charge = true, .late = on_late, .done = on_done };
 }
 
 void asked_send(struct asked *q, int deadline_ms)

@@ -62,12 +62,11 @@ static void prepare(struct cut_call *c, unsigned *waiting)
 {
     *c = (struct cut_call){ .waiting = waiting };
     limit_init(&c->limit, LIMIT_FIXED_WINDOW, MAX, 0, 3600 * US_PER_S);
-    c->cell = (struct store_cell){ .limit = &c->limit, .field = weir_str("hour.f") };
+    c->cell = (struct store_cell){ .limit = &c->limit, .field = weir_str("hour.f"), .cost = 1 };
     c->rule = (struct store_rule){ .key = weir_str("{cut}:rule:key"), .cells = &c->cell, .cell_count = 1 };
     c->call = (struct store_call){
         .rules = &c->rule,
         .rule_count = 1,
-        .cost = 1,
         .charge = true,
         .late = on_late,
         .done = on_done,

@@ -9,144 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "limit/take.h"
+#include "question.h"
 #include "random.h"
-#include "redis/script.h"
-#include "servers.h"
-
-#define S US_PER_S
-#define HOUR_US (3600 * S)
-#define DAY_US (24 * HOUR_US)
-/* Noon of some day. */
-#define NOON_US (INT64_C(20000) * DAY_US + DAY_US / 2)
-
-#define FIRST "weir:1:{u1}:first:key"
-#define SECOND "weir:1:{u1}:second:key"
-
-enum { CELLS = 4, RULES = 2 };
-
-/* A question about up to some rules. */
-struct question {
-    struct limit limits[RULES][CELLS];
-    struct store_cell cells[RULES][CELLS];
-    struct store_rule rules[RULES];
-    struct store_call call;
-    bool expires;    /* by the store's own clock; else no test depends on how quickly it runs */
-    char error[200]; /* of the last answer; empty: it was none */
-};
-
-static struct redis_server server;
-static struct talk talk;
-
-/* ---- asking ---- */
-
-static void question_init(struct question *q, int64_t now_us)
-{
-    static const char *const keys[RULES] = { "{u1}:first:key", "{u1}:second:key" };
-    *q = (struct question){ .call = { .rules = q->rules, .cost = 1, .charge = true, .now_us = now_us } };
-    for (size_t i = 0; i < RULES; i++)
-        q->rules[i] = (struct store_rule){ .key = { keys[i], strlen(keys[i]) }, .cells = q->cells[i] };
-}
-
-/* Adds a limit to a rule: in the order of rules. */
-static struct store_cell *add(struct question *q, size_t rule, enum limit_algorithm algorithm, uint32_t max, int64_t per_us)
-{
-    static const char *const names[CELLS] = { "one", "two", "three", "four" };
-    size_t i = q->rules[rule].cell_count++;
-    struct store_cell *cell = &q->cells[rule][i];
-    limit_init(&q->limits[rule][i], algorithm, max, 0, per_us);
-    *cell = (struct store_cell){ .limit = &q->limits[rule][i], .field = { names[i], strlen(names[i]) } };
-    if (q->call.rule_count <= rule)
-        q->call.rule_count = rule + 1;
-    return cell;
-}
-
-/* Natural hours and days in UTC; the windows are those of an instant. */
-static struct store_cell *add_calendar(struct question *q, size_t rule, uint32_t max, int64_t unit_us, int64_t at_us)
-{
-    struct store_cell *cell = add(q, rule, LIMIT_CALENDAR, max, 0);
-    int64_t start_us = at_us / unit_us * unit_us;
-    cell->window = (struct window){ start_us, start_us + unit_us };
-    cell->next = (struct window){ start_us + unit_us, start_us + 2 * unit_us };
-    return cell;
-}
-
-static void ask_with(struct question *q, sv prefix)
-{
-    struct reply reply;
-    q->error[0] = '\0';
-    script_write_decide(&talk.out, prefix, &q->call);
-    if (!q->expires) {
-        talk_write(&talk, "PERSIST", FIRST, NULL);
-        talk_write(&talk, "PERSIST", SECOND, NULL);
-    }
-    assert_true(talk_read(&talk, &reply));
-    if (reply.kind == REPLY_ERROR)
-        snprintf(q->error, sizeof q->error, "%.*s", SV_FMT(reply.text));
-    else
-        assert_true(reply.kind == REPLY_BULK && script_read_decide(&q->call, reply.text));
-    if (reply.kind != REPLY_ERROR && q->call.result == STORE_FAILED)
-        snprintf(q->error, sizeof q->error, "%.150s", q->call.why);
-    for (int i = 0; i < 2 && !q->expires; i++)
-        assert_true(talk_read(&talk, &reply));
-}
-
-static void ask(struct question *q)
-{
-    ask_with(q, SV("weir"));
-    assert_string_equal(q->error, "");
-}
-
-static bool allowed(struct question *q)
-{
-    ask(q);
-    assert_int_equal(q->call.result, STORE_DECIDED);
-    return q->call.allowed;
-}
-
-/* A command that answers with an integer. */
-#define INTEGER(...) (talk_write(&talk, __VA_ARGS__, NULL), read_integer())
-
-static int64_t read_integer(void)
-{
-    struct reply reply;
-    assert_true(talk_read(&talk, &reply));
-    assert_int_equal(reply.kind, REPLY_INTEGER);
-    return reply.integer;
-}
-
-static int64_t keys_in_store(void)
-{
-    return INTEGER("DBSIZE");
-}
-
-static void put(const char *key, const char *field, const double *numbers, size_t count)
-{
-    buf_printf(&talk.out, "*4\r\n$4\r\nHSET\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n$%zu\r\n", strlen(key), key, strlen(field),
-               field, count * sizeof *numbers);
-    buf_add(&talk.out, sv_of((const char *)numbers, count * sizeof *numbers));
-    buf_add(&talk.out, SV("\r\n"));
-    read_integer();
-}
-
-/* The third number of a window. */
-static double stored_count(const char *key, const char *field)
-{
-    struct reply reply;
-    double numbers[3] = { 0 };
-    talk_write(&talk, "HGET", key, field, NULL);
-    assert_true(talk_read(&talk, &reply));
-    if (reply.kind == REPLY_NULL)
-        return 0;
-    assert_int_equal(reply.text.len, sizeof numbers);
-    memcpy(numbers, reply.text.ptr, sizeof numbers);
-    return numbers[2];
-}
-
-static uint32_t count_of(const struct store_cell *cell)
-{
-    return (uint32_t)cell->state.data;
-}
 
 /* ---- what a limit is ---- */
 
@@ -158,7 +22,7 @@ static void a_max_of_0_refuses_all(void **state)
             struct question q;
             question_init(&q, NOON_US);
             add(&q, 0, (enum limit_algorithm)algorithm, 0, S);
-            q.call.cost = cost;
+            set_costs(&q, cost);
             assert_false(allowed(&q));
             assert_false(q.cells[0][0].fits);
         }
@@ -172,7 +36,7 @@ static void a_cost_above_the_capacity_never_fits(void **state)
         struct question q;
         question_init(&q, NOON_US);
         add(&q, 0, (enum limit_algorithm)algorithm, 10, S);
-        q.call.cost = 11;
+        set_costs(&q, 11);
         assert_false(allowed(&q));
     }
     assert_int_equal(keys_in_store(), 0);
@@ -188,12 +52,12 @@ static void a_look_changes_nothing(void **state)
     q.call.charge = false;
     assert_true(allowed(&q));
     q.call.charge = true;
-    q.call.cost = 0;
+    set_costs(&q, 0);
     assert_true(allowed(&q));
     assert_int_equal(keys_in_store(), 0);
-    q.call.cost = 3;
+    set_costs(&q, 3);
     assert_true(allowed(&q));
-    q.call.cost = 0;
+    set_costs(&q, 0);
     assert_true(allowed(&q));
     assert_int_equal(count_of(&q.cells[0][0]), 3);
 }
@@ -210,11 +74,11 @@ static void extreme_numbers_are_exact(void **state)
             assert_true(talk_read(&talk, &(struct reply){ 0 }));
             question_init(&q, NOON_US);
             add(&q, 0, (enum limit_algorithm)algorithm, UINT32_MAX, periods_us[i]);
-            q.call.cost = UINT32_MAX - 1;
+            set_costs(&q, UINT32_MAX - 1);
             assert_true(allowed(&q));
-            q.call.cost = 2;
+            set_costs(&q, 2);
             assert_false(allowed(&q));
-            q.call.cost = 1;
+            set_costs(&q, 1);
             assert_true(allowed(&q));
             assert_false(allowed(&q));
             struct limit_report report = limit_report(&q.limits[0][0], NULL, q.cells[0][0].state, q.call.now_us, 1);
@@ -232,10 +96,10 @@ static void a_changed_max_keeps_what_was_used(void **state)
     (void)state;
     question_init(&q, NOON_US);
     struct store_cell *cell = add(&q, 0, LIMIT_FIXED_WINDOW, 5, 10 * S);
-    q.call.cost = 4;
+    set_costs(&q, 4);
     assert_true(allowed(&q));
     limit_init(&q.limits[0][0], LIMIT_FIXED_WINDOW, 3, 0, 10 * S);
-    q.call.cost = 1;
+    set_costs(&q, 1);
     assert_false(allowed(&q));
     limit_init(&q.limits[0][0], LIMIT_FIXED_WINDOW, 6, 0, 20 * S);
     assert_true(allowed(&q));
@@ -421,9 +285,9 @@ static void debt_counts_before_anything_is_judged(void **state)
     assert_true(INTEGER("PTTL", FIRST) >= 180 * 1000);
     q.cells[0][0].debt = q.cells[0][1].debt = q.cells[0][2].debt = UINT32_MAX;
     assert_false(allowed(&q));
-    assert_int_equal(count_of(&q.cells[0][0]), UINT32_MAX);
+    assert_int_equal(count_of(&q.cells[0][0]), UINT64_C(9) + UINT32_MAX);
     assert_int_equal(count_of(&q.cells[0][1]), UINT32_MAX);
-    assert_int_equal(q.cells[0][2].state.data, UINT32_MAX * LIMIT_TOKEN);
+    assert_int_equal(q.cells[0][2].state.data, LIMIT_COARSE + (UINT64_C(30) + UINT32_MAX) * LIMIT_TOKEN_COARSE);
 }
 
 /* ---- keys ---- */
@@ -459,7 +323,7 @@ static void a_bucket_that_fills_stays_longer(void **state)
     q.expires = true;
     add(&q, 0, LIMIT_TOKEN_BUCKET, 1000, 1000 * S);
     for (int used = 1; used <= 20; used++) {
-        q.call.cost = used % 2 ? 99 : 1;
+        set_costs(&q, used % 2 ? 99 : 1);
         assert_true(allowed(&q));
         int64_t drain_ms = (int64_t)(q.cells[0][0].state.data / LIMIT_TOKEN) * 1000;
         assert_true(INTEGER("PTTL", FIRST) >= drain_ms);
@@ -495,7 +359,7 @@ static void a_damaged_field_is_an_error_that_names_it(void **state)
         { LIMIT_FIXED_WINDOW, 3, { NAN, S, 1 } },
         { LIMIT_FIXED_WINDOW, 3, { -INFINITY, S, 1 } },
         { LIMIT_FIXED_WINDOW, 3, { INFINITY, S, 1 } },
-        { LIMIT_FIXED_WINDOW, 3, { NOON_US, S, 4294967296.0 } },
+        { LIMIT_FIXED_WINDOW, 3, { NOON_US, S, 0x1p53 } },
         { LIMIT_SLIDING_WINDOW, 2, { NOON_US, 1 } },
         { LIMIT_SLIDING_WINDOW, 3, { NAN, 1, 1 } },
         { LIMIT_SLIDING_WINDOW, 3, { NOON_US, INFINITY, 1 } },
@@ -548,36 +412,6 @@ static void layouts_and_prefixes_do_not_meet(void **state)
 }
 
 /* ---- slices ---- */
-
-static void ask_init(struct slice_ask *ask, uint32_t max, uint32_t need, uint32_t slice)
-{
-    *ask = (struct slice_ask){
-        .need = need, .slice = slice, .key_len = 14, .field_len = 3, .key = "{u1}:first:key", .field = "one"
-    };
-    limit_init(&ask->limit, LIMIT_FIXED_WINDOW, max, 0, 60 * S);
-}
-
-static struct lent lend_with(const struct slice_ask *ask, uint32_t lacks, uint32_t debt, uint32_t hosts, int64_t now_us)
-{
-    struct reply reply;
-    struct lent lent;
-    script_write_lend(&talk.out, SV("weir"), ask, lacks, debt, hosts, now_us);
-    assert_true(talk_read(&talk, &reply));
-    assert_true(reply.kind == REPLY_BULK && script_read_lend(reply.text, &lent));
-    assert_int_equal(lent.server_us, now_us);
-    return lent;
-}
-
-static struct lent lend(const struct slice_ask *ask, uint32_t hosts, int64_t now_us)
-{
-    return lend_with(ask, ask->need, 0, hosts, now_us);
-}
-
-static int64_t give_back(const struct slice_ask *ask, int64_t end_us, uint32_t tokens)
-{
-    script_write_return(&talk.out, SV("weir"), ask, end_us, tokens);
-    return read_integer();
-}
 
 static void slices_shrink_and_never_pass_the_max(void **state)
 {
@@ -691,7 +525,7 @@ static void products_are_divided_exactly(void **state)
     for (int i = 0; i < TRIES; i++) {
         char words[3][24];
         int64_t c = LIMIT_PER_MIN_US + random_scaled(&rnd, LIMIT_PER_MAX_US - LIMIT_PER_MIN_US);
-        int64_t a = random_one_in(&rnd, 4) ? c : random_in(&rnd, 0, c), b = random_scaled(&rnd, (INT64_C(1) << 52) - 1);
+        int64_t a = random_one_in(&rnd, 4) ? c : random_in(&rnd, 0, c), b = random_scaled(&rnd, (INT64_C(1) << 53) - 1);
         memcpy(numbers[i], (int64_t[]){ a, b, c }, sizeof numbers[i]);
         for (int j = 0; j < 3; j++)
             snprintf(words[j], sizeof words[j], "%lld", (long long)numbers[i][j]);
@@ -730,32 +564,7 @@ static void answers_that_are_none_are_told(void **state)
         assert_int_equal(script_read_lend(sv_of(bytes, len), &lent), len == 40);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return redis_server_start(&server) && talk_open(&talk, &server) && talk_load_scripts(&talk) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    talk_close(&talk);
-    redis_server_stop(&server);
-    return 0;
-}
-
-/* A connection of its own for each test: one that failed may have left replies behind. */
-static int empty(void **state)
-{
-    struct reply reply;
-    (void)state;
-    talk_close(&talk);
-    talk_open(&talk, &server);
-    talk_write(&talk, "FLUSHALL", NULL);
-    return talk_read(&talk, &reply) && reply.kind == REPLY_STATUS ? 0 : -1;
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, empty)
+#define TEST(name) cmocka_unit_test_setup(name, question_empty)
 
 int main(void)
 {
@@ -787,5 +596,5 @@ int main(void)
         TEST(products_are_divided_exactly),
         TEST(answers_that_are_none_are_told),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, question_set_up, question_tear_down);
 }

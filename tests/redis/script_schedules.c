@@ -23,7 +23,7 @@ struct receipt {
     struct limit_state theirs, ours; /* as the charge left it: in the store, and here */
     struct model_receipt model;
     int64_t taken_us;
-    uint32_t cost;
+    uint64_t cost;
 };
 
 struct run {
@@ -39,6 +39,7 @@ struct run {
     /* Of a bucket a refund may leave a part of a token, which has a time, where the model has none: so a clock that steps
      * back and refunds are not for the same run. */
     bool forward;
+    bool wide; /* amounts may have more than 32 bits: then the engine rounds the length of a window */
     uint64_t roundings;
     struct receipt receipts[RECEIPTS];
     int receipt_count;
@@ -69,7 +70,7 @@ static void describe(const struct run *r)
     print_error("run seed %llu: algorithm %d, max %llu, burst %llu, per %lld, now %lld, cost %llu, debt %llu\n",
                 (unsigned long long)r->seed, r->model.algorithm, (unsigned long long)r->model.max,
                 (unsigned long long)r->model.burst, (long long)r->model.per_us, (long long)r->now_us,
-                (unsigned long long)r->call.cost, (unsigned long long)r->cells[0].debt);
+                (unsigned long long)r->cells[0].cost, (unsigned long long)r->cells[0].debt);
     print_error("state %llu %llu, theirs %llu %llu, fits %d; model: used %.3f of a period at %lld\n",
                 (unsigned long long)r->state.time, (unsigned long long)r->state.data,
                 (unsigned long long)r->cells[0].state.time, (unsigned long long)r->cells[0].state.data, r->cells[0].fits,
@@ -83,11 +84,16 @@ static bool is_bucket(const struct run *r)
 
 /* ---- a random limit ---- */
 
-static uint32_t pick_number(struct random *rnd)
+/* As far as the algorithm counts; often where the state of a bucket changes its form. */
+static uint64_t pick_number(struct run *r)
 {
-    if (random_one_in(rnd, 15))
-        return UINT32_MAX - (uint32_t)random_in(rnd, 0, 2);
-    return (uint32_t)random_scaled(rnd, random_one_in(rnd, 2) ? 20 : UINT32_MAX);
+    static const uint64_t edges[] = { UINT64_C(1) << 31, UINT64_C(1) << 32, LIMIT_MAX_MAX - 1 };
+    uint64_t most = r->wide ? LIMIT_MAX_MAX : UINT32_MAX, number;
+    if (random_one_in(&r->rnd, 10))
+        number = edges[random_in(&r->rnd, 0, 2)] + (uint64_t)random_in(&r->rnd, -2, 1);
+    else
+        number = (uint64_t)random_scaled(&r->rnd, random_one_in(&r->rnd, 2) ? 20 : (int64_t)most);
+    return number < most ? number : most;
 }
 
 static int64_t pick_per(struct random *rnd)
@@ -102,10 +108,11 @@ static void begin(struct run *r, uint64_t seed, enum limit_algorithm algorithm)
 {
     *r = (struct run){ .seed = seed, .rnd = { seed } };
     r->model.algorithm = algorithm;
-    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(&r->rnd);
+    r->wide = algorithm != LIMIT_SLIDING_WINDOW && random_one_in(&r->rnd, 2);
+    r->model.max = random_one_in(&r->rnd, 30) ? 0 : pick_number(r);
     r->model.per_us = algorithm == LIMIT_CALENDAR ? 0 : pick_per(&r->rnd);
     if (is_bucket(r))
-        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
     r->forward = is_bucket(r) && random_one_in(&r->rnd, 2);
     r->unit = (enum calendar_unit)random_in(&r->rnd, 0, CALENDAR_UNITS - 1);
     r->now_us = random_in(&r->rnd, CLOCK_END_US / 8, CLOCK_END_US / 2);
@@ -132,14 +139,22 @@ static int64_t length_at(const struct run *r)
 
 /* ---- a random next step ---- */
 
+/* Of a fixed or calendar window, as the engine knows it. */
+static int64_t state_length_us(const struct run *r)
+{
+    struct window w = window_at(r, r->now_us);
+    return limit_length_unpack(limit_count_read(&r->limit, &w, r->state).length);
+}
+
 /* Close to where a window is rebased: the engine knows its length only roughly. */
 static bool is_doubtful(const struct run *r, int64_t now_us)
 {
     if (is_bucket(r) || r->model.algorithm == LIMIT_SLIDING_WINDOW)
         return false;
-    int64_t length = limit_length_unpack((uint32_t)(r->state.data >> 32) & INT32_MAX);
+    int64_t length = state_length_us(r);
     int64_t off = limit_state_end(r->state) - now_us - 2 * length;
-    return off <= length >> 20 && -off <= (length >> 20) + 1;
+    int64_t rounded = r->wide ? length : length >> 20; /* that of a large count by up to a half */
+    return off <= rounded && -off <= rounded + 1;
 }
 
 /* Back to before the cell's own time. */
@@ -151,7 +166,7 @@ static int64_t pick_back(struct run *r)
     else if (r->model.algorithm == LIMIT_SLIDING_WINDOW)
         time = (int64_t)r->state.time;
     else {
-        length = limit_length_unpack((uint32_t)(r->state.data >> 32) & INT32_MAX);
+        length = state_length_us(r);
         time = limit_state_end(r->state) - length;
     }
     if (random_one_in(&r->rnd, 2))
@@ -189,22 +204,22 @@ static void move_clock(struct run *r)
         r->now_us = next;
 }
 
-static uint32_t pick_cost(struct run *r)
+static uint64_t pick_cost(struct run *r)
 {
-    uint64_t capacity = r->limit.capacity;
+    uint64_t capacity = r->limit.capacity, last = r->last.remaining;
     switch (random_in(&r->rnd, 0, 7)) {
     case 0:
         return 0;
     case 1:
-        return (uint32_t)capacity;
+        return capacity;
     case 2:
-        return (uint32_t)(capacity < UINT32_MAX ? capacity + 1 : capacity);
+        return capacity < LIMIT_MAX_MAX ? capacity + 1 : capacity;
     case 3:
-        return r->last.remaining;
+        return last;
     case 4:
-        return r->last.remaining < UINT32_MAX ? r->last.remaining + 1 : UINT32_MAX;
+        return last < LIMIT_MAX_MAX ? last + 1 : last;
     case 5:
-        return (uint32_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
+        return (uint64_t)random_scaled(&r->rnd, (int64_t)(capacity + 1));
     default:
         return 1;
     }
@@ -213,9 +228,9 @@ static uint32_t pick_cost(struct run *r)
 /* An administrator changes the numbers. */
 static void change_limit(struct run *r)
 {
-    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(&r->rnd);
+    r->model.max = random_one_in(&r->rnd, 10) ? 0 : pick_number(r);
     if (is_bucket(r) && random_one_in(&r->rnd, 2))
-        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(&r->rnd);
+        r->model.burst = random_one_in(&r->rnd, 3) ? 0 : pick_number(r);
     if (r->model.algorithm == LIMIT_FIXED_WINDOW && random_one_in(&r->rnd, 2))
         r->model.per_us = pick_per(&r->rnd);
     limit_init(&r->limit, r->model.algorithm, r->model.max, r->model.burst, r->model.per_us);
@@ -229,26 +244,43 @@ struct expected {
     struct limit_report report;
 };
 
-static uint32_t low(struct limit_state s)
+/* The count of any window. */
+static uint64_t count_of(const struct run *r, struct limit_state s)
 {
-    return (uint32_t)s.data;
+    return r->model.algorithm == LIMIT_SLIDING_WINDOW ? (uint32_t)s.data : limit_state_count(s);
+}
+
+static uint64_t sum_up_to(uint64_t a, uint64_t b, uint64_t most)
+{
+    return a + b < most ? a + b : most;
+}
+
+static void add_debt(struct run *r, const struct window *w, uint64_t debt)
+{
+    if (r->model.algorithm == LIMIT_SLIDING_WINDOW) {
+        struct limit_slide slide = limit_slide_at(&r->limit, r->state, r->now_us);
+        slide.count = (uint32_t)sum_up_to(slide.count, debt, UINT32_MAX);
+        r->state = limit_slide_state(&slide);
+    } else {
+        struct limit_count count = limit_count_at(&r->limit, w, r->state, r->now_us);
+        count.count = sum_up_to(count.count, debt, LIMIT_MAX_MAX);
+        r->state = limit_count_state(&count);
+    }
 }
 
 /* A window: the engine's arithmetic. */
 static struct expected expect_window(struct run *r)
 {
-    uint32_t cost = r->call.cost, debt = r->cells[0].debt;
+    uint64_t cost = r->cells[0].cost, debt = r->cells[0].debt;
     struct window w = window_at(r, r->now_us);
     struct expected expected = { .stored = debt > 0 };
-    if (debt > 0) {
-        r->state = limit_take(&r->limit, &w, r->state, r->now_us, 0).next;
-        r->state.data += debt < UINT32_MAX - low(r->state) ? debt : UINT32_MAX - low(r->state);
-    }
+    if (debt > 0)
+        add_debt(r, &w, debt);
     struct limit_take take = limit_take(&r->limit, &w, r->state, r->now_us, cost);
     bool charged = take.fits && cost > 0 && r->call.charge;
     if (charged) {
         r->state = take.next;
-    } else if (take.rebased && !take.fits && cost > 0 && r->call.charge) {
+    } else if (take.rebased && !take.fits && r->call.charge) {
         r->state = take.next;
         expected.stored = true;
     }
@@ -263,38 +295,51 @@ static void check_window(struct run *r)
     struct window w = window_at(r, r->now_us);
     struct limit_state before = r->state, theirs = r->cells[0].state;
     struct expected expected = expect_window(r);
-    struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, r->call.cost);
+    struct limit_report report = limit_report(&r->limit, &w, theirs, r->now_us, r->cells[0].cost);
     EXPECT(r, r->cells[0].fits == expected.fits);
     EXPECT(r, report.remaining == expected.report.remaining);
     EXPECT(r, report.reset_us == expected.report.reset_us);
     EXPECT(r, report.retry_after_us == expected.report.retry_after_us);
-    EXPECT(r, !expected.stored || (theirs.time == r->state.time && theirs.data == r->state.data));
-    EXPECT(r, expected.stored || low(before) == 0 || low(theirs) == low(before));
+    bool same_count = theirs.time == r->state.time && count_of(r, theirs) == count_of(r, r->state);
+    EXPECT(r, !expected.stored || (same_count && (r->wide || theirs.data == r->state.data)));
+    EXPECT(r, expected.stored || count_of(r, before) == 0 || count_of(r, theirs) == count_of(r, before));
     r->last = report;
 }
 
-/* A bucket: the model is charged what the store has charged. What the store may have lost is 1/2^20 token for each time
- * that it rounded, in 1/per of a token; and 1/LIMIT_TOKEN where the state is read. */
+/* What the store may have lost of a bucket: 1/2^20 token for each time that it rounded, in 1/per of a token. */
+static model_int lost_in_store(const struct run *r)
+{
+    return ((model_int)(r->roundings + 1) * r->model.per_us >> 20) + 1;
+}
+
+/* And where the state is read: 1/LIMIT_TOKEN, or more for large amounts. */
+static model_int lost_in_all(const struct run *r)
+{
+    bool coarse = r->limit.base > 0 || r->cells[0].state.data >= LIMIT_COARSE;
+    return lost_in_store(r) + (coarse ? r->model.per_us / (model_int)LIMIT_TOKEN_COARSE + 1 : 0);
+}
+
+/* A bucket: the model is charged what the store has charged. */
 static void check_bucket(struct run *r)
 {
-    uint32_t cost = r->call.cost, debt = r->cells[0].debt;
+    uint64_t cost = r->cells[0].cost, debt = r->cells[0].debt;
     bool fits = r->cells[0].fits;
     if (debt > 0) {
-        struct model_limit wide = { LIMIT_TOKEN_BUCKET, r->model.max, UINT32_MAX, r->model.per_us };
+        struct model_limit wide = { LIMIT_TOKEN_BUCKET, r->model.max, LIMIT_MAX_MAX, r->model.per_us };
         EXPECT(r, model_take(&wide, NULL, &r->cell, r->now_us, debt, NULL).fits);
         r->roundings++;
     }
-    bool charges = cost > 0 && r->call.charge, charged = fits && charges;
+    bool charged = fits && cost > 0 && r->call.charge, refused = !fits && r->call.charge;
     struct model_cell before = r->cell, looked = r->cell;
     /* A clock that was wrong is put right by a charge, and by one that is refused. */
     struct model_answer answer = charged ? model_take(&r->model, NULL, &r->cell, r->now_us, cost, NULL)
-                                         : model_look(&r->model, NULL, charges ? &r->cell : &looked, r->now_us, cost);
+                                         : model_look(&r->model, NULL, refused ? &r->cell : &looked, r->now_us, cost);
     r->roundings += charged;
-    model_int per = r->model.per_us, lost = ((model_int)(r->roundings + 1) * per >> 20) + 1;
+    model_int per = r->model.per_us, lost = lost_in_all(r);
     struct limit_report report = limit_report(&r->limit, NULL, r->cells[0].state, r->now_us, cost);
     EXPECT(r, answer.fits || !fits);
     if (answer.fits && !fits) {
-        before.used += lost;
+        before.used += lost_in_store(r);
         EXPECT(r, !model_look(&r->model, NULL, &before, r->now_us, cost).fits);
     } else {
         EXPECT(r, report.remaining <= answer.remaining);
@@ -312,8 +357,9 @@ static void check_bucket(struct run *r)
 static void note_charge(struct run *r)
 {
     int i = r->receipt_count < RECEIPTS ? r->receipt_count++ : (int)random_in(&r->rnd, 0, RECEIPTS - 1);
-    r->receipts[i] =
-        (struct receipt){ r->cells[0].state, r->state, { r->cell, r->now_us, r->call.cost }, r->now_us, r->call.cost };
+    r->receipts[i] = (struct receipt){
+        r->cells[0].state, r->state, { r->cell, r->now_us, r->cells[0].cost }, r->now_us, r->cells[0].cost
+    };
 }
 
 /* The caller's idea of the time lags behind now and then: then the current window is its next one. */
@@ -323,6 +369,16 @@ static void pick_windows(struct run *r)
     bool lags = now.end_us > 0 && random_one_in(&r->rnd, 3);
     r->cells[0].window = lags ? window_at(r, now.start_us - 1) : now;
     r->cells[0].next = lags ? now : window_at(r, now.end_us);
+}
+
+/* A bucket of the model has room for it, and what is used stays below 2^32 unless the run is wide. */
+static uint64_t pick_debt(struct run *r)
+{
+    model_int most = r->wide ? INT64_C(1) << 52 : INT32_MAX;
+    model_int used = is_bucket(r) ? r->cell.used / r->model.per_us : (model_int)count_of(r, r->state);
+    if (r->model.max == 0 || used > most)
+        return 0;
+    return (uint64_t)random_scaled(&r->rnd, r->wide ? INT64_C(1) << 50 : 1000);
 }
 
 static void ask(struct run *r)
@@ -336,14 +392,13 @@ static void ask(struct run *r)
         r->refunded = r->receipts[i];
         r->receipts[i] = r->receipts[--r->receipt_count];
         r->call.server_us = r->refunded.taken_us;
-        r->call.cost = r->refunded.cost;
+        r->cells[0].cost = r->refunded.cost;
         r->cells[0].state = r->refunded.theirs;
         script_write_refund(&talk.out, SV("weir"), &r->call);
     } else {
-        r->call.cost = pick_cost(r);
+        r->cells[0].cost = pick_cost(r);
         r->call.charge = !random_one_in(&r->rnd, 10);
-        bool debt = r->model.max > 0 && r->cell.used / LIMIT_PER_MIN_US < INT32_MAX && random_one_in(&r->rnd, 20);
-        r->cells[0].debt = debt ? (uint32_t)random_in(&r->rnd, 1, 1000) : 0;
+        r->cells[0].debt = random_one_in(&r->rnd, 20) ? pick_debt(r) : 0;
         script_write_decide(&talk.out, SV("weir"), &r->call);
     }
     /* The store's own clock goes on while the virtual one stands: nothing may expire by it. */
@@ -370,10 +425,10 @@ static void check_expiry(struct run *r, int64_t pttl_ms, struct limit_state befo
 {
     if (r->refunding)
         return;
-    bool charged = r->cells[0].fits && r->call.cost > 0 && r->call.charge;
+    bool charged = r->cells[0].fits && r->cells[0].cost > 0 && r->call.charge;
     struct limit_state theirs = r->cells[0].state;
     bool slides = r->model.algorithm == LIMIT_SLIDING_WINDOW;
-    bool opened = (slides ? before.data : low(before)) == 0 || before.time != theirs.time;
+    bool opened = (slides ? before.data : limit_state_count(before)) == 0 || before.time != theirs.time;
     if (charged && (is_bucket(r) || opened || r->now_us % KEEP_LOOK == 0))
         EXPECT(r, pttl_ms > 0);
     struct window w = window_at(r, r->now_us);
@@ -399,7 +454,7 @@ static void check(struct run *r)
             check_bucket(r);
         else
             check_window(r);
-        if (r->call.allowed && r->call.cost > 0 && r->call.charge)
+        if (r->call.allowed && r->cells[0].cost > 0 && r->call.charge)
             note_charge(r);
     }
     EXPECT(r, talk_read(&talk, &reply) && reply.kind == REPLY_INTEGER);

@@ -235,7 +235,7 @@ static void slices_come_and_nudge(void **state)
     run_until_decided(&a);
     struct asked q;
     asked_init(&q, &a, "lent", 1000);
-    q.call.cost = 987;
+    q.cell.cost = 987;
     unsigned done = a.done;
     asked_send(&q, 15000);
     store_link_flush(a.link);

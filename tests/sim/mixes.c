@@ -79,7 +79,7 @@ static struct ledger *ledger_of(struct weir_str key, uint32_t *ret_max)
 
 /* ---- the store ---- */
 
-static void decide_rule(struct store_call *call, struct store_rule *rule, bool charge)
+static void decide_rule(struct store_rule *rule, bool charge)
 {
     uint32_t max;
     struct ledger *l = ledger_of(rule->key, &max);
@@ -87,9 +87,9 @@ static void decide_rule(struct store_call *call, struct store_rule *rule, bool c
     assert_int_equal(rule->cell_count, 1);
     if (!charge) {
         l->store += cell->debt;
-        cell->fits = rule->fits = l->store + call->cost <= max;
+        cell->fits = rule->fits = l->store + cell->cost <= max;
     } else if (rule->fits) {
-        l->store += call->cost;
+        l->store += cell->cost;
     }
     cell->state = limit_count_state(&(struct limit_count){ .end_us = WINDOW_END_US, .count = l->store });
 }
@@ -100,11 +100,11 @@ static void decide(struct store_call *call)
     call->server_us = T0_US;
     call->allowed = true;
     for (size_t i = 0; i < call->rule_count; i++) {
-        decide_rule(call, &call->rules[i], false);
+        decide_rule(&call->rules[i], false);
         call->allowed = call->allowed && (call->rules[i].fits || call->rules[i].shadow);
     }
     for (size_t i = 0; call->allowed && call->charge && i < call->rule_count; i++)
-        decide_rule(call, &call->rules[i], true);
+        decide_rule(&call->rules[i], true);
 }
 
 /* Charged there, and nobody knows it. */
@@ -115,7 +115,7 @@ static void lose(struct store_call *call)
     for (size_t i = 0; i < call->rule_count; i++) {
         struct store_rule *rule = &call->rules[i];
         ledger_of(rule->key, &max)->extra +=
-            rule->cells[0].debt + (call->charge && call->allowed && rule->fits ? call->cost : 0);
+            rule->cells[0].debt + (call->charge && call->allowed && rule->fits ? rule->cells[0].cost : 0);
     }
     call->result = STORE_LOST;
 }
@@ -126,7 +126,7 @@ static void take_back(struct store_link *link, const struct store_call *call)
     (void)link;
     for (size_t i = 0; i < call->rule_count; i++)
         if (call->rules[i].fits)
-            ledger_of(call->rules[i].key, &max)->store -= call->cost;
+            ledger_of(call->rules[i].key, &max)->store -= call->rules[i].cells[0].cost;
 }
 
 /* The lender's messages. */

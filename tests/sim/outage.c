@@ -162,8 +162,8 @@ static bool decide(struct store_call *call)
     if (w.calendar)
         assert_memory_equal(&cell->window, &window, sizeof window);
     charge_unbounded(cell->debt);
-    struct model_answer answer = call->charge ? model_take(&w.limit, &window, &w.cell, w.now_us, call->cost, &w.charged)
-                                              : model_look(&w.limit, &window, &w.cell, w.now_us, call->cost);
+    struct model_answer answer = call->charge ? model_take(&w.limit, &window, &w.cell, w.now_us, cell->cost, &w.charged)
+                                              : model_look(&w.limit, &window, &w.cell, w.now_us, cell->cost);
     cell->state = (struct limit_state){ 0 };
     call->allowed = cell->fits = call->rules[0].fits = answer.fits;
     return answer.fits;
@@ -182,7 +182,7 @@ static void store_post(struct store *store, struct store_call *call)
         break;
     case LOSES_CHARGED:
         w.lost += call->rules[0].cells[0].debt;
-        w.lost += decide(call) ? call->cost : 0;
+        w.lost += decide(call) ? call->rules[0].cells[0].cost : 0;
         call->result = STORE_LOST;
         break;
     case LOSES_UNCHARGED:

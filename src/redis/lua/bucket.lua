@@ -1,23 +1,18 @@
--- A bucket at `now`: of value, max, debt, cost, a (the time in which max comes back) and b (its capacity) it makes when, used,
--- moved and room. Or `why` it is damaged.
-when, used, moved = now, 0, false
+-- A bucket at `now`: of value, max, debt, cost, a (the time in which max comes back) and b (its capacity) it makes when;
+-- tokens and parts, which are used then; moved and room. Or `why` it is damaged.
+when, tokens, parts, moved = now, 0, 0, false
 if value then
-  used = -1
-  if #value == 16 then when, used = unpack('<dd', value) end
-  if not (when >= 0 and when < 2 ^ 52 and used >= 0 and used <= 2 ^ 52 - 2 ^ 20) then
-    why = 'this is no state of a bucket'
-    when, used = now, 0
-  end
+  --@ read_bucket.lua
   if when <= now then
-    local elapsed, per, most = now - when, a, used
+    local elapsed, per, rest = now - when, a
+    when = now
     --@ come_back.lua
-    when, used = now, back < used and used - back or 0
-  elseif when - now > a or used == 0 then
-    when, moved = now, used > 0
+  elseif when - now > a or tokens + parts == 0 then
+    when, moved = now, tokens + parts > 0
   end
 end
 if debt > 0 then
-  used, moved = used + debt * 2 ^ 20, true
-  if used > 2 ^ 52 - 2 ^ 20 then used = 2 ^ 52 - 2 ^ 20 end
+  moved = true
+  if debt <= 2 ^ 53 - 1 - tokens then tokens = tokens + debt else tokens, parts = 2 ^ 53 - 1, 0 end
 end
-room = used + cost * 2 ^ 20 <= b * 2 ^ 20
+room = tokens + (parts > 0 and 1 or 0) <= b - cost

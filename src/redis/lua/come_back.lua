@@ -1,9 +1,16 @@
--- What comes back to a bucket in the time `elapsed`, in 1/2^20 token: `back`, rounded down, and the rest of that division.
--- If it is `most` or more for sure, that is all that is said.
-local back, rest = most, 0
-if elapsed / per * (max * 2 ^ 20) <= most * 1.000001 + 1 then
+-- What comes back to a bucket in the time `elapsed`, rounded down to 1/2^20 token, is taken off its tokens and parts. `rest` is
+-- what the rounding left out. If all comes back for sure, there is nothing to work out.
+rest = 0
+if elapsed / per * max > tokens * 1.000001 + 2 then
+  tokens, parts = 0, 0
+else
   --@ muldiv.lua
-  local begun = elapsed % per
-  back, rest = muldiv(begun, max * 2 ^ 20, per)
-  back = back + (elapsed - begun) / per * (max * 2 ^ 20)
+  local begun, back = elapsed % per
+  tokens = tokens - (elapsed - begun) / per * max
+  back, rest = muldiv(begun, max, per)
+  tokens = tokens - back
+  back, rest = muldiv(rest, 2 ^ 20, per)
+  parts = parts - back
+  if parts < 0 then tokens, parts = tokens - 1, parts + 2 ^ 20 end
+  if tokens < 0 then tokens, parts = 0, 0 end
 end

@@ -1,8 +1,8 @@
 -- Decides on the cells of some plans, one plan after another: look at all cells of a plan, then take all.
 --
 --   KEYS      of each plan one for each rule, shadows last
---   ARGV[1]   doubles: now or 0; for each plan: cost, 1 to charge, rules, cells in all; for each rule: cells, 1 if it is a
---             shadow; for each of its cells: algorithm, max, debt, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 ·
+--   ARGV[1]   doubles: now or 0; for each plan: 1 to charge, rules, cells in all; for each rule: cells, 1 if it is a shadow; for
+--             each of its cells: algorithm, max, debt, cost, and: bucket per, capacity, 0 · fixed and sliding per, 0, 0 ·
 --             calendar start, end, end of the next window
 --   ARGV[2…]  the field of each cell
 --
@@ -15,13 +15,11 @@ local now, at = unpack('<d', packed)
 local ZEROS = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 
 -- The keys of the plan stand behind so many others, and its fields from there on; `at` is where its rules are.
-local function decide(keys, fields, at, cost, charge, rules)
-  charge = charge == 1 and cost > 0
-
+local function decide(keys, fields, at, charge, rules)
   -- Look at all. Tables are made with some room, and only if needed: growing one costs as much as a command.
   local cells, shadow, states, fits, need, spare -- of the rule at hand
   local plan = rules > 1 and {} -- of each, if there are many
-  local charged = { false, false, false, false } -- of each cell, counted from 1: its state with the cost
+  local charged = { false, false, false, false } -- of each cell, counted from 1: its state with the cost, if it has one
   local changed, lacking -- of each cell: its state is not the one that is stored; it has no room
   local cell, passed = fields, true
   for rule = 1, rules do
@@ -34,17 +32,26 @@ local function decide(keys, fields, at, cost, charge, rules)
       --@ refuse_plan.lua
     end
     for i = 1, cells do
-      local value, algorithm, max, debt, a, b, c, room, moved, why = states[i]
-      algorithm, max, debt, a, b, c, at = unpack('<dddddd', packed, at)
+      local value, algorithm, max, debt, cost, a, b, c, room, moved, why = states[i]
+      algorithm, max, debt, cost, a, b, c, at = unpack('<ddddddd', packed, at)
       cell = cell + 1
       if algorithm == 0 then
-        local when, used
+        local when, tokens, parts, state
         --@ bucket.lua
-        local wait = when - now + (used + cost * 2 ^ 20) / (max * 2 ^ 20) * a
+        local wait = when - now + (tokens + cost + parts / 2 ^ 20) / max * a
         if wait > need then need, spare = wait, wait / 8 end
         look = true
-        if moved then states[i] = pack('<dd', when, used) elseif not value then states[i] = ZEROS:sub(9) end
-        if charge and room then charged[cell - fields] = pack('<dd', when, used + cost * 2 ^ 20) end
+        if moved then
+          --@ bucket_state.lua
+          states[i] = state
+        elseif not value then
+          states[i] = ZEROS:sub(9)
+        end
+        if charge and room and cost > 0 then
+          tokens = tokens + cost
+          --@ bucket_state.lua
+          charged[cell - fields] = state
+        end
       else
         local first, second, count, begun, wait
         if algorithm == 2 then
@@ -54,12 +61,14 @@ local function decide(keys, fields, at, cost, charge, rules)
         else
           local finish, length
           --@ window.lua
-          first, second, wait, room = finish, length, finish - now, count + cost <= max
+          first, second, wait, room = finish, length, finish - now, count <= max - cost
         end
-        if wait > need then need, spare = wait, 0 end
-        look = look or begun or moved
+        if count + cost > 0 then
+          if wait > need then need, spare = wait, 0 end
+          look = look or begun or moved
+        end
         if moved then states[i] = pack('<ddd', first, second, count) elseif not value then states[i] = ZEROS end
-        if charge and room then charged[cell - fields] = pack('<ddd', first, second, count + cost) end
+        if charge and room and cost > 0 then charged[cell - fields] = pack('<ddd', first, second, count + cost) end
       end
       if why then
         local field = ARGV[cell]
@@ -70,7 +79,7 @@ local function decide(keys, fields, at, cost, charge, rules)
         changed = changed or {}
         changed[cell] = true
       end
-      if max == 0 or not room and cost > 0 then
+      if max == 0 or not room then
         fits, lacking = false, lacking or {}
         lacking[cell] = true
       end
@@ -88,17 +97,24 @@ local function decide(keys, fields, at, cost, charge, rules)
     local first, second = charged[own + 1], charged[own + 2]
     if plan then cells, states, fits, need, spare = spread(plan[rule]) end
     if charge and fits then
-      if cells == 1 then
+      if cells == 1 and first then
         call('HSET', key, ARGV[cell + 1], first)
         answer = answer .. first
-      elseif cells == 2 then
+      elseif cells == 2 and first and second then
         call('HSET', key, ARGV[cell + 1], first, ARGV[cell + 2], second)
         answer = answer .. first .. second
       else
-        local words = {}
-        for i = 1, cells do words[2 * i - 1], words[2 * i] = ARGV[cell + i], charged[own + i] end
-        call('HSET', key, spread(words))
-        answer = answer .. table.concat(charged, '', own + 1, own + cells)
+        local words, count = {}, 0
+        for i = 1, cells do
+          local state = charged[own + i]
+          if state then states[i] = state end
+          if state or changed and changed[cell + i] then
+            words[count + 1], words[count + 2] = ARGV[cell + i], states[i]
+            count = count + 2
+          end
+        end
+        if count > 0 then call('HSET', key, spread(words)) else need = 0 end
+        answer = answer .. table.concat(states)
       end
     else
       for i = 1, changed and cells or 0 do
@@ -121,10 +137,10 @@ end
 local answers, count, keys, fields = {}, 0, 0, 1
 local size = #packed
 while at <= size do
-  local cost, charge, rules, cells
-  cost, charge, rules, cells, at = unpack('<dddd', packed, at)
+  local charge, rules, cells
+  charge, rules, cells, at = unpack('<ddd', packed, at)
   count = count + 1
-  answers[count] = decide(keys, fields, at, cost, charge, rules)
-  keys, fields, at = keys + rules, fields + cells, at + 16 * rules + 48 * cells
+  answers[count] = decide(keys, fields, at, charge == 1, rules)
+  keys, fields, at = keys + rules, fields + cells, at + 16 * rules + 56 * cells
 end
 return count == 1 and answers[1] or table.concat(answers)

@@ -19,11 +19,11 @@ if why then
 end
 
 -- Half of what is left is shared out, so that slices shrink and the last tokens are found by whoever needs them. What lacks has
--- to fit.
+-- to fit. A host keeps a slice in 32 bits, with what it has of it already.
 local lent, room = 0, max - count
 if lacks <= room and room > 0 then
   local part = (room - room % (2 * hosts)) / (2 * hosts)
-  lent = math.max(math.min(need, room), math.min(slice, part))
+  lent = math.min(math.max(math.min(need, room), math.min(slice, part)), 2 ^ 32 - 1 - (need - lacks))
 end
 if lent > 0 or moved then
   local need, spare = finish - now, 0

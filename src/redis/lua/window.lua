@@ -14,7 +14,7 @@ if value then
   local its_finish, its_length, its_count = 0, 0, -1
   if #value == 24 then its_finish, its_length, its_count = unpack('<ddd', value) end
   local left = its_finish - now
-  if not (its_count >= 0 and its_count < 2 ^ 32 and its_length >= 0 and its_length < 2 ^ 53 and its_finish >= 0 and
+  if not (its_count >= 0 and its_count < 2 ^ 53 and its_length >= 0 and its_length < 2 ^ 53 and its_finish >= 0 and
       its_finish < 2 ^ 53) then
     why = 'this is no state of a window'
   elseif left > 0 and its_count > 0 then
@@ -27,6 +27,6 @@ if value then
   end
 end
 if debt > 0 then
-  count, moved = count + debt, true
-  if count >= 2 ^ 32 then count = 2 ^ 32 - 1 end
+  moved = true
+  count = debt <= 2 ^ 53 - 1 - count and count + debt or 2 ^ 53 - 1
 end
