@@ -66,7 +66,7 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
         limits[k].held = remote_of(d, c)->tokens;
-        if (rule->counter == COUNTER_SLICE && x->cost > SLICE_TOKENS_MAX) {
+        if (set->counter == COUNTER_SLICE && x->cost > SLICE_TOKENS_MAX) {
             limits[k].fits = false;
             limits[k].report.retry_after_us = LIMIT_NEVER_US;
         }
