@@ -148,6 +148,7 @@ struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, s
 /* NULL, and *ret_count as it was, after an error. */
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
 bool limit_can_be_leased(const struct rule_limit *limit);
+bool host_character(char c);
 /* The name without its port and the dot of a full name; empty if it is not a valid host. */
 sv host_name(sv text);
 /* What is wrong with the plans as a whole; `node` is the rule's. */
