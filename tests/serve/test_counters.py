@@ -129,6 +129,63 @@ def test_exact():
         expect((status["late"], status["failed"], status["lost"], status["unsent"]), (0, 0, 0, 0), "nothing went wrong")
 
 
+def large(maximum):
+    """A limit of each kind that counts so far, and a leased one."""
+    kinds = {
+        "bucket": f"{{ name: n, max: 1, per: 365d, burst: {maximum} }}",
+        "window": f"{{ name: n, algorithm: fixed_window, max: {maximum}, per: 24h }}",
+        "year": f"{{ name: n, calendar: year, max: {maximum} }}",
+    }
+    rules = [f"{{ id: {name}, match: {{ event: {name} }}, by: [key], limits: [ {limit} ] }}" for name, limit in kinds.items()]
+    lease = f"{{ id: leased, match: {{ event: leased }}, by: [key], lease: true, limits: [ {kinds['year']} ] }}"
+    return kinds, "rules:\n" + "".join(f"  - {rule}\n" for rule in [*rules, lease])
+
+
+def test_large_amounts():
+    most = 2**53 - 1
+    kinds, rules = large(most)
+    with Store() as store, node(store, *PATIENT, rules=rules) as a, node(store, *PATIENT, rules=rules) as b:
+        with Wire(a) as first, Wire(b) as second:
+            for event in kinds:
+                request = ("event", event, "key", "k")
+                receipt = first.ask("WEIR.CHECK", *request, "cost", str(most - 2), "reply", "receipt")[10]
+                expect(second.ask("WEIR.CHECK", *request, "cost", "3")[0], 0, f"{event}: one too many")
+                expect(second.ask("WEIR.CHECK", *request, "cost", "2")[:5], [1, event, "n", most, 0], f"{event}: the last")
+                expect(first.ask("WEIR.CHECK", *request, "cost", "0")[0], 1, f"{event}: no more than max is used")
+                expect(first.ask("WEIR.REFUND", receipt, *request), 1, f"{event}: given back")
+                left = most - 3 if event == "bucket" else most - 2  # a refund rounds up what is used of a bucket
+                look = functools.partial(first.ask, "WEIR.CHECK", *request, "cost", "0")
+                until(lambda look=look, left=left: look()[4] == left, f"{event}: it is left again")
+            # A slice has 32 bits.
+            for _ in range(3):
+                expect(first.ask("WEIR.CHECK", "event", "leased", "key", "k", "cost", str(2**32 - 1))[0], 1, "leased")
+            expect(first.ask("WEIR.CHECK", "event", "leased", "key", "k", "cost", str(2**32))[0], 0, "more than a slice")
+
+
+def rule_change(service, maximum):
+    service.write_rules(large(maximum)[1])
+    until(lambda: service.check(event="year", key="other", cost=0).json()["max"] == maximum, f"the max is {maximum}")
+
+
+def test_large_amounts_that_change():
+    """What was used stays used when `max` moves across 2^32, limit by limit."""
+    kinds, rules = large(2**40)
+    with Store() as store, node(store, *PATIENT, rules=rules) as service, Wire(service) as wire:
+
+        def ask(event, cost):
+            return wire.ask("WEIR.CHECK", "event", event, "key", "k", "cost", str(cost))
+
+        for event in kinds:
+            expect(ask(event, 2**33)[4], 2**40 - 2**33, event)
+        for maximum in (1000, 2**32 - 1, 2**33 - 1):
+            rule_change(service, maximum)
+            for event in kinds:
+                expect((ask(event, 1)[:1], ask(event, 0)[:1]), ([0], [0]), f"{event}: {maximum} is overdrawn")
+        rule_change(service, 2**33 + 5)
+        for event in kinds:
+            expect((ask(event, 6)[0], ask(event, 5)[0], ask(event, 0)[0], ask(event, 1)[0]), (0, 1, 1, 0), event)
+
+
 def order_of_replies(wire):
     """What is decided at once, what is not, and mistakes, in one pipeline."""
     sent, wanted = b"", []
