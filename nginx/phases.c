@@ -301,6 +301,18 @@ static ngx_int_t read_body(ngx_http_request_t *r)
 
 /* ---- the handlers ---- */
 
+/* Where the rules that apply to a request are counted. */
+struct rule_count {
+    struct stats *stats;
+    bool dry_run;
+};
+
+static void count_rule(const struct weir_rule_said *said, void *context)
+{
+    const struct rule_count *count = context;
+    stats_count_rule(count->stats, said, count->dry_run);
+}
+
 static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive)
 {
     struct weir_header headers[HEADERS_INLINE];
@@ -322,6 +334,8 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
 
     shadows.count = 0;
     request.shadows = &shadows;
+    request.each_rule = count_rule;
+    request.context = &(struct rule_count){ zone->stats, location->dry_run };
     request.brief = location->headers < HEADERS_ALWAYS && !zone->main->remaining;
     /* nginx reads its own clock once for each turn of its loop, which may take longer than a short period lasts. */
     int64_t now = weir_now_us();

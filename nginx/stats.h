@@ -12,7 +12,8 @@ enum outcome { OUTCOME_ALLOWED, OUTCOME_REFUSED, OUTCOME_WOULD_REFUSE, OUTCOME_S
 extern const char *const outcome_names[OUTCOMES];
 
 enum {
-    STATS_RULES = 16384, /* further ones are counted under STATS_OTHER; unused slots take no memory */
+    STATS_RULES = 16384,  /* further ones are counted under STATS_OTHER; unused slots take no memory */
+    STATS_LIMITS = 16384, /* the same, of limits that refused */
     STATS_PROBES = 64,
 };
 
@@ -23,20 +24,35 @@ struct stats_rule {
     uint64_t hash; /* 0: free */
     uint32_t named;
     uint64_t counts[OUTCOMES]; /* before the name, because each decision uses them */
+    uint64_t passed;           /* requests that it applied to, and had room for */
     char id[WEIR_ID_MAX + 4];
 };
 
+/* Requests that a limit had no room for. */
+struct stats_limit {
+    uint64_t hash; /* 0: free */
+    uint32_t named;
+    uint64_t refused, would_refuse;
+    char rule[WEIR_ID_MAX + 4], name[WEIR_NAME_MAX + 2];
+};
+
 struct stats {
-    uint64_t no_rule;                        /* requests that no rule applied to */
+    uint64_t no_rule;                        /* requests that no enforced rule applied to */
+    uint64_t without_rule;                   /* those of them that no shadow rule applied to either */
     uint64_t waited;                         /* for a slice of a leased rule */
     uint64_t logged_version_ns, logged_hash; /* of the last report on the rules in the log */
     struct stats_rule other;
     struct stats_rule rules[STATS_RULES];
+    struct stats_limit other_limit;
+    struct stats_limit limits[STATS_LIMITS];
 };
 
 /* Counts a verdict: for its rule, and for the shadow rules that would have refused. */
 void stats_count(struct stats *stats, const struct weir_verdict *verdict, const struct weir_shadows *shadows,
                  enum outcome outcome);
+
+/* Counts what one rule says. dry_run: a refusal does not hold. */
+void stats_count_rule(struct stats *stats, const struct weir_rule_said *said, bool dry_run);
 
 void stats_count_wait(struct stats *stats);
 

@@ -151,6 +151,43 @@ static void add_decision(FILE *out, const struct facts *f, const char *rule, int
     fprintf(out, ",outcome=\"%s\"} %llu\n", outcome_names[outcome], number(count));
 }
 
+static void add_applied(FILE *out, const struct facts *f, const char *rule, const char *limit, const char *outcome,
+                        uint64_t count)
+{
+    fprintf(out, "weir_rule_applied_total{zone=");
+    add_quoted(out, f->name);
+    fprintf(out, ",rule=");
+    add_quoted(out, rule);
+    fprintf(out, ",limit=");
+    add_quoted(out, limit);
+    fprintf(out, ",outcome=\"%s\"} %llu\n", outcome, number(count));
+}
+
+static void add_applied_limit(FILE *out, const struct facts *f, const struct stats_limit *limit)
+{
+    if (!__atomic_load_n(&limit->named, __ATOMIC_ACQUIRE))
+        return;
+    add_applied(out, f, limit->rule, limit->name, "refused", load(&limit->refused));
+    add_applied(out, f, limit->rule, limit->name, "would_refuse", load(&limit->would_refuse));
+}
+
+static void add_all_applied(FILE *out, const struct facts *f)
+{
+    const struct stats *stats = f->zone->stats;
+    const struct stats_rule *rule;
+    fprintf(out,
+            "# HELP weir_rule_applied_total Requests by rule that applied to them, whatever other rules said, and outcome; "
+            "limit: the one that had no room; would_refuse: the same in shadow mode or in a dry run.\n"
+            "# TYPE weir_rule_applied_total counter\n");
+    for (size_t i = 0; (rule = next_rule(stats, &i));)
+        add_applied(out, f, rule->id, "", "passed", load(&rule->passed));
+    for (size_t i = 0; i < STATS_LIMITS; i++)
+        add_applied_limit(out, f, &stats->limits[i]);
+    add_applied_limit(out, f, &stats->other_limit);
+    metric(out, f, "weir_requests_without_rule_total", "Requests that no rule applied to, not even one in shadow mode.",
+           load(&stats->without_rule));
+}
+
 static void write_prometheus(FILE *out, const struct facts *f)
 {
     fprintf(out,
@@ -162,6 +199,7 @@ static void write_prometheus(FILE *out, const struct facts *f)
     for (size_t i = 0; (rule = next_rule(f->zone->stats, &i));)
         for (int k = 0; k < OUTCOMES; k++)
             add_decision(out, f, rule->id, k, load(&rule->counts[k]));
+    add_all_applied(out, f);
     metric(out, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.",
            load(&f->zone->stats->waited));
     metric(out, f, "weir_rules", "Rules in force.", f->status.rules);

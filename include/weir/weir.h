@@ -54,7 +54,7 @@ extern "C" {
 
 /* This number increases when a change breaks programs that were built against an earlier header. struct weir_options begins
  * with its size, so new fields at its end break nothing; a change of any other structure increases the number. */
-#define WEIR_ABI_VERSION 3
+#define WEIR_ABI_VERSION 4
 /* Returns the WEIR_ABI_VERSION that the library was built with. */
 WEIR_API int weir_abi_version(void);
 /* Returns the version of the library, such as "1.2.0"; a static string. */
@@ -144,6 +144,20 @@ struct weir_shadows {
     char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
 };
 
+/* What one rule says about a request that it applies to. The strings are valid only during the call. */
+enum weir_said {
+    WEIR_SAYS_PASS,        /* all of its limits have room, whatever other rules say */
+    WEIR_SAYS_REFUSE,      /* `limit` has no room */
+    WEIR_SAYS_WOULD_REFUSE /* the same, in shadow mode */
+};
+struct weir_rule_said {
+    struct weir_str rule;
+    struct weir_str limit; /* of several that have no room the one with the longest wait; empty if the rule lets it pass */
+    enum weir_said said;
+    uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
+    uint64_t private_rules;
+};
+
 /* The request to decide about. Fields that are not set (zero) are ignored. Spaces and tabs at the beginning and end of
  * method, host, ip and header values are ignored, too; user, event and key count as they are given, so trim what you take
  * from a header. weir does not keep the request or its strings after the call. It writes *receipt and *shadows when it
@@ -165,6 +179,9 @@ struct weir_request {
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_refund */
     struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
+    /* May be NULL. weir calls it for each rule that applies, in the thread that makes the decision, right before that is
+     * known. It gets `context`. It must return soon, and must not call weir. */
+    void (*each_rule)(const struct weir_rule_said *said, void *context);
 };
 
 /* An attribute of a request that rules can use, for programs whose configuration names attributes. */
@@ -189,6 +206,7 @@ struct weir_verdict {
     bool allowed;
     bool applied;           /* false: no rule applies; rule, limit, and max to window_ms have no meaning */
     bool unavailable;       /* refused because the store does not answer, not because a limit is reached */
+    bool matched;           /* some rule applies, if only one in shadow mode */
     uint16_t status;        /* HTTP status of the refusal; 0 if allowed */
     uint64_t max;           /* capacity of the named limit */
     uint64_t remaining;     /* whole units left after this charge */

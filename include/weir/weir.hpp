@@ -191,6 +191,9 @@ struct weir {
         /* For options.user_id and options.refuse, as c().context; weir does not use it. */
         request &context(void *data) noexcept { return set(c_.context, data); }
 
+        /* weir calls it for each rule that applies, with the context; see struct weir_request. */
+        request &each_rule(void (*to)(const weir_rule_said *, void *)) noexcept { return set(c_.each_rule, to); }
+
         const weir_request &c() const noexcept { return c_; }
 
     private:
@@ -217,6 +220,9 @@ struct weir {
 
         /* false: no rule applies, and the values from rule() to window() have no meaning. */
         bool applied() const noexcept { return c_.applied; }
+
+        /* Some rule applies, if only one in shadow mode. */
+        bool matched() const noexcept { return c_.matched; }
 
         /* Refused because the store does not answer, not because a limit is reached. */
         bool unavailable() const noexcept { return c_.unavailable; }

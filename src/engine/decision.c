@@ -255,6 +255,8 @@ static enum decision_state step_report(struct decision *d)
         verdict_fill(d);
     if (d->count > d->enforced)
         decide_shadows(d);
+    if (__builtin_expect(request->each_rule != NULL, 0))
+        verdict_each_rule(d);
     if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && decision_charges(d))
         receipt_make(d, request->receipt);
     return DECISION_DONE;

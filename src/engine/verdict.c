@@ -36,7 +36,7 @@ static uint16_t refusal_status(const struct bound *bound, const struct rule *rul
 
 void verdict_blank(struct weir_verdict *v)
 {
-    v->allowed = v->applied = v->unavailable = false;
+    v->allowed = v->applied = v->unavailable = v->matched = false;
     v->status = 0;
     v->max = v->remaining = 0;
     v->shadow_count = v->private_rule = 0;
@@ -66,7 +66,7 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
 {
     struct weir_verdict *v = d->verdict;
     v->allowed = d->allowed;
-    v->applied = true;
+    v->applied = v->matched = true;
     v->unavailable = false;
     v->status = d->allowed ? 0 : refusal_status(d->bound, c->rule->rule);
     v->max = c->ask.limit->capacity;
@@ -86,12 +86,12 @@ static bool longer(int64_t a_us, int64_t b_us)
     return b_us != LIMIT_NEVER_US && (a_us == LIMIT_NEVER_US || a_us > b_us);
 }
 
-/* Refused: returns the limit with the longest wait; the first of equals. */
-static const struct counter *longest_wait(const struct decision *d, struct limit_report *ret)
+/* Refused: returns the limit with the longest wait among these; the first of equals. */
+static const struct counter *longest_wait(const struct counter *counters, size_t count, struct limit_report *ret)
 {
     const struct counter *named = NULL;
-    for (size_t i = 0; i < d->enforced; i++) {
-        const struct counter *c = &d->counters[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct counter *c = &counters[i];
         if (c->outcome == COUNTER_FITS)
             continue;
         struct limit_report report = counter_report(c, c->ask.cost);
@@ -124,15 +124,38 @@ static const struct counter *least_left(const struct decision *d)
 void verdict_fill(const struct decision *d)
 {
     struct limit_report report = { 0 };
-    const struct counter *named = d->allowed ? least_left(d) : longest_wait(d, &report);
+    const struct counter *named = d->allowed ? least_left(d) : longest_wait(d->counters, d->enforced, &report);
     if (!named) {
         verdict_blank(d->verdict);
         d->verdict->allowed = d->allowed;
+        d->verdict->matched = d->count > 0;
         return;
     }
     if (d->allowed && !d->request->brief)
         report = counter_report(named, 0);
     name_limit(d, named, &report);
+}
+
+void verdict_each_rule(const struct decision *d)
+{
+    for (size_t i = 0, end; i < d->count; i = end) {
+        const struct counter *first = &d->counters[i];
+        bool refuses = false;
+        for (end = i; end < d->count && d->counters[end].rule == first->rule; end++)
+            refuses |= d->counters[end].outcome == COUNTER_REFUSES;
+        struct weir_rule_said said = {
+            .rule = first->rule->rule->id,
+            .said = WEIR_SAYS_PASS,
+            .private_rule = (uint32_t)(first->rule - d->bound->rules),
+            .private_rules = d->bound->version,
+        };
+        if (refuses) {
+            struct limit_report report = { 0 };
+            said.limit = longest_wait(first, end - i, &report)->limit->spec->name;
+            said.said = i < d->enforced ? WEIR_SAYS_REFUSE : WEIR_SAYS_WOULD_REFUSE;
+        }
+        d->request->each_rule(&said, d->request->context);
+    }
 }
 
 void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule)

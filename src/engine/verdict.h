@@ -28,6 +28,8 @@ static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 
 /* Of the decision's enforced rules, by the `outcome` and `state` of their counters and d->allowed. */
 void verdict_fill(const struct decision *d);
+/* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
+void verdict_each_rule(const struct decision *d);
 /* Adds a shadow rule that would have refused; its name goes to the request's `shadows`. */
 void verdict_add_shadow(const struct decision *d, const struct bound_rule *rule);
 

@@ -59,9 +59,11 @@ static __attribute__((noinline)) int ask_store(struct decisions *all, struct dec
     return DECISIONS_WAIT;
 }
 
-int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, const struct weir_request *requests,
+int decisions_make(struct decisions *all, struct decision_wait *first, size_t stride, struct weir_request *requests,
                    struct weir_verdict *verdicts, size_t count)
 {
+    for (size_t i = 0; i < count; i++)
+        stats_watch(all->loop->stats, &requests[i]);
     if (all->loop->store)
         return ask_store(all, first, stride, requests, verdicts, count);
     int64_t now_us = loop_now_us(all->loop);

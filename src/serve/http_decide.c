@@ -92,7 +92,7 @@ struct check {
 };
 
 /* The next `count` requests of the call, with the memory for what they ask for. */
-static const struct weir_request *next_requests(struct check *check, size_t count)
+static struct weir_request *next_requests(struct check *check, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct weir_request *request = &check->ask.requests[check->done + i];
@@ -186,7 +186,7 @@ static void check_many(struct check *check)
             check->body.failed = true; /* the service is stopping, and weir_check_batch would block for the store */
             break;
         }
-        const struct weir_request *requests = next_requests(check, n);
+        struct weir_request *requests = next_requests(check, n);
         if (decisions_make(&check->decisions, &check->items->wait, sizeof *check->items, requests, verdicts, n) ==
             DECISIONS_WAIT) {
             check->waited = true;

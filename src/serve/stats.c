@@ -12,6 +12,8 @@ enum {
     OTHER,
     THROTTLE,
     COUNTERS_MAX = STATS_RULES_MAX + 3,
+    OTHER_LIMIT = 0, /* the end of each list of limits, too */
+    LIMITS_MAX = STATS_LIMITS_MAX + 1,
     SLOTS = 1 << 16, /* of the index by id; at most a third are taken */
 };
 
@@ -28,7 +30,10 @@ struct stats {
     uint16_t *slots; /* counters by hash of their id; NO_RULE: free */
     struct rule_counter *rule_counters;
     struct stats_latency latency;
-    uint64_t refunds;
+    uint64_t refunds, without_rule;
+    struct stats_limit
+        *limits; /* lists by rule; neither rule nor name change once `limit_count` says that they are there */
+    uint32_t limit_count;
     pthread_mutex_t lock; /* of top */
     struct top *top;
 };
@@ -62,6 +67,7 @@ void stats_free(struct stats *stats)
     free(stats->counters);
     free(stats->slots);
     free(stats->rule_counters);
+    free(stats->limits);
     free(stats);
 }
 
@@ -71,6 +77,18 @@ static uint32_t new_counter(struct stats *stats, const char *id)
     snprintf(stats->counters[counter].id, sizeof stats->counters[counter].id, "%s", id);
     __atomic_store_n(&stats->count, counter + 1, __ATOMIC_RELEASE);
     return counter;
+}
+
+static uint32_t new_limit(struct stats *stats, uint32_t rule, sv name)
+{
+    uint32_t limit = stats->limit_count;
+    struct stats_limit *l = &stats->limits[limit];
+    l->rule = rule;
+    snprintf(l->name, sizeof l->name, "%.*s", SV_FMT(name));
+    l->next = stats->counters[rule].first_limit;
+    stats->counters[rule].first_limit = limit;
+    __atomic_store_n(&stats->limit_count, limit + 1, __ATOMIC_RELEASE);
+    return limit;
 }
 
 CLEANUP_POINTER(struct stats *, stats_free);
@@ -84,11 +102,13 @@ int stats_new(struct stats **ret)
     stats->counters = calloc(COUNTERS_MAX, sizeof *stats->counters);
     stats->slots = calloc(SLOTS, sizeof *stats->slots);
     stats->rule_counters = calloc(RULES_MAX, sizeof *stats->rule_counters);
-    if (!stats->counters || !stats->slots || !stats->rule_counters || top_new(&stats->top, TOP_SLOTS) < 0)
+    stats->limits = calloc(LIMITS_MAX, sizeof *stats->limits);
+    if (!stats->counters || !stats->slots || !stats->rule_counters || !stats->limits || top_new(&stats->top, TOP_SLOTS) < 0)
         return WEIR_E_NO_MEMORY;
     new_counter(stats, "");
     new_counter(stats, STATS_OTHER);
     new_counter(stats, STATS_THROTTLE);
+    new_limit(stats, OTHER, SV(STATS_OTHER));
     *ret = STEAL(stats);
     return 0;
 }
@@ -123,19 +143,46 @@ static uint32_t counter_of_id(struct stats *stats, const char *id)
     return stats->slots[slot];
 }
 
+static __attribute__((noinline)) uint32_t counter_of_new(struct stats *stats, sv id)
+{
+    char text[WEIR_ID_MAX + 1];
+    snprintf(text, sizeof text, "%.*s", SV_FMT(id));
+    return counter_of_id(stats, text);
+}
+
+/* `rule` and `rules` are private_rule and private_rules of a verdict, or of what a rule says. */
+static __attribute__((noinline)) uint32_t learn_counter(struct stats *stats, uint32_t rule, uint64_t rules, sv id)
+{
+    uint32_t counter = counter_of_new(stats, id);
+    if (rule < RULES_MAX)
+        stats->rule_counters[rule] = (struct rule_counter){ (uint32_t)rules, counter };
+    return counter;
+}
+
+/* Versions begin at 1. */
+static inline bool knows_counter(const struct stats *stats, uint32_t rule, uint64_t rules)
+{
+    return rule < RULES_MAX && stats->rule_counters[rule].version == (uint32_t)rules;
+}
+
 static inline uint32_t counter_of(struct stats *stats, const struct weir_verdict *v)
 {
     if (!v->applied)
         return NO_RULE;
-    if (v->private_rule >= RULES_MAX)
-        return counter_of_id(stats, v->rule);
-    struct rule_counter *known = &stats->rule_counters[v->private_rule];
-    /* Versions begin at 1. */
-    if (known->version != (uint32_t)v->private_rules) {
-        known->counter = counter_of_id(stats, v->rule);
-        known->version = (uint32_t)v->private_rules;
-    }
-    return known->counter;
+    return knows_counter(stats, v->private_rule, v->private_rules)
+               ? stats->rule_counters[v->private_rule].counter
+               : learn_counter(stats, v->private_rule, v->private_rules, weir_str(v->rule));
+}
+
+/* A rule has few limits. */
+static uint32_t limit_of(struct stats *stats, uint32_t rule, sv name)
+{
+    if (rule == OTHER)
+        return OTHER_LIMIT;
+    uint32_t limit = stats->counters[rule].first_limit;
+    while (limit != OTHER_LIMIT && !sv_eq(weir_str(stats->limits[limit].name), name))
+        limit = stats->limits[limit].next;
+    return limit == OTHER_LIMIT && stats->limit_count < LIMITS_MAX ? new_limit(stats, rule, name) : limit;
 }
 
 /* ---- counting ---- */
@@ -147,6 +194,26 @@ static void count_shadow(struct stats *stats, const struct weir_shadows *shadows
         count_up(&stats->counters[counter_of_id(stats, shadows->names[i])].counts[OUTCOME_SHADOW], 1);
     if (count > listed)
         count_up(&stats->counters[OTHER].counts[OUTCOME_SHADOW], count - listed);
+}
+
+static void count_rule(const struct weir_rule_said *said, void *data)
+{
+    struct stats *stats = data;
+    uint32_t rule = knows_counter(stats, said->private_rule, said->private_rules)
+                        ? stats->rule_counters[said->private_rule].counter
+                        : learn_counter(stats, said->private_rule, said->private_rules, said->rule);
+    if (said->said == WEIR_SAYS_PASS) {
+        count_up(&stats->counters[rule].passed, 1);
+        return;
+    }
+    struct stats_limit *limit = &stats->limits[limit_of(stats, rule, said->limit)];
+    count_up(said->said == WEIR_SAYS_REFUSE ? &limit->refused : &limit->would_refuse, 1);
+}
+
+void stats_watch(struct stats *stats, struct weir_request *request)
+{
+    request->each_rule = request->peek ? NULL : count_rule;
+    request->context = stats;
 }
 
 static void count_latency(struct stats_latency *latency, size_t count, uint64_t elapsed_ns)
@@ -178,6 +245,8 @@ void stats_decided(struct stats *stats, struct weir *weir, const struct weir_req
         bool peek = requests[i].peek;
         enum outcome outcome = peek ? OUTCOME_PEEKED : v->allowed ? OUTCOME_ALLOWED : OUTCOME_REFUSED;
         count_up(&stats->counters[counter_of(stats, v)].counts[outcome], 1);
+        if (!v->matched && outcome == OUTCOME_ALLOWED)
+            count_up(&stats->without_rule, 1);
         peeked += peek;
         refused += outcome == OUTCOME_REFUSED;
         if (v->shadow_count && !peek)
@@ -202,9 +271,12 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
 
 void stats_know(struct stats *stats, sv id)
 {
-    char text[WEIR_ID_MAX + 1];
-    snprintf(text, sizeof text, "%.*s", SV_FMT(id));
-    counter_of_id(stats, text);
+    counter_of_new(stats, id);
+}
+
+void stats_know_limit(struct stats *stats, sv id, sv limit)
+{
+    limit_of(stats, counter_of_new(stats, id), limit);
 }
 
 /* ---- reading ---- */
@@ -220,6 +292,26 @@ void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret)
     memcpy(ret->id, counter->id, sizeof ret->id);
     for (int k = 0; k < OUTCOMES; k++)
         ret->counts[k] = read_counter(&counter->counts[k]);
+    ret->passed = read_counter(&counter->passed);
+}
+
+size_t stats_limit_count(const struct stats *stats)
+{
+    return __atomic_load_n(&stats->limit_count, __ATOMIC_ACQUIRE);
+}
+
+void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret)
+{
+    const struct stats_limit *limit = &stats->limits[i];
+    ret->rule = limit->rule;
+    memcpy(ret->name, limit->name, sizeof ret->name);
+    ret->refused = read_counter(&limit->refused);
+    ret->would_refuse = read_counter(&limit->would_refuse);
+}
+
+uint64_t stats_without_rule(const struct stats *stats)
+{
+    return read_counter(&stats->without_rule);
 }
 
 void stats_latency(const struct stats *stats, struct stats_latency *ret)
@@ -248,7 +340,18 @@ void stats_add(struct stats *sum, const struct stats *stats)
         struct stats_rule *to = &sum->counters[counter_of_id(sum, rule.id)];
         for (int k = 0; k < OUTCOMES; k++)
             to->counts[k] += rule.counts[k];
+        to->passed += rule.passed;
     }
+    count = stats_limit_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_limit limit;
+        stats_limit(stats, i, &limit);
+        uint32_t rule = counter_of_id(sum, stats->counters[limit.rule].id);
+        struct stats_limit *to = &sum->limits[limit_of(sum, rule, weir_str(limit.name))];
+        to->refused += limit.refused;
+        to->would_refuse += limit.would_refuse;
+    }
+    sum->without_rule += stats_without_rule(stats);
     struct stats_latency latency;
     stats_latency(stats, &latency);
     for (int i = 0; i <= STATS_BUCKETS; i++)

@@ -1,6 +1,8 @@
 /* The counts of one loop: decisions by rule and outcome, how long they took, and the subjects that were refused most. Only
  * its loop writes them; other threads read them at any time.
  *
+ * A request is counted twice: under the rule that its verdict names, and under each rule that applies to it.
+ *
  * One thread raises a counter, and any thread may load it, so that a decision needs neither a lock nor an atomic addition.
  * Only refusals take a lock, once for a batch; otherwise only the list of the most refused takes it. */
 #ifndef SERVE_STATS_H
@@ -16,6 +18,9 @@ struct top_list;
 int stats_new(struct stats **ret);
 void stats_free(struct stats *stats);
 
+/* Has the request counted under each rule that applies to it, unless it only looks. The loop that the stats are of makes
+ * the decision. */
+void stats_watch(struct stats *stats, struct weir_request *request);
 /* Some decisions that were made together, by requests that asked for shadow rules. elapsed_ns: from the time that they were
  * read to the time that they were decided, each. */
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
@@ -45,6 +50,19 @@ enum { STATS_RULES_MAX = 20000 };
 struct stats_rule {
     char id[WEIR_ID_MAX + 1]; /* "": of decisions that no rule applied to */
     uint64_t counts[OUTCOMES];
+    uint64_t passed;      /* requests that it applied to, and had room for */
+    uint32_t first_limit; /* private */
+};
+
+/* Different limits that are counted apart, since the start; further ones share STATS_OTHER. */
+enum { STATS_LIMITS_MAX = 50000 };
+
+/* Requests that the limit of a rule had no room for. */
+struct stats_limit {
+    uint32_t rule; /* its number, for stats_rule */
+    char name[WEIR_NAME_MAX + 1];
+    uint64_t refused, would_refuse;
+    uint32_t next; /* private */
 };
 
 enum { STATS_BUCKETS = 19 };
@@ -57,10 +75,15 @@ struct stats_latency {
 
 size_t stats_rule_count(const struct stats *stats);
 void stats_rule(const struct stats *stats, size_t i, struct stats_rule *ret);
+size_t stats_limit_count(const struct stats *stats);
+void stats_limit(const struct stats *stats, size_t i, struct stats_limit *ret);
+/* Requests that no rule applied to, not even one in shadow mode. */
+uint64_t stats_without_rule(const struct stats *stats);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
 uint64_t stats_refunds(const struct stats *stats);
-/* Counts a rule from now on, if only with zeroes. */
+/* Counts a rule, or one of its limits, from now on, if only with zeroes. */
 void stats_know(struct stats *stats, sv id);
+void stats_know_limit(struct stats *stats, sv id, sv limit);
 /* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);

@@ -62,9 +62,14 @@ static void gather_rules(struct weir *weir, struct stats *stats)
     if (!bound)
         return;
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    for (size_t i = 0; i < rules->rule_count; i++)
-        if (rules->rules[i].mode != MODE_OFF)
-            stats_know(stats, rules->rules[i].id);
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        if (rule->mode == MODE_OFF)
+            continue;
+        stats_know(stats, rule->id);
+        for (size_t k = 0; k < rule->limit_count; k++)
+            stats_know_limit(stats, rule->id, rule->limits[k].name);
+    }
     hazard_release();
 }
 

@@ -66,6 +66,44 @@ static void add_decisions(const struct stats *stats, struct buf *out)
     }
 }
 
+static void add_applied(struct buf *out, const char *rule, const char *limit, const char *outcome, uint64_t count)
+{
+    buf_add(out, SV("weir_rule_applied_total{rule=\""));
+    add_label(out, weir_str(rule));
+    buf_add(out, SV("\",limit=\""));
+    add_label(out, weir_str(limit));
+    buf_printf(out, "\",outcome=\"%s\"} %llu\n", outcome, (unsigned long long)count);
+}
+
+/* Names that are not of a rule are listed once there is something to count. */
+static void add_all_applied(const struct stats *stats, struct buf *out)
+{
+    static const size_t of_no_rule = 3;
+    struct stats_rule rule;
+    family(
+        out, "weir_rule_applied_total", "counter",
+        "Requests by rule that applied to them, whatever other rules said, and outcome; limit: the one that had no room; "
+        "would_refuse: the same in shadow mode.");
+    size_t count = stats_rule_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        stats_rule(stats, i, &rule);
+        if (i >= of_no_rule || rule.passed > 0)
+            add_applied(out, rule.id, "", "passed", rule.passed);
+    }
+    count = stats_limit_count(stats);
+    for (size_t i = 0; i < count; i++) {
+        struct stats_limit limit;
+        stats_limit(stats, i, &limit);
+        stats_rule(stats, limit.rule, &rule);
+        if (i == 0 && limit.refused + limit.would_refuse == 0)
+            continue;
+        add_applied(out, rule.id, limit.name, "refused", limit.refused);
+        add_applied(out, rule.id, limit.name, "would_refuse", limit.would_refuse);
+    }
+    counter(out, "weir_requests_without_rule_total", "Requests that no rule applied to, not even one in shadow mode.",
+            stats_without_rule(stats));
+}
+
 static void add_latency(const struct stats *stats, struct buf *out)
 {
     struct stats_latency latency;
@@ -153,6 +191,7 @@ void status_write_metrics(struct server *server, struct buf *out)
     gauge(out, "weir_start_time_seconds", "When the service was started, since 1970.",
           (double)server->started_us / (double)US_PER_S);
     add_decisions(facts.stats, out);
+    add_all_applied(facts.stats, out);
     counter(out, "weir_refunds_total", "Charges that were refunded, to one limit at least.", stats_refunds(facts.stats));
     add_latency(facts.stats, out);
     add_rules(&facts, out);

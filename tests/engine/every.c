@@ -102,6 +102,33 @@ static void ask(struct weir *weir)
     expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.allowed, "an upload after it");
 }
 
+static void note_rule(const struct weir_rule_said *said, void *context)
+{
+    int *counts = (int *)context;
+    counts[said->said]++;
+    expect(said->rule.len > 0 && (said->limit.len > 0) == (said->said != WEIR_SAYS_PASS), "what a rule says");
+}
+
+static void each_rule(struct weir *weir)
+{
+    int counts[3] = { 0, 0, 0 };
+    struct weir_request request;
+    struct weir_verdict verdict;
+    memset(&request, 0, sizeof request);
+    request.event = weir_str("ocr");
+    request.key = weir_str("each");
+    request.cost = 1;
+    request.each_rule = note_rule;
+    request.context = counts;
+    for (int i = 0; i < 5; i++)
+        expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && verdict.matched, "a rule applies");
+    expect(counts[WEIR_SAYS_PASS] == 3 && counts[WEIR_SAYS_REFUSE] == 2 && counts[WEIR_SAYS_WOULD_REFUSE] == 0,
+           "each rule");
+    request.event = weir_str("none");
+    expect(weir_check(weir, &request, weir_now_us(), &verdict) == 0 && !verdict.matched && counts[WEIR_SAYS_PASS] == 3,
+           "no rule applies");
+}
+
 static void detect(struct weir *weir)
 {
     int done = 0, refused = 0, detected = 0;
@@ -161,6 +188,7 @@ int main(void)
     }
     ask(weir);
     detect(weir);
+    each_rule(weir);
     change(weir, &told);
     weir_close(weir);
     return wrong > 0;

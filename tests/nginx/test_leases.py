@@ -42,6 +42,7 @@ USE = "weir main key=$arg_k event=$arg_e"
 SERVER = f"""
 location / {{ {USE}; empty_gif; }}
 location /post/ {{ {USE}; proxy_pass http://@BACKEND@; }}
+location /bytes/ {{ {USE} cost=$content_length; proxy_pass http://@BACKEND@; }}
 location /after/ {{ {USE} after_auth; empty_gif; }}
 location /both/ {{ weir once; {USE}; weir_headers always; empty_gif; }}
 location /status {{ weir_status main; }}
@@ -175,6 +176,20 @@ def test_waits_once():
     asked = a.status("/once")["decisions"]["allowed"] - before
     until(lambda: a.nginx.read("access").count("/both/") == asked, f"{asked} requests: the zone before it was asked once")
     expect(a.status()["decisions"]["waited"] - waited >= 2 * len(keys), True, "those that waited")
+
+
+def test_waits_with_a_body():
+    """A chunked body is read first, since the cost depends on it. Then the request waits for a slice, and the body reaches the backend."""
+    waited, passed = a.status()["decisions"]["waited"], 0
+    body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (b"a", b"b" * 8)) + b"0\r\n\r\n"
+    a.nginx.backend.seen.clear()
+    for i in range(10):
+        head = f"POST /bytes/?e=window&k=b{i} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        passed += a.nginx.raw(head.encode() + body).startswith(b"HTTP/1.1 200")
+    expect(passed > 0, True, "some got a slice in time")
+    expect([request.body for request in a.nginx.backend.seen], [b"a" + b"b" * 8] * passed, "what the backend has")
+    a.nginx.backend.seen.clear()
+    expect(a.status()["decisions"]["waited"] - waited, 10, "each has waited once")
 
 
 def test_http2():

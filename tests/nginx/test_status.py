@@ -122,7 +122,7 @@ def test_metrics():
     for path in ("/few", "/dry", "/trial", "/odd"):
         g.statuses(5, path)
     document, found = status(), metrics_of("/status?format=prometheus")
-    names = {"weir_decisions_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
+    names = {"weir_decisions_total", "weir_rule_applied_total", "weir_requests_without_rule_total", "weir_waits_total", "weir_rules", "weir_rules_bad", "weir_rules_since_seconds", "weir_table_cells",
              "weir_table_used_cells", "weir_table_bytes",
              "weir_table_drops_total", "weir_table_drops_at_limit_total"}
     expect(set(found), names, "names")
@@ -176,3 +176,25 @@ def test_survive():
     after = status("/status/quiet")
     expect(after["table"], quiet["table"], "the file, after a restart")
     expect(sum(after["decisions"].values()) + sum(status()["decisions"].values()), 0, "decisions, after a restart")
+
+
+def applied():
+    """{(rule, limit, outcome): count}, with "" for requests without a rule"""
+    found = metrics_of("/status?format=prometheus")
+    result = {tuple(dict(key)[label] for label in ("rule", "limit", "outcome")): value
+              for key, value in found["weir_rule_applied_total"][1].items()}
+    return result | {"": found["weir_requests_without_rule_total"][1][(("zone", "main"),)]}
+
+
+def test_rules_that_applied():
+    """Every rule that applies, with the limit that had no room, and requests that have no rule at all; also after a reload."""
+    before, limit = applied(), "fixed_window"
+    for path, count in (("/few", 6), ("/dry", 6), ("/none", 3)):
+        g.statuses(count, path, client="127.0.0.5")
+    g.statuses(2, "/trial", client="127.0.0.6")
+    after = applied()
+    wanted = {("few", "", "passed"): 4, ("few", limit, "refused"): 2, ("trial", "", "passed"): 4 + 2, ("trial", limit, "would_refuse"): 2,
+              ("dry", "", "passed"): 4, ("dry", limit, "would_refuse"): 2, "": 3}
+    expect({key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}, wanted)
+    g.reload()
+    expect(applied(), after, "after a reload")

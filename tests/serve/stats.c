@@ -57,10 +57,36 @@ static void decide(struct stats *stats, struct weir *weir, const char *event, co
         for (unsigned i = 0; i < n; i++)
             requests[i] =
                 (struct weir_request){ .event = weir_str(event), .key = weir_str(key), .cost = 1, .shadows = &shadows[i] };
+        for (unsigned i = 0; i < n; i++)
+            stats_watch(stats, &requests[i]);
         assert_int_equal(weir_check_batch(weir, requests, n, NOW, verdicts), 0);
         stats_decided(stats, weir, requests, verdicts, n, NOW, 3000);
         count -= n;
     }
+}
+
+/* "id passed" of each rule that let something pass, "id.limit refused/would refuse" of each limit that did not, and how
+ * many requests had no rule. */
+static const char *applied_of(const struct stats *stats)
+{
+    static char text[2000];
+    struct stats_rule rule;
+    int n = 0;
+    for (size_t i = 0; i < stats_rule_count(stats); i++) {
+        stats_rule(stats, i, &rule);
+        if (rule.passed > 0)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s %d, ", rule.id, (int)rule.passed);
+    }
+    for (size_t i = 0; i < stats_limit_count(stats); i++) {
+        struct stats_limit limit;
+        stats_limit(stats, i, &limit);
+        stats_rule(stats, limit.rule, &rule);
+        if (limit.refused + limit.would_refuse > 0)
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s.%s %d/%d, ", rule.id, limit.name, (int)limit.refused,
+                          (int)limit.would_refuse);
+    }
+    snprintf(text + n, sizeof text - (size_t)n, "none %d", (int)stats_without_rule(stats));
+    return text;
 }
 
 /* "id allowed/refused/shadow" of each that is not all zero, in the order of their first decision. */
@@ -109,6 +135,81 @@ static void rules_keep_their_counters_when_they_move(void **state)
     weir_close(weir);
 }
 
+#define TWO(id, event, mode)                                                     \
+    "  - { id: " id ", match: { event: " event " }, by: [key], mode: " mode ", " \
+    "limits: [ { name: day, max: 8, per: 24h }, { name: hour, max: 4, per: 1h } ] }\n"
+
+/* Each rule that applies is counted, not only the one that the verdict names. */
+static void rules_are_counted_that_the_verdict_does_not_name(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" TWO("two", "e", "enforce") RULE("few", "e", "2") RULE("many", "e", "100")
+                                       TWO("trial", "f", "shadow") SHADOW("s", "f"));
+    struct stats *stats = new_stats(), *sum = new_stats();
+    decide(stats, weir, "e", "k", 3);
+    assert_string_equal(applied_of(stats), "two 3, few 2, many 3, few.token_bucket 1/0, none 0");
+    decide(stats, weir, "f", "k", 5);
+    decide(stats, weir, "none", "k", 4);
+    decide(stats, weir, "e", "", 2);
+    const char *all = "two 3, few 2, many 3, trial 4, few.token_bucket 1/0, s.token_bucket 0/5, trial.hour 0/1, none 6";
+    assert_string_equal(applied_of(stats), all);
+    assert_string_equal(counts_of(stats), " 11/0/0, few 2/1/0, trial 0/0/1, s 0/0/5");
+    stats_add(sum, stats);
+    stats_know_limit(sum, SV("two"), SV("day"));
+    assert_string_equal(applied_of(sum), all);
+    stats_add(sum, stats);
+    assert_string_equal(
+        applied_of(sum),
+        "two 6, few 4, many 6, trial 8, few.token_bucket 2/0, s.token_bucket 0/10, trial.hour 0/2, none 12");
+    stats_free(stats);
+    stats_free(sum);
+    weir_close(weir);
+}
+
+/* Of several limits without room the one with the longest wait is counted; a rule has its counts under its id. */
+static void a_refusal_is_counted_under_one_limit(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" TWO("two", "e", "enforce"));
+    struct stats *stats = new_stats();
+    struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 9 };
+    struct weir_verdict verdict;
+    decide(stats, weir, "e", "k", 6);
+    assert_string_equal(applied_of(stats), "two 4, two.hour 2/0, none 0");
+    stats_watch(stats, &request);
+    assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
+    assert_string_equal(verdict.limit, "day");
+    assert_string_equal(applied_of(stats), "two 4, two.hour 2/0, two.day 1/0, none 0");
+    set_rules(weir, "rules:\n" RULE("new", "x", "1") TWO("two", "e", "shadow"));
+    decide(stats, weir, "e", "k", 1);
+    decide(stats, weir, "x", "k", 2);
+    assert_string_equal(applied_of(stats), "two 4, new 1, two.hour 2/1, two.day 1/0, new.token_bucket 1/0, none 0");
+    stats_free(stats);
+    weir_close(weir);
+}
+
+static void limits_beyond_the_bound_are_counted_together(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules:\n" RULE("a", "e", "1"));
+    struct stats *stats = new_stats(), *sum = new_stats();
+    /* A rule has few limits at a time, but they may be renamed. */
+    for (unsigned i = 0; i < STATS_LIMITS_MAX + 5; i++) {
+        char rule[20], limit[20];
+        snprintf(rule, sizeof rule, "r%u", i / 10);
+        snprintf(limit, sizeof limit, "l%u", i);
+        stats_know_limit(stats, weir_str(rule), weir_str(limit));
+    }
+    assert_int_equal(stats_limit_count(stats), STATS_LIMITS_MAX + 1);
+    decide(stats, weir, "e", "k", 3);
+    assert_string_equal(applied_of(stats), "a 1, " STATS_OTHER "." STATS_OTHER " 2/0, none 0");
+    stats_add(sum, stats);
+    assert_string_equal(applied_of(sum), "a 1, " STATS_OTHER "." STATS_OTHER " 2/0, none 0");
+    stats_free(stats);
+    stats_free(sum);
+    weir_close(weir);
+}
+
 static void a_throttle_has_no_rule(void **state)
 {
     (void)state;
@@ -147,9 +248,11 @@ static void a_peek_is_no_decision(void **state)
     struct top_list list = { 0 };
     struct stats_rule rule;
     struct stats_latency latency;
+    stats_watch(stats, &request);
     assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
     assert_string_equal(counts_of(stats), "");
+    assert_string_equal(applied_of(stats), "none 0");
     stats_rule(stats, stats_rule_count(stats) - 1, &rule);
     assert_string_equal(rule.id, "a");
     assert_int_equal(rule.counts[OUTCOME_PEEKED], 1);
@@ -169,10 +272,12 @@ static void what_could_not_be_judged_is_of_no_rule(void **state)
     struct stats *stats = new_stats();
     struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 1 };
     struct weir_verdict verdict;
+    stats_watch(stats, &request);
     assert_true(weir_check(weir, &request, -1, &verdict) < 0);
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
     stats_decided(stats, weir, NULL, NULL, 0, NOW, 0);
     assert_string_equal(counts_of(stats), " 0/1/0");
+    assert_string_equal(applied_of(stats), "none 0");
     stats_free(stats);
     weir_close(weir);
 }
@@ -299,8 +404,14 @@ static uint64_t read_all(struct stats *stats)
     for (size_t i = 0; i < stats_rule_count(sum); i++) {
         struct stats_rule rule;
         stats_rule(sum, i, &rule);
-        total += rule.counts[OUTCOME_ALLOWED] + rule.counts[OUTCOME_REFUSED];
+        total += rule.counts[OUTCOME_ALLOWED] + rule.counts[OUTCOME_REFUSED] + rule.passed;
     }
+    for (size_t i = 0; i < stats_limit_count(sum); i++) {
+        struct stats_limit limit;
+        stats_limit(sum, i, &limit);
+        total += limit.refused;
+    }
+    total += stats_without_rule(sum);
     assert_int_equal(stats_collect_top(stats, NOW, &list), 0);
     top_list_sort(&list);
     top_list_done(&list);
@@ -321,7 +432,8 @@ static void others_read_while_one_counts(void **state)
         last = total;
     }
     pthread_join(thread, NULL);
-    assert_int_equal(read_all(crowd.stats), ROUNDS * 4);
+    /* Each is counted twice: by its verdict, and by its one rule, or as one without. */
+    assert_int_equal(read_all(crowd.stats), 2 * ROUNDS * 4);
     stats_free(crowd.stats);
     weir_close(crowd.weir);
 }
@@ -331,6 +443,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_counted_by_rule_and_outcome),
         cmocka_unit_test(rules_keep_their_counters_when_they_move),
+        cmocka_unit_test(rules_are_counted_that_the_verdict_does_not_name),
+        cmocka_unit_test(a_refusal_is_counted_under_one_limit),
+        cmocka_unit_test(limits_beyond_the_bound_are_counted_together),
         cmocka_unit_test(a_throttle_has_no_rule),
         cmocka_unit_test(a_peek_is_no_decision),
         cmocka_unit_test(what_could_not_be_judged_is_of_no_rule),

@@ -108,6 +108,22 @@ def decisions(samples):
     }
 
 
+def applied(samples):
+    """{rule: passed, (rule, limit): (refused, would have refused)} of those that are not zero, and "": requests without a rule"""
+    result = {}
+    for key, value in samples["weir_rule_applied_total"].items():
+        labels = dict(key)
+        if value and labels["outcome"] == "passed":
+            expect(labels["limit"], "", "nothing refused")
+            result[labels["rule"]] = int(value)
+        elif value:
+            pair = result.get((labels["rule"], labels["limit"]), (0, 0))
+            result[labels["rule"], labels["limit"]] = tuple(
+                old + int(value) * (labels["outcome"] == name) for old, name in zip(pair, ("refused", "would_refuse"))
+            )
+    return result | {"": int(samples["weir_requests_without_rule_total"][()])}
+
+
 def status(s):
     answer = s.steer("GET", "/v1/status")
     expect(answer.status, 200, answer.body.decode())
@@ -154,6 +170,56 @@ def test_decisions_are_counted(service):
     expect(decisions(found), wanted, "decisions")
     expect(found["weir_decision_seconds_count"][()], 14, "latencies")
     expect(status(s)["decisions"], {"allowed": 5, "refused": 12, "shadow": 1}, "in the status")
+
+
+APPLIED = """
+rules:
+  - id: both
+    match: { event: e }
+    by: [key]
+    limits: [ { name: day, algorithm: fixed_window, max: 3, per: 24h }, { name: hour, algorithm: fixed_window, max: 2, per: 1h } ]
+  - { id: wide, match: { event: e }, limits: [ { name: all, algorithm: fixed_window, max: 100, per: 1h } ] }
+  - { id: trial, match: { event: e }, mode: shadow, limits: [ { name: one, algorithm: fixed_window, max: 1, per: 1h } ] }
+  - { id: alone, match: { event: s }, mode: shadow, limits: [ { name: o ne, algorithm: fixed_window, max: 1, per: 1h } ] }
+"""
+
+
+def test_rules_that_applied(service):
+    """Every rule that applies is counted, with the limit that had no room, on every front and whatever becomes of the rules."""
+    s = service("--threads", 2, "--poll", "100ms", rules=APPLIED)
+    for outcome in ("refused", "would_refuse"):
+        series = [dict(key) for key in metrics(s)["weir_rule_applied_total"] if dict(key)["outcome"] == outcome]
+        expect({(each["rule"], each["limit"]) for each in series},
+               {("both", "day"), ("both", "hour"), ("wide", "all"), ("trial", "one"), ("alone", "o ne")}, "there from the start")
+    for _ in range(5):
+        s.check(event="e", key="k")
+    many(s, [{"event": "s"}, {"event": "s"}, {"event": "none"}, {"event": "e", "key": "k", "peek": True}])
+    wanted = {"both": 2, ("both", "hour"): (3, 0), "wide": 5, "trial": 1, ("trial", "one"): (0, 4), "alone": 1,
+              ("alone", "o ne"): (0, 1), "": 1}
+    expect(applied(metrics(s)), wanted)
+    with s.socket(s.resp) as client:
+        client.sendall(b"WEIR.CHECK event e key k2 cost 9\r\nWEIR.CHECK event x\r\nWEIR.PEEK event e\r\nQUIT\r\n")
+        while client.recv(4096):
+            pass
+    wanted.update({("both", "day"): (1, 0), "wide": 6, ("trial", "one"): (0, 5), "": 2})
+    expect(applied(metrics(s)), wanted, "over RESP")
+    s.write_rules("rules:\n  - { id: new, match: { event: new }, limits: [ '1 per 1h' ] }\n" + APPLIED.strip()[7:].split("  - { id: trial")[0])
+    until(lambda: status(s)["rules"]["count"] == 3, "other rules are in force")
+    expect(applied(metrics(s)), wanted, "nothing is lost")
+    many(s, [{"event": "new"}, {"event": "e", "key": "k"}, {"event": "s"}])
+    wanted.update({"new": 1, ("both", "hour"): (4, 0), "wide": 7, "": 3})
+    expect(applied(metrics(s)), wanted, "and all goes on")
+
+
+def test_rules_that_applied_in_a_store(store, service):
+    """The same for rules that count in Redis."""
+    more = "  - { id: leased, match: { event: e }, lease: true, limits: [ { name: lent, algorithm: fixed_window, max: 100, per: 1h } ] }\n"
+    s = service("--counters", store.address, "--store-deadline", "10s", rules=APPLIED.replace("id: wide,", "id: wide, counters: local,") + more)
+    until(lambda: status(s)["store"]["up"], "the store is reached")
+    for _ in range(5):
+        s.check(event="e", key="k")
+    wanted = {"both": 2, ("both", "hour"): (3, 0), "wide": 5, "leased": 5, "trial": 1, ("trial", "one"): (0, 4), "": 0}
+    expect(applied(metrics(s)), wanted)
 
 
 def test_rules_that_are_not_in_force_do_not_count():

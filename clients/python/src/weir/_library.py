@@ -12,7 +12,7 @@ from typing import Any, List
 
 from ._verdict import WeirError
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 NAME = "libweir.so.3"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")
@@ -66,6 +66,7 @@ class CRequest(ctypes.Structure):
         ("context", c_void_p),
         ("receipt", POINTER(Receipt)),
         ("shadows", c_void_p),
+        ("each_rule", c_void_p),
     ]
 
 
@@ -74,6 +75,7 @@ class CVerdict(ctypes.Structure):
         ("allowed", c_bool),
         ("applied", c_bool),
         ("unavailable", c_bool),
+        ("matched", c_bool),
         ("status", c_uint16),
         ("max", c_uint64),
         ("remaining", c_uint64),
