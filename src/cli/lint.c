@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plain_text.h"
+#include "cli/request.h"
 #include "rules/rules.h"
 
 static const struct command command = {
@@ -14,11 +15,12 @@ static const struct command command = {
     .footer = "The exit status is 0 if all files are valid, 1 if one has an error or cannot be read, 2 for wrong usage.",
 };
 
-static bool lint_text(const char *name, sv text)
+static bool lint_text(const char *path, sv text)
 {
     CLEANUP(buf_done) struct buf out;
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP(rules_freep) struct rules *rules = rules_read(text, &report);
+    CLEANUP(rules_freep) struct rules *rules = read_rules(path, text, &report, NULL);
+    const char *name = cli_file_name(path);
     buf_init(&out, 16 << 20);
     rules_report_print(&report, weir_str(name), true, &out);
     if (out.len > 0)
@@ -39,7 +41,7 @@ static bool lint_file(const char *path)
         plain_printf("%s: %s", path, why);
         return false;
     }
-    return lint_text(cli_file_name(path), buf_sv(&text));
+    return lint_text(path, buf_sv(&text));
 }
 
 int cli_lint(int argc, char **argv)

@@ -11,6 +11,7 @@
 #include "engine/weir.h"
 #include "library/open.h"
 #include "redis/address.h"
+#include "rules/included.h"
 
 static bool is_database(const char *path)
 {
@@ -19,6 +20,26 @@ static bool is_database(const char *path)
         if (sv_starts(weir_str(path), weir_str(kinds[i])))
             return true;
     return false;
+}
+
+struct rules *read_rules(const char *path, sv text, struct rules_report *ret_report, bool *ret_includes)
+{
+    struct included included = { 0 };
+    bool is_stdin = strcmp(path, "-") == 0;
+    struct rules *rules = is_stdin ? rules_read(text, ret_report) : rules_read_file(text, path, &included, ret_report);
+    if (ret_includes)
+        *ret_includes = included.count > 0;
+    included_done(&included);
+    return rules;
+}
+
+/* One text that says what several files say. */
+static bool write_whole(const struct rules *rules, struct buf *text)
+{
+    buf_done(text);
+    buf_init(text, 4 * (size_t)RULES_BYTES_MAX);
+    rules_write(rules, text);
+    return !text->failed;
 }
 
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules)
@@ -33,8 +54,9 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
         return false;
     }
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP(rules_freep) struct rules *rules = rules_read(buf_sv(ret_text), &report);
-    if (rules && report.error_count == 0) {
+    bool includes = false;
+    CLEANUP(rules_freep) struct rules *rules = read_rules(path, buf_sv(ret_text), &report, &includes);
+    if (rules && report.error_count == 0 && (!includes || write_whole(rules, ret_text))) {
         if (ret_rules)
             *ret_rules = STEAL(rules);
         return true;
@@ -44,7 +66,7 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
     rules_report_print(&report, weir_str(name), false, &out);
     if (out.len > 0)
         plain_print(buf_sv(&out));
-    if (!rules)
+    if (!rules || report.error_count == 0)
         cli_error("%s: out of memory", name);
     buf_done(ret_text);
     return false;

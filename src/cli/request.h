@@ -6,8 +6,10 @@
 #include "cli/options.h"
 #include "rules/rules.h"
 
-/* Reads and checks a rules file ("-": stdin). False: every error was printed to stderr. *ret_text is the file's text,
- * *ret_rules (may be NULL) its rules. */
+/* Reads the text of a file ("-": stdin, which cannot include files). *ret_includes (may be NULL): it includes others. */
+struct rules *read_rules(const char *path, sv text, struct rules_report *ret_report, bool *ret_includes);
+/* Reads and checks a rules file ("-": stdin). False: every error was printed to stderr. *ret_text is the file's text, with
+ * all that it includes, *ret_rules (may be NULL) its rules. */
 bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules);
 
 struct request_options {

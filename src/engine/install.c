@@ -51,9 +51,9 @@ static int check_remote(const struct weir *weir, const struct bound *bound, stru
     for (size_t i = 0; i < count; i++) {
         const struct rule *rule = bound->rules[i].rule;
         const char *why = why_not(weir, &bound->rules[i]);
+        sv file = rule->file.len > 0 ? rule->file : weir_str(weir->rules_file ? weir->rules_file : "rules");
         if (why)
-            return err_set(error, WEIR_E_RULES, "%s:%d: rule %.*s %s", weir->rules_file ? weir->rules_file : "rules",
-                           rule->line, SV_FMT(rule->id), why);
+            return err_set(error, WEIR_E_RULES, "%.*s:%d: rule %.*s %s", SV_FMT(file), rule->line, SV_FMT(rule->id), why);
     }
     return 0;
 }

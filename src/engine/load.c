@@ -65,35 +65,31 @@ static bool is_list(sv line)
     return sv_starts(line, SV("[")) || sv_starts(line, SV("- ")) || sv_eq(line, SV("-"));
 }
 
-/* Reads text. Errors: `last` NULL, nothing is given; else the bad rules stand as they were in `last`, and *ret is given
- * with the error. */
-static int read_text(sv text, sv name, const struct rules *base, const struct rules *last, struct rules **ret,
-                     struct weir_error *error)
+/* Takes over what was read. Errors: `last` NULL, nothing is given; else the bad rules stand as they were in `last`, and
+ * *ret is given with the error. */
+static int judge(struct rules *rules, const struct rules_report *report, sv name, const struct rules *last,
+                 struct rules **ret, struct weir_error *error)
 {
-    struct rules_report report;
-    sv first = first_line(text);
-    *ret = NULL;
-    struct rules *rules = base && is_list(first) ? rules_read_list(text, base, &report) : rules_read(text, &report);
     int r = 0;
     if (!rules)
         r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
-    else if (report.error_count)
-        r = errors_of(&report, name, error);
-    bool rest_is_good = r == WEIR_E_RULES && last && !report.unreadable;
-    if (rest_is_good && rules_keep_last_good(rules, &report, last) < 0)
+    else if (report->error_count)
+        r = errors_of(report, name, error);
+    bool rest_is_good = r == WEIR_E_RULES && last && !report->unreadable;
+    if (rest_is_good && rules_keep_last_good(rules, report, last) < 0)
         r = err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
-    if (r == 0 || (r == WEIR_E_RULES && rest_is_good))
-        *ret = rules;
-    else
+    *ret = r == 0 || (r == WEIR_E_RULES && rest_is_good) ? rules : NULL;
+    if (!*ret)
         rules_free(rules);
-    rules_report_done(&report);
     return r;
 }
 
 int weir_read_text(sv text, const struct rules *base, struct rules **ret, struct weir_error *error)
 {
-    struct rules *rules;
-    int r = read_text(text, SV("rules"), base, NULL, &rules, error);
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    bool list = base && is_list(first_line(text));
+    struct rules *rules = list ? rules_read_list(text, base, &report) : rules_read(text, &report);
+    int r = judge(rules, &report, SV("rules"), NULL, &rules, error);
     if (r == 0)
         *ret = rules;
     return r;
@@ -106,8 +102,13 @@ static int load_file(struct weir *weir, const struct rules *last, struct rules *
     buf_init(&text, RULES_BYTES_MAX);
     *ret = NULL;
     int r = rules_file_read(weir->rules_file, &text, &weir->file, error);
-    if (r == 0)
-        r = read_text(buf_sv(&text), weir_str(weir->rules_file), NULL, last, ret, error);
+    if (r == 0) {
+        CLEANUP(rules_report_done) struct rules_report report = { 0 };
+        included_done(&weir->included);
+        struct rules *rules = rules_read_file(buf_sv(&text), weir->rules_file, &weir->included, &report);
+        included_drop_texts(&weir->included);
+        r = judge(rules, &report, weir_str(weir->rules_file), last, ret, error);
+    }
     buf_done(&text);
     return r;
 }
@@ -185,12 +186,12 @@ static int cannot_read(struct weir *weir, struct weir_error *error)
 
 static int poll_locked(struct weir *weir, struct weir_error *error)
 {
-    struct file_version now;
     struct rules *rules;
     weir_free_retired(weir);
-    if (!rules_file_version(weir->rules_file, &now))
+    enum files_state state = rules_files_look(weir->rules_file, &weir->file, &weir->included);
+    if (state == FILES_GONE)
         return cannot_read(weir, error);
-    if (file_version_same(&now, &weir->file) || !file_version_settled(&now))
+    if (state != FILES_CHANGED)
         return 0;
     int r = load_file(weir, ruleset_rules(weir->current->ruleset), &rules, error);
     if (r == WEIR_E_SYSTEM)
@@ -251,13 +252,13 @@ static void *read_aside(void *ptr)
 /* Returns whether weir_poll would do more than look. */
 static bool has_changed(const struct weir *weir)
 {
-    struct file_version now;
-    if (!rules_file_version(weir->rules_file, &now))
+    enum files_state state = rules_files_look(weir->rules_file, &weir->file, &weir->included);
+    if (state == FILES_GONE)
         return !weir->unreadable;
     /* No thread for each poll while it cannot be read. */
     if (weir->unreadable && access(weir->rules_file, R_OK) != 0)
         return false;
-    return !file_version_same(&now, &weir->file) && file_version_settled(&now);
+    return state == FILES_CHANGED;
 }
 
 /* A child of a fork has the handle, but not the threads. */

@@ -180,6 +180,7 @@ void weir_close(struct weir *weir)
     pthread_mutex_destroy(&weir->error_lock);
     pthread_mutex_destroy(&weir->watch_lock);
     free(weir->rules_file);
+    included_done(&weir->included);
     free(weir->trusted);
     free(weir);
 }

@@ -8,7 +8,7 @@
 #include "engine/bound.h"
 #include "engine/store.h"
 #include "refused/subject.h"
-#include "rules/rules_file.h"
+#include "rules/included.h"
 
 struct weir {
     struct bound *current; /* swapped whole; readers take it through hazard_acquire */
@@ -28,6 +28,7 @@ struct weir {
     struct bound *retired; /* replaced, but perhaps still in use */
     uint64_t version;
     struct file_version file; /* last read */
+    struct included included; /* by the file */
     bool unreadable;          /* the file could not be read, and this was reported */
 
     /* Held for a moment only, unlike `lock`: a caller that asks for the status must not wait while rules are compiled. */

@@ -95,6 +95,7 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     struct copier c = { &into->arena };
     struct rule rule = *from;
     rule.id = copy_text(&c, rule.id);
+    rule.file = copy_text(&c, rule.file);
     copy_match(&c, &rule.match);
     rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, header));
     rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);

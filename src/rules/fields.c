@@ -86,7 +86,7 @@ static bool check_key(struct reader *r, const struct node *map, const struct nod
     const struct node_item *first = earlier(map, item, nocase);
     if (first)
         report_error(r, item->key->line, "the field %s is given twice; the first is in line %d",
-                     shown_text(r, item->key->text), first->key->line);
+                     shown_text(r, item->key->text), line_in_file(r, first->key->line));
     return !first;
 }
 

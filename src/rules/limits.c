@@ -332,7 +332,7 @@ static void give_names(struct reader *r, const struct node *node, struct rule_li
             if (limits[j].named && sv_eq(limits[j].name, limit->name))
                 report_error(r, line[i],
                              "the name %s is given twice, first in line %d; the limits of a rule need different names",
-                             shown_text(r, limit->name), line[j]);
+                             shown_text(r, limit->name), line_in_file(r, line[j]));
     }
     for (size_t i = 0; i < count; i++) {
         struct rule_limit *limit = &limits[i];

@@ -29,6 +29,7 @@ struct builder {
     size_t anchor_count, alias_count;
     uint64_t weight;
     int document_count;
+    int lines_before;
 };
 
 static int no_memory(struct builder *b)
@@ -88,7 +89,7 @@ static int add_anchor(struct builder *b, const yaml_char_t *name, struct node *n
     if (!name)
         return 0;
     if (b->anchor_count == RULES_ANCHORS_MAX)
-        return node_fail(b->error, node->line, "more than %d anchors", RULES_ANCHORS_MAX);
+        return node_fail(b->error, node->line - b->lines_before, "more than %d anchors", RULES_ANCHORS_MAX);
     sv copy = arena_copy(b->arena, text_of(name));
     if (!b->anchors)
         b->anchors = ARENA_ARRAY(b->arena, struct anchor, RULES_ANCHORS_MAX);
@@ -125,7 +126,7 @@ static int on_scalar(struct builder *b, const yaml_event_t *event)
     if (!node)
         return no_memory(b);
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && !event->data.scalar.tag;
-    *node = (struct node){ .kind = NODE_SCALAR, .plain = plain, .line = line, .weight = 1 };
+    *node = (struct node){ .kind = NODE_SCALAR, .plain = plain, .line = b->lines_before + line, .weight = 1 };
     node->text = arena_copy(b->arena, text);
     if (!node->text.ptr)
         return no_memory(b);
@@ -166,7 +167,7 @@ static int on_start(struct builder *b, const yaml_event_t *event, enum node_kind
     struct node *node = ARENA_NEW(b->arena, struct node);
     if (!node)
         return no_memory(b);
-    *node = (struct node){ .kind = (uint8_t)kind, .line = line };
+    *node = (struct node){ .kind = (uint8_t)kind, .line = b->lines_before + line };
     if (add_anchor(b, anchor, node) < 0 || attach(b, node, line) < 0)
         return -1;
     b->open[b->depth++] = (struct open_node){ .node = node, .tail = &node->first };
@@ -258,6 +259,11 @@ static int build(struct builder *b, sv text)
 
 int node_read(sv text, struct arena *arena, const struct node **ret_root, struct node_error *ret_error)
 {
+    return node_read_at(text, 0, arena, ret_root, ret_error);
+}
+
+int node_read_at(sv text, int lines_before, struct arena *arena, const struct node **ret_root, struct node_error *ret_error)
+{
     *ret_error = (struct node_error){ 0 };
     CLEANUP(buf_done) struct buf scratch;
     buf_init(&scratch, (size_t)RULES_BYTES_MAX * 6);
@@ -269,6 +275,7 @@ int node_read(sv text, struct arena *arena, const struct node **ret_root, struct
     }
     b->arena = arena;
     b->error = ret_error;
+    b->lines_before = lines_before;
     if (text_prepare(text, &scratch, &prepared, ret_error) < 0 || build(b, prepared) < 0)
         return -1;
     text = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;

@@ -39,6 +39,10 @@ struct node_error {
  * like JSON has to be JSON. */
 int node_read(sv text, struct arena *arena, const struct node **ret_root, struct node_error *ret_error);
 
+/* The same with this number added to the lines of the nodes; an error has the line in the text. */
+int node_read_at(sv text, int lines_before, struct arena *arena, const struct node **ret_root,
+                 struct node_error *ret_error);
+
 bool node_is_null(const struct node *node);
 bool node_is_bool(const struct node *node, bool *ret); /* true/false, yes/no, on/off */
 bool node_is_number(const struct node *node);          /* as JSON writes numbers, or with zeros before it */

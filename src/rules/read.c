@@ -72,11 +72,15 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 {
     const struct node *id = node_get(node, SV("id"));
     size_t errors = r->errors;
-    *rule = (struct rule){ .line = node->line, .expires_us = RULE_NEVER_EXPIRES };
+    *rule = (struct rule){ .line = line_in_file(r, node->line), .expires_us = RULE_NEVER_EXPIRES };
+    sv file = file_of_line(r, node->line);
+    if (file.len > 0)
+        rule->file = reader_copy(r, file);
     r->rule_number++;
     r->rule_id = id && id_valid(id) ? id->text : (sv){ 0 };
     if (twin && id)
-        report_error(r, id->line, "id: the rule in line %d already has this id; ids must be unique", twin->line);
+        report_error(r, id->line, "id: the rule in %s already has this id; ids must be unique",
+                     shown_line(r, twin->line, id->line));
     read_fields(r, node, rule_fields, rule);
     check_plans(r, node, rule);
     return r->errors == errors;
@@ -152,11 +156,20 @@ static void read_problems(struct reader *r, const struct node *node, void *ret)
     rules->problems = read_list(r, node, &list, &rules->problem_count);
 }
 
+/* read_included takes it out of a document that may have it. */
+static void read_include(struct reader *r, const struct node *node, void *ret)
+{
+    (void)ret;
+    r->report->unreadable = true;
+    report_error(r, node->line, "only a rules file can include others");
+}
+
 static void read_document(struct reader *r, const struct node *root)
 {
     static const struct field fields[] = { { "settings", read_settings, offsetof(struct rules, settings) },
                                            { "rules", read_rule_list },
                                            { "overrides", read_overrides, .keep_null = true },
+                                           { "include", read_include, .keep_null = true },
                                            { "problems", read_problems },
                                            { NULL } };
     if (root->kind != NODE_MAP) {
@@ -167,7 +180,8 @@ static void read_document(struct reader *r, const struct node *root)
     }
     read_fields(r, root, fields, r->rules);
     const struct node *rules = node_get(root, SV("rules"));
-    if (!rules || node_is_null(rules)) {
+    /* An `include` that failed was reported: the rules may be there. */
+    if ((!rules || node_is_null(rules)) && !r->report->unreadable) {
         /* Rather a file of which the rest is not written yet than the wish for no limits. */
         r->report->unreadable = true;
         report_error(r, rules ? rules->line : root->line,
@@ -176,23 +190,39 @@ static void read_document(struct reader *r, const struct node *root)
     }
 }
 
-static void read_tree(struct reader *r, sv text, bool bare_list)
+/* What is read: a document, of a file with all that it includes, or a bare list. */
+struct reading {
+    sv text;
+    bool bare_list;
+    const struct rules *base;  /* of a list: the settings that hold; may be NULL */
+    struct included *included; /* by a file; else NULL */
+};
+
+static void read_tree(struct reader *r, const struct reading *what)
 {
     const struct node *root = NULL;
     struct node_error error;
-    if (node_read(text, r->scratch, &root, &error) < 0) {
+    if (node_read(what->text, r->scratch, &root, &error) < 0) {
         r->no_memory = error.no_memory;
         r->report->unreadable = true;
         report_error(r, error.line, "%s", error.text);
-    } else if (!root || node_is_null(root)) {
+        return;
+    }
+    if (!root || node_is_null(root)) {
         /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
         r->report->unreadable = true;
-        report_error(r, 1, "is empty; to have no rules, write `%s`", bare_list ? "[]" : "rules: []");
-    } else if (bare_list) {
-        read_rule_list(r, root, r->rules);
-    } else {
-        read_document(r, root);
+        report_error(r, 1, "is empty; to have no rules, write `%s`", what->bare_list ? "[]" : "rules: []");
+        return;
     }
+    if (what->included)
+        root = read_included(r, what->text, root, what->included);
+    if (what->bare_list)
+        read_rule_list(r, root, r->rules);
+    else
+        read_document(r, root);
+    /* A part may be missing: it was read for its errors only. */
+    if (r->report->unreadable)
+        r->rules->rule_count = r->report->bad_count = r->rules->override_count = r->report->bad_override_count = 0;
 }
 
 bool reader_begin(struct reader *r)
@@ -212,28 +242,35 @@ struct rules *reader_end(struct reader *r)
         return NULL;
     }
     report_sort(r->report);
+    report_locate(r);
     return r->rules;
 }
 
-static struct rules *read_all(sv text, const struct rules *base, bool bare_list, struct rules_report *ret_report)
+static struct rules *read_all(const struct reading *what, struct rules_report *ret_report)
 {
     CLEANUP(arena_done) struct arena scratch = { 0 };
-    struct reader r = { .report = ret_report, .scratch = &scratch };
+    struct reader r = { .report = ret_report, .scratch = &scratch, .included = what->included };
     if (!reader_begin(&r))
         return NULL;
-    if (base && !settings_copy(&r.rules->arena, &base->settings, &r.rules->settings))
+    if (what->base && !settings_copy(&r.rules->arena, &what->base->settings, &r.rules->settings))
         r.no_memory = true;
     else
-        read_tree(&r, text, bare_list);
+        read_tree(&r, what);
     return reader_end(&r);
 }
 
 struct rules *rules_read(sv text, struct rules_report *ret_report)
 {
-    return read_all(text, NULL, false, ret_report);
+    return read_all(&(struct reading){ .text = text }, ret_report);
 }
 
 struct rules *rules_read_list(sv text, const struct rules *base, struct rules_report *ret_report)
 {
-    return read_all(text, base, true, ret_report);
+    return read_all(&(struct reading){ .text = text, .bare_list = true, .base = base }, ret_report);
+}
+
+struct rules *rules_read_file(sv text, const char *path, struct included *ret, struct rules_report *ret_report)
+{
+    *ret = (struct included){ .top = path };
+    return read_all(&(struct reading){ .text = text, .included = ret }, ret_report);
 }

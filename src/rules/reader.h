@@ -7,6 +7,7 @@
 #include <stdarg.h>
 
 #include "base/amount.h"
+#include "rules/included.h"
 #include "rules/node.h"
 #include "rules/rules.h"
 
@@ -15,7 +16,8 @@ enum { READER_PATH_MAX = 200, READER_SHOWN_MAX = 60 };
 struct reader {
     struct rules *rules;
     struct rules_report *report;
-    struct arena *scratch; /* given back when the reading is over */
+    struct arena *scratch;           /* given back when the reading is over */
+    const struct included *included; /* the files that lines after those of the first text are of; NULL: none */
     bool no_memory;
     bool quiet; /* errors count, and are not listed: those of a row that is disabled */
 
@@ -53,6 +55,13 @@ void report_bad_override(struct reader *r);
 /* A rule is left out of the set; `before` good ones stand before it. */
 void report_bad_rule(struct reader *r, size_t before, size_t rule_max);
 void report_sort(struct rules_report *report);
+void report_locate(struct reader *r); /* after sorting: problems get their files, and the lines in these */
+/* The line in its file, where the reader numbers the lines of all files. */
+int line_in_file(const struct reader *r, int line);
+sv file_of_line(const struct reader *r, int line); /* empty: the first file */
+/* "line 7", or "line 7 of conf.d/a.yaml" for an error in the line `from`, if that is in another file. As those below: until
+ * the next call. */
+const char *shown_line(struct reader *r, int line, int from);
 /* A value as an error shows it, until the next call. */
 const char *shown_node(struct reader *r, const struct node *node);
 const char *shown_text(struct reader *r, sv text);
@@ -124,6 +133,12 @@ bool check_header_value(struct reader *r, int line, sv value);
 sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
+
+/* ---- include.c ---- */
+
+/* The document of a file and of all that it includes: `root` itself if there is no `include`. A file that cannot be read is
+ * left out, and the report is `unreadable`. */
+const struct node *read_included(struct reader *r, sv text, const struct node *root, struct included *included);
 
 /* ---- read.c ---- */
 

@@ -56,7 +56,7 @@ static void add_problem(struct reader *r, struct rule_problem **list, size_t *co
         r->no_memory = true;
         return;
     }
-    (*list)[*count - 1] = (struct rule_problem){ line, rule, kept };
+    (*list)[*count - 1] = (struct rule_problem){ .line = line, .rule = rule, .text = kept };
 }
 
 void report_error(struct reader *r, int line, const char *format, ...)
@@ -144,6 +144,60 @@ void report_sort(struct rules_report *report)
     sort_problems(report->advice, listed(report->advice_count));
 }
 
+/* ---- files ---- */
+
+/* The last one that begins before the line; NULL: the rules file itself. */
+static const struct included_file *included_file(const struct reader *r, int line)
+{
+    size_t low = 0, high = r->included ? r->included->count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (r->included->list[middle].lines_before < line)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 ? &r->included->list[low - 1] : NULL;
+}
+
+int line_in_file(const struct reader *r, int line)
+{
+    const struct included_file *file = included_file(r, line);
+    return file ? line - file->lines_before : line;
+}
+
+sv file_of_line(const struct reader *r, int line)
+{
+    const struct included_file *file = included_file(r, line);
+    return file ? file->path : (sv){ 0 };
+}
+
+const char *shown_line(struct reader *r, int line, int from)
+{
+    const struct included_file *file = included_file(r, line);
+    sv name = file == included_file(r, from) ? (sv){ 0 } : file ? file->path : weir_str(r->included->top);
+    int shown = name.len < sizeof r->shown - 40 ? (int)name.len : (int)sizeof r->shown - 40;
+    snprintf(r->shown, sizeof r->shown, "line %d%s%.*s", line_in_file(r, line), name.len ? " of " : "", shown,
+             name.len ? name.ptr : "");
+    return r->shown;
+}
+
+static void locate(struct reader *r, struct rule_problem *list, size_t count)
+{
+    for (size_t i = 0; r->included && i < listed(count); i++) {
+        sv file = file_of_line(r, list[i].line);
+        list[i].file = file.len > 0 ? arena_copy(&r->report->arena, file) : file;
+        list[i].line = line_in_file(r, list[i].line);
+        r->no_memory = r->no_memory || (file.len > 0 && !list[i].file.ptr);
+    }
+}
+
+void report_locate(struct reader *r)
+{
+    locate(r, r->report->errors, r->report->error_count);
+    locate(r, r->report->advice, r->report->advice_count);
+}
+
 /* ---- showing values ---- */
 
 const char *shown_text(struct reader *r, sv text)
@@ -189,7 +243,7 @@ const char *shown_node(struct reader *r, const struct node *node)
 static void print_problems(const struct rule_problem *list, size_t count, sv file, const char *kind, struct buf *out)
 {
     for (size_t i = 0; i < listed(count); i++) {
-        buf_add(out, file);
+        buf_add(out, list[i].file.len > 0 ? list[i].file : file);
         if (list[i].line > 0)
             buf_printf(out, ":%d", list[i].line);
         buf_add(out, SV(": "));

@@ -151,6 +151,7 @@ struct rule_reject {
 struct rule {
     sv id;
     int line;
+    sv file;                     /* that the line is in, where another file includes it; else empty */
     enum rule_mode mode;         /* the one in force: MODE_OFF while `disabled` */
     bool disabled;               /* `enabled: false` */
     enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
@@ -248,6 +249,7 @@ enum {
 
 struct rule_problem {
     int line; /* 0: does not belong to a line */
+    sv file;  /* that the line is in, where another file includes it; else empty */
     sv rule;  /* its id, as far as it is known; may be empty */
     sv text;  /* "rule ocr: max: must be 0 to 9007199254740991, not -1" is made of rule and text */
 };
@@ -294,7 +296,7 @@ struct rules_report {
 
 void rules_report_done(struct rules_report *report);
 /* "FILE:LINE: rule ID: TEXT" and a line end for each error, then, if wanted, for each piece of advice ("advice: " before
- * TEXT). */
+ * TEXT). FILE is `file`, or the file that it includes. */
 void rules_report_print(const struct rules_report *report, sv file, bool with_advice, struct buf *out);
 
 /* Reads YAML or JSON. Always gives a set (of the rules that are good), except for lack of memory: NULL, and an empty
@@ -336,6 +338,8 @@ struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct 
 /* Takes a text apart: a document with `settings`, `rules` and `overrides`, a list of rules, or one rule. Each becomes a row
  * whose text is equivalent JSON. The text is checked only as far as that needs. Rows live in `arena`. */
 int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error);
+/* The same for the text of a file, which may include others; they are not looked at. */
+int rules_split_file(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error);
 /* A value in YAML or JSON as JSON. */
 int rules_json(sv text, struct buf *out, struct weir_error *error);
 

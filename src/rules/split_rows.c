@@ -69,6 +69,7 @@ int rules_json(sv text, struct buf *out, struct weir_error *error)
 
 struct splitter {
     struct arena *arena;
+    bool is_file;
     struct rule_row *rows;
     size_t count;
     struct weir_error *error;
@@ -192,18 +193,36 @@ static int add_document(struct splitter *s, const struct node *root, const struc
             r = add_settings(s, item->value);
         else if (sv_eq(name, SV("overrides")))
             r = add_overrides(s, rules, item->value);
+        else if (sv_eq(name, SV("include")) && !s->is_file)
+            r = err_set(
+                s->error, WEIR_E_RULES,
+                "line %d: include: cannot be followed here; `weir rules export --from FILE` prints all files as one",
+                item->key->line);
+        else if (sv_eq(name, SV("include")))
+            continue;
         else if (!sv_eq(name, SV("rules")) && !sv_eq(name, SV("problems"))) /* which are of the text, not of a row */
             r = err_set(s->error, WEIR_E_RULES,
-                        "line %d: unknown field `%.*s`; allowed: settings, rules, overrides, problems", item->key->line,
-                        (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
+                        "line %d: unknown field `%.*s`; allowed: settings, rules, overrides, include, problems",
+                        item->key->line, (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
     }
     return r < 0 || !rules ? r : add_rules(s, rules);
 }
 
-int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error)
+/* Not one rule: it has a part of a rules file. */
+static bool is_document(const struct node *root)
+{
+    static const char *const parts[] = { "rules", "settings", "overrides", "include" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (node_get(root, weir_str(parts[i])))
+            return true;
+    return false;
+}
+
+static int split(sv text, bool is_file, struct arena *arena, struct rule_row **ret, size_t *ret_count,
+                 struct weir_error *error)
 {
     CLEANUP(arena_done) struct arena scratch = { 0 };
-    struct splitter s = { .arena = arena, .error = error };
+    struct splitter s = { .arena = arena, .is_file = is_file, .error = error };
     const struct node *root = NULL;
     int r = read_root(text, &scratch, &root, error);
     if (r < 0)
@@ -218,10 +237,20 @@ int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret
     if (root->kind == NODE_LIST)
         r = add_rules(&s, root);
     else
-        r = rules || settings || overrides ? add_document(&s, root, rules) : add_rule(&s, root);
+        r = is_document(root) ? add_document(&s, root, rules) : add_rule(&s, root);
     if (r < 0)
         return r;
     *ret = s.rows;
     *ret_count = s.count;
     return 0;
+}
+
+int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error)
+{
+    return split(text, false, arena, ret, ret_count, error);
+}
+
+int rules_split_file(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error)
+{
+    return split(text, true, arena, ret, ret_count, error);
 }

@@ -3,7 +3,7 @@
 #ifndef SOURCE_BACKEND_H
 #define SOURCE_BACKEND_H
 
-#include "rules/rules_file.h"
+#include "rules/included.h"
 #include "source/address.h"
 #include "source/source.h"
 #include "source/sql.h"
@@ -125,6 +125,7 @@ struct source {
 
     struct file_version file;
     struct buf file_text;
+    struct included included; /* by the file */
 };
 
 /* Another number once source_changed would say something else than before: because something was read or changed. */

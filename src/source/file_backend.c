@@ -1,4 +1,5 @@
-/* Rules in a file. It is read with its lines; it is changed by writing it anew from the rule model. */
+/* Rules in a file. It is read with its lines; it is changed by writing it anew from the rule model. A file that includes
+ * others is read with them, and not changed: weir would not know which of them to write. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,6 +17,13 @@ static int read_text(struct source *source, struct weir_error *error)
 {
     buf_clear(&source->file_text);
     return rules_file_read(source->address.path, &source->file_text, &source->file, error);
+}
+
+/* Reads the text, and the files that it includes. NULL: no memory. */
+static struct rules *read_rules(struct source *source, struct rules_report *ret_report)
+{
+    included_done(&source->included);
+    return rules_read_file(buf_sv(&source->file_text), source->address.path, &source->included, ret_report);
 }
 
 static struct stored_row row_of(const struct rule_row *row)
@@ -37,9 +45,10 @@ static bool keep_problems(struct source *source, const struct rules_report *repo
         char line[32];
         int n = snprintf(line, sizeof line, "line %d", report->errors[i].line);
         sv row = arena_copy(&reading->arena, report->errors[i].line > 0 ? sv_of(line, (size_t)n) : SV(""));
-        reading->problems[i] = (struct source_problem){ name, row, arena_copy(&reading->arena, report->errors[i].rule),
+        sv file = report->errors[i].file.len > 0 ? arena_copy(&reading->arena, report->errors[i].file) : name;
+        reading->problems[i] = (struct source_problem){ file, row, arena_copy(&reading->arena, report->errors[i].rule),
                                                         arena_copy(&reading->arena, report->errors[i].text) };
-        if (!row.ptr || !reading->problems[i].text.ptr)
+        if (!row.ptr || !file.ptr || !reading->problems[i].text.ptr)
             return false;
     }
     reading->problem_count = count;
@@ -47,24 +56,77 @@ static bool keep_problems(struct source *source, const struct rules_report *repo
     return reading->problems && name.ptr;
 }
 
-/* What the file says, as rows: bad rules too, unless it cannot be taken apart. */
+/* What the file and those that it includes say, as rows: bad rules too, unless one of them cannot be taken apart. */
 struct listing {
     struct rule_row *rows;
-    size_t count;
+    sv *files; /* for each: the file that it is in */
+    size_t count, cap;
     bool *good; /* for each: it is one of the rules that were read */
 };
+
+static bool make_room(struct listing *l, size_t more, struct arena *arena)
+{
+    size_t cap = 2 * (l->count + more) + 1;
+    if (l->count + more <= l->cap)
+        return true;
+    struct rule_row *rows = ARENA_ARRAY(arena, struct rule_row, cap);
+    sv *files = ARENA_ARRAY(arena, sv, cap);
+    if (!rows || !files)
+        return false;
+    if (l->count > 0) {
+        memcpy(rows, l->rows, l->count * sizeof *rows);
+        memcpy(files, l->files, l->count * sizeof *files);
+    }
+    l->rows = rows;
+    l->files = files;
+    l->cap = cap;
+    return true;
+}
+
+static int add_rows(struct listing *l, sv text, sv file, struct arena *arena, struct weir_error *error)
+{
+    struct rule_row *rows;
+    size_t count;
+    int r = rules_split_file(text, arena, &rows, &count, error);
+    if (r < 0)
+        return r;
+    if (!make_room(l, count, arena))
+        return no_memory(error);
+    for (size_t i = 0; i < count; i++) {
+        l->files[l->count] = file;
+        l->rows[l->count++] = rows[i];
+    }
+    return 0;
+}
+
+/* In the order in which rules_read_file puts rules. */
+static int split_all(const struct source *source, struct arena *arena, struct listing *l, struct weir_error *error)
+{
+    sv name = arena_copy(arena, weir_str(source->address.path));
+    int r = name.ptr ? add_rows(l, buf_sv(&source->file_text), name, arena, error) : no_memory(error);
+    for (size_t i = 0; i < source->included.count && r == 0; i++) {
+        const struct included_file *file = &source->included.list[i];
+        if (file->is_folder)
+            continue;
+        sv path = arena_copy(arena, file->path);
+        r = path.ptr ? add_rows(l, buf_sv(&file->text), path, arena, error) : no_memory(error);
+    }
+    return r;
+}
 
 static int list_rows(struct source *source, struct source_reading *reading, struct listing *ret, struct weir_error *error)
 {
     struct listing l = { 0 };
     const struct rules *rules = reading->rules;
     size_t rule = 0;
-    int r = rules_split(buf_sv(&source->file_text), &reading->arena, &l.rows, &l.count, NULL);
+    int r = split_all(source, &reading->arena, &l, NULL);
     if (r < 0) {
         CLEANUP(buf_done) struct buf text;
         buf_init(&text, 4 * (size_t)RULES_BYTES_MAX);
         rules_write(rules, &text);
-        r = text.failed ? no_memory(error) : rules_split(buf_sv(&text), &reading->arena, &l.rows, &l.count, error);
+        l = (struct listing){ 0 };
+        sv name = arena_copy(&reading->arena, weir_str(source->address.path));
+        r = text.failed || !name.ptr ? no_memory(error) : add_rows(&l, buf_sv(&text), name, &reading->arena, error);
     }
     if (r < 0)
         return r;
@@ -87,19 +149,17 @@ static const struct rule *next_rule(const struct rules *rules, sv id, size_t *at
     return *at < rules->rule_count ? &rules->rules[(*at)++] : NULL;
 }
 
-static int keep_rows(struct source *source, struct source_reading *reading, const struct listing *l,
-                     struct weir_error *error)
+static int keep_rows(struct source_reading *reading, const struct listing *l, struct weir_error *error)
 {
     size_t rule = 0;
-    sv name = arena_copy(&reading->arena, weir_str(source->address.path));
     reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, l->count + 1);
-    if (!reading->rows || !name.ptr)
+    if (!reading->rows)
         return no_memory(error);
     for (size_t i = 0; i < l->count; i++) {
         if (l->rows[i].kind == ROW_OVERRIDE)
             continue;
         struct stored_row kept = row_of(&l->rows[i]);
-        struct source_row row = row_listed(&kept, name);
+        struct source_row row = row_listed(&kept, l->files[i]);
         if (l->good[i])
             row.parsed = next_rule(reading->rules, row.rule, &rule);
         if (row.parsed)
@@ -113,7 +173,8 @@ static int first_error(const struct source *source, const struct rules_report *r
                        struct weir_error *error)
 {
     const struct rule_problem *first = &report->errors[0];
-    return err_set(error, WEIR_E_RULES, "%s:%d: %s%.*s%s%.*s%s", source->address.path, first->line,
+    sv file = first->file.len > 0 ? first->file : weir_str(source->address.path);
+    return err_set(error, WEIR_E_RULES, "%.*s:%d: %s%.*s%s%.*s%s", SV_FMT(file), first->line,
                    first->rule.len ? "rule " : "", SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text),
                    end);
 }
@@ -123,7 +184,7 @@ static int make_reading(struct source *source, const struct rules *last, struct 
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     struct listing listing = { 0 };
-    reading->rules = rules_read(buf_sv(&source->file_text), &report);
+    reading->rules = read_rules(source, &report);
     if (!reading->rules || !keep_problems(source, &report, reading))
         return no_memory(error);
     if (report.unreadable && !last)
@@ -133,7 +194,7 @@ static int make_reading(struct source *source, const struct rules *last, struct 
         return r;
     if (last && report.error_count > 0 && rules_keep_last_good(reading->rules, &report, last) < 0)
         return no_memory(error);
-    return keep_rows(source, reading, &listing, error);
+    return keep_rows(reading, &listing, error);
 }
 
 static int file_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error)
@@ -153,28 +214,24 @@ static int file_read(struct source *source, const struct rules *last, struct sou
     return r;
 }
 
-/* Written a moment ago, and perhaps not to its end. */
-static bool settling(const struct source *source)
+static enum files_state look(const struct source *source)
 {
-    struct file_version now;
-    return rules_file_version(source->address.path, &now) && !file_version_same(&now, &source->file) &&
-           !file_version_settled(&now);
+    return rules_files_look(source->address.path, &source->file, &source->included);
 }
 
 static int file_changed(struct source *source, bool *ret, struct weir_error *error)
 {
-    struct file_version now;
-    if (!rules_file_version(source->address.path, &now))
+    enum files_state state = look(source);
+    if (state == FILES_GONE)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be read: %s", source->address.path, strerror(errno));
-    bool other = !file_version_same(&now, &source->file) && file_version_settled(&now);
-    *ret = source->changed || !source->read_once || other;
+    *ret = source->changed || !source->read_once || state == FILES_CHANGED;
     return 0;
 }
 
 static int file_wait(struct source *source, int timeout_ms, int wake_fd, struct weir_error *error)
 {
     struct pollfd wake = { .fd = wake_fd, .events = POLLIN };
-    if (timeout_ms > SETTLING_MS && settling(source))
+    if (timeout_ms > SETTLING_MS && look(source) == FILES_SETTLING)
         timeout_ms = SETTLING_MS;
     if (poll(&wake, 1, timeout_ms) < 0 && errno != EINTR)
         return err_set(error, WEIR_E_SYSTEM, "cannot wait: %s", strerror(errno));
@@ -216,15 +273,18 @@ static int no_file(const struct source *source, struct weir_error *error)
 }
 
 /* What stands against writing the text anew. */
-static int check_text(const struct source *source, sv text, struct weir_error *error)
+static int check_text(const struct source *source, const struct rules_report *report, struct weir_error *error)
 {
-    CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP(rules_freep) struct rules *rules = rules_read(text, &report);
+    sv text = buf_sv(&source->file_text);
     int line = !source->drop_comments && !is_json(text) ? comment_line(text) : 0;
-    if (!rules)
-        return no_memory(error);
-    if (report.error_count > 0)
-        return first_error(source, &report, "; weir does not change a file with errors, since that would drop them", error);
+    if (source->included.count > 0)
+        return err_set(
+            error, WEIR_E_INVALID,
+            "%s: has `include`, and weir does not change such a file; edit the files by hand, or name the one file "
+            "that has the rule (weir rules --from FILE)",
+            source->address.path);
+    if (report->error_count > 0)
+        return first_error(source, report, "; weir does not change a file with errors, since that would drop them", error);
     if (line > 0)
         return err_set(error, WEIR_E_INVALID,
                        "%s:%d: a comment: this change would rewrite the file without its comments; edit the file by hand, "
@@ -236,22 +296,27 @@ static int check_text(const struct source *source, sv text, struct weir_error *e
 static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
 {
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
-    struct rule_row *rows = NULL;
-    size_t count = 0, cap = 0;
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    struct listing l = { 0 };
+    size_t cap = 0;
     int r = read_text(source, error);
     if (r == WEIR_E_SYSTEM && access(source->address.path, F_OK) < 0 && errno == ENOENT)
         return no_file(source, error);
     if (r < 0)
         return r;
-    sv text = buf_sv(&source->file_text);
-    r = change && !source->terms.dry_run ? check_text(source, text, error) : 0;
+    CLEANUP(rules_freep) struct rules *rules = read_rules(source, &report);
+    if (!rules)
+        return no_memory(error);
+    r = change && !source->terms.dry_run ? check_text(source, &report, error) : 0;
+    if (r == 0 && report.unreadable && source->included.count > 0)
+        r = first_error(source, &report, "", error);
     if (r == 0)
-        r = rules_split(text, &snapshot.arena, &rows, &count, error);
-    for (size_t i = 0; i < count && r == 0; i++) {
+        r = split_all(source, &snapshot.arena, &l, error);
+    for (size_t i = 0; i < l.count && r == 0; i++) {
         struct stored_row *row = snapshot_add(&snapshot, &cap);
         if (!row)
             return no_memory(error);
-        *row = row_of(&rows[i]);
+        *row = row_of(&l.rows[i]);
     }
     if (r == 0)
         r = snapshot_index(&snapshot, error);

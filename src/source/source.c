@@ -34,6 +34,7 @@ void source_close(struct source *source)
     sql_close(source->sql);
     buf_done(&source->version);
     buf_done(&source->file_text);
+    included_done(&source->included);
     address_done(&source->address);
     free(source);
 }
@@ -43,19 +44,25 @@ const char *source_name(const struct source *source)
     return source->address.shown;
 }
 
+static void hash_version(struct hash *hash, const struct file_version *file)
+{
+    hash_word(hash, file->device);
+    hash_word(hash, file->inode);
+    hash_word(hash, file->bytes);
+    hash_word(hash, (uint64_t)file->modified_ns);
+    hash_word(hash, (uint64_t)file->changed_ns);
+}
+
 uint64_t source_seen(const struct source *source)
 {
     static const struct hash_key key = { 0 };
-    const struct file_version *file = &source->file;
     struct hash hash;
     hash_init(&hash, &key);
     hash_word(&hash, (uint64_t)source->changed << 1 | source->read_once);
     hash_text(&hash, source->version.ptr, source->version.len);
-    hash_word(&hash, file->device);
-    hash_word(&hash, file->inode);
-    hash_word(&hash, file->bytes);
-    hash_word(&hash, (uint64_t)file->modified_ns);
-    hash_word(&hash, (uint64_t)file->changed_ns);
+    hash_version(&hash, &source->file);
+    for (size_t i = 0; i < source->included.count; i++)
+        hash_version(&hash, &source->included.list[i].version);
     return hash_final(&hash);
 }
 

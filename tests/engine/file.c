@@ -95,6 +95,60 @@ static void a_change_is_taken_over(void **state)
     close_fixture(&f);
 }
 
+/* A file that the rules file includes is followed, too, and so is a folder. */
+static void included_files_are_followed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    char folder[300], inside[320];
+    struct timespec old[2] = { { .tv_sec = NOW / S }, { .tv_sec = NOW / S } };
+    open_fixture(&f, "rules: []\n", 0);
+    struct weir_error error = { .code = WEIR_OK };
+    snprintf(folder, sizeof folder, "%s", folder_file(&f.folder, "more"));
+    snprintf(inside, sizeof inside, "%s/b.yaml", folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    write_file(f.spare, "rules:\n" RULE("a", "2 per 1h"));
+    utimensat(AT_FDCWD, f.spare, old, 0);
+    utimensat(AT_FDCWD, folder, old, 0);
+    write_old(&f, "include: [ spare.yaml, more ]\n");
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 2);
+    assert_int_equal(passes(f.weir, one("b", "k"), NOW, 9), 9);
+    write_file(f.spare, "rules:\n" RULE("a", "3 per 1h"));
+    assert_int_equal(weir_poll(f.weir, &error), 0); /* it may not be whole yet */
+    utimensat(AT_FDCWD, f.spare, old, 0);
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(passes(f.weir, one("a", "k"), NOW, 9), 1);
+    write_file(inside, "rules:\n" RULE("b", "2 per 1h"));
+    utimensat(AT_FDCWD, inside, old, 0);
+    utimensat(AT_FDCWD, folder, old, 0);
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_int_equal(passes(f.weir, one("b", "k"), NOW, 9), 2);
+    /* A file that is missing: the rules stay, and that is told once. */
+    assert_int_equal(unlink(f.spare), 0);
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+    assert_non_null(strstr(error.text, "spare.yaml: cannot be read"));
+    assert_int_equal(weir_poll(f.weir, &error), 0);
+    assert_true(rules_bad(f.weir));
+    assert_int_equal(passes(f.weir, one("a", "k2"), NOW, 9), 3);
+    write_file(f.spare, "rules:\n" RULE("a", "4 per 1h"));
+    utimensat(AT_FDCWD, f.spare, old, 0);
+    assert_int_equal(weir_poll(f.weir, &error), 1);
+    assert_false(rules_bad(f.weir));
+    assert_int_equal(passes(f.weir, one("a", "k2"), NOW, 9), 1);
+    /* An error in it has its name and line, and the other rules are taken over. */
+    write_file(inside, "rules:\n" RULE("b", "x") RULE("c", "1 per 1h"));
+    utimensat(AT_FDCWD, inside, old, 0);
+    assert_int_equal(weir_poll(f.weir, &error), WEIR_E_RULES);
+    assert_non_null(strstr(error.text, "more/b.yaml:2: rule b: limits"));
+    assert_int_equal(passes(f.weir, one("b", "k2"), NOW, 9), 2);
+    assert_int_equal(passes(f.weir, one("c", "k"), NOW, 9), 1);
+    assert_int_equal(unlink(inside), 0);
+    assert_int_equal(rmdir(folder), 0);
+    close_fixture(&f);
+}
+
 /* By the address that a rule by ip counts for: who is connected, or who is said to stand behind it. */
 static bool trusts(struct weir *weir, const char *peer)
 {
@@ -441,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_change_is_taken_over),
+        cmocka_unit_test(included_files_are_followed),
         cmocka_unit_test(the_callers_trusted_proxies_win),
         cmocka_unit_test(without_a_file_there_is_nothing_to_poll),
         cmocka_unit_test(a_bad_rule_keeps_its_last_good_version),

@@ -70,6 +70,20 @@ def test_rules_change():
     expect(g.workers(), workers, "nobody was restarted")
 
 
+def test_included_rules_change():
+    """So do those of a file that the rules file includes."""
+    more = f"rules:\n  - {{ id: third, match: {{ path: /third }}, {LIMIT % 0} }}\n"
+    g.write_rules(more, "more")
+    g.write_rules("include: more.yaml" + RULES, "memory")
+    in_force("/third", "refused third 0")
+    in_force("/first", "allowed first")
+    g.write_rules(more.replace("third", "fourth"), "more")
+    in_force("/fourth", "refused fourth 0")
+    in_force("/third", "no_rule")
+    g.write_rules(RULES, "memory")
+    in_force("/fourth", "no_rule")
+
+
 def test_counts_stay():
     """What was used stays used while a rule keeps its id and its limit its name."""
     left = remaining("/second")

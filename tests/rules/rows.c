@@ -253,7 +253,10 @@ static void texts_are_taken_apart(void **state)
     expect_split("rules: []\n", "");
     expect_split("", "is empty");
     expect_split("rules: 5", "line 1: rules: must be a list of rules (- id: …)");
-    expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules, overrides, problems");
+    expect_split("rules: []\ninclude: a.yaml",
+                 "line 2: include: cannot be followed here; `weir rules export --from FILE` prints all files as one");
+    expect_split("rules: []\nrule: []",
+                 "line 2: unknown field `rule`; allowed: settings, rules, overrides, include, problems");
     expect_split("- 5", "line 1: a rule must be a mapping (id: …)");
     expect_split("{ limits: x }",
                  "line 1: a rule needs `id`: 1 to 100 bytes, no control characters, and no blank at either "
