@@ -105,8 +105,8 @@ static int set_rules(struct simulation *s, sv text)
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     struct weir_error error;
     bool list = sv_starts(text, SV("["));
-    CLEANUP(rules_freep) struct rules *rules =
-        list ? rules_read_list(text, ruleset_rules(s->ruleset), &report) : rules_read(text, &report);
+    CLEANUP(rules_freep)
+    struct rules *rules = list ? rules_read_list(text, ruleset_rules(s->ruleset), &report) : rules_read(text, &report);
     print_problems(s, &report);
     if (!rules)
         return cli_error("out of memory");
