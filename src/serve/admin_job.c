@@ -131,8 +131,11 @@ static void finish(struct loop_task *task)
 {
     struct admin_job *job = (struct admin_job *)((char *)task - offsetof(struct admin_job, task));
     if (job->result >= 0 && job->job.writes)
-        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id),
-                job->work->change, SV_FMT(job->author.who));
+        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s",
+                job->id.len         ? "rule "
+                : job->work->of_all ? "history"
+                                    : "settings",
+                SV_FMT(job->id), job->work->change, SV_FMT(job->author.who));
     if (job->call)
         answer(job);
     uv_close((uv_handle_t *)&job->late, closed);
@@ -233,19 +236,33 @@ static struct admin_job *job_new(struct http_call *call, sv id, const struct adm
     return NULL;
 }
 
+/* False: a parameter is unknown or wrong, and the call has been answered. */
+static bool read_parameters(struct http_call *call, const struct admin_work *work, uint64_t numbers[ADMIN_NUMBERS])
+{
+    const char *names[ADMIN_NUMBERS + 2] = { 0 };
+    size_t count = 0;
+    if (work->takes_dry_run)
+        names[count++] = "dry_run";
+    for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
+        names[count++] = work->numbers[i].name;
+    if (!admin_knows(call, names) || !dry_run_is_known(call))
+        return false;
+    for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
+        if (!admin_number(call, work->numbers[i].name, work->numbers[i].min, work->numbers[i].max,
+                          work->numbers[i].otherwise, &numbers[i]))
+            return false;
+    return true;
+}
+
 void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work)
 {
-    const char *const parameters[] = { work->takes_dry_run ? "dry_run" : work->number.name, NULL };
-    uint64_t number = 0;
-    if ((work->needs_json && !http_is_json(call)) || !admin_knows(call, parameters) ||
-        (work->number.name &&
-         !admin_number(call, work->number.name, work->number.min, work->number.max, work->number.otherwise, &number)) ||
-        !dry_run_is_known(call) || !tags_are_good(call))
+    uint64_t numbers[ADMIN_NUMBERS] = { 0 };
+    if ((work->needs_json && !http_is_json(call)) || !read_parameters(call, work, numbers) || !tags_are_good(call))
         return;
     struct admin_job *job = job_new(call, id, work);
     if (!job)
         return;
-    job->number = number;
+    memcpy(job->numbers, numbers, sizeof numbers);
     if (!source_can(job)) {
         job_free(job);
         return;

@@ -174,6 +174,8 @@ bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 
 /* The document with one field changed; `rule`: what it says now. */
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error);
+/* The document with a JSON merge patch (RFC 7396) applied to it. */
+int document_patch(sv document, sv patch, struct buf *out, struct weir_error *error);
 /* The JSON document has this field, and not null in it. */
 bool document_has(sv text, const char *field);
 bool json_is_valid(sv text);

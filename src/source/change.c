@@ -428,6 +428,37 @@ static int make_set(struct plan *plan, void *data)
     return plan_put(plan, "change", old, row);
 }
 
+/* The document as it would be if it were put whole, except that the rule stays enabled or disabled unless the patch says
+ * so. */
+static int make_patch(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored_row *old = snapshot_rule(plan->snapshot, set->id);
+    CLEANUP(buf_done) struct buf text;
+    bool said;
+    buf_init(&text, SQL_VALUE_MAX);
+    if (!old)
+        return no_such_rule(plan, set->id);
+    struct stored_row row = *old;
+    int r = document_patch(old->text, set->value, &text, plan->error);
+    if (r < 0)
+        return r;
+    row.text = plan_copy(plan, buf_sv(&text));
+    row.fault = (sv){ 0 };
+    if (!row.text.ptr)
+        return WEIR_E_NO_MEMORY;
+    r = old->table == TABLE_CALLS ? to_call(plan, old, &row) : take_enabled(plan, &row, &said);
+    if (r < 0 || (old->fault.len == 0 && old->enabled == row.enabled && json_is_same(old->text, row.text)))
+        return r;
+    return plan_put(plan, "change", old, row);
+}
+
+int source_patch(struct source *source, sv id, sv patch, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id, .value = patch };
+    return source_change(source, make_patch, &set, author, error);
+}
+
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
 {
     struct set set = { .id = id, .enabled = enabled };

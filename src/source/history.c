@@ -184,26 +184,43 @@ static bool is_of_settings(sv id)
     return sv_eq(id, SOURCE_SETTINGS);
 }
 
-/* The newest first. Where `number` is 0: of `id`, or of all if that is empty. */
-static int walk(struct source *source, sv id, int64_t number, unsigned most, struct listing *l, struct weir_error *error)
+/* Which events are asked for. */
+struct which {
+    sv id;          /* of this rule, or SOURCE_SETTINGS; empty: of all */
+    int64_t number; /* this one alone, whatever `id` is; 0: not one alone */
+    int64_t before; /* only those with a lower number; 0: all */
+    unsigned most;
+};
+
+/* The newest first. */
+static int walk(struct source *source, const struct which *which, struct listing *l, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
-    const char *column = number ? "history_id" : is_of_settings(id) ? "table_name" : "rule_id";
-    char digits[32];
-    snprintf(digits, sizeof digits, "%lld", (long long)number);
-    struct sql_value param = { .text = number               ? weir_str(digits)
-                                       : is_of_settings(id) ? weir_str(table_names[TABLE_SETTINGS])
-                                                            : id };
     CLEANUP(buf_done) struct buf statement;
+    char number[32], before[32];
+    struct sql_value params[2] = { 0 };
+    size_t count = 0;
     buf_init(&statement, STATEMENT_MAX);
     int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
     table_select(source, TABLE_HISTORY, &statement);
-    if (number || id.len)
+    snprintf(number, sizeof number, "%lld", (long long)which->number);
+    snprintf(before, sizeof before, "%lld", (long long)which->before);
+    bool settings = is_of_settings(which->id);
+    if (which->number || which->id.len) {
+        const char *column = which->number ? "history_id" : settings ? "table_name" : "rule_id";
         buf_printf(&statement, " WHERE %s = ?", sql_column(table, column));
-    buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
-    return source_run(source, &statement, &param, number || id.len, list_event, l, NULL, error);
+        params[count++].text = which->number ? weir_str(number)
+                               : settings    ? weir_str(table_names[TABLE_SETTINGS])
+                                             : which->id;
+    }
+    if (which->before) {
+        buf_printf(&statement, " %s %s < ?", count ? "AND" : "WHERE", sql_column(table, "history_id"));
+        params[count++].text = weir_str(before);
+    }
+    buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), which->most);
+    return source_run(source, &statement, params, count, list_event, l, NULL, error);
 }
 
 int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error)
@@ -227,9 +244,11 @@ static int file_has_none(const struct source *source, struct weir_error *error)
                    source->address.shown);
 }
 
-int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data, struct weir_error *error)
+int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
+                   struct weir_error *error)
 {
     struct listing l = { .row = row, .data = data };
+    struct which which = { .id = id, .before = before, .most = most };
     if (source->address.kind == SOURCE_FILE)
         return file_has_none(source, error);
     int r = source_connect(source, error);
@@ -239,7 +258,7 @@ int source_history(struct source *source, sv id, unsigned most, source_event_row
         return r;
     r = sql_table(source->sql, table_names[TABLE_HISTORY], &source->tables[TABLE_HISTORY], error);
     if (r == 0)
-        r = walk(source, id, 0, most, &l, error);
+        r = walk(source, &which, &l, error);
     sql_rollback(source->sql);
     return r;
 }
@@ -347,8 +366,9 @@ static int make_undo(struct plan *plan, void *data)
 {
     struct undo *u = data;
     struct listing l = { .row = look_at_event, .data = u };
+    struct which which = { .id = u->id, .number = u->number, .most = UNDONE_MAX };
     u->arena = plan->arena;
-    int r = walk(plan->source, u->id, u->number, UNDONE_MAX, &l, plan->error);
+    int r = walk(plan->source, &which, &l, plan->error);
     if (!u->found && r == 0)
         return err_set(plan->error, WEIR_E_INVALID, "there is no such change to undo");
     if (!u->found)

@@ -1,4 +1,4 @@
-/* One field of a rule's document, set without disturbing the others. */
+/* A rule's document with some fields changed: one that is set, or those of a merge patch. The others stay as they are. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@ static const char *const limit_fields[] = {
 };
 static const char *const rule_fields[] = { "match",  "by",     "limits",   "mode",  "enabled",          "expires",
                                            "except", "reject", "counters", "lease", "on_store_failure", NULL };
+
+static const char id_stays[] = "an id does not change, since counts hang on it; add a rule and remove this one";
 
 static json_t *load(sv text)
 {
@@ -179,9 +181,9 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
     }
     sv rest = *field, first = sv_cut(&rest, '.');
     if (word_find(first, rule_fields) < 0) {
-        err_set(error, WEIR_E_INVALID,
+        err_set(error, WEIR_E_INVALID, "%s",
                 sv_eq(first, SV("id"))
-                    ? "an id does not change, since counts hang on it; add a rule and remove this one"
+                    ? id_stays
                     : "unknown field; try max, per, limits.NAME.max, mode, enabled, expires, path, method, "
                       "match.host, by, except.ip, reject.status, counters or lease");
         return NULL;
@@ -213,6 +215,43 @@ static json_t *load_document(sv document, struct weir_error *error)
     json_decref(json);
     err_set(error, WEIR_E_RULES, "the stored rule is not a JSON document; add the rule again");
     return NULL;
+}
+
+/* RFC 7396: null removes a field, an object is merged, and all else replaces what was there. */
+static int merge(json_t *into, const json_t *patch)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)patch, name, value)
+    {
+        json_t *old = json_object_get(into, name);
+        int r = 0;
+        if (json_is_null(value)) {
+            json_object_del(into, name);
+        } else if (!json_is_object(value)) {
+            r = json_object_set(into, name, value);
+        } else {
+            if (!json_is_object(old))
+                r = json_object_set_new(into, name, old = json_object());
+            r = r < 0 ? r : merge(old, value);
+        }
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int document_patch(sv document, sv patch, struct buf *out, struct weir_error *error)
+{
+    json_auto_t *json = load_document(document, error);
+    if (!json)
+        return error ? (int)error->code : WEIR_E_RULES;
+    json_auto_t *changes = load(patch);
+    if (!json_is_object(changes))
+        return err_set(error, WEIR_E_INVALID, "a merge patch must be an object, {\"field\": value, …}");
+    if (json_object_get(changes, "id"))
+        return err_set(error, WEIR_E_INVALID, "%s", id_stays);
+    return merge(json, changes) < 0 ? no_memory(error) : write_document(json, document, out, error);
 }
 
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error)

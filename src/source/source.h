@@ -107,6 +107,9 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
 /* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
  * THROTTLED_CALLS (max, per, expires, path). "enabled=false" is source_enable. */
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
+/* Changes the rule's document by a JSON merge patch (RFC 7396): {"mode": "shadow", "expires": null}. A patch cannot change
+ * the id; `enabled` in it is source_enable. */
+int source_patch(struct source *source, sv id, sv patch, struct source_author author, struct weir_error *error);
 /* WEIR_RULES: its column ENABLED; a file: the field `enabled`. Either way the rule keeps its mode, except that a rule whose
  * mode is `off` gets `enforce` when it is enabled. A bad row can be disabled. Rows of THROTTLED_CALLS can be neither. */
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
@@ -132,8 +135,8 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* In place of the id of a rule, which has no such character: all settings. */
 #define SOURCE_SETTINGS SV("\n")
 
-/* The newest first; id empty: of all rules and settings. */
-int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data,
+/* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
+int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
 struct source_undone {
     int64_t number;   /* of the change that is undone */
