@@ -27,22 +27,12 @@ static void bind_limit(struct bound_limit *ret, const struct hash_key *key, cons
     limit_init(&ret->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
 }
 
-static bool same_by(const struct rule *a, const struct rule *b)
-{
-    if (a->by_count != b->by_count)
-        return false;
-    for (size_t i = 0; i < a->by_count; i++)
-        if (a->by[i].attribute != b->by[i].attribute || !sv_eq(a->by[i].header, b->by[i].header))
-            return false;
-    return true;
-}
-
 /* A rule's class is the place of an earlier rule with the same `by`. Few different ones are looked at: more classes than
  * needed cost a hash, never a wrong answer. */
 static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *first_count, size_t first_cap, uint32_t i)
 {
     for (size_t k = 0; k < *first_count; k++)
-        if (same_by(&rules->rules[firsts[k]], &rules->rules[i]))
+        if (rule_same_by(&rules->rules[firsts[k]], &rules->rules[i]))
             return firsts[k];
     if (*first_count < first_cap)
         firsts[(*first_count)++] = i;

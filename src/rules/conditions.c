@@ -45,8 +45,7 @@ static void read_methods(struct reader *r, const struct node *node, struct rule_
     ret->methods = read_list(r, node, &list, &ret->method_count);
 }
 
-/* The name without its port and the dot of a full name; empty if it is not a valid host. */
-static sv host_name(sv text)
+sv host_name(sv text)
 {
     sv name = text, port;
     if (text.len > 0 && text.ptr[0] == '[') {
@@ -183,7 +182,7 @@ static void report_attribute(struct reader *r, const struct node *node, sv text)
                  nearest ? "; did you mean `" : "", nearest ? nearest : "", nearest ? "`?" : "");
 }
 
-static void read_attribute(struct reader *r, const struct node *node, void *ret)
+void read_attribute(struct reader *r, const struct node *node, void *ret)
 {
     sv text = node->kind == NODE_SCALAR ? node->text : (sv){ 0 };
     bool header = sv_starts(text, SV("header:"));

@@ -69,6 +69,15 @@ static void copy_match(struct copier *c, struct rule_match *m)
     m->headers = copy_headers(c, m->headers, m->header_count);
 }
 
+static struct rule_limit *copy_limits(struct copier *c, struct rules *into, const struct rule_limit *from, size_t count)
+{
+    struct rule_limit *limits = copy_items(c, from, count, sizeof *from, offsetof(struct rule_limit, name));
+    for (size_t i = 0; limits && i < count; i++)
+        if (limits[i].zone)
+            c->failed = !(limits[i].zone = zone_copy(into, limits[i].zone)) || c->failed;
+    return limits;
+}
+
 static bool copy_rule(struct rules *into, const struct rule *from, struct rule *ret)
 {
     struct copier c = { &into->arena };
@@ -76,13 +85,25 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     rule.id = copy_text(&c, rule.id);
     copy_match(&c, &rule.match);
     rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, header));
-    rule.limits = copy_items(&c, rule.limits, rule.limit_count, sizeof *rule.limits, offsetof(struct rule_limit, name));
-    for (size_t i = 0; rule.limits && i < rule.limit_count; i++)
-        if (rule.limits[i].zone)
-            c.failed = !(rule.limits[i].zone = zone_copy(into, rule.limits[i].zone)) || c.failed;
+    rule.limits = copy_limits(&c, into, rule.limits, rule.limit_count);
+    rule.plan.header = copy_text(&c, rule.plan.header);
+    rule.plans = copy_items(&c, rule.plans, rule.plan_count, sizeof *rule.plans, offsetof(struct rule_plan, name));
+    for (size_t i = 0; rule.plans && i < rule.plan_count; i++)
+        rule.plans[i].limits = copy_limits(&c, into, rule.plans[i].limits, rule.plans[i].limit_count);
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
     *ret = rule;
+    return !c.failed;
+}
+
+static bool copy_override(struct rules *into, const struct rule_override *from, sv rule, struct rule_override *ret)
+{
+    struct copier c = { &into->arena };
+    *ret = *from;
+    ret->rule = rule;
+    ret->values = copy_texts(&c, from->values, from->value_count);
+    ret->limits = copy_limits(&c, into, from->limits, from->limit_count);
+    ret->why = copy_text(&c, from->why);
     return !c.failed;
 }
 
@@ -178,6 +199,104 @@ static bool put_together(struct merge *m)
     return true;
 }
 
+/* ---- overrides ---- */
+
+static int compare_sorted(const void *a, const void *b)
+{
+    return override_compare(*(struct rule_override *const *)a, *(struct rule_override *const *)b);
+}
+
+static const struct rule_override **sorted_overrides(const struct rules *rules)
+{
+    const struct rule_override **sorted = calloc(rules->override_count + 1, sizeof *sorted);
+    for (size_t i = 0; sorted && i < rules->override_count; i++)
+        sorted[i] = &rules->overrides[i];
+    if (sorted && rules->override_count > 1)
+        qsort(sorted, rules->override_count, sizeof *sorted, compare_sorted);
+    return sorted;
+}
+
+static const struct rule_override *find_sorted(const struct rule_override **sorted, size_t count,
+                                               const struct rule_override *wanted)
+{
+    const struct rule_override **found = count ? bsearch(&wanted, sorted, count, sizeof *sorted, compare_sorted) : NULL;
+    return found ? *found : NULL;
+}
+
+/* Which overrides of the last set stay. */
+struct override_merge {
+    struct merge *m;
+    const struct rule_override **fresh, **last; /* sorted by subject */
+    bool *stays;                                /* by index in the last set */
+};
+
+/* The rule of an override of the last set in the new one, if its subjects are still the same; NULL: the override is gone.
+ */
+static const struct rule *rule_of_last(const struct override_merge *o, const struct rule_override *last)
+{
+    const struct merge *m = o->m;
+    const struct id_entry *now = ids_find(m->fresh_ids, m->fresh->rule_count, last->rule);
+    const struct id_entry *then = ids_find(m->last_ids, m->last->rule_count, last->rule);
+    const struct rule *rule = now ? &m->fresh->rules[now->index] : NULL;
+    return rule && then && rule_same_by(rule, &m->last->rules[then->index]) ? rule : NULL;
+}
+
+static bool choose_overrides(struct override_merge *o, const struct rules_report *report)
+{
+    const struct merge *m = o->m;
+    size_t last_count = m->last->override_count, chosen = 0;
+    for (size_t i = 0; i < report->bad_override_count; i++) {
+        const struct override_bad *bad = &report->bad_overrides[i];
+        struct rule_override wanted = { .rule = bad->rule, .values = bad->values, .value_count = bad->value_count };
+        const struct rule_override *old = find_sorted(o->last, last_count, &wanted);
+        if (old)
+            o->stays[old - m->last->overrides] = true;
+    }
+    for (size_t i = 0; i < last_count; i++) {
+        const struct rule_override *old = &m->last->overrides[i];
+        const struct id_entry *rule = ids_find(m->last_ids, m->last->rule_count, old->rule);
+        bool all = report->unreadable || report->overrides_unreadable || (rule && m->taken[rule->index]);
+        o->stays[i] = (o->stays[i] || all) && rule_of_last(o, old) && !find_sorted(o->fresh, m->fresh->override_count, old);
+        chosen += o->stays[i];
+    }
+    return chosen > 0;
+}
+
+static bool put_overrides_together(struct override_merge *o)
+{
+    struct rules *fresh = o->m->fresh;
+    const struct rules *last = o->m->last;
+    size_t count = fresh->override_count;
+    struct rule_override *merged = ARENA_ARRAY(&fresh->arena, struct rule_override, count + last->override_count);
+    if (!merged)
+        return false;
+    if (count)
+        memcpy(merged, fresh->overrides, count * sizeof *merged);
+    for (size_t i = 0; i < last->override_count; i++)
+        if (o->stays[i] &&
+            !copy_override(fresh, &last->overrides[i], rule_of_last(o, &last->overrides[i])->id, &merged[count++]))
+            return false;
+    fresh->overrides = merged;
+    fresh->override_count = count;
+    return true;
+}
+
+/* After the rules: those that stay are in `fresh`, and its ids are sorted anew. */
+static bool keep_overrides(struct merge *m, const struct rules_report *report)
+{
+    if (m->last->override_count == 0)
+        return true;
+    CLEANUP_FREE const struct rule_override **fresh = sorted_overrides(m->fresh), **last = sorted_overrides(m->last);
+    CLEANUP_FREE struct id_entry *ids = sorted_ids(m->fresh);
+    CLEANUP_FREE bool *stays = cleanup_calloc(m->last->override_count, sizeof *stays);
+    if (!fresh || !last || !ids || !stays)
+        return false;
+    struct merge with_last = *m;
+    with_last.fresh_ids = ids;
+    struct override_merge o = { &with_last, fresh, last, stays };
+    return !choose_overrides(&o, report) || put_overrides_together(&o);
+}
+
 /* `last` is a copy already. */
 static void keep_settings(struct settings *s, const struct settings *last, unsigned bad)
 {
@@ -230,8 +349,12 @@ int rules_keep_last_good(struct rules *fresh, const struct rules_report *report,
         return WEIR_E_NO_MEMORY;
     struct merge m = { fresh, last, fresh_ids, last_ids, taken, restored, 0 };
     choose(&m, report);
-    if (!put_together(&m))
+    struct rules before = *fresh;
+    if (!put_together(&m) || !keep_overrides(&m, report)) {
+        fresh->rules = before.rules;
+        fresh->rule_count = before.rule_count;
         return WEIR_E_NO_MEMORY;
+    }
     keep_settings(&fresh->settings, &settings, report->unreadable ? (1u << SETTINGS) - 1 : report->bad_settings);
     return 0;
 }

@@ -80,11 +80,16 @@ static void read_lease_value(struct reader *r, const struct node *node, struct r
 }
 
 /* A slice is a part of a window's budget, so there must be a window. */
-static void check_leased_limits(struct reader *r, const struct node *node, const struct rule *rule)
+bool limit_can_be_leased(const struct rule_limit *limit)
 {
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        const struct rule_limit *limit = &rule->limits[i];
-        if (limit->algorithm != LIMIT_FIXED_WINDOW && limit->algorithm != LIMIT_CALENDAR)
+    return limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
+}
+
+static void check_leased_limits(struct reader *r, const struct node *node, const struct rule_limit *limits, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct rule_limit *limit = &limits[i];
+        if (!limit_can_be_leased(limit))
             report_error(r, node->line,
                          "is allowed with fixed and calendar windows only; limit `%.*s` is a %s: give it `algorithm: "
                          "fixed_window`, or leave `lease` out",
@@ -103,7 +108,9 @@ void read_lease(struct reader *r, const struct node *node, void *ret)
         report_error(r, node->line, "needs counters that hosts share, not `counters: local`; leave one of the two out");
     else
         rule->counters = COUNTERS_SHARED;
-    check_leased_limits(r, node, rule);
+    check_leased_limits(r, node, rule->limits, rule->limit_count);
+    for (size_t i = 0; i < rule->plan_count; i++)
+        check_leased_limits(r, node, rule->plans[i].limits, rule->plans[i].limit_count);
 }
 
 /* ---- counters and on_store_failure ---- */

@@ -309,36 +309,36 @@ static const char *default_name(const struct rule_limit *limit)
     return limit->algorithm == LIMIT_CALENDAR ? unit_names[limit->unit] : algorithm_names[limit->algorithm];
 }
 
-static bool name_taken(const struct rule *rule, sv name)
+static bool name_taken(const struct rule_limit *limits, size_t count, sv name)
 {
-    for (size_t i = 0; i < rule->limit_count; i++)
-        if (sv_eq(rule->limits[i].name, name))
+    for (size_t i = 0; i < count; i++)
+        if (sv_eq(limits[i].name, name))
             return true;
     return false;
 }
 
 /* Given names first: the others make way for them. */
-static void give_names(struct reader *r, const struct node *node, struct rule *rule)
+static void give_names(struct reader *r, const struct node *node, struct rule_limit *limits, size_t count)
 {
     int line[RULE_LIMITS_MAX] = { 0 };
     struct walk walk = walk_list(node);
     const struct node *item;
     for (size_t i = 0; (item = walk_next(r, &walk)); i++) {
-        struct rule_limit *limit = &rule->limits[i];
+        struct rule_limit *limit = &limits[i];
         line[i] = item->line;
         for (size_t j = 0; limit->named && j < i; j++)
-            if (rule->limits[j].named && sv_eq(rule->limits[j].name, limit->name))
+            if (limits[j].named && sv_eq(limits[j].name, limit->name))
                 report_error(r, line[i],
                              "the name %s is given twice, first in line %d; the limits of a rule need different names",
                              shown_text(r, limit->name), line[j]);
     }
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        struct rule_limit *limit = &rule->limits[i];
+    for (size_t i = 0; i < count; i++) {
+        struct rule_limit *limit = &limits[i];
         if (limit->named)
             continue;
         char name[WEIR_NAME_MAX];
         int n = snprintf(name, sizeof name, "%s", default_name(limit)), number = 1;
-        while (name_taken(rule, sv_of(name, (size_t)n)))
+        while (name_taken(limits, count, sv_of(name, (size_t)n)))
             n = snprintf(name, sizeof name, "%s-%d", default_name(limit), ++number);
         limit->name = reader_copy(r, sv_of(name, (size_t)n));
         if (number > 1) {
@@ -362,12 +362,18 @@ static void read_limit(struct reader *r, const struct node *node, void *ret)
         wrong_form(r, node);
 }
 
-void read_limits(struct reader *r, const struct node *node, void *ret)
+struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count)
 {
     static const struct list list = { read_limit, sizeof(struct rule_limit), 1, RULE_LIMITS_MAX,
                                       "a rule needs at least one limit, such as \"10 per 60s\"" };
+    struct rule_limit *limits = read_list(r, node, &list, ret_count);
+    if (limits)
+        give_names(r, node, limits, *ret_count);
+    return limits;
+}
+
+void read_limits(struct reader *r, const struct node *node, void *ret)
+{
     struct rule *rule = ret;
-    rule->limits = read_list(r, node, &list, &rule->limit_count);
-    if (rule->limits)
-        give_names(r, node, rule);
+    rule->limits = read_limit_list(r, node, &rule->limit_count);
 }

@@ -25,7 +25,7 @@ struct builder {
     struct node *root;
     struct open_node open[RULES_NESTING_MAX];
     size_t depth;
-    struct anchor anchors[RULES_ANCHORS_MAX];
+    struct anchor *anchors; /* room for RULES_ANCHORS_MAX, once there is one: most of the many rows of a table have none */
     size_t anchor_count, alias_count;
     uint64_t weight;
     int document_count;
@@ -90,7 +90,9 @@ static int add_anchor(struct builder *b, const yaml_char_t *name, struct node *n
     if (b->anchor_count == RULES_ANCHORS_MAX)
         return node_fail(b->error, node->line, "more than %d anchors", RULES_ANCHORS_MAX);
     sv copy = arena_copy(b->arena, text_of(name));
-    if (!copy.ptr)
+    if (!b->anchors)
+        b->anchors = ARENA_ARRAY(b->arena, struct anchor, RULES_ANCHORS_MAX);
+    if (!copy.ptr || !b->anchors)
         return no_memory(b);
     b->anchors[b->anchor_count++] = (struct anchor){ copy, node };
     return 0;

@@ -42,12 +42,21 @@ static void read_enabled(struct reader *r, const struct node *node, void *ret)
         rule_disable(ret);
 }
 
-/* In the order in which they are read: `lease` looks at the limits and the counters. */
+static void read_ignore_case(struct reader *r, const struct node *node, void *ret)
+{
+    read_bool(r, node, ret);
+}
+
+/* In the order in which they are read: `plans` looks at the limits and at what a plan is, `lease` at all limits and the
+ * counters. */
 static const struct field rule_fields[] = {
     { "id", read_id, offsetof(struct rule, id), "needs `id`, which names it in verdicts and keeps its counts" },
     { "match", read_match, offsetof(struct rule, match) },
     { "by", read_by },
-    { "limits", read_limits, .missing = "needs `limits`, at least one, such as \"10 per 60s\"" },
+    { "limits", read_limits },
+    { "ignore_case", read_ignore_case, offsetof(struct rule, ignore_case) },
+    { "plan", read_plan },
+    { "plans", read_plans },
     { "mode", read_mode },
     { "enabled", read_enabled },
     { "expires", read_expiry, offsetof(struct rule, expires_us) },
@@ -69,6 +78,7 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
     if (twin && id)
         report_error(r, id->line, "id: the rule in line %d already has this id; ids must be unique", twin->line);
     read_fields(r, node, rule_fields, rule);
+    check_plans(r, node, rule);
     return r->errors == errors;
 }
 
@@ -90,6 +100,8 @@ static const struct node **find_twins(struct reader *r, const struct node *list)
             ids[count++] = (struct id_entry){ nodes[index]->text, index };
     }
     ids_find_twins(ids, count, earlier);
+    r->rule_ids = ids;
+    r->rule_id_count = count;
     for (size_t i = 0; i < index; i++)
         twins[i] = earlier[i] ? nodes[earlier[i] - 1] : NULL;
     return twins;
@@ -144,6 +156,7 @@ static void read_document(struct reader *r, const struct node *root)
 {
     static const struct field fields[] = { { "settings", read_settings, offsetof(struct rules, settings) },
                                            { "rules", read_rule_list },
+                                           { "overrides", read_overrides, .keep_null = true },
                                            { "problems", read_problems },
                                            { NULL } };
     if (root->kind != NODE_MAP) {

@@ -5,12 +5,14 @@
 #include "base/utf8.h"
 #include "rules/reader.h"
 
+enum { OVERRIDE_VALUES_MAX = 1000 };
+
 struct row_reader {
     struct reader r;
     const struct rule_row *rows;
     size_t count;
-    size_t *twins;      /* for each row: 1 + the index of an earlier one with the same id, or 0 */
-    struct rule *rules; /* one for each row, as far as it is good */
+    size_t *twins;       /* for each row: 1 + the index of an earlier one with the same id, or 0 */
+    struct rule **rules; /* of each row that is a rule */
     bool *good;
     uint64_t weight; /* values in all rows so far */
 };
@@ -42,10 +44,18 @@ static const struct node *row_tree(struct row_reader *rr, const struct rule_row 
         return NULL;
     }
     if (!root) {
-        report_error(r, 0, "is empty; it must be %s as JSON", row->kind == ROW_SETTING ? "a value" : "a rule");
+        report_error(r, 0, "is empty; it must be %s as JSON",
+                     row->kind == ROW_SETTING    ? "a value"
+                     : row->kind == ROW_OVERRIDE ? "an override"
+                                                 : "a rule");
         return NULL;
     }
-    rr->weight += root->weight;
+    /* There may be many more overrides than values in all rules. Each is read alone, and is small. */
+    if (row->kind == ROW_OVERRIDE && root->weight > OVERRIDE_VALUES_MAX) {
+        report_error(r, 0, "more than %d values", OVERRIDE_VALUES_MAX);
+        return NULL;
+    }
+    rr->weight += row->kind == ROW_OVERRIDE ? 0 : root->weight;
     if (rr->weight > RULES_VALUES_MAX) {
         report_error(r, 0, "more than %d values in all rows together; use fewer", RULES_VALUES_MAX);
         return NULL;
@@ -95,11 +105,13 @@ static void read_rule_row(struct row_reader *rr, size_t index)
     if (good && !node_get(root, SV("id")))
         root = with_field(&map, SV("id"), &id, root);
     r->rule_number = index; /* read_rule counts */
-    if (good && read_rule(r, root, NULL, &rr->rules[index])) {
+    struct rule *rule = rr->rules[index] = ARENA_NEW(r->scratch, struct rule);
+    r->no_memory = r->no_memory || !rule;
+    if (good && rule && read_rule(r, root, NULL, rule)) {
         rr->good[index] = true;
-        rr->rules[index].line = r->row;
+        rule->line = r->row;
         if (row->disabled)
-            rule_disable(&rr->rules[index]);
+            rule_disable(rule);
     }
     r->quiet = false;
 }
@@ -129,14 +141,18 @@ static void read_setting_row(struct row_reader *rr, size_t index)
 /* For each row whose id an earlier one of its sort has: that one. */
 static bool find_twins(struct row_reader *rr, bool settings)
 {
-    CLEANUP_FREE struct id_entry *ids = cleanup_calloc(rr->count + 1, sizeof *ids);
+    struct id_entry *ids = ARENA_ARRAY(rr->r.scratch, struct id_entry, rr->count + 1);
     size_t count = 0;
     if (!ids)
         return false;
     for (size_t i = 0; i < rr->count; i++)
-        if ((rr->rows[i].kind == ROW_SETTING) == settings)
+        if (rr->rows[i].kind != ROW_OVERRIDE && (rr->rows[i].kind == ROW_SETTING) == settings)
             ids[count++] = (struct id_entry){ rr->rows[i].id, i };
     ids_find_twins(ids, count, rr->twins);
+    if (!settings) {
+        rr->r.rule_ids = ids;
+        rr->r.rule_id_count = count;
+    }
     return true;
 }
 
@@ -168,8 +184,8 @@ static void find_same_calls(struct row_reader *rr)
     int64_t now_us = clock_now_us();
     r->no_memory = r->no_memory || !calls || !twins;
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->good[i] && rr->rows[i].kind == ROW_CALL && rr->rules[i].expires_us > now_us)
-            calls[count++] = (struct id_entry){ call_of(rr, &rr->rules[i]), i };
+        if (rr->good[i] && rr->rows[i].kind == ROW_CALL && rr->rules[i]->expires_us > now_us)
+            calls[count++] = (struct id_entry){ call_of(rr, rr->rules[i]), i };
     if (r->no_memory)
         return;
     ids_find_twins(calls, count, twins);
@@ -188,24 +204,47 @@ static void gather(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
     struct rules *rules = r->rules;
-    rules->rules = reader_alloc(r, (rr->count + 1) * sizeof *rules->rules);
+    rules->rules = reader_alloc(r, (r->rule_id_count + 1) * sizeof *rules->rules);
     for (size_t i = 0; rules->rules && i < rr->count; i++) {
         struct node id = { .kind = NODE_SCALAR, .text = rr->rows[i].id };
-        if (rr->rows[i].kind == ROW_SETTING)
+        if (rr->rows[i].kind == ROW_SETTING || rr->rows[i].kind == ROW_OVERRIDE)
             continue;
         r->rule_id = utf8_valid(id.text) && id_valid(&id) ? id.text : (sv){ 0 };
         if (rr->good[i])
-            rules->rules[rules->rule_count++] = rr->rules[i];
+            rules->rules[rules->rule_count++] = *rr->rules[i];
         else if (!rr->rows[i].disabled)
-            report_bad_rule(r, rules->rule_count, rr->count);
+            report_bad_rule(r, rules->rule_count, r->rule_id_count);
     }
+}
+
+/* After the rules that they are for. */
+static void read_override_rows(struct row_reader *rr)
+{
+    struct override_reader o;
+    size_t most = 0;
+    for (size_t i = 0; i < rr->count; i++)
+        most += rr->rows[i].kind == ROW_OVERRIDE;
+    if (most == 0 || !overrides_begin(&o, &rr->r, most))
+        return;
+    for (size_t i = 0; i < rr->count && !rr->r.no_memory; i++) {
+        if (rr->rows[i].kind != ROW_OVERRIDE)
+            continue;
+        CLEANUP(arena_done) struct arena arena = { 0 };
+        rr->r.row = (int)i + 1;
+        const struct node *root = overrides_name(&o, &rr->rows[i]) ? row_tree(rr, &rr->rows[i], &arena) : NULL;
+        if (root)
+            overrides_read(&o, root, &rr->rows[i]);
+        else
+            report_bad_override(&rr->r);
+    }
+    overrides_end(&o);
 }
 
 static void read_rows(struct row_reader *rr)
 {
     struct reader *r = &rr->r;
     rr->twins = ARENA_ARRAY(r->scratch, size_t, rr->count + 1);
-    rr->rules = ARENA_ARRAY(r->scratch, struct rule, rr->count + 1);
+    rr->rules = ARENA_ARRAY(r->scratch, struct rule *, rr->count + 1);
     rr->good = ARENA_ARRAY(r->scratch, bool, rr->count + 1);
     r->no_memory = !rr->twins || !rr->rules || !rr->good || !find_twins(rr, true) || !find_twins(rr, false);
     /* ignore_case first: regexes follow it, those of other settings too. */
@@ -214,13 +253,15 @@ static void read_rows(struct row_reader *rr)
             if (rr->rows[i].kind == ROW_SETTING && sv_eq(rr->rows[i].id, SV("ignore_case")) == !others)
                 read_setting_row(rr, i);
     for (size_t i = 0; !r->no_memory && i < rr->count; i++)
-        if (rr->rows[i].kind != ROW_SETTING)
+        if (rr->rows[i].kind == ROW_RULE || rr->rows[i].kind == ROW_CALL)
             read_rule_row(rr, i);
     r->rule_number = 0;
     if (!r->no_memory)
         find_same_calls(rr);
     if (!r->no_memory)
         gather(rr);
+    if (!r->no_memory)
+        read_override_rows(rr);
 }
 
 struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report)
@@ -229,9 +270,14 @@ struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct 
     struct row_reader rr = { .r = { .report = ret_report, .scratch = &scratch }, .rows = rows };
     if (!reader_begin(&rr.r))
         return NULL;
-    if (count > RULES_MAX) {
+    size_t overrides = 0;
+    for (size_t i = 0; i < count; i++)
+        overrides += rows[i].kind == ROW_OVERRIDE;
+    if (count - overrides > RULES_MAX || overrides > RULES_OVERRIDES_MAX) {
+        bool rules = count - overrides > RULES_MAX;
         ret_report->unreadable = true;
-        report_error(&rr.r, 0, "%zu rows are too many; at most %d", count, RULES_MAX);
+        report_error(&rr.r, 0, "%zu %s are too many; at most %d", rules ? count - overrides : overrides,
+                     rules ? "rows" : "overrides", rules ? RULES_MAX : RULES_OVERRIDES_MAX);
     } else {
         rr.count = count;
         read_rows(&rr);

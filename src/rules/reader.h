@@ -26,6 +26,15 @@ struct reader {
     size_t errors;  /* so far */
     size_t regexes; /* so far */
 
+    /* Of the override at hand: errors begin with "override of rule ID for SUBJECT". */
+    size_t override_number; /* from 1; 0: not in an override */
+    sv override_rule;
+    const sv *override_values; /* its subject, as far as it is known */
+    size_t override_value_count;
+
+    struct id_entry *rule_ids; /* of all rules, bad ones too, sorted */
+    size_t rule_id_count;
+
     char path[READER_PATH_MAX]; /* "limits[1].max" */
     size_t path_len;
     char shown[6 * READER_SHOWN_MAX + 40];
@@ -38,6 +47,8 @@ struct reader {
 
 void report_error(struct reader *r, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void report_advice(struct reader *r, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The override at hand is left out of the set. */
+void report_bad_override(struct reader *r);
 /* A rule is left out of the set; `before` good ones stand before it. */
 void report_bad_rule(struct reader *r, size_t before, size_t rule_max);
 void report_sort(struct rules_report *report);
@@ -124,9 +135,18 @@ bool read_rule(struct reader *r, const struct node *node, const struct node *twi
 
 value_reader read_match, read_except, read_reject, read_settings;
 value_reader read_by, read_limits, read_counters, read_lease, read_on_failure; /* of a struct rule */
+value_reader read_plan, read_plans;                                            /* of a struct rule, after its limits */
+value_reader read_attribute;                                                   /* a struct rule_by */
 value_reader read_regex, read_expiry;                                          /* an sv, an int64_t in microseconds */
 int setting_find(sv name);                                                     /* -1: there is none of this name */
 struct cidr *read_cidrs(struct reader *r, const struct node *node, size_t max, size_t *ret_count);
+/* NULL, and *ret_count as it was, after an error. */
+struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count);
+bool limit_can_be_leased(const struct rule_limit *limit);
+/* The name without its port and the dot of a full name; empty if it is not a valid host. */
+sv host_name(sv text);
+/* What is wrong with the plans as a whole; `node` is the rule's. */
+void check_plans(struct reader *r, const struct node *node, const struct rule *rule);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 value_reader read_template, read_prefix;
 
@@ -134,6 +154,34 @@ value_reader read_template, read_prefix;
 enum amount_found read_length(sv text, int64_t min_us, int64_t max_us, int64_t *ret_us);
 
 extern const struct rule_lease lease_default; /* `lease: true` */
+
+/* ---- overrides.c, by_values.c ---- */
+
+/* Overrides, as they are read: after the rules. */
+struct override_reader {
+    struct reader *r;
+    struct id_entry *good; /* the rules of the set, by id */
+    struct rule_override *list;
+    size_t count;
+};
+/* With room for `most`. False: no memory. */
+bool overrides_begin(struct override_reader *o, struct reader *r, size_t most);
+/* Says whom a row is for, before its document is read: errors that follow are of that override. False: it cannot be read;
+ * report_bad_override() follows. */
+bool overrides_name(struct override_reader *o, const struct rule_row *row);
+/* Reads one; `row` is NULL for those of a list. */
+void overrides_read(struct override_reader *o, const struct node *node, const struct rule_row *row);
+/* Finds subjects that are there twice, and puts the others into the set. */
+void overrides_end(struct override_reader *o);
+value_reader read_overrides; /* of a struct rules */
+
+/* A value of `by` as facts give it, in `arena`; a path as it is. False: it is not one, and *ret_allowed says what is (or no
+ * memory, and *ret_allowed is NULL). */
+bool by_value(const struct settings *settings, const struct rule_by *by, sv text, struct arena *arena, sv *ret,
+              const char **ret_allowed);
+size_t by_value_max(const struct rule_by *by); /* bytes of a value as it is written */
+bool same_values(const sv *a, size_t a_count, const sv *b, size_t b_count);
+int override_compare(const struct rule_override *a, const struct rule_override *b); /* by rule and subject */
 
 /* ---- zones.c ---- */
 

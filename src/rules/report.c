@@ -13,6 +13,24 @@ void rules_report_done(struct rules_report *report)
 
 /* ---- collecting ---- */
 
+enum { SUBJECT_SHOWN_MAX = 100 };
+
+/* "override of rule api for 4711: " */
+static void name_override(const struct reader *r, char *to, size_t size)
+{
+    CLEANUP(buf_done) struct buf subject;
+    buf_init(&subject, RULES_BYTES_MAX);
+    override_subject_text(r->override_values, r->override_value_count, &subject);
+    if (text_has_control(buf_sv(&subject)))
+        buf_clear(&subject);
+    sv cut = utf8_cut(buf_sv(&subject), SUBJECT_SHOWN_MAX);
+    if (r->override_rule.len == 0)
+        snprintf(to, size, "override #%zu: ", r->override_number);
+    else
+        snprintf(to, size, "override of rule %.*s%s%.*s%s: ", SV_FMT(r->override_rule), cut.len ? " for " : "", SV_FMT(cut),
+                 cut.len < subject.len ? "…" : "");
+}
+
 static void add_problem(struct reader *r, struct rule_problem **list, size_t *count, int line, const char *format,
                         va_list args)
 {
@@ -24,9 +42,11 @@ static void add_problem(struct reader *r, struct rule_problem **list, size_t *co
         *list = ARENA_ARRAY(arena, struct rule_problem, RULES_ERRORS_MAX);
     char message[1200];
     vsnprintf(message, sizeof message, format, args);
-    char whom[40] = "";
+    char whom[WEIR_ID_MAX + SUBJECT_SHOWN_MAX + 40] = "";
     if (r->in_settings)
         snprintf(whom, sizeof whom, "settings: ");
+    else if (r->override_number > 0)
+        name_override(r, whom, sizeof whom);
     else if (r->rule_number > 0 && r->rule_id.len == 0)
         snprintf(whom, sizeof whom, "rule #%zu: ", r->rule_number);
     char text[sizeof whom + READER_PATH_MAX + sizeof message + 2];
@@ -72,6 +92,33 @@ void report_bad_rule(struct reader *r, size_t before, size_t rule_max)
         r->no_memory = true;
     else
         report->bad[report->bad_count++] = (struct rule_bad){ id, before };
+}
+
+/* Doubles the array whenever it is full. */
+void report_bad_override(struct reader *r)
+{
+    struct rules_report *report = r->report;
+    size_t count = report->bad_override_count;
+    if (r->override_value_count == 0)
+        return;
+    if ((count & (count - 1)) == 0) {
+        struct override_bad *longer = ARENA_ARRAY(&report->arena, struct override_bad, count ? 2 * count : 1);
+        if (longer && count)
+            memcpy(longer, report->bad_overrides, count * sizeof *longer);
+        r->no_memory = r->no_memory || !longer;
+        if (!longer)
+            return;
+        report->bad_overrides = longer;
+    }
+    struct override_bad bad = { .rule = arena_copy(&report->arena, r->override_rule),
+                                .values = ARENA_ARRAY(&report->arena, sv, r->override_value_count),
+                                .value_count = r->override_value_count };
+    bool failed = !bad.rule.ptr || !bad.values;
+    for (size_t i = 0; !failed && i < bad.value_count; i++)
+        failed = !(bad.values[i] = arena_copy(&report->arena, r->override_values[i])).ptr;
+    r->no_memory = r->no_memory || failed;
+    if (!failed)
+        report->bad_overrides[report->bad_override_count++] = bad;
 }
 
 static size_t listed(size_t count)

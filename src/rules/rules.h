@@ -99,6 +99,13 @@ struct rule_limit {
     const struct zone *zone; /* calendar */
 };
 
+/* The limits of the requests whose `plan` attribute has this value. */
+struct rule_plan {
+    sv name; /* as facts give the attribute; upper and lower case are the same if the rule says so */
+    struct rule_limit *limits;
+    size_t limit_count;
+};
+
 struct rule_except {
     struct cidr *ips;
     size_t ip_count;
@@ -125,15 +132,34 @@ struct rule {
     enum rule_mode enabled_mode; /* only while `disabled`: the mode that the rule has once it is enabled */
     int64_t expires_us;          /* from then on the rule is not there */
     struct rule_match match;
+    bool ignore_case; /* values of `plan` are compared without case of A-Z */
     struct rule_by *by;
     size_t by_count;
-    struct rule_limit *limits;
+    struct rule_limit *limits; /* of requests that have none of the plans; may be none if there are plans */
     size_t limit_count;
+    struct rule_by plan; /* only if there are plans */
+    struct rule_plan *plans;
+    size_t plan_count;
     struct rule_except except;
     struct rule_reject reject;
     enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
     enum rule_on_failure on_failure;
     struct rule_lease lease;
+};
+
+enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };
+
+/* What holds for one subject of a rule in place of the rule's own limits and plans. */
+struct rule_override {
+    sv rule; /* its id: that of a rule of the set */
+    int line;
+    sv *values; /* one for each attribute of the rule's `by`, in its order, as facts give them; paths as written */
+    size_t value_count;
+    enum override_kind kind;
+    struct rule_limit *limits; /* OVERRIDE_LIMITS */
+    size_t limit_count;
+    int64_t expires_us; /* from then on it is not there; RULE_NEVER_EXPIRES */
+    sv why;             /* may be empty */
 };
 
 struct settings {
@@ -155,6 +181,8 @@ struct rules {
     struct settings settings;
     struct rule *rules; /* in file order, good ones only */
     size_t rule_count;
+    struct rule_override *overrides; /* in file order, good ones only, one for a subject */
+    size_t override_count;
     struct zone *zones; /* each zone that a limit names, once */
     /* Errors in the source that the rules were copied from: `weir sync` leaves bad rows out, or keeps their last good
      * version, and says so here. For people; the rules are used. */
@@ -174,7 +202,9 @@ enum {
     RULES_ALIASES_MAX = 10000,
     RULES_MAX = 200000,
     RULES_REGEXES_MAX = 10000, /* in all: each is compiled */
+    RULES_OVERRIDES_MAX = 1000000,
     RULE_LIMITS_MAX = 16,
+    RULE_PLANS_MAX = 64,
     RULE_BY_MAX = 8,
     RULE_METHODS_MAX = 32,
     RULE_PATHS_MAX = 1000,
@@ -182,7 +212,7 @@ enum {
     RULE_EXCEPT_MAX = 10000,  /* addresses, and as many users */
     SETTINGS_LIST_MAX = 1000, /* ids, strip_prefixes, trusted_proxies */
     RULE_NAME_MAX = 100,      /* bytes of a header's name, a method, a zone */
-    RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value */
+    RULE_TEXT_MAX = 1000,     /* bytes of an event, a user, a header's value, the why of an override */
     RULE_PATH_MAX = 4096,     /* bytes of a template or regex */
     RULE_BODY_MAX = 64 << 10,
     RULES_PROBLEMS_MAX = 100,
@@ -200,6 +230,13 @@ struct rule_problem {
 struct rule_bad {
     sv id;
     size_t before; /* so many good rules stand before it in its file */
+};
+
+/* An override that was left out. Those of a bad rule are not listed: they come back with its last good version. */
+struct override_bad {
+    sv rule;
+    sv *values; /* as in struct rule_override */
+    size_t value_count;
 };
 
 enum setting {
@@ -222,8 +259,11 @@ struct rules_report {
     size_t advice_count;         /* as error_count */
     struct rule_bad *bad;        /* every bad rule whose id is known, in file order */
     size_t bad_count;
-    unsigned bad_settings; /* 1 << enum setting: this one has its default */
-    bool unreadable;       /* not one rule could be read: a syntax error, a file too large */
+    struct override_bad *bad_overrides; /* every bad override whose subject is known */
+    size_t bad_override_count;
+    bool overrides_unreadable; /* not one override could be read */
+    unsigned bad_settings;     /* 1 << enum setting: this one has its default */
+    bool unreadable;           /* not one rule could be read: a syntax error, a file too large */
 };
 
 void rules_report_done(struct rules_report *report);
@@ -247,33 +287,48 @@ enum rule_row_kind {
     ROW_RULE,
     ROW_CALL, /* a rule; only one may have the same method and path, once they are normalised */
     ROW_SETTING,
+    ROW_OVERRIDE, /* `id` is the rule's, `subject` whom it is for. The document may leave `rule` and `by` out */
 };
 
-/* One rule or setting that is a document of its own, as in a table. */
+/* One rule, setting or override that is a document of its own, as in a table. */
 struct rule_row {
     enum rule_row_kind kind;
-    sv id;    /* of the rule, which its document may leave out but not change; or the setting's name */
-    sv text;  /* YAML or JSON */
-    sv fault; /* not empty: why the row is bad, whatever its text is */
+    sv id;      /* of the rule, which its document may leave out but not change; or the setting's name */
+    sv subject; /* ROW_OVERRIDE: see override_subject_text() */
+    sv text;    /* YAML or JSON */
+    sv fault;   /* not empty: why the row is bad, whatever its text is */
     /* Of a rule: it is read as with `enabled: false`, and if it is bad it is left out and not reported. Such rows come
      * last, so that they take nothing from the others. */
     bool disabled;
 };
 
-/* Reads rows, settings first wherever they stand. Where a line would be, reports and `rule.line` have the number of the
- * row, from 1. A bad row is left out, all others are used; if two rows have the same id (or call), the later one is bad.
- * NULL: no memory. */
+/* Reads rows, settings first and overrides last, wherever they stand. Where a line would be, reports and `rule.line` have
+ * the number of the row, from 1. A bad row is left out, all others are used; if two rows have the same id (or call, or
+ * subject), the later one is bad. NULL: no memory. */
 struct rules *rules_read_rows(const struct rule_row *rows, size_t count, struct rules_report *ret_report);
 
-/* Takes a text apart: a document with `settings` and `rules`, a list of rules, or one rule. Each becomes a row whose text
- * is equivalent JSON. The text is checked only as far as that needs. Rows live in `arena`. */
+/* Takes a text apart: a document with `settings`, `rules` and `overrides`, a list of rules, or one rule. Each becomes a row
+ * whose text is equivalent JSON. The text is checked only as far as that needs. Rows live in `arena`. */
 int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret_count, struct weir_error *error);
 /* A value in YAML or JSON as JSON. */
 int rules_json(sv text, struct buf *out, struct weir_error *error);
 
-/* Promise 6: puts each rule or setting that `report` calls bad back into `fresh` as it is in `last`; all of them if the
- * report says that nothing could be read. A rule returns to the place of its bad version, or to the end if the report does
- * not know that. Returns 0, or WEIR_E_NO_MEMORY with `fresh` unchanged. */
+/* ---- overrides ---- */
+
+/* The subject of an override as one text, for a column or a URL: the value itself if the rule counts by one attribute; of
+ * several the values in the order of `by`, joined by commas, with "%2C" for a comma and "%25" for % inside a value. */
+void override_subject_text(const sv *values, size_t count, struct buf *out);
+/* The other way round: one value for each attribute of the rule's `by`, spelled as facts give it. They live in `arena`.
+ * Returns 0, or WEIR_E_INVALID (WEIR_E_NO_MEMORY) with the reason. */
+int override_subject_split(const struct settings *settings, const struct rule *rule, sv text, struct arena *arena,
+                           sv ret_values[RULE_BY_MAX], struct weir_error *error);
+/* Returns the override of a subject; NULL: there is none. Looks at one after another. */
+const struct rule_override *override_find(const struct rules *rules, sv rule, const sv *values, size_t count);
+
+/* Promise 6: puts each rule, override or setting that `report` calls bad back into `fresh` as it is in `last`; all of them
+ * if the report says that nothing could be read. A bad rule comes back with its overrides.
+ * A rule returns to the place of its bad version, or to the end if the report does not know that. Returns 0, or
+ * WEIR_E_NO_MEMORY with `fresh` unchanged. */
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last);
 
 /* Writes rules (settings too) as YAML that rules_read reads back the same. */
@@ -284,14 +339,17 @@ void yaml_quote(struct buf *out, sv text);
 /* Words of the model, as written in rules: one for each value of an enum, and NULL after the last. */
 extern const char *const algorithm_names[], *const unit_names[], *const weekday_names[];
 extern const char *const mode_names[], *const on_failure_names[], *const repeated_names[];
-extern const char *const counters_names[];                    /* "" for COUNTERS_DEFAULT */
-int word_find(sv text, const char *const *names);             /* -1: none of them */
-void rule_by_text(const struct rule_by *by, struct buf *out); /* "user", "header:x-tenant" */
+extern const char *const counters_names[];                     /* "" for COUNTERS_DEFAULT */
+int word_find(sv text, const char *const *names);              /* -1: none of them */
+void rule_by_text(const struct rule_by *by, struct buf *out);  /* "user", "header:x-tenant" */
+bool rule_same_by(const struct rule *a, const struct rule *b); /* in the same order */
 /* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
+/* The same for a set of limits: "10 per 1m, 100 per day". */
+void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out);
 
 #endif

@@ -108,6 +108,68 @@ static int add_rules(struct splitter *s, const struct node *list)
     return r;
 }
 
+/* Where an attribute stands in the `by` of a rule of this text. A rule that is not here, or has no list there, leaves the
+ * order of the override. */
+static size_t place_of(const struct node *rules, sv rule, sv attribute, size_t otherwise)
+{
+    for (const struct node_item *item = rules ? rules->first : NULL; item; item = item->next) {
+        const struct node *id = node_get(item->value, SV("id")), *by = node_get(item->value, SV("by"));
+        if (!id || id->kind != NODE_SCALAR || !sv_eq(id->text, rule) || !by || by->kind != NODE_LIST)
+            continue;
+        size_t place = 0;
+        for (const struct node_item *name = by->first; name; name = name->next, place++)
+            if (name->value->kind == NODE_SCALAR && sv_eq_nocase(name->value->text, attribute))
+                return place;
+    }
+    return otherwise;
+}
+
+/* The subject of an override, as far as its text can be read. */
+static bool split_subject(const struct node *rules, sv rule, const struct node *by, struct buf *out)
+{
+    sv values[RULE_BY_MAX] = { 0 };
+    size_t index = 0;
+    if (!by || by->kind != NODE_MAP || by->count == 0 || by->count > RULE_BY_MAX)
+        return false;
+    for (const struct node_item *item = by->first; item; item = item->next, index++) {
+        bool scalars = item->key->kind == NODE_SCALAR && item->value->kind == NODE_SCALAR;
+        size_t place = scalars ? place_of(rules, rule, item->key->text, index) : RULE_BY_MAX;
+        if (place >= by->count || values[place].ptr)
+            return false;
+        values[place] = item->value->text;
+    }
+    override_subject_text(values, by->count, out);
+    return !out->failed;
+}
+
+static int add_override(struct splitter *s, const struct node *rules, const struct node *node)
+{
+    const struct node *rule = node_get(node, SV("rule")), *by = node_get(node, SV("by"));
+    CLEANUP(buf_done) struct buf subject;
+    buf_init(&subject, RULES_BYTES_MAX);
+    if (!rule || !id_valid(rule) || !split_subject(rules, rule->text, by, &subject))
+        return err_set(
+            s->error, WEIR_E_RULES,
+            "line %d: an override needs `rule` and `by`, a mapping with a value for each attribute that the rule "
+            "counts by",
+            node->line);
+    int r = add_row(s, ROW_OVERRIDE, rule, node);
+    if (r < 0)
+        return r;
+    sv kept = s->rows[s->count - 1].subject = arena_copy(s->arena, buf_sv(&subject));
+    return kept.ptr ? 0 : err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+}
+
+static int add_overrides(struct splitter *s, const struct node *rules, const struct node *list)
+{
+    if (list->kind != NODE_LIST)
+        return err_set(s->error, WEIR_E_RULES, "line %d: overrides: must be a list of overrides (- rule: …)", list->line);
+    int r = 0;
+    for (const struct node_item *item = list->first; item && r == 0; item = item->next)
+        r = add_override(s, rules, item->value);
+    return r;
+}
+
 static int add_settings(struct splitter *s, const struct node *map)
 {
     if (node_is_null(map))
@@ -128,9 +190,12 @@ static int add_document(struct splitter *s, const struct node *root, const struc
         sv name = item->key->kind == NODE_SCALAR ? item->key->text : (sv){ 0 };
         if (sv_eq(name, SV("settings")))
             r = add_settings(s, item->value);
+        else if (sv_eq(name, SV("overrides")))
+            r = add_overrides(s, rules, item->value);
         else if (!sv_eq(name, SV("rules")) && !sv_eq(name, SV("problems"))) /* which are of the text, not of a row */
-            r = err_set(s->error, WEIR_E_RULES, "line %d: unknown field `%.*s`; allowed: settings, rules, problems",
-                        item->key->line, (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
+            r = err_set(s->error, WEIR_E_RULES,
+                        "line %d: unknown field `%.*s`; allowed: settings, rules, overrides, problems", item->key->line,
+                        (int)(name.len < 60 ? name.len : 60), name.len ? name.ptr : "");
     }
     return r < 0 || !rules ? r : add_rules(s, rules);
 }
@@ -144,14 +209,16 @@ int rules_split(sv text, struct arena *arena, struct rule_row **ret, size_t *ret
     if (r < 0)
         return r;
     const struct node *rules = node_get(root, SV("rules")), *settings = node_get(root, SV("settings"));
-    size_t most = 1 + root->count + (rules ? rules->count : 0) + (settings ? settings->count : 0);
+    const struct node *overrides = node_get(root, SV("overrides"));
+    size_t most = 1 + root->count + (rules ? rules->count : 0) + (settings ? settings->count : 0) +
+                  (overrides ? overrides->count : 0);
     s.rows = ARENA_ARRAY(arena, struct rule_row, most);
     if (!s.rows)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
     if (root->kind == NODE_LIST)
         r = add_rules(&s, root);
     else
-        r = rules || settings ? add_document(&s, root, rules) : add_rule(&s, root);
+        r = rules || settings || overrides ? add_document(&s, root, rules) : add_rule(&s, root);
     if (r < 0)
         return r;
     *ret = s.rows;

@@ -158,6 +158,14 @@ void rule_limit_text(const struct rule_limit *l, struct buf *out)
         buf_printf(out, " burst %u", l->burst);
 }
 
+void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        buf_add(out, i ? SV(", ") : SV(""));
+        rule_limit_text(&limits[i], out);
+    }
+}
+
 static bool in_utc(const struct rule_limit *l)
 {
     return !l->zone || sv_eq(l->zone->name, SV("UTC"));
@@ -200,18 +208,36 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
     buf_char(out, '}');
 }
 
-static void write_limits(struct buf *out, const struct rule *rule)
+static void write_limit(struct buf *out, const struct rule_limit *l)
 {
-    buf_add(out, SV("    limits:\n"));
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        const struct rule_limit *l = &rule->limits[i];
-        bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
-        buf_add(out, SV("      - "));
-        if (!l->named && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
-            write_short_limit(out, l);
-        else
-            write_long_limit(out, l);
+    bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
+    if (!l->named && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
+        write_short_limit(out, l);
+    else
+        write_long_limit(out, l);
+}
+
+static void write_limits(struct buf *out, const char *before, const struct rule_limit *limits, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        buf_printf(out, "%s- ", before);
+        write_limit(out, &limits[i]);
         buf_char(out, '\n');
+    }
+}
+
+static void write_plans(struct buf *out, const struct rule *rule)
+{
+    if (rule->plan_count == 0)
+        return;
+    buf_add(out, SV("    plan: "));
+    write_by_item(out, &rule->plan);
+    buf_add(out, SV("\n    plans:\n"));
+    for (size_t i = 0; i < rule->plan_count; i++) {
+        buf_add(out, SV("      "));
+        write_text(out, rule->plans[i].name);
+        buf_add(out, SV(":\n"));
+        write_limits(out, "        ", rule->plans[i].limits, rule->plans[i].limit_count);
     }
 }
 
@@ -310,8 +336,13 @@ static void write_rule(struct buf *out, const struct rule *rule)
 {
     write_field(out, "  - ", "id", rule->id);
     write_match(out, &rule->match);
+    if (rule->ignore_case)
+        buf_add(out, SV("    ignore_case: true\n"));
     WRITE_LIST(out, "    ", "by", rule->by, rule->by_count, write_by_item);
-    write_limits(out, rule);
+    write_plans(out, rule);
+    if (rule->limit_count > 0)
+        buf_add(out, SV("    limits:\n"));
+    write_limits(out, "      ", rule->limits, rule->limit_count);
     enum rule_mode mode = rule->disabled ? rule->enabled_mode : rule->mode;
     if (mode != MODE_ENFORCE)
         buf_printf(out, "    mode: %s\n", mode == MODE_OFF ? "\"off\"" : mode_names[mode]);
@@ -325,6 +356,58 @@ static void write_rule(struct buf *out, const struct rule *rule)
     write_except(out, &rule->except, "    ", "      ");
     write_reject(out, &rule->reject, "    ", "      ");
     write_counters(out, rule);
+}
+
+/* ---- overrides ---- */
+
+/* Each on a line, as there may be many: "  - {rule: api, by: {user: "4711"}, deny: true}". */
+static void write_override(struct buf *out, const struct rule_override *o, const struct rule *rule)
+{
+    buf_add(out, SV("  - {rule: "));
+    write_text(out, o->rule);
+    buf_add(out, SV(", by: {"));
+    for (size_t i = 0; i < o->value_count; i++) {
+        buf_add(out, i ? SV(", ") : SV(""));
+        write_by_item(out, &rule->by[i]);
+        buf_add(out, SV(": "));
+        write_text(out, o->values[i]);
+    }
+    buf_add(out, SV("}, "));
+    if (o->kind != OVERRIDE_LIMITS)
+        buf_printf(out, "%s: true", o->kind == OVERRIDE_DENY ? "deny" : "unlimited");
+    else
+        buf_add(out, SV("limits: ["));
+    for (size_t i = 0; i < o->limit_count; i++) {
+        buf_add(out, i ? SV(", ") : SV(""));
+        write_limit(out, &o->limits[i]);
+    }
+    if (o->kind == OVERRIDE_LIMITS)
+        buf_char(out, ']');
+    if (o->expires_us != RULE_NEVER_EXPIRES) {
+        char text[INSTANT_TEXT_MAX];
+        instant_text(o->expires_us, text);
+        buf_printf(out, ", expires: %s", text);
+    }
+    if (o->why.len > 0) {
+        buf_add(out, SV(", why: "));
+        write_text(out, o->why);
+    }
+    buf_add(out, SV("}\n"));
+}
+
+/* Those of one rule mostly follow each other. */
+static void write_overrides(struct buf *out, const struct rules *rules)
+{
+    const struct rule *rule = NULL;
+    if (rules->override_count > 0)
+        buf_add(out, SV("overrides:\n"));
+    for (size_t i = 0; i < rules->override_count; i++) {
+        const struct rule_override *o = &rules->overrides[i];
+        for (size_t k = 0; k < rules->rule_count && (!rule || !sv_eq(rule->id, o->rule)); k++)
+            rule = &rules->rules[k];
+        if (rule && sv_eq(rule->id, o->rule))
+            write_override(out, o, rule);
+    }
 }
 
 /* ---- the whole ---- */
@@ -363,4 +446,5 @@ void rules_write(const struct rules *rules, struct buf *out)
     buf_printf(out, "%s", rules->rule_count ? "rules:\n" : "rules: []\n");
     for (size_t i = 0; i < rules->rule_count; i++)
         write_rule(out, &rules->rules[i]);
+    write_overrides(out, rules);
 }

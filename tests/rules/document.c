@@ -149,16 +149,17 @@ static void unknown_parts_of_a_document_are_named(void **state)
 {
     (void)state;
     static const struct report_case cases[] = {
-        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules, problems\n"
+        { "rule: []", "f:1: unknown field \"rule\"; did you mean `rules`? Allowed: settings, rules, overrides, problems\n"
                       "f:1: has no `rules`; to have no rules, write `rules: []`\n" },
-        { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules, problems\n" },
+        { "version: 2\nrules: []", "f:1: unknown field \"version\"; allowed: settings, rules, overrides, problems\n" },
         { "rules: []\nrules: []", "f:2: the field \"rules\" is given twice; the first is in line 1\n" },
         { "? [a]\n: b\nrules: []", "f:1: the name of a field must be text, not a list\n" },
         { "<<: {}\nrules: []", "f:1: merge keys (<<) are not supported; use an alias for a whole value\n" },
-        { "\"a\\nb\\u0007\": 1\nrules: []", "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules, problems\n" },
+        { "\"a\\nb\\u0007\": 1\nrules: []",
+          "f:1: unknown field \"a\\nb\\u0007\"; allowed: settings, rules, overrides, problems\n" },
         { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: 1\nrules: []",
           "f:1: unknown field \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…\"; allowed: settings, "
-          "rules, problems\n" },
+          "rules, overrides, problems\n" },
     };
     EXPECT_REPORTS(cases);
 }

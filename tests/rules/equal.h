@@ -40,11 +40,37 @@ static inline bool match_equal(const struct rule_match *a, const struct rule_mat
     return equal;
 }
 
-static inline bool limits_equal(const struct rule_limit *a, const struct rule_limit *b)
+static inline bool limit_equal(const struct rule_limit *a, const struct rule_limit *b)
 {
     return sv_eq(a->name, b->name) && a->named == b->named && a->algorithm == b->algorithm && a->max == b->max &&
            a->burst == b->burst && a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start &&
            !a->zone == !b->zone && (!a->zone || sv_eq(a->zone->name, b->zone->name));
+}
+
+static inline bool limits_equal(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
+{
+    bool equal = a_count == b_count;
+    for (size_t i = 0; equal && i < a_count; i++)
+        equal = limit_equal(&a[i], &b[i]);
+    return equal;
+}
+
+static inline bool plans_equal(const struct rule *a, const struct rule *b)
+{
+    bool equal = a->plan_count == b->plan_count && a->ignore_case == b->ignore_case;
+    if (equal && a->plan_count > 0)
+        equal = a->plan.attribute == b->plan.attribute && sv_eq(a->plan.header, b->plan.header);
+    for (size_t i = 0; equal && i < a->plan_count; i++)
+        equal = sv_eq(a->plans[i].name, b->plans[i].name) &&
+                limits_equal(a->plans[i].limits, a->plans[i].limit_count, b->plans[i].limits, b->plans[i].limit_count);
+    return equal;
+}
+
+static inline bool override_equal(const struct rule_override *a, const struct rule_override *b)
+{
+    return sv_eq(a->rule, b->rule) && texts_equal(a->values, a->value_count, b->values, b->value_count) &&
+           a->kind == b->kind && limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
+           a->expires_us == b->expires_us && sv_eq(a->why, b->why);
 }
 
 static inline bool except_equal(const struct rule_except *a, const struct rule_except *b)
@@ -69,12 +95,11 @@ static inline bool counters_equal(const struct rule *a, const struct rule *b)
 static inline bool rule_equal(const struct rule *a, const struct rule *b)
 {
     bool equal = sv_eq(a->id, b->id) && a->mode == b->mode && a->expires_us == b->expires_us &&
-                 match_equal(&a->match, &b->match) && a->by_count == b->by_count && a->limit_count == b->limit_count &&
+                 match_equal(&a->match, &b->match) && a->by_count == b->by_count && plans_equal(a, b) &&
+                 limits_equal(a->limits, a->limit_count, b->limits, b->limit_count) &&
                  except_equal(&a->except, &b->except) && reject_equal(&a->reject, &b->reject) && counters_equal(a, b);
     for (size_t i = 0; equal && i < a->by_count; i++)
         equal = a->by[i].attribute == b->by[i].attribute && sv_eq(a->by[i].header, b->by[i].header);
-    for (size_t i = 0; equal && i < a->limit_count; i++)
-        equal = limits_equal(&a->limits[i], &b->limits[i]);
     return equal;
 }
 
@@ -90,9 +115,12 @@ static inline bool settings_equal(const struct settings *a, const struct setting
 
 static inline bool rules_equal(const struct rules *a, const struct rules *b)
 {
-    bool equal = settings_equal(&a->settings, &b->settings) && a->rule_count == b->rule_count;
+    bool equal = settings_equal(&a->settings, &b->settings) && a->rule_count == b->rule_count &&
+                 a->override_count == b->override_count;
     for (size_t i = 0; equal && i < a->rule_count; i++)
         equal = rule_equal(&a->rules[i], &b->rules[i]);
+    for (size_t i = 0; equal && i < a->override_count; i++)
+        equal = override_equal(&a->overrides[i], &b->overrides[i]);
     return equal;
 }
 

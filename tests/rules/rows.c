@@ -207,9 +207,11 @@ static void a_bad_row_keeps_its_last_good_version(void **state)
 static void too_many_rows(void **state)
 {
     (void)state;
-    struct rule_row one = ROW("a", "{\"limits\": [\"1 per 1s\"]}");
+    struct rule_row *rows = calloc((size_t)RULES_MAX + 1, sizeof *rows);
     struct rules_report report;
-    struct rules *rules = rules_read_rows(&one, (size_t)RULES_MAX + 1, &report);
+    assert_non_null(rows);
+    struct rules *rules = rules_read_rows(rows, (size_t)RULES_MAX + 1, &report);
+    free(rows);
     assert_true(report.unreadable);
     assert_int_equal(rules->rule_count, 0);
     rules_free(rules);
@@ -251,7 +253,7 @@ static void texts_are_taken_apart(void **state)
     expect_split("rules: []\n", "");
     expect_split("", "is empty");
     expect_split("rules: 5", "line 1: rules: must be a list of rules (- id: …)");
-    expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules, problems");
+    expect_split("rules: []\nrule: []", "line 2: unknown field `rule`; allowed: settings, rules, overrides, problems");
     expect_split("- 5", "line 1: a rule must be a mapping (id: …)");
     expect_split("{ limits: x }",
                  "line 1: a rule needs `id`: 1 to 100 bytes, no control characters, and no blank at either "

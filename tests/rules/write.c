@@ -248,18 +248,44 @@ static struct rule_limit any_limit(struct maker *m, size_t index)
 }
 
 /* Some limits get the names that a reader would give them. */
-static void unname(struct maker *m, struct rule *rule)
+static void unname(struct maker *m, struct rule_limit *limits, size_t count)
 {
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        struct rule_limit *l = &rule->limits[i];
+    for (size_t i = 0; i < count; i++) {
+        struct rule_limit *l = &limits[i];
         const char *name = l->algorithm == LIMIT_CALENDAR ? unit_names[l->unit] : algorithm_names[l->algorithm];
         bool taken = false;
-        for (size_t j = 0; j < rule->limit_count; j++)
-            taken = taken || sv_eq(rule->limits[j].name, weir_str(name));
+        for (size_t j = 0; j < count; j++)
+            taken = taken || sv_eq(limits[j].name, weir_str(name));
         if (taken || maybe(m))
             continue;
         l->named = false;
         l->name = keep(m, weir_str(name));
+    }
+}
+
+static struct rule_limit *any_limits(struct maker *m, size_t *ret_count)
+{
+    *ret_count = 1 + below(m, 4);
+    struct rule_limit *limits = keep_array(m, *ret_count * sizeof *limits);
+    for (size_t i = 0; i < *ret_count; i++)
+        limits[i] = any_limit(m, i);
+    unname(m, limits, *ret_count);
+    return limits;
+}
+
+/* Plans are values of an attribute that takes any text without blanks at its ends. */
+static void any_plans(struct maker *m, struct rule *rule)
+{
+    static const char *const names[] = { "free", "Free", "true ", "a: b", "ü", "'", "\"", "#", "12", "{", "-", "?" };
+    rule->ignore_case = maybe(m);
+    rule->plan = (struct rule_by){ ATTR_HEADER, keep(m, SV("x-plan")) };
+    rule->plan_count = below(m, 5);
+    rule->plans = keep_array(m, rule->plan_count * sizeof *rule->plans);
+    for (size_t i = 0; i < rule->plan_count; i++) {
+        char name[40];
+        int n = snprintf(name, sizeof name, "%s%zu", names[below(m, sizeof names / sizeof *names)], i);
+        rule->plans[i].name = keep(m, sv_of(name, (size_t)n));
+        rule->plans[i].limits = any_limits(m, &rule->plans[i].limit_count);
     }
 }
 
@@ -282,7 +308,7 @@ static void any_by(struct maker *m, struct rule *rule)
 
 static void any_counters(struct maker *m, struct rule *rule)
 {
-    bool windows = true;
+    bool windows = rule->plan_count == 0;
     for (size_t i = 0; i < rule->limit_count; i++)
         windows =
             windows && (rule->limits[i].algorithm == LIMIT_FIXED_WINDOW || rule->limits[i].algorithm == LIMIT_CALENDAR);
@@ -309,11 +335,9 @@ static struct rule any_rule(struct maker *m, size_t index)
         rule.expires_us = RULE_NEVER_EXPIRES;
     rule.match = any_match(m);
     any_by(m, &rule);
-    rule.limit_count = 1 + below(m, 4);
-    rule.limits = keep_array(m, rule.limit_count * sizeof *rule.limits);
-    for (size_t i = 0; i < rule.limit_count; i++)
-        rule.limits[i] = any_limit(m, i);
-    unname(m, &rule);
+    any_plans(m, &rule);
+    if (rule.plan_count == 0 || maybe(m))
+        rule.limits = any_limits(m, &rule.limit_count);
     rule.except = any_except(m);
     rule.reject = any_reject(m);
     any_counters(m, &rule);
@@ -342,6 +366,46 @@ static void any_settings(struct maker *m, struct settings *s)
     s->reject = any_reject(m);
 }
 
+/* `index` makes it differ from others. */
+static sv any_value(struct maker *m, enum attribute attribute, size_t index)
+{
+    char text[300];
+    sv any = any_text(m, true);
+    int n;
+    if (attribute == ATTR_IP)
+        n = snprintf(text, sizeof text, "10.0.0.%zu", index);
+    else if (attribute == ATTR_HOST)
+        n = snprintf(text, sizeof text, "h%zu.example.com", index);
+    else
+        n = snprintf(text, sizeof text, "%s%.*s%zu", attribute == ATTR_PATH || attribute == ATTR_ROUTE ? "/" : "x",
+                     SV_FMT(any), index);
+    return keep(m, sv_of(text, (size_t)n));
+}
+
+static void any_overrides(struct maker *m)
+{
+    struct rules *rules = m->rules;
+    rules->overrides = keep_array(m, 20 * sizeof *rules->overrides);
+    for (size_t i = 0; i < 20 && rules->rule_count > 0; i++) {
+        const struct rule *rule = &rules->rules[below(m, rules->rule_count)];
+        struct rule_override *o = &rules->overrides[rules->override_count];
+        if (rule->by_count == 0 || rule->lease.on)
+            continue;
+        *o = (struct rule_override){ .rule = rule->id, .expires_us = RULE_NEVER_EXPIRES, .value_count = rule->by_count };
+        o->values = keep_array(m, o->value_count * sizeof *o->values);
+        for (size_t k = 0; k < o->value_count; k++)
+            o->values[k] = any_value(m, rule->by[k].attribute, i);
+        o->kind = (enum override_kind)below(m, 3);
+        if (o->kind == OVERRIDE_LIMITS)
+            o->limits = any_limits(m, &o->limit_count);
+        if (maybe(m))
+            o->expires_us = random_in(&m->random, 0, INT64_C(253402300799)) * US_PER_S;
+        if (maybe(m))
+            o->why = keep(m, SV("a migration: #42, \"the big one\""));
+        rules->override_count++;
+    }
+}
+
 /* A set at random, in the arena of one that was read for its zones. */
 static struct reading any_set(uint64_t seed)
 {
@@ -355,6 +419,7 @@ static struct reading any_set(uint64_t seed)
     r.rules->rules = keep_array(&m, r.rules->rule_count * sizeof *r.rules->rules);
     for (size_t i = 0; i < r.rules->rule_count; i++)
         r.rules->rules[i] = any_rule(&m, i);
+    any_overrides(&m);
     return r;
 }
 

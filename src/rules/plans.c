@@ -1,0 +1,133 @@
+/* Plans: several sets of limits in one rule, chosen by an attribute of the request. */
+#include "rules/reader.h"
+
+void read_plan(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule *rule = ret;
+    read_attribute(r, node, &rule->plan);
+}
+
+static bool same_name(const struct rule *rule, sv a, sv b)
+{
+    return rule->ignore_case ? sv_eq_nocase(a, b) : sv_eq(a, b);
+}
+
+/* The name of a plan is a value of the attribute. */
+static void read_plan_name(struct reader *r, const struct node *key, const struct rule *rule, struct rule_plan *ret)
+{
+    const char *allowed;
+    if (!check_text(r, key, 1, RULE_NAME_MAX))
+        return;
+    if (text_has_control(key->text)) {
+        report_error(r, key->line, "the name of a plan must not have control characters, as in %s", shown_node(r, key));
+        return;
+    }
+    /* If `plan` is bad that was reported, and nobody knows what its values look like. */
+    bool known = rule->plan.attribute < ATTRIBUTE_COUNT;
+    if (known && !by_value(&r->rules->settings, &rule->plan, key->text, &r->rules->arena, &ret->name, &allowed)) {
+        r->no_memory = r->no_memory || !allowed;
+        report_error(r, key->line, "must be a value of `plan`, %s, not %s", allowed ? allowed : "", shown_node(r, key));
+    }
+}
+
+static void read_one_plan(struct reader *r, const struct node_item *item, struct rule *rule, struct rule_plan *ret)
+{
+    read_plan_name(r, item->key, rule, ret);
+    for (const struct rule_plan *other = rule->plans; other < ret; other++)
+        if (ret->name.len > 0 && same_name(rule, other->name, ret->name))
+            report_error(r, item->key->line, "the plan %s is given twice", shown_node(r, item->key));
+    size_t before = path_field(r, item->key->kind == NODE_SCALAR ? item->key->text : SV("?"));
+    ret->limits = read_limit_list(r, item->value, &ret->limit_count);
+    path_end(r, before);
+}
+
+/* What was used of a limit goes on in another plan if the limit there has the same name and algorithm. */
+static void compare_limits(struct reader *r, int line, const struct rule_limit *limit, const struct rule_limit *others,
+                           size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (sv_eq(others[i].name, limit->name) && others[i].algorithm != limit->algorithm)
+            report_advice(r, line,
+                          "limit `%.*s` is a %s here and a %s in another plan, so what was used does not count on after a "
+                          "change of the plan; use one algorithm, or give them different names",
+                          SV_FMT(limit->name), algorithm_names[limit->algorithm], algorithm_names[others[i].algorithm]);
+}
+
+static void advise_on_limits(struct reader *r, const struct node *node, const struct rule *rule)
+{
+    const struct node_item *item = node->first;
+    for (size_t i = 0; i < rule->plan_count && item; i++, item = item->next) {
+        const struct rule_plan *plan = &rule->plans[i];
+        size_t before = path_field(r, plan->name);
+        for (size_t k = 0; k < plan->limit_count; k++) {
+            compare_limits(r, item->key->line, &plan->limits[k], rule->limits, rule->limit_count);
+            for (size_t other = 0; other < i; other++)
+                compare_limits(r, item->key->line, &plan->limits[k], rule->plans[other].limits,
+                               rule->plans[other].limit_count);
+        }
+        path_end(r, before);
+    }
+}
+
+void read_plans(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule *rule = ret;
+    size_t errors = r->errors;
+    if (node->kind != NODE_MAP || node->count == 0) {
+        report_error(r, node->line, "must be a mapping of plans to their limits, such as { free: [ \"100 per minute\" ] }");
+        return;
+    }
+    if (node->count > RULE_PLANS_MAX) {
+        report_error(r, node->line, "%u plans are too many; at most %d", node->count, RULE_PLANS_MAX);
+        return;
+    }
+    rule->plans = reader_alloc(r, node->count * sizeof *rule->plans);
+    size_t count = 0;
+    for (const struct node_item *item = node->first; item && rule->plans; item = item->next)
+        read_one_plan(r, item, rule, &rule->plans[count++]);
+    if (r->errors == errors) {
+        rule->plan_count = count;
+        advise_on_limits(r, node, rule);
+    }
+}
+
+/* The user is authenticated, and an address cannot be chosen freely. Anything else may be what the client sent. */
+static void advise_on_plan(struct reader *r, const struct node *node, const struct rule_by *plan)
+{
+    if (plan->attribute == ATTR_USER || plan->attribute == ATTR_IP)
+        return;
+    size_t before = path_field(r, SV("plan"));
+    if (plan->attribute == ATTR_HEADER)
+        report_advice(
+            r, node->line,
+            "whoever can send the header %.*s can choose the plan; have your gateway set it, and drop what clients "
+            "send",
+            SV_FMT(plan->header));
+    else
+        report_advice(r, node->line,
+                      "whoever can choose the %s of a request can choose the plan; do not let clients set it",
+                      attribute_table[plan->attribute].name.ptr);
+    path_end(r, before);
+}
+
+void check_plans(struct reader *r, const struct node *node, const struct rule *rule)
+{
+    const struct node *plan = node_get(node, SV("plan")), *plans = node_get(node, SV("plans"));
+    const struct node *limits = node_get(node, SV("limits"));
+    bool has_plan = plan && !node_is_null(plan), has_plans = plans && !node_is_null(plans);
+    bool has_limits = limits && !node_is_null(limits);
+    if (node->kind != NODE_MAP)
+        return;
+    if (!has_limits && !has_plan && !has_plans)
+        report_error(r, node->line, "needs `limits`, at least one, such as \"10 per 60s\"");
+    else if (has_plan && !has_plans)
+        report_error(r, plan->line, "plan: needs `plans`, such as { free: [ \"100 per minute\" ] }");
+    else if (has_plans && !has_plan)
+        report_error(r, plans->line, "plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"");
+    if (rule->plan_count == 0 || !has_plan || rule->plan.attribute == ATTRIBUTE_COUNT)
+        return;
+    advise_on_plan(r, plan, &rule->plan);
+    if (!has_limits)
+        report_advice(r, plans->line,
+                      "plans: this rule does not limit requests that have none of these plans; add `limits` for them");
+}
