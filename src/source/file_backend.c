@@ -20,9 +20,11 @@ static int read_text(struct source *source, struct weir_error *error)
 
 static struct stored_row row_of(const struct rule_row *row)
 {
-    bool setting = row->kind == ROW_SETTING;
-    return (struct stored_row){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
-                                .key = row->id,
+    bool setting = row->kind == ROW_SETTING, override = row->kind == ROW_OVERRIDE;
+    return (struct stored_row){ .table = setting    ? TABLE_SETTINGS
+                                         : override ? TABLE_OVERRIDES
+                                                    : TABLE_RULES,
+                                .key = override ? row->subject : row->id,
                                 .rule = setting ? SV("") : row->id,
                                 .text = row->text,
                                 .enabled = true };
@@ -231,8 +233,10 @@ static int check_text(const struct source *source, sv text, struct weir_error *e
     return 0;
 }
 
-static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+static int file_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
+                      struct weir_error *error)
 {
+    (void)which; /* it is read whole anyway */
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     struct rule_row *rows = NULL;
     size_t count = 0, cap = 0;

@@ -217,6 +217,35 @@ static json_t *load_document(sv document, struct weir_error *error)
     return NULL;
 }
 
+static int name_subject(json_t *json, const struct rule *rule, const sv *values)
+{
+    json_auto_t *by = json_object();
+    CLEANUP(buf_done) struct buf name;
+    buf_init(&name, RULE_NAME_MAX + 16);
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_clear(&name);
+        rule_by_text(&rule->by[i], &name);
+        if (name.failed || json_object_setn_new(by, name.ptr, name.len, json_stringn(values[i].ptr, values[i].len)) < 0)
+            return -1;
+    }
+    int r = json_object_get(json, "rule") ? 0 : json_object_set_new(json, "rule", json_stringn(rule->id.ptr, rule->id.len));
+    return r < 0 || json_object_get(json, "by") ? r : json_object_set(json, "by", by);
+}
+
+int document_of_override(sv document, const struct rule *rule, const sv *values, struct buf *out, struct weir_error *error)
+{
+    json_auto_t *json = load(document);
+    if (!json_is_object(json))
+        return err_set(error, WEIR_E_INVALID, "an override must be an object, {\"limits\": [\"10 per 60s\"]}");
+    if (!values) {
+        json_object_del(json, "rule");
+        json_object_del(json, "by");
+    } else if (name_subject(json, rule, values) < 0) {
+        return no_memory(error);
+    }
+    return write_document(json, document, out, error);
+}
+
 /* RFC 7396: null removes a field, an object is merged, and all else replaces what was there. */
 static int merge(json_t *into, const json_t *patch)
 {
