@@ -146,10 +146,15 @@ static void print_rule(const struct explained_rule *e, void *data)
     explain_subject(e, &p->line);
     end_line(p, "");
     buf_add(&p->line, SV("      "));
+    if (explain_choice(e, &p->line))
+        end_line(p, e->override && e->override->kind == OVERRIDE_DENY ? term_red(&p->term) : "");
+    buf_clear(&p->line);
+    buf_add(&p->line, SV("      "));
     if (explain_where(e, p->has_store, &p->line))
         end_line(p, "");
     buf_clear(&p->line);
-    for (size_t i = 0; i < e->rule->limit_count; i++)
+    bool denied = e->override && e->override->kind == OVERRIDE_DENY; /* its limit is only a name for the verdict */
+    for (size_t i = 0; !denied && i < e->limit_count; i++)
         print_limit(p, e, &e->limits[i]);
 }
 

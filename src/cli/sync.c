@@ -244,13 +244,9 @@ static void say_problems(struct sync *s, const struct buf *problems, size_t coun
 }
 
 /* Disabled rules stay in the source only: readers of the file do not need them. */
-static void leave_out_disabled(struct rules *rules)
+static bool is_disabled(const struct rule *rule)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < rules->rule_count; i++)
-        if (!rules->rules[i].disabled)
-            rules->rules[kept++] = rules->rules[i];
-    rules->rule_count = kept;
+    return rule->disabled;
 }
 
 /* Takes over a reading: rules, text and problems. */
@@ -259,7 +255,8 @@ static int take_reading(struct sync *s, struct source_reading *reading, struct w
     CLEANUP(buf_done) struct buf text, problems;
     buf_init(&text, RULES_BYTES_MAX);
     buf_init(&problems, RULES_BYTES_MAX);
-    leave_out_disabled(reading->rules);
+    if (!rules_leave_out(reading->rules, is_disabled))
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     list_problems(reading, &problems);
     if (!keep_problems(reading->rules, buf_sv(&problems)))
         return err_no_memory(error);

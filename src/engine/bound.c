@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/bound.h"
 #include "engine/keys.h"
@@ -20,11 +21,16 @@ static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, co
     return hash_final(&h);
 }
 
-static void bind_limit(struct bound_limit *ret, const struct hash_key *key, const struct rule *rule,
-                       const struct rule_limit *spec)
+/* No limit's identity begins with it, nor does anything else that is hashed: see receipt.c. */
+#define RULE_MARK (UINT64_MAX - 4)
+
+static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
 {
-    *ret = (struct bound_limit){ .id = limit_id(key, rule, spec), .spec = spec };
-    limit_init(&ret->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+    struct hash h;
+    hash_init(&h, key);
+    hash_word(&h, RULE_MARK);
+    subject_add(&h, rule->id);
+    return hash_final(&h);
 }
 
 /* A rule's class is the place of an earlier rule with the same `by`. Few different ones are looked at: more classes than
@@ -49,75 +55,234 @@ static enum counter_kind counter_of(const struct rule *rule, struct bound_sharin
     return sharing.store && rule->counters == COUNTERS_DEFAULT ? COUNTER_STORE : COUNTER_CELL;
 }
 
-static bool bind_keys(struct bound *bound)
+/* ---- binding ---- */
+
+struct binder {
+    struct bound *bound;
+    const struct hash_key *key;
+    struct bound_limit *next; /* room for all limits */
+    bool no_memory;
+};
+
+static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
-    size_t count = ruleset_rules(bound->ruleset)->rule_count;
-    for (size_t i = 0; i < count; i++) {
-        struct bound_rule *rule = &bound->rules[i];
-        char end[KEY_END_MAX];
-        if (rule->counter == COUNTER_CELL)
-            continue;
-        bound->remote = true;
-        rule->key_end = arena_copy(&bound->keys, sv_of(end, key_write_end(end, rule->rule)));
-        if (!rule->key_end.ptr)
-            return false;
-        for (size_t k = 0; k < rule->limit_count; k++) {
-            char field[STORE_FIELD_MAX];
-            sv copy = arena_copy(&bound->keys, sv_of(field, field_write(field, rule->limits[k].spec)));
-            if (!copy.ptr)
-                return false;
-            rule->limits[k].field = copy;
-        }
+    struct bound_limit *limit = b->next++;
+    *limit = (struct bound_limit){ .id = limit_id(b->key, rule->rule, spec), .spec = spec, .first = first };
+    limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+    if (rule->chooses)
+        limit->slice_mark = key_mix(rule->id, spec->max);
+    if (rule->counter == COUNTER_CELL)
+        return;
+    char field[STORE_FIELD_MAX];
+    limit->field = arena_copy(&b->bound->keys, sv_of(field, field_write(field, spec)));
+    b->no_memory = b->no_memory || !limit->field.ptr;
+}
+
+static struct bound_set bind_set(struct binder *b, struct bound_rule *rule, const struct rule_limit *specs, size_t count)
+{
+    struct bound_set set = { b->next, (uint32_t)count, rule->counter };
+    for (size_t i = 0; i < count; i++)
+        bind_limit(b, rule, &specs[i], i == 0);
+    rule->limit_most = count > rule->limit_most ? (uint32_t)count : rule->limit_most;
+    return set;
+}
+
+static bool is_path(const struct rule_by *by)
+{
+    return by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE;
+}
+
+static void bind_rule(struct binder *b, const struct rule *rule, struct bound_set *plans, struct bound_rule *ret)
+{
+    struct bound *bound = b->bound;
+    ret->plans = plans;
+    ret->chooses = ret->overridden || rule->plan_count > 0;
+    ret->own = bind_set(b, ret, rule->limits, rule->limit_count);
+    for (size_t i = 0; i < rule->plan_count; i++)
+        plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
+    ret->by_path = rule->plan_count > 0 && is_path(&rule->plan);
+    for (size_t k = 0; k < rule->by_count; k++)
+        ret->by_path = ret->by_path || is_path(&rule->by[k]);
+    bound->by_path = bound->by_path || ret->by_path;
+    if (ret->counter == COUNTER_CELL)
+        return;
+    char end[KEY_END_MAX];
+    bound->remote = true;
+    ret->key_end = arena_copy(&bound->keys, sv_of(end, key_write_end(end, rule)));
+    b->no_memory = b->no_memory || !ret->key_end.ptr;
+}
+
+/* All but the limits. */
+static void init_rules(struct binder *b, struct bound_sharing sharing)
+{
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    uint32_t firsts[32];
+    size_t first_count = 0;
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        b->bound->rules[i] = (struct bound_rule){
+            .rule = rule,
+            .mode = rule->mode,
+            .by_class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i),
+            .counter = counter_of(rule, sharing),
+            .id = rule_id(b->key, rule),
+        };
     }
+}
+
+static void bind_rules(struct binder *b)
+{
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    struct bound_set *plans = b->bound->plans;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        bind_rule(b, &rules->rules[i], plans, &b->bound->rules[i]);
+        plans += rules->rules[i].plan_count;
+    }
+}
+
+/* ---- overrides ---- */
+
+static const struct rule_limit deny_limit = {
+    .name = { "deny", 4 }, .named = true, .algorithm = LIMIT_FIXED_WINDOW, .max = 0, .per_us = US_PER_S
+};
+
+bool limit_denies(const struct bound_limit *limit)
+{
+    return limit->spec == &deny_limit;
+}
+
+static int compare_rules(const void *a, const void *b)
+{
+    return sv_compare((*(struct bound_rule *const *)a)->rule->id, (*(struct bound_rule *const *)b)->rule->id);
+}
+
+/* The rule of each override, which is marked as overridden: before limits are bound. False: no memory. */
+static bool find_overridden(struct bound *bound, struct bound_rule **ret)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    CLEANUP_FREE struct bound_rule **sorted = cleanup_calloc(rules->rule_count + 1, sizeof *sorted);
+    for (size_t i = 0; sorted && i < rules->rule_count; i++)
+        sorted[i] = &bound->rules[i];
+    if (sorted && rules->rule_count > 1)
+        qsort(sorted, rules->rule_count, sizeof *sorted, compare_rules);
+    for (size_t i = 0; sorted && i < rules->override_count; i++) {
+        struct bound_rule key = { .rule = &(struct rule){ .id = rules->overrides[i].rule } }, *wanted = &key;
+        struct bound_rule **found = bsearch(&wanted, sorted, rules->rule_count, sizeof *sorted, compare_rules);
+        ret[i] = found ? *found : NULL;
+        if (ret[i])
+            ret[i]->overridden = true;
+    }
+    return sorted != NULL;
+}
+
+/* Paths are spelled here: rules do not know how paths are read. The network of an address was made with the settings of
+ * its file; if those were bad, others hold. */
+static bool override_subject(const struct binder *b, const struct rule *rule, const struct rule_override *o, uint64_t *ret)
+{
+    struct hash h;
+    hash_init(&h, b->key);
+    for (size_t i = 0; i < o->value_count; i++) {
+        struct facts facts;
+        sv value = o->values[i], rest = value;
+        if (is_path(&rule->by[i]))
+            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], value);
+        else if (rule->by[i].attribute == ATTR_IP)
+            value = counted_value(&facts, b->bound->ruleset, &rule->by[i], sv_cut(&rest, '/'));
+        if (value.len == 0)
+            return false;
+        subject_add(&h, value);
+    }
+    *ret = hash_final(&h);
     return true;
+}
+
+static struct bound_set override_set(struct binder *b, struct bound_rule *rule, const struct rule_override *o)
+{
+    if (o->kind == OVERRIDE_LIMITS)
+        return bind_set(b, rule, o->limits, o->limit_count);
+    struct bound_set set = bind_set(b, rule, &deny_limit, o->kind == OVERRIDE_DENY);
+    set.counter = COUNTER_CELL;
+    return set;
+}
+
+/* Two spellings of a path may be one subject: the first override stands. */
+static void bind_override(struct binder *b, struct bound_rule *rule, const struct rule_override *o)
+{
+    struct override_table *table = &b->bound->overrides;
+    uint64_t subject;
+    if (!override_subject(b, rule->rule, o, &subject))
+        return;
+    uint64_t key = key_mix(rule->id, subject);
+    size_t place = override_place(table, key);
+    if (table->tags[place])
+        return;
+    table->tags[place] = override_tag(key);
+    table->slots[place] = (struct bound_override){ key, o->expires_us, override_set(b, rule, o), o };
+}
+
+static bool make_table(struct override_table *table, size_t count)
+{
+    size_t size = 2;
+    while (size < 2 * count)
+        size *= 2;
+    table->mask = size - 1;
+    table->tags = calloc(size, sizeof *table->tags);
+    table->slots = calloc(size, sizeof *table->slots);
+    return table->tags && table->slots;
+}
+
+/* ---- the whole ---- */
+
+/* Returns how many limits there are in all sets, each override that denies counted for one. */
+static size_t count_limits(const struct rules *rules, size_t *ret_plans)
+{
+    size_t count = rules->override_count;
+    *ret_plans = 0;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        count += rules->rules[i].limit_count;
+        *ret_plans += rules->rules[i].plan_count;
+        for (size_t k = 0; k < rules->rules[i].plan_count; k++)
+            count += rules->rules[i].plans[k].limit_count;
+    }
+    for (size_t i = 0; i < rules->override_count; i++)
+        count += rules->overrides[i].limit_count;
+    return count;
+}
+
+static bool bind_all(struct bound *bound, struct bound_sharing sharing)
+{
+    const struct rules *rules = ruleset_rules(bound->ruleset);
+    size_t plan_count, limit_count = count_limits(rules, &plan_count);
+    CLEANUP_FREE struct bound_rule **of = cleanup_calloc(rules->override_count + 1, sizeof *of);
+    bound->rules = calloc(rules->rule_count + 1, sizeof *bound->rules);
+    bound->limits = calloc(limit_count + 1, sizeof *bound->limits);
+    bound->plans = calloc(plan_count + 1, sizeof *bound->plans);
+    if (!of || !bound->rules || !bound->limits || !bound->plans)
+        return false;
+    struct binder b = { bound, cells_hash_key(bound->cells), bound->limits, false };
+    init_rules(&b, sharing);
+    if (rules->override_count > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, rules->override_count)))
+        return false;
+    bind_rules(&b);
+    for (size_t i = 0; i < rules->override_count; i++)
+        if (of[i])
+            bind_override(&b, of[i], &rules->overrides[i]);
+    return !b.no_memory;
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
               struct weir_error *error)
 {
-    const struct rules *rules = ruleset_rules(ruleset);
-    const struct hash_key *key = cells_hash_key(cells);
-    size_t limit_count = 0;
-    for (size_t i = 0; i < rules->rule_count; i++)
-        limit_count += rules->rules[i].limit_count;
+    size_t count = ruleset_rules(ruleset)->rule_count;
     struct bound *bound = calloc(1, sizeof *bound);
-    struct bound_rule *bound_rules = calloc(rules->rule_count + 1, sizeof *bound_rules);
-    struct bound_limit *limits = calloc(limit_count + 1, sizeof *limits);
-    if (!bound || !bound_rules || !limits) {
-        free(bound);
-        free(bound_rules);
-        free(limits);
-        err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", rules->rule_count);
+    if (!bound) {
         ruleset_free(ruleset);
-        return WEIR_E_NO_MEMORY;
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
-    *bound = (struct bound){
-        .ruleset = ruleset,
-        .cells = cells,
-        .rules = bound_rules,
-        .limits = limits,
-        .wants_user = ruleset_wants_user(ruleset),
-    };
-    uint32_t firsts[32];
-    size_t first_count = 0;
-    for (uint32_t i = 0; i < rules->rule_count; i++) {
-        const struct rule *rule = &rules->rules[i];
-        uint32_t class = by_class(rules, firsts, &first_count, sizeof firsts / sizeof *firsts, i);
-        bound_rules[i] = (struct bound_rule){ .rule = rule,
-                                              .limits = limits,
-                                              .mode = rule->mode,
-                                              .limit_count = (uint32_t)rule->limit_count,
-                                              .by_class = class,
-                                              .counter = counter_of(rule, sharing) };
-        for (size_t k = 0; k < rule->by_count; k++)
-            bound_rules[i].by_path |= rule->by[k].attribute == ATTR_PATH || rule->by[k].attribute == ATTR_ROUTE;
-        bound->by_path = bound->by_path || bound_rules[i].by_path;
-        for (size_t k = 0; k < rule->limit_count; k++)
-            bind_limit(limits++, key, rule, &rule->limits[k]);
-    }
-    if (!bind_keys(bound)) {
+    *bound = (struct bound){ .ruleset = ruleset, .cells = cells, .wants_user = ruleset_wants_user(ruleset) };
+    if (!bind_all(bound, sharing)) {
         bound_free(bound);
-        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+        return err_set(error, WEIR_E_NO_MEMORY, "out of memory for %zu rules", count);
     }
     *ret = bound;
     return 0;
@@ -131,6 +296,9 @@ void bound_free(struct bound *bound)
     arena_done(&bound->keys);
     free(bound->rules);
     free(bound->limits);
+    free(bound->plans);
+    free(bound->overrides.tags);
+    free(bound->overrides.slots);
     free(bound);
 }
 
@@ -141,15 +309,6 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
         if (sv_eq(bound->rules[i].rule->id, id))
             return &bound->rules[i];
     return NULL;
-}
-
-uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
-{
-    struct hash h;
-    hash_init(&h, cells_hash_key(bound->cells));
-    for (size_t i = 0; i < rule->rule->by_count; i++)
-        subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
-    return hash_final(&h);
 }
 
 /* ---- cached calendar windows ---- */

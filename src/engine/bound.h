@@ -17,6 +17,9 @@ struct bound_limit {
     uint64_t id; /* hash of the cell's identity but for the subject's values */
     const struct rule_limit *spec;
     sv field; /* its name in the store; only of leased and exact rules */
+    uint64_t
+        slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
+    bool first;     /* of its set */
     struct window_cache cache;
 };
 
@@ -28,15 +31,42 @@ enum counter_kind {
     COUNTER_STANDIN, /* leased and exact rules while the store is unavailable: what their on_store_failure says */
 };
 
+/* The limits that a subject counts with: the rule's own, those of its plan, or those of its override. */
+struct bound_set {
+    const struct bound_limit *limits;
+    uint32_t limit_count;
+    enum counter_kind
+        counter; /* the rule's; COUNTER_CELL for an override that denies, since no store is asked about that */
+};
+
 struct bound_rule {
     const struct rule *rule;
-    struct bound_limit *limits;
-    enum rule_mode mode; /* copies from `rule`, so that a decision need not read it */
-    uint32_t limit_count;
-    uint32_t by_class; /* equal for rules with the same `by`: their subjects are hashed once */
-    enum counter_kind counter;
-    bool by_path; /* or by route: it counts for every reading of the path that it matches */
-    sv key_end;   /* of its keys in the store: see keys.h */
+    struct bound_set own;
+    enum rule_mode mode;       /* copies from `rule`, so that a decision need not read it */
+    uint32_t limit_most;       /* in one of its sets */
+    uint32_t by_class;         /* equal for rules with the same `by`: their subjects are hashed once */
+    enum counter_kind counter; /* of its limits, whatever set they are in */
+    bool by_path;              /* or by route: it counts for every reading of the path that it matches */
+    bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
+    bool overridden;
+    const struct bound_set *plans; /* as in `rule` */
+    uint64_t id;                   /* hash of the rule's id */
+    sv key_end;                    /* of its keys in the store: see keys.h */
+};
+
+/* An override, in the table of all. */
+struct bound_override {
+    uint64_t key; /* of its rule and subject */
+    int64_t expires_us;
+    struct bound_set set;
+    const struct rule_override *spec;
+};
+
+/* Open addressing, at most half full. Most subjects have no override, and only their tag is read. */
+struct override_table {
+    uint8_t *tags; /* 0: empty; else a part of the key */
+    struct bound_override *slots;
+    size_t mask;
 };
 
 struct bound {
@@ -44,6 +74,8 @@ struct bound {
     struct cells *cells;
     struct bound_rule *rules; /* as in the ruleset */
     struct bound_limit *limits;
+    struct bound_set *plans;
+    struct override_table overrides;
     uint64_t version; /* of the rules of this engine; rises */
     bool wants_user;  /* some rule looks at the user */
     bool by_path;     /* some rule counts by path or route */
@@ -64,6 +96,29 @@ void bound_free(struct bound *bound);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 
+/* The limits that count for a subject of a rule that `chooses`, in the reading of the path that is in use. */
+const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
+                                     uint64_t subject, int64_t now_us);
+/* The same for any rule. */
+static inline const struct bound_set *bound_limits(const struct bound *bound, const struct bound_rule *rule,
+                                                   struct facts *facts, uint64_t subject, int64_t now_us)
+{
+    return __builtin_expect(rule->chooses, 0) ? bound_choose(bound, rule, facts, subject, now_us) : &rule->own;
+}
+/* Where an override is in the table, or the empty place where it would be. */
+size_t override_place(const struct override_table *table, uint64_t key);
+static inline uint8_t override_tag(uint64_t key)
+{
+    return (uint8_t)(key >> 56 | 1);
+}
+/* Returns the override of a subject, or NULL; one that has expired, too. */
+const struct bound_override *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject);
+/* The limit of an override that denies: its name is `deny`. */
+bool limit_denies(const struct bound_limit *limit);
+
+/* A value as it is counted, for one that people write. Empty: it is not valid for this attribute. It lives as long as
+ * `facts`, whose content does not matter, and `value`. */
+sv counted_value(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value);
 /* The values of a rule's `by` in these facts, hashed. */
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
 /* The same by hand: one value after another, between hash_init with the cells' key and hash_final. */
@@ -72,12 +127,16 @@ static inline void subject_add(struct hash *hash, sv value)
     hash_text(hash, value.ptr, value.len);
 }
 /* Both parts are keyed hashes already, so mixing them is enough. */
-static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
+static inline uint64_t key_mix(uint64_t id, uint64_t subject)
 {
-    uint64_t x = subject ^ limit->id;
+    uint64_t x = subject ^ id;
     x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
     x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
     return x ^ x >> 32;
+}
+static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
+{
+    return key_mix(limit->id, subject);
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -185,9 +185,13 @@ static enum decision_state step_without(struct decision *d)
 
 /* ---- report ---- */
 
-/* A shadow rule whose slice is short, or whose store does not answer, says nothing. */
-static bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
+/* A shadow rule whose slice is short, or whose store does not answer, says nothing. One that denies the subject of a
+ * reading of the path refuses, whatever counts the others. */
+static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
 {
+    for (size_t i = from; i < from + count; i++)
+        if (limit_denies(d->counters[i].limit))
+            return true;
     if (d->counters[from].kind != COUNTER_STORE)
         return take_group(d, &(struct group){ d->counters + from, d->order, count }, charge) == COUNTER_REFUSES;
     for (size_t i = from; i < from + count; i++)

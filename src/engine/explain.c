@@ -48,19 +48,19 @@ static void explain_unknown(const struct explaining *x, const struct bound_limit
 }
 
 /* As the store, or the slice, has it. */
-static void explain_remote(const struct explaining *x, const struct bound_rule *rule, struct explained_limit *limits)
+static void explain_remote(const struct explaining *x, const struct bound_set *set, uint64_t subject,
+                           struct explained_limit *limits)
 {
     if (!x->decision)
         return;
     const struct decision *d = x->decision;
-    uint64_t subject = subject_hash(x->bound, rule, x->facts);
     size_t i = 0;
-    while (i < d->count && (d->counters[i].rule != rule || d->counters[i].subject != subject))
+    while (i < d->count && (d->counters[i].limit != set->limits || d->counters[i].subject != subject))
         i++;
     /* Nobody asks the store about a request that is refused for a repeated header: it has no counters. */
-    for (size_t k = 0; i == d->count && k < rule->limit_count; k++)
-        explain_unknown(x, &rule->limits[k], &limits[k]);
-    for (size_t k = 0; k < rule->limit_count && i < d->count; k++, i++) {
+    for (size_t k = 0; i == d->count && k < set->limit_count; k++)
+        explain_unknown(x, &set->limits[k], &limits[k]);
+    for (size_t k = 0; k < set->limit_count && i < d->count; k++, i++) {
         const struct counter *c = &d->counters[i];
         limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, x->cost);
         limits[k].fits = c->outcome != COUNTER_REFUSES;
@@ -70,20 +70,27 @@ static void explain_remote(const struct explaining *x, const struct bound_rule *
 }
 
 /* For the reading of the path that is in use. */
-static void explain_limits(const struct explaining *x, const struct bound_rule *rule, struct explained_limit *limits)
+static void explain_limits(const struct explaining *x, const struct bound_rule *rule, struct explained_rule *ret)
 {
-    if (rule->counter != COUNTER_CELL) {
-        explain_remote(x, rule, limits);
+    uint64_t subject = subject_hash(x->bound, rule, x->facts);
+    const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
+    const struct bound_override *override = bound_override(x->bound, rule, subject);
+    ret->limit_count = set->limit_count;
+    ret->override = override && set == &override->set ? override->spec : NULL;
+    ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
+    ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
+    ret->counting = set->counter;
+    if (set->counter != COUNTER_CELL) {
+        explain_remote(x, set, subject, ret->limits);
         return;
     }
-    uint64_t subject = subject_hash(x->bound, rule, x->facts);
-    for (size_t i = 0; i < rule->limit_count; i++)
-        explain_limit(x, &rule->limits[i], subject, &limits[i]);
+    for (size_t i = 0; i < set->limit_count; i++)
+        explain_limit(x, &set->limits[i], subject, &ret->limits[i]);
 }
 
 static bool have_room(const struct explained_rule *rule)
 {
-    for (size_t i = 0; i < rule->rule->limit_count; i++)
+    for (size_t i = 0; i < rule->limit_count; i++)
         if (!rule->limits[i].fits)
             return false;
     return true;
@@ -98,21 +105,24 @@ static void explain_rule(const struct explaining *x, size_t index, struct explai
     ret->detail = (sv){ 0 };
     ret->reason = ruleset_explain(bound->ruleset, index, x->facts, x->now_us, &ret->detail);
     ret->reading = (sv){ 0 };
+    ret->limit_count = 0;
+    ret->plan = NULL;
+    ret->override = NULL;
     if (ret->reason != MATCH_YES)
         return;
-    explain_limits(x, rule, ret->limits);
+    explain_limits(x, rule, ret);
     /* Of several subjects the first is shown, or one that has no room. */
     size_t shown = x->facts->reading, count = rule->by_path ? facts_readings(x->facts) : 0;
     for (size_t i = shown + 1; have_room(ret) && i < count; i++) {
         facts_use(x->facts, i);
         if (!ruleset_reads(bound->ruleset, index, x->facts))
             continue;
-        explain_limits(x, rule, ret->limits);
+        explain_limits(x, rule, ret);
         shown = have_room(ret) ? shown : i;
     }
     facts_use(x->facts, shown);
     if (have_room(ret) && count > 1)
-        explain_limits(x, rule, ret->limits);
+        explain_limits(x, rule, ret);
     for (size_t i = 0; i < rule->rule->by_count; i++)
         ret->by[i] = facts_attribute(x->facts, &rule->rule->by[i]);
     if (shown > 0)

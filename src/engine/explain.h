@@ -22,8 +22,12 @@ struct explained_rule {
     sv reading;                                     /* of a rule that applies: the path as read when it does, unless that is
                                                      * its first reading */
     sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
-    struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise */
-    enum counter_kind counting;                     /* COUNTER_SLICE: what is left is what this host has of it */
+    struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise; those that count for the subject */
+    size_t limit_count;
+    sv plan_value;                        /* likewise: what the attribute `plan` of the rule is */
+    const struct rule_plan *plan;         /* likewise: NULL, none of them, or there is an override */
+    const struct rule_override *override; /* likewise: in force; NULL: there is none */
+    enum counter_kind counting;           /* COUNTER_SLICE: what is left is what this host has of it */
 };
 
 struct explain_sink {

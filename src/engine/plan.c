@@ -7,28 +7,30 @@
 enum { MATCHES_INLINE = 64 };
 
 static inline __attribute__((always_inline)) struct counter *plan_rule(struct counter *c, const struct bound *bound,
-                                                                       const struct bound_rule *rule, uint64_t subject,
+                                                                       const struct bound_rule *rule,
+                                                                       const struct bound_set *set, uint64_t subject,
                                                                        const struct weir_request *request, int64_t now_us)
 {
-    for (size_t i = 0; i < rule->limit_count; i++, c++) {
-        const struct bound_limit *limit = &rule->limits[i];
+    for (size_t i = 0; i < set->limit_count; i++, c++) {
+        const struct bound_limit *limit = &set->limits[i];
         c->rule = rule;
         c->limit = limit;
         c->subject = subject;
-        c->kind = rule->counter;
+        c->kind = set->counter;
         c->held = false;
         c->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
         c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, request->cost };
-        if (rule->counter == COUNTER_CELL)
+        if (set->counter == COUNTER_CELL)
             cells_prefetch(bound->cells, c->ask.key);
     }
     return c;
 }
 
 /* A rule by path for a path that has several readings: the limits once for each reading that the rule matches, with the
- * subject that it has there. One of them is the subject of the server that serves the request, whichever way it reads. */
+ * subject that it has there, and the limits of that subject. One of them is the subject of the server that serves the
+ * request, whichever way it reads. */
 static __attribute__((noinline)) struct counter *plan_readings(struct counter *c, const struct bound *bound,
                                                                const struct bound_rule *rule, struct facts *facts,
                                                                const struct weir_request *request, int64_t now_us)
@@ -39,12 +41,13 @@ static __attribute__((noinline)) struct counter *plan_readings(struct counter *c
         if (!ruleset_reads(bound->ruleset, (size_t)(rule - bound->rules), facts))
             continue;
         uint64_t subject = subject_hash(bound, rule, facts);
+        const struct bound_set *set = bound_limits(bound, rule, facts, subject, now_us);
         const struct counter *same = first;
-        while (same < c && same->subject != subject)
+        while (same < c && (same->subject != subject || same->limit != set->limits))
             same++;
         if (same < c)
             continue;
-        struct counter *end = plan_rule(c, bound, rule, subject, request, now_us);
+        struct counter *end = plan_rule(c, bound, rule, set, subject, request, now_us);
         for (; c < end; c++)
             c->reading = (uint8_t)i;
     }
@@ -58,10 +61,10 @@ static size_t count_limits(const struct bound *bound, const uint32_t *matches, s
     size_t needed = 0;
     size_t readings = bound->by_path && count > 0 ? facts_readings(facts) : 1;
     for (size_t i = 0; i < count; i++)
-        needed += bound->rules[matches[i]].limit_count;
+        needed += bound->rules[matches[i]].limit_most;
     for (size_t i = 0; readings > 1 && i < count; i++)
         if (bound->rules[matches[i]].by_path)
-            needed += bound->rules[matches[i]].limit_count * (readings - 1);
+            needed += bound->rules[matches[i]].limit_most * (readings - 1);
     return needed;
 }
 
@@ -84,7 +87,8 @@ static struct counter *plan_mode(struct decision *d, struct counter *next, enum 
         if (rule->by_class != class)
             subject = subject_hash(bound, rule, facts);
         class = rule->by_class;
-        next = plan_rule(next, bound, rule, subject, d->request, d->now_us);
+        const struct bound_set *set = bound_limits(bound, rule, facts, subject, d->now_us);
+        next = plan_rule(next, bound, rule, set, subject, d->request, d->now_us);
     }
     return next;
 }

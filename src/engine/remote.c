@@ -15,7 +15,7 @@
 /* A copy of the table does not find the slices that the original was lent. */
 uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject)
 {
-    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells));
+    return cell_key(limit, subject ^ SLICE_MARK ^ cells_identity(cells) ^ limit->slice_mark);
 }
 
 uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject)
@@ -99,7 +99,7 @@ void remote_set_now(struct decision *d, int64_t now_us)
 /* The first limit of a rule and subject. */
 static bool is_first(const struct counter *c)
 {
-    return c->limit == c->rule->limits;
+    return c->limit->first;
 }
 
 void remote_make_keys(struct decision *d)
@@ -355,8 +355,6 @@ static void replace_counter(struct decision *d, struct counter *c, const struct 
 
 static bool is_replaced(const struct decision *d, size_t i, size_t count, enum counter_kind kind)
 {
-    if (d->counters[i].kind != kind)
-        return false;
     for (size_t k = i; kind == COUNTER_SLICE && k < i + count; k++)
         if (d->counters[k].outcome == COUNTER_SHORT)
             return true;
@@ -372,6 +370,7 @@ void remote_replace(struct decision *d, enum counter_kind kind)
         count = decision_rule_counters(d, i);
         if (is_replaced(d, i, count, kind))
             for (size_t k = i; k < i + count; k++)
-                replace_counter(d, &d->counters[k], &status);
+                if (d->counters[k].kind == kind)
+                    replace_counter(d, &d->counters[k], &status);
     }
 }

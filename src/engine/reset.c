@@ -5,32 +5,6 @@
 #include "engine/remote.h"
 #include "engine/weir.h"
 
-/* One value as facts would spell it: they are asked about a request that has nothing else. */
-static sv spell(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
-{
-    struct weir_header header = { by->header, value };
-    struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
-    if (by->attribute == ATTR_ROUTE)
-        request.path = value;
-    else if (by->attribute != ATTR_HEADER)
-        request_set(&request, by->attribute, value);
-    facts_init(facts, bound->ruleset, &request, request.user);
-    return facts_attribute(facts, by);
-}
-
-/* The value as it is counted. A route with its `#` and a network are that already, if people copy what they were shown. */
-static sv counted_value(struct facts *facts, const struct bound *bound, const struct rule_by *by, sv value)
-{
-    if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
-        return value;
-    if (by->attribute != ATTR_IP)
-        return spell(facts, bound, by, value);
-    sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */
-    sv counted = spell(facts, bound, by, address), of = counted;
-    sv_cut(&of, '/');
-    return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
-}
-
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
 {
     struct buf names;
@@ -57,11 +31,12 @@ static bool is_counted(const struct bound *bound, const struct bound_limit *limi
 }
 
 /* True: something was counted on this host. */
-static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+static bool forget_limits(const struct bound *bound, const struct bound_rule *rule, const struct bound_set *set,
+                          uint64_t subject, int64_t now_us)
 {
     bool found = false;
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        const struct bound_limit *limit = &rule->limits[i];
+    for (size_t i = 0; i < set->limit_count; i++) {
+        const struct bound_limit *limit = &set->limits[i];
         /* A cell that has decayed may be there still, and is as good as none. */
         found = is_counted(bound, limit, cell_key(limit, subject), now_us) || found;
         cells_forget(bound->cells, cell_key(limit, subject));
@@ -72,6 +47,18 @@ static bool forget_subject(const struct bound *bound, const struct bound_rule *r
         found = cells_forget(bound->cells, debt_cell(limit, subject)) || found;
         found = cells_forget(bound->cells, slice_cell(bound->cells, limit, subject)) || found;
     }
+    return found;
+}
+
+/* In all plans: nobody knows which of them the subject has, or has had. */
+static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+{
+    const struct bound_override *override = bound_override(bound, rule, subject);
+    bool found = forget_limits(bound, rule, &rule->own, subject, now_us);
+    for (size_t i = 0; i < rule->rule->plan_count; i++)
+        found = forget_limits(bound, rule, &rule->plans[i], subject, now_us) || found;
+    if (override)
+        found = forget_limits(bound, rule, &override->set, subject, now_us) || found;
     return found;
 }
 
@@ -86,7 +73,7 @@ static int reset_in(const struct bound *bound, const struct bound_rule *rule, co
     for (size_t i = 0; i < rule->rule->by_count; i++) {
         struct facts facts;
         const struct rule_by *attribute = &rule->rule->by[i];
-        sv value = counted_value(&facts, bound, attribute, by[i]);
+        sv value = counted_value(&facts, bound->ruleset, attribute, by[i]);
         if (value.len == 0)
             return err_set(error, WEIR_E_INVALID, "rule %.*s counts by %s, and `%.*s` is not a valid value",
                            SV_FMT(rule->rule->id), attribute_table[attribute->attribute].name.ptr, SV_FMT(by[i]));

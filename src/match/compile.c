@@ -196,6 +196,9 @@ static void compile_checks(struct builder *b, const struct rule *rule, struct co
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
+    /* Not a condition: the header of a plan is looked at when all conditions hold, and must not say two things. */
+    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER)
+        compiled->all_checks |= BIT(ATTR_HEADER);
 }
 
 static int compile_rule(struct builder *b, const struct rule *rule, struct compiled_rule *compiled)
@@ -206,7 +209,8 @@ static int compile_rule(struct builder *b, const struct rule *rule, struct compi
     compiled->text_count = (uint32_t)rule->match.text_count;
     compiled->expires_us = rule->mode == MODE_OFF ? INT64_MIN : rule->expires_us;
     compile_checks(b, rule, compiled);
-    if (rule->mode != MODE_OFF && (compiled->by & BIT(ATTR_USER) || rule->except.user_count > 0))
+    bool plan_of_user = rule->plan_count > 0 && rule->plan.attribute == ATTR_USER;
+    if (rule->mode != MODE_OFF && (compiled->by & BIT(ATTR_USER) || rule->except.user_count > 0 || plan_of_user))
         b->ruleset->wants_user = true;
     if (compiled->checks & CHECK_EXCEPT) {
         struct compiled_except *except = ARENA_NEW(arena, struct compiled_except);

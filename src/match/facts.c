@@ -224,6 +224,8 @@ sv facts_repeated(struct facts *facts, const struct rule *rule)
     for (size_t i = 0; i < rule->match.header_count; i++)
         if (facts_header_differs(facts, rule->match.headers[i].name))
             return rule->match.headers[i].name;
+    if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER && facts_header_differs(facts, rule->plan.header))
+        return rule->plan.header;
     return sv_of("", 0);
 }
 

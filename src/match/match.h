@@ -16,9 +16,10 @@ int ruleset_new(struct ruleset **ret, struct rules *rules, struct weir_error *er
 void ruleset_free(struct ruleset *ruleset);
 const struct rules *ruleset_rules(const struct ruleset *ruleset);
 bool ruleset_trusts(const struct ruleset *ruleset, sv address); /* settings.trusted_proxies has it */
-bool ruleset_wants_user(const struct ruleset *ruleset); /* some rule that is not off counts by user or excepts one */
-/* Some rule that can refuse at that time matches or counts by the attribute, or excepts a user. `header` is its name in
- * lower case, for ATTR_HEADER. */
+bool ruleset_wants_user(const struct ruleset *ruleset);         /* some rule that is not off counts by user, has plans of
+                                                                   users or excepts one */
+/* Some rule that can refuse at that time matches or counts by the attribute, has plans of it, or excepts a user. `header`
+ * is its name in lower case, for ATTR_HEADER. */
 bool ruleset_looks_at(const struct ruleset *ruleset, enum attribute attribute, sv header, int64_t now_us);
 
 enum { FACTS_HOST_MAX = 255 };
@@ -89,8 +90,8 @@ sv facts_method(const struct facts *facts);
 sv facts_header(struct facts *facts, sv lower_case_name);
 /* The request has the header more than once, with values that differ; an empty one differs from others. */
 bool facts_header_differs(struct facts *facts, sv lower_case_name);
-/* The first header that the rule matches or counts by and that differs, where settings.repeated_headers refuses that; else
- * empty. */
+/* The first header that the rule matches, counts by or has plans of and that differs, where settings.repeated_headers
+ * refuses that; else empty. */
 sv facts_repeated(struct facts *facts, const struct rule *rule);
 /* The value of one attribute, as rules see it; empty if the request has none. */
 sv facts_attribute(struct facts *facts, const struct rule_by *by);

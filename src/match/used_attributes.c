@@ -21,6 +21,14 @@ static void add_header(struct ruleset *ruleset, sv name, int64_t until_us)
     ruleset->looked_headers[ruleset->looked_header_count++] = (struct looked_header){ name, until_us };
 }
 
+static void add_attribute(struct ruleset *ruleset, const struct rule_by *by, int64_t until_us)
+{
+    if (by->attribute == ATTR_HEADER)
+        add_header(ruleset, by->header, until_us);
+    else
+        look_until(ruleset, by->attribute == ATTR_ROUTE ? ATTR_PATH : by->attribute, true, until_us);
+}
+
 static void add_rule(struct ruleset *ruleset, const struct rule *rule)
 {
     const struct rule_match *match = &rule->match;
@@ -31,13 +39,10 @@ static void add_rule(struct ruleset *ruleset, const struct rule *rule)
     look_until(ruleset, ATTR_USER, rule->except.user_count > 0 || everybodys->user_count > 0, rule->expires_us);
     for (size_t i = 0; i < match->text_count; i++)
         look_until(ruleset, match->texts[i].attribute, true, rule->expires_us);
-    for (size_t i = 0; i < rule->by_count; i++) {
-        enum attribute by = rule->by[i].attribute;
-        if (by == ATTR_HEADER)
-            add_header(ruleset, rule->by[i].header, rule->expires_us);
-        else
-            look_until(ruleset, by == ATTR_ROUTE ? ATTR_PATH : by, true, rule->expires_us);
-    }
+    for (size_t i = 0; i < rule->by_count; i++)
+        add_attribute(ruleset, &rule->by[i], rule->expires_us);
+    if (rule->plan_count > 0)
+        add_attribute(ruleset, &rule->plan, rule->expires_us);
     for (size_t i = 0; i < match->header_count; i++)
         add_header(ruleset, match->headers[i].name, rule->expires_us);
 }
@@ -64,7 +69,7 @@ bool compile_looks(struct ruleset *ruleset)
     size_t most = 0;
     for (size_t i = 0; i < rules->rule_count; i++) {
         const struct rule *rule = &rules->rules[i];
-        most += rule->match.header_count;
+        most += rule->match.header_count + 1; /* the plan's */
         for (size_t k = 0; k < rule->by_count; k++)
             most += rule->by[k].attribute == ATTR_HEADER;
     }

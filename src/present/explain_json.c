@@ -115,6 +115,27 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_done(&text);
 }
 
+/* Adds the plan that was chosen and the override that is in force, null for none. */
+static void add_choice(const struct explained_rule *e, struct buf *out)
+{
+    static const char *const kinds[] = {
+        [OVERRIDE_LIMITS] = "limits", [OVERRIDE_DENY] = "deny", [OVERRIDE_UNLIMITED] = "unlimited"
+    };
+    const struct rule_override *o = e->override;
+    char expires[INSTANT_TEXT_MAX] = "";
+    add_text(out, "plan", e->plan ? e->plan->name : (sv){ 0 });
+    if (!o) {
+        buf_add(out, SV(",\"override\":null"));
+        return;
+    }
+    if (o->expires_us != RULE_NEVER_EXPIRES)
+        instant_text(o->expires_us, expires);
+    buf_printf(out, ",\"override\":{\"kind\":\"%s\"", kinds[o->kind]);
+    add_text(out, "expires", weir_str(expires));
+    add_text(out, "why", o->why);
+    buf_char(out, '}');
+}
+
 static void add_reason(const struct explained_rule *e, struct output *p)
 {
     struct buf text;
@@ -143,8 +164,10 @@ static void add_rule(const struct explained_rule *e, void *data)
     buf_add(p->out, SV(",\"by\":["));
     if (applies)
         add_by(e, p->out);
-    buf_add(p->out, SV("],\"limits\":["));
-    for (size_t i = 0; applies && i < e->rule->limit_count; i++) {
+    buf_char(p->out, ']');
+    add_choice(e, p->out);
+    buf_add(p->out, SV(",\"limits\":["));
+    for (size_t i = 0; applies && i < e->limit_count; i++) {
         buf_printf(p->out, "%s", i ? "," : "");
         add_limit(&e->limits[i], p->out);
     }

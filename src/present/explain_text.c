@@ -59,9 +59,51 @@ void explain_subject(const struct explained_rule *e, struct buf *out)
     }
 }
 
+static void add_override(const struct rule_override *o, struct buf *out)
+{
+    static const char *const texts[] = {
+        [OVERRIDE_LIMITS] = "an override is in force",
+        [OVERRIDE_DENY] = "an override denies every request",
+        [OVERRIDE_UNLIMITED] = "an override exempts this subject from the rule",
+    };
+    buf_add(out, weir_str(texts[o->kind]));
+    if (o->expires_us != RULE_NEVER_EXPIRES) {
+        char until[INSTANT_TEXT_MAX];
+        instant_text(o->expires_us, until);
+        buf_printf(out, " until %s", until);
+    }
+    if (o->why.len > 0)
+        buf_printf(out, ": %.*s", SV_FMT(o->why));
+}
+
+static void add_plan(const struct explained_rule *e, struct buf *out)
+{
+    const struct rule_by *by = &e->rule->plan;
+    if (e->plan)
+        buf_printf(out, "plan %.*s, chosen by ", SV_FMT(e->plan->name));
+    else
+        buf_add(out, SV("none of its plans: "));
+    buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? " " : "", SV_FMT(by->header));
+    if (!e->plan && e->plan_value.len == 0)
+        buf_add(out, SV(" is missing"));
+    else if (!e->plan)
+        buf_printf(out, " is %.*s", SV_FMT(e->plan_value));
+    if (!e->plan && e->limit_count == 0)
+        buf_add(out, SV("; the rule has no limits for that"));
+}
+
+bool explain_choice(const struct explained_rule *e, struct buf *out)
+{
+    if (e->override)
+        add_override(e->override, out);
+    else if (e->rule->plan_count > 0)
+        add_plan(e, out);
+    return e->override || e->rule->plan_count > 0;
+}
+
 bool explain_where(const struct explained_rule *e, bool has_store, struct buf *out)
 {
-    bool unknown = e->limits[0].unknown;
+    bool unknown = e->limit_count > 0 && e->limits[0].unknown;
     const char *text = "";
     if (e->counting == COUNTER_STORE)
         text = unknown ? "counts in the store, which does not answer" : "counts in the store, for all hosts together";
@@ -70,7 +112,7 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
                        : "is leased from the store: what is lent to hosts counts as used";
     else if (e->counting == COUNTER_SLICE)
         text = "is leased from a store; --counters ADDRESS shows what is used there";
-    else if (e->rule->counters == COUNTERS_SHARED)
+    else if (e->rule->counters == COUNTERS_SHARED && !e->override)
         text = "counts on this host, because no store is given (--counters ADDRESS)";
     buf_add(out, weir_str(text));
     return text[0];

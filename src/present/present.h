@@ -36,6 +36,9 @@ enum { EXPLAIN_TEXT_MAX = 1 << 20 };
 void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
 /* "counts for ip 203.0.113.7, user ann" */
 void explain_subject(const struct explained_rule *rule, struct buf *out);
+/* Adds which plan was chosen, or that an override is in force, until when and why; returns whether there is anything to
+ * say. */
+bool explain_choice(const struct explained_rule *rule, struct buf *out);
 /* Where a rule counts. false: on this host, as it should, and nothing is added. `has_store`: a store was given. */
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */

@@ -138,16 +138,6 @@ struct merge {
     size_t count;
 };
 
-static struct id_entry *sorted_ids(const struct rules *rules)
-{
-    struct id_entry *ids = calloc(rules->rule_count + 1, sizeof *ids);
-    for (size_t i = 0; ids && i < rules->rule_count; i++)
-        ids[i] = (struct id_entry){ rules->rules[i].id, i };
-    if (ids)
-        ids_sort(ids, rules->rule_count);
-    return ids;
-}
-
 static void restore(struct merge *m, sv id, size_t before)
 {
     const struct id_entry *old = ids_find(m->last_ids, m->last->rule_count, id);
@@ -287,7 +277,7 @@ static bool keep_overrides(struct merge *m, const struct rules_report *report)
     if (m->last->override_count == 0)
         return true;
     CLEANUP_FREE const struct rule_override **fresh = sorted_overrides(m->fresh), **last = sorted_overrides(m->last);
-    CLEANUP_FREE struct id_entry *ids = sorted_ids(m->fresh);
+    CLEANUP_FREE struct id_entry *ids = ids_of_rules(m->fresh);
     CLEANUP_FREE bool *stays = cleanup_calloc(m->last->override_count, sizeof *stays);
     if (!fresh || !last || !ids || !stays)
         return false;
@@ -339,9 +329,29 @@ struct rules *rules_copy(const struct rules *rules)
     return copy && rules_keep_last_good(copy, &nothing, rules) == 0 ? STEAL(copy) : NULL;
 }
 
+bool rules_leave_out(struct rules *rules, bool (*out)(const struct rule *rule))
+{
+    CLEANUP_FREE struct id_entry *ids = ids_of_rules(rules);
+    size_t count = 0;
+    if (!ids)
+        return false;
+    for (size_t i = 0; i < rules->override_count; i++) {
+        const struct id_entry *rule = ids_find(ids, rules->rule_count, rules->overrides[i].rule);
+        if (rule && !out(&rules->rules[rule->index]))
+            rules->overrides[count++] = rules->overrides[i];
+    }
+    rules->override_count = count;
+    count = 0;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        if (!out(&rules->rules[i]))
+            rules->rules[count++] = rules->rules[i];
+    rules->rule_count = count;
+    return true;
+}
+
 int rules_keep_last_good(struct rules *fresh, const struct rules_report *report, const struct rules *last)
 {
-    CLEANUP_FREE struct id_entry *fresh_ids = sorted_ids(fresh), *last_ids = sorted_ids(last);
+    CLEANUP_FREE struct id_entry *fresh_ids = ids_of_rules(fresh), *last_ids = ids_of_rules(last);
     CLEANUP_FREE bool *taken = cleanup_calloc(last->rule_count + 1, sizeof *taken);
     CLEANUP_FREE struct restored *restored = cleanup_calloc(last->rule_count + 1, sizeof *restored);
     struct settings settings;

@@ -15,6 +15,16 @@ void ids_sort(struct id_entry *ids, size_t count)
         qsort(ids, count, sizeof *ids, compare_entries);
 }
 
+struct id_entry *ids_of_rules(const struct rules *rules)
+{
+    struct id_entry *ids = calloc(rules->rule_count + 1, sizeof *ids);
+    for (size_t i = 0; ids && i < rules->rule_count; i++)
+        ids[i] = (struct id_entry){ rules->rules[i].id, i };
+    if (ids)
+        ids_sort(ids, rules->rule_count);
+    return ids;
+}
+
 const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id)
 {
     size_t low = 0, high = count;

@@ -202,7 +202,8 @@ struct id_entry {
     sv id;
     size_t index;
 };
-void ids_sort(struct id_entry *ids, size_t count); /* the same id: by index */
+void ids_sort(struct id_entry *ids, size_t count);        /* the same id: by index */
+struct id_entry *ids_of_rules(const struct rules *rules); /* to be freed; NULL: no memory */
 const struct id_entry *ids_find(const struct id_entry *ids, size_t count, sv id);
 /* Sorts. For each entry whose id an earlier one has, writes the index of that one plus 1 to twins[index]. */
 void ids_find_twins(struct id_entry *ids, size_t count, size_t *twins);

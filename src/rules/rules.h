@@ -343,6 +343,8 @@ extern const char *const counters_names[];                     /* "" for COUNTER
 int word_find(sv text, const char *const *names);              /* -1: none of them */
 void rule_by_text(const struct rule_by *by, struct buf *out);  /* "user", "header:x-tenant" */
 bool rule_same_by(const struct rule *a, const struct rule *b); /* in the same order */
+/* Removes rules, and their overrides with them. False: no memory, and nothing is removed. */
+bool rules_leave_out(struct rules *rules, bool (*out)(const struct rule *rule));
 /* Does what `enabled: false` does. */
 void rule_disable(struct rule *rule);
 /* Returns the number of rules that are neither off nor expired. */

@@ -395,18 +395,17 @@ static void write_override(struct buf *out, const struct rule_override *o, const
     buf_add(out, SV("}\n"));
 }
 
-/* Those of one rule mostly follow each other. */
 static void write_overrides(struct buf *out, const struct rules *rules)
 {
-    const struct rule *rule = NULL;
-    if (rules->override_count > 0)
-        buf_add(out, SV("overrides:\n"));
-    for (size_t i = 0; i < rules->override_count; i++) {
-        const struct rule_override *o = &rules->overrides[i];
-        for (size_t k = 0; k < rules->rule_count && (!rule || !sv_eq(rule->id, o->rule)); k++)
-            rule = &rules->rules[k];
-        if (rule && sv_eq(rule->id, o->rule))
-            write_override(out, o, rule);
+    if (rules->override_count == 0)
+        return;
+    CLEANUP_FREE struct id_entry *ids = ids_of_rules(rules);
+    out->failed = out->failed || !ids;
+    buf_add(out, SV("overrides:\n"));
+    for (size_t i = 0; ids && i < rules->override_count; i++) {
+        const struct id_entry *rule = ids_find(ids, rules->rule_count, rules->overrides[i].rule);
+        if (rule)
+            write_override(out, &rules->overrides[i], &rules->rules[rule->index]);
     }
 }
 

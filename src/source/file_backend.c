@@ -98,6 +98,8 @@ static int keep_rows(struct source *source, struct source_reading *reading, cons
     if (!reading->rows || !name.ptr)
         return no_memory(error);
     for (size_t i = 0; i < l->count; i++) {
+        if (l->rows[i].kind == ROW_OVERRIDE)
+            continue;
         struct stored_row kept = row_of(&l->rows[i]);
         struct source_row row = row_listed(&kept, name);
         if (l->good[i])

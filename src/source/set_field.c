@@ -83,6 +83,9 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
             return 0;
         }
     }
+    if (rule->limit_count == 0)
+        return err_set(error, WEIR_E_INVALID, "rule %.*s has no `limits`, only plans; give their names: plans.%.*s",
+                       SV_FMT(rule->id), SV_FMT(rule->plans[0].name));
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, 2000);
     limit_names(rule, &names);

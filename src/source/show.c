@@ -16,12 +16,16 @@ static void between(struct buf *out, size_t index)
     buf_printf(out, "%s", index ? ", " : "");
 }
 
+/* "10 per 1m", or "free: 10 per 1m; pro: 100 per 1m; others: 5 per 1m". */
 void source_show_limits(const struct rule *rule, struct buf *out)
 {
-    for (size_t i = 0; i < rule->limit_count; i++) {
-        between(out, i);
-        rule_limit_text(&rule->limits[i], out);
+    for (size_t i = 0; i < rule->plan_count; i++) {
+        buf_printf(out, "%s%.*s: ", i ? "; " : "", SV_FMT(rule->plans[i].name));
+        rule_limits_text(rule->plans[i].limits, rule->plans[i].limit_count, out);
     }
+    if (rule->plan_count > 0)
+        buf_printf(out, "; others: %s", rule->limit_count == 0 ? "not limited" : "");
+    rule_limits_text(rule->limits, rule->limit_count, out);
 }
 
 void source_show_match(const struct rule_match *m, struct buf *out)

@@ -302,7 +302,7 @@ static void deliver_late(bool charged)
 static int64_t counted_here(size_t rule, int user)
 {
     const struct bound *bound = w.weir->current;
-    const struct bound_limit *limit = bound->rules[rule].limits;
+    const struct bound_limit *limit = bound->rules[rule].own.limits;
     struct hash h;
     char text[8];
     struct limit_state seen;

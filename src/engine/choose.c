@@ -1,0 +1,78 @@
+/* Which limits a subject counts with: those of its override, of its plan, or the rule's own. */
+#include "engine/bound.h"
+
+/* ---- subjects ---- */
+
+uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts)
+{
+    struct hash h;
+    hash_init(&h, cells_hash_key(bound->cells));
+    for (size_t i = 0; i < rule->rule->by_count; i++)
+        subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
+    return hash_final(&h);
+}
+
+/* ---- overrides ---- */
+
+size_t override_place(const struct override_table *table, uint64_t key)
+{
+    size_t place = (size_t)key & table->mask;
+    while (table->tags[place] && (table->tags[place] != override_tag(key) || table->slots[place].key != key))
+        place = (place + 1) & table->mask;
+    return place;
+}
+
+const struct bound_override *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
+{
+    if (!rule->overridden)
+        return NULL;
+    size_t place = override_place(&bound->overrides, key_mix(rule->id, subject));
+    return bound->overrides.tags[place] ? &bound->overrides.slots[place] : NULL;
+}
+
+/* ---- plans ---- */
+
+static const struct bound_set *choose_plan(const struct bound_rule *rule, struct facts *facts)
+{
+    const struct rule *r = rule->rule;
+    sv value = r->plan_count > 0 ? facts_attribute(facts, &r->plan) : (sv){ 0 };
+    for (size_t i = 0; i < r->plan_count; i++)
+        if (r->ignore_case ? sv_eq_nocase(value, r->plans[i].name) : sv_eq(value, r->plans[i].name))
+            return &rule->plans[i];
+    return &rule->own;
+}
+
+const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
+                                     uint64_t subject, int64_t now_us)
+{
+    const struct bound_override *override = bound_override(bound, rule, subject);
+    return override && now_us < override->expires_us ? &override->set : choose_plan(rule, facts);
+}
+
+/* ---- values that people write ---- */
+
+/* One value as facts would spell it: they are asked about a request that has nothing else. */
+static sv spell(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
+{
+    struct weir_header header = { by->header, value };
+    struct weir_request request = { .headers = &header, .header_count = by->attribute == ATTR_HEADER };
+    if (by->attribute == ATTR_ROUTE)
+        request.path = value;
+    else if (by->attribute != ATTR_HEADER)
+        request_set(&request, by->attribute, value);
+    facts_init(facts, ruleset, &request, request.user);
+    return facts_attribute(facts, by);
+}
+
+/* A route with its `#` and a network are counted as they are: people copy what they were shown. */
+sv counted_value(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
+{
+    if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
+        return value;
+    if (by->attribute != ATTR_IP)
+        return spell(facts, ruleset, by, value);
+    sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */
+    sv counted = spell(facts, ruleset, by, address), of = counted;
+    sv_cut(&of, '/');
+    return network.len == 0 || sv_eq(network, of) ? counted : (sv){ 0 };
+}

@@ -1,0 +1,324 @@
+/* Plans and overrides: which limits a subject counts with, and what stays when that changes. */
+#include "helpers.h"
+
+#define PLANS                                                                                                        \
+    "plan: 'header:X-Plan', plans: { free: { max: 3, algorithm: fixed_window, per: 1h }, pro: { max: 6, algorithm: " \
+    "fixed_window, per: 1h } }"
+#define OWN "limits: { max: 4, algorithm: fixed_window, per: 1h }"
+#define RULES "rules: [{ id: a, by: [user], " PLANS ", " OWN " }]\n"
+
+static struct weir_request of(const char *user, const char *plan)
+{
+    static _Thread_local struct weir_header header;
+    header = (struct weir_header){ weir_str("x-plan"), weir_str(plan) };
+    return (struct weir_request){ .user = weir_str(user), .cost = 1, .headers = &header, .header_count = plan != NULL };
+}
+
+/* ---- plans ---- */
+
+static void a_plan_has_its_own_limits(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    assert_int_equal(passes(weir, of("f", "free"), NOW, 9), 3);
+    assert_int_equal(passes(weir, of("p", " pro\t"), NOW, 9), 6);
+    assert_int_equal(passes(weir, of("n", NULL), NOW, 9), 4);
+    assert_int_equal(passes(weir, of("e", ""), NOW, 9), 4);
+    assert_int_equal(passes(weir, of("g", "gold"), NOW, 9), 4);
+    assert_int_equal(passes(weir, of("c", "Free"), NOW, 9), 4);
+    EXPECT(weir, of("f", "free"), NOW, "refuse 429 a/fixed_window 0 of 3, reset 3600000, retry 3600000");
+    weir_close(weir);
+    weir = open_rules("rules: [{ id: a, ignore_case: true, by: [user], " PLANS ", " OWN " }]");
+    assert_int_equal(passes(weir, of("c", "FREE"), NOW, 9), 3);
+    assert_int_equal(passes(weir, of("d", "Pro"), NOW, 9), 6);
+    weir_close(weir);
+}
+
+static void a_changed_plan_keeps_what_was_used(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    assert_int_equal(passes(weir, of("u", "free"), NOW, 9), 3);
+    EXPECT(weir, of("u", "pro"), NOW, "pass a/fixed_window 2 of 6, reset 3600000");
+    EXPECT(weir, of("u", "none"), NOW, "refuse 429 a/fixed_window 0 of 4, reset 3600000, retry 3600000");
+    assert_int_equal(passes(weir, of("u", "pro"), NOW, 9), 2);
+    EXPECT(weir, of("u", "free"), NOW + 3600 * S, "pass a/fixed_window 2 of 3, reset 3600000");
+    weir_close(weir);
+}
+
+/* Another algorithm or name is another count. */
+static void limits_of_other_names_start_anew(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [user], plan: key, plans: { x: [{ name: n, max: 1, per: 1h }, { name: m, "
+                   "max: 5, per: 1h }], y: [{ name: n, algorithm: fixed_window, max: 1, per: 1h }, { name: m, max: "
+                   "2, per: 1h }] } }]");
+    struct weir_request x = { .user = weir_str("u"), .key = weir_str("x"), .cost = 1 }, y = x, none = x;
+    y.key = weir_str("y");
+    none.key = weir_str("z");
+    EXPECT(weir, x, NOW, "pass a/n 0 of 1, reset 3600000");
+    EXPECT(weir, x, NOW, "refuse 429 a/n 0 of 1, reset 3600000, retry 3600000");
+    EXPECT(weir, y, NOW, "pass a/n 0 of 1, reset 3600000");
+    EXPECT(weir, y, NOW, "refuse 429 a/n 0 of 1, reset 3600000, retry 3600000");
+    /* Whoever has none of the plans is not limited. */
+    EXPECT(weir, none, NOW, "pass no rule");
+    weir_close(weir);
+}
+
+static void a_header_of_a_plan_must_not_say_two_things(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    struct weir_header twice[] = { { weir_str("X-Plan"), weir_str("free") }, { weir_str("x-plan"), weir_str("pro") } };
+    struct weir_request request = { .user = weir_str("u"), .cost = 1, .headers = twice, .header_count = 2 };
+    struct weir_verdict v = check_at(weir, request, NOW);
+    assert_false(v.allowed);
+    assert_int_equal(v.status, WEIR_BAD_REQUEST);
+    assert_string_equal(v.limit, "x-plan");
+    struct weir_verdict verdict;
+    assert_int_equal(weir_repeated(weir, "header:X-Plan", weir_str("x-plan"), NOW, &verdict), WEIR_TAKE_NONE);
+    assert_int_equal(weir_repeated(weir, "header:X-Other", weir_str("x-other"), NOW, &verdict), WEIR_TAKE_FIRST);
+    weir_close(weir);
+}
+
+static int64_t asked;
+
+static size_t give_user(const struct weir_request *request, char *buf, size_t cap, void *data)
+{
+    (void)request;
+    (void)data;
+    asked++;
+    return (size_t)snprintf(buf, cap, "vip");
+}
+
+static void a_plan_of_users_asks_for_the_user(void **state)
+{
+    (void)state;
+    struct weir *weir = open_with((struct weir_options){
+        .rules_text = "rules: [{ id: a, by: [key], plan: user, plans: { vip: 5 per 1h }, limits: 1 per 1h }]",
+        .user_id = give_user });
+    asked = 0;
+    assert_int_equal(passes(weir, one("e", "k"), NOW, 9), 5);
+    assert_true(asked >= 9);
+    weir_close(weir);
+}
+
+/* ---- overrides ---- */
+
+#define OVERRIDES                                                                                                          \
+    "overrides: [{ rule: a, by: { user: big }, limits: { max: 8, algorithm: fixed_window, per: 1h }, expires: 1700003600 " \
+    "}, { rule: a, by: { user: bad }, deny: true }, { rule: "                                                              \
+    "a, by: { user: friend }, unlimited: true }]\n"
+
+static void an_override_wins(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES OVERRIDES);
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 8);
+    assert_int_equal(passes(weir, of("other", "free"), NOW, 20), 3);
+    EXPECT(weir, of("bad", "pro"), NOW, "refuse 429 a/deny 0 of 0, reset 0, retry -1");
+    struct weir_request look = of("bad", NULL);
+    look.cost = 0;
+    EXPECT(weir, look, NOW, "refuse 429 a/deny 0 of 0, reset 0, retry -1");
+    for (int i = 0; i < 20; i++)
+        EXPECT(weir, of("friend", "free"), NOW, "pass no rule");
+    weir_close(weir);
+}
+
+static void an_override_expires_by_the_decisions_clock(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES OVERRIDES);
+    int64_t end = NOW + 3600 * S;
+    EXPECT(weir, of("big", "free"), end - 1, "pass a/fixed_window 7 of 8, reset 3600000");
+    EXPECT(weir, of("big", "free"), end, "pass a/fixed_window 1 of 3, reset 3600000");
+    EXPECT(weir, of("big", "free"), end - 1, "pass a/fixed_window 5 of 8, reset 3600000");
+    weir_close(weir);
+}
+
+static void what_was_used_stays_used(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 3);
+    set_rules(weir, RULES OVERRIDES);
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 5);
+    set_rules(weir, RULES "overrides: [{ rule: a, by: { user: big }, deny: true }]");
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 0);
+    set_rules(weir, RULES "overrides: [{ rule: a, by: { user: big }, unlimited: true }]");
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 20);
+    set_rules(weir,
+              RULES "overrides: [{ rule: a, by: { user: big }, limits: { max: 10, algorithm: fixed_window, per: 1h } }]");
+    assert_int_equal(passes(weir, of("big", "free"), NOW, 20), 2);
+    weir_close(weir);
+}
+
+/* One subject of one rule, however its values are written. */
+static void subjects_are_those_of_facts(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("settings: { ipv6_prefix: 48, strip_prefixes: [/api] }\n"
+                   "rules:\n"
+                   "- { id: ip, match: { event: ip }, by: [ip], limits: 9 per 1h }\n"
+                   "- { id: host, match: { event: host }, by: [host], limits: 9 per 1h }\n"
+                   "- { id: path, match: { event: path }, by: [path], limits: 9 per 1h }\n"
+                   "- { id: route, match: { event: route }, by: [route], limits: 9 per 1h }\n"
+                   "- { id: two, match: { event: two }, by: [user, 'header:T'], limits: 9 per 1h }\n"
+                   "- { id: twin, match: { event: two }, by: [user, 'header:T'], limits: 9 per 1h, mode: shadow }\n"
+                   "overrides:\n"
+                   "- { rule: ip, by: { ip: '2001:db8:1:2::3' }, deny: true }\n"
+                   "- { rule: ip, by: { ip: 10.0.0.1 }, deny: true }\n"
+                   "- { rule: host, by: { host: 'API.Example.com:443' }, deny: true }\n"
+                   "- { rule: path, by: { path: /api/a//b/./c }, deny: true }\n"
+                   "- { rule: route, by: { route: /users/17/x }, deny: true }\n"
+                   "- { rule: two, by: { 'header:t': x, user: u }, deny: true }\n");
+    struct weir_header header = { weir_str("t"), weir_str(" x ") };
+#define DENIED(...) assert_string_equal(check_at(weir, (struct weir_request){ .cost = 1, __VA_ARGS__ }, NOW).limit, "deny")
+#define PASSES(...) assert_true(check_at(weir, (struct weir_request){ .cost = 1, __VA_ARGS__ }, NOW).allowed)
+    DENIED(.event = weir_str("ip"), .ip = weir_str("2001:db8:1:ffff::1"));
+    PASSES(.event = weir_str("ip"), .ip = weir_str("2001:db8:2:ffff::1"));
+    DENIED(.event = weir_str("ip"), .ip = weir_str("::ffff:10.0.0.1"));
+    PASSES(.event = weir_str("ip"), .ip = weir_str("10.0.0.2"));
+    DENIED(.event = weir_str("host"), .host = weir_str("api.EXAMPLE.com."));
+    DENIED(.event = weir_str("path"), .path = weir_str("/a/b/c"));
+    DENIED(.event = weir_str("path"), .path = weir_str("/api/a/x/../b/c?q"));
+    PASSES(.event = weir_str("path"), .path = weir_str("/a/b"));
+    DENIED(.event = weir_str("route"), .path = weir_str("/users/4/x"));
+    DENIED(.event = weir_str("two"), .user = weir_str("u"), .headers = &header, .header_count = 1);
+    PASSES(.event = weir_str("two"), .user = weir_str("x"), .headers = &header, .header_count = 1);
+    weir_close(weir);
+}
+
+/* A path that servers read differently: the override of one reading holds. */
+static void each_reading_has_its_own_override(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [path], limits: 2 per 1h }]\n"
+                   "overrides: [{ rule: a, by: { path: /x/b }, deny: true }, { rule: a, by: { path: /free }, "
+                   "unlimited: true }]");
+    struct weir_request request = { .path = weir_str("/x%2Fb"), .cost = 1 };
+    struct weir_verdict v = check_at(weir, request, NOW);
+    assert_false(v.allowed);
+    assert_string_equal(v.limit, "deny");
+    request.path = weir_str("/free");
+    assert_int_equal(passes(weir, request, NOW, 9), 9);
+    request.path = weir_str("/free/..%2fy");
+    assert_int_equal(passes(weir, request, NOW, 9), 2);
+    weir_close(weir);
+}
+
+static void shadow_rules_have_overrides(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [key], limits: 9 per 1h, mode: shadow }]\n"
+                   "overrides: [{ rule: a, by: { key: k }, deny: true }, { rule: a, by: { key: f }, unlimited: "
+                   "true }]");
+    EXPECT(weir, one("e", "k"), NOW, "pass no rule, shadow a");
+    EXPECT(weir, one("e", "f"), NOW, "pass no rule");
+    EXPECT(weir, one("e", "g"), NOW, "pass no rule");
+    weir_close(weir);
+}
+
+/* ---- resets and refunds ---- */
+
+static void a_reset_forgets_all_plans(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [key], plan: event, plans: { x: { name: x, max: 1, per: 1h }, y: { name: "
+                   "y, max: 1, per: 1h } }, limits: 1 per 1h }]\n"
+                   "overrides: [{ rule: a, by: { key: o }, limits: { name: z, max: 2, per: 1h } }]");
+    struct weir_error error;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(passes(weir, one("x", "k"), NOW, 9), 1);
+        assert_int_equal(passes(weir, one("y", "k"), NOW, 9), 1);
+        assert_int_equal(passes(weir, one("z", "k"), NOW, 9), 1);
+        assert_int_equal(weir_reset(weir, "a", (struct weir_str[]){ weir_str("k") }, 1, &error), 0);
+        assert_int_equal(passes(weir, one("x", "o"), NOW, 9), 2);
+        assert_int_equal(weir_reset(weir, "a", (struct weir_str[]){ weir_str("o") }, 1, &error), 0);
+    }
+    weir_close(weir);
+}
+
+static int refund_as(struct weir *weir, const struct weir_receipt *receipt, const char *plan)
+{
+    struct weir_request request = of("u", plan);
+    return weir_refund(weir, &request, receipt, NOW);
+}
+
+static void a_refund_finds_the_same_limit_or_nothing(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(RULES);
+    struct weir_receipt receipt;
+    struct weir_request request = of("u", "free");
+    request.receipt = &receipt;
+    EXPECT(weir, request, NOW, "pass a/fixed_window 2 of 3, reset 3600000");
+    assert_int_equal(receipt.count, 1);
+    /* The plan has changed since: the count is the same. */
+    assert_int_equal(refund_as(weir, &receipt, "pro"), 1);
+    assert_int_equal(refund_as(weir, &receipt, "free"), 0);
+    EXPECT(weir, request, NOW, "pass a/fixed_window 2 of 3, reset 3600000");
+    /* Now nothing counts for the subject. */
+    set_rules(weir, RULES "overrides: [{ rule: a, by: { user: u }, unlimited: true }]");
+    assert_int_equal(refund_as(weir, &receipt, "free"), 0);
+    set_rules(weir, RULES "overrides: [{ rule: a, by: { user: u }, deny: true }]");
+    assert_int_equal(refund_as(weir, &receipt, "free"), 0);
+    set_rules(weir,
+              RULES "overrides: [{ rule: a, by: { user: u }, limits: { max: 8, algorithm: fixed_window, per: 1h } }]");
+    assert_int_equal(refund_as(weir, &receipt, "free"), 1);
+    EXPECT(weir, request, NOW, "pass a/fixed_window 7 of 8, reset 3600000");
+    weir_close(weir);
+}
+
+/* ---- many ---- */
+
+static void many_overrides(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    char *text = malloc(COUNT * 80 + 200), *to = text;
+    assert_non_null(text);
+    to += sprintf(to,
+                  "rules: [{ id: a, by: [key], limits: 1 per 1h }, { id: b, by: [key], limits: 1 per 1h, mode: shadow }]\n"
+                  "overrides:\n");
+    for (int i = 0; i < COUNT; i++)
+        to += sprintf(to, "- { rule: %s, by: { key: k%d }, limits: %d per 1h }\n", i % 3 ? "a" : "b", i, 1 + i % 5);
+    struct weir *weir = open_with((struct weir_options){ .rules_text = text, .cells_keys = 4 * COUNT });
+    for (int i = 0; i < COUNT; i++) {
+        char key[20];
+        snprintf(key, sizeof key, "k%d", i);
+        struct weir_verdict v = check_at(weir, peek_of("e", key, 1), NOW);
+        assert_true(v.allowed);
+        assert_int_equal(v.max, i % 3 ? 1 + i % 5 : 1);
+        snprintf(key, sizeof key, "n%d", i);
+        assert_int_equal(check_at(weir, peek_of("e", key, 1), NOW).max, 1);
+    }
+    weir_close(weir);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_has_its_own_limits),
+        cmocka_unit_test(a_changed_plan_keeps_what_was_used),
+        cmocka_unit_test(limits_of_other_names_start_anew),
+        cmocka_unit_test(a_header_of_a_plan_must_not_say_two_things),
+        cmocka_unit_test(a_plan_of_users_asks_for_the_user),
+        cmocka_unit_test(an_override_wins),
+        cmocka_unit_test(an_override_expires_by_the_decisions_clock),
+        cmocka_unit_test(what_was_used_stays_used),
+        cmocka_unit_test(subjects_are_those_of_facts),
+        cmocka_unit_test(each_reading_has_its_own_override),
+        cmocka_unit_test(shadow_rules_have_overrides),
+        cmocka_unit_test(a_reset_forgets_all_plans),
+        cmocka_unit_test(a_refund_finds_the_same_limit_or_nothing),
+        cmocka_unit_test(many_overrides),
+    };
+    return cmocka_run_group_tests_name("engine/plans", tests, NULL, NULL);
+}
