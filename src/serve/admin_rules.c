@@ -76,10 +76,10 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
 /* ---- changing ---- */
 
 /* Runs inside the transaction, so that no other change can come between. */
-static int check_tags(uint64_t version, void *data, struct weir_error *error)
+int admin_check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
-    const char *what = job->id.len ? "the rule" : "the settings";
+    const char *what = job->subject.len ? "the override" : job->id.len ? "the rule" : "the settings";
     bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
     if (matches && !admin_tag_in(job->if_none_match, version)) {
@@ -122,7 +122,7 @@ void admin_set_terms(struct source *source, struct admin_job *job, bool enable)
 {
     struct source_terms terms = { .dry_run = job->dry_run,
                                   .enable = enable,
-                                  .check = job->work->of_all ? NULL : check_tags,
+                                  .check = job->work->of_all ? NULL : admin_check_tags,
                                   .look = look,
                                   .id = job->id,
                                   .data = job };

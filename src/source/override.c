@@ -62,6 +62,18 @@ static int find_subject(struct plan *plan, const struct rules *rules, struct set
 
 /* ---- one ---- */
 
+/* The subject as it is stored. That of a rule that is gone or bad must be given as its row has it. */
+static int find_subject_if(struct plan *plan, struct set_override *set)
+{
+    const struct stored_row *rule = snapshot_rule(plan->snapshot, set->rule);
+    struct weir_error *error = plan->error, ignored;
+    set->text = set->subject.text;
+    plan->error = &ignored;
+    CLEANUP(rules_freep) struct rules *rules = rule ? plan_rule(plan, rule) : NULL;
+    plan->error = error;
+    return rules ? find_subject(plan, rules, set) : subject_fits(plan, set->text);
+}
+
 /* A row that was written by others may be spelled otherwise. */
 static int find_row(struct plan *plan, const struct set_override *set, const struct stored_row **ret)
 {
@@ -75,9 +87,23 @@ static int find_row(struct plan *plan, const struct set_override *set, const str
     *ret = snapshot_override(plan->snapshot, set->rule, set->text);
     if (!*ret && other)
         *ret = snapshot_override(plan->snapshot, set->rule, set->subject.text);
-    if (source->terms.check)
-        r = source->terms.check(*ret ? row_listed(*ret, SV("")).version : 0, source->terms.data, plan->error);
+    return 0;
+}
+
+/* The same for a change: asks the terms. */
+static int find_row_to_change(struct plan *plan, const struct set_override *set, const struct stored_row **ret)
+{
+    const struct source_terms *terms = &plan->source->terms;
+    int r = find_row(plan, set, ret);
+    if (r == 0 && terms->check)
+        r = terms->check(*ret ? row_listed(*ret, SV("")).version : 0, terms->data, plan->error);
     return r;
+}
+
+static int no_such_override(struct plan *plan, const struct set_override *set)
+{
+    return err_set(plan->error, WEIR_E_UNKNOWN_RULE, "%s: rule %.*s has no override for %.*s", plan->source->address.shown,
+                   SV_FMT(utf8_cut(set->rule, WEIR_ID_MAX)), SV_FMT(utf8_cut(set->text, SUBJECT_SHOWN)));
 }
 
 static int put_row(struct plan *plan, const struct stored_row *old, sv rule, sv subject, sv text)
@@ -105,7 +131,7 @@ static int make_put(struct plan *plan, void *data)
     if (r == 0 && set->ret_subject)
         buf_add(set->ret_subject, set->text);
     if (r == 0)
-        r = find_row(plan, set, &old);
+        r = find_row_to_change(plan, set, &old);
     bool file = plan->source->address.kind == SOURCE_FILE;
     if (r == 0 && file)
         r = document_of_override(set->document, &rules->rules[0], set->values, &whole, plan->error);
@@ -125,25 +151,17 @@ int source_put_override(struct source *source, sv rule, struct source_subject su
     return source_change_override(source, make_put, &set, author, error);
 }
 
-/* The override of a rule that is gone or bad can be removed, too: then the subject must be as its row has it. */
+/* The override of a rule that is gone or bad can be removed, too. */
 static int make_remove(struct plan *plan, void *data)
 {
     struct set_override *set = data;
-    const struct stored_row *rule = snapshot_rule(plan->snapshot, set->rule), *old = NULL;
-    struct weir_error *error = plan->error, ignored;
-    set->text = set->subject.text;
-    plan->error = &ignored;
-    CLEANUP(rules_freep) struct rules *rules = rule ? plan_rule(plan, rule) : NULL;
-    plan->error = error;
-    int r = rules ? find_subject(plan, rules, set) : subject_fits(plan, set->text);
+    const struct stored_row *old = NULL;
+    int r = find_subject_if(plan, set);
     if (r == 0)
-        r = find_row(plan, set, &old);
+        r = find_row_to_change(plan, set, &old);
     if (r < 0)
         return r;
-    if (!old)
-        return err_set(error, WEIR_E_UNKNOWN_RULE, "%s: rule %.*s has no override for %.*s", plan->source->address.shown,
-                       SV_FMT(utf8_cut(set->rule, WEIR_ID_MAX)), SV_FMT(utf8_cut(set->text, SUBJECT_SHOWN)));
-    return plan_add(plan, "remove", old, NULL);
+    return old ? plan_add(plan, "remove", old, NULL) : no_such_override(plan, set);
 }
 
 int source_remove_override(struct source *source, sv rule, struct source_subject subject, struct source_author author,
@@ -190,13 +208,11 @@ static struct rule_row *rows_to_read(const struct plan *plan, const struct rule_
     return all;
 }
 
-static int import_one(struct plan *plan, const struct rules *rules, const struct rule_override *override,
-                      struct rule_row *row)
+static int import_one(struct plan *plan, const struct rule_override *override, struct rule_row *row)
 {
     CLEANUP(buf_done) struct buf subject, document;
     buf_init(&subject, RULES_BYTES_MAX);
     buf_init(&document, SQL_VALUE_MAX);
-    (void)rules;
     bool file = plan->source->address.kind == SOURCE_FILE;
     override_subject_text(override->values, override->value_count, &subject);
     row->subject = subject.failed ? (sv){ 0 } : plan_copy(plan, buf_sv(&subject));
@@ -228,7 +244,7 @@ int overrides_import(struct plan *plan, struct rule_row *rows, size_t count)
             return refuse_report(plan, &report);
     int r = 0;
     for (size_t i = 0; i < rules->override_count && r == 0; i++)
-        r = import_one(plan, rules, &rules->overrides[i], &rows[rules->overrides[i].line - 1]);
+        r = import_one(plan, &rules->overrides[i], &rows[rules->overrides[i].line - 1]);
     return r;
 }
 
@@ -236,7 +252,8 @@ int overrides_import(struct plan *plan, struct rule_row *rows, size_t count)
 
 static bool is_wanted(const struct source_overrides *which, const struct source_row *row)
 {
-    return sv_eq(row->rule, which->rule) && (which->subject.len == 0 || sv_eq(row->key, which->subject)) &&
+    return (which->rule.len == 0 || sv_eq(row->rule, which->rule)) &&
+           (which->subject.len == 0 || sv_eq(row->key, which->subject)) &&
            (which->after.len == 0 || sv_compare(row->key, which->after) > 0);
 }
 
@@ -250,6 +267,18 @@ static void leave_out_others(const struct source_overrides *which, struct source
     reading->override_count = kept;
 }
 
+static int read_some(struct source *source, struct snapshot *snapshot, const struct source_overrides *which,
+                     struct source_reading *ret, struct weir_error *error)
+{
+    int r = snapshot_read(snapshot, NULL, false, ret, error);
+    if (r < 0)
+        return r;
+    leave_out_others(which, ret);
+    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < ret->override_count; i++)
+        ret->overrides[i].table = weir_str(source->address.path);
+    return 0;
+}
+
 int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
                           struct weir_error *error)
 {
@@ -259,11 +288,31 @@ int source_read_overrides(struct source *source, const struct source_overrides *
         return r;
     if (source->backend->end)
         source->backend->end(source);
-    r = snapshot_read(&snapshot, NULL, false, ret, error);
-    if (r < 0)
-        return r;
-    leave_out_others(which, ret);
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < ret->override_count; i++)
-        ret->overrides[i].table = weir_str(source->address.path);
-    return 0;
+    return read_some(source, &snapshot, which, ret, error);
+}
+
+int source_read_override(struct source *source, sv rule, sv subject, struct source_reading *ret, struct weir_error *error)
+{
+    static const struct source_overrides none = { .most = 0 };
+    struct weir_error own = { .code = WEIR_OK };
+    CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
+    struct plan plan = { .source = source, .snapshot = &snapshot, .arena = &snapshot.arena, .error = &own };
+    struct set_override set = { .rule = rule, .subject = { .text = subject } };
+    const struct stored_row *row = NULL;
+    int r = source->backend->begin(source, false, &none, &snapshot, &own);
+    bool begun = r == 0;
+    if (r == 0)
+        r = find_subject_if(&plan, &set);
+    if (r == 0)
+        r = find_row(&plan, &set, &row);
+    if (r == 0 && !row)
+        r = no_such_override(&plan, &set);
+    if (begun && source->backend->end)
+        source->backend->end(source);
+    struct source_overrides which = { .rule = rule, .subject = row ? row->key : SV(""), .most = 1 };
+    if (r == 0)
+        return read_some(source, &snapshot, &which, ret, error);
+    if (error)
+        *error = own;
+    return r;
 }

@@ -52,7 +52,7 @@ struct source_reading {
     struct rules *rules;     /* the good ones; bad ones as they are in `last`, if they are there; disabled ones are off */
     struct source_row *rows; /* of rules and settings */
     size_t row_count;
-    struct source_row *overrides; /* by rule and subject */
+    struct source_row *overrides; /* of tables, by rule and subject; those of a file: see source_read_overrides */
     size_t override_count;
     /* Overrides without their rule, which was removed: they are no problem, and have no effect. */
     size_t unused_overrides;
@@ -65,9 +65,9 @@ struct source_reading {
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
 
-/* Which overrides are wanted: those of a rule, or of one subject. */
+/* Which overrides are wanted. */
 struct source_overrides {
-    sv rule;
+    sv rule;       /* of this rule; empty: of all */
     sv subject;    /* as the row has it; empty: all */
     sv after;      /* only those that follow this subject */
     unsigned most; /* 0: none at all */
@@ -75,6 +75,8 @@ struct source_overrides {
 /* Reads rules and settings, and only these overrides: quickly, although there may be many others. */
 int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
                           struct weir_error *error);
+/* The same for one subject (see override_subject_text()), however it is spelled. WEIR_E_UNKNOWN_RULE: it has none. */
+int source_read_override(struct source *source, sv rule, sv subject, struct source_reading *ret, struct weir_error *error);
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */
 void source_problem_print(const struct source_problem *problem, struct buf *out);
 

@@ -133,12 +133,14 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
     return 0;
 }
 
-/* Which rows of WEIR_OVERRIDES. */
+/* Which rows of WEIR_OVERRIDES: of one rule, or all. */
 static void add_range(const struct source *source, const struct source_overrides *which, struct sql_value *params,
                       size_t *param_count, struct buf *out)
 {
     const struct sql_table *table = &source->tables[TABLE_OVERRIDES];
     const char *subject = sql_column(table, "subject"), *order = sql_byte_order(source->sql);
+    if (which->rule.len == 0)
+        return;
     buf_printf(out, " WHERE %s = ?", sql_column(table, "rule_id"));
     params[(*param_count)++].text = which->rule;
     if (which->subject.len > 0) {

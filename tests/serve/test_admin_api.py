@@ -278,6 +278,16 @@ def test_others_change_rules_too():
         refused(s.steer("PUT", "/v1/rules/throttled-call-1", limited(2)), 400, "THROTTLED_CALLS")
 
 
+def test_overrides():
+    """One; test_admin_overrides.py has the rest."""
+    with Checked(rules=None) as s:
+        put(s, "e", limited(2), 201)
+        expect(s.steer("PUT", "/v1/rules/e/overrides/k", {"deny": True}).status, 201)
+        expect(s.check(event="e", key="k").json()["allowed"], False)
+        expect(s.steer("GET", "/v1/rules/e/overrides/k").json(), s.steer("GET", "/v1/rules/e/overrides").json()["overrides"][0])
+        expect(s.steer("DELETE", "/v1/rules/e/overrides/k").status, 204)
+
+
 # ---- no lost updates ----
 
 
