@@ -203,16 +203,20 @@ static int write_document(json_t *document, sv before, struct buf *out, struct w
     return text && !out->failed ? 0 : no_memory(error);
 }
 
-static json_t *load_document(sv document, struct weir_error *error)
+/* JSON, or YAML that was written by hand. */
+static json_t *load_any(sv document, struct weir_error *error)
 {
     json_t *json = load(document);
-    if (!json) {
-        /* YAML, written by hand. */
-        CLEANUP(buf_done) struct buf text;
-        buf_init(&text, RULES_BYTES_MAX);
-        if (rules_json(document, &text, error) == 0)
-            json = load(buf_sv(&text));
-    }
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    if (!json && rules_json(document, &text, error) == 0)
+        json = load(buf_sv(&text));
+    return json;
+}
+
+static json_t *load_document(sv document, struct weir_error *error)
+{
+    json_t *json = load_any(document, error);
     if (json_is_object(json))
         return json;
     json_decref(json);
@@ -237,7 +241,7 @@ static int name_subject(json_t *json, const struct rule *rule, const sv *values)
 
 int document_of_override(sv document, const struct rule *rule, const sv *values, struct buf *out, struct weir_error *error)
 {
-    json_auto_t *json = load(document);
+    json_auto_t *json = load_any(document, error);
     if (!json_is_object(json))
         return err_set(error, WEIR_E_INVALID, "an override must be an object, {\"limits\": [\"10 per 60s\"]}");
     if (!values) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/instant.h"
+#include "source/backend.h"
 
 enum { SHOWN_MAX = 256 << 20 };
 
@@ -93,15 +93,10 @@ const char *source_override_state(const struct source_reading *reading, const st
 
 void source_show_override(const struct rule_override *override, struct buf *out)
 {
-    char until[INSTANT_TEXT_MAX];
     if (override->kind == OVERRIDE_LIMITS)
         rule_limits_text(override->limits, override->limit_count, out);
     else
         buf_add(out, override->kind == OVERRIDE_DENY ? SV("deny") : SV("unlimited"));
-    if (override->expires_us == RULE_NEVER_EXPIRES)
-        return;
-    instant_text(override->expires_us, until);
-    buf_printf(out, " until %s", until);
 }
 
 /* ---- JSON ---- */
@@ -213,13 +208,29 @@ static void add_problems(const struct source_reading *reading, const struct sour
     buf_char(out, ']');
 }
 
+/* Its rule; NULL: the override was not read. */
+static const struct rule *rule_of(const struct source_reading *reading, const struct rule_override *override)
+{
+    for (size_t i = 0; override && i < reading->rules->rule_count; i++)
+        if (sv_eq(reading->rules->rules[i].id, override->rule))
+            return &reading->rules->rules[i];
+    return NULL;
+}
+
+json_t *source_override_document(const struct source_reading *reading, const struct source_row *row)
+{
+    const struct rule *rule = rule_of(reading, row->override);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    if (!rule || document_of_override(row->text, rule, row->override->values, &text, NULL) < 0)
+        return NULL;
+    return json_loadb(text.ptr, text.len, 0, NULL);
+}
+
 /* The subject, value by value; nothing if the override was not read. */
 static void add_by(const struct source_reading *reading, const struct rule_override *override, struct buf *out)
 {
-    const struct rule *rule = NULL;
-    for (size_t i = 0; override && !rule && i < reading->rules->rule_count; i++)
-        if (sv_eq(reading->rules->rules[i].id, override->rule))
-            rule = &reading->rules->rules[i];
+    const struct rule *rule = rule_of(reading, override);
     buf_add(out, SV(",\"by\":["));
     for (size_t i = 0; rule && i < rule->by_count && i < override->value_count; i++) {
         CLEANUP(buf_done) struct buf name;
