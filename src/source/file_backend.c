@@ -266,9 +266,23 @@ static int file_begin(struct source *source, bool change, const struct source_ov
     return 0;
 }
 
-static void write_json(const struct snapshot *after, struct buf *out)
+/* The rows of a table as a list: "rules": [ … ] */
+static void write_json_list(const struct snapshot *after, enum row_table table, const char *name, struct buf *out)
 {
     bool any = false;
+    buf_printf(out, "  \"%s\": [", name);
+    for (size_t i = 0; i < after->count; i++) {
+        if (after->rows[i].table != table)
+            continue;
+        buf_printf(out, "%s\n    %.*s", any ? "," : "", SV_FMT(after->rows[i].text));
+        any = true;
+    }
+    buf_add(out, any ? SV("\n  ]") : SV("]"));
+}
+
+static void write_json(const struct snapshot *after, struct buf *out)
+{
+    bool any = false, overrides = false;
     buf_add(out, SV("{\n"));
     for (size_t i = 0; i < after->count; i++) {
         if (after->rows[i].table != TABLE_SETTINGS)
@@ -278,15 +292,15 @@ static void write_json(const struct snapshot *after, struct buf *out)
         buf_printf(out, ": %.*s", SV_FMT(after->rows[i].text));
         any = true;
     }
-    buf_add(out, any ? SV("\n  },\n  \"rules\": [") : SV("  \"rules\": ["));
-    any = false;
-    for (size_t i = 0; i < after->count; i++) {
-        if (after->rows[i].table != TABLE_RULES)
-            continue;
-        buf_printf(out, "%s\n    %.*s", any ? "," : "", SV_FMT(after->rows[i].text));
-        any = true;
+    buf_add(out, any ? SV("\n  },\n") : SV(""));
+    write_json_list(after, TABLE_RULES, "rules", out);
+    for (size_t i = 0; i < after->count; i++)
+        overrides = overrides || after->rows[i].table == TABLE_OVERRIDES;
+    if (overrides) {
+        buf_add(out, SV(",\n"));
+        write_json_list(after, TABLE_OVERRIDES, "overrides", out);
     }
-    buf_add(out, any ? SV("\n  ]\n}\n") : SV("]\n}\n"));
+    buf_add(out, SV("\n}\n"));
 }
 
 static int write_yaml(const struct snapshot *after, struct buf *out, struct weir_error *error)
