@@ -70,7 +70,7 @@ static const struct command command = {
         "  import FILE      add or change all rules, settings and overrides of a rules file\n"
         "  export           print all rules, settings and overrides as a rules file",
     .footer =
-        "The exit status is 0 for success; 1 if the source has invalid rows (list, show, export), or nothing was found "
+        "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or nothing was found "
         "or changed; 2 after an error.\n\n"
         "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
     .options = options,
