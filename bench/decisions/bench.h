@@ -20,15 +20,19 @@ enum {
 /* ---- what is measured ---- */
 
 enum bench_what {
-    BENCH_CAS,        /* floor: one 16-byte load and compare-and-swap on one hot cell */
-    BENCH_ACCESS,     /* floor: one memory access that depends on the one before */
-    BENCH_PREFETCHED, /* floor: compare-and-swap of prefetched cells, 16 at a time */
-    BENCH_DECIDE,     /* a decision, plan in hand */
-    BENCH_REFUSE,     /* a refusal of one hot subject, plan in hand */
-    BENCH_MAP,        /* the same decision in a map with 64 mutexes, its entries in chains … */
-    BENCH_MAP_OPEN,   /* … or in open addressing */
-    BENCH_CHECK,      /* a whole weir_check */
-    BENCH_CHECK_ALL,  /* the same, where each subject has another rule */
+    BENCH_CAS,         /* floor: one 16-byte load and compare-and-swap on one hot cell */
+    BENCH_ACCESS,      /* floor: one memory access that depends on the one before */
+    BENCH_PREFETCHED,  /* floor: compare-and-swap of prefetched cells, 16 at a time */
+    BENCH_DECIDE,      /* a decision, plan in hand */
+    BENCH_REFUSE,      /* a refusal of one hot subject, plan in hand */
+    BENCH_MAP,         /* the same decision in a map with 64 mutexes, its entries in chains … */
+    BENCH_MAP_OPEN,    /* … or in open addressing */
+    BENCH_CHECK,       /* a whole weir_check */
+    BENCH_CHECK_ALL,   /* the same, where each subject has another rule */
+    BENCH_PLAIN,       /* a whole weir_check with one rule that has neither plans nor overrides … */
+    BENCH_NO_OVERRIDE, /* … that has many overrides, and none for the subject … */
+    BENCH_OVERRIDE,    /* … and one for the subject … */
+    BENCH_PLAN,        /* … that has plans */
 };
 
 enum bench_order { BENCH_UNIFORM, BENCH_ZIPF };
@@ -93,6 +97,11 @@ struct bench_source {
     unsigned changes;
 };
 
+struct bench_overrides {
+    unsigned count; /* 0: not measured */
+    double read_ms; /* to read them and put them in force, by the process's clock */
+};
+
 struct bench {
     bool quick, progress;
     unsigned rounds, slices, generations;
@@ -103,6 +112,7 @@ struct bench {
     size_t result_count;
     struct bench_memory memory;
     struct bench_source source;
+    struct bench_overrides overrides;
     char notes[BENCH_NOTES_MAX][160];
     size_t note_count;
 };
@@ -125,6 +135,7 @@ bool bench_keys(struct bench *bench, uint64_t keys);
 bool bench_check(struct bench *bench, uint64_t keys);
 bool bench_resident(struct bench *bench);
 bool bench_sources(struct bench *bench);
+bool bench_part_overrides(struct bench *bench);
 
 /* ---- keys ---- */
 

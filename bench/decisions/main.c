@@ -41,6 +41,7 @@ static const struct command command = {
               "  10m        ten million keys, plan in hand\n"
               "  check-1k   the whole weir_check, a thousand keys\n"
               "  check-10m  the whole weir_check, ten million keys\n"
+              "  overrides  one rule with 100,000 overrides, and with plans, beside one that has neither\n"
               "  memory     bytes for a key\n"
               "  source     rules in an SQLite database: reading them, and deciding while a row changes every 100 ms\n\n"
               "The exit status is 0 however fast it was, 2 after an error.",
@@ -89,6 +90,7 @@ static const struct {
     { "10m", part_10m },
     { "check-1k", part_check_1k },
     { "check-10m", part_check_10m },
+    { "overrides", bench_part_overrides },
     { "memory", bench_resident },
     { "source", bench_sources },
 };

@@ -81,6 +81,33 @@ static void add_source(const struct bench_source *m, struct bench_ratio *ret, si
     add(ret, n, m->still_ns / m->changing_ns, m->still_ns / m->changing_ns, 0.95, false);
 }
 
+static void add_overrides(const struct bench *bench, struct bench_ratio *ret, size_t *n)
+{
+    static const struct {
+        enum bench_what what;
+        const char *text;
+        double bound;
+    } sides[] = { { BENCH_NO_OVERRIDE, "overrides of other subjects", 1.2 },
+                  { BENCH_OVERRIDE, "an override of the subject", 2 },
+                  { BENCH_PLAN, "plans", 1.3 } };
+    struct bench_kind kind = { .what = BENCH_PLAIN, .keys = bench->overrides.count, .threads = 1, .limits = 1, .rules = 1 };
+    const struct bench_result *plain = bench_find(bench, kind);
+    for (size_t i = 0; plain && i < sizeof sides / sizeof sides[0]; i++) {
+        kind.what = sides[i].what;
+        const struct bench_result *r = bench_find(bench, kind);
+        if (!r)
+            continue;
+        char keys[BENCH_KEYS_TEXT_MAX];
+        bench_keys_text(bench->overrides.count, keys);
+        snprintf(ret[*n].text, sizeof ret[*n].text, "%s keys: a rule with %s / without", keys, sides[i].text);
+        add(ret, n, r->best_ns / plain->best_ns, r->ns / plain->ns, sides[i].bound, true);
+    }
+    if (!plain)
+        return;
+    snprintf(ret[*n].text, sizeof ret[*n].text, "%u overrides: seconds until they are in force", bench->overrides.count);
+    add(ret, n, bench->overrides.read_ms / 1000, bench->overrides.read_ms / 1000, 1, true);
+}
+
 /* The best rounds count: whatever else the machine does only adds. */
 size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
 {
@@ -95,6 +122,7 @@ size_t bench_ratios(const struct bench *bench, struct bench_ratio *ret)
         snprintf(ret[n].text, sizeof ret[n].text, "%s %s: %s", keys, t->size == ONE ? "key" : "keys", t->text);
         add(ret, &n, t->factor * above->best_ns / below->best_ns, t->factor * above->ns / below->ns, t->bound, t->at_most);
     }
+    add_overrides(bench, ret, &n);
     add_memory(&bench->memory, ret, &n);
     add_source(&bench->source, ret, &n);
     return n;

@@ -15,6 +15,10 @@ static const char *what_name(enum bench_what what)
         [BENCH_MAP_OPEN] = "open_mutex_map",
         [BENCH_CHECK] = "check",
         [BENCH_CHECK_ALL] = "check_all_rules",
+        [BENCH_PLAIN] = "check_plain",
+        [BENCH_NO_OVERRIDE] = "check_no_override",
+        [BENCH_OVERRIDE] = "check_override",
+        [BENCH_PLAN] = "check_plan",
     };
     return names[what];
 }
@@ -90,5 +94,7 @@ void bench_json(const struct bench *bench, const struct bench_ratio *ratios, siz
         add_memory(out, &bench->memory);
     if (bench->source.rules)
         add_source(out, &bench->source);
+    if (bench->overrides.count)
+        buf_printf(out, ",\"overrides\":{\"count\":%u,\"read_ms\":%.2f}", bench->overrides.count, bench->overrides.read_ms);
     buf_add(out, SV("}\n"));
 }

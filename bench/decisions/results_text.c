@@ -212,6 +212,29 @@ static void checks(const struct page *p)
     check_row(p, BENCH_CHECK_ALL, b->rules_many, BENCH_LIMITS);
 }
 
+static void overrides(const struct page *p)
+{
+    static const struct {
+        enum bench_what what;
+        const char *text;
+    } rows[] = { { BENCH_PLAIN, "neither" },
+                 { BENCH_NO_OVERRIDE, "overrides of others" },
+                 { BENCH_OVERRIDE, "an override" },
+                 { BENCH_PLAN, "plans" } };
+    const struct bench_overrides *o = &p->bench->overrides;
+    if (!o->count)
+        return;
+    title(p, "Plans and overrides: a whole weir_check, one rule with one limit");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        buf_printf(p->out, "%-*s", LABEL, rows[i].text);
+        number(p,
+               bench_find(p->bench, (struct bench_kind){
+                                        .what = rows[i].what, .keys = o->count, .threads = 1, .limits = 1, .rules = 1 }));
+        buf_char(p->out, '\n');
+    }
+    buf_printf(p->out, "%u overrides are read and put in force in %.0f ms\n", o->count, o->read_ms);
+}
+
 static void memory(const struct page *p)
 {
     const struct bench_memory *m = &p->bench->memory;
@@ -271,6 +294,7 @@ void bench_text(const struct bench *bench, const struct bench_ratio *r, size_t r
     decisions(&p, BENCH_LIMITS);
     contention(&p);
     checks(&p);
+    overrides(&p);
     memory(&p);
     source(&p);
     ratios(&p, r, ratio_count);

@@ -51,7 +51,8 @@ static const struct command command = {
         "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
         "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of " REQUEST_ATTRIBUTE_NAMES
         "headers, cost and peek. "
-        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and keeps the settings.",
+        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and overrides and keeps the "
+        "settings; with a document in place of the list it replaces those, too.",
     .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
               "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,
@@ -103,7 +104,9 @@ static int set_rules(struct simulation *s, sv text)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     struct weir_error error;
-    CLEANUP(rules_freep) struct rules *rules = rules_read_list(text, ruleset_rules(s->ruleset), &report);
+    bool list = sv_starts(text, SV("["));
+    CLEANUP(rules_freep)
+    struct rules *rules = list ? rules_read_list(text, ruleset_rules(s->ruleset), &report) : rules_read(text, &report);
     print_problems(s, &report);
     if (!rules)
         return cli_error("out of memory");

@@ -61,6 +61,8 @@ struct binder {
     struct bound *bound;
     const struct hash_key *key;
     struct bound_limit *next; /* room for all limits */
+    uint32_t
+        *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */
     bool no_memory;
 };
 
@@ -205,19 +207,43 @@ static struct bound_set override_set(struct binder *b, struct bound_rule *rule, 
     return set;
 }
 
-/* Two spellings of a path may be one subject: the first override stands. */
-static void bind_override(struct binder *b, struct bound_rule *rule, const struct rule_override *o)
+static bool same_effect(const struct rule_override *a, const struct rule_override *b)
+{
+    return sv_eq(a->rule, b->rule) && a->kind == b->kind && a->expires_us == b->expires_us &&
+           rule_limits_same(a->limits, a->limit_count, b->limits, b->limit_count);
+}
+
+/* Returns the number of the effect: that of an earlier override that does the same, or a new one. */
+static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t index, const uint32_t *effects)
+{
+    struct override_table *table = &b->bound->overrides;
+    const struct rule_override *all = ruleset_rules(b->bound->ruleset)->overrides, *o = &all[index];
+    uint64_t hash = key_mix(rule->id + o->kind, (uint64_t)o->expires_us);
+    for (size_t i = 0; i < o->limit_count; i++)
+        hash = key_mix(key_mix(hash, o->limits[i].max), (uint64_t)o->limits[i].per_us + o->limits[i].algorithm);
+    size_t place = hash & table->mask;
+    for (; b->first[place]; place = (place + 1) & table->mask)
+        if (same_effect(&all[b->first[place] - 1], o))
+            return effects[b->first[place] - 1];
+    b->first[place] = index + 1;
+    table->effects[table->effect_count] = (struct override_effect){ override_set(b, rule, o), o->expires_us };
+    return table->effect_count++;
+}
+
+/* Two spellings of a path may be one subject: the first override stands. `effects` is of those before. */
+static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t index, uint32_t *effects)
 {
     struct override_table *table = &b->bound->overrides;
     uint64_t subject;
-    if (!override_subject(b, rule->rule, o, &subject))
+    if (!override_subject(b, rule->rule, &ruleset_rules(b->bound->ruleset)->overrides[index], &subject))
         return;
     uint64_t key = key_mix(rule->id, subject);
     size_t place = override_place(table, key);
     if (table->tags[place])
         return;
+    effects[index] = bind_effect(b, rule, index, effects);
     table->tags[place] = override_tag(key);
-    table->slots[place] = (struct bound_override){ key, o->expires_us, override_set(b, rule, o), o };
+    table->slots[place] = (struct override_slot){ key, effects[index], index };
 }
 
 static bool make_table(struct override_table *table, size_t count)
@@ -228,7 +254,8 @@ static bool make_table(struct override_table *table, size_t count)
     table->mask = size - 1;
     table->tags = calloc(size, sizeof *table->tags);
     table->slots = calloc(size, sizeof *table->slots);
-    return table->tags && table->slots;
+    table->effects = calloc(count, sizeof *table->effects);
+    return table->tags && table->slots && table->effects;
 }
 
 /* ---- the whole ---- */
@@ -249,6 +276,18 @@ static size_t count_limits(const struct rules *rules, size_t *ret_plans)
     return count;
 }
 
+static bool bind_overrides(struct binder *b, struct bound_rule **of)
+{
+    const struct rules *rules = ruleset_rules(b->bound->ruleset);
+    CLEANUP_FREE uint32_t *first = cleanup_calloc(b->bound->overrides.mask + 1, sizeof *first);
+    CLEANUP_FREE uint32_t *effects = cleanup_calloc(rules->override_count, sizeof *effects);
+    b->first = first;
+    for (uint32_t i = 0; first && effects && i < rules->override_count; i++)
+        if (of[i])
+            bind_override(b, of[i], i, effects);
+    return first && effects;
+}
+
 static bool bind_all(struct bound *bound, struct bound_sharing sharing)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
@@ -259,15 +298,12 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     bound->plans = calloc(plan_count + 1, sizeof *bound->plans);
     if (!of || !bound->rules || !bound->limits || !bound->plans)
         return false;
-    struct binder b = { bound, cells_hash_key(bound->cells), bound->limits, false };
+    struct binder b = { .bound = bound, .key = cells_hash_key(bound->cells), .next = bound->limits };
     init_rules(&b, sharing);
     if (rules->override_count > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, rules->override_count)))
         return false;
     bind_rules(&b);
-    for (size_t i = 0; i < rules->override_count; i++)
-        if (of[i])
-            bind_override(&b, of[i], &rules->overrides[i]);
-    return !b.no_memory;
+    return (rules->override_count == 0 || bind_overrides(&b, of)) && !b.no_memory;
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
@@ -299,6 +335,7 @@ void bound_free(struct bound *bound)
     free(bound->plans);
     free(bound->overrides.tags);
     free(bound->overrides.slots);
+    free(bound->overrides.effects);
     free(bound);
 }
 

@@ -54,19 +54,25 @@ struct bound_rule {
     sv key_end;                    /* of its keys in the store: see keys.h */
 };
 
-/* An override, in the table of all. */
-struct bound_override {
-    uint64_t key; /* of its rule and subject */
-    int64_t expires_us;
+/* What an override does. Many subjects have the same, which then stays in the cache. */
+struct override_effect {
     struct bound_set set;
-    const struct rule_override *spec;
+    int64_t expires_us;
 };
 
-/* Open addressing, at most half full. Most subjects have no override, and only their tag is read. */
+struct override_slot {
+    uint64_t key;    /* of its rule and subject */
+    uint32_t effect; /* number */
+    uint32_t index;  /* in the rules */
+};
+
+/* All overrides: open addressing, at most half full. Most subjects have none, and only a tag is read for them. */
 struct override_table {
     uint8_t *tags; /* 0: empty; else a part of the key */
-    struct bound_override *slots;
+    struct override_slot *slots;
     size_t mask;
+    struct override_effect *effects;
+    uint32_t effect_count;
 };
 
 struct bound {
@@ -112,7 +118,7 @@ static inline uint8_t override_tag(uint64_t key)
     return (uint8_t)(key >> 56 | 1);
 }
 /* Returns the override of a subject, or NULL; one that has expired, too. */
-const struct bound_override *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject);
+const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject);
 /* The limit of an override that denies: its name is `deny`. */
 bool limit_denies(const struct bound_limit *limit);
 

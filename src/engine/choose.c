@@ -22,7 +22,7 @@ size_t override_place(const struct override_table *table, uint64_t key)
     return place;
 }
 
-const struct bound_override *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
+const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
 {
     if (!rule->overridden)
         return NULL;
@@ -45,8 +45,9 @@ static const struct bound_set *choose_plan(const struct bound_rule *rule, struct
 const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
                                      uint64_t subject, int64_t now_us)
 {
-    const struct bound_override *override = bound_override(bound, rule, subject);
-    return override && now_us < override->expires_us ? &override->set : choose_plan(rule, facts);
+    const struct override_slot *override = bound_override(bound, rule, subject);
+    const struct override_effect *effect = override ? &bound->overrides.effects[override->effect] : NULL;
+    return effect && now_us < effect->expires_us ? &effect->set : choose_plan(rule, facts);
 }
 
 /* ---- values that people write ---- */

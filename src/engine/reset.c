@@ -53,12 +53,12 @@ static bool forget_limits(const struct bound *bound, const struct bound_rule *ru
 /* In all plans: nobody knows which of them the subject has, or has had. */
 static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
-    const struct bound_override *override = bound_override(bound, rule, subject);
+    const struct override_slot *override = bound_override(bound, rule, subject);
     bool found = forget_limits(bound, rule, &rule->own, subject, now_us);
     for (size_t i = 0; i < rule->rule->plan_count; i++)
         found = forget_limits(bound, rule, &rule->plans[i], subject, now_us) || found;
     if (override)
-        found = forget_limits(bound, rule, &override->set, subject, now_us) || found;
+        found = forget_limits(bound, rule, &bound->overrides.effects[override->effect].set, subject, now_us) || found;
     return found;
 }
 

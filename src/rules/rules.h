@@ -351,7 +351,8 @@ void rule_disable(struct rule *rule);
 size_t rules_in_force(const struct rules *rules, int64_t now_us);
 /* "10 per 1m", "5 per 1m burst 20", "100 per day (Asia/Shanghai)", "5 per 1m sliding_window": for people. */
 void rule_limit_text(const struct rule_limit *limit, struct buf *out);
-/* The same for a set of limits: "10 per 1m, 100 per day". */
+bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count);
+/* For a set of limits: "10 per 1m, 100 per day". */
 void rule_limits_text(const struct rule_limit *limits, size_t count, struct buf *out);
 
 #endif

@@ -32,7 +32,7 @@ def test_json():
             assert r["refused"] < 0.01, r
     two = len(os.sched_getaffinity(0)) > 1
     assert {r["threads"] for r in results} == ({1, 2} if two else {1})
-    assert {"cas", "access", "prefetched_cas", "decide", "refuse", "mutex_map", "check"} <= {r["what"] for r in results}
+    assert {"cas", "access", "prefetched_cas", "decide", "refuse", "mutex_map", "check", "check_override"} <= {r["what"] for r in results}
     assert len(page["ratios"]) >= (14 if two else 10), page["ratios"]
     for r in page["ratios"]:
         assert r["met"] == (r["value"] <= r["target"] if r["at_most"] else r["value"] >= r["target"]), r
@@ -80,11 +80,11 @@ def test_readme():
     for option in options_of(usage):
         assert f"`--{option}" in text, option
     parts = re.findall(r"^  ([a-z0-9-]+)  ", usage.split("\nParts:\n")[1], re.M)
-    assert len(parts) == 8, usage
+    assert len(parts) == 9, usage
     for part in parts:
         assert f"`{part}`" in text, part
-    page = json.loads(bench("--quick", "--json", "--only", "hot", "--only", "memory", "--only", "source").stdout)
-    for fields in (page, page["results"][0], page["ratios"][0], page["memory"], page.get("source", {})):
+    page = json.loads(bench("--quick", "--json", "--only", "hot", "--only", "memory", "--only", "source", "--only", "overrides").stdout)
+    for fields in (page, page["results"][0], page["ratios"][0], page["memory"], page.get("source", {}), page["overrides"]):
         for field in fields:
             assert f"`{field}`" in text, field
 

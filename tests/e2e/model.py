@@ -58,24 +58,45 @@ def read_limit(doc, taken):
     return KINDS[algorithm](name, doc["max"], length(doc["per"]), **burst)
 
 
+def read_limits(docs):
+    docs = model_match.as_list(docs)
+    taken = {d["name"] for d in docs if isinstance(d, dict) and "name" in d}
+    limits = []
+    for doc in docs:
+        limits.append(read_limit(doc, taken))
+        taken.add(limits[-1].name)
+    return limits
+
+
+def expiry(doc):
+    expires = doc.get("expires")
+    return instant(expires) if isinstance(expires, str) else expires and expires * 10**6
+
+
+def by_names(doc):
+    return [model_match.lower(name) if name.startswith("header:") else name for name in model_match.as_list(doc)]
+
+
 class Rule:
     def __init__(self, doc, settings):
         self.doc = doc
         self.id = doc["id"]
         self.match = model_match.Match(doc.get("match", {}), settings)
-        self.by = [
-            name if not name.startswith("header:") else name.lower() for name in model_match.as_list(doc.get("by", []))
-        ]
+        self.by = by_names(doc.get("by", []))
         self.mode = doc.get("mode", "enforce")
         self.excepted = model_match.Except(doc.get("except", {}))
-        expires = doc.get("expires")
-        self.expires = instant(expires) if isinstance(expires, str) else expires and expires * 10**6
-        self.limits = []
-        docs = model_match.as_list(doc["limits"])
-        taken = {d["name"] for d in docs if isinstance(d, dict) and "name" in d}
-        for limit in docs:
-            self.limits.append(read_limit(limit, taken))
-            taken.add(self.limits[-1].name)
+        self.expires = expiry(doc)
+        self.limits = read_limits(doc.get("limits", []))
+        self.fold = model_match.lower if doc.get("ignore_case") else str
+        self.plan = doc.get("plan")
+        self.plans = {self.fold(name): read_limits(limits) for name, limits in doc.get("plans", {}).items()}
+
+    def limits_of(self, seen, override, now):
+        """The limits of one subject: those of its override, of its plan, or the rule's own."""
+        if override and not (override.expires is not None and now >= override.expires):
+            return override.limits
+        value = seen.attribute(self.plan, None) if self.plan else None
+        return self.plans.get(self.fold(value or ""), self.limits)
 
     def subjects(self, seen, now):
         """The values of `by`, once for each that the readings of the path give; nothing if the rule does not apply."""
@@ -85,6 +106,19 @@ class Rule:
             return []
         found = [tuple(seen.attribute(name, reading) for name in self.by) for reading in self.match.readings(seen)]
         return [values for values in dict.fromkeys(found) if all(values)]
+
+
+class Override:
+    def __init__(self, doc):
+        self.expires = expiry(doc)
+        self.limits = read_limits(doc.get("limits", []))
+        if doc.get("deny"):
+            self.limits = [model_limits.FixedWindow("deny", 0, 10**6)]
+
+    @staticmethod
+    def subject(doc, rule):
+        values = {by_names(name)[0]: str(value) for name, value in doc["by"].items()}
+        return tuple(values[name] for name in rule.by)
 
 
 class Entry:
@@ -135,14 +169,22 @@ class Model:
         self.decays_at = {}
         self.latest = 0
         self.touched = []
-        self.set_rules(doc.get("rules", []))
+        self.overrides = {}
+        self.set_rules(doc)
 
-    def set_rules(self, docs):
+    def set_rules(self, doc):
+        """A document, or a list of rules."""
+        docs = doc if isinstance(doc, list) else doc.get("rules", [])
         known = {rule.id: rule for rule in self.rules}
         self.rules = [
             known[doc["id"]] if doc["id"] in known and known[doc["id"]].doc == doc else Rule(doc, self.settings)
             for doc in docs
         ]
+        rules = {rule.id: rule for rule in self.rules}
+        self.overrides = {
+            (each["rule"], Override.subject(each, rules[each["rule"]])): Override(each)
+            for each in ([] if isinstance(doc, list) else doc.get("overrides", []))
+        }
 
     def copy(self):
         result = copy.copy(self)
@@ -166,7 +208,11 @@ class Model:
         for rule in self.rules:
             subjects = rule.subjects(seen, now)
             if subjects:
-                entries = [Entry(self, rule, limit, subject, now, cost) for subject in subjects for limit in rule.limits]
+                entries = [
+                    Entry(self, rule, limit, subject, now, cost)
+                    for subject in subjects
+                    for limit in rule.limits_of(seen, self.overrides.get((rule.id, subject)), now)
+                ]
                 groups.append((rule, entries))
         self.touched = [entry.key for _, entries in groups for entry in entries]
         plan = [entry for rule, entries in groups if rule.mode == "enforce" for entry in entries]
