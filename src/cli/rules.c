@@ -69,10 +69,10 @@ static const struct command command = {
         "  undo [ID]        undo the newest change (of a rule), or --change N\n"
         "  import FILE      add or change all rules, settings and overrides of a rules file\n"
         "  export           print all rules, settings and overrides as a rules file",
-    .footer =
-        "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or nothing was found "
-        "or changed; 2 after an error.\n\n"
-        "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
+    .footer = "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or "
+              "nothing was found "
+              "or changed; 2 after an error.\n\n"
+              "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
     .options = options,
 };
 

@@ -235,6 +235,27 @@ static int check_text(const struct source *source, sv text, struct weir_error *e
     return 0;
 }
 
+/* Overrides are found by their subjects as requests have them; the file may spell them otherwise. Bad ones stay as they
+ * are. */
+static int spell_subjects(struct rule_row *rows, size_t count, struct arena *arena, struct weir_error *error)
+{
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, count, &report);
+    if (!rules)
+        return no_memory(error);
+    for (size_t i = 0; i < rules->override_count; i++) {
+        const struct rule_override *override = &rules->overrides[i];
+        CLEANUP(buf_done) struct buf subject;
+        buf_init(&subject, RULES_BYTES_MAX);
+        override_subject_text(override->values, override->value_count, &subject);
+        sv kept = subject.failed ? (sv){ 0 } : arena_copy(arena, buf_sv(&subject));
+        if (!kept.ptr)
+            return no_memory(error);
+        rows[override->line - 1].subject = kept;
+    }
+    return 0;
+}
+
 static int file_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
                       struct weir_error *error)
 {
@@ -251,6 +272,8 @@ static int file_begin(struct source *source, bool change, const struct source_ov
     r = change && !source->terms.dry_run ? check_text(source, text, error) : 0;
     if (r == 0)
         r = rules_split(text, &snapshot.arena, &rows, &count, error);
+    if (r == 0)
+        r = spell_subjects(rows, count, &snapshot.arena, error);
     for (size_t i = 0; i < count && r == 0; i++) {
         struct stored_row *row = snapshot_add(&snapshot, &cap);
         if (!row)

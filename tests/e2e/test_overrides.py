@@ -139,6 +139,30 @@ def test_export_and_import_take_them_along(db):
         export_and_import(source)
 
 
+def test_a_file_as_people_write_it(folder):
+    path = os.path.join(folder, "rules.yaml")
+    text = ("# mine\nrules: [{ id: i, by: [ip, user], limits: [1 per 1s] }]\n"
+            "overrides:\n  - { rule: i, by: { user: x, ip: '2001:DB8::1' }, deny: true }\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    address = f"file:{path}"
+    expect(list(listed(address)), [("i", "2001:db8::/64,x")])
+    has(wrong(address, 2, "override", "i", "2001:db8::2", "x", "--unlimited"), "rules.yaml:1: a comment", "--drop-comments")
+    done(address, "override", "i", "2001:db8::2", "x", "--unlimited", "--drop-comments")
+    expect([(key, row["state"]) for key, row in listed(address).items()], [(("i", "2001:db8::/64,x"), "unlimited")])
+    done(address, "override", "i", "2001:db8::3", "x", "--remove")
+    expect(rules(address, "override")[0], 1)
+
+
+def test_rows_of_throttled_calls(db):
+    done(db, "init")
+    done(db, "throttle", "/a", "3 per 60s")
+    done(db, "override", "throttled-call-1", "ann", "--limit", "{ max: 9, per: 60s, algorithm: fixed_window }")
+    expect(listed(db)["throttled-call-1", "ann"]["state"], "limits")
+    done(db, "override", "throttled-call-1", "throttled-call-77", "--deny")
+    has(done(db, "throttle", "/b", "3 per 60s"), "throttled-call-2:")
+
+
 def test_history_and_undo(db):
     done(db, "init")
     done(db, "add", API)
