@@ -18,16 +18,23 @@ static const struct option options[] = {
     { "from", "ADDRESS", OPTION_TEXT, AT(from),
       "where the rules are (default: $WEIR_FROM): file:rules.yaml, sqlite:PATH, mysql://USER@HOST:PORT/DB or "
       "postgres://USER@HOST/DB. Put passwords into $WEIR_DB_PASSWORD, ~/.my.cnf or ~/.pgpass" },
-    { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, history, export)" },
+    { "json", NULL, OPTION_FLAG, AT(json), "print JSON, for programs (list, show, override, history, export)" },
     { "by", "WHO", OPTION_TEXT, AT(by), "who makes the change, for the history (default: your login and host)" },
     { "note", "TEXT", OPTION_TEXT, AT(note), "why the change is made, for the history" },
     { "replace", NULL, OPTION_FLAG, AT(replace),
-      "add: replace an existing rule with the same id; import: remove rules that are not in FILE" },
+      "add: replace an existing rule with the same id; import: remove what is not in FILE" },
     { "expires", "TIME", OPTION_TEXT, AT(expires),
-      "throttle: when the rule expires, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: "
+      "throttle, override: when it expires, in RFC 3339, or seconds (from 10^11 on: milliseconds) since 1970 (default: "
       "never)" },
-    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle: the rule expires after this time: 30m, 2h, 7d; up to 3650d",
+    { "for", "TIME", OPTION_LENGTH, AT(for_ms), "throttle, override: it expires after this time: 30m, 2h, 7d; up to 3650d",
       .min = 1, .max = LIMIT_PER_MAX_US / US_PER_MS },
+    { "limit", "LIMIT", OPTION_LIST, AT(limits),
+      "override: a limit of the subject, such as \"50000 per minute\" or '{ name: day, calendar: day, max: 9 }'; may be "
+      "repeated" },
+    { "deny", NULL, OPTION_FLAG, AT(deny), "override: refuse every request of the subject" },
+    { "unlimited", NULL, OPTION_FLAG, AT(unlimited), "override: the rule does not apply to the subject" },
+    { "why", "TEXT", OPTION_TEXT, AT(why), "override: the reason, which is stored with it" },
+    { "remove", NULL, OPTION_FLAG, AT(remove), "override: remove it" },
     { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes to list (default 20)", .min = 1 },
     { "change", "N", OPTION_NUMBER, AT(change), "undo: the number of the change in the history (default: the newest)",
       .min = 1 },
@@ -55,19 +62,22 @@ static const struct command command = {
         "  disable ID...    disable rules, and keep them and their modes\n"
         "  enable ID...     enable them again\n"
         "  rm ID...         remove rules\n"
+        "  override [RULE [SUBJECT...]]\n"
+        "                   set what holds for one subject of a rule, with --limit, --deny or --unlimited; --remove it; "
+        "without these, list overrides. SUBJECT is one argument for each value that the rule counts by\n"
         "  history [ID]     list changes, newest first\n"
         "  undo [ID]        undo the newest change (of a rule), or --change N\n"
-        "  import FILE      add or change all rules and settings of a rules file\n"
-        "  export           print all rules and settings as a rules file",
-    .footer =
-        "The exit status is 0 for success; 1 if the source has invalid rows (list, show, export), or nothing was found "
-        "or changed; 2 after an error.\n\n"
-        "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
+        "  import FILE      add or change all rules, settings and overrides of a rules file\n"
+        "  export           print all rules, settings and overrides as a rules file",
+    .footer = "The exit status is 0 for success; 1 if the source has invalid rows (list, show, override, export), or "
+              "nothing was found "
+              "or changed; 2 after an error.\n\n"
+              "Example:\n  weir rules throttle 'GET /entity/#' 10 per 60s --from sqlite:rules.db",
     .options = options,
 };
 
 /* Options that only some verbs take. */
-enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32 };
+enum { JSON = 1, AUTHOR = 2, REPLACE = 4, UNTIL = 8, MOST = 16, CHANGE = 32, OVERRIDE = 64 };
 
 static const struct verb {
     const char *name;
@@ -85,6 +95,7 @@ static const struct verb {
     { "disable", rules_disable, 1, SIZE_MAX, "ID...", AUTHOR },
     { "enable", rules_enable, 1, SIZE_MAX, "ID...", AUTHOR },
     { "rm", rules_remove, 1, SIZE_MAX, "ID...", AUTHOR },
+    { "override", rules_override, 0, SIZE_MAX, "[RULE [SUBJECT...]]", JSON | AUTHOR | UNTIL | OVERRIDE },
     { "history", rules_history, 0, 1, "[ID]", JSON | MOST },
     { "undo", rules_undo, 0, 1, "[ID]", AUTHOR | CHANGE },
     { "import", rules_import, 1, 1, "FILE", AUTHOR | REPLACE },
@@ -115,6 +126,11 @@ static int check_taken(const struct verb *verb, const struct rules_options *o)
         { "replace", o->replace, REPLACE },
         { "for", o->for_ms, UNTIL },
         { "expires", o->expires, UNTIL },
+        { "limit", o->limits.count > 0, OVERRIDE },
+        { "deny", o->deny, OVERRIDE },
+        { "unlimited", o->unlimited, OVERRIDE },
+        { "why", o->why, OVERRIDE },
+        { "remove", o->remove, OVERRIDE },
         { "most", o->most > 0, MOST },
         { "change", o->change > 0, CHANGE },
         { "drop-comments", o->drop_comments, AUTHOR },

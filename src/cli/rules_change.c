@@ -173,8 +173,7 @@ static bool read_limit(sv text, struct rule_limit *ret, struct buf *why)
     return good;
 }
 
-/* When the rule expires: --expires, --for, or never. Returns -1 to go on, or the exit status. */
-static int read_until(const struct rules_call *call, int64_t *ret_us)
+int rules_read_until(const struct rules_call *call, int64_t *ret_us)
 {
     const struct rules_options *o = call->options;
     *ret_us = RULE_NEVER_EXPIRES;
@@ -215,7 +214,7 @@ int rules_throttle(struct rules_call *call)
     char id[64];
     int status = read_rate(call, &limit);
     if (status < 0)
-        status = read_until(call, &expires_us);
+        status = rules_read_until(call, &expires_us);
     if (status >= 0)
         return status;
     if (source_throttle(call->source, weir_str(call->words[0]), limit.max, limit.per_us, expires_us, call->author, id,

@@ -13,9 +13,10 @@ enum { RULES_DONE = 0, RULES_NOTHING = 1 /* nothing was found or changed, or the
 enum { RULES_OUTPUT_MAX = 256 << 20 };
 
 struct rules_options {
-    const char *from, *by, *note, *expires;
+    const char *from, *by, *note, *expires, *why;
     uint64_t for_ms;
-    bool json, replace, drop_comments;
+    bool json, replace, drop_comments, deny, unlimited, remove;
+    struct option_list limits;
     uint64_t most, change;
 };
 
@@ -41,10 +42,14 @@ int rules_remove(struct rules_call *call);
 int rules_undo(struct rules_call *call);
 int rules_import(struct rules_call *call);
 int rules_throttle(struct rules_call *call);
+int rules_override(struct rules_call *call);
 int rules_init(struct rules_call *call);
 
 /* All of the source. -1 to go on, or the exit status. */
 int rules_read_source(struct rules_call *call, struct source_reading *ret);
+
+/* When it expires: --expires, --for, or never. -1 to go on, or the exit status. */
+int rules_read_until(const struct rules_call *call, int64_t *ret_us);
 
 /* ---- what they print ---- */
 

@@ -88,7 +88,7 @@ int rules_history(struct rules_call *call)
     if (h.json)
         buf_char(&out, '[');
     unsigned most = call->options->most ? (unsigned)call->options->most : MOST_DEFAULT;
-    if (source_history(call->source, id, most, on_event, &h, &error) < 0)
+    if (source_history(call->source, id, 0, most, on_event, &h, &error) < 0)
         return rules_fail(&error);
     if (h.json)
         buf_add(&out, SV("]\n"));

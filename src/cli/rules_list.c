@@ -174,9 +174,15 @@ static void print_counts(const struct table *table, const struct source_reading 
         buf_printf(out, "  and %zu more problems\n", reading->unlisted);
     size_t count = table->count - 1, bad = reading->problem_count + reading->unlisted;
     buf_printf(out, "%s%zu %s in %s", count || bad ? "\n" : "", count, count == 1 ? "rule" : "rules", from);
+    size_t overrides = reading->rules->override_count;
+    if (overrides)
+        buf_printf(out, ", %zu %s", overrides, overrides == 1 ? "override" : "overrides");
     if (bad)
         buf_printf(out, ", %zu %s", bad, bad == 1 ? "problem" : "problems");
     buf_char(out, '\n');
+    if (reading->unused_overrides)
+        buf_printf(out, "%zu more %s not used, because the rule does not exist; `weir rules override` lists all\n",
+                   reading->unused_overrides, reading->unused_overrides == 1 ? "override is" : "overrides are");
 }
 
 static void print_json(const struct source_reading *reading, struct buf *out)

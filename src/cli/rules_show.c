@@ -1,4 +1,5 @@
 /* weir rules show, export: rules in the form that a rules file has. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -99,9 +100,26 @@ static json_t *rule_json(const struct source_row *row)
     return value;
 }
 
-static void export_json(const struct source_reading *reading, struct buf *out)
+/* Those of a file are read by themselves. */
+static int export_overrides(struct source *source, const struct source_reading *reading, json_t *to,
+                            struct weir_error *error)
+{
+    static const struct source_overrides all = { .most = UINT_MAX };
+    CLEANUP(source_reading_done) struct source_reading of_file = { 0 };
+    bool file = source_is_file(source) && reading->rules->override_count > 0;
+    int r = file ? source_read_overrides(source, &all, &of_file, error) : 0;
+    const struct source_reading *from = file ? &of_file : reading;
+    for (size_t i = 0; i < from->override_count && r == 0; i++)
+        if (from->overrides[i].override)
+            json_array_append_new(to, source_override_document(from, &from->overrides[i]));
+    return r;
+}
+
+static int export_json(struct source *source, const struct source_reading *reading, struct buf *out,
+                       struct weir_error *error)
 {
     json_t *rules = json_array(), *settings = json_object();
+    json_auto_t *overrides = json_array();
     for (size_t i = 0; i < reading->row_count; i++) {
         const struct source_row *row = &reading->rows[i];
         if (!row->setting && row->parsed)
@@ -110,11 +128,15 @@ static void export_json(const struct source_reading *reading, struct buf *out)
             json_object_setn_new_nocheck(settings, row->key.ptr, row->key.len, source_json_load(row->text));
     }
     json_auto_t *all = json_pack("{s:o, s:o}", "settings", settings, "rules", rules);
+    int r = export_overrides(source, reading, overrides, error);
+    if (r == 0 && json_array_size(overrides) > 0)
+        json_object_set(all, "overrides", overrides);
     CLEANUP_FREE char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
     if (text)
         buf_add(out, weir_str(text));
     buf_char(out, '\n');
     out->failed = out->failed || !text;
+    return r;
 }
 
 int rules_export(struct rules_call *call)
@@ -126,9 +148,10 @@ int rules_export(struct rules_call *call)
     CLEANUP(buf_done) struct buf out, problems;
     buf_init(&out, RULES_OUTPUT_MAX);
     buf_init(&problems, RULES_OUTPUT_MAX);
-    if (call->options->json)
-        export_json(&reading, &out);
-    else
+    struct weir_error error = { 0 };
+    if (call->options->json && export_json(call->source, &reading, &out, &error) < 0)
+        return cli_fail(&error);
+    if (!call->options->json)
         rules_write(reading.rules, &out);
     for (size_t i = 0; i < reading.problem_count; i++) {
         buf_clear(&problems);

@@ -207,7 +207,8 @@ static bool read_one(struct override_reader *o, const struct node *node, const s
                                    .values = reader_alloc(r, rule->by_count * sizeof(sv)),
                                    .value_count = rule->by_count,
                                    .expires_us = RULE_NEVER_EXPIRES };
-    if (!ret->values || !read_values(r, nodes[BY], node->line, rule, row ? r->override_values : NULL, ret->values))
+    const sv *of_row = row && row->subject.len > 0 ? r->override_values : NULL;
+    if (!ret->values || !read_values(r, nodes[BY], node->line, rule, of_row, ret->values))
         return false;
     r->override_values = ret->values;
     r->override_value_count = ret->value_count;
@@ -229,20 +230,20 @@ bool overrides_name(struct override_reader *o, const struct rule_row *row)
     r->override_value_count = text;
     sv *values = reader_alloc(r, RULE_BY_MAX * sizeof *values);
     const struct rule *rule = text ? find_rule(o, 0, row->id) : NULL;
-    int code = -1;
+    int code = row->subject.len > 0 ? -1 : 0;
     if (!text)
         report_error(r, 0, "the rule or the subject is not UTF-8, or has a NUL character");
-    if (rule && values)
+    if (rule && values && code < 0)
         code = override_subject_split(&r->rules->settings, rule, row->subject, &r->rules->arena, values, &error);
     if (code == WEIR_E_NO_MEMORY)
         r->no_memory = true;
     else if (code < 0 && rule)
         report_error(r, 0, "%s", error.text);
     r->override_values = values;
-    r->override_value_count = code == 0 ? rule->by_count : 0;
-    if (code == 0 && row->fault.len > 0)
+    r->override_value_count = rule && row->subject.len > 0 && code == 0 ? rule->by_count : 0;
+    if (rule && code == 0 && row->fault.len > 0)
         report_error(r, 0, "%.*s", SV_FMT(row->fault));
-    return code == 0 && row->fault.len == 0;
+    return rule && code == 0 && row->fault.len == 0;
 }
 
 void overrides_read(struct override_reader *o, const struct node *node, const struct rule_row *row)

@@ -322,7 +322,7 @@ enum rule_row_kind {
 struct rule_row {
     enum rule_row_kind kind;
     sv id;      /* of the rule, which its document may leave out but not change; or the setting's name */
-    sv subject; /* ROW_OVERRIDE: see override_subject_text() */
+    sv subject; /* ROW_OVERRIDE: see override_subject_text(); empty: its document has `by` */
     sv text;    /* YAML or JSON */
     sv fault;   /* not empty: why the row is bad, whatever its text is */
     /* Of a rule: it is read as with `enabled: false`, and if it is bad it is left out and not reported. Such rows come

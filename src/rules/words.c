@@ -15,7 +15,7 @@ void rule_by_text(const struct rule_by *by, struct buf *out)
 
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
 {
-    _Static_assert(sizeof *a == 56, "a new field of a limit is compared, too");
+    _Static_assert(sizeof *a == 64, "a new field of a limit is compared, too");
     bool same = a_count == b_count;
     for (size_t i = 0; same && i < a_count; i++, a++, b++)
         same = a->max == b->max && a->burst == b->burst && a->per_us == b->per_us && a->algorithm == b->algorithm &&

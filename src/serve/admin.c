@@ -114,29 +114,42 @@ const struct admin_route admin_routes[] = {
     { "GET", "/v1/rules", .work = &admin_list_rules },
     { "GET", "/v1/rules/{id}", .work = &admin_get_rule },
     { "PUT", "/v1/rules/{id}", .work = &admin_put_rule },
+    { "PATCH", "/v1/rules/{id}", .work = &admin_patch_rule },
     { "DELETE", "/v1/rules/{id}", .work = &admin_delete_rule },
+    { "POST", "/v1/rules/{id}/enable", .work = &admin_enable_rule },
+    { "POST", "/v1/rules/{id}/disable", .work = &admin_disable_rule },
+    { "GET", "/v1/rules/{id}/overrides", .work = &admin_list_overrides },
+    { "GET", "/v1/rules/{id}/overrides/{subject}", .work = &admin_get_override },
+    { "PUT", "/v1/rules/{id}/overrides/{subject}", .work = &admin_put_override },
+    { "DELETE", "/v1/rules/{id}/overrides/{subject}", .work = &admin_delete_override },
     { "GET", "/v1/rules/{id}/history", .work = &admin_get_history },
     { "POST", "/v1/rules/{id}/undo", .work = &admin_undo },
     { "GET", "/v1/settings", .work = &admin_get_settings },
     { "PUT", "/v1/settings", .work = &admin_put_settings },
     { "GET", "/v1/settings/history", .work = &admin_get_history },
     { "POST", "/v1/settings/undo", .work = &admin_undo },
+    { "GET", "/v1/history", .work = &admin_get_all_history },
+    { "POST", "/v1/undo", .work = &admin_undo_any },
     { "GET", "/v1/explain", admin_explain },
     { "DELETE", "/v1/subjects", admin_reset },
 };
 const size_t admin_route_count = sizeof admin_routes / sizeof *admin_routes;
 
-/* *ret_id: the segment for {id}, as it was sent. */
-static bool path_fits(const char *pattern, sv path, sv *ret_id)
+/* What a path has for {id} and {subject}. */
+enum { PATH_ID, PATH_SUBJECT, PATH_NAMES };
+
+/* *ret: the segments for the names, as they were sent. */
+static bool path_fits(const char *pattern, sv path, sv ret[PATH_NAMES])
 {
+    int name = PATH_ID;
     while (*pattern) {
-        if (strncmp(pattern, "{id}", 4) == 0) {
-            sv rest = path;
-            *ret_id = sv_cut(&rest, '/');
-            if (ret_id->len == 0)
+        if (*pattern == '{' && name < PATH_NAMES) {
+            sv rest = path, segment = sv_cut(&rest, '/');
+            if (segment.len == 0)
                 return false;
-            path = sv_from(path, ret_id->len);
-            pattern += 4;
+            ret[name++] = segment;
+            path = sv_from(path, segment.len);
+            pattern = strchr(pattern, '}') + 1;
         } else if (path.len == 0 || path.ptr[0] != *pattern++)
             return false;
         else
@@ -152,12 +165,12 @@ static bool method_fits(const char *method, sv asked)
 }
 
 /* NULL: no route. ret_allow: the methods that this path allows; "": there is nothing at this path. */
-static const struct admin_route *find_route(const struct http_call *call, sv *ret_id, char ret_allow[64])
+static const struct admin_route *find_route(const struct http_call *call, sv ret_names[PATH_NAMES], char ret_allow[64])
 {
     ret_allow[0] = '\0';
     for (size_t i = 0; i < admin_route_count; i++) {
         const struct admin_route *route = &admin_routes[i];
-        if (!path_fits(route->path, call->path, ret_id))
+        if (!path_fits(route->path, call->path, ret_names))
             continue;
         if (method_fits(route->method, call->method))
             return route;
@@ -273,9 +286,9 @@ static void no_route(struct http_call *call, const char *allow)
 bool admin_screen(struct http_call *call, void *data)
 {
     struct server *server = data;
-    sv id;
+    sv names[PATH_NAMES];
     char allow[64];
-    const struct admin_route *route = find_route(call, &id, allow);
+    const struct admin_route *route = find_route(call, names, allow);
     if (call->too_large)
         http_too_large(call);
     else if (!comes_from_here(call, server))
@@ -295,16 +308,23 @@ bool admin_screen(struct http_call *call, void *data)
     return false;
 }
 
+static bool is_text(sv text)
+{
+    return text.ptr && !memchr(text.ptr, 0, text.len) && utf8_valid(text);
+}
+
 void admin_handle(struct http_call *call, void *data)
 {
-    sv id = { 0 };
+    sv names[PATH_NAMES] = { 0 };
     char allow[64];
-    const struct admin_route *route = find_route(call, &id, allow);
-    id = http_decode(call, id, false);
-    if (!id.ptr || memchr(id.ptr, 0, id.len) || !utf8_valid(id))
+    const struct admin_route *route = find_route(call, names, allow);
+    sv id = http_decode(call, names[PATH_ID], false), subject = http_decode(call, names[PATH_SUBJECT], false);
+    if (!is_text(id))
         http_error(call, 400, NULL, "the id of a rule must be UTF-8, percent-encoded");
+    else if (!is_text(subject))
+        http_error(call, 400, NULL, "a subject must be UTF-8 without NUL characters, percent-encoded");
     else if (route->work)
-        admin_job_start(call, data, id, route->work);
+        admin_job_start(call, data, id, subject, route->work);
     else
         route->run(call, data);
 }

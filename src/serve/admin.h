@@ -9,23 +9,31 @@
 
 struct admin_job;
 
+enum { ADMIN_NUMBERS = 2 };
+
 /* What the rule thread does for a call. */
 struct admin_work {
     int (*run)(struct source *source, struct admin_job *job, struct weir_error *error);
     const char *change; /* for the log: "put"; NULL: it changes nothing */
     bool needs_json, takes_dry_run, needs_history;
+    bool of_all; /* history and undo: of everything */
     struct {
         const char *name; /* NULL: none */
         uint64_t min, max, otherwise;
-    } number; /* a parameter */
+    } numbers[ADMIN_NUMBERS]; /* parameters */
+    const char *text;         /* a parameter that is a text; NULL: none */
 };
-/* admin_rules.c. History and undo without an id: of the settings. */
-extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_delete_rule, admin_get_history,
-    admin_undo, admin_get_settings, admin_put_settings;
+/* admin_rules.c */
+extern const struct admin_work admin_list_rules, admin_get_rule, admin_put_rule, admin_patch_rule, admin_enable_rule,
+    admin_disable_rule, admin_delete_rule, admin_get_settings, admin_put_settings;
+/* admin_overrides.c */
+extern const struct admin_work admin_list_overrides, admin_get_override, admin_put_override, admin_delete_override;
+/* admin_history.c. Without an id: of the settings. */
+extern const struct admin_work admin_get_history, admin_undo, admin_get_all_history, admin_undo_any;
 
 struct admin_route {
     const char *method;
-    const char *path; /* "{id}" is one segment, whatever it is */
+    const char *path; /* "{id}" and "{subject}" are one segment each, whatever it is */
     void (*run)(struct http_call *call, struct server *server);
     const struct admin_work *work; /* in place of `run` */
     bool open;                     /* requires no token */
@@ -73,24 +81,35 @@ struct admin_job {
 
     const struct admin_work *work;
     struct arena arena;
-    sv id, body, if_match, if_none_match;
+    sv id, subject, body, if_match, if_none_match;
+    sv text; /* of the parameter work->text */
     struct source_author author;
     bool dry_run;
     bool shown; /* `out` has what would be */
-    uint64_t number;
+    uint64_t numbers[ADMIN_NUMBERS];
     const uint64_t *read_version; /* the change is based on this version of the settings; NULL: on any */
     bool moved;                   /* others have changed the settings since that version */
 
     /* The result of the work, for the answer. */
     unsigned status; /* 0: as the result says */
     struct buf out;
-    uint64_t version; /* its ETag; 0: none */
+    struct buf stored; /* the subject as the source spells it */
+    uint64_t version;  /* its ETag; 0: none */
     int result;
     struct weir_error error;
 };
 
 /* Suspends the call, and answers it when the work is done. Answers it at once if it is wrong. */
-void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work);
+void admin_job_start(struct http_call *call, struct server *server, sv id, sv subject, const struct admin_work *work);
+
+/* In the rule thread: the changes that follow are made under the call's conditions (If-Match, dry_run). `enable`: see
+ * source_terms. */
+void admin_set_terms(struct source *source, struct admin_job *job, bool enable);
+void admin_clear_terms(struct source *source);
+/* The check of these terms: If-Match and If-None-Match. */
+int admin_check_tags(uint64_t version, void *job, struct weir_error *error);
+/* The row of the job's rule; NULL: none. */
+const struct source_row *admin_find_row(const struct source_reading *reading, const struct admin_job *job);
 
 /* If-Match, If-None-Match: whether one of the tags is that of `version`. `*` is any that is there. */
 bool admin_tag_in(sv tags, uint64_t version);

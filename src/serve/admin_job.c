@@ -65,12 +65,13 @@ static bool copy(struct admin_job *job, sv text, sv *ret)
     return !text.ptr || ret->ptr;
 }
 
-static bool copy_all(struct admin_job *job, struct http_call *call, sv id)
+static bool copy_all(struct admin_job *job, struct http_call *call, const struct admin_work *work, sv id, sv subject)
 {
     sv dry_run = http_parameter(call, "dry_run", 0);
     job->dry_run = sv_eq(dry_run, SV("1")) || sv_eq(dry_run, SV("true"));
-    return copy(job, id, &job->id) && copy(job, call->body, &job->body) &&
-           copy(job, http_header(call, "if-match"), &job->if_match) &&
+    return copy(job, id, &job->id) && copy(job, subject, &job->subject) &&
+           (!work->text || copy(job, http_parameter(call, work->text, 0), &job->text)) &&
+           copy(job, call->body, &job->body) && copy(job, http_header(call, "if-match"), &job->if_match) &&
            copy(job, http_header(call, "if-none-match"), &job->if_none_match) &&
            copy(job, admin_author(call), &job->author.who) &&
            copy(job, sv_trim(http_header(call, "x-weir-note")), &job->author.note);
@@ -80,6 +81,7 @@ static void job_free(struct admin_job *job)
 {
     arena_done(&job->arena);
     buf_done(&job->out);
+    buf_done(&job->stored);
     free(job);
 }
 
@@ -131,8 +133,11 @@ static void finish(struct loop_task *task)
 {
     struct admin_job *job = (struct admin_job *)((char *)task - offsetof(struct admin_job, task));
     if (job->result >= 0 && job->job.writes)
-        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s", job->id.len ? "rule " : "settings", SV_FMT(job->id),
-                job->work->change, SV_FMT(job->author.who));
+        log_say(LEVEL_INFO, "change", "%s%.*s: %s by %.*s",
+                job->id.len         ? "rule "
+                : job->work->of_all ? "history"
+                                    : "settings",
+                SV_FMT(job->id), job->work->change, SV_FMT(job->author.who));
     if (job->call)
         answer(job);
     uv_close((uv_handle_t *)&job->late, closed);
@@ -213,10 +218,10 @@ static bool source_can(const struct admin_job *job)
 }
 
 /* NULL: the call has been answered. */
-static struct admin_job *job_new(struct http_call *call, sv id, const struct admin_work *work)
+static struct admin_job *job_new(struct http_call *call, sv id, sv subject, const struct admin_work *work)
 {
     struct admin_job *job = calloc(1, sizeof *job);
-    if (job && copy_all(job, call, id)) {
+    if (job && copy_all(job, call, work, id, subject)) {
         job->job.run = run;
         job->job.done = done;
         job->job.writes = work->change && !job->dry_run;
@@ -225,6 +230,7 @@ static struct admin_job *job_new(struct http_call *call, sv id, const struct adm
         job->loop = call->loop;
         job->work = work;
         buf_init(&job->out, ADMIN_BODY_MAX);
+        buf_init(&job->stored, ADMIN_BODY_MAX);
         return job;
     }
     if (job)
@@ -233,19 +239,35 @@ static struct admin_job *job_new(struct http_call *call, sv id, const struct adm
     return NULL;
 }
 
-void admin_job_start(struct http_call *call, struct server *server, sv id, const struct admin_work *work)
+/* False: a parameter is unknown or wrong, and the call has been answered. */
+static bool read_parameters(struct http_call *call, const struct admin_work *work, uint64_t numbers[ADMIN_NUMBERS])
 {
-    const char *const parameters[] = { work->takes_dry_run ? "dry_run" : work->number.name, NULL };
-    uint64_t number = 0;
-    if ((work->needs_json && !http_is_json(call)) || !admin_knows(call, parameters) ||
-        (work->number.name &&
-         !admin_number(call, work->number.name, work->number.min, work->number.max, work->number.otherwise, &number)) ||
-        !dry_run_is_known(call) || !tags_are_good(call))
+    const char *names[ADMIN_NUMBERS + 3] = { 0 };
+    size_t count = 0;
+    if (work->takes_dry_run)
+        names[count++] = "dry_run";
+    for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
+        names[count++] = work->numbers[i].name;
+    if (work->text)
+        names[count++] = work->text;
+    if (!admin_knows(call, names) || !dry_run_is_known(call))
+        return false;
+    for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
+        if (!admin_number(call, work->numbers[i].name, work->numbers[i].min, work->numbers[i].max,
+                          work->numbers[i].otherwise, &numbers[i]))
+            return false;
+    return true;
+}
+
+void admin_job_start(struct http_call *call, struct server *server, sv id, sv subject, const struct admin_work *work)
+{
+    uint64_t numbers[ADMIN_NUMBERS] = { 0 };
+    if ((work->needs_json && !http_is_json(call)) || !read_parameters(call, work, numbers) || !tags_are_good(call))
         return;
-    struct admin_job *job = job_new(call, id, work);
+    struct admin_job *job = job_new(call, id, subject, work);
     if (!job)
         return;
-    job->number = number;
+    memcpy(job->numbers, numbers, sizeof numbers);
     if (!source_can(job)) {
         job_free(job);
         return;

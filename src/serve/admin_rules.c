@@ -1,5 +1,4 @@
 /* Rules and settings over HTTP: read from the source, and changed there. Each `work` runs in the rule thread. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -8,12 +7,12 @@
 #include "serve/admin.h"
 #include "source/show.h"
 
-enum { HISTORY_DEFAULT = 20, HISTORY_MAX = 1000, SETTINGS_TRIES = 5 };
+enum { SETTINGS_TRIES = 5 };
 
-static const struct source_row *find_row(const struct source_reading *reading, sv id)
+const struct source_row *admin_find_row(const struct source_reading *reading, const struct admin_job *job)
 {
     for (size_t i = 0; i < reading->row_count; i++)
-        if (!reading->rows[i].setting && sv_eq(reading->rows[i].rule, id))
+        if (!reading->rows[i].setting && sv_eq(reading->rows[i].rule, job->id))
             return &reading->rows[i];
     return NULL;
 }
@@ -53,7 +52,7 @@ static int show_rule(struct source *source, struct admin_job *job, struct weir_e
     int r = source_read(source, NULL, &reading, error);
     if (r < 0)
         return r;
-    const struct source_row *row = find_row(&reading, job->id);
+    const struct source_row *row = admin_find_row(&reading, job);
     if (!row)
         return no_such_rule(job, error);
     job->version = row->version;
@@ -74,39 +73,13 @@ static int show_settings(struct source *source, struct admin_job *job, struct we
     return 0;
 }
 
-/* ---- history ---- */
-
-static int add_event(const struct source_event *event, void *data, struct weir_error *error)
-{
-    struct admin_job *job = data;
-    struct buf *out = &job->out;
-    (void)error;
-    buf_add(out, out->ptr[out->len - 1] == '[' ? SV("\n") : SV(",\n"));
-    source_event_json(event, out);
-    return out->failed ? err_no_memory(error) : 0;
-}
-
-static sv history_id(const struct admin_job *job)
-{
-    return job->id.len > 0 ? job->id : SOURCE_SETTINGS;
-}
-
-static int get_history(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    buf_add(&job->out, SV("{\"events\":["));
-    int r = job->out.failed ? err_no_memory(error)
-                            : source_history(source, history_id(job), (unsigned)job->number, add_event, job, error);
-    buf_add(&job->out, SV("]}\n"));
-    return r;
-}
-
 /* ---- changing ---- */
 
 /* Runs inside the transaction, so that no other change can come between. */
-static int check_tags(uint64_t version, void *data, struct weir_error *error)
+int admin_check_tags(uint64_t version, void *data, struct weir_error *error)
 {
     struct admin_job *job = data;
-    const char *what = job->id.len ? "the rule" : "the settings";
+    const char *what = job->subject.len ? "the override" : job->id.len ? "the rule" : "the settings";
     bool matches = !job->if_match.ptr || admin_tag_in(job->if_match, version);
     job->version = version;
     if (matches && !admin_tag_in(job->if_none_match, version)) {
@@ -123,7 +96,7 @@ static int check_tags(uint64_t version, void *data, struct weir_error *error)
 /* As an answer to a change, with the rule or the settings as they are in `reading`. */
 static void add_tried(struct admin_job *job, const struct source_reading *reading)
 {
-    const struct source_row *row = job->id.len > 0 ? find_row(reading, job->id) : NULL;
+    const struct source_row *row = job->id.len > 0 ? admin_find_row(reading, job) : NULL;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, ADMIN_BODY_MAX);
     if (job->id.len == 0)
@@ -145,16 +118,18 @@ static int look(const struct source_reading *after, void *data, struct weir_erro
     return 0;
 }
 
-/* Makes one change under the call's conditions. */
-static void set_terms(struct source *source, struct admin_job *job, bool enable)
+void admin_set_terms(struct source *source, struct admin_job *job, bool enable)
 {
-    struct source_terms terms = {
-        .dry_run = job->dry_run, .enable = enable, .check = check_tags, .look = look, .id = job->id, .data = job
-    };
+    struct source_terms terms = { .dry_run = job->dry_run,
+                                  .enable = enable,
+                                  .check = job->work->of_all ? NULL : admin_check_tags,
+                                  .look = look,
+                                  .id = job->id,
+                                  .data = job };
     source_set_terms(source, &terms);
 }
 
-static void clear_terms(struct source *source)
+void admin_clear_terms(struct source *source)
 {
     source_set_terms(source, &(struct source_terms){ 0 });
 }
@@ -201,6 +176,15 @@ static json_t *read_body(const struct admin_job *job, struct weir_error *error)
     return NULL;
 }
 
+/* The row after a change, or as it would be after a dry run. */
+static int changed_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    if (job->dry_run)
+        return tried(source, job, error);
+    job->status = job->version ? 200 : 201;
+    return show_rule(source, job, error);
+}
+
 static int put_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
     json_auto_t *body = read_body(job, error);
@@ -212,22 +196,48 @@ static int put_rule(struct source *source, struct admin_job *job, struct weir_er
     const json_t *mode = json_object_get(rule, "mode");
     bool off = json_is_false(mode) || (json_is_string(mode) && strcmp(json_string_value(mode), "off") == 0);
     CLEANUP_FREE char *text = json_dumps(rule, JSON_COMPACT);
-    set_terms(source, job, !off);
+    admin_set_terms(source, job, !off);
     int r = text ? source_put(source, weir_str(text), true, job->author, error) : err_no_memory(error);
-    clear_terms(source);
-    if (r < 0)
-        return r;
-    if (job->dry_run)
-        return tried(source, job, error);
-    job->status = job->version ? 200 : 201;
-    return show_rule(source, job, error);
+    admin_clear_terms(source);
+    return r < 0 ? r : changed_rule(source, job, error);
+}
+
+static int patch_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    json_auto_t *body = read_body(job, error);
+    if (!body)
+        return WEIR_E_INVALID;
+    json_object_del(body, "id"); /* which is the one in the path */
+    CLEANUP_FREE char *text = json_dumps(body, JSON_COMPACT);
+    admin_set_terms(source, job, false);
+    int r = text ? source_patch(source, job->id, weir_str(text), job->author, error) : err_no_memory(error);
+    admin_clear_terms(source);
+    return r < 0 ? r : changed_rule(source, job, error);
+}
+
+static int switch_rule(struct source *source, struct admin_job *job, bool enabled, struct weir_error *error)
+{
+    admin_set_terms(source, job, false);
+    int r = source_enable(source, job->id, enabled, job->author, error);
+    admin_clear_terms(source);
+    return r < 0 ? r : changed_rule(source, job, error);
+}
+
+static int enable_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    return switch_rule(source, job, true, error);
+}
+
+static int disable_rule(struct source *source, struct admin_job *job, struct weir_error *error)
+{
+    return switch_rule(source, job, false, error);
 }
 
 static int delete_rule(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    set_terms(source, job, false);
+    admin_set_terms(source, job, false);
     int r = source_remove(source, job->id, job->author, error);
-    clear_terms(source);
+    admin_clear_terms(source);
     buf_clear(&job->out);
     job->version = 0;
     if (r == WEIR_E_UNKNOWN_RULE)
@@ -235,39 +245,6 @@ static int delete_rule(struct source *source, struct admin_job *job, struct weir
     if (r == 0)
         job->status = 204;
     return r;
-}
-
-/* The rule or the settings as they are now. */
-static int show_undone(struct source *source, struct admin_job *job, const struct source_undone *undone,
-                       struct weir_error *error)
-{
-    CLEANUP(source_reading_done) struct source_reading reading = { 0 };
-    int r = source_read(source, NULL, &reading, error);
-    if (r < 0)
-        return r;
-    const struct source_row *row = find_row(&reading, job->id);
-    buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
-    if (job->id.len == 0) {
-        buf_add(&job->out, SV(",\"settings\":"));
-        source_settings_json(&reading, &job->out);
-    } else
-        source_json_add_member("rule", row ? row->text : SV(""), &job->out);
-    buf_add(&job->out, SV("}\n"));
-    return 0;
-}
-
-static int undo(struct source *source, struct admin_job *job, struct weir_error *error)
-{
-    struct source_undone undone;
-    set_terms(source, job, false);
-    int r = source_undo(source, history_id(job), (int64_t)job->number, job->author, &undone, error);
-    clear_terms(source);
-    if (r == WEIR_E_INVALID && !job->status)
-        job->status = 409;
-    if (r < 0)
-        return r;
-    job->version = 0;
-    return show_undone(source, job, &undone, error);
 }
 
 /* ---- settings ---- */
@@ -298,9 +275,9 @@ static int put_once(struct source *source, struct admin_job *job, struct weir_er
         return r;
     CLEANUP_FREE char *text = json_dumps(settings, JSON_COMPACT);
     job->read_version = &read_version;
-    set_terms(source, job, false);
+    admin_set_terms(source, job, false);
     r = text ? source_put_settings(source, weir_str(text), job->author, error) : err_no_memory(error);
-    clear_terms(source);
+    admin_clear_terms(source);
     job->read_version = NULL;
     return r;
 }
@@ -322,14 +299,13 @@ static int put_settings(struct source *source, struct admin_job *job, struct wei
 const struct admin_work admin_list_rules = { .run = list_rules };
 const struct admin_work admin_get_rule = { .run = show_rule };
 const struct admin_work admin_put_rule = { .run = put_rule, .change = "put", .needs_json = true, .takes_dry_run = true };
+const struct admin_work admin_patch_rule = {
+    .run = patch_rule, .change = "changed", .needs_json = true, .takes_dry_run = true
+};
+const struct admin_work admin_enable_rule = { .run = enable_rule, .change = "enabled", .takes_dry_run = true };
+const struct admin_work admin_disable_rule = { .run = disable_rule, .change = "disabled", .takes_dry_run = true };
 const struct admin_work admin_delete_rule = { .run = delete_rule, .change = "removed", .takes_dry_run = true };
 const struct admin_work admin_get_settings = { .run = show_settings };
 const struct admin_work admin_put_settings = {
     .run = put_settings, .change = "put", .needs_json = true, .takes_dry_run = true
-};
-const struct admin_work admin_get_history = { .run = get_history,
-                                              .needs_history = true,
-                                              .number = { "most", 1, HISTORY_MAX, HISTORY_DEFAULT } };
-const struct admin_work admin_undo = {
-    .run = undo, .change = "set back", .needs_history = true, .number = { "number", 1, INT64_MAX, 0 }
 };

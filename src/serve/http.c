@@ -577,7 +577,9 @@ void http_error(struct http_call *call, unsigned status, const char *hint, const
 bool http_is_json(struct http_call *call)
 {
     sv type = http_header(call, "content-type");
-    bool json = sv_eq_nocase(sv_trim(sv_cut(&type, ';')), SV("application/json"));
+    sv kind = sv_trim(sv_cut(&type, ';'));
+    bool patch = sv_eq(call->method, SV("PATCH")) && sv_eq_nocase(kind, SV("application/merge-patch+json"));
+    bool json = patch || sv_eq_nocase(kind, SV("application/json"));
     if (!json)
         http_error(call, 415, "send the header Content-Type: application/json", "only application/json is accepted here");
     return json;

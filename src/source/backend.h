@@ -8,7 +8,7 @@
 #include "source/source.h"
 #include "source/sql.h"
 
-enum row_table { TABLE_RULES, TABLE_CALLS, TABLE_SETTINGS, TABLE_HISTORY, TABLES };
+enum row_table { TABLE_RULES, TABLE_CALLS, TABLE_SETTINGS, TABLE_OVERRIDES, TABLE_HISTORY, TABLES };
 
 extern const char *const table_names[TABLES];
 
@@ -19,9 +19,9 @@ enum call_column { CALL_PATH, CALL_MAX, CALL_PER, CALL_EXPIRES, CALL_COLUMNS };
 
 struct stored_row {
     enum row_table table;
-    sv key;
-    sv rule;                             /* id; empty for a setting */
-    sv text;                             /* RULE or VALUE as it stands; of a call: the rule that it makes, as JSON */
+    sv key;  /* of an override: SUBJECT; `rule` belongs to its key, too */
+    sv rule; /* id; empty for a setting */
+    sv text; /* RULE, VALUE or OVERRIDE as it stands; of a call: the rule that it makes, as JSON */
     struct sql_value call[CALL_COLUMNS]; /* of a call: as the database writes them */
     bool enabled;
     sv updated_at, updated_by, note;
@@ -44,6 +44,7 @@ int snapshot_index(struct snapshot *snapshot, struct weir_error *error);
 /* The rows as they are, with room for `more`: for a reading that leaves the snapshot alone. */
 int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret, struct weir_error *error);
 const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key);
+const struct stored_row *snapshot_override(const struct snapshot *snapshot, sv rule, sv subject);
 /* The row that makes the rule of this id. */
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
 /* The row for rules_read_rows(). */
@@ -79,6 +80,9 @@ struct plan {
 int plan_add(struct plan *plan, const char *what, const struct stored_row *before, const struct stored_row *after);
 /* The same with a copy of `after`. */
 int plan_put(struct plan *plan, const char *what, const struct stored_row *before, struct stored_row after);
+int no_such_rule(struct plan *plan, sv id);
+/* 0 if the report has no errors; else the first of them, and how many there are. */
+int refuse_report(struct plan *plan, const struct rules_report *report);
 sv plan_copy(struct plan *plan, sv text); /* plan->error is set where there is no memory */
 int no_memory(struct weir_error *error);
 
@@ -87,16 +91,23 @@ typedef int plan_maker(struct plan *plan, void *data);
 /* Begins, makes a plan, judges it, writes it: all or nothing. */
 int source_change(struct source *source, plan_maker *make, void *data, struct source_author author,
                   struct weir_error *error);
+/* The same for a change of one override, whose maker finds its row itself, and asks the terms' check. */
+int source_change_override(struct source *source, plan_maker *make, void *data, struct source_author author,
+                           struct weir_error *error);
 /* Reads one rule as it would be read from its row, under the settings that are there; to look at it. NULL after an error.
- */
+ * The row of an override is read with its rule. */
 struct rules *plan_rule(struct plan *plan, const struct stored_row *row);
 bool plan_is_good(struct plan *plan, const struct stored_row *row); /* plan_rule can read it */
 
 /* ---- where rows live ---- */
 
 struct backend {
-    /* Reads all rows; with `change` it holds on to them until apply or end. */
-    int (*begin)(struct source *source, bool change, struct snapshot *ret, struct weir_error *error);
+    /* Reads all rows; with `change` it holds on to them until apply or end. It may leave out overrides that are not in
+     * `which` (NULL: it leaves out none). */
+    int (*begin)(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
+                 struct weir_error *error);
+    /* After begin: adds the override of one subject, if it was left out. May be NULL. */
+    int (*find)(struct source *source, sv rule, sv subject, struct snapshot *snapshot, struct weir_error *error);
     /* `after`: all rows as they will be. */
     int (*apply)(struct source *source, const struct snapshot *after, const struct plan *plan, struct source_author author,
                  struct weir_error *error);
@@ -144,12 +155,21 @@ int source_run(struct source *source, const struct buf *statement, const struct 
 const char *table_create(enum row_table table, enum source_kind kind); /* the statement */
 /* The names of its columns, in lower case, in the order of the CREATE statement; ends in NULL. */
 const char *const *table_columns(enum row_table table);
+/* How many columns are the key: the first ones. */
+size_t table_keys(enum row_table table);
 /* "SELECT ID, RULE, … FROM WEIR_RULES": NULL for a column that is missing. */
 void table_select(const struct source *source, enum row_table table, struct buf *out);
-/* "INSERT INTO WEIR_RULES (RULE, …, ID) VALUES (?, …, ?)": the first column comes last, or (`numbered`) not at all. */
+/* "INSERT INTO WEIR_RULES (RULE, …, ID) VALUES (?, …, ?)": the key comes last, or (`numbered`) not at all. */
 void table_insert(const struct source *source, enum row_table table, bool numbered, struct buf *out);
 /* Whether the table is there with all its columns; to read: with those without which its rows cannot be read. */
 int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error);
+
+/* ---- override.c ---- */
+
+enum { SUBJECT_MAX = 1000 }; /* bytes, in a table */
+
+/* Puts rows of overrides, whose texts say whom they are for, in their rows. `rows`: all of the text that they come from. */
+int overrides_import(struct plan *plan, struct rule_row *rows, size_t count);
 
 /* ---- throttled_calls.c ---- */
 
@@ -175,6 +195,10 @@ bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 
 /* The document with one field changed; `rule`: what it says now. */
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error);
+/* The document with a JSON merge patch (RFC 7396) applied to it. */
+int document_patch(sv document, sv patch, struct buf *out, struct weir_error *error);
+/* The document of an override with `rule` and `by`, as a file has it; values NULL: without them, as a table does. */
+int document_of_override(sv document, const struct rule *rule, const sv *values, struct buf *out, struct weir_error *error);
 /* The JSON document has this field, and not null in it. */
 bool document_has(sv text, const char *field);
 bool json_is_valid(sv text);

@@ -45,20 +45,25 @@ struct rules *plan_rule(struct plan *plan, const struct stored_row *row)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     size_t count = 0;
-    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(plan->snapshot->count + 1, sizeof *rows);
+    bool override = row->table == TABLE_OVERRIDES;
+    const struct stored_row *rule = override ? snapshot_rule(plan->snapshot, row->rule) : NULL;
+    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(plan->snapshot->count + 2, sizeof *rows);
     for (size_t i = 0; rows && i < plan->snapshot->count; i++)
         if (plan->snapshot->rows[i].table == TABLE_SETTINGS)
             rows[count++] = row_to_read(&plan->snapshot->rows[i]);
+    if (rows && rule)
+        rows[count++] = row_to_read(rule);
     if (rows)
         rows[count++] = row_to_read(row);
     CLEANUP(rules_freep) struct rules *rules = rows ? rules_read_rows(rows, count, &report) : NULL;
     if (!rules)
         no_memory(plan->error);
-    if (rules && rules->rule_count > 0)
+    if (rules && (override ? rules->override_count : rules->rule_count) > 0)
         return STEAL(rules);
     for (size_t i = 0; i < report.error_count && i < RULES_ERRORS_MAX; i++)
         if (report.errors[i].line == (int)count)
-            err_set(plan->error, WEIR_E_RULES, "rule %.*s: %.*s", SV_FMT(row->rule), SV_FMT(report.errors[i].text));
+            err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s", override ? "" : "rule ",
+                    SV_FMT(override ? SV("") : row->rule), override ? "" : ": ", SV_FMT(report.errors[i].text));
     return NULL;
 }
 
@@ -70,17 +75,18 @@ bool plan_is_good(struct plan *plan, const struct stored_row *row)
 
 /* ---- judging ---- */
 
-static bool change_is_of(const struct change *change, sv table, sv key)
+static bool change_is_of(const struct change *change, const struct source_problem *problem)
 {
     const struct stored_row *row = change->after ? change->after : change->before;
-    return sv_eq(row->key, key) && sv_eq(weir_str(table_names[row->table]), table);
+    return sv_eq(row->key, problem->row) && sv_eq(weir_str(table_names[row->table]), problem->table) &&
+           sv_eq(row->rule, problem->rule);
 }
 
 /* That of the bad row, if it is one of those that are changed. */
 static const struct change *change_of(const struct plan *plan, const struct source_problem *problem)
 {
     for (size_t i = 0; i < plan->count; i++)
-        if (plan->changes[i].after && change_is_of(&plan->changes[i], problem->table, problem->row))
+        if (plan->changes[i].after && change_is_of(&plan->changes[i], problem))
             return &plan->changes[i];
     return NULL;
 }
@@ -88,7 +94,8 @@ static const struct change *change_of(const struct plan *plan, const struct sour
 static bool was_bad(const struct source_reading *before, const struct source_problem *problem)
 {
     for (size_t i = 0; i < before->problem_count; i++)
-        if (sv_eq(before->problems[i].row, problem->row) && sv_eq(before->problems[i].table, problem->table))
+        if (sv_eq(before->problems[i].row, problem->row) && sv_eq(before->problems[i].table, problem->table) &&
+            sv_eq(before->problems[i].rule, problem->rule))
             return true;
     return false;
 }
@@ -96,6 +103,9 @@ static bool was_bad(const struct source_reading *before, const struct source_pro
 static int refuse(const struct source_problem *problem, bool own, struct weir_error *error)
 {
     bool rule = problem->rule.len > 0;
+    if (sv_eq(problem->table, weir_str(table_names[TABLE_OVERRIDES]))) /* whose text names it */
+        return err_set(error, WEIR_E_RULES, "%s%.*s; nothing was changed", own ? "" : "this would break the ",
+                       SV_FMT(problem->text));
     return err_set(error, WEIR_E_RULES, "%s%s %.*s: %.*s; nothing was changed", own ? "" : "this would break ",
                    rule ? "rule" : "setting", SV_FMT(rule ? problem->rule : problem->row), SV_FMT(problem->text));
 }
@@ -155,6 +165,8 @@ static int let_look(const struct source *source, struct source_reading *after, s
         return 0;
     for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->row_count; i++)
         after->rows[i].table = weir_str(source->address.path);
+    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->override_count; i++)
+        after->overrides[i].table = weir_str(source->address.path);
     return terms->look(after, terms->data, error);
 }
 
@@ -190,17 +202,19 @@ static int check_author(struct source_author author, struct weir_error *error)
     return 0;
 }
 
-int source_change(struct source *source, plan_maker *make, void *data, struct source_author author,
+/* `one_override`: see source_change_override. */
+static int change(struct source *source, bool one_override, plan_maker *make, void *data, struct source_author author,
                   struct weir_error *error)
 {
+    static const struct source_overrides none = { .most = 0 };
     struct weir_error own = { .code = WEIR_OK };
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 }, after = { 0 };
     struct plan plan = { .source = source, .snapshot = &snapshot, .arena = &snapshot.arena, .error = &own };
     int r = check_author(author, &own);
     if (r == 0)
-        r = source->backend->begin(source, true, &snapshot, &own);
+        r = source->backend->begin(source, true, one_override ? &none : NULL, &snapshot, &own);
     bool begun = r == 0;
-    if (r == 0 && source->terms.check)
+    if (r == 0 && source->terms.check && !one_override)
         r = source->terms.check(snapshot_version(&snapshot, source->terms.id), source->terms.data, &own);
     if (r == 0)
         r = make(&plan, data);
@@ -218,9 +232,33 @@ int source_change(struct source *source, plan_maker *make, void *data, struct so
     return r;
 }
 
+int source_change(struct source *source, plan_maker *make, void *data, struct source_author author,
+                  struct weir_error *error)
+{
+    return change(source, false, make, data, author, error);
+}
+
+int source_change_override(struct source *source, plan_maker *make, void *data, struct source_author author,
+                           struct weir_error *error)
+{
+    return change(source, true, make, data, author, error);
+}
+
+int refuse_report(struct plan *plan, const struct rules_report *report)
+{
+    char more[40] = "";
+    if (report->error_count == 0)
+        return 0;
+    const struct rule_problem *first = &report->errors[0];
+    if (report->error_count > 1)
+        snprintf(more, sizeof more, "; %zu errors in all", report->error_count);
+    return err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s%s; nothing was changed", first->rule.len ? "rule " : "",
+                   SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text), more);
+}
+
 /* ---- one rule ---- */
 
-static int no_such_rule(struct plan *plan, sv id)
+int no_such_rule(struct plan *plan, sv id)
 {
     return err_set(plan->error, WEIR_E_UNKNOWN_RULE, "%s: there is no rule %.*s", plan->source->address.shown,
                    (int)(id.len < WEIR_ID_MAX ? id.len : WEIR_ID_MAX), id.ptr ? id.ptr : "");
@@ -332,7 +370,7 @@ static int make_put(struct plan *plan, void *data)
         return r;
     if (count != 1 || rows[0].kind != ROW_RULE)
         return err_set(plan->error, WEIR_E_INVALID,
-                       "one rule is expected here, with its `id`; import takes many, and settings");
+                       "one rule is expected here, with its `id`; import takes many, settings and overrides");
     return put_rule(plan, rows[0].id, rows[0].text, put->replace);
 }
 
@@ -428,6 +466,37 @@ static int make_set(struct plan *plan, void *data)
     return plan_put(plan, "change", old, row);
 }
 
+/* The document as it would be if it were put whole, except that the rule stays enabled or disabled unless the patch says
+ * so. */
+static int make_patch(struct plan *plan, void *data)
+{
+    const struct set *set = data;
+    const struct stored_row *old = snapshot_rule(plan->snapshot, set->id);
+    CLEANUP(buf_done) struct buf text;
+    bool said;
+    buf_init(&text, SQL_VALUE_MAX);
+    if (!old)
+        return no_such_rule(plan, set->id);
+    struct stored_row row = *old;
+    int r = document_patch(old->text, set->value, &text, plan->error);
+    if (r < 0)
+        return r;
+    row.text = plan_copy(plan, buf_sv(&text));
+    row.fault = (sv){ 0 };
+    if (!row.text.ptr)
+        return WEIR_E_NO_MEMORY;
+    r = old->table == TABLE_CALLS ? to_call(plan, old, &row) : take_enabled(plan, &row, &said);
+    if (r < 0 || (old->fault.len == 0 && old->enabled == row.enabled && json_is_same(old->text, row.text)))
+        return r;
+    return plan_put(plan, "change", old, row);
+}
+
+int source_patch(struct source *source, sv id, sv patch, struct source_author author, struct weir_error *error)
+{
+    struct set set = { .id = id, .value = patch };
+    return source_change(source, make_patch, &set, author, error);
+}
+
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error)
 {
     struct set set = { .id = id, .enabled = enabled };
@@ -476,8 +545,12 @@ struct import {
     sv text;
     bool replace, settings_only;
     struct buf *out;
-    size_t rules, settings;
 };
+
+static enum row_table table_of(const struct rule_row *row)
+{
+    return row->kind == ROW_SETTING ? TABLE_SETTINGS : row->kind == ROW_OVERRIDE ? TABLE_OVERRIDES : TABLE_RULES;
+}
 
 static int remove_others(struct plan *plan, const struct rule_row *rows, size_t count)
 {
@@ -487,8 +560,9 @@ static int remove_others(struct plan *plan, const struct rule_row *rows, size_t 
         struct stored_row *row = snapshot_add(&named, &cap);
         if (!row)
             return no_memory(plan->error);
-        *row =
-            (struct stored_row){ .table = rows[i].kind == ROW_SETTING ? TABLE_SETTINGS : TABLE_RULES, .key = rows[i].id };
+        *row = (struct stored_row){ .table = table_of(&rows[i]), .key = rows[i].id };
+        if (row->table == TABLE_OVERRIDES)
+            row->rule = rows[i].id, row->key = rows[i].subject;
     }
     int r = snapshot_index(&named, plan->error);
     for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
@@ -496,26 +570,25 @@ static int remove_others(struct plan *plan, const struct rule_row *rows, size_t 
         bool setting = row->table == TABLE_SETTINGS;
         if (row->table == TABLE_CALLS && row->rule.len == 0)
             continue; /* it has no key to be removed by */
-        if (!snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
+        if (row->table == TABLE_OVERRIDES
+                ? !snapshot_override(&named, row->rule, row->key)
+                : !snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
             r = plan_add(plan, "remove", row, NULL);
     }
     return r;
 }
 
+/* What is wrong with rules and settings; overrides_import() looks at overrides. */
 static int check_rows(struct plan *plan, const struct rule_row *rows, size_t count)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, count, &report);
-    char more[40] = "";
-    if (!rules)
-        return no_memory(plan->error);
-    if (report.error_count == 0)
-        return 0;
-    const struct rule_problem *first = &report.errors[0];
-    if (report.error_count > 1)
-        snprintf(more, sizeof more, "; %zu errors in all", report.error_count);
-    return err_set(plan->error, WEIR_E_RULES, "%s%.*s%s%.*s%s; nothing was changed", first->rule.len ? "rule " : "",
-                   SV_FMT(first->rule), first->rule.len ? ": " : "", SV_FMT(first->text), more);
+    CLEANUP_FREE struct rule_row *some = cleanup_calloc(count + 1, sizeof *some);
+    size_t some_count = 0;
+    for (size_t i = 0; some && i < count; i++)
+        if (rows[i].kind != ROW_OVERRIDE)
+            some[some_count++] = rows[i];
+    CLEANUP(rules_freep) struct rules *rules = some ? rules_read_rows(some, some_count, &report) : NULL;
+    return rules ? refuse_report(plan, &report) : no_memory(plan->error);
 }
 
 static void count_changes(const struct plan *plan, struct buf *out)
@@ -538,14 +611,15 @@ static int make_import(struct plan *plan, void *data)
     if (r == 0)
         r = check_rows(plan, rows, count);
     for (size_t i = 0; i < count && r == 0; i++) {
-        bool setting = rows[i].kind == ROW_SETTING;
-        import->settings += setting;
-        import->rules += !setting;
-        if (!setting && import->settings_only)
+        if (rows[i].kind == ROW_SETTING)
+            r = put_setting(plan, rows[i].id, rows[i].text);
+        else if (import->settings_only)
             r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
-        else
-            r = setting ? put_setting(plan, rows[i].id, rows[i].text) : put_rule(plan, rows[i].id, rows[i].text, true);
+        else if (rows[i].kind == ROW_RULE)
+            r = put_rule(plan, rows[i].id, rows[i].text, true);
     }
+    if (r == 0)
+        r = overrides_import(plan, rows, count);
     if (r == 0 && import->replace)
         r = remove_others(plan, rows, count);
     if (r == 0 && import->out)

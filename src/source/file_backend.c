@@ -28,9 +28,11 @@ static struct rules *read_rules(struct source *source, struct rules_report *ret_
 
 static struct stored_row row_of(const struct rule_row *row)
 {
-    bool setting = row->kind == ROW_SETTING;
-    return (struct stored_row){ .table = setting ? TABLE_SETTINGS : TABLE_RULES,
-                                .key = row->id,
+    bool setting = row->kind == ROW_SETTING, override = row->kind == ROW_OVERRIDE;
+    return (struct stored_row){ .table = setting    ? TABLE_SETTINGS
+                                         : override ? TABLE_OVERRIDES
+                                                    : TABLE_RULES,
+                                .key = override ? row->subject : row->id,
                                 .rule = setting ? SV("") : row->id,
                                 .text = row->text,
                                 .enabled = true };
@@ -293,8 +295,31 @@ static int check_text(const struct source *source, const struct rules_report *re
     return 0;
 }
 
-static int file_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+/* Overrides are found by their subjects as requests have them; the file may spell them otherwise. Bad ones stay as they
+ * are. */
+static int spell_subjects(struct rule_row *rows, size_t count, struct arena *arena, struct weir_error *error)
 {
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, count, &report);
+    if (!rules)
+        return no_memory(error);
+    for (size_t i = 0; i < rules->override_count; i++) {
+        const struct rule_override *override = &rules->overrides[i];
+        CLEANUP(buf_done) struct buf subject;
+        buf_init(&subject, RULES_BYTES_MAX);
+        override_subject_text(override->values, override->value_count, &subject);
+        sv kept = subject.failed ? (sv){ 0 } : arena_copy(arena, buf_sv(&subject));
+        if (!kept.ptr)
+            return no_memory(error);
+        rows[override->line - 1].subject = kept;
+    }
+    return 0;
+}
+
+static int file_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
+                      struct weir_error *error)
+{
+    (void)which; /* it is read whole anyway */
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
     struct listing l = { 0 };
@@ -312,6 +337,8 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
         r = first_error(source, &report, "", error);
     if (r == 0)
         r = split_all(source, &snapshot.arena, &l, error);
+    if (r == 0)
+        r = spell_subjects(l.rows, l.count, &snapshot.arena, error);
     for (size_t i = 0; i < l.count && r == 0; i++) {
         struct stored_row *row = snapshot_add(&snapshot, &cap);
         if (!row)
@@ -327,9 +354,23 @@ static int file_begin(struct source *source, bool change, struct snapshot *ret, 
     return 0;
 }
 
-static void write_json(const struct snapshot *after, struct buf *out)
+/* The rows of a table as a list: "rules": [ … ] */
+static void write_json_list(const struct snapshot *after, enum row_table table, const char *name, struct buf *out)
 {
     bool any = false;
+    buf_printf(out, "  \"%s\": [", name);
+    for (size_t i = 0; i < after->count; i++) {
+        if (after->rows[i].table != table)
+            continue;
+        buf_printf(out, "%s\n    %.*s", any ? "," : "", SV_FMT(after->rows[i].text));
+        any = true;
+    }
+    buf_add(out, any ? SV("\n  ]") : SV("]"));
+}
+
+static void write_json(const struct snapshot *after, struct buf *out)
+{
+    bool any = false, overrides = false;
     buf_add(out, SV("{\n"));
     for (size_t i = 0; i < after->count; i++) {
         if (after->rows[i].table != TABLE_SETTINGS)
@@ -339,15 +380,15 @@ static void write_json(const struct snapshot *after, struct buf *out)
         buf_printf(out, ": %.*s", SV_FMT(after->rows[i].text));
         any = true;
     }
-    buf_add(out, any ? SV("\n  },\n  \"rules\": [") : SV("  \"rules\": ["));
-    any = false;
-    for (size_t i = 0; i < after->count; i++) {
-        if (after->rows[i].table != TABLE_RULES)
-            continue;
-        buf_printf(out, "%s\n    %.*s", any ? "," : "", SV_FMT(after->rows[i].text));
-        any = true;
+    buf_add(out, any ? SV("\n  },\n") : SV(""));
+    write_json_list(after, TABLE_RULES, "rules", out);
+    for (size_t i = 0; i < after->count; i++)
+        overrides = overrides || after->rows[i].table == TABLE_OVERRIDES;
+    if (overrides) {
+        buf_add(out, SV(",\n"));
+        write_json_list(after, TABLE_OVERRIDES, "overrides", out);
     }
-    buf_add(out, any ? SV("\n  ]\n}\n") : SV("]\n}\n"));
+    buf_add(out, SV("\n}\n"));
 }
 
 static int write_yaml(const struct snapshot *after, struct buf *out, struct weir_error *error)

@@ -1,19 +1,19 @@
 /* WEIR_HISTORY: every change that was made through here, so that it can be looked up and undone.
  *
- * A row's contents are kept as JSON: {"enabled":true,"rule":…}, {"value":…} or the columns of a call. What a document says
- * is kept byte for byte behind a beginning that we know, so that undoing restores it exactly; one that is no JSON is kept
- * as
- * {"text":"…"}. */
+ * A row's contents are kept as JSON: {"enabled":true,"rule":…}, {"value":…}, {"subject":"…","override":…} or the columns of
+ * a call. What a document says is kept byte for byte behind a beginning that we know, so that undoing restores it exactly;
+ * one that is no JSON is kept as {"text":"…"}. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/instant.h"
 #include "base/utf8.h"
 #include "source/backend.h"
 
-enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000 };
+enum { STATEMENT_MAX = 8192, UNDONE_MAX = 10000, ROW_KEY_MAX = 200 };
 
 /* ---- a row as JSON ---- */
 
@@ -40,11 +40,18 @@ static void add_column(struct buf *out, const char *name, const struct sql_value
         buf_json(out, value->text);
 }
 
-static const char *row_beginning(const struct stored_row *row)
+/* What stands before the document, or (`odd`) before the text of one that is not JSON. */
+static void row_beginning(const struct stored_row *row, bool odd, struct buf *out)
 {
-    if (row->table == TABLE_SETTINGS)
-        return "{\"value\":";
-    return row->enabled ? "{\"enabled\":true,\"rule\":" : "{\"enabled\":false,\"rule\":";
+    if (row->table == TABLE_OVERRIDES) {
+        buf_add(out, SV("{\"subject\":"));
+        buf_json(out, row->key);
+        buf_add(out, odd ? SV(",\"text\":") : SV(",\"override\":"));
+    } else if (row->table == TABLE_SETTINGS && !odd) {
+        buf_add(out, SV("{\"value\":"));
+    } else {
+        buf_printf(out, "{\"enabled\":%s,\"%s\":", row->enabled ? "true" : "false", odd ? "text" : "rule");
+    }
 }
 
 static void row_json(const struct stored_row *row, struct buf *out)
@@ -53,13 +60,27 @@ static void row_json(const struct stored_row *row, struct buf *out)
         for (int i = 0; i < CALL_COLUMNS; i++)
             add_column(out, call_names[i], &row->call[i]);
     } else if (json_is_valid(row->text)) {
-        buf_add(out, weir_str(row_beginning(row)));
+        row_beginning(row, false, out);
         buf_add(out, row->text);
     } else {
-        buf_printf(out, "{\"enabled\":%s,\"text\":", row->enabled ? "true" : "false");
+        row_beginning(row, true, out);
         buf_json(out, row->text);
     }
     buf_char(out, '}');
+}
+
+/* The column is shorter than a subject may be; the whole subject is in the row's JSON. */
+static sv row_key(const struct stored_row *row, char room[ROW_KEY_MAX + 1])
+{
+    static const struct hash_key key = { 0 };
+    if (row->key.len <= ROW_KEY_MAX)
+        return row->key;
+    struct hash hash;
+    hash_init(&hash, &key);
+    hash_text(&hash, row->key.ptr, row->key.len);
+    sv start = utf8_cut(row->key, ROW_KEY_MAX - 20);
+    int n = snprintf(room, ROW_KEY_MAX + 1, "%.*s… %016llx", SV_FMT(start), (unsigned long long)hash_final(&hash));
+    return sv_of(room, (size_t)n);
 }
 
 /* ---- and back ---- */
@@ -79,10 +100,15 @@ static struct sql_value column_value(struct arena *arena, const json_t *json, co
 /* The document behind the beginning; if that is another, as it can be written. */
 static sv document_of(struct arena *arena, const struct stored_row *row, sv text, const json_t *json)
 {
-    sv beginning = weir_str(row_beginning(row));
+    static const char *const names[TABLES] = {
+        [TABLE_RULES] = "rule", [TABLE_SETTINGS] = "value", [TABLE_OVERRIDES] = "override"
+    };
+    CLEANUP(buf_done) struct buf beginning;
+    buf_init(&beginning, 6 * (size_t)SQL_VALUE_MAX);
+    row_beginning(row, false, &beginning);
     const json_t *other = json_object_get(json, "text");
-    const json_t *document = json_object_get(json, row->table == TABLE_SETTINGS ? "value" : "rule");
-    if (sv_starts(text, beginning) && document)
+    const json_t *document = json_object_get(json, names[row->table]);
+    if (sv_starts(text, buf_sv(&beginning)) && document)
         return arena_copy(arena, sv_of(text.ptr + beginning.len, text.len - beginning.len - 1));
     if (json_is_string(other))
         return arena_copy(arena, sv_of(json_string_value(other), json_string_length(other)));
@@ -101,8 +127,10 @@ static int row_from_json(struct arena *arena, sv text, struct stored_row *row, s
             row->call[i] = column_value(arena, json, call_names[i]);
         return call_read(row, arena, error);
     }
+    if (row->table == TABLE_OVERRIDES)
+        row->key = column_value(arena, json, "subject").text;
     row->text = document_of(arena, row, text, json);
-    return row->text.ptr ? 0 : no_memory(error);
+    return row->text.ptr && row->key.ptr ? 0 : no_memory(error);
 }
 
 /* ---- adding ---- */
@@ -119,6 +147,7 @@ static int add_event(struct source *source, const struct buf *statement, const s
                      struct source_author author, struct weir_error *error)
 {
     const struct stored_row *row = change->after ? change->after : change->before;
+    char room[ROW_KEY_MAX + 1];
     CLEANUP(buf_done) struct buf before, after;
     buf_init(&before, 6 * (size_t)SQL_VALUE_MAX + 100);
     buf_init(&after, 6 * (size_t)SQL_VALUE_MAX + 100);
@@ -128,7 +157,7 @@ static int add_event(struct source *source, const struct buf *statement, const s
         { .text = author.note },
         { .text = weir_str(change->what) },
         { .text = weir_str(table_names[row->table]) },
-        { .text = row->key },
+        { .text = row_key(row, room) },
         { .text = row->rule },
         { .text = shown_row(change->before, &before), .null = !change->before },
         { .text = shown_row(change->after, &after), .null = !change->after },
@@ -184,41 +213,60 @@ static bool is_of_settings(sv id)
     return sv_eq(id, SOURCE_SETTINGS);
 }
 
-/* The newest first. Where `number` is 0: of `id`, or of all if that is empty. */
-static int walk(struct source *source, sv id, int64_t number, unsigned most, struct listing *l, struct weir_error *error)
+/* Which events are asked for. */
+struct which {
+    sv id;          /* of this rule, or SOURCE_SETTINGS; empty: of all */
+    int64_t number; /* this one alone, whatever `id` is; 0: not one alone */
+    int64_t before; /* only those with a lower number; 0: all */
+    unsigned most;
+};
+
+/* The newest first. */
+static int walk(struct source *source, const struct which *which, struct listing *l, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
-    const char *column = number ? "history_id" : is_of_settings(id) ? "table_name" : "rule_id";
-    char digits[32];
-    snprintf(digits, sizeof digits, "%lld", (long long)number);
-    struct sql_value param = { .text = number               ? weir_str(digits)
-                                       : is_of_settings(id) ? weir_str(table_names[TABLE_SETTINGS])
-                                                            : id };
     CLEANUP(buf_done) struct buf statement;
+    char number[32], before[32];
+    struct sql_value params[2] = { 0 };
+    size_t count = 0;
     buf_init(&statement, STATEMENT_MAX);
     int r = table_check(source, TABLE_HISTORY, false, error);
     if (r < 0)
         return r;
     table_select(source, TABLE_HISTORY, &statement);
-    if (number || id.len)
+    snprintf(number, sizeof number, "%lld", (long long)which->number);
+    snprintf(before, sizeof before, "%lld", (long long)which->before);
+    bool settings = is_of_settings(which->id);
+    if (which->number || which->id.len) {
+        const char *column = which->number ? "history_id" : settings ? "table_name" : "rule_id";
         buf_printf(&statement, " WHERE %s = ?", sql_column(table, column));
-    buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), most);
-    return source_run(source, &statement, &param, number || id.len, list_event, l, NULL, error);
+        params[count++].text = which->number ? weir_str(number)
+                               : settings    ? weir_str(table_names[TABLE_SETTINGS])
+                                             : which->id;
+    }
+    if (which->before) {
+        buf_printf(&statement, " %s %s < ?", count ? "AND" : "WHERE", sql_column(table, "history_id"));
+        params[count++].text = weir_str(before);
+    }
+    buf_printf(&statement, " ORDER BY %s DESC LIMIT %u", sql_column(table, "history_id"), which->most);
+    return source_run(source, &statement, params, count, list_event, l, NULL, error);
 }
 
 int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];
-    struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) }, { .text = SV(CALL_ID_PREFIX "%") } };
+    struct sql_value params[] = { { .text = weir_str(table_names[TABLE_CALLS]) },
+                                  { .text = weir_str(table_names[TABLE_RULES]) },
+                                  { .text = SV(CALL_ID_PREFIX "%") } };
     CLEANUP(buf_done) struct buf statement;
     buf_init(&statement, STATEMENT_MAX);
     int r = table->there ? table_check(source, TABLE_HISTORY, false, error) : 0;
     if (r < 0 || !table->there)
         return r;
-    const char *key = sql_column(table, "row_key");
-    buf_printf(&statement, "SELECT DISTINCT %s FROM %s WHERE %s = ? OR %s LIKE ?", key, table->name,
-               sql_column(table, "table_name"), key);
-    return source_run(source, &statement, params, 2, row, data, NULL, error);
+    const char *key = sql_column(table, "row_key"), *name = sql_column(table, "table_name");
+    buf_printf(&statement, "SELECT DISTINCT %s FROM %s WHERE %s = ? OR (%s = ? AND %s LIKE ?)", key, table->name, name,
+               name, key);
+    return source_run(source, &statement, params, 3, row, data, NULL, error);
 }
 
 static int file_has_none(const struct source *source, struct weir_error *error)
@@ -227,9 +275,11 @@ static int file_has_none(const struct source *source, struct weir_error *error)
                    source->address.shown);
 }
 
-int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data, struct weir_error *error)
+int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
+                   struct weir_error *error)
 {
     struct listing l = { .row = row, .data = data };
+    struct which which = { .id = id, .before = before, .most = most };
     if (source->address.kind == SOURCE_FILE)
         return file_has_none(source, error);
     int r = source_connect(source, error);
@@ -239,7 +289,7 @@ int source_history(struct source *source, sv id, unsigned most, source_event_row
         return r;
     r = sql_table(source->sql, table_names[TABLE_HISTORY], &source->tables[TABLE_HISTORY], error);
     if (r == 0)
-        r = walk(source, id, 0, most, &l, error);
+        r = walk(source, &which, &l, error);
     sql_rollback(source->sql);
     return r;
 }
@@ -347,8 +397,9 @@ static int make_undo(struct plan *plan, void *data)
 {
     struct undo *u = data;
     struct listing l = { .row = look_at_event, .data = u };
+    struct which which = { .id = u->id, .number = u->number, .most = UNDONE_MAX };
     u->arena = plan->arena;
-    int r = walk(plan->source, u->id, u->number, UNDONE_MAX, &l, plan->error);
+    int r = walk(plan->source, &which, &l, plan->error);
     if (!u->found && r == 0)
         return err_set(plan->error, WEIR_E_INVALID, "there is no such change to undo");
     if (!u->found)
@@ -364,8 +415,11 @@ static int make_undo(struct plan *plan, void *data)
         r = row_then(plan, event, event->after, &later);
     if (r < 0)
         return r;
-    enum row_table table = then ? then->table : later ? later->table : TABLE_RULES;
-    const struct stored_row *now = snapshot_find(plan->snapshot, table, event->key);
+    const struct stored_row *either = then ? then : later, *now = NULL;
+    if (either && either->table == TABLE_OVERRIDES)
+        now = snapshot_override(plan->snapshot, either->rule, either->key);
+    else if (either)
+        now = snapshot_find(plan->snapshot, either->table, either->key);
     if (!same_row(now, later))
         return err_set(
             plan->error, WEIR_E_INVALID,

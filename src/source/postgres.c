@@ -372,5 +372,6 @@ const struct sql_client postgres_client = {
                "WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum > 0 AND NOT a.attisdropped "
                "AND n.nspname = ANY (current_schemas(false)) AND lower(c.relname::text) = ? "
                "ORDER BY array_position(current_schemas(false), n.nspname), c.relname, a.attnum",
+    .byte_order = " COLLATE \"C\"",
     .quote = '"',
 };

@@ -2,7 +2,8 @@
 #include "base/err.h"
 #include "source/backend.h"
 
-const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_HISTORY" };
+const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_OVERRIDES",
+                                          "WEIR_HISTORY" };
 
 /* Keys are compared byte by byte, and texts may be long. */
 #define MYSQL_END ") CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -18,6 +19,10 @@ const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR
     "CREATE TABLE THROTTLED_CALLS (THROTTLE_ID INT NOT NULL PRIMARY KEY, NORMALIZED_CALL VARCHAR(256) NOT NULL, " \
     "MAX_LOCKS INT NOT NULL, LOCK_TIMEOUT_SECONDS INT NOT NULL, THROTTLE_EXPIRATION BIGINT DEFAULT NULL, "        \
     "UNIQUE (NORMALIZED_CALL)" END
+/* A subject is compared and sorted byte by byte, blanks at its end included: hence its own type. */
+#define OVERRIDES_TABLE(SUBJECT, TEXT, END)                                                                    \
+    "CREATE TABLE WEIR_OVERRIDES (RULE_ID VARCHAR(100) NOT NULL, SUBJECT " SUBJECT " NOT NULL, OVERRIDE " TEXT \
+    " NOT NULL, UPDATED_AT VARCHAR(40), UPDATED_BY VARCHAR(200), NOTE VARCHAR(1000), PRIMARY KEY (RULE_ID, SUBJECT)" END
 #define HISTORY_TABLE(NUMBER, TEXT, END)                                                                              \
     "CREATE TABLE WEIR_HISTORY (HISTORY_ID " NUMBER ", CHANGED_AT VARCHAR(40) NOT NULL, CHANGED_BY VARCHAR(200), "    \
     "NOTE VARCHAR(1000), WHAT VARCHAR(40) NOT NULL, TABLE_NAME VARCHAR(40) NOT NULL, ROW_KEY VARCHAR(200) NOT NULL, " \
@@ -26,12 +31,15 @@ const char *const table_names[TABLES] = { "WEIR_RULES", "THROTTLED_CALLS", "WEIR
 const char *table_create(enum row_table table, enum source_kind kind)
 {
     static const char *const sqlite[TABLES] = { RULES_TABLE("TEXT", ")"), CALLS_TABLE(")"), SETTINGS_TABLE("TEXT", ")"),
+                                                OVERRIDES_TABLE("VARCHAR(1000)", "TEXT", ")"),
                                                 HISTORY_TABLE("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", ")") };
     static const char *const mysql[TABLES] = {
         RULES_TABLE("MEDIUMTEXT", MYSQL_END), CALLS_TABLE(MYSQL_END), SETTINGS_TABLE("MEDIUMTEXT", MYSQL_END),
+        OVERRIDES_TABLE("VARBINARY(1000)", "MEDIUMTEXT", MYSQL_END),
         HISTORY_TABLE("BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY", "LONGTEXT", MYSQL_END)
     };
     static const char *const postgres[TABLES] = { RULES_TABLE("TEXT", ")"), CALLS_TABLE(")"), SETTINGS_TABLE("TEXT", ")"),
+                                                  OVERRIDES_TABLE("VARCHAR(1000) COLLATE \"C\"", "TEXT", ")"),
                                                   HISTORY_TABLE("BIGSERIAL PRIMARY KEY", "TEXT", ")") };
     switch (kind) {
     case SOURCE_MYSQL:
@@ -51,10 +59,16 @@ const char *const *table_columns(enum row_table table)
     static const char *const calls[] = { "throttle_id",          "normalized_call",     "max_locks",
                                          "lock_timeout_seconds", "throttle_expiration", NULL };
     static const char *const settings[] = { "name", "value", "updated_at", "updated_by", "note", NULL };
+    static const char *const overrides[] = { "rule_id", "subject", "override", "updated_at", "updated_by", "note", NULL };
     static const char *const history[] = { "history_id", "changed_at", "changed_by", "note",      "what", "table_name",
                                            "row_key",    "rule_id",    "before_row", "after_row", NULL };
-    static const char *const *const all[TABLES] = { rules, calls, settings, history };
+    static const char *const *const all[TABLES] = { rules, calls, settings, overrides, history };
     return all[table];
+}
+
+size_t table_keys(enum row_table table)
+{
+    return table == TABLE_OVERRIDES ? 2 : 1;
 }
 
 void table_select(const struct source *source, enum row_table table, struct buf *out)
@@ -71,12 +85,12 @@ void table_insert(const struct source *source, enum row_table table, bool number
 {
     const struct sql_table *to = &source->tables[table];
     const char *const *columns = table_columns(table);
-    size_t count = 0;
+    size_t count = 0, keys = table_keys(table);
     buf_printf(out, "INSERT INTO %s (", to->name);
-    for (size_t i = 1; columns[i]; i++)
+    for (size_t i = keys; columns[i]; i++)
         buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[i]));
-    if (!numbered)
-        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[0]));
+    for (size_t i = 0; i < keys && !numbered; i++)
+        buf_printf(out, "%s%s", count++ ? ", " : "", sql_column(to, columns[i]));
     for (size_t i = 0; i < count; i++)
         buf_add(out, i ? SV(", ?") : SV(") VALUES (?"));
     buf_char(out, ')');
@@ -84,7 +98,9 @@ void table_insert(const struct source *source, enum row_table table, bool number
 
 int table_check(const struct source *source, enum row_table table, bool to_read, struct weir_error *error)
 {
-    static const size_t needed[TABLES] = { [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2 }; /* to read */
+    static const size_t needed[TABLES] = {
+        [TABLE_RULES] = 3, [TABLE_CALLS] = 5, [TABLE_SETTINGS] = 2, [TABLE_OVERRIDES] = 3
+    }; /* to read */
     const char *const *columns = table_columns(table);
     if (!source->tables[table].there)
         return err_set(error, WEIR_E_RULES, "%s: there is no table %s; create it with `weir rules init`, or: %s;",

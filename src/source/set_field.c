@@ -1,4 +1,4 @@
-/* One field of a rule's document, set without disturbing the others. */
+/* A rule's document with some fields changed: one that is set, or those of a merge patch. The others stay as they are. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,8 @@ static const char *const limit_fields[] = {
 static const char *const rule_fields[] = { "match",   "ignore_case",      "by",     "limits", "mode",
                                            "enabled", "expires",          "except", "reject", "counters",
                                            "lease",   "on_store_failure", NULL };
+
+static const char id_stays[] = "an id does not change, since counts hang on it; add a rule and remove this one";
 
 static json_t *load(sv text)
 {
@@ -183,9 +185,9 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
     }
     sv rest = *field, first = sv_cut(&rest, '.');
     if (word_find(first, rule_fields) < 0) {
-        err_set(error, WEIR_E_INVALID,
+        err_set(error, WEIR_E_INVALID, "%s",
                 sv_eq(first, SV("id"))
-                    ? "an id does not change, since counts hang on it; add a rule and remove this one"
+                    ? id_stays
                     : "unknown field; try max, per, limits.NAME.max, mode, enabled, expires, path, method, "
                       "match.host, by, except.ip, reject.status, counters or lease");
         return NULL;
@@ -202,21 +204,91 @@ static int write_document(json_t *document, sv before, struct buf *out, struct w
     return text && !out->failed ? 0 : no_memory(error);
 }
 
-static json_t *load_document(sv document, struct weir_error *error)
+/* JSON, or YAML that was written by hand. */
+static json_t *load_any(sv document, struct weir_error *error)
 {
     json_t *json = load(document);
-    if (!json) {
-        /* YAML, written by hand. */
-        CLEANUP(buf_done) struct buf text;
-        buf_init(&text, RULES_BYTES_MAX);
-        if (rules_json(document, &text, error) == 0)
-            json = load(buf_sv(&text));
-    }
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    if (!json && rules_json(document, &text, error) == 0)
+        json = load(buf_sv(&text));
+    return json;
+}
+
+static json_t *load_document(sv document, struct weir_error *error)
+{
+    json_t *json = load_any(document, error);
     if (json_is_object(json))
         return json;
     json_decref(json);
     err_set(error, WEIR_E_RULES, "the stored rule is not a JSON document; add the rule again");
     return NULL;
+}
+
+static int name_subject(json_t *json, const struct rule *rule, const sv *values)
+{
+    json_auto_t *by = json_object();
+    CLEANUP(buf_done) struct buf name;
+    buf_init(&name, RULE_NAME_MAX + 16);
+    for (size_t i = 0; i < rule->by_count; i++) {
+        buf_clear(&name);
+        rule_by_text(&rule->by[i], &name);
+        if (name.failed || json_object_setn_new(by, name.ptr, name.len, json_stringn(values[i].ptr, values[i].len)) < 0)
+            return -1;
+    }
+    int r = json_object_get(json, "rule") ? 0 : json_object_set_new(json, "rule", json_stringn(rule->id.ptr, rule->id.len));
+    return r < 0 || json_object_get(json, "by") ? r : json_object_set(json, "by", by);
+}
+
+int document_of_override(sv document, const struct rule *rule, const sv *values, struct buf *out, struct weir_error *error)
+{
+    json_auto_t *json = load_any(document, error);
+    if (!json_is_object(json))
+        return err_set(error, WEIR_E_INVALID, "an override must be an object, {\"limits\": [\"10 per 60s\"]}");
+    if (!values) {
+        json_object_del(json, "rule");
+        json_object_del(json, "by");
+    } else if (name_subject(json, rule, values) < 0) {
+        return no_memory(error);
+    }
+    return write_document(json, document, out, error);
+}
+
+/* RFC 7396: null removes a field, an object is merged, and all else replaces what was there. */
+static int merge(json_t *into, const json_t *patch)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)patch, name, value)
+    {
+        json_t *old = json_object_get(into, name);
+        int r = 0;
+        if (json_is_null(value)) {
+            json_object_del(into, name);
+        } else if (!json_is_object(value)) {
+            r = json_object_set(into, name, value);
+        } else {
+            if (!json_is_object(old))
+                r = json_object_set_new(into, name, old = json_object());
+            r = r < 0 ? r : merge(old, value);
+        }
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int document_patch(sv document, sv patch, struct buf *out, struct weir_error *error)
+{
+    json_auto_t *json = load_document(document, error);
+    if (!json)
+        return error ? (int)error->code : WEIR_E_RULES;
+    json_auto_t *changes = load(patch);
+    if (!json_is_object(changes))
+        return err_set(error, WEIR_E_INVALID, "a merge patch must be an object, {\"field\": value, …}");
+    if (json_object_get(changes, "id"))
+        return err_set(error, WEIR_E_INVALID, "%s", id_stays);
+    return merge(json, changes) < 0 ? no_memory(error) : write_document(json, document, out, error);
 }
 
 int document_set(sv document, const struct rule *rule, sv field, sv value, struct buf *out, struct weir_error *error)

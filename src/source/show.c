@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "source/backend.h"
 
 enum { SHOWN_MAX = 256 << 20 };
 
@@ -98,8 +99,29 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
 {
     bool line =
         sv_starts(problem->row, SV("line ")) && row->rule.len > 0; /* of a file, whose rows have none of their own */
-    return sv_eq(problem->table, row->table) &&
-           (sv_eq(problem->row, row->key) || (line && sv_eq(problem->rule, row->rule)));
+    return sv_eq(problem->table, row->table) && ((sv_eq(problem->row, row->key) && sv_eq(problem->rule, row->rule)) ||
+                                                 (line && sv_eq(problem->rule, row->rule)));
+}
+
+const char *source_override_state(const struct source_reading *reading, const struct source_row *row, int64_t now_us)
+{
+    static const char *const kinds[] = {
+        [OVERRIDE_LIMITS] = "limits", [OVERRIDE_DENY] = "deny", [OVERRIDE_UNLIMITED] = "unlimited"
+    };
+    if (row->override)
+        return row->override->expires_us <= now_us ? "expired" : kinds[row->override->kind];
+    for (size_t i = 0; i < reading->problem_count; i++)
+        if (sv_eq(reading->problems[i].row, row->key) && sv_eq(reading->problems[i].rule, row->rule))
+            return "bad";
+    return "unused";
+}
+
+void source_show_override(const struct rule_override *override, struct buf *out)
+{
+    if (override->kind == OVERRIDE_LIMITS)
+        rule_limits_text(override->limits, override->limit_count, out);
+    else
+        buf_add(out, override->kind == OVERRIDE_DENY ? SV("deny") : SV("unlimited"));
 }
 
 /* ---- JSON ---- */
@@ -191,6 +213,78 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
     add_field(out, "by", buf_sv(&text));
 }
 
+/* Who changed the row last, when and why. */
+static void add_update(const struct source_row *row, struct buf *out)
+{
+    add_field(out, "updated_at", row->updated_at);
+    add_field(out, "updated_by", row->updated_by);
+    add_field(out, "note", row->note);
+}
+
+static void add_problems(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    size_t count = 0;
+    buf_add(out, SV(",\"problems\":["));
+    for (size_t i = 0; i < reading->problem_count; i++)
+        if (source_problem_is_of(&reading->problems[i], row)) {
+            buf_printf(out, "%s", count++ ? "," : "");
+            buf_json(out, reading->problems[i].text);
+        }
+    buf_char(out, ']');
+}
+
+/* Its rule; NULL: the override was not read. */
+static const struct rule *rule_of(const struct source_reading *reading, const struct rule_override *override)
+{
+    for (size_t i = 0; override && i < reading->rules->rule_count; i++)
+        if (sv_eq(reading->rules->rules[i].id, override->rule))
+            return &reading->rules->rules[i];
+    return NULL;
+}
+
+json_t *source_override_document(const struct source_reading *reading, const struct source_row *row)
+{
+    const struct rule *rule = rule_of(reading, row->override);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, RULES_BYTES_MAX);
+    if (!rule || document_of_override(row->text, rule, row->override->values, &text, NULL) < 0)
+        return NULL;
+    return json_loadb(text.ptr, text.len, 0, NULL);
+}
+
+/* The subject, value by value; nothing if the override was not read. */
+static void add_by(const struct source_reading *reading, const struct rule_override *override, struct buf *out)
+{
+    const struct rule *rule = rule_of(reading, override);
+    buf_add(out, SV(",\"by\":["));
+    for (size_t i = 0; rule && i < rule->by_count && i < override->value_count; i++) {
+        CLEANUP(buf_done) struct buf name;
+        buf_init(&name, RULE_NAME_MAX + 16);
+        rule_by_text(&rule->by[i], &name);
+        buf_add(out, i ? SV(",{\"name\":") : SV("{\"name\":"));
+        buf_json(out, buf_sv(&name));
+        add_field(out, "value", override->values[i]);
+        buf_char(out, '}');
+    }
+    buf_char(out, ']');
+}
+
+void source_override_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
+{
+    buf_add(out, SV("{\"rule\":"));
+    buf_json(out, row->rule);
+    add_field(out, "subject", row->key);
+    add_by(reading, row->override, out);
+    add_field(out, "state", weir_str(source_override_state(reading, row, clock_now_us())));
+    add_field(out, "table", row->table);
+    buf_printf(out, ",\"version\":\"%016" PRIx64 "\"", row->version);
+    add_update(row, out);
+    buf_add(out, SV(",\"override\":"));
+    source_json_add(row->text, out);
+    add_problems(reading, row, out);
+    buf_char(out, '}');
+}
+
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out)
 {
     const struct rule *rule = row->parsed;
@@ -202,17 +296,9 @@ void source_row_json(const struct source_reading *reading, const struct source_r
     add_field(out, "table", row->table);
     add_field(out, "row", row->key);
     buf_printf(out, ",\"version\":\"%016" PRIx64 "\",\"enabled\":%s", row->version, row->enabled ? "true" : "false");
-    add_field(out, "updated_at", row->updated_at);
-    add_field(out, "updated_by", row->updated_by);
-    add_field(out, "note", row->note);
+    add_update(row, out);
     buf_add(out, SV(",\"rule\":"));
     source_json_add(row->text, out);
-    buf_add(out, SV(",\"problems\":["));
-    size_t count = 0;
-    for (size_t i = 0; i < reading->problem_count; i++)
-        if (source_problem_is_of(&reading->problems[i], row)) {
-            buf_printf(out, "%s", count++ ? "," : "");
-            buf_json(out, reading->problems[i].text);
-        }
-    buf_add(out, SV("]}"));
+    add_problems(reading, row, out);
+    buf_char(out, '}');
 }

@@ -15,6 +15,14 @@ void source_show_by(const struct rule *rule, struct buf *out);
 const char *source_row_state(const struct source_row *row, int64_t now_us);
 bool source_problem_is_of(const struct source_problem *problem, const struct source_row *row);
 
+/* "bad", "unused" (its rule is not there, or is bad), "expired", "limits", "deny" or "unlimited". */
+const char *source_override_state(const struct source_reading *reading, const struct source_row *row, int64_t now_us);
+/* "50000 per 1m", "deny", "unlimited". */
+void source_show_override(const struct rule_override *override, struct buf *out);
+/* The row of an override as one object, its document included. */
+void source_override_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
+/* Its document with `rule` and `by`, as a rules file has it. NULL: it was not read, or no memory. */
+json_t *source_override_document(const struct source_reading *reading, const struct source_row *row);
 /* A row as one object, its rule included. */
 void source_row_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 void source_problem_json(const struct source_problem *problem, struct buf *out);

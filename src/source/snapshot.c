@@ -49,20 +49,16 @@ int snapshot_copy(const struct snapshot *from, size_t more, struct snapshot *ret
 
 /* ---- finding ---- */
 
-/* Calls by number. */
-static int compare_keys(enum row_table a_table, sv a, enum row_table b_table, sv b)
-{
-    if (a_table != b_table)
-        return a_table < b_table ? -1 : 1;
-    if (a_table == TABLE_CALLS && a.len != b.len)
-        return a.len < b.len ? -1 : 1;
-    return sv_compare(a, b);
-}
-
+/* Calls by number, overrides by rule and subject. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct stored_row *x = a, *y = b;
-    return compare_keys(x->table, x->key, y->table, y->key);
+    if (x->table != y->table)
+        return x->table < y->table ? -1 : 1;
+    if (x->table == TABLE_CALLS && x->key.len != y->key.len)
+        return x->key.len < y->key.len ? -1 : 1;
+    int order = x->table == TABLE_OVERRIDES ? sv_compare(x->rule, y->rule) : 0;
+    return order ? order : sv_compare(x->key, y->key);
 }
 
 static int compare_pointers(const void *a, const void *b)
@@ -72,35 +68,48 @@ static int compare_pointers(const void *a, const void *b)
     return order ? order : (x > y) - (x < y);
 }
 
-int snapshot_index(struct snapshot *snapshot, struct weir_error *error)
+/* Makes rows findable where they are. */
+static bool make_index(struct snapshot *snapshot)
 {
     size_t count = snapshot->count;
     free(snapshot->by_key);
     snapshot->by_key = calloc(count + 1, sizeof *snapshot->by_key);
-    if (!snapshot->by_key)
-        return no_memory(error);
-    if (snapshot->ordered && count > 1)
-        qsort(snapshot->rows, count, sizeof *snapshot->rows, compare_rows);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; snapshot->by_key && i < count; i++)
         snapshot->by_key[i] = &snapshot->rows[i];
-    if (count > 1)
+    if (snapshot->by_key && count > 1)
         qsort(snapshot->by_key, count, sizeof *snapshot->by_key, compare_pointers);
-    return 0;
+    return snapshot->by_key != NULL;
 }
 
-const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key)
+int snapshot_index(struct snapshot *snapshot, struct weir_error *error)
+{
+    if (snapshot->ordered && snapshot->count > 1)
+        qsort(snapshot->rows, snapshot->count, sizeof *snapshot->rows, compare_rows);
+    return make_index(snapshot) ? 0 : no_memory(error);
+}
+
+static const struct stored_row *find(const struct snapshot *snapshot, const struct stored_row *wanted)
 {
     size_t low = 0, high = snapshot->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct stored_row *row = snapshot->by_key[middle];
-        if (compare_keys(row->table, row->key, table, key) < 0)
+        if (compare_rows(snapshot->by_key[middle], wanted) < 0)
             low = middle + 1;
         else
             high = middle;
     }
     const struct stored_row *found = low < snapshot->count ? snapshot->by_key[low] : NULL;
-    return found && found->table == table && sv_eq(found->key, key) ? found : NULL;
+    return found && compare_rows(found, wanted) == 0 ? found : NULL;
+}
+
+const struct stored_row *snapshot_find(const struct snapshot *snapshot, enum row_table table, sv key)
+{
+    return find(snapshot, &(struct stored_row){ .table = table, .key = key });
+}
+
+const struct stored_row *snapshot_override(const struct snapshot *snapshot, sv rule, sv subject)
+{
+    return find(snapshot, &(struct stored_row){ .table = TABLE_OVERRIDES, .rule = rule, .key = subject });
 }
 
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id)
@@ -166,11 +175,15 @@ void source_reading_done(struct source_reading *reading)
 
 struct rule_row row_to_read(const struct stored_row *row)
 {
-    bool setting = row->table == TABLE_SETTINGS;
-    return (struct rule_row){ .kind = setting                     ? ROW_SETTING
-                                      : row->table == TABLE_CALLS ? ROW_CALL
-                                                                  : ROW_RULE,
-                              .id = setting ? row->key : row->rule,
+    static const enum rule_row_kind kinds[TABLES] = {
+        [TABLE_RULES] = ROW_RULE,
+        [TABLE_CALLS] = ROW_CALL,
+        [TABLE_SETTINGS] = ROW_SETTING,
+        [TABLE_OVERRIDES] = ROW_OVERRIDE,
+    };
+    return (struct rule_row){ .kind = kinds[row->table],
+                              .id = row->table == TABLE_SETTINGS ? row->key : row->rule,
+                              .subject = row->table == TABLE_OVERRIDES ? row->key : SV(""),
                               .text = row->text,
                               .fault = row->fault };
 }
@@ -239,61 +252,133 @@ struct source_row row_listed(const struct stored_row *row, sv table)
                                 .note = row->note };
 }
 
-/* The rows for lists, each with its rule where that was read from it (and not kept from before). */
-static bool keep_rows(struct source_reading *reading, const struct snapshot *snapshot, struct stored_row *const *given,
-                      const bool *good)
+/* Rows as they are read, and what became of them. */
+struct attempt {
+    struct rule_row *rows;
+    struct stored_row **given; /* for each of `rows` */
+    size_t count;
+    size_t unused;     /* overrides that are not read, since their rule is not there */
+    bool *good;        /* for each: its rule was read from it (and not kept from before) */
+    const sv **values; /* for each: of the override that was read from it */
+    struct rules_report report;
+};
+
+static void attempt_done(struct attempt *attempt)
+{
+    free(attempt->rows);
+    free(attempt->given);
+    free(attempt->good);
+    free(attempt->values);
+    rules_report_done(&attempt->report);
+}
+
+/* The row that the reader calls by this line, if it is one of these tables. */
+static const struct stored_row *row_of_line(const struct attempt *attempt, int line, bool override)
+{
+    const struct stored_row *row = line > 0 && (size_t)line <= attempt->count ? attempt->given[line - 1] : NULL;
+    return row && (row->table == TABLE_OVERRIDES) == override ? row : NULL;
+}
+
+/* The rows for lists: those of rules and settings as they came, overrides by rule and subject. `at`: where each of them is.
+ */
+static bool list_rows(struct source_reading *reading, const struct snapshot *snapshot, struct source_row **at)
 {
     reading->rows = ARENA_ARRAY(&reading->arena, struct source_row, snapshot->count + 1);
-    if (!reading->rows)
+    reading->overrides = ARENA_ARRAY(&reading->arena, struct source_row, snapshot->count + 1);
+    if (!reading->rows || !reading->overrides)
         return false;
-    for (size_t i = 0; i < snapshot->count; i++)
-        reading->rows[i] = row_listed(&snapshot->rows[i], weir_str(table_names[snapshot->rows[i].table]));
-    reading->row_count = snapshot->count;
-    for (size_t i = 0; i < reading->rules->rule_count; i++) {
-        const struct rule *rule = &reading->rules->rules[i];
-        size_t number = rule->line > 0 ? (size_t)rule->line - 1 : snapshot->count;
-        if (number < snapshot->count && good[number] && sv_eq(given[number]->rule, rule->id))
-            reading->rows[given[number] - snapshot->rows].parsed = rule;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct stored_row *row = &snapshot->rows[i];
+        if (row->table == TABLE_OVERRIDES)
+            continue;
+        at[i] = &reading->rows[reading->row_count++];
+        *at[i] = row_listed(row, weir_str(table_names[row->table]));
+    }
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct stored_row *row = snapshot->by_key[i];
+        if (row->table != TABLE_OVERRIDES)
+            continue;
+        struct source_row *to = at[row - snapshot->rows] = &reading->overrides[reading->override_count++];
+        *to = row_listed(row, weir_str(table_names[row->table]));
     }
     return true;
 }
 
-static int finish_reading(struct source_reading *reading, struct snapshot *snapshot, const struct rules_report *report,
-                          struct stored_row *const *given, const struct rules *last, struct weir_error *error)
+/* Each row with the rule or override that was read from it. */
+static bool keep_rows(struct source_reading *reading, const struct snapshot *snapshot, const struct attempt *attempt)
 {
+    CLEANUP_FREE struct source_row **at = cleanup_calloc(snapshot->count + 1, sizeof *at);
+    const struct rules *rules = reading->rules;
+    if (!at || !list_rows(reading, snapshot, at))
+        return false;
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *rule = &rules->rules[i];
+        const struct stored_row *row = row_of_line(attempt, rule->line, false);
+        if (row && attempt->good[rule->line - 1] && sv_eq(row->rule, rule->id))
+            at[row - snapshot->rows]->parsed = rule;
+    }
+    for (size_t i = 0; i < rules->override_count; i++) {
+        const struct rule_override *override = &rules->overrides[i];
+        const struct stored_row *row = row_of_line(attempt, override->line, true);
+        if (row && attempt->values[override->line - 1] == override->values)
+            at[row - snapshot->rows]->override = override;
+    }
+    reading->unused_overrides = attempt->unused;
+    return true;
+}
+
+static int finish_reading(struct source_reading *reading, struct snapshot *snapshot, struct attempt *attempt,
+                          const struct rules *last, struct weir_error *error)
+{
+    const struct rules_report *report = &attempt->report;
     if (report->unreadable && !last)
         return err_set(error, WEIR_E_RULES, "%.*s", SV_FMT(report->errors[0].text));
-    CLEANUP_FREE bool *good = cleanup_calloc(snapshot->count + 1, sizeof *good);
-    for (size_t i = 0; good && i < reading->rules->rule_count; i++)
-        good[reading->rules->rules[i].line - 1] = true;
-    bool kept = good && (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
-                keep_problems(reading, report, given) && keep_rows(reading, snapshot, given, good);
+    for (size_t i = 0; i < reading->rules->rule_count; i++)
+        attempt->good[reading->rules->rules[i].line - 1] = true;
+    for (size_t i = 0; i < reading->rules->override_count; i++)
+        attempt->values[reading->rules->overrides[i].line - 1] = reading->rules->overrides[i].values;
+    bool kept = (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
+                keep_problems(reading, report, attempt->given) && keep_rows(reading, snapshot, attempt);
     return kept ? 0 : no_memory(error);
+}
+
+/* Rules that are not enabled come last, see struct rule_row. An override of a rule that was removed is not read. */
+static bool choose_rows(const struct snapshot *snapshot, bool all, struct attempt *ret)
+{
+    struct attempt a = { .rows = calloc(snapshot->count + 1, sizeof *a.rows),
+                         .given = calloc(snapshot->count + 1, sizeof *a.given),
+                         .good = calloc(snapshot->count + 1, sizeof *a.good),
+                         .values = calloc(snapshot->count + 1, sizeof *a.values) };
+    size_t rules = 0;
+    bool have = a.rows && a.given && a.good && a.values;
+    for (int disabled = 0; disabled < 2; disabled++)
+        for (size_t i = 0; have && i < snapshot->count; i++) {
+            struct stored_row *row = &snapshot->rows[i];
+            bool off = !row->enabled && !all, override = row->table == TABLE_OVERRIDES;
+            bool unused = override && !snapshot_rule(snapshot, row->rule);
+            if (off != disabled || (off && rules == RULES_MAX) || unused) {
+                a.unused += unused && !disabled;
+                continue;
+            }
+            rules += !override;
+            a.given[a.count] = row;
+            a.rows[a.count] = row_to_read(row);
+            a.rows[a.count++].disabled = off;
+        }
+    *ret = a;
+    return have;
 }
 
 int snapshot_read(struct snapshot *snapshot, const struct rules *last, bool all, struct source_reading *ret,
                   struct weir_error *error)
 {
     struct source_reading reading = { 0 };
-    CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP_FREE struct rule_row *rows = cleanup_calloc(snapshot->count + 1, sizeof *rows);
-    CLEANUP_FREE struct stored_row **given = cleanup_calloc(snapshot->count + 1, sizeof *given); /* for each of `rows` */
-    size_t count = 0;
-    for (int disabled = 0; disabled < 2; disabled++)
-        for (size_t i = 0; rows && given && i < snapshot->count; i++) {
-            struct stored_row *row = &snapshot->rows[i];
-            bool off = !row->enabled && !all;
-            if (off != disabled || (off && count == RULES_MAX))
-                continue;
-            given[count] = row;
-            rows[count] = row_to_read(row);
-            rows[count++].disabled = off;
-        }
-    if (rows && given)
-        reading.rules = rules_read_rows(rows, count, &report);
+    CLEANUP(attempt_done) struct attempt attempt = { 0 };
+    if ((snapshot->by_key || make_index(snapshot)) && choose_rows(snapshot, all, &attempt))
+        reading.rules = rules_read_rows(attempt.rows, attempt.count, &attempt.report);
     reading.arena = snapshot->arena;
     snapshot->arena = (struct arena){ 0 };
-    int r = reading.rules ? finish_reading(&reading, snapshot, &report, given, last, error) : no_memory(error);
+    int r = reading.rules ? finish_reading(&reading, snapshot, &attempt, last, error) : no_memory(error);
     if (r < 0)
         source_reading_done(&reading);
     else

@@ -92,7 +92,7 @@ void source_problem_print(const struct source_problem *problem, struct buf *out)
         buf_printf(out, "%.*s: ", SV_FMT(problem->table));
     if (problem->row.len > 0)
         buf_printf(out, "%s%.*s: ", sv_starts(problem->row, SV("line ")) ? "" : "row ", SV_FMT(problem->row));
-    if (problem->rule.len > 0)
+    if (problem->rule.len > 0 && !sv_starts(problem->text, SV("override of rule ")))
         buf_printf(out, "rule %.*s: ", SV_FMT(problem->rule));
     buf_printf(out, "%.*s\n", SV_FMT(problem->text));
 }

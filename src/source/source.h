@@ -3,6 +3,7 @@
  *   THROTTLED_CALLS  rows as they always were: by user, fixed window; the id of the rule is throttled-call-<THROTTLE_ID>
  *   WEIR_RULES       whole rules as JSON documents
  *   WEIR_SETTINGS    the settings, one row for each (NAME, VALUE as JSON)
+ *   WEIR_OVERRIDES   overrides as JSON documents, one row for each rule and subject
  *   WEIR_HISTORY     every change that was made through here: who, when, before, after
  *
  * A source is used by one thread at a time. */
@@ -24,8 +25,8 @@ bool source_is_file(const struct source *source);
 /* ---- reading ---- */
 
 struct source_problem {
-    sv table; /* "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS"; of a file: its name */
-    sv row;   /* its key, or "line 7" */
+    sv table; /* "WEIR_RULES", "THROTTLED_CALLS", "WEIR_SETTINGS", "WEIR_OVERRIDES"; of a file: its name */
+    sv row;   /* its key (of an override: its subject), or "line 7" */
     sv rule;  /* id of the rule, as far as it is known */
     sv text;  /* what is wrong, and what is allowed */
 };
@@ -33,22 +34,28 @@ struct source_problem {
 /* One row as it stands, for lists. */
 struct source_row {
     sv table;
-    sv key;                          /* ID, THROTTLE_ID or NAME */
+    sv key;                          /* ID, THROTTLE_ID, NAME or SUBJECT */
     sv rule;                         /* id of the rule; empty for a setting */
-    sv text;                         /* the rule or setting as JSON */
+    sv text;                         /* the rule, setting or override as JSON */
     bool enabled;                    /* of WEIR_RULES; true for others */
     bool setting;                    /* and no rule */
     uint64_t version;                /* another one whenever the row says something else; not 0 */
     sv updated_at, updated_by, note; /* may be empty */
     const struct rule *parsed;       /* in `rules`; NULL: bad */
+    /* Of an override: in `rules`; NULL: bad, or its rule is not there or is bad. */
+    const struct rule_override *override;
 };
 
 /* All of it at one instant. */
 struct source_reading {
     struct arena arena;
-    struct rules *rules; /* the good ones; bad ones as they are in `last`, if they are there; disabled ones are off */
-    struct source_row *rows;
+    struct rules *rules;     /* the good ones; bad ones as they are in `last`, if they are there; disabled ones are off */
+    struct source_row *rows; /* of rules and settings */
     size_t row_count;
+    struct source_row *overrides; /* of tables, by rule and subject; those of a file: see source_read_overrides */
+    size_t override_count;
+    /* Overrides without their rule, which was removed: they are no problem, and have no effect. */
+    size_t unused_overrides;
     struct source_problem *problems;
     size_t problem_count; /* at most RULES_ERRORS_MAX */
     size_t unlisted;      /* further problems */
@@ -57,6 +64,19 @@ struct source_reading {
  * and there is no `last`; a table is gone that was there when this source was last read). */
 int source_read(struct source *source, const struct rules *last, struct source_reading *ret, struct weir_error *error);
 void source_reading_done(struct source_reading *reading); /* frees reading->rules too, unless it was set to NULL */
+
+/* Which overrides are wanted. */
+struct source_overrides {
+    sv rule;       /* of this rule; empty: of all */
+    sv subject;    /* as the row has it; empty: all */
+    sv after;      /* only those that follow this subject */
+    unsigned most; /* 0: none at all */
+};
+/* Reads rules and settings, and only these overrides: quickly, although there may be many others. */
+int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
+                          struct weir_error *error);
+/* The same for one subject (see override_subject_text()), however it is spelled. WEIR_E_UNKNOWN_RULE: it has none. */
+int source_read_override(struct source *source, sv rule, sv subject, struct source_reading *ret, struct weir_error *error);
 /* "TABLE: row KEY: rule ID: TEXT" and a line end. */
 void source_problem_print(const struct source_problem *problem, struct buf *out);
 
@@ -107,16 +127,32 @@ int source_put(struct source *source, sv rule, bool replace, struct source_autho
 /* One field: "max=20", "limits.day.max=20", "mode=shadow", "expires=2027-01-01T00:00:00Z"; also of a row of
  * THROTTLED_CALLS (max, per, expires, path). "enabled=false" is source_enable. */
 int source_set(struct source *source, sv id, sv field, sv value, struct source_author author, struct weir_error *error);
+/* Changes the rule's document by a JSON merge patch (RFC 7396): {"mode": "shadow", "expires": null}. A patch cannot change
+ * the id; `enabled` in it is source_enable. */
+int source_patch(struct source *source, sv id, sv patch, struct source_author author, struct weir_error *error);
 /* WEIR_RULES: its column ENABLED; a file: the field `enabled`. Either way the rule keeps its mode, except that a rule whose
  * mode is `off` gets `enforce` when it is enabled. A bad row can be disabled. Rows of THROTTLED_CALLS can be neither. */
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
+
+/* Whom an override is for. */
+struct source_subject {
+    sv text;      /* see override_subject_text() */
+    size_t count; /* of the values that the text was made of; 0: it is as it was typed */
+};
+/* Sets the override of a subject of a rule: `document` is JSON or YAML with `limits`, `deny` or `unlimited`, `expires` and
+ * `why`. *ret_subject (may be NULL): the subject as it is stored, written before the terms are asked. */
+int source_put_override(struct source *source, sv rule, struct source_subject subject, sv document,
+                        struct source_author author, struct buf *ret_subject, struct weir_error *error);
+/* WEIR_E_UNKNOWN_RULE: there is none. */
+int source_remove_override(struct source *source, sv rule, struct source_subject subject, struct source_author author,
+                           struct weir_error *error);
 /* A row of THROTTLED_CALLS: added, or changed if the call is there. *ret_id: id of its rule. */
 int source_throttle(struct source *source, sv call, uint64_t max, int64_t per_us, int64_t expires_us,
                     struct source_author author, char ret_id[64], struct weir_error *error);
 /* Settings as JSON: {"ids": […]}. */
 int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error);
-/* All rules and settings of a text (YAML or JSON), in one transaction. `replace`: rules and settings that are not in it are
+/* All rules, settings and overrides of a text (YAML or JSON), in one transaction. `replace`: those that are not in it are
  * removed. */
 int source_import(struct source *source, sv text, bool replace, struct source_author author, struct buf *out,
                   struct weir_error *error);
@@ -132,8 +168,8 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 /* In place of the id of a rule, which has no such character: all settings. */
 #define SOURCE_SETTINGS SV("\n")
 
-/* The newest first; id empty: of all rules and settings. */
-int source_history(struct source *source, sv id, unsigned most, source_event_row *row, void *data,
+/* The newest first; id empty: of everything. `before`: only changes with a lower number; 0: all. */
+int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
 struct source_undone {
     int64_t number;   /* of the change that is undone */

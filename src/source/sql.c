@@ -250,6 +250,11 @@ const char *sql_column(const struct sql_table *table, const char *lower_case_nam
     return NULL;
 }
 
+const char *sql_byte_order(const struct sql *sql)
+{
+    return sql->client->byte_order ? sql->client->byte_order : "";
+}
+
 /* ---- changes ---- */
 
 static int table_version(struct sql *sql, const struct sql_table *table, struct buf *out, struct weir_error *error)

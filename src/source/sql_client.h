@@ -32,6 +32,7 @@ struct sql_client {
     const char *listen; /* NULL: no notifications */
     /* A name in lower case to rows of schema (or ''), table and column, in their order. */
     const char *columns;
+    const char *byte_order; /* as sql_byte_order; NULL: nothing */
     /* As sql_table_denied. NULL: the catalogue shows what may not be read, too. */
     int (*denied)(struct sql *sql, const char *name, struct weir_error *error);
     char quote;

@@ -14,7 +14,8 @@ static int check_absent(struct source *source, enum row_table table, struct weir
     if (source->known[table])
         return err_set(error, WEIR_E_RULES, "%s: the table %s is gone; create it again with `weir rules init`, or: %s;",
                        source->address.shown, table_names[table], table_create(table, source->address.kind));
-    return sql_table_denied(source->sql, table_names[table], error);
+    /* Databases and rights that are older than overrides go on without them. */
+    return table == TABLE_OVERRIDES ? 0 : sql_table_denied(source->sql, table_names[table], error);
 }
 
 static int find_tables(struct source *source, struct weir_error *error)
@@ -48,6 +49,7 @@ struct loader {
     struct snapshot *snapshot;
     size_t cap;
     size_t bytes;
+    size_t count; /* of rows of this table */
     enum row_table table;
 };
 
@@ -74,14 +76,23 @@ static sv keep_value(struct loader *l, const struct sql_value *value, struct wei
     return kept;
 }
 
-static void load_document(struct stored_row *row, const struct sql_value *values)
+/* `document`: its column; the one that follows is ENABLED in a rule. */
+static void load_document(struct stored_row *row, const struct sql_value *document)
 {
-    bool rule = row->table == TABLE_RULES;
-    if (values[1].null)
-        row->fault = rule ? SV("RULE: must be a rule as JSON, not NULL") : SV("VALUE: must be JSON, not NULL");
+    static const struct {
+        sv missing, too_long;
+    } faults[TABLES] = {
+        [TABLE_RULES] = { SV("RULE: must be a rule as JSON, not NULL"), SV("RULE: longer than 4 MiB") },
+        [TABLE_SETTINGS] = { SV("VALUE: must be JSON, not NULL"), SV("VALUE: longer than 4 MiB") },
+        [TABLE_OVERRIDES] = { SV("OVERRIDE: must be an override as JSON, not NULL"), SV("OVERRIDE: longer than 4 MiB") },
+    };
+    if (document->null)
+        row->fault = faults[row->table].missing;
     else if (row->text.len > SQL_VALUE_MAX)
-        row->fault = rule ? SV("RULE: longer than 4 MiB") : SV("VALUE: longer than 4 MiB");
-    else if (rule && !enabled_of(sv_trim(values[2].text), &row->enabled)) {
+        row->fault = faults[row->table].too_long;
+    else if (row->table == TABLE_OVERRIDES && row->key.len == 0)
+        row->fault = SV("SUBJECT: must not be empty");
+    else if (row->table == TABLE_RULES && !enabled_of(sv_trim(document[1].text), &row->enabled)) {
         row->enabled = true;
         row->fault = SV("ENABLED: must be 0 or 1 (or true or false)");
     }
@@ -95,8 +106,10 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
     int r = 0;
     if (!row)
         return no_memory(error);
-    if (l->snapshot->count > RULES_MAX)
-        r = err_set(error, WEIR_E_RULES, "%s: more than %d rows", l->source->address.shown, RULES_MAX);
+    size_t most = l->table == TABLE_OVERRIDES ? RULES_OVERRIDES_MAX : RULES_MAX;
+    if (++l->count > most)
+        r = err_set(error, WEIR_E_RULES, "%s: %s: more than %zu rows", l->source->address.shown, table_names[l->table],
+                    most);
     for (size_t i = 0; i < count && i < 6 && r == 0; i++)
         kept[i] = keep_value(l, &values[i], error, &r);
     if (r < 0)
@@ -108,38 +121,68 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
             row->call[i] = (struct sql_value){ kept[1 + i], values[1 + i].null };
         return call_read(row, &l->snapshot->arena, error);
     }
-    size_t next = l->table == TABLE_RULES ? 3 : 2;
-    row->rule = l->table == TABLE_RULES ? row->key : SV("");
-    row->text = kept[1];
+    size_t document = table_keys(l->table), next = document + 1 + (l->table == TABLE_RULES);
+    row->rule = l->table == TABLE_SETTINGS ? SV("") : row->key;
+    if (l->table == TABLE_OVERRIDES)
+        row->key = kept[1];
+    row->text = kept[document];
     row->updated_at = kept[next];
     row->updated_by = kept[next + 1];
     row->note = kept[next + 2];
-    load_document(row, values);
+    load_document(row, values + document);
     return 0;
 }
 
-static int load_table(struct loader *l, struct weir_error *error)
+/* Which rows of WEIR_OVERRIDES: of one rule, or all. */
+static void add_range(const struct source *source, const struct source_overrides *which, struct sql_value *params,
+                      size_t *param_count, struct buf *out)
 {
-    CLEANUP(buf_done) struct buf statement;
-    buf_init(&statement, STATEMENT_MAX);
-    table_select(l->source, l->table, &statement);
-    return source_run(l->source, &statement, NULL, 0, load_row, l, NULL, error);
+    const struct sql_table *table = &source->tables[TABLE_OVERRIDES];
+    const char *subject = sql_column(table, "subject"), *order = sql_byte_order(source->sql);
+    if (which->rule.len == 0)
+        return;
+    buf_printf(out, " WHERE %s = ?", sql_column(table, "rule_id"));
+    params[(*param_count)++].text = which->rule;
+    if (which->subject.len > 0) {
+        buf_printf(out, " AND %s = ?", subject);
+        params[(*param_count)++].text = which->subject;
+    }
+    if (which->after.len > 0) {
+        buf_printf(out, " AND %s%s > ?", subject, order);
+        params[(*param_count)++].text = which->after;
+    }
+    buf_printf(out, " ORDER BY %s%s LIMIT %u", subject, order, which->most);
 }
 
-static int load(struct source *source, struct snapshot *ret, struct weir_error *error)
+/* `which`: NULL reads all rows. */
+static int load_table(struct loader *l, enum row_table table, const struct source_overrides *which,
+                      struct weir_error *error)
+{
+    CLEANUP(buf_done) struct buf statement;
+    struct sql_value params[3] = { 0 };
+    size_t param_count = 0;
+    buf_init(&statement, STATEMENT_MAX);
+    l->table = table;
+    l->count = 0;
+    if (!l->source->tables[table].there || (which && which->most == 0))
+        return 0;
+    table_select(l->source, table, &statement);
+    if (which)
+        add_range(l->source, which, params, &param_count, &statement);
+    return source_run(l->source, &statement, params, param_count, load_row, l, NULL, error);
+}
+
+static int load(struct source *source, const struct source_overrides *which, struct snapshot *ret, struct weir_error *error)
 {
     struct loader l = { .source = source, .snapshot = ret };
     ret->ordered = true;
     int r = find_tables(source, error);
-    if (r == 0) {
+    if (r == 0 && !which) { /* else not everything is read */
         buf_clear(&source->version);
         r = version_now(source, &source->version, error);
     }
-    for (int i = 0; i < TABLE_HISTORY && r == 0; i++) {
-        l.table = (enum row_table)i;
-        if (source->tables[i].there)
-            r = load_table(&l, error);
-    }
+    for (int i = 0; i < TABLE_HISTORY && r == 0; i++)
+        r = load_table(&l, (enum row_table)i, i == TABLE_OVERRIDES ? which : NULL, error);
     for (int i = 0; i < TABLE_HISTORY && r == 0; i++)
         source->known[i] = source->tables[i].there;
     return r < 0 ? r : snapshot_index(ret, error);
@@ -150,7 +193,8 @@ static void tables_end(struct source *source)
     sql_rollback(source->sql);
 }
 
-static int tables_begin(struct source *source, bool change, struct snapshot *ret, struct weir_error *error)
+static int tables_begin(struct source *source, bool change, const struct source_overrides *which, struct snapshot *ret,
+                        struct weir_error *error)
 {
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     int r = source_connect(source, error);
@@ -158,7 +202,7 @@ static int tables_begin(struct source *source, bool change, struct snapshot *ret
         r = sql_begin(source->sql, change ? SQL_CHANGE : SQL_READ, error);
     if (r < 0)
         return r;
-    r = load(source, &snapshot, error);
+    r = load(source, which, &snapshot, error);
     if (r < 0) {
         tables_end(source);
         return r;
@@ -168,12 +212,20 @@ static int tables_begin(struct source *source, bool change, struct snapshot *ret
     return 0;
 }
 
+static int tables_find(struct source *source, sv rule, sv subject, struct snapshot *snapshot, struct weir_error *error)
+{
+    struct source_overrides which = { .rule = rule, .subject = subject, .most = 2 };
+    struct loader l = { .source = source, .snapshot = snapshot, .cap = snapshot->count };
+    int r = load_table(&l, TABLE_OVERRIDES, &which, error);
+    return r < 0 ? r : snapshot_index(snapshot, error);
+}
+
 static int tables_read(struct source *source, const struct rules *last, struct source_reading *ret,
                        struct weir_error *error)
 {
     CLEANUP(snapshot_done) struct snapshot snapshot = { 0 };
     source->read_once = false;
-    int r = tables_begin(source, false, &snapshot, error);
+    int r = tables_begin(source, false, NULL, &snapshot, error);
     if (r == 0)
         r = sql_commit(source->sql, error);
     if (r == 0)
@@ -228,7 +280,7 @@ static struct sql_value text_value(sv text)
     return (struct sql_value){ .text = text };
 }
 
-/* The values of a row's columns, the key last; returns how many. */
+/* The values of a row's columns, those of its key last; returns how many. */
 static size_t values_of(const struct stored_row *row, struct source_author author, const char *now,
                         struct sql_value *values)
 {
@@ -244,24 +296,32 @@ static size_t values_of(const struct stored_row *row, struct source_author autho
         values[n++] = text_value(author.who);
         values[n++] = text_value(author.note);
     }
+    if (row->table == TABLE_OVERRIDES)
+        values[n++] = text_value(row->rule);
     values[n++] = text_value(row->key);
     return n;
 }
 
-static void write_update(const struct sql_table *table, const char *const *columns, size_t first, struct buf *out)
+static void write_where(const struct source *source, enum row_table table, struct buf *out)
 {
-    buf_printf(out, "UPDATE %s SET ", table->name);
+    for (size_t i = 0; i < table_keys(table); i++)
+        buf_printf(out, " %s %s = ?", i ? "AND" : "WHERE", sql_column(&source->tables[table], table_columns(table)[i]));
+}
+
+static void write_update(const struct source *source, enum row_table table, size_t first, struct buf *out)
+{
+    const char *const *columns = table_columns(table);
+    buf_printf(out, "UPDATE %s SET ", source->tables[table].name);
     for (size_t i = first; columns[i]; i++)
-        buf_printf(out, "%s%s = ?", i > first ? ", " : "", sql_column(table, columns[i]));
-    buf_printf(out, " WHERE %s = ?", sql_column(table, columns[0]));
+        buf_printf(out, "%s%s = ?", i > first ? ", " : "", sql_column(&source->tables[table], columns[i]));
+    write_where(source, table, out);
 }
 
 static int write_change(struct source *source, const struct change *change, struct source_author author, const char *now,
                         struct weir_error *error)
 {
     const struct stored_row *row = change->after ? change->after : change->before;
-    const struct sql_table *table = &source->tables[row->table];
-    const char *const *columns = table_columns(row->table);
+    size_t keys = table_keys(row->table);
     struct sql_value values[8];
     size_t count = values_of(row, author, now, values);
     uint64_t changed = 0;
@@ -276,11 +336,12 @@ static int write_change(struct source *source, const struct change *change, stru
     if (!change->before)
         table_insert(source, row->table, false, &statement);
     else if (change->after)
-        write_update(table, columns, 1 + same_text, &statement);
+        write_update(source, row->table, keys + same_text, &statement);
     else {
-        buf_printf(&statement, "DELETE FROM %s WHERE %s = ?", table->name, sql_column(table, columns[0]));
-        values[0] = values[count - 1];
-        count = 1;
+        buf_printf(&statement, "DELETE FROM %s", source->tables[row->table].name);
+        write_where(source, row->table, &statement);
+        memmove(values, values + count - keys, keys * sizeof *values);
+        count = keys;
     }
     r = source_run(source, &statement, values + same_text, count - same_text, NULL, NULL, &changed, error);
     if (r == 0 && changed == 0)
@@ -377,6 +438,7 @@ static int tables_init(struct source *source, struct buf *out, struct weir_error
 
 const struct backend table_backend = {
     .begin = tables_begin,
+    .find = tables_find,
     .apply = tables_apply,
     .end = tables_end,
     .read = tables_read,

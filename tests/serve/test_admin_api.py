@@ -83,8 +83,8 @@ def test_paths_and_methods():
     with Checked(rules=None) as s:
         for path in ("/", "/v1", "/v1/rules/", "/v1/rules/ocr/", "/v1/rules/ocr/x", "/v1/rule", "/v1/rules/ocr/history/x"):
             refused(s.steer("GET", path), 404, "nothing at", "/v1/openapi.json")
-        for method, path, allow in (("POST", "/v1/rules", "GET, HEAD"), ("PATCH", "/v1/rules/ocr", "GET, HEAD, PUT, DELETE"),
-                                    ("GET", "/v1/rules/ocr/undo", "POST"), ("DELETE", "/v1/settings", "GET, HEAD, PUT")):
+        for method, path, allow in (("POST", "/v1/rules", "GET, HEAD"), ("POST", "/v1/rules/ocr", "GET, HEAD, PUT, PATCH, DELETE"),
+                                    ("GET", "/v1/rules/ocr/undo", "POST"), ("GET", "/v1/rules/ocr/enable", "POST"), ("DELETE", "/v1/settings", "GET, HEAD, PUT")):
             answer = s.steer(method, path)
             refused(answer, 405, allow)
             expect(answer.headers["Allow"], allow)
@@ -202,6 +202,72 @@ def test_what_was_switched_off_is_put_back_into_force():
         expect(s.steer("GET", "/v1/rules/e").json()["state"], "enforce")
 
 
+def test_a_patch_changes_what_it_names():
+    with Checked(rules=None) as s:
+        put(s, "e", {**limited(2), "mode": "shadow", "reject": {"status": 503, "body": "no"}}, 201)
+        path, merge = "/v1/rules/e", {"Content-Type": "application/merge-patch+json"}
+        answer = s.steer("PATCH", path, {"mode": None, "reject": {"body": None, "content_type": "text/x"}}, {**merge, "X-Weir-Author": "Ann"})
+        expect((answer.status, answer.headers["ETag"]), (200, f'"{answer.json()["version"]}"'))
+        expect(answer.json()["rule"], {"id": "e", **limited(2), "reject": {"status": 503, "content_type": "text/x"}})
+        expect(s.check(event="e", key="k").json()["rule"], "e")
+        expect([(event["what"], event["who"]) for event in s.steer("GET", f"{path}/history").json()["events"]],
+               [("change", "Ann"), ("add", "admin api")])
+        # A list is replaced whole, an object that was none is made, and where nothing changes there is no history.
+        expect(s.steer("PATCH", path, {"limits": ["7 per 1h"], "except": {"user": ["u"]}, "id": "e"}).json()["rule"],
+               {"id": "e", "match": {"event": "e"}, "by": ["key"], "limits": ["7 per 1h"], "except": {"user": ["u"]},
+                "reject": {"status": 503, "content_type": "text/x"}})
+        expect(s.steer("PATCH", path, {"limits": ["7 per 1h"], "colour": None}).status, 200)
+        expect(len(s.steer("GET", f"{path}/history").json()["events"]), 3)
+        before = s.steer("GET", path)
+        for body, status, *parts in (({"limits": []}, 422, "rule e", "limits", "nothing was changed"), ({"colour": 1}, 422, "colour"),
+                                     ({"limits": None}, 422, "limits"), ({"id": "other"}, 400, "id"), ({"id": None}, 400, "id"),
+                                     ([], 400, "object"), ("{", 400, "JSON"), ({"state": "off"}, 400, "only the value of `rule`"),
+                                     ('{"mode": "off", "mode": null}', 400, "duplicate"), ("[" * 3000, 400, "JSON")):
+            refused(s.steer("PATCH", path, body), status, *parts)
+        refused(s.steer("PATCH", path, {}, {"Content-Type": "text/plain"}), 415, "application/json")
+        refused(s.steer("PUT", path, LIMITED, merge), 415, "application/json")
+        refused(s.steer("PATCH", "/v1/rules/none", {"mode": "off"}), 404, "none")
+        refused(s.steer("PATCH", path, {"mode": "off"}, {"If-Match": '"0"'}), 412, "changed since")
+        tried = s.steer("PATCH", f"{path}?dry_run=1", {"mode": "off"}).json()
+        expect((tried["dry_run"], tried["rule"]["mode"]), (True, "off"))
+        expect(s.steer("GET", path).body, before.body)
+        # Two patches of one version: the second is told.
+        tag = {"If-Match": before.headers["ETag"]}
+        expect(s.steer("PATCH", path, {"mode": "shadow"}, tag).status, 200)
+        refused(s.steer("PATCH", path, {"mode": "off"}, tag), 412, "changed since")
+
+
+def test_a_patch_leaves_a_disabled_rule_disabled():
+    with Checked(rules=None) as s:
+        put(s, "e", {**limited(2), "enabled": False}, 201)
+        expect(s.steer("PATCH", "/v1/rules/e", {"mode": "off"}).json()["rule"]["mode"], "off")
+        expect(s.steer("PATCH", "/v1/rules/e", {"mode": "shadow"}).json()["state"], "disabled")
+        expect(s.steer("PATCH", "/v1/rules/e", {"enabled": True}).json()["state"], "shadow")
+        expect(s.steer("PATCH", "/v1/rules/e", {"enabled": False, "mode": None}).json()["state"], "disabled")
+        expect(s.steer("GET", "/v1/rules/e").json()["rule"], {"id": "e", **limited(2)})
+
+
+def test_rules_are_enabled_and_disabled():
+    with Checked("--poll", "1h", rules=None) as s:
+        put(s, "e", {**limited(2), "mode": "shadow"}, 201)
+        for _ in range(2):
+            expect(s.steer("POST", "/v1/rules/e/disable").json()["state"], "disabled")
+        put(s, "f", {**LIMITED, "mode": "off"}, 201)
+        expect(s.steer("POST", "/v1/rules/f/enable?dry_run=1").json()["rule"]["mode"], "enforce")
+        expect(s.check(event="e", key="k").json()["rule"], None)
+        expect(s.steer("POST", "/v1/rules/f/enable", None, {"X-Weir-Author": "Ann"}).json()["state"], "enforce")
+        expect(s.check(event="e", key="k").json()["rule"], "f")
+        tag = s.steer("GET", "/v1/rules/e").headers["ETag"]
+        expect(s.steer("POST", "/v1/rules/e/enable", None, {"If-Match": tag}).json()["state"], "shadow")
+        refused(s.steer("POST", "/v1/rules/e/disable", None, {"If-Match": tag}), 412, "changed since")
+        expect([event["what"] for event in s.steer("GET", "/v1/rules/e/history").json()["events"]], ["enable", "disable", "add"])
+        refused(s.steer("POST", "/v1/rules/none/enable"), 404, "none")
+        refused(s.steer("POST", "/v1/rules/none/disable"), 404, "none")
+        cli(s, "throttle", "/a/#", "3 per 60s")
+        refused(s.steer("POST", "/v1/rules/throttled-call-1/disable"), 400, "THROTTLED_CALLS")
+        refused(s.steer("POST", "/v1/rules/e/enable?most=1"), 400, "most", "dry_run")
+
+
 def test_others_change_rules_too():
     with Checked("--poll", "100ms", rules=None) as s:
         cli(s, "throttle", "/a/#", "3 per 60s")
@@ -210,6 +276,16 @@ def test_others_change_rules_too():
         put(s, "throttled-call-1", {**row["rule"], "limits": [{"algorithm": "fixed_window", "max": 4, "per": "60s"}]})
         expect(s.check(method="GET", path="/a/7", user="u").json()["max"], 4)
         refused(s.steer("PUT", "/v1/rules/throttled-call-1", limited(2)), 400, "THROTTLED_CALLS")
+
+
+def test_overrides():
+    """One; test_admin_overrides.py has the rest."""
+    with Checked(rules=None) as s:
+        put(s, "e", limited(2), 201)
+        expect(s.steer("PUT", "/v1/rules/e/overrides/k", {"deny": True}).status, 201)
+        expect(s.check(event="e", key="k").json()["allowed"], False)
+        expect(s.steer("GET", "/v1/rules/e/overrides/k").json(), s.steer("GET", "/v1/rules/e/overrides").json()["overrides"][0])
+        expect(s.steer("DELETE", "/v1/rules/e/overrides/k").status, 204)
 
 
 # ---- no lost updates ----
@@ -296,6 +372,39 @@ def test_history_and_undo():
         expect(s.steer("GET", "/v1/rules/nobody/history").json(), {"events": []})
 
 
+def test_the_history_of_everything():
+    with Checked(rules=None) as s:
+        start = s.steer("GET", "/v1/history").json()["events"][0]["number"]
+        put(s, "e", limited(1), 201, X_Weir_Author="Ann")
+        s.steer("PUT", "/v1/settings", {"ipv6_prefix": 48})
+        put(s, "f", limited(1), 201, X_Weir_Note="why")
+        s.steer("POST", "/v1/rules/e/disable")
+        events = s.steer("GET", "/v1/history?most=5").json()["events"]
+        expect([(event["what"], event["rule"] or event["row"]) for event in events],
+               [("disable", "e"), ("add", "f"), ("remove", "trusted_proxies"), ("add", "ipv6_prefix"), ("add", "e")])
+        # Page by page, each once.
+        numbers, before = [], ""
+        while page := s.steer("GET", f"/v1/history?most=3{before}").json()["events"]:
+            numbers += [event["number"] for event in page]
+            before = f"&before={numbers[-1]}"
+        expect(numbers, list(range(start + 5, 0, -1)))
+        of_e = s.steer("GET", f"/v1/rules/e/history?before={numbers[0]}").json()["events"]
+        expect([event["what"] for event in of_e], ["add"])
+        expect(len(s.steer("GET", f"/v1/settings/history?before={events[2]['number']}&most=1").json()["events"]), 1)
+        # One of them, then the newest that is left.
+        expect(s.steer("POST", f"/v1/undo?number={events[3]['number']}").json(), {"undone": events[3]["number"], "what": "remove"})
+        expect(s.steer("GET", "/v1/settings").json(), {})
+        expect(s.steer("POST", "/v1/undo", None, {"X-Weir-Author": "Bob"}).json(), {"undone": events[0]["number"], "what": "enable"})
+        expect(s.check(event="e", key="k").json()["rule"], "e")
+        expect(s.steer("GET", "/v1/history?most=1").json()["events"][0]["who"], "Bob")
+        put(s, "f", limited(2))
+        refused(s.steer("POST", f"/v1/undo?number={events[1]['number']}"), 409, "changed after it")
+        refused(s.steer("POST", "/v1/undo?number=9999"), 409, "no such change")
+        for query in ("most=0", "most=1001", "before=0", "before=x", "before=9999999999999999999", "number=1"):
+            refused(s.steer("GET", f"/v1/history?{query}"), 400, query.split("=", maxsplit=1)[0])
+        refused(s.steer("POST", "/v1/undo?number=0"), 400, "number")
+
+
 # ---- settings ----
 
 
@@ -368,10 +477,11 @@ def test_a_file_is_only_read():
         expect(s.steer("GET", "/v1/rules/ocr").json()["rule"]["match"], {"event": "ocr"})
         expect(s.steer("GET", "/v1/settings").json(), {"trusted_proxies": ["127.0.0.0/8", "::1"]})
         for method, path, body in (("PUT", "/v1/rules/ocr", LIMITED), ("DELETE", "/v1/rules/ocr", None),
-                                   ("PUT", "/v1/settings", {}), ("PUT", "/v1/rules/ocr?dry_run=0", LIMITED)):
+                                   ("PUT", "/v1/settings", {}), ("PUT", "/v1/rules/ocr?dry_run=0", LIMITED),
+                                   ("PATCH", "/v1/rules/ocr", {}), ("POST", "/v1/rules/ocr/disable", None)):
             refused(s.steer(method, path, body), 409, "rules.yaml, a file", "change the file")
         for method, path in (("POST", "/v1/rules/ocr/undo"), ("GET", "/v1/rules/ocr/history"), ("POST", "/v1/settings/undo"),
-                             ("GET", "/v1/settings/history")):
+                             ("GET", "/v1/settings/history"), ("GET", "/v1/history"), ("POST", "/v1/undo")):
             refused(s.steer(method, path), 409, "rules.yaml", "a file has no history here")
 
 

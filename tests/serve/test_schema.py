@@ -34,6 +34,8 @@ RULE = {
 LEASED = {"limits": [{"algorithm": "fixed_window", **LIMIT}], "lease": {"slice": "5%", "ttl": "2s"}, "on_store_failure": "local",
           "counters": "shared"}
 PLANS = {"by": "key", "ignore_case": True, "plan": "header:X-A", "plans": {"free": [LIMIT], "pro": "1 per 1s"}, "limits": LIMIT}
+OVERRIDES = [{"limits": [{"name": "n", "max": 1, "per": "1s"}, "2 per day"], "deny": None, "expires": "2030-01-01T00:00:00Z", "why": "w"},
+             {"deny": True, "unlimited": None, "rule": "e", "by": {"key": "k"}}, {"unlimited": True, "limits": None}]
 SETTINGS = {"ids": ["a+"], "ignore_case": True, "strip_prefixes": ["/a"], "trusted_proxies": ["10.0.0.0/8"], "ipv6_prefix": 64,
             "except": {"ip": ["10.0.0.0/8"]}, "reject": {"status": 429}}
 REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer": "::1", "user": "u", "event": "none", "key": "k",
@@ -75,7 +77,8 @@ RULES = [{"limits": limits} for limits in (
 VALUES = (None, True, False, 0, 1, -1, 1.5, 2**53, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
           {"x": "y"}, {"X-A": ["a", "b"]}, {"X-A": []})
 # What only the service knows.
-BEYOND = ("id: must equal the id in the path", "unknown time zone", "is allowed with fixed and calendar windows only",
+BEYOND = ("id: must equal the id in the path", "must be the rule of the row", "must be the subject of the row", "by: needs a value for each of key", "by: the rule counts by key",
+          "by.key: ", "unknown time zone", "is allowed with fixed and calendar windows only",
           "needs counters that hosts share")
 
 
@@ -148,6 +151,13 @@ def test_rules_field_by_field():
 def test_rules_one_by_one():
     with Service(rules=None) as s:
         agree(s, "Rule", RULES, put_rule(s))
+
+
+def test_overrides():
+    with Service(rules=None) as s:
+        s.steer("PUT", "/v1/rules/e", {"by": ["key"], "limits": ["1 per 1s"]})
+        bodies = [body for override in OVERRIDES for body in variants(override)]
+        agree(s, "Override", bodies, lambda body: s.steer("PUT", "/v1/rules/e/overrides/k?dry_run=1", body))
 
 
 def test_settings():

@@ -166,7 +166,7 @@ static void a_file_is_changed_through_the_model(void **state)
     bad(set(source, "b", "max", "-5"), "rule b: limits[0].max");
     bad(source_put(source, SV("{ id: b, limits: [2 per 1s] }"), false, me, &error), "there is a rule b already");
     expect_text("settings:\n  ipv6_prefix: 48\nrules:\n  - id: b\n    limits:\n      - \"20 per 1s\"\n");
-    bad(source_history(source, SV(""), 10, NULL, NULL, &error), "a file has no history; keep it under version control");
+    bad(source_history(source, SV(""), 0, 10, NULL, NULL, &error), "a file has no history; keep it under version control");
     bad(source_undo(source, SV(""), 0, me, NULL, &error), "a file has no history; keep it under version control");
     bad(source_throttle(source, SV("/x"), 1, 1000000, RULE_NEVER_EXPIRES, me, (char[64]){ 0 }, &error),
         "THROTTLED_CALLS is a table of a database");

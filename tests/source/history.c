@@ -20,7 +20,7 @@ static void expect_history(struct source *source, const char *id, unsigned most,
     struct buf out;
     buf_init(&out, 1 << 20);
     buf_add(&out, SV(""));
-    good(source_history(source, weir_str(id), most, show_event, &out, &error));
+    good(source_history(source, weir_str(id), 0, most, show_event, &out, &error));
     assert_string_equal(out.ptr, expected);
     buf_done(&out);
 }
@@ -257,7 +257,7 @@ static void two_change_at_once(void **state)
         assert_int_equal(changers[i].failed, 0);
     }
     buf_init(&chain, 1 << 20);
-    good(source_history(changers[0].source, SV("a"), 100, follow_chain, &chain, &error));
+    good(source_history(changers[0].source, SV("a"), 0, 100, follow_chain, &chain, &error));
     assert_int_equal(chain.len, 0); /* all the way back to where it was added */
     buf_done(&chain);
     source_close(changers[0].source);
@@ -272,7 +272,7 @@ static void nothing_is_kept_of_what_failed(void **state)
     hand(sql, "DROP TABLE WEIR_HISTORY");
     bad(set(source, "a", "max", "2"), "there is no table WEIR_HISTORY");
     expect_rules(source, NULL, "a 1 per 1s");
-    bad(source_history(source, SV(""), 10, show_event, NULL, &error),
+    bad(source_history(source, SV(""), 0, 10, show_event, NULL, &error),
         "there is no table WEIR_HISTORY; create it with `weir rules init`");
     source_close(source);
     sql_close(sql);

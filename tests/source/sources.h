@@ -45,6 +45,7 @@ static inline void drop_tables(struct place *place)
     hand(sql, "DROP TABLE IF EXISTS WEIR_RULES");
     hand(sql, "DROP TABLE IF EXISTS THROTTLED_CALLS");
     hand(sql, "DROP TABLE IF EXISTS WEIR_SETTINGS");
+    hand(sql, "DROP TABLE IF EXISTS WEIR_OVERRIDES");
     hand(sql, "DROP TABLE IF EXISTS WEIR_HISTORY");
     sql_close(sql);
 }

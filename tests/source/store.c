@@ -133,7 +133,8 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     struct buf out;
     buf_init(&out, 4000);
     good(source_init(source, &out, &error));
-    assert_string_equal(out.ptr, "WEIR_RULES made\nTHROTTLED_CALLS is there\nWEIR_SETTINGS made\nWEIR_HISTORY made\n");
+    assert_string_equal(out.ptr, "WEIR_RULES made\nTHROTTLED_CALLS is there\nWEIR_SETTINGS made\n"
+                                 "WEIR_OVERRIDES made\nWEIR_HISTORY made\n");
     buf_done(&out);
     expect_rules(source, NULL, "throttled-call-1 3 per 1s fixed_window");
     put(source, "{ id: a, limits: [1 per 1s] }");

@@ -14,7 +14,7 @@ KINDS = ("sqlite", "mysql", "postgres")
 SERVERS = os.path.join(BUILD, "tests", "source", "source_servers")
 # Debian's own psql is a script that looks for this one, each time.
 PSQL = max(glob.glob("/usr/lib/postgresql/*/bin/psql"), default="psql")
-TABLES = ["THROTTLED_CALLS", "WEIR_RULES", "WEIR_SETTINGS", "WEIR_HISTORY"]
+TABLES = ["THROTTLED_CALLS", "WEIR_RULES", "WEIR_SETTINGS", "WEIR_OVERRIDES", "WEIR_HISTORY"]
 THROTTLED_CALLS = """CREATE TABLE THROTTLED_CALLS (
   THROTTLE_ID          int PRIMARY KEY,
   NORMALIZED_CALL      varchar(256) NOT NULL,
