@@ -180,7 +180,7 @@ static void whatever_is_missing_is_unreadable(void **state)
         whole_done(&w);
     }
     expect_whole("include: odd.yaml\nrules:\n" RULE("top"), " top",
-                 "odd.yaml:2: unknown field \"colour\"; allowed: settings, rules, include, problems\n");
+                 "odd.yaml:2: unknown field \"colour\"; allowed: settings, rules, overrides, include, problems\n");
     mkdir(at("nothing"), 0700);
     expect_whole("include: nothing\n", "", "top:1: has no `rules`; to have no rules, write `rules: []`\n");
     expect_report("include: a\nrules: []\n", "f:1: include: only a rules file can include others\n");

@@ -71,9 +71,9 @@ static void unknown_places_are_at_the_end(void **state)
     (void)state;
     struct reading last = good_reading("rules:\n" GOOD("a", "1") GOOD("b", "1") GOOD("c", "1") GOOD("d", "1"));
     struct reading fresh = good_reading("rules:\n" GOOD("x", "2") GOOD("c", "2"));
-    struct rule_problem errors[] = { { 0, SV("d"), SV("bad row") },
-                                     { 0, SV("a"), SV("bad row") },
-                                     { 0, SV("c"), SV("bad row") } };
+    struct rule_problem errors[] = { { .rule = SV("d"), .text = SV("bad row") },
+                                     { .rule = SV("a"), .text = SV("bad row") },
+                                     { .rule = SV("c"), .text = SV("bad row") } };
     struct rules_report report = { .errors = errors, .error_count = 3 };
     assert_int_equal(rules_keep_last_good(fresh.rules, &report, last.rules), 0);
     reading_done(&last);
