@@ -3,7 +3,6 @@
 Rules and traffic are those of test_random_limits.py; some rules have plans, some subjects overrides."""
 
 import json
-import random
 
 import pytest
 
@@ -141,7 +140,7 @@ def history(doc, lines, found, event):
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + FILES))
 def test_random_plans(seed):
-    rng = random.Random(seed)
+    rng = plain.Dice(seed)
     scenarios = [Scenario(rng, f"e{number}") for number in range(SCENARIOS)]
     doc = document(scenarios)
     text = json.dumps(doc) if rng.random() < 0.3 else support.to_yaml(doc, rng)
