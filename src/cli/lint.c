@@ -24,10 +24,14 @@ static bool lint_text(const char *name, sv text)
     if (out.len > 0)
         plain_print(buf_sv(&out));
     bool good = rules && report.error_count == 0;
+    char overrides[40] = "";
+    if (good && rules->override_count > 0)
+        snprintf(overrides, sizeof overrides, ", %zu %s", rules->override_count,
+                 rules->override_count == 1 ? "override" : "overrides");
     if (!rules)
         cli_error("%s: out of memory", name);
     else if (good)
-        printf("%s: %zu %s, ok\n", name, rules->rule_count, rules->rule_count == 1 ? "rule" : "rules");
+        printf("%s: %zu %s%s, ok\n", name, rules->rule_count, rules->rule_count == 1 ? "rule" : "rules", overrides);
     return good;
 }
 

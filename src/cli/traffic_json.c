@@ -103,7 +103,7 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
 
 static bool read_set_rules(struct traffic *t, json_t *object, json_t *list, char *why)
 {
-    if (!json_is_array(list) && !json_is_object(list))
+    if (!json_is_array(list) && !json_object_get(list, "rules"))
         return wrong(why, "set_rules", "a list of rules, or a document with rules and overrides");
     if (json_object_size(object) != 2 || !json_object_get(object, "t")) {
         snprintf(why, TRAFFIC_WHY_MAX, "set_rules: only t is allowed beside it");

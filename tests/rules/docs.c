@@ -1,4 +1,5 @@
-/* The pages and the examples: every block of rules in them must read without errors or advice. */
+/* The pages and the examples: every block of rules in them must read without errors or advice, but for the one reminder that
+ * every rule with plans by a header gets. */
 #include <glob.h>
 
 #include "helpers.h"
@@ -23,9 +24,12 @@ static struct buf file_text(const char *path)
 static void expect_clean(sv text, const char *path, int line)
 {
     struct reading r = reading_of(text);
-    if (r.text.len > 0)
+    size_t reminders = 0;
+    for (size_t i = 0; i < r.report.advice_count; i++)
+        reminders += sv_starts(r.report.advice[i].text, SV("plan: whoever can send the header "));
+    if (r.report.error_count + r.report.advice_count > reminders)
         print_error("%s, block in line %d:\n%s\n", path, line, r.text.ptr);
-    assert_int_equal(r.text.len, 0);
+    assert_int_equal(r.report.error_count + r.report.advice_count, reminders);
     reading_done(&r);
 }
 

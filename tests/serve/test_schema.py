@@ -32,6 +32,7 @@ LEASED = {"limits": [{"algorithm": "fixed_window", **LIMIT}], "lease": {"slice":
           "counters": "shared"}
 OVERRIDES = [{"limits": [{"name": "n", "max": 1, "per": "1s"}, "2 per day"], "deny": None, "expires": "2030-01-01T00:00:00Z", "why": "w"},
              {"deny": True, "unlimited": None, "rule": "e", "by": {"key": "k"}}, {"unlimited": True, "limits": None}]
+PLANS = {"by": "key", "ignore_case": True, "plan": "header:X-A", "plans": {"free": [LIMIT], "pro": "1 per 1s"}, "limits": LIMIT}
 SETTINGS = {"ids": ["a+"], "ignore_case": True, "strip_prefixes": ["/a"], "trusted_proxies": ["10.0.0.0/8"], "ipv6_prefix": 64,
             "except": {"ip": ["10.0.0.0/8"]}, "reject": {"status": 429}}
 REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer": "::1", "user": "u", "event": "none", "key": "k",
@@ -55,6 +56,8 @@ RULES = [{"limits": limits} for limits in (
     {"mode": "off"}, {"mode": False}, {"mode": True}, {"enabled": False}, {"expires": 1798761600}, {"expires": "1798761600"},
     {"expires": "2027-01-01"}, {"counters": None, "lease": None, "on_store_failure": None}, {"lease": False},
     {"reject": {"headers": {"Retry-After": 7}}}, {"except": {"user": 7}}, {"colour": "red"},
+    {"plan": "user"}, {"plans": {"a": LIMIT}}, {"plan": "user", "plans": {"a": LIMIT}, "limits": None},
+    {"plan": "user", "plans": {f"p{i}": LIMIT for i in range(64)}}, {"plan": "user", "plans": {f"p{i}": LIMIT for i in range(65)}},
 )]
 
 VALUES = (None, True, False, 0, 1, -1, 1.5, 2**32, "", "x", "10", [], [None], ["x"], [1], [[]], [""], [{}], {}, {"x": 1}, {"x": None},
@@ -128,6 +131,7 @@ def test_rules_field_by_field():
     with Service(rules=None) as s:
         agree(s, "Rule", variants(RULE), put_rule(s))
         agree(s, "Rule", variants(LEASED), put_rule(s))
+        agree(s, "Rule", variants(PLANS), put_rule(s))
 
 
 def test_rules_one_by_one():
