@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "source/backend.h"
@@ -30,6 +31,13 @@ int plan_add(struct plan *plan, const char *what, const struct stored_row *befor
     }
     plan->changes[plan->count++] = (struct change){ .what = what, .before = before, .after = after };
     return 0;
+}
+
+/* The one that was added last. */
+static struct change *newest_change(const struct plan *plan)
+{
+    CHECK(plan->changes && plan->count > 0);
+    return &plan->changes[plan->count - 1];
 }
 
 int plan_put(struct plan *plan, const char *what, const struct stored_row *before, struct stored_row after)
@@ -422,7 +430,7 @@ static int make_enable(struct plan *plan, void *data)
         return r;
     r = plan_put(plan, set->enabled ? "enable" : "disable", old, row);
     if (r == 0)
-        plan->changes[plan->count - 1].may_be_bad = !set->enabled;
+        newest_change(plan)->may_be_bad = !set->enabled;
     return r;
 }
 
@@ -444,7 +452,7 @@ static int mend_call(struct plan *plan, const struct set *set, const struct stor
     if (r == 0)
         r = plan_put(plan, "change", old, mended);
     if (r == 0)
-        plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, &mended);
+        newest_change(plan)->may_be_bad = !plan_is_good(plan, &mended);
     return r;
 }
 
