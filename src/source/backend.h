@@ -83,6 +83,8 @@ int plan_put(struct plan *plan, const char *what, const struct stored_row *befor
 int no_such_rule(struct plan *plan, sv id);
 /* 0 if the report has no errors; else the first of them, and how many there are. */
 int refuse_report(struct plan *plan, const struct rules_report *report);
+/* Puts a rule as JSON in its row. `replace` false: an error if there is one. */
+int plan_put_rule(struct plan *plan, sv id, sv text, bool replace);
 sv plan_copy(struct plan *plan, sv text); /* plan->error is set where there is no memory */
 int no_memory(struct weir_error *error);
 

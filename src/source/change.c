@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "source/backend.h"
@@ -30,6 +31,13 @@ int plan_add(struct plan *plan, const char *what, const struct stored_row *befor
     }
     plan->changes[plan->count++] = (struct change){ .what = what, .before = before, .after = after };
     return 0;
+}
+
+/* The one that was added last. */
+static struct change *newest_change(const struct plan *plan)
+{
+    CHECK(plan->changes && plan->count > 0);
+    return &plan->changes[plan->count - 1];
 }
 
 int plan_put(struct plan *plan, const char *what, const struct stored_row *before, struct stored_row after)
@@ -329,8 +337,7 @@ static int take_enabled(struct plan *plan, struct stored_row *row, bool *ret_sai
     return set_document(plan, &set, row, row);
 }
 
-/* Puts a rule as JSON in its row. */
-static int put_rule(struct plan *plan, sv id, sv text, bool replace)
+int plan_put_rule(struct plan *plan, sv id, sv text, bool replace)
 {
     const struct stored_row *old = snapshot_rule(plan->snapshot, id);
     struct stored_row row = { .table = TABLE_RULES, .key = id, .rule = id, .text = text, .enabled = true };
@@ -371,7 +378,7 @@ static int make_put(struct plan *plan, void *data)
     if (count != 1 || rows[0].kind != ROW_RULE)
         return err_set(plan->error, WEIR_E_INVALID,
                        "one rule is expected here, with its `id`; import takes many, settings and overrides");
-    return put_rule(plan, rows[0].id, rows[0].text, put->replace);
+    return plan_put_rule(plan, rows[0].id, rows[0].text, put->replace);
 }
 
 int source_put(struct source *source, sv rule, bool replace, struct source_author author, struct weir_error *error)
@@ -423,7 +430,7 @@ static int make_enable(struct plan *plan, void *data)
         return r;
     r = plan_put(plan, set->enabled ? "enable" : "disable", old, row);
     if (r == 0)
-        plan->changes[plan->count - 1].may_be_bad = !set->enabled;
+        newest_change(plan)->may_be_bad = !set->enabled;
     return r;
 }
 
@@ -445,7 +452,7 @@ static int mend_call(struct plan *plan, const struct set *set, const struct stor
     if (r == 0)
         r = plan_put(plan, "change", old, mended);
     if (r == 0)
-        plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, &mended);
+        newest_change(plan)->may_be_bad = !plan_is_good(plan, &mended);
     return r;
 }
 
@@ -526,129 +533,4 @@ int source_remove(struct source *source, sv id, struct source_author author, str
 {
     struct set set = { .id = id };
     return source_change(source, make_remove, &set, author, error);
-}
-
-/* ---- settings, and everything ---- */
-
-static int put_setting(struct plan *plan, sv name, sv value)
-{
-    const struct stored_row *old = snapshot_find(plan->snapshot, TABLE_SETTINGS, name);
-    struct stored_row row = { .table = TABLE_SETTINGS, .key = name, .text = value, .enabled = true };
-    if (sv_eq(value, SV("null")))
-        return old ? plan_add(plan, "remove", old, NULL) : 0;
-    if (old && old->fault.len == 0 && json_is_same(old->text, value))
-        return 0;
-    return plan_put(plan, old ? "change" : "add", old, row);
-}
-
-struct import {
-    sv text;
-    bool replace, settings_only;
-    struct buf *out;
-};
-
-static enum row_table table_of(const struct rule_row *row)
-{
-    return row->kind == ROW_SETTING ? TABLE_SETTINGS : row->kind == ROW_OVERRIDE ? TABLE_OVERRIDES : TABLE_RULES;
-}
-
-static int remove_others(struct plan *plan, const struct rule_row *rows, size_t count)
-{
-    CLEANUP(snapshot_done) struct snapshot named = { .ordered = true };
-    size_t cap = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct stored_row *row = snapshot_add(&named, &cap);
-        if (!row)
-            return no_memory(plan->error);
-        *row = (struct stored_row){ .table = table_of(&rows[i]), .key = rows[i].id };
-        if (row->table == TABLE_OVERRIDES)
-            row->rule = rows[i].id, row->key = rows[i].subject;
-    }
-    int r = snapshot_index(&named, plan->error);
-    for (size_t i = 0; i < plan->snapshot->count && r == 0; i++) {
-        const struct stored_row *row = &plan->snapshot->rows[i];
-        bool setting = row->table == TABLE_SETTINGS;
-        if (row->table == TABLE_CALLS && row->rule.len == 0)
-            continue; /* it has no key to be removed by */
-        if (row->table == TABLE_OVERRIDES
-                ? !snapshot_override(&named, row->rule, row->key)
-                : !snapshot_find(&named, setting ? TABLE_SETTINGS : TABLE_RULES, setting ? row->key : row->rule))
-            r = plan_add(plan, "remove", row, NULL);
-    }
-    return r;
-}
-
-/* What is wrong with rules and settings; overrides_import() looks at overrides. */
-static int check_rows(struct plan *plan, const struct rule_row *rows, size_t count)
-{
-    CLEANUP(rules_report_done) struct rules_report report = { 0 };
-    CLEANUP_FREE struct rule_row *some = cleanup_calloc(count + 1, sizeof *some);
-    size_t some_count = 0;
-    for (size_t i = 0; some && i < count; i++)
-        if (rows[i].kind != ROW_OVERRIDE)
-            some[some_count++] = rows[i];
-    CLEANUP(rules_freep) struct rules *rules = some ? rules_read_rows(some, some_count, &report) : NULL;
-    return rules ? refuse_report(plan, &report) : no_memory(plan->error);
-}
-
-static void count_changes(const struct plan *plan, struct buf *out)
-{
-    size_t added = 0, changed = 0, removed = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        added += !plan->changes[i].before;
-        removed += !plan->changes[i].after;
-        changed += plan->changes[i].before && plan->changes[i].after;
-    }
-    buf_printf(out, "%zu added, %zu changed, %zu removed\n", added, changed, removed);
-}
-
-static int make_import(struct plan *plan, void *data)
-{
-    struct import *import = data;
-    struct rule_row *rows;
-    size_t count;
-    int r = rules_split(import->text, plan->arena, &rows, &count, plan->error);
-    if (r == 0)
-        r = check_rows(plan, rows, count);
-    for (size_t i = 0; i < count && r == 0; i++) {
-        if (rows[i].kind == ROW_SETTING)
-            r = put_setting(plan, rows[i].id, rows[i].text);
-        else if (import->settings_only)
-            r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
-        else if (rows[i].kind == ROW_RULE)
-            r = put_rule(plan, rows[i].id, rows[i].text, true);
-    }
-    if (r == 0)
-        r = overrides_import(plan, rows, count);
-    if (r == 0 && import->replace)
-        r = remove_others(plan, rows, count);
-    if (r == 0 && import->out)
-        count_changes(plan, import->out);
-    return r;
-}
-
-int source_import(struct source *source, sv text, bool replace, struct source_author author, struct buf *out,
-                  struct weir_error *error)
-{
-    struct import import = { .text = text, .replace = replace };
-    CLEANUP(buf_done) struct buf said;
-    buf_init(&said, 1000);
-    import.out = &said;
-    int r = source_change(source, make_import, &import, author, error);
-    if (r == 0 && out)
-        buf_add(out, buf_sv(&said));
-    return r;
-}
-
-int source_put_settings(struct source *source, sv settings, struct source_author author, struct weir_error *error)
-{
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, RULES_BYTES_MAX);
-    buf_add(&text, SV("{\"settings\":"));
-    int r = rules_json(settings, &text, error);
-    buf_char(&text, '}');
-    struct import import = { .text = buf_sv(&text), .settings_only = true };
-    if (r < 0)
-        return r;
-    return text.failed ? no_memory(error) : source_change(source, make_import, &import, author, error);
 }

@@ -127,7 +127,9 @@ static int make_put(struct plan *plan, void *data)
     if (!rule)
         return no_such_rule(plan, set->rule);
     CLEANUP(rules_freep) struct rules *rules = plan_rule(plan, rule);
-    int r = rules ? find_subject(plan, rules, set) : plan->error->code;
+    if (!rules)
+        return plan->error->code;
+    int r = find_subject(plan, rules, set);
     if (r == 0 && set->ret_subject)
         buf_add(set->ret_subject, set->text);
     if (r == 0)
@@ -179,7 +181,7 @@ static struct rule_row *rows_to_read(const struct plan *plan, const struct rule_
 {
     const struct snapshot *snapshot = plan->snapshot;
     CLEANUP(snapshot_done) struct snapshot named = { .ordered = true };
-    struct rule_row *all = calloc(count + snapshot->count + 1, sizeof *all);
+    CLEANUP_FREE struct rule_row *all = cleanup_calloc(count + snapshot->count + 1, sizeof *all);
     size_t cap = 0, n = 0;
     for (size_t i = 0; all && i < count; i++) {
         struct stored_row *row = snapshot_add(&named, &cap);
@@ -193,10 +195,8 @@ static struct rule_row *rows_to_read(const struct plan *plan, const struct rule_
             all[n].subject = SV("");
         n++;
     }
-    if (!all || n < count || snapshot_index(&named, plan->error) < 0) {
-        free(all);
+    if (!all || n < count || snapshot_index(&named, plan->error) < 0)
         return NULL;
-    }
     for (size_t i = 0; i < snapshot->count; i++) {
         const struct stored_row *row = &snapshot->rows[i];
         bool setting = row->table == TABLE_SETTINGS;
@@ -205,7 +205,7 @@ static struct rule_row *rows_to_read(const struct plan *plan, const struct rule_
             all[n++] = row_to_read(row);
     }
     *ret_count = n;
-    return all;
+    return STEAL(all);
 }
 
 static int import_one(struct plan *plan, const struct rule_override *override, struct rule_row *row)

@@ -343,29 +343,29 @@ static int finish_reading(struct source_reading *reading, struct snapshot *snaps
 }
 
 /* Rules that are not enabled come last, see struct rule_row. An override of a rule that was removed is not read. */
-static bool choose_rows(const struct snapshot *snapshot, bool all, struct attempt *ret)
+static bool choose_rows(const struct snapshot *snapshot, bool all, struct attempt *a)
 {
-    struct attempt a = { .rows = calloc(snapshot->count + 1, sizeof *a.rows),
-                         .given = calloc(snapshot->count + 1, sizeof *a.given),
-                         .good = calloc(snapshot->count + 1, sizeof *a.good),
-                         .values = calloc(snapshot->count + 1, sizeof *a.values) };
+    size_t room = snapshot->count + 1;
+    a->rows = cleanup_calloc(room, sizeof *a->rows);
+    a->given = cleanup_calloc(room, sizeof *a->given);
+    a->good = cleanup_calloc(room, sizeof *a->good);
+    a->values = cleanup_calloc(room, sizeof *a->values);
     size_t rules = 0;
-    bool have = a.rows && a.given && a.good && a.values;
+    bool have = a->rows && a->given && a->good && a->values;
     for (int disabled = 0; disabled < 2; disabled++)
         for (size_t i = 0; have && i < snapshot->count; i++) {
             struct stored_row *row = &snapshot->rows[i];
             bool off = !row->enabled && !all, override = row->table == TABLE_OVERRIDES;
             bool unused = override && !snapshot_rule(snapshot, row->rule);
             if (off != disabled || (off && rules == RULES_MAX) || unused) {
-                a.unused += unused && !disabled;
+                a->unused += unused && !disabled;
                 continue;
             }
             rules += !override;
-            a.given[a.count] = row;
-            a.rows[a.count] = row_to_read(row);
-            a.rows[a.count++].disabled = off;
+            a->given[a->count] = row;
+            a->rows[a->count] = row_to_read(row);
+            a->rows[a->count++].disabled = off;
         }
-    *ret = a;
     return have;
 }
 

@@ -33,9 +33,9 @@ RULE = {
 }
 LEASED = {"limits": [{"algorithm": "fixed_window", **LIMIT}], "lease": {"slice": "5%", "ttl": "2s"}, "on_store_failure": "local",
           "counters": "shared"}
-PLANS = {"by": "key", "ignore_case": True, "plan": "header:X-A", "plans": {"free": [LIMIT], "pro": "1 per 1s"}, "limits": LIMIT}
 OVERRIDES = [{"limits": [{"name": "n", "max": 1, "per": "1s"}, "2 per day"], "deny": None, "expires": "2030-01-01T00:00:00Z", "why": "w"},
              {"deny": True, "unlimited": None, "rule": "e", "by": {"key": "k"}}, {"unlimited": True, "limits": None}]
+PLANS = {"by": "key", "ignore_case": True, "plan": "header:X-A", "plans": {"free": [LIMIT], "pro": "1 per 1s"}, "limits": LIMIT}
 SETTINGS = {"ids": ["a+"], "ignore_case": True, "strip_prefixes": ["/a"], "trusted_proxies": ["10.0.0.0/8"], "ipv6_prefix": 64,
             "except": {"ip": ["10.0.0.0/8"]}, "reject": {"status": 429}}
 REQUEST = {"method": "GET", "path": "/", "host": "h", "ip": "192.0.2.1", "peer": "::1", "user": "u", "event": "none", "key": "k",
