@@ -23,7 +23,7 @@ static uint64_t limit_id(const struct hash_key *key, const struct rule *rule, co
 static void bind_limit(struct bound_limit *ret, const struct hash_key *key, const struct rule *rule,
                        const struct rule_limit *spec)
 {
-    *ret = (struct bound_limit){ .id = limit_id(key, rule, spec), .spec = spec };
+    *ret = (struct bound_limit){ .id = limit_id(key, rule, spec), .spec = spec, .unit = spec->cost_unit };
     limit_init(&ret->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
 }
 
@@ -122,8 +122,10 @@ int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, 
         for (size_t k = 0; k < rule->by_count; k++)
             bound_rules[i].by_path |= rule->by[k].attribute == ATTR_PATH || rule->by[k].attribute == ATTR_ROUTE;
         bound->by_path = bound->by_path || bound_rules[i].by_path;
-        for (size_t k = 0; k < rule->limit_count; k++)
+        for (size_t k = 0; k < rule->limit_count; k++) {
             bind_limit(limits++, key, rule, &rule->limits[k]);
+            bound->units = bound->units || rule->limits[k].cost_unit.len > 0;
+        }
     }
     if (!bind_keys(bound)) {
         bound_free(bound);
@@ -160,6 +162,14 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
     for (size_t i = 0; i < rule->rule->by_count; i++)
         subject_add(&h, facts_attribute(facts, &rule->rule->by[i]));
     return hash_final(&h);
+}
+
+uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request)
+{
+    for (size_t i = 0; i < request->cost_count; i++)
+        if (sv_eq(request->costs[i].unit, limit->unit))
+            return request->costs[i].amount;
+    return 0;
 }
 
 /* ---- cached calendar windows ---- */

@@ -17,6 +17,7 @@ struct bound_limit {
     uint64_t id; /* hash of the cell's identity but for the subject's values */
     const struct rule_limit *spec;
     sv field; /* its name in the store; only of leased and exact rules */
+    sv unit;  /* what it counts; empty: requests */
     struct window_cache cache;
 };
 
@@ -48,6 +49,7 @@ struct bound {
     bool wants_user;  /* some rule looks at the user */
     bool by_path;     /* some rule counts by path or route */
     bool remote;      /* some rule is leased or exact */
+    bool units;       /* some limit counts something else than requests */
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct arena keys;
     struct bound *next_retired;
@@ -78,6 +80,14 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
     x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
     x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
     return x ^ x >> 32;
+}
+/* Returns what a request costs a limit. No sum of counts overflows with an amount that is hardly larger than those that can
+ * pass. */
+uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
+static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
+{
+    uint64_t cost = __builtin_expect(limit->unit.len > 0, 0) ? limit_cost_by_unit(limit, request) : request->cost;
+    return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -77,9 +77,11 @@ static bool copy_rule(struct rules *into, const struct rule *from, struct rule *
     copy_match(&c, &rule.match);
     rule.by = copy_items(&c, rule.by, rule.by_count, sizeof *rule.by, offsetof(struct rule_by, header));
     rule.limits = copy_items(&c, rule.limits, rule.limit_count, sizeof *rule.limits, offsetof(struct rule_limit, name));
-    for (size_t i = 0; rule.limits && i < rule.limit_count; i++)
+    for (size_t i = 0; rule.limits && i < rule.limit_count; i++) {
+        rule.limits[i].cost_unit = copy_text(&c, rule.limits[i].cost_unit);
         if (rule.limits[i].zone)
             c.failed = !(rule.limits[i].zone = zone_copy(into, rule.limits[i].zone)) || c.failed;
+    }
     copy_except(&c, &rule.except);
     copy_reject(&c, &rule.reject);
     *ret = rule;
