@@ -73,10 +73,10 @@ static bool read_headers(struct traffic *t, json_t *object, char *why)
     return true;
 }
 
-static bool read_cost(const json_t *value, uint64_t *ret, char *why)
+static bool read_cost(const json_t *value, const char *field, uint64_t *ret, char *why)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > WEIR_AMOUNT_MAX)
-        return wrong(why, "cost", "a whole number from 0 to 9007199254740991");
+        return wrong(why, field, "a whole number from 0 to 9007199254740991");
     *ret = (uint64_t)json_integer_value(value);
     return true;
 }
@@ -93,7 +93,7 @@ static bool read_costs(struct traffic *t, json_t *object, char *why)
     json_object_foreach(object, unit, value)
     {
         uint64_t amount;
-        if (!read_cost(value, &amount, why))
+        if (!read_cost(value, "each of costs", &amount, why))
             return false;
         const char *bad = request_add_cost(&t->request, &list, weir_str(unit), amount);
         if (bad) {
@@ -115,7 +115,7 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
     if (strcmp(name, "headers") == 0)
         return read_headers(t, value, why);
     if (strcmp(name, "cost") == 0)
-        return read_cost(value, &t->request.cost, why);
+        return read_cost(value, "cost", &t->request.cost, why);
     if (strcmp(name, "costs") == 0)
         return read_costs(t, value, why);
     if (strcmp(name, "peek") == 0) {

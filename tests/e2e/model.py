@@ -9,6 +9,7 @@ import re
 from e2e import model_limits, model_match
 
 UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+REQUESTS = "requests"
 SHADOW_MAX = 16  # so many are listed
 CALENDAR = ("minute", "hour", "day", "week", "month", "year")
 KINDS = {
@@ -33,10 +34,12 @@ def instant(value):
 def long_form(doc):
     if isinstance(doc, dict):
         return dict(doc)
-    found = re.fullmatch(r"([0-9]+) per (\w+)(?: burst ([0-9]+))?", doc)
-    result = {"max": int(found[1]), "per": found[2]}
-    if found[3]:
-        result["burst"] = int(found[3])
+    found = re.fullmatch(r"([0-9]+)(?: ([A-Za-z_.-][\w.-]*))? per (\w+)(?: burst ([0-9]+))?", doc)
+    result = {"max": int(found[1]), "per": found[3]}
+    if found[2]:
+        result["unit"] = found[2]
+    if found[4]:
+        result["burst"] = int(found[4])
     return result
 
 
@@ -58,6 +61,13 @@ def read_limit(doc, taken):
     return KINDS[algorithm](name, doc["max"], length(doc["per"]), **burst)
 
 
+def cost_in(request, unit):
+    """What a request costs in a unit. `costs` names all units."""
+    if "costs" in request:
+        return request["costs"].get(unit, 0)
+    return request.get("cost", 1) if unit == REQUESTS else 0
+
+
 class Rule:
     def __init__(self, doc, settings):
         self.doc = doc
@@ -75,6 +85,7 @@ class Rule:
         taken = {d["name"] for d in docs if isinstance(d, dict) and "name" in d}
         for limit in docs:
             self.limits.append(read_limit(limit, taken))
+            self.limits[-1].counts = long_form(limit).get("unit", REQUESTS)
             taken.add(self.limits[-1].name)
 
     def subjects(self, seen, now):
@@ -115,6 +126,7 @@ class Entry:
         return {
             "rule": self.rule.id,
             "limit": self.limit.name,
+            **({} if self.limit.counts == REQUESTS else {"unit": self.limit.counts}),
             "max": self.limit.capacity,
             "remaining": self.limit.remaining(self.state, self.now),
             "reset_ms": up(self.limit.idle(self.state, self.now)),
@@ -161,12 +173,13 @@ class Model:
     def decide(self, request, now):
         self.latest = max(self.latest, now)
         seen = model_match.Seen(request, self.settings)
-        cost, charges = request.get("cost", 1), not request.get("peek", False)
+        charges = not request.get("peek", False)
         groups = []
         for rule in self.rules:
             subjects = rule.subjects(seen, now)
             if subjects:
-                entries = [Entry(self, rule, limit, subject, now, cost) for subject in subjects for limit in rule.limits]
+                limits = [(subject, limit) for subject in subjects for limit in rule.limits]
+                entries = [Entry(self, rule, limit, subject, now, cost_in(request, limit.counts)) for subject, limit in limits]
                 groups.append((rule, entries))
         self.touched = [entry.key for _, entries in groups for entry in entries]
         plan = [entry for rule, entries in groups if rule.mode == "enforce" for entry in entries]
