@@ -162,8 +162,9 @@ static char *complain_unknown(ngx_conf_t *cf, const ngx_str_t *word)
     const struct weir_attribute *attribute;
     for (size_t i = 0, len = 0; (attribute = weir_attribute(i)) && len < sizeof names; i++)
         len += (size_t)snprintf(names + len, sizeof names - len, "%s=, ", attribute->name);
-    return COMPLAIN(cf, "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost= and header:NAME=", word,
-                    names);
+    return COMPLAIN(
+        cf, "weir: unknown parameter `%V`; after the zone it takes after_auth, %scost=, cost:UNIT= and header:NAME=", word,
+        names);
 }
 
 /* The value after NAME= in a word; data is NULL if the word begins with something else. */
@@ -175,24 +176,26 @@ static ngx_str_t value_after(const ngx_str_t *word, const char *name)
     return (ngx_str_t){ word->len - len, word->data + len };
 }
 
-static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
+static bool same_name(const ngx_str_t *a, const ngx_str_t *b)
 {
-    const struct weir_attribute *field;
-    size_t i = 0;
-    while ((field = weir_attribute(i)) && !value_after(word, field->name).data)
-        i++;
-    const char *name = field ? field->name : "cost";
-    ngx_str_t text = value_after(word, name);
-    if (!text.data)
-        return complain_unknown(cf, word);
+    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
+}
+
+static char *add_value(ngx_conf_t *cf, struct directive *directive, const struct named_value *named, ngx_str_t text)
+{
+    const struct weir_attribute *field = named->field;
     struct named_value *values = directive->values.elts;
     for (ngx_uint_t k = 0; k < directive->values.nelts; k++)
-        if (values[k].field == field)
-            return COMPLAIN(cf, "weir: `%s=` is given twice", name);
+        if (values[k].field == field && same_name(&values[k].name, &named->name))
+            return COMPLAIN(cf, "weir: `%s=` is given twice", named->attribute);
     struct named_value *value = ngx_array_push(&directive->values);
     if (!value)
         return NGX_CONF_ERROR;
-    *value = (struct named_value){ .attribute = name, .field = field };
+    *value = *named;
+    directive->units += named->name.len > 0;
+    if (directive->units > WEIR_COSTS_MAX)
+        return COMPLAIN(cf, "weir: `%s=` is too many: a request has costs in at most 16 units besides requests",
+                        named->attribute);
     if (expression_compile(cf, text, &value->value) != NGX_CONF_OK)
         return NGX_CONF_ERROR;
     if (!field)
@@ -201,6 +204,50 @@ static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_s
     if (!field && !value->value.value.lengths && ngx_atoi(text.data, text.len) == NGX_ERROR)
         return COMPLAIN(cf, "weir: the cost must be a whole number, or an expression that results in one, not `%V`", &text);
     return NGX_CONF_OK;
+}
+
+static bool is_unit(const ngx_str_t *name)
+{
+    for (size_t i = 0; i < name->len; i++) {
+        u_char c = name->data[i], lower = c | 0x20;
+        if (!(c >= '0' && c <= '9') && !(lower >= 'a' && lower <= 'z') && c != '_' && c != '-' && c != '.')
+            return false;
+    }
+    return name->len > 0 && name->len <= WEIR_UNIT_MAX;
+}
+
+static char *read_unit_cost(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
+{
+    size_t prefix = strlen("cost:");
+    u_char *equals = ngx_strlchr(word->data, word->data + word->len, '=');
+    ngx_str_t unit = { equals ? (size_t)(equals - word->data) - prefix : 0, word->data + prefix };
+    if (!is_unit(&unit))
+        return COMPLAIN(cf,
+                        "weir: write a cost as cost:UNIT=VALUE, with a unit of letters, digits, `_`, `-` and `.`, 1 to 50 "
+                        "bytes, not `%V`",
+                        word);
+    ngx_str_t text = { word->len - (size_t)(equals + 1 - word->data), equals + 1 };
+    char *attribute = ngx_pcalloc(cf->pool, prefix + unit.len + 1);
+    if (!attribute)
+        return NGX_CONF_ERROR;
+    memcpy(attribute, word->data, prefix + unit.len);
+    struct named_value named = { .attribute = attribute };
+    if (!str_is(&unit, "requests"))
+        named.name = unit;
+    return add_value(cf, directive, &named, text);
+}
+
+static char *read_value(ngx_conf_t *cf, struct directive *directive, const ngx_str_t *word)
+{
+    const struct weir_attribute *field;
+    size_t i = 0;
+    if (str_starts(word, "cost:"))
+        return read_unit_cost(cf, directive, word);
+    while ((field = weir_attribute(i)) && !value_after(word, field->name).data)
+        i++;
+    struct named_value named = { .attribute = field ? field->name : "cost", .field = field };
+    ngx_str_t text = value_after(word, named.attribute);
+    return text.data ? add_value(cf, directive, &named, text) : complain_unknown(cf, word);
 }
 
 static char *read_directive(ngx_conf_t *cf, struct directive *directive)

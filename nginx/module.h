@@ -88,11 +88,11 @@ struct expression {
     ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
 };
 
-/* ATTRIBUTE=VALUE, cost=VALUE or header:NAME=VALUE */
+/* ATTRIBUTE=VALUE, cost=VALUE, cost:UNIT=VALUE or header:NAME=VALUE */
 struct named_value {
     const char *attribute;              /* the text before the `=` */
-    const struct weir_attribute *field; /* NULL: the cost, or a header */
-    ngx_str_t name;                     /* of a header */
+    const struct weir_attribute *field; /* NULL: a cost, or a header */
+    ngx_str_t name;                     /* of a header, or of the unit of a cost; empty: requests */
     struct expression value;
 };
 
@@ -100,8 +100,9 @@ struct named_value {
 struct directive {
     struct zone *zone;
     bool after_auth;
-    enum body_use body;  /* of the cost */
-    ngx_array_t values;  /* of struct named_value: attributes, and the cost */
+    enum body_use body;  /* of the costs */
+    ngx_array_t values;  /* of struct named_value: attributes, and the costs */
+    ngx_uint_t units;    /* number of costs in other units than requests */
     ngx_array_t headers; /* of struct named_value */
 };
 

@@ -119,10 +119,20 @@ static bool is_address(const ngx_str_t *text)
            (inet_pton(AF_INET, copy, &address) == 1 || inet_pton(AF_INET6, copy, &address) == 1);
 }
 
+/* `costs` has room for all that the directive has. */
+static void add_cost(struct weir_request *request, struct weir_cost *costs, const ngx_str_t *unit, uint64_t amount)
+{
+    costs[request->cost_count++] = (struct weir_cost){ str_of(unit), amount };
+    request->costs = costs;
+}
+
 static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
                              struct weir_verdict *verdict)
 {
     const struct named_value *values = directive->values.elts;
+    struct weir_cost *costs = directive->units ? ngx_palloc(r->pool, directive->units * sizeof *costs) : NULL;
+    if (directive->units && !costs)
+        return NGX_ERROR;
     for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
         const struct weir_attribute *field = values[i].field;
         ngx_str_t value;
@@ -133,7 +143,9 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *dire
             value = (ngx_str_t)ngx_string("0"); /* without a body $content_length is empty */
         if (!field && !is_number(&value))
             log_bad_cost(r, directive->zone, &values[i], &value);
-        if (!field)
+        if (!field && values[i].name.len > 0)
+            add_cost(ret, costs, &values[i].name, cost_of(&value));
+        else if (!field)
             ret->cost = cost_of(&value);
         else if (!field->is_address || is_address(&value))
             *(struct weir_str *)(void *)((char *)ret + field->offset) = str_of(&value);

@@ -65,6 +65,8 @@ WEIR_API const char *weir_version(void);
 enum {
     WEIR_ID_MAX = 100,            /* bytes in a rule's id */
     WEIR_NAME_MAX = 50,           /* bytes in a limit's name */
+    WEIR_UNIT_MAX = 50,           /* bytes in the name of a limit's unit */
+    WEIR_COSTS_MAX = 16,          /* costs of a request in other units */
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
     WEIR_RECEIPT_LIMITS = 16,     /* limits in a receipt */
@@ -123,6 +125,12 @@ struct weir_header {
     struct weir_str value;
 };
 
+/* The cost of a request in a unit other than `requests`, such as "tokens": limits with this `unit` count it. */
+struct weir_cost {
+    struct weir_str unit;
+    uint64_t amount; /* up to WEIR_AMOUNT_MAX */
+};
+
 /* One charged limit: its cell, its window and its cost. All of it is private to weir. */
 struct weir_charged {
     uint64_t limit, time, window, cost;
@@ -173,7 +181,11 @@ struct weir_request {
     struct weir_str key;
     const struct weir_header *headers;
     size_t header_count;
-    uint64_t cost;                /* how much to charge, up to WEIR_AMOUNT_MAX; 0 decides without charging */
+    uint64_t cost; /* how much to charge in the unit `requests`, up to WEIR_AMOUNT_MAX; 0 decides without charging */
+    /* Costs in other units, at most WEIR_COSTS_MAX, each unit once and never `requests`. A unit that is not named costs 0:
+     * its limits refuse only if more than their max is used. All units pass or fail together. */
+    const struct weir_cost *costs;
+    size_t cost_count;
     bool peek;                    /* decide as if `cost` were charged, but charge nothing */
     bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
     void *context;                /* for the callbacks; weir does not use it */
@@ -216,7 +228,8 @@ struct weir_verdict {
     uint32_t shadow_count;  /* number of shadow rules that would have refused; request.shadows receives their names */
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
-    uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
+    char unit[WEIR_UNIT_MAX + 1]; /* of the limit: max and remaining count this; "" for requests */
+    uint32_t private_rule;        /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
 };
 

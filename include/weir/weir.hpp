@@ -85,6 +85,9 @@ struct weir {
     /* Returns a header for request::headers. It keeps views: `name` and `value` must remain valid while it is used. */
     static weir_header header(std::string_view name, std::string_view value) noexcept { return { str(name), str(value) }; }
 
+    /* Returns a cost for request::costs. It keeps a view: `unit` must remain valid while it is used. */
+    static weir_cost cost(std::string_view unit, std::uint64_t amount) noexcept { return { str(unit), amount }; }
+
     /* Something other than a decision failed. what() says why. */
     class error : public std::runtime_error {
     public:
@@ -179,6 +182,15 @@ struct weir {
 
         /* How much to charge, 1 by default; 0 decides without charging. */
         request &cost(std::uint64_t n) noexcept { return set(c_.cost, n); }
+        /* Costs in other units than requests. `all` must remain valid while the request is used; weir::cost makes its
+         * elements. */
+        request &costs(const std::vector<weir_cost> &all) noexcept
+        {
+            c_.costs = all.data();
+            c_.cost_count = all.size();
+            return *this;
+        }
+        request &costs(std::vector<weir_cost> &&) = delete; /* a temporary would dangle */
         /* Decides as if the cost were charged, but charges nothing. */
         request &peek(bool yes = true) noexcept { return set(c_.peek, yes); }
         /* The caller does not need remaining(), reset() and window() of an allowed verdict. */
@@ -238,6 +250,9 @@ struct weir {
          * verdict, or copy the view to a std::string. */
         std::string_view rule() const noexcept { return c_.rule; }
         std::string_view limit() const noexcept { return c_.limit; }
+
+        /* What the named limit counts; empty for requests. */
+        std::string_view unit() const noexcept { return c_.unit; }
 
         /* Capacity of the named limit, and whole units left of it after this charge. */
         std::uint64_t max() const noexcept { return c_.max; }

@@ -24,7 +24,10 @@ int cli_check(int argc, char **argv)
     int status = request_read(&command, argc, argv, &options, headers, &request);
     if (status >= 0)
         return status;
-    if ((options.peek || options.cost == 0) && request_cells_missing(&options))
+    bool charges = request.cost > 0;
+    for (size_t i = 0; i < request.cost_count; i++)
+        charges = charges || request.costs[i].amount > 0;
+    if ((options.peek || !charges) && request_cells_missing(&options))
         options.cells = NULL;
     if (!request_open(&options, &weir))
         return EXIT_BAD;

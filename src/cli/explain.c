@@ -107,6 +107,8 @@ static void print_request(struct facts *facts, void *data)
     for (size_t i = 0; i < r->header_count; i++)
         LINE(p, "", "  %-8s %.*s: %.*s", "header", SV_FMT(r->headers[i].name), SV_FMT(r->headers[i].value));
     LINE(p, "", "  %-8s %" PRIu64, "cost", r->cost);
+    for (size_t i = 0; i < r->cost_count; i++)
+        LINE(p, "", "  %-8s %" PRIu64 " %.*s", "", r->costs[i].amount, SV_FMT(r->costs[i].unit));
     end_line(p, "");
     LINE(p, term_bold(&p->term), "rules");
 }
@@ -117,10 +119,10 @@ static void print_limit(struct output *p, const struct explained_rule *e, const 
     rule_limit_text(l->spec, &p->line);
     end_line(p, "");
     buf_add(&p->line, SV("        "));
-    explain_use(e, l, p->request->cost, &p->line);
+    explain_use(e, l, &p->line);
     end_line(p, l->fits ? "" : term_red(&p->term));
-    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
-        l->held < p->request->cost && !p->spent) {
+    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits && l->held < l->cost &&
+        !p->spent) {
         p->spent = e->rule;
         p->limit = l->spec;
     }

@@ -1,6 +1,7 @@
 #include "cli/request.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -92,8 +93,9 @@ const struct option request_option_table[] = {
       "number of hosts that share the store of --counters; 0 detects it (default)" },
     REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //
     { "header", "NAME=VALUE", OPTION_LIST, AT(headers), "a header of the request; may be repeated" },
-    { "cost", "N", OPTION_NUMBER, AT(cost), "how much to charge (default 1); 0 decides without charging",
-      .max = WEIR_AMOUNT_MAX },
+    { "cost", "N|UNIT=N", OPTION_LIST, AT(costs),
+      "how much to charge, of requests (default 1) or of another unit; may be repeated. 0 decides without charging; with "
+      "UNIT=N alone requests cost 0" },
     { "peek", NULL, OPTION_FLAG, AT(peek), "decide as if the cost were charged, but charge nothing" },
     { "now", "TIME", OPTION_TIME, AT(now_us), "decide at this time: RFC 3339 or milliseconds since 1970 (default: now)" },
     { 0 },
@@ -106,6 +108,25 @@ static int read_headers(const struct command *command, const struct option_list 
         if (name.len == 0 || !strchr(list->items[i], '='))
             return options_error(command, "--header: '%s' is not allowed here; allowed: NAME=VALUE", list->items[i]);
         headers[i] = (struct weir_header){ name, value };
+    }
+    return -1;
+}
+
+static int read_costs(const struct command *command, struct request_options *o, struct weir_request *request)
+{
+    struct cost_list list = { .room = o->cost_room };
+    for (size_t i = 0; i < o->costs.count; i++) {
+        sv amount = weir_str(o->costs.items[i]), unit = SV(UNIT_REQUESTS);
+        uint64_t cost;
+        if (strchr(o->costs.items[i], '='))
+            unit = sv_cut(&amount, '=');
+        if (!sv_u64(amount, WEIR_AMOUNT_MAX, &cost))
+            return options_error(command,
+                                 "--cost: '%s' is not allowed here; allowed: N or UNIT=N, with N from 0 to %" PRIu64,
+                                 o->costs.items[i], WEIR_AMOUNT_MAX);
+        const char *wrong = request_add_cost(request, &list, unit, cost);
+        if (wrong)
+            return options_error(command, "--cost: '%.*s'%s", SV_FMT(unit), wrong);
     }
     return -1;
 }
@@ -149,10 +170,10 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (o->counters && o->now_us >= 0)
         return options_error(
             command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
-    struct weir_request request = {
-        .headers = headers, .header_count = o->headers.count, .cost = o->cost, .peek = o->peek
-    };
+    struct weir_request request = { .headers = headers, .header_count = o->headers.count, .cost = 1, .peek = o->peek };
     status = check_counters(command, o->counters);
+    if (status < 0)
+        status = read_costs(command, o, &request);
     if (status < 0)
         status = read_attributes(command, o->attributes, &request);
     if (status < 0)

@@ -18,16 +18,17 @@ struct request_options {
     uint64_t cells_keys, cells_bytes;
     const char *attributes[REQUEST_ATTRIBUTE_COUNT];
     struct option_list headers;
-    uint64_t cost;
+    struct option_list costs;
     bool peek;
     int64_t now_us; /* -1: the clock's */
+    struct weir_cost cost_room[WEIR_COSTS_MAX];
 };
 
 extern const struct option request_option_table[];
 
 #define REQUEST_OPTIONS_DEFAULT \
     {                           \
-        .cost = 1, .now_us = -1 \
+        .now_us = -1            \
     }
 
 /* Reads argv as `command` (whose options are request_option_table) and fills *ret_request, whose headers go into `headers`

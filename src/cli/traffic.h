@@ -12,6 +12,7 @@ struct traffic {
     char *set_rules;             /* instead of a request: new rules, as a JSON list or document; owned */
     void *json;                  /* owned */
     struct weir_header headers[TRAFFIC_HEADERS_MAX];
+    struct weir_cost costs[WEIR_COSTS_MAX];
 };
 
 /* Each returns false with a sentence in `why` (TRAFFIC_WHY_MAX bytes) if the line is no such thing. `line` may be changed:

@@ -8,7 +8,7 @@
 #include "cli/traffic.h"
 #include "rules/attributes.h"
 
-#define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, or t and set_rules"
+#define FIELDS "t, " REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, or t and set_rules"
 
 static bool wrong(char *why, const char *field, const char *allowed)
 {
@@ -73,11 +73,34 @@ static bool read_headers(struct traffic *t, json_t *object, char *why)
     return true;
 }
 
-static bool read_cost(const json_t *value, uint64_t *ret, char *why)
+static bool read_cost(const json_t *value, const char *field, uint64_t *ret, char *why)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > WEIR_AMOUNT_MAX)
-        return wrong(why, "cost", "a whole number from 0 to 9007199254740991");
+        return wrong(why, field, "a whole number from 0 to 9007199254740991");
     *ret = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+/* They name all units: what is not there costs 0. */
+static bool read_costs(struct traffic *t, json_t *object, char *why)
+{
+    struct cost_list list = { .room = t->costs };
+    const char *unit;
+    json_t *value;
+    if (!json_is_object(object))
+        return wrong(why, "costs", "an object: {\"requests\": 1, \"tokens\": 1200}");
+    t->request.cost = 0;
+    json_object_foreach(object, unit, value)
+    {
+        uint64_t amount;
+        if (!read_cost(value, "each of costs", &amount, why))
+            return false;
+        const char *bad = request_add_cost(&t->request, &list, weir_str(unit), amount);
+        if (bad) {
+            snprintf(why, TRAFFIC_WHY_MAX, "costs: \"%.100s\"%s", unit, bad);
+            return false;
+        }
+    }
     return true;
 }
 
@@ -92,7 +115,9 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
     if (strcmp(name, "headers") == 0)
         return read_headers(t, value, why);
     if (strcmp(name, "cost") == 0)
-        return read_cost(value, &t->request.cost, why);
+        return read_cost(value, "cost", &t->request.cost, why);
+    if (strcmp(name, "costs") == 0)
+        return read_costs(t, value, why);
     if (strcmp(name, "peek") == 0) {
         t->request.peek = json_is_true(value);
         return json_is_boolean(value) || wrong(why, "peek", "true or false");
@@ -129,6 +154,8 @@ static bool read_object(struct traffic *t, json_t *object, char *why)
     if (list)
         return read_set_rules(t, object, list, why);
     t->now_us = -1;
+    if (json_object_get(object, "cost") && json_object_get(object, "costs"))
+        return wrong(why, "cost", "left out beside costs; write it as \"requests\" there");
     json_object_foreach(object, name, value) if (!read_field(t, name, value, why)) return false;
     if (t->now_us < 0)
         return wrong(why, "t", "given: an RFC 3339 string or milliseconds since 1970");

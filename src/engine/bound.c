@@ -69,7 +69,10 @@ struct binder {
 static void bind_limit(struct binder *b, const struct bound_rule *rule, const struct rule_limit *spec, bool first)
 {
     struct bound_limit *limit = b->next++;
-    *limit = (struct bound_limit){ .id = limit_id(b->key, rule->rule, spec), .spec = spec, .first = first };
+    *limit = (struct bound_limit){
+        .id = limit_id(b->key, rule->rule, spec), .spec = spec, .first = first, .unit = spec->cost_unit
+    };
+    b->bound->units = b->bound->units || spec->cost_unit.len > 0;
     limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
     if (rule->chooses)
         limit->slice_mark = key_mix(rule->id, spec->max);
@@ -346,6 +349,14 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
         if (sv_eq(bound->rules[i].rule->id, id))
             return &bound->rules[i];
     return NULL;
+}
+
+uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request)
+{
+    for (size_t i = 0; i < request->cost_count; i++)
+        if (sv_eq(request->costs[i].unit, limit->unit))
+            return request->costs[i].amount;
+    return 0;
 }
 
 /* ---- cached calendar windows ---- */

@@ -20,6 +20,7 @@ struct bound_limit {
     uint64_t
         slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
     bool first;     /* of its set */
+    sv unit;        /* what it counts; empty: requests */
     struct window_cache cache;
 };
 
@@ -86,6 +87,7 @@ struct bound {
     bool wants_user;  /* some rule looks at the user */
     bool by_path;     /* some rule counts by path or route */
     bool remote;      /* some rule is leased or exact */
+    bool units;       /* some limit counts something else than requests */
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct arena keys;
     struct bound *next_retired;
@@ -143,6 +145,14 @@ static inline uint64_t key_mix(uint64_t id, uint64_t subject)
 static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
 {
     return key_mix(limit->id, subject);
+}
+/* Returns what a request costs a limit. No sum of counts overflows with an amount that is hardly larger than those that can
+ * pass. */
+uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
+static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
+{
+    uint64_t cost = __builtin_expect(limit->unit.len > 0, 0) ? limit_cost_by_unit(limit, request) : request->cost;
+    return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);
 

@@ -58,7 +58,7 @@ static enum counter_outcome use_slice(struct decision *d, struct counter *c, boo
     /* A request that charges nothing fetches nothing, or it would take that from others: it passes unless the slice is
      * known to be spent. */
     if (spent.outcome == SLICE_SHORT)
-        return c->outcome = decision_charges(d) ? COUNTER_SHORT : COUNTER_FITS;
+        return c->outcome = d->charges ? COUNTER_SHORT : COUNTER_FITS;
     if (charge) {
         c->held = true;
         rc->end_us = spent.end_us;

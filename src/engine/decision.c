@@ -38,7 +38,7 @@ static enum counter_outcome look_at_all(struct decision *d, const struct group *
             continue;
         if (outcome == COUNTER_REFUSES || worst == COUNTER_FITS)
             worst = outcome;
-        if (charge && outcome == COUNTER_REFUSES && c->look.cell)
+        if (charge && outcome == COUNTER_REFUSES && c->look.cell && c->ask.cost > 0)
             counter_note_refusal(d, c);
     }
     return worst;
@@ -83,6 +83,8 @@ static void order_by_key(const struct group *g)
 static enum counter_outcome take_in_order(struct decision *d, const struct group *g)
 {
     for (size_t i = 0; i < g->count; i++) {
+        if (__builtin_expect(g->order[i]->ask.cost == 0, 0))
+            continue;
         enum counter_outcome outcome = counter_take_looked(d, g->order[i]);
         if (outcome == COUNTER_FITS)
             continue;
@@ -96,7 +98,7 @@ static enum counter_outcome take_in_order(struct decision *d, const struct group
 /* All or none. One counter is taken without looking first: taking is all or nothing by itself. */
 static enum counter_outcome take_group(struct decision *d, const struct group *g, bool charge)
 {
-    if (g->count == 1 && charge)
+    if (g->count == 1 && charge && g->counters->ask.cost > 0)
         return counter_take(d, g->counters);
     enum counter_outcome outcome = look_at_all(d, g, charge);
     if (outcome != COUNTER_FITS || !charge)
@@ -151,7 +153,7 @@ static enum decision_state after_take(struct decision *d, enum counter_outcome o
 static enum decision_state step_take(struct decision *d)
 {
     struct group enforced = enforced_of(d);
-    enum counter_outcome outcome = take_group(d, &enforced, decision_charges(d));
+    enum counter_outcome outcome = take_group(d, &enforced, d->charges);
     d->allowed = outcome == COUNTER_FITS;
     return __builtin_expect(!d->remote, 1) ? DECISION_REPORT : after_take(d, outcome);
 }
@@ -202,7 +204,7 @@ static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t 
 
 static void decide_shadows(struct decision *d)
 {
-    bool charge = decision_charges(d) && d->allowed;
+    bool charge = d->charges && d->allowed;
     for (size_t i = d->enforced, count; i < d->count; i += count) {
         count = decision_rule_counters(d, i);
         if (shadow_refuses(d, i, count, charge))
@@ -257,7 +259,7 @@ static enum decision_state step_report(struct decision *d)
         decide_shadows(d);
     if (__builtin_expect(request->each_rule != NULL, 0))
         verdict_each_rule(d);
-    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && decision_charges(d))
+    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && d->charges)
         receipt_make(d, request->receipt);
     return DECISION_DONE;
 }

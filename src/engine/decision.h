@@ -38,7 +38,9 @@ struct counter {
     const struct bound_limit *limit;
     uint64_t subject;
     struct window window;
-    struct cells_ask ask; /* its cell in this host's table; and the numbers, the clock and the cost that count */
+    /* Its cell in this host's table; and the numbers, the clock and the cost that count. A counter whose cost is 0 is
+     * looked at, and never taken. */
+    struct cells_ask ask;
     struct cells_look look;
     struct cells_taken taken;
     const struct limit_state *state; /* after look or take: what is reported, at ask.now_us */
@@ -62,6 +64,7 @@ enum decision_state {
 struct decision {
     enum decision_state state;
     bool allowed; /* from REPORT on */
+    bool charges; /* it is not a peek, and some cost is not 0 */
     const struct bound *bound;
     const struct weir_request *request;
     int64_t now_us;
@@ -100,10 +103,6 @@ void decision_aftermath(struct decision *d);
 void decision_look(struct decision *d);
 void decision_looked(struct decision *d);
 
-static inline bool decision_charges(const struct decision *d)
-{
-    return !d->request->peek && d->request->cost > 0;
-}
 /* Returns how many counters from i on are of the same rule. */
 static inline size_t decision_rule_counters(const struct decision *d, size_t i)
 {

@@ -13,6 +13,7 @@ static struct explained_limit explained(const struct bound_limit *limit, const s
         .spec = limit->spec,
         .limit = limit->limit,
         .window = *window,
+        .cost = cost,
         .report = limit_report(&limit->limit, window, state, now_us, cost),
     };
 }
@@ -24,7 +25,7 @@ struct explaining {
     const struct decision *decision; /* NULL: all rules are local */
     bool known;                      /* the store has answered */
     int64_t now_us;
-    uint64_t cost;
+    const struct weir_request *request;
     const struct explain_sink *sink;
     void *data;
 };
@@ -33,17 +34,18 @@ static void explain_limit(const struct explaining *x, const struct bound_limit *
                           struct explained_limit *ret)
 {
     struct window window = limit_current_window(limit, x->now_us);
-    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, x->now_us, x->cost };
+    uint64_t cost = limit_cost(limit, x->request);
+    struct cells_ask ask = { cell_key(limit, subject), &limit->limit, &window, x->now_us, cost };
     struct cells_look look;
     cells_look(x->bound->cells, &ask, &look);
-    *ret = explained(limit, &window, look.state, x->now_us, x->cost);
+    *ret = explained(limit, &window, look.state, x->now_us, cost);
     ret->fits = look.fits;
 }
 
 static void explain_unknown(const struct explaining *x, const struct bound_limit *limit, struct explained_limit *ret)
 {
     struct window window = limit_current_window(limit, x->now_us);
-    *ret = explained(limit, &window, (struct limit_state){ 0 }, x->now_us, x->cost);
+    *ret = explained(limit, &window, (struct limit_state){ 0 }, x->now_us, limit_cost(limit, x->request));
     ret->fits = ret->unknown = true;
 }
 
@@ -62,11 +64,11 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
         explain_unknown(x, &set->limits[k], &limits[k]);
     for (size_t k = 0; k < set->limit_count && i < d->count; k++, i++) {
         const struct counter *c = &d->counters[i];
-        limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, x->cost);
+        limits[k] = explained(c->limit, &c->window, *c->state, c->ask.now_us, c->ask.cost);
         limits[k].fits = c->outcome != COUNTER_REFUSES;
         limits[k].unknown = !x->known;
         limits[k].held = remote_of(d, c)->tokens;
-        if (set->counter == COUNTER_SLICE && x->cost > SLICE_TOKENS_MAX) {
+        if (set->counter == COUNTER_SLICE && c->ask.cost > SLICE_TOKENS_MAX) {
             limits[k].fits = false;
             limits[k].report.retry_after_us = LIMIT_NEVER_US;
         }
@@ -153,7 +155,7 @@ static int explain_in(struct weir *weir, const struct bound *bound, const struct
                       int64_t now_us, const struct explain_sink *sink, void *data)
 {
     struct facts facts;
-    struct explaining x = { bound, &facts, NULL, false, now_us, request->cost, sink, data };
+    struct explaining x = { bound, &facts, NULL, false, now_us, request, sink, data };
     facts_init(&facts, bound->ruleset, request, user);
     sink->request(&facts, data);
     if (bound->remote)

@@ -9,7 +9,8 @@ struct explained_limit {
     const struct rule_limit *spec;
     struct limit limit;
     struct window window;       /* calendar: the current one */
-    struct limit_report report; /* for the request's cost */
+    uint64_t cost;              /* of the request, in the limit's unit */
+    struct limit_report report; /* for that cost */
     bool fits;
     bool unknown;  /* counted in the store, which did not answer */
     uint32_t held; /* of a leased rule: what this host was lent and has not spent */

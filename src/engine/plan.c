@@ -21,9 +21,8 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
-        /* No sum of counts overflows with a cost that is not much larger than the largest that can pass. */
-        uint64_t cost = request->cost <= WEIR_AMOUNT_MAX ? request->cost : WEIR_AMOUNT_MAX + 1;
-        c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, cost };
+        c->ask =
+            (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, limit_cost(limit, request) };
         if (set->counter == COUNTER_CELL)
             cells_prefetch(bound->cells, c->ask.key);
     }
@@ -104,6 +103,10 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
     if (d->enforced < needed)
         end = plan_mode(d, end, MODE_SHADOW, matches, count, facts, several, &remote);
     d->count = (size_t)(end - d->counters);
+    d->charges = d->request->cost > 0;
+    for (size_t i = 0; __builtin_expect(d->bound->units, 0) && i < d->count; i++)
+        d->charges |= d->counters[i].ask.cost > 0;
+    d->charges = d->charges && !d->request->peek;
     if (__builtin_expect(remote, 0))
         remote_init(d, user);
     else

@@ -260,7 +260,7 @@ void remote_make_call(struct decision *d)
     struct remote *r = d->remote;
     struct lender_status status = store_status(d);
     remote_make_keys(d);
-    r->call.charge = decision_charges(d);
+    r->call.charge = d->charges;
     r->call.now_us = r->weir->store_by_now ? d->now_us : 0;
     for (size_t i = 0; i < d->count; i++) {
         struct counter *c = &d->counters[i];
@@ -309,7 +309,7 @@ void remote_take_answer(struct decision *d)
             c->look.state = cell->state;
             c->state = &c->look.state;
             c->outcome = cell->fits ? COUNTER_FITS : COUNTER_REFUSES;
-            c->held = call->charge && call->allowed && call->rules[k].fits;
+            c->held = call->charge && call->allowed && call->rules[k].fits && c->ask.cost > 0;
             c->ask.now_us = call->server_us;
             c->window = call->server_us < cell->window.end_us ? cell->window : cell->next;
         }

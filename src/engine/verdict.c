@@ -41,7 +41,7 @@ void verdict_blank(struct weir_verdict *v)
     v->max = v->remaining = 0;
     v->shadow_count = v->private_rule = 0;
     v->reset_ms = v->retry_after_ms = v->window_ms = 0;
-    v->rule[0] = v->limit[0] = '\0';
+    v->rule[0] = v->limit[0] = v->unit[0] = '\0';
     v->private_rules = 0;
 }
 
@@ -79,6 +79,9 @@ static void name_limit(const struct decision *d, const struct counter *c, const 
     v->private_rules = d->bound->version | (uint64_t)c->reading << VERDICT_VERSION_BITS;
     copy_text(v->rule, sizeof v->rule, c->rule->rule->id);
     copy_text(v->limit, sizeof v->limit, c->limit->spec->name);
+    v->unit[0] = '\0';
+    if (__builtin_expect(c->limit->unit.len > 0, 0))
+        copy_text(v->unit, sizeof v->unit, c->limit->unit);
 }
 
 static bool longer(int64_t a_us, int64_t b_us)

@@ -67,7 +67,14 @@ static void add_request(struct facts *facts, void *data)
             add_readings(facts, p->out);
         }
     }
-    buf_printf(p->out, ",\"cost\":%" PRIu64 "},\"rules\":[", p->request->cost);
+    buf_printf(p->out, ",\"cost\":%" PRIu64, p->request->cost);
+    for (size_t i = 0; i < p->request->cost_count; i++) {
+        const struct weir_cost *cost = &p->request->costs[i];
+        buf_add(p->out, i ? SV(",") : SV(",\"costs\":{"));
+        buf_json(p->out, cost->unit);
+        buf_printf(p->out, ":%" PRIu64, cost->amount);
+    }
+    buf_add(p->out, p->request->cost_count ? SV("}},\"rules\":[") : SV("},\"rules\":["));
 }
 
 static const char *reason_name(enum match_reason reason)
@@ -108,6 +115,8 @@ static void add_limit(const struct explained_limit *l, struct buf *out)
     buf_json(out, l->spec->name);
     add_text(out, "text", buf_sv(&text));
     add_text(out, "algorithm", weir_str(algorithm_names[l->spec->algorithm]));
+    if (l->spec->cost_unit.len > 0)
+        add_text(out, "unit", l->spec->cost_unit);
     buf_printf(out, ",\"max\":%" PRIu64 ",\"used\":%" PRIu64 ",\"remaining\":%" PRIu64 ",\"fits\":%s", l->limit.capacity,
                l->limit.capacity - l->report.remaining, l->report.remaining, l->fits ? "true" : "false");
     add_ms(out, "reset_ms", l->report.reset_us);

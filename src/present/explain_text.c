@@ -119,7 +119,7 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
     return text[0];
 }
 
-void explain_use(const struct explained_rule *e, const struct explained_limit *l, uint64_t cost, struct buf *out)
+void explain_use(const struct explained_rule *e, const struct explained_limit *l, struct buf *out)
 {
     char end[INSTANT_TEXT_MAX];
     if (e->counting == COUNTER_SLICE)
@@ -136,7 +136,7 @@ void explain_use(const struct explained_rule *e, const struct explained_limit *l
         buf_printf(out, "; the %s ends at %s", unit_names[l->spec->unit], end);
     }
     if (!l->fits && l->report.retry_after_us < 0)
-        buf_printf(out, "; never has room for %" PRIu64, cost);
+        buf_printf(out, "; never has room for %" PRIu64, l->cost);
     else if (!l->fits)
         add_wait(out, "; retry in ", l->report.retry_after_us);
 }
@@ -150,8 +150,8 @@ void explain_verdict(const struct weir_verdict *v, struct buf *out)
     else if (!v->applied)
         buf_add(out, SV("allowed: no enforced rule applies"));
     else if (v->allowed)
-        buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64, v->rule, v->limit,
-                   v->remaining, v->max);
+        buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64 "%s%s", v->rule, v->limit,
+                   v->remaining, v->max, v->unit[0] ? " " : "", v->unit);
     else
         buf_printf(out, "refused by %s, limit %s: ", v->rule, v->limit);
     if (v->allowed || !v->applied)

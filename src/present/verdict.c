@@ -33,6 +33,10 @@ static void json_limit(struct buf *b, const struct weir_verdict *v)
     buf_json(b, weir_str(v->rule));
     buf_add(b, SV(",\"limit\":"));
     buf_json(b, weir_str(v->limit));
+    if (v->unit[0]) {
+        buf_add(b, SV(",\"unit\":"));
+        buf_json(b, weir_str(v->unit));
+    }
     buf_add(b, SV(",\"max\":"));
     buf_number(b, (int64_t)v->max);
     buf_add(b, SV(",\"remaining\":"));

@@ -29,3 +29,35 @@ bool text_is_address(sv text)
 {
     return ip_parse_hop(text, &(struct ip){ 0 });
 }
+
+/* ---- costs by unit ---- */
+
+bool unit_name_valid(sv name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        char c = ascii_lower(name.ptr[i]);
+        if (!ascii_digit(c) && !(c >= 'a' && c <= 'z') && c != '_' && c != '-' && c != '.')
+            return false;
+    }
+    return name.len > 0 && name.len <= WEIR_UNIT_MAX;
+}
+
+const char *request_add_cost(struct weir_request *request, struct cost_list *list, sv unit, uint64_t amount)
+{
+    if (!unit_name_valid(unit))
+        return " is not the name of a unit: " UNIT_ALLOWED;
+    bool requests = sv_eq(unit, SV(UNIT_REQUESTS)), twice = requests && list->requests;
+    for (size_t i = 0; i < request->cost_count; i++)
+        twice = twice || sv_eq(list->room[i].unit, unit);
+    if (twice)
+        return " is given twice";
+    if (!requests && request->cost_count == WEIR_COSTS_MAX)
+        return " is too many: a request has costs in at most 16 units besides requests";
+    if (requests || !list->requests)
+        request->cost = requests ? amount : 0;
+    list->requests = list->requests || requests;
+    if (!requests)
+        list->room[request->cost_count++] = (struct weir_cost){ unit, amount };
+    request->costs = list->room;
+    return NULL;
+}

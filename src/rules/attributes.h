@@ -80,4 +80,22 @@ static inline void request_set(struct weir_request *request, enum attribute attr
     *(sv *)(void *)((char *)request + attribute * sizeof(sv)) = value;
 }
 
+/* ---- costs by unit ---- */
+
+#define UNIT_REQUESTS "requests" /* the unit of limits that name none, and of a plain `cost` */
+#define UNIT_ALLOWED "letters, digits, `_`, `-` and `.`, 1 to 50 bytes"
+
+bool unit_name_valid(sv name);
+
+/* Front ends read the costs of a request one by one. If one of them is in another unit, and none in requests, then
+ * requests cost 0. */
+struct cost_list {
+    struct weir_cost *room; /* for WEIR_COSTS_MAX */
+    bool requests;          /* a cost in requests was given */
+};
+
+/* Adds a cost to the request, whose `costs` become list->room. Returns NULL, or what is wrong with the unit: " is given
+ * twice". */
+const char *request_add_cost(struct weir_request *request, struct cost_list *list, sv unit, uint64_t amount);
+
 #endif

@@ -84,9 +84,11 @@ static void copy_match(struct copier *c, struct rule_match *m)
 static struct rule_limit *copy_limits(struct copier *c, struct rules *into, const struct rule_limit *from, size_t count)
 {
     struct rule_limit *limits = copy_items(c, from, count, sizeof *from, offsetof(struct rule_limit, name));
-    for (size_t i = 0; limits && i < count; i++)
+    for (size_t i = 0; limits && i < count; i++) {
+        limits[i].cost_unit = copy_text(c, limits[i].cost_unit);
         if (limits[i].zone)
             c->failed = !(limits[i].zone = zone_copy(into, limits[i].zone)) || c->failed;
+    }
     return limits;
 }
 

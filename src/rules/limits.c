@@ -92,10 +92,22 @@ static void read_short_calendar(struct reader *r, const struct node *node, const
     }
 }
 
+/* "1000 tokens per 1m" has the unit of costs as its second word, which is taken out. A number there is a mistake. */
+static void take_cost_unit(struct reader *r, sv *words, size_t *count, struct rule_limit *ret)
+{
+    if (*count < 4 || !sv_eq(words[2], SV("per")) || !unit_name_valid(words[1]) || ascii_digit(words[1].ptr[0]))
+        return;
+    ret->cost_unit = sv_eq(words[1], SV(UNIT_REQUESTS)) ? (sv){ 0 } : reader_copy(r, words[1]);
+    for (size_t i = 1; i + 1 < *count; i++)
+        words[i] = words[i + 1];
+    --*count;
+}
+
 static void read_short(struct reader *r, const struct node *node, struct rule_limit *ret)
 {
     sv words[WORDS_MAX];
     size_t count = split_words(node->text, words);
+    take_cost_unit(r, words, &count, ret);
     if (count < 3 || !whole_number(words[0]) || !sv_eq(words[1], SV("per"))) {
         wrong_form(r, node);
         return;
@@ -159,6 +171,19 @@ static void read_burst(struct reader *r, const struct node *node, void *ret)
     read_count(r, node, 1, ret);
 }
 
+static void read_cost_unit(struct reader *r, const struct node *node, void *ret)
+{
+    struct rule_limit *limit = ret;
+    sv unit;
+    if (!read_text(r, node, 1, WEIR_UNIT_MAX, &unit))
+        return;
+    if (!unit_name_valid(unit))
+        report_error(r, node->line, "must be a name of letters, digits, `_`, `-` and `.`, such as tokens, not %s",
+                     shown_node(r, node));
+    else if (!sv_eq(unit, SV(UNIT_REQUESTS)))
+        limit->cost_unit = unit;
+}
+
 static void read_algorithm(struct reader *r, const struct node *node, void *ret)
 {
     struct rule_limit *limit = ret;
@@ -205,7 +230,7 @@ static void read_week_start(struct reader *r, const struct node *node, void *ret
 }
 
 /* Which of them may be there depends on others: read_long() reads them one by one. */
-enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, LIMIT_FIELDS };
+enum limit_field { NAME, ALGORITHM, MAX, PER, BURST, CALENDAR, TZ, WEEK_START, UNIT, LIMIT_FIELDS };
 
 static const struct field limit_fields[] = {
     [NAME] = { "name", read_name },
@@ -216,6 +241,7 @@ static const struct field limit_fields[] = {
     [CALENDAR] = { "calendar", read_unit },
     [TZ] = { "tz", read_tz },
     [WEEK_START] = { "week_start", read_week_start, offsetof(struct rule_limit, week_start) },
+    [UNIT] = { "unit", read_cost_unit },
     [LIMIT_FIELDS] = { NULL },
 };
 
@@ -288,6 +314,7 @@ static void read_long(struct reader *r, const struct node *node, struct rule_lim
     struct long_limit l = { .node = node, .limit = ret };
     find_fields(r, node, limit_fields, l.fields);
     read_one(r, &l, NAME);
+    read_one(r, &l, UNIT);
     if (!l.fields[MAX])
         report_error(r, node->line, "needs `max`, a whole number from 0 to %" PRIu64, LIMIT_MAX_MAX);
     read_one(r, &l, MAX);

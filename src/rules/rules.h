@@ -117,6 +117,7 @@ struct rule_limit {
     enum limit_algorithm algorithm;
     uint64_t max;
     uint64_t burst;          /* token_bucket: its capacity (= max unless given) */
+    sv cost_unit;            /* what it counts, such as "tokens"; empty: requests */
     int64_t per_us;          /* all but calendar */
     enum calendar_unit unit; /* calendar */
     int week_start;          /* calendar: MONDAY … SUNDAY */

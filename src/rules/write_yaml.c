@@ -141,7 +141,7 @@ static void write_length(struct buf *out, int64_t us)
 
 void rule_limit_text(const struct rule_limit *l, struct buf *out)
 {
-    buf_printf(out, "%" PRIu64 " per ", l->max);
+    buf_printf(out, "%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR) {
         buf_add(out, weir_str(unit_names[l->unit]));
         if (l->unit == CALENDAR_WEEK && l->week_start != MONDAY)
@@ -172,7 +172,7 @@ static bool in_utc(const struct rule_limit *l)
 
 static void write_short_limit(struct buf *out, const struct rule_limit *l)
 {
-    buf_printf(out, "\"%" PRIu64 " per ", l->max);
+    buf_printf(out, "\"%" PRIu64 "%s%.*s per ", l->max, l->cost_unit.len ? " " : "", SV_FMT(l->cost_unit));
     if (l->algorithm == LIMIT_CALENDAR)
         buf_add(out, weir_str(unit_names[l->unit]));
     else
@@ -204,13 +204,18 @@ static void write_long_limit(struct buf *out, const struct rule_limit *l)
         if (l->algorithm == LIMIT_TOKEN_BUCKET && l->burst != l->max)
             buf_printf(out, ", burst: %" PRIu64, l->burst);
     }
+    if (l->cost_unit.len > 0) {
+        buf_add(out, SV(", unit: "));
+        write_text(out, l->cost_unit);
+    }
     buf_char(out, '}');
 }
 
 static void write_limit(struct buf *out, const struct rule_limit *l)
 {
     bool calendar = l->algorithm == LIMIT_CALENDAR && in_utc(l) && l->week_start == MONDAY;
-    if (!l->named && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
+    bool shortens = l->cost_unit.len == 0 || !ascii_digit(l->cost_unit.ptr[0]);
+    if (!l->named && shortens && (calendar || l->algorithm == LIMIT_TOKEN_BUCKET))
         write_short_limit(out, l);
     else
         write_long_limit(out, l);

@@ -13,6 +13,7 @@ enum { HEADERS_MAX = 64 };
 struct asked {
     struct weir_request request;
     struct weir_header headers[HEADERS_MAX];
+    struct weir_cost costs[WEIR_COSTS_MAX];
 };
 
 static bool read_headers(struct http_call *call, struct asked *asked)
@@ -33,15 +34,34 @@ static bool read_headers(struct http_call *call, struct asked *asked)
     return true;
 }
 
+/* cost=N or cost=UNIT:N */
+static bool read_costs(struct http_call *call, struct asked *asked)
+{
+    struct cost_list list = { .room = asked->costs };
+    sv text;
+    asked->request.cost = 1;
+    for (unsigned i = 0; (text = http_parameter(call, "cost", i)).ptr; i++) {
+        sv amount = text, unit = memchr(text.ptr, ':', text.len) ? sv_cut(&amount, ':') : SV(UNIT_REQUESTS);
+        uint64_t cost;
+        bool number = sv_u64(amount, WEIR_AMOUNT_MAX, &cost);
+        const char *wrong = number ? request_add_cost(&asked->request, &list, unit, cost) : NULL;
+        if (number && !wrong)
+            continue;
+        http_error(call, 400, "such as cost=2 or cost=tokens:1200",
+                   "the parameter `cost` is a whole number from 0 to 9007199254740991, or UNIT:N; '%.*s'%s",
+                   SV_SHOWN(number ? unit : text, 100), number ? wrong : " is neither");
+        return false;
+    }
+    return true;
+}
+
 #define NAME(NAME, field, ...) #field,
 
 static bool read_request(struct http_call *call, struct asked *asked)
 {
     static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
-    uint64_t cost;
-    if (!admin_knows(call, names) || !admin_number(call, "cost", 0, WEIR_AMOUNT_MAX, 1, &cost))
+    if (!admin_knows(call, names) || !read_costs(call, asked))
         return false;
-    asked->request.cost = cost;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = http_parameter(call, names[i], 0);
         if (!attribute_accepts(i, text)) {

@@ -12,6 +12,9 @@ struct reader {
     const char *start, *at, *end;
     unsigned seen;       /* fields of this request, by their bits */
     size_t first_header; /* of this request */
+    bool cost_given;     /* `cost`, by this request */
+    struct cost_list costs;
+    struct weir_cost cost_room[WEIR_COSTS_MAX];
     unsigned status;
     char *why;
 };
@@ -323,17 +326,26 @@ static bool read_headers(struct reader *r, const struct field *field)
     return take_word(r, SV("null")) || must_be(r, field, "an object: {\"X-Name\": \"value\"}");
 }
 
-static bool read_cost(struct reader *r, const struct field *field)
+static bool take_amount(struct reader *r, uint64_t *ret)
 {
-    if (take_word(r, SV("null")))
-        return true;
+    next(r);
     const char *from = r->at;
     while (r->at < r->end && (ascii_digit(*r->at) || memchr("+-.eE", *r->at, 5)))
         r->at++;
     sv digits = sv_of(from, (size_t)(r->at - from));
+    return !(digits.len > 1 && *from == '0') && sv_u64(digits, WEIR_AMOUNT_MAX, ret);
+}
+
+static bool read_cost(struct reader *r, const struct field *field)
+{
     uint64_t cost;
-    if ((digits.len > 1 && *from == '0') || !sv_u64(digits, WEIR_AMOUNT_MAX, &cost))
+    if (take_word(r, SV("null")))
+        return true;
+    if (r->costs.room)
+        return fail(r, 400, "cost: cannot be combined with costs; write it as \"requests\" there");
+    if (!take_amount(r, &cost))
         return must_be(r, field, "a whole number from 0 to 9007199254740991");
+    r->cost_given = true;
     current(r)->cost = cost;
     return true;
 }
@@ -342,6 +354,29 @@ static bool read_bool(struct reader *r, const struct field *field, bool *ret)
 {
     *ret = take_word(r, SV("true"));
     return *ret || take_word(r, SV("false")) || take_word(r, SV("null")) || must_be(r, field, "true or false");
+}
+
+static bool read_unit_cost(struct reader *r, sv unit)
+{
+    uint64_t cost;
+    if (!take_amount(r, &cost))
+        return fail(r, 400, "costs: \"%.*s\" must be a whole number from 0 to 9007199254740991", SV_SHOWN(unit, 100));
+    const char *wrong = request_add_cost(current(r), &r->costs, unit, cost);
+    return !wrong || fail(r, 400, "costs: \"%.*s\"%s", SV_SHOWN(unit, 100), wrong);
+}
+
+/* They name all units: what is not there costs 0. */
+static bool read_costs(struct reader *r, const struct field *field)
+{
+    if (take_word(r, SV("null")))
+        return true;
+    if (next(r) != '{')
+        return must_be(r, field, "an object: {\"requests\": 1, \"tokens\": 1200}");
+    if (r->cost_given)
+        return fail(r, 400, "costs: cannot be combined with cost; write that as \"requests\" here");
+    r->costs.room = r->cost_room;
+    current(r)->cost = 0;
+    return read_object(r, read_unit_cost);
 }
 
 static bool read_flag(struct reader *r, const struct field *field)
@@ -373,6 +408,7 @@ static bool read_receipt(struct reader *r, const struct field *field)
 static const struct field fields[] = {
     REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, 0 },
     { SV("cost"), read_cost, 0 },
+    { SV("costs"), read_costs, 0 },
     FLAG(peek),
     { SV("refundable"), read_flag, 0 },
     { SV("reject"), read_reject, 0 },
@@ -392,6 +428,20 @@ static bool read_field(struct reader *r, sv name)
     return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, SV_SHOWN(name, 100));
 }
 
+/* From cost_room, where the next request has its own. */
+static bool keep_costs(struct reader *r)
+{
+    struct ask *ask = r->ask;
+    for (size_t i = 0; i < current(r)->cost_count; i++) {
+        struct weir_cost *costs = grown(ask->costs, ask->costs_inline, sizeof *costs, ask->cost_count, &ask->cost_cap);
+        if (!costs)
+            return no_memory(r);
+        ask->costs = costs;
+        costs[ask->cost_count++] = r->cost_room[i];
+    }
+    return true;
+}
+
 static bool read_request(struct reader *r, sv name)
 {
     (void)name;
@@ -409,21 +459,26 @@ static bool read_request(struct reader *r, sv name)
     requests[ask->count++] = (struct weir_request){ .cost = 1 };
     r->seen = 0;
     r->first_header = ask->header_count;
+    r->cost_given = false;
+    r->costs = (struct cost_list){ 0 };
     if (next(r) != '{')
         return fail(r, 400, "a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     if (!read_object(r, read_field))
         return false;
     current(r)->header_count = ask->header_count - r->first_header;
-    return true;
+    return keep_costs(r);
 }
 
-/* The array of headers moves while it grows, so requests point to it only when all have been read. */
-static void place_headers(struct ask *ask)
+/* The arrays of headers and costs move while they grow, so requests point to them only when all have been read. */
+static void place_lists(struct ask *ask)
 {
     const struct weir_header *headers = ask->headers;
+    const struct weir_cost *costs = ask->costs;
     for (size_t i = 0; i < ask->count; i++) {
         ask->requests[i].headers = headers;
         headers += ask->requests[i].header_count;
+        ask->requests[i].costs = costs;
+        costs += ask->requests[i].cost_count;
     }
 }
 
@@ -440,13 +495,13 @@ static bool read_all(struct reader *r)
                         : "receipt: is missing; a refund is the request that was charged, with the receipt of its verdict");
     if (next(r) != '\0' || r->at < r->end)
         return no_json(r, "unexpected text after the end");
-    place_headers(r->ask);
+    place_lists(r->ask);
     return true;
 }
 
 unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
 {
-    ret->count = ret->header_count = ret->unescaped_len = 0;
+    ret->count = ret->header_count = ret->cost_count = ret->unescaped_len = 0;
     ret->unescaped = NULL;
     ret->reject = false;
     ret->receipt = (sv){ NULL, 0 };
@@ -454,9 +509,14 @@ unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
     ret->request_cap = 1;
     ret->headers = ret->headers_inline;
     ret->header_cap = ASK_HEADERS_INLINE;
-    struct reader r = {
-        .ask = ret, .refund = refund, .start = text.ptr, .at = text.ptr, .end = text.ptr + text.len, .why = why
-    };
+    ret->costs = ret->costs_inline;
+    ret->cost_cap = WEIR_COSTS_MAX;
+    struct reader r;
+    r.ask = ret;
+    r.refund = refund;
+    r.start = r.at = text.ptr;
+    r.end = text.ptr + text.len;
+    r.why = why;
     if (read_all(&r))
         return 0;
     ask_done(ret);
@@ -471,5 +531,7 @@ void ask_done(struct ask *ask)
         free(ask->requests);
     if (ask->headers != ask->headers_inline)
         free(ask->headers);
+    if (ask->costs != ask->costs_inline)
+        free(ask->costs);
     free(ask->unescaped);
 }

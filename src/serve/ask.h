@@ -17,7 +17,7 @@ enum {
     ASK_WHY_MAX = 400,
 };
 
-#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, peek, refundable, reject"
+#define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, refundable, reject"
 
 /* Points into itself: it stays where it is. */
 struct ask {
@@ -30,10 +30,13 @@ struct ask {
     size_t request_cap;
     struct weir_header *headers; /* of all requests, in order */
     size_t header_count, header_cap;
+    struct weir_cost *costs; /* of all requests, in order, besides those in requests */
+    size_t cost_count, cost_cap;
     char *unescaped; /* what strings with escapes mean */
     size_t unescaped_len;
     struct weir_request request_inline[1];
     struct weir_header headers_inline[ASK_HEADERS_INLINE];
+    struct weir_cost costs_inline[WEIR_COSTS_MAX];
 };
 
 /* refund: one request, which has a `receipt` beside its other fields. The strings of the requests lie in `text`, which has

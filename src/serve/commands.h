@@ -54,14 +54,16 @@ enum {
     BATCH_MOST = 64,
     REQUEST_HEADERS_MAX = 100,
     BATCH_HEADERS = 4 * REQUEST_HEADERS_MAX,
+    BATCH_COSTS = 4 * WEIR_COSTS_MAX,
 };
 
 /* Requests that are gathered, to be decided together. */
 struct batch {
-    size_t count, header_count;
+    size_t count, header_count, cost_count;
     struct weir_request requests[BATCH_MOST];
     bool is_long[BATCH_MOST]; /* the reply that was asked for */
     struct weir_header headers[BATCH_HEADERS];
+    struct weir_cost costs[BATCH_COSTS];
     struct weir_verdict verdicts[BATCH_MOST];
     /* Those of a request that waits are used as soon as they are written, so that later requests may share them. */
     struct weir_shadows shadows[BATCH_MOST];

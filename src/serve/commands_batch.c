@@ -216,6 +216,8 @@ static void copy_requests(struct wait *w)
     for (size_t i = 0; i < w->count; i++)
         if (w->items[i].wait.waits) {
             w->items[i].request = *w->items[i].wait.request;
+            w->items[i].request.costs = NULL; /* the decision has them */
+            w->items[i].request.cost_count = 0;
             w->items[i].wait.request = &w->items[i].request;
             bytes += copy_request(&w->items[i].request, NULL);
         }
@@ -262,7 +264,7 @@ bool commands_flush(struct commands *c)
     size_t count = b->count;
     if (count == 0)
         return true;
-    b->count = b->header_count = 0;
+    b->count = b->header_count = b->cost_count = 0;
     if (!c->loop->store)
         decisions_make(&(struct decisions){ .loop = c->loop, .read_ns = c->read_ns }, NULL, 0, b->requests, b->verdicts,
                        count);

@@ -7,15 +7,16 @@
 
 /* ---- attributes of a request ---- */
 
-#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, header:NAME and reply"
+#define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME and reply"
 
-enum { COST_BIT = 1 << REQUEST_ATTRIBUTE_COUNT, REPLY_BIT = COST_BIT << 1 };
+enum { REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT };
 
 /* The request of a command. */
 struct asked {
     struct weir_request *request;
     bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
+    struct cost_list costs;
 };
 
 /* Replies after the requests that were gathered before. */
@@ -26,13 +27,15 @@ static bool fail(struct commands *c, const char *before, sv word, const char *be
     return false;
 }
 
-static bool set_cost(struct commands *c, struct weir_request *request, sv value)
+/* `cost` and `cost:UNIT` */
+static bool set_cost(struct commands *c, struct asked *asked, sv name, sv value)
 {
     uint64_t cost;
     if (!sv_u64(value, WEIR_AMOUNT_MAX, &cost))
         return fail(c, "cost", value, " is not a whole number from 0 to 9007199254740991");
-    request->cost = cost;
-    return true;
+    sv unit = name.len > strlen("cost") ? sv_from(name, strlen("cost:")) : SV(UNIT_REQUESTS);
+    const char *wrong = request_add_cost(asked->request, &asked->costs, unit, cost);
+    return !wrong || fail(c, "attribute", name, wrong);
 }
 
 static bool add_header(struct commands *c, struct weir_request *request, sv name, sv value)
@@ -61,8 +64,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         bit = 1u << attribute;
     else if (sv_starts(name, SV("header:")))
         return add_header(c, request, sv_from(name, 7), value);
-    else if (sv_eq(name, SV("cost")))
-        bit = COST_BIT;
+    else if (sv_eq(name, SV("cost")) || sv_starts(name, SV("cost:")))
+        return set_cost(c, asked, name, value);
     else if (sv_eq(name, SV("reply")))
         bit = REPLY_BIT;
     else
@@ -71,8 +74,6 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
     if (asked->seen & bit)
         return fail(c, "attribute", name, " is given twice");
     asked->seen |= bit;
-    if (bit == COST_BIT)
-        return set_cost(c, request, value);
     if (bit == REPLY_BIT)
         return set_reply(c, asked, value);
     if (!attribute_accepts(attribute, value))
@@ -89,6 +90,7 @@ static bool read_request(struct commands *c, struct asked *asked, const sv *args
     if (count % 2 != 0)
         return fail(c, "attribute", args[count - 1], " has no value: they come in pairs, attr value [attr value ...]");
     *asked->request = (struct weir_request){ .headers = &c->batch.headers[c->batch.header_count], .cost = 1 };
+    asked->costs = (struct cost_list){ .room = &c->batch.costs[c->batch.cost_count] };
     for (size_t i = 0; i < count; i += 2)
         if (!set_attribute(c, asked, args[i], args[i + 1]))
             return false;
@@ -99,7 +101,9 @@ static bool read_request(struct commands *c, struct asked *asked, const sv *args
 static void gather(struct commands *c, const sv *args, size_t count, bool peek)
 {
     struct batch *b = &c->batch;
-    if ((b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX) && !commands_flush(c))
+    bool full = b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX ||
+                b->cost_count > BATCH_COSTS - WEIR_COSTS_MAX;
+    if (full && !commands_flush(c))
         return;
     struct asked asked = { .request = &b->requests[b->count] };
     if (!read_request(c, &asked, args + 1, count - 1))
@@ -108,6 +112,7 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     asked.request->shadows = &b->shadows[b->count];
     asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
     b->header_count += asked.request->header_count;
+    b->cost_count += asked.request->cost_count;
     b->is_long[b->count++] = asked.is_long;
 }
 

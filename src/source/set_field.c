@@ -101,6 +101,8 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
 static json_t *long_limit(const struct rule_limit *limit)
 {
     json_t *made = json_object();
+    if (limit->cost_unit.len > 0)
+        json_object_set_new(made, "unit", json_stringn(limit->cost_unit.ptr, limit->cost_unit.len));
     if (limit->algorithm == LIMIT_CALENDAR) {
         json_object_set_new(made, "calendar", json_string(unit_names[limit->unit]));
         json_object_set_new(made, "max", json_integer((json_int_t)limit->max));

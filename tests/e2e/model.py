@@ -9,6 +9,7 @@ import re
 from e2e import model_limits, model_match
 
 UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
+REQUESTS = "requests"
 SHADOW_MAX = 16  # so many are listed
 CALENDAR = ("minute", "hour", "day", "week", "month", "year")
 KINDS = {
@@ -33,10 +34,12 @@ def instant(value):
 def long_form(doc):
     if isinstance(doc, dict):
         return dict(doc)
-    found = re.fullmatch(r"([0-9]+) per (\w+)(?: burst ([0-9]+))?", doc)
-    result = {"max": int(found[1]), "per": found[2]}
-    if found[3]:
-        result["burst"] = int(found[3])
+    found = re.fullmatch(r"([0-9]+)(?: ([A-Za-z_.-][\w.-]*))? per (\w+)(?: burst ([0-9]+))?", doc)
+    result = {"max": int(found[1]), "per": found[3]}
+    if found[2]:
+        result["unit"] = found[2]
+    if found[4]:
+        result["burst"] = int(found[4])
     return result
 
 
@@ -64,6 +67,7 @@ def read_limits(docs):
     limits = []
     for doc in docs:
         limits.append(read_limit(doc, taken))
+        limits[-1].counts = long_form(doc).get("unit", REQUESTS)
         taken.add(limits[-1].name)
     return limits
 
@@ -75,6 +79,13 @@ def expiry(doc):
 
 def by_names(doc):
     return [model_match.lower(name) if name.startswith("header:") else name for name in model_match.as_list(doc)]
+
+
+def cost_in(request, unit):
+    """What a request costs in a unit. `costs` names all units."""
+    if "costs" in request:
+        return request["costs"].get(unit, 0)
+    return request.get("cost", 1) if unit == REQUESTS else 0
 
 
 class Rule:
@@ -149,6 +160,7 @@ class Entry:
         return {
             "rule": self.rule.id,
             "limit": self.limit.name,
+            **({} if self.limit.counts == REQUESTS else {"unit": self.limit.counts}),
             "max": self.limit.capacity,
             "remaining": self.limit.remaining(self.state, self.now),
             "reset_ms": up(self.limit.idle(self.state, self.now)),
@@ -203,13 +215,13 @@ class Model:
     def decide(self, request, now):
         self.latest = max(self.latest, now)
         seen = model_match.Seen(request, self.settings)
-        cost, charges = request.get("cost", 1), not request.get("peek", False)
+        charges = not request.get("peek", False)
         groups = []
         for rule in self.rules:
             subjects = rule.subjects(seen, now)
             if subjects:
                 entries = [
-                    Entry(self, rule, limit, subject, now, cost)
+                    Entry(self, rule, limit, subject, now, cost_in(request, limit.counts))
                     for subject in subjects
                     for limit in rule.limits_of(seen, self.overrides.get((rule.id, subject)), now)
                 ]

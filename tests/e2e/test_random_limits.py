@@ -65,6 +65,7 @@ ZONES = [
 ]
 MAXIMA = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 10, 33, 1000, 4294967295]
 # Fixed and calendar windows count further. (So do buckets, which round then: test_random_buckets.py.)
+UNITS = ["tokens", "bytes.in", "requests"]
 LARGE = [2**31, 2**32, 2**32 + 1, 10**13, 2**53 - 1]
 WINDOWS = ["fixed_window", "sliding_window", "calendar"]
 ALGORITHMS = ["token_bucket", "token_bucket"] + WINDOWS
@@ -75,7 +76,7 @@ NOMINAL = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 26
 
 
 class Dice(random.Random):
-    """Large amounts come from dice of their own: all else is the same with and without them."""
+    """Large amounts and units come from dice of their own: all else is the same with and without them."""
 
     def __init__(self, seed):
         super().__init__(seed)
@@ -85,6 +86,18 @@ class Dice(random.Random):
         usual = self.choice(MAXIMA if "burst" not in doc else MAXIMA[1:])
         counts = "calendar" in doc or doc.get("algorithm") == "fixed_window" or doc.get("per") in NOMINAL
         return self.large.choice(LARGE) if counts and self.large.random() < 0.25 else usual
+
+    def in_unit(self, limit):
+        """The limit, in some unit."""
+        unit = self.large.choice(UNITS)
+        if self.large.random() < 0.5:
+            return limit
+        return limit.replace(" per ", f" {unit} per ", 1) if isinstance(limit, str) else {**limit, "unit": unit}
+
+    def costs(self):
+        """Of a request, in several units."""
+        units = [unit for unit in UNITS if self.large.random() < 0.6]
+        return {unit: self.large.choice([0, 1, 1, 2, 3, 20, 2**32]) for unit in units}
 
     def cost(self):
         usual = self.choice([0, 1, 1, 2, 3, 5, 20, 4294967295])
@@ -219,10 +232,15 @@ class Scenario:
             random_rule(rng, event, number, self.now, self.algorithms) for number in range(rng.choice([1, 1, 2, 2, 3]))
         ]
         self.lengths = list(lengths_of(self.rules))
+        # The clock only goes forward there: the model does not know a clock that is wrong again and again.
+        self.units = rng.large.random() < 0.3
+        if self.units:
+            self.rules = [{**rule, "limits": [rng.in_unit(limit) for limit in rule["limits"]]} for rule in self.rules]
 
     def request(self):
         rng = self.rng
-        self.now = min(max(0, self.now + step(rng, self.lengths, self.grain)), model_calendar.LAST // self.grain * self.grain)
+        move = step(rng, self.lengths, self.grain)
+        self.now = min(max(0, self.now + (max(0, move) if self.units else move)), model_calendar.LAST // self.grain * self.grain)
         doc = {
             "t": model_calendar.time_of(rng, self.now),
             "event": self.event,
@@ -231,6 +249,9 @@ class Scenario:
         }
         if rng.random() < 0.4:
             doc["cost"] = rng.cost()
+        if self.units and rng.large.random() < 0.6:
+            doc.pop("cost", None)
+            doc["costs"] = rng.costs()
         if rng.random() < 0.1:
             doc["peek"] = True
         return doc, self.now

@@ -239,6 +239,82 @@ static void more_than_32_bits(void **state)
     weir_close(weir);
 }
 
+/* ---- units ---- */
+
+static struct weir_request in_units(uint64_t requests, const struct weir_cost *costs, size_t count)
+{
+    struct weir_request request = cost_of("e", "k", requests);
+    request.costs = costs;
+    request.cost_count = count;
+    return request;
+}
+
+static void expect_unit(struct weir *weir, struct weir_request request, bool allowed, const char *limit, const char *unit,
+                        uint64_t remaining)
+{
+    struct weir_verdict v;
+    assert_int_equal(weir_check(weir, &request, NOW, &v), 0);
+    assert_int_equal(v.allowed, allowed);
+    assert_string_equal(v.limit, limit);
+    assert_string_equal(v.unit, unit);
+    assert_int_equal(v.remaining, remaining);
+}
+
+static void units_pass_or_fail_together(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a", "{ name: r, max: 100, per: 1h }, { name: t, unit: tokens, algorithm: "
+                                        "fixed_window, max: 50, per: 1h }, \"40 bytes per day\""));
+    const struct weir_cost tokens[] = { { WEIR_STR("other"), 9 }, { WEIR_STR("tokens"), 30 } },
+                           bytes[] = { { WEIR_STR("bytes"), 40 } },
+                           both[] = { { WEIR_STR("bytes"), 1 }, { WEIR_STR("tokens"), 15 } };
+    expect_unit(weir, in_units(1, tokens, 2), true, "t", "tokens", 20);
+    /* Too many tokens: neither of the two others is charged. */
+    expect_unit(weir, in_units(1, tokens, 2), false, "t", "tokens", 20);
+    expect_unit(weir, in_units(99, NULL, 0), true, "r", "", 0);
+    /* What is not named costs 0, and passes while no more than max is used. */
+    expect_unit(weir, in_units(0, bytes, 1), true, "r", "", 0);
+    expect_unit(weir, in_units(0, both, 2), false, "day", "bytes", 0);
+    expect_unit(weir, in_units(0, both + 1, 1), true, "r", "", 0);
+    struct weir_request peek = in_units(0, tokens, 2);
+    peek.peek = true;
+    expect_unit(weir, peek, false, "t", "tokens", 5);
+    /* Lowered below what is used, a unit refuses requests that cost it nothing. */
+    set_rules(weir,
+              "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
+                                   "max: 44, per: 1h }"));
+    expect_unit(weir, in_units(1, NULL, 0), false, "t", "tokens", 0);
+    set_rules(weir,
+              "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
+                                   "max: 45, per: 1h }"));
+    expect_unit(weir, in_units(1, NULL, 0), true, "t", "tokens", 0);
+    weir_close(weir);
+}
+
+static void a_refund_gives_each_unit_its_own(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules(
+        "rules:\n" RULE("a", "{ name: r, algorithm: fixed_window, max: 100, per: 1h }, { name: t, unit: tokens, "
+                             "algorithm: fixed_window, max: 50, per: 1h }, { name: b, unit: bytes, max: 9, per: 1h }"));
+    const struct weir_cost tokens[] = { { WEIR_STR("tokens"), 30 } };
+    struct weir_receipt receipt;
+    struct weir_request request = in_units(7, tokens, 1), look = in_units(0, NULL, 0);
+    request.receipt = &receipt;
+    expect_unit(weir, request, true, "b", "bytes", 9);
+    assert_int_equal(receipt.count, 2);
+    request.receipt = NULL;
+    request.costs = NULL;
+    request.cost_count = 0; /* the receipt has them */
+    assert_int_equal(weir_refund(weir, &request, &receipt, NOW), 2);
+    set_rules(weir, "rules:\n" RULE("a", "{ name: r, algorithm: fixed_window, max: 100, per: 1h }"));
+    expect_unit(weir, look, true, "r", "", 100);
+    set_rules(weir, "rules:\n" RULE("a", "{ name: t, unit: tokens, algorithm: fixed_window, max: 50, per: 1h }"));
+    expect_unit(weir, look, true, "t", "tokens", 50);
+    weir_close(weir);
+}
+
 /* ---- several limits ---- */
 
 static void a_refusal_charges_nothing(void **state)
@@ -395,6 +471,8 @@ int main(void)
         cmocka_unit_test(max_zero_refuses_all),
         cmocka_unit_test(the_largest_numbers),
         cmocka_unit_test(more_than_32_bits),
+        cmocka_unit_test(units_pass_or_fail_together),
+        cmocka_unit_test(a_refund_gives_each_unit_its_own),
         cmocka_unit_test(a_refusal_charges_nothing),
         cmocka_unit_test(subjects_do_not_meet),
         cmocka_unit_test(no_rule_applies),

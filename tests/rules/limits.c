@@ -163,6 +163,11 @@ static void bad_short_forms(void **state)
                                          "10 PER 60s",
                                          "10 per second",
                                          "1 2 3 4 5 6 7 8 9",
+                                         "10 5 per 60s",
+                                         "10 a/b per 60s",
+                                         "10 tokens 60s",
+                                         "10 tokens per",
+                                         "10 tokens tokens per 60s",
                                          "10 per 60s, 5 per 1s" };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         char limits[100], expected[500];
@@ -276,7 +281,9 @@ static void bad_lengths_and_combinations(void **state)
           "f:1: rule a: limits.algorithm: must be token_bucket, fixed_window, sliding_window or calendar, not a list\n" },
         { "{ limit: 4, max: 1, per: 1s }",
           "f:1: rule a: limits: unknown field \"limit\"; allowed: name, algorithm, max, per, "
-          "burst, calendar, tz, week_start\n" },
+          "burst, calendar, tz, week_start, unit\n" },
+        { "{ max: 1, per: 1s, unit: a b }",
+          "f:1: rule a: limits.unit: must be a name of letters, digits, `_`, `-` and `.`, such as tokens, not \"a b\"\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_limits(cases[i].text, cases[i].report);

@@ -238,6 +238,16 @@ static void test_bad_values(void **state)
               "headers: \"a\" is given twice; send a list of its values");
     check_bad("{\"key\":\"a\",\"key\":\"a\"}", 400, "key: is given twice");
     check_bad("{\"Path\":\"/\"}", 400, "unknown field \"Path\"; allowed: " ASK_FIELDS);
+    check_bad("{\"costs\":{\"tokens\":-1}}", 400, "costs: \"tokens\" must be a whole number from 0 to 9007199254740991");
+    check_bad("{\"costs\":{\"tokens\":1,\"tokens\":2}}", 400, "costs: \"tokens\" is given twice");
+    check_bad("{\"costs\":{\"requests\":1,\"requests\":2}}", 400, "costs: \"requests\" is given twice");
+    check_bad("{\"costs\":{\"a b\":1}}", 400,
+              "costs: \"a b\" is not the name of a unit: letters, digits, `_`, `-` and `.`, 1 to 50 bytes");
+    check_bad("{\"costs\":{\"\":1}}", 400,
+              "costs: \"\" is not the name of a unit: letters, digits, `_`, `-` and `.`, 1 to 50 bytes");
+    check_bad("{\"costs\":[]}", 400, "costs: must be an object: {\"requests\": 1, \"tokens\": 1200}");
+    check_bad("{\"cost\":1,\"costs\":{}}", 400, "costs: cannot be combined with cost; write that as \"requests\" here");
+    check_bad("{\"costs\":{},\"cost\":1}", 400, "cost: cannot be combined with costs; write it as \"requests\" there");
     check_bad("[{},{\"cost\":-1}]", 400, "request [1]: cost: must be a whole number from 0 to 9007199254740991");
     check_bad("[{},1]", 400, "request [1]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     check_bad("[[]]", 400, "request [0]: a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
@@ -298,13 +308,54 @@ static void test_cut(void **state)
     }
 }
 
+static void test_costs(void **state)
+{
+    (void)state;
+    static struct ask ask;
+    char why[ASK_WHY_MAX];
+    const char *text = "[{\"costs\":{\"tokens\":5,\"requests\":2,\"bytes\":9007199254740991}},{},{\"costs\":{}},"
+                       "{\"costs\":{\"a\":1}},{\"costs\":null,\"cost\":3},{\"cost\":null,\"costs\":{\"b\":7}}]";
+    assert_int_equal(ask_read(&ask, weir_str(text), false, why), 0);
+    assert_int_equal(ask.count, 6);
+    const struct weir_request *r = ask.requests;
+    assert_int_equal(r[0].cost, 2);
+    assert_int_equal(r[0].cost_count, 2);
+    assert_true(sv_eq(r[0].costs[0].unit, SV("tokens")) && r[0].costs[0].amount == 5);
+    assert_true(sv_eq(r[0].costs[1].unit, SV("bytes")) && r[0].costs[1].amount == WEIR_AMOUNT_MAX);
+    assert_true(r[1].cost == 1 && r[1].cost_count == 0);
+    assert_true(r[2].cost == 0 && r[2].cost_count == 0);
+    assert_true(r[3].cost == 0 && r[3].cost_count == 1 && sv_eq(r[3].costs[0].unit, SV("a")));
+    assert_true(r[4].cost == 3 && r[4].cost_count == 0);
+    assert_true(r[5].cost == 0 && r[5].cost_count == 1 && r[5].costs[0].amount == 7);
+    ask_done(&ask);
+    /* As many as are allowed, in each of many requests. */
+    char many[8000] = "[", *to = many + 1;
+    for (int i = 0; i < 20; i++) {
+        to += sprintf(to, "%s{\"costs\":{", i ? "," : "");
+        for (int k = 0; k < WEIR_COSTS_MAX; k++)
+            to += sprintf(to, "%s\"u%d\":%d", k ? "," : "", k, 100 * i + k);
+        to += sprintf(to, "}}");
+    }
+    strcpy(to, "]");
+    assert_int_equal(ask_read(&ask, weir_str(many), false, why), 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(ask.requests[i].costs[15].amount, 100 * i + 15);
+    ask_done(&ask);
+    to = many + sprintf(many, "{\"costs\":{\"requests\":1");
+    for (int k = 0; k < WEIR_COSTS_MAX + 1; k++)
+        to += sprintf(to, ",\"u%d\":1", k);
+    strcpy(to, "}}");
+    assert_int_equal(ask_read(&ask, weir_str(many), false, why), 400);
+    assert_non_null(strstr(why, "\"u16\" is too many"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_fields), cmocka_unit_test(test_addresses),  cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_lists),      cmocka_unit_test(test_many),       cmocka_unit_test(test_header_bounds),
         cmocka_unit_test(test_strings),    cmocka_unit_test(test_bad_values), cmocka_unit_test(test_no_json),
-        cmocka_unit_test(test_nul),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_nul),        cmocka_unit_test(test_cut),        cmocka_unit_test(test_costs),
     };
     return cmocka_run_group_tests_name("ask", tests, NULL, NULL);
 }

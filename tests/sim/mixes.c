@@ -214,7 +214,7 @@ static const struct store_ops played = {
 
 static void check_order(const struct decision *d)
 {
-    for (size_t i = 1; d->allowed && d->enforced > 1 && decision_charges(d) && i < d->enforced; i++)
+    for (size_t i = 1; d->allowed && d->enforced > 1 && d->charges && i < d->enforced; i++)
         assert_true(d->order[i - 1]->ask.key < d->order[i]->ask.key);
 }
 

@@ -17,6 +17,7 @@ STRUCTURES = {
     "weir_header": _library.Header,
     "weir_request": _library.CRequest,
     "weir_receipt": _library.Receipt,
+    "weir_cost": _library.Cost,
     "weir_verdict": _library.CVerdict,
     "weir_refusal": _library.CRefusal,
     "weir_error": _library.CError,

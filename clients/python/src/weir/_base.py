@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Optional, Tuple, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Literal, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 from ._request import Headers, Request, Text, make_request
 from ._verdict import Refusal, Verdict, plain_refusal
@@ -66,14 +66,16 @@ class Weir(abc.ABC):
         host: Optional[str] = None,
         headers: Optional[Headers] = None,
         cost: int = 1,
+        costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
         refundable: bool = False,
     ) -> Verdict:
-        """Decides, and charges what passes. `peek` charges nothing; `refundable` gets a receipt, for `refund`."""
+        """Decides, and charges what passes. `costs` names the costs of all units, such as {"requests": 1, "tokens": 1200}, in
+        place of `cost`. `peek` charges nothing; `refundable` gets a receipt, for `refund`."""
         return self._ask(
             make_request(
                 event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
-                cost=cost, peek=peek, refundable=refundable,
+                cost=cost, costs=costs, peek=peek, refundable=refundable,
             )
         )  # fmt: skip
 
@@ -90,6 +92,7 @@ class Weir(abc.ABC):
         host: Optional[str] = None,
         headers: Optional[Headers] = None,
         cost: int = 1,
+        costs: Optional[Mapping[str, int]] = None,
         peek: bool = False,
         refundable: bool = False,
     ) -> Verdict:
@@ -97,7 +100,7 @@ class Weir(abc.ABC):
         return await self._ask_async(
             make_request(
                 event=event, key=key, user=user, ip=ip, peer=peer, method=method, path=path, host=host, headers=headers,
-                cost=cost, peek=peek, refundable=refundable,
+                cost=cost, costs=costs, peek=peek, refundable=refundable,
             )
         )  # fmt: skip
 

@@ -39,6 +39,10 @@ class OutHeader(ctypes.Structure):
     _fields_ = [("name", OutStr), ("value", OutStr)]
 
 
+class Cost(ctypes.Structure):
+    _fields_ = [("unit", Str), ("amount", c_uint64)]
+
+
 class Charged(ctypes.Structure):
     _fields_ = [("limit", c_uint64), ("time", c_uint64), ("window", c_uint64), ("cost", c_uint64), ("cell", c_uint32)]
 
@@ -61,6 +65,8 @@ class CRequest(ctypes.Structure):
         ("headers", POINTER(Header)),
         ("header_count", c_size_t),
         ("cost", c_uint64),
+        ("costs", POINTER(Cost)),
+        ("cost_count", c_size_t),
         ("peek", c_bool),
         ("brief", c_bool),
         ("context", c_void_p),
@@ -85,6 +91,7 @@ class CVerdict(ctypes.Structure):
         ("shadow_count", c_uint32),
         ("rule", c_char * 101),
         ("limit", c_char * 51),
+        ("unit", c_char * 51),
         ("private_rule", c_uint32),
         ("private_rules", c_uint64),
     ]

@@ -14,7 +14,7 @@ from logging import getLogger
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
-from ._library import CError, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
+from ._library import CError, Cost, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
 from ._request import Request
 from ._verdict import Refusal, Verdict, WeirError, plain_refusal
 
@@ -321,6 +321,10 @@ def _c_request(request: Request) -> CRequest:
         found = [Header(Str(name, len(name)), Str(value, len(value))) for name, value in request.headers]
         asked.headers = (Header * len(found))(*found)
         asked.header_count = len(found)
+    if request.costs:
+        costs = [Cost(Str(unit.encode(), len(unit)), amount) for unit, amount in request.costs]
+        asked.costs = (Cost * len(costs))(*costs)
+        asked.cost_count = len(costs)
     return asked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 import uuid
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -12,6 +13,9 @@ Headers = Union[Mapping[str, str], Mapping[bytes, bytes], Iterable[Tuple[Union[s
 
 HEADERS_MAX = 100
 COST_MAX = 2**53 - 1
+COSTS_MAX = 16  # in other units than requests
+REQUESTS = "requests"
+UNIT = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 
 class Request(NamedTuple):
@@ -20,6 +24,7 @@ class Request(NamedTuple):
     cost: int
     peek: bool
     refundable: bool
+    costs: Tuple[Tuple[str, int], ...] = ()  # in other units than requests
 
 
 def octets(value: Text, what: str) -> bytes:
@@ -64,6 +69,22 @@ def whole_cost(cost: int) -> int:
     return cost
 
 
+def split_costs(cost: int, costs: Optional[Mapping[str, int]]) -> Tuple[int, Tuple[Tuple[str, int], ...]]:
+    """The cost in requests, and those in other units. `costs` names all of them: what is not there costs 0."""
+    if costs is None:
+        return whole_cost(cost), ()
+    if cost != 1:
+        raise ValueError(f"cost and costs cannot be combined; write costs={{'{REQUESTS}': {cost}, ...}}")
+    for unit, amount in costs.items():
+        if not isinstance(unit, str) or not UNIT.fullmatch(unit):
+            raise ValueError(f"the unit {unit!r} is not a name of letters, digits, _, - and ., 1 to 50 bytes")
+        whole_cost(amount)
+    others = tuple((unit, amount) for unit, amount in costs.items() if unit != REQUESTS)
+    if len(others) > COSTS_MAX:
+        raise ValueError(f"costs in {len(others)} units besides {REQUESTS}: at most {COSTS_MAX} are allowed")
+    return costs.get(REQUESTS, 0), others
+
+
 def header_pairs(headers: Optional[Headers]) -> List[Tuple[bytes, bytes]]:
     if not headers:
         return []
@@ -88,10 +109,12 @@ def make_request(
     host: Optional[str] = None,
     headers: Optional[Headers] = None,
     cost: int = 1,
+    costs: Optional[Mapping[str, int]] = None,
     peek: bool = False,
     refundable: bool = False,
 ) -> Request:
     texts = (("event", event), ("key", key), ("user", user), ("method", method), ("path", path), ("host", host))
     attributes = [(name, octets(value, name)) for name, value in texts if value is not None]
     attributes += [(name, address(value, name)) for name, value in (("ip", ip), ("peer", peer)) if value]
-    return Request(attributes, header_pairs(headers), whole_cost(cost), peek, refundable)
+    requests, others = split_costs(cost, costs)
+    return Request(attributes, header_pairs(headers), requests, peek, refundable, others)

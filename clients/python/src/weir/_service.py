@@ -327,8 +327,10 @@ def _attributes(request: Request) -> List[Word]:
 def _words(request: Request) -> List[Word]:
     command = "WEIR.PEEK" if request.peek else "WEIR.CHECK"
     words = [command, "reply", "receipt" if request.refundable else "long", *_attributes(request)]
-    if request.cost != 1:
+    if request.cost != 1 or request.costs:
         words += ("cost", str(request.cost))
+    for unit, amount in request.costs:
+        words += (f"cost:{unit}", str(amount))
     return words
 
 
