@@ -215,7 +215,7 @@ static sv join(struct includer *inc, sv folder, sv name)
     buf_add(&path, name);
     sv kept = arena_copy(inc->r->scratch, buf_sv(&path));
     inc->r->no_memory = inc->r->no_memory || !kept.ptr;
-    return path.failed ? (sv){ 0 } : kept;
+    return path.failed ? sv_of(NULL, 0) : kept;
 }
 
 static bool has_room(struct includer *inc, int line)
