@@ -262,7 +262,7 @@ enum weir_store_event {
 struct weir_options {
     size_t size; /* sizeof(struct weir_options) */
 
-    const char *rules_file; /* YAML or JSON; weir_poll or the watcher notices changes */
+    const char *rules_file; /* YAML or JSON; weir_poll or the watcher notices changes, also of files that it includes */
     const char *rules_text; /* the rules themselves, instead of a file */
     size_t rules_text_len;  /* in bytes; 0: rules_text ends in NUL */
 

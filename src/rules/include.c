@@ -215,7 +215,7 @@ static sv join(struct includer *inc, sv folder, sv name)
     buf_add(&path, name);
     sv kept = arena_copy(inc->r->scratch, buf_sv(&path));
     inc->r->no_memory = inc->r->no_memory || !kept.ptr;
-    return path.failed ? (sv){ 0 } : kept;
+    return path.failed ? sv_of(NULL, 0) : kept;
 }
 
 static bool has_room(struct includer *inc, int line)
@@ -263,8 +263,9 @@ static void include_entry(struct includer *inc, const struct node *node, sv from
         return;
     while (folder > 0 && from.ptr[folder - 1] != '/')
         folder--;
-    bool absolute = node->text.ptr[0] == '/';
-    sv path = join(inc, absolute ? (sv){ 0 } : sv_of(from.ptr, folder), node->text);
+    if (node->text.ptr[0] == '/')
+        folder = 0;
+    sv path = join(inc, sv_of(from.ptr, folder), node->text);
     struct stat st;
     if (path.len == 0)
         include_error(inc, node->line, "the path is too long");
@@ -356,7 +357,7 @@ static bool merge_field(struct includer *inc, struct merged *fields, size_t *cou
     return append(inc, field, item->value);
 }
 
-static const struct node *merge(struct includer *inc)
+static const struct node *merge(struct includer *inc, const struct node *root)
 {
     struct arena *arena = inc->r->scratch;
     size_t most = 0, count = 0;
@@ -372,9 +373,9 @@ static const struct node *merge(struct includer *inc)
                 good = merge_field(inc, fields, &count, item, d);
     if (!good) {
         inc->r->no_memory = true;
-        return inc->first->root;
+        return root;
     }
-    *whole = (struct node){ .kind = NODE_MAP, .line = inc->first->root->line, .count = (uint32_t)count };
+    *whole = (struct node){ .kind = NODE_MAP, .line = root->line, .count = (uint32_t)count };
     struct node_item **end = &whole->first;
     for (size_t i = 0; i < count; i++) {
         items[i] = (struct node_item){ .key = fields[i].key, .value = fields[i].value };
@@ -397,5 +398,5 @@ const struct node *read_included(struct reader *r, sv text, const struct node *r
     read_includes(&inc, root, weir_str(included->top));
     if (inc.weight > RULES_VALUES_MAX)
         include_error(&inc, 1, "more than %d values in all files together", RULES_VALUES_MAX);
-    return merge(&inc);
+    return merge(&inc, root);
 }

@@ -175,7 +175,9 @@ sv file_of_line(const struct reader *r, int line)
 const char *shown_line(struct reader *r, int line, int from)
 {
     const struct included_file *file = included_file(r, line);
-    sv name = file == included_file(r, from) ? (sv){ 0 } : file ? file->path : weir_str(r->included->top);
+    sv name = { 0 };
+    if (file != included_file(r, from))
+        name = file ? file->path : weir_str(r->included->top);
     int shown = name.len < sizeof r->shown - 40 ? (int)name.len : (int)sizeof r->shown - 40;
     snprintf(r->shown, sizeof r->shown, "line %d%s%.*s", line_in_file(r, line), name.len ? " of " : "", shown,
              name.len ? name.ptr : "");

@@ -250,9 +250,9 @@ enum {
 
 struct rule_problem {
     int line; /* 0: does not belong to a line */
-    sv file;  /* that the line is in, where another file includes it; else empty */
     sv rule;  /* its id, as far as it is known; may be empty */
     sv text;  /* "rule ocr: max: must be 0 to 9007199254740991, not -1" is made of rule and text */
+    sv file;  /* that the line is in, where another file includes it; else empty */
 };
 
 /* A rule that was left out. */

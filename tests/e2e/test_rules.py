@@ -502,3 +502,24 @@ def test_no_password_in_any_message(db):
                     "postgres://ann:geheim@127.0.0.1:1/db?password=geheim", "mysql://127.0.0.1:1/db?ssl-password=geheim"):
         status, out, errors = rules(address, "list")
         expect((status, "geheim" in out + errors), (2, False), errors)
+
+
+def test_conditions_in_a_file(folder):
+    """A change never leaves an empty `match`: the rule would match every request."""
+    path = os.path.join(folder, "rules.yaml")
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("rules: [ { id: a, match: { path: /x }, limits: [1 per 1s] }, { id: b, limits: [1 per 1s] } ]")
+
+    def put(*words):
+        changed = support.weir("rules", "set", "--from", path, *words)
+        return changed.returncode, changed.stderr.decode()
+
+    status, said = put("a", "path=")
+    expect((status, "leave out `match` to match every request" in said), (2, True), said)
+    expect(put("b", "event="), (0, ""), "what is not there can be removed")
+    expect(put("a", "user={not: [ann, {prefix: b}]}"), (0, ""))
+    expect(put("a", "match.header.X-Plan={glob: \"fr*\"}"), (0, ""))
+    expect(put("a", "ignore_case=true"), (0, ""))
+    shown = support.weir("rules", "list", "--from", path).stdout.decode()
+    has(shown, "/x, user not ann or b*, header x-plan=fr*", "everything")
+    expect(put("a", "match="), (0, ""))
