@@ -308,8 +308,8 @@ static int spell_subjects(struct rule_row *rows, size_t count, struct arena *are
         CLEANUP(buf_done) struct buf subject;
         buf_init(&subject, RULES_BYTES_MAX);
         override_subject_text(override->values, override->value_count, &subject);
-        sv kept = subject.failed ? (sv){ 0 } : arena_copy(arena, buf_sv(&subject));
-        if (!kept.ptr)
+        sv kept = arena_copy(arena, buf_sv(&subject));
+        if (subject.failed || !kept.ptr)
             return no_memory(error);
         rows[override->line - 1].subject = kept;
     }

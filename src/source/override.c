@@ -56,8 +56,8 @@ static int find_subject(struct plan *plan, const struct rules *rules, struct set
     if (r < 0)
         return r;
     override_subject_text(set->values, rule->by_count, &text);
-    set->text = text.failed ? (sv){ 0 } : plan_copy(plan, buf_sv(&text));
-    return set->text.ptr ? subject_fits(plan, set->text) : no_memory(plan->error);
+    set->text = plan_copy(plan, buf_sv(&text));
+    return set->text.ptr && !text.failed ? subject_fits(plan, set->text) : no_memory(plan->error);
 }
 
 /* ---- one ---- */
@@ -215,8 +215,8 @@ static int import_one(struct plan *plan, const struct rule_override *override, s
     buf_init(&document, SQL_VALUE_MAX);
     bool file = plan->source->address.kind == SOURCE_FILE;
     override_subject_text(override->values, override->value_count, &subject);
-    row->subject = subject.failed ? (sv){ 0 } : plan_copy(plan, buf_sv(&subject));
-    if (!row->subject.ptr)
+    row->subject = plan_copy(plan, buf_sv(&subject));
+    if (!row->subject.ptr || subject.failed)
         return no_memory(plan->error);
     int r = subject_fits(plan, row->subject);
     if (r == 0 && !file)

@@ -223,6 +223,7 @@ def test_bad_rows_keep_their_last_good_version(db):
         db.sql("UPDATE WEIR_OVERRIDES SET OVERRIDE = '{\"deny\": true}' WHERE SUBJECT = 'l'")
         until(lambda: not checked(s, "l")["allowed"], "the good one is in force")
         expect(checked(s, "k", cost=0)["max"], 5)
+        until(lambda: s.steer("GET", "/v1/status").json()["rules"]["problem_count"] == 1, "the status names the bad one")
         problems = s.steer("GET", "/v1/status").json()["rules"]["problems"]
         expect([(problem["table"], problem["row"], problem["rule"]) for problem in problems], [("WEIR_OVERRIDES", "k", "e")])
         has(problems[0]["text"], "override of rule e for k: limits")
