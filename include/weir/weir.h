@@ -211,7 +211,7 @@ struct weir_verdict {
     char rule[WEIR_ID_MAX + 1];
     char limit[WEIR_NAME_MAX + 1];
     char unit[WEIR_UNIT_MAX + 1]; /* of the limit: max and remaining count this; "" for requests */
-    uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
+    uint32_t private_rule;        /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
 };
 

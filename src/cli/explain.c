@@ -121,8 +121,8 @@ static void print_limit(struct output *p, const struct explained_rule *e, const 
     buf_add(&p->line, SV("        "));
     explain_use(e, l, &p->line);
     end_line(p, l->fits ? "" : term_red(&p->term));
-    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits &&
-        l->held < l->cost && !p->spent) {
+    if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits && l->held < l->cost &&
+        !p->spent) {
         p->spent = e->rule;
         p->limit = l->spec;
     }

@@ -1,7 +1,7 @@
 #include "cli/request.h"
 
-#include <inttypes.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -99,7 +99,8 @@ static int read_costs(const struct command *command, struct request_options *o, 
         if (strchr(o->costs.items[i], '='))
             unit = sv_cut(&amount, '=');
         if (!sv_u64(amount, WEIR_AMOUNT_MAX, &cost))
-            return options_error(command, "--cost: '%s' is not allowed here; allowed: N or UNIT=N, with N from 0 to %" PRIu64,
+            return options_error(command,
+                                 "--cost: '%s' is not allowed here; allowed: N or UNIT=N, with N from 0 to %" PRIu64,
                                  o->costs.items[i], WEIR_AMOUNT_MAX);
         const char *wrong = request_add_cost(request, &list, unit, cost);
         if (wrong)
@@ -147,9 +148,7 @@ int request_read(const struct command *command, int argc, char **argv, struct re
     if (o->counters && o->now_us >= 0)
         return options_error(
             command, "--now cannot be combined with --counters, because the store's clock counts there; leave out one");
-    struct weir_request request = {
-        .headers = headers, .header_count = o->headers.count, .cost = 1, .peek = o->peek
-    };
+    struct weir_request request = { .headers = headers, .header_count = o->headers.count, .cost = 1, .peek = o->peek };
     status = check_counters(command, o->counters);
     if (status < 0)
         status = read_costs(command, o, &request);

@@ -38,8 +38,8 @@ struct counter {
     const struct bound_limit *limit;
     uint64_t subject;
     struct window window;
-    /* Its cell in this host's table; and the numbers, the clock and the cost that count. A counter whose cost is 0 is looked
-     * at, and never taken. */
+    /* Its cell in this host's table; and the numbers, the clock and the cost that count. A counter whose cost is 0 is
+     * looked at, and never taken. */
     struct cells_ask ask;
     struct cells_look look;
     struct cells_taken taken;

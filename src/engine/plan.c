@@ -20,8 +20,8 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
-        c->ask = (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us,
-                                     limit_cost(limit, request) };
+        c->ask =
+            (struct cells_ask){ cell_key(limit, subject), &limit->limit, &c->window, now_us, limit_cost(limit, request) };
         if (rule->counter == COUNTER_CELL)
             cells_prefetch(bound->cells, c->ask.key);
     }

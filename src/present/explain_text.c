@@ -108,8 +108,8 @@ void explain_verdict(const struct weir_verdict *v, struct buf *out)
     else if (!v->applied)
         buf_add(out, SV("allowed: no enforced rule applies"));
     else if (v->allowed)
-        buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64 "%s%s", v->rule, v->limit, v->remaining,
-                   v->max, v->unit[0] ? " " : "", v->unit);
+        buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64 "%s%s", v->rule, v->limit,
+                   v->remaining, v->max, v->unit[0] ? " " : "", v->unit);
     else
         buf_printf(out, "refused by %s, limit %s: ", v->rule, v->limit);
     if (v->allowed || !v->applied)

@@ -263,10 +263,12 @@ static void expect_unit(struct weir *weir, struct weir_request request, bool all
 static void units_pass_or_fail_together(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n" RULE("a", "{ name: r, max: 100, per: 1h }, { name: t, unit: tokens, algorithm: "
-                                                        "fixed_window, max: 50, per: 1h }, \"40 bytes per day\""));
+    struct weir *weir =
+        open_rules("rules:\n" RULE("a", "{ name: r, max: 100, per: 1h }, { name: t, unit: tokens, algorithm: "
+                                        "fixed_window, max: 50, per: 1h }, \"40 bytes per day\""));
     const struct weir_cost tokens[] = { { WEIR_STR("other"), 9 }, { WEIR_STR("tokens"), 30 } },
-                           bytes[] = { { WEIR_STR("bytes"), 40 } }, both[] = { { WEIR_STR("bytes"), 1 }, { WEIR_STR("tokens"), 15 } };
+                           bytes[] = { { WEIR_STR("bytes"), 40 } },
+                           both[] = { { WEIR_STR("bytes"), 1 }, { WEIR_STR("tokens"), 15 } };
     expect_unit(weir, in_units(1, tokens, 2), true, "t", "tokens", 20);
     /* Too many tokens: neither of the two others is charged. */
     expect_unit(weir, in_units(1, tokens, 2), false, "t", "tokens", 20);
@@ -279,11 +281,13 @@ static void units_pass_or_fail_together(void **state)
     peek.peek = true;
     expect_unit(weir, peek, false, "t", "tokens", 5);
     /* Lowered below what is used, a unit refuses requests that cost it nothing. */
-    set_rules(weir, "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
-                                         "max: 44, per: 1h }"));
+    set_rules(weir,
+              "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
+                                   "max: 44, per: 1h }"));
     expect_unit(weir, in_units(1, NULL, 0), false, "t", "tokens", 0);
-    set_rules(weir, "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
-                                         "max: 45, per: 1h }"));
+    set_rules(weir,
+              "rules:\n" RULE("a", "{ name: r, max: 200, per: 1h }, { name: t, unit: tokens, algorithm: fixed_window, "
+                                   "max: 45, per: 1h }"));
     expect_unit(weir, in_units(1, NULL, 0), true, "t", "tokens", 0);
     weir_close(weir);
 }
@@ -291,8 +295,9 @@ static void units_pass_or_fail_together(void **state)
 static void a_refund_gives_each_unit_its_own(void **state)
 {
     (void)state;
-    struct weir *weir = open_rules("rules:\n" RULE("a", "{ name: r, algorithm: fixed_window, max: 100, per: 1h }, { name: t, unit: tokens, "
-                                                        "algorithm: fixed_window, max: 50, per: 1h }, { name: b, unit: bytes, max: 9, per: 1h }"));
+    struct weir *weir = open_rules(
+        "rules:\n" RULE("a", "{ name: r, algorithm: fixed_window, max: 100, per: 1h }, { name: t, unit: tokens, "
+                             "algorithm: fixed_window, max: 50, per: 1h }, { name: b, unit: bytes, max: 9, per: 1h }"));
     const struct weir_cost tokens[] = { { WEIR_STR("tokens"), 30 } };
     struct weir_receipt receipt;
     struct weir_request request = in_units(7, tokens, 1), look = in_units(0, NULL, 0);
