@@ -54,7 +54,7 @@ extern "C" {
 
 /* This number increases when a change breaks programs that were built against an earlier header. struct weir_options begins
  * with its size, so new fields at its end break nothing; a change of any other structure increases the number. */
-#define WEIR_ABI_VERSION 4
+#define WEIR_ABI_VERSION 3
 /* Returns the WEIR_ABI_VERSION that the library was built with. */
 WEIR_API int weir_abi_version(void);
 /* Returns the version of the library, such as "1.2.0"; a static string. */

@@ -102,6 +102,23 @@ def test_rules_of_many_hosts():
     accepted(cells.replace("rules.yaml", "leased.yaml"))
 
 
+def test_costs_by_unit():
+    def location(words):
+        return g.test_config(server=f"location / {{ weir main {words}; }}")
+    for words, wanted in (
+        ("cost:=1", "write a cost as cost:UNIT=VALUE"),
+        ("cost:tokens", "write a cost as cost:UNIT=VALUE"),
+        ("cost:a/b=1", "write a cost as cost:UNIT=VALUE"),
+        ("cost:tokens=x", "the cost must be a whole number"),
+        ("cost:tokens=1 cost:tokens=2", "`cost:tokens=` is given twice"),
+        ("cost=1 cost:requests=2", "`cost:requests=` is given twice"),
+        (" ".join(f"cost:u{n}=1" for n in range(17)), "`cost:u16=` is too many"),
+    ):
+        status, said = location(words)
+        expect((status, wanted in said), (1, True), said)
+    expect(location("cost=2 cost:tokens=$arg_tokens cost:b.c-d_e=5")[0], 0)
+
+
 def test_variables():
     """nginx's own sentence, without a place: it looks for them at the end."""
     status, said = g.test_config(server="location / { weir main user=$nothing; }")

@@ -41,6 +41,7 @@ location ~ ^/any/.+$ { add_header X-Place any always; add_header X-Rule $weir_ru
 SERVER = PLACES + """
 weir main header:X-Said=nginx;
 location ~ ^/(address|cookie|forge|host|last|tenant)(/|$) { empty_gif; }
+location /units/ { weir main cost:tokens=$arg_tokens; add_header X-Left $weir_remaining always; proxy_pass http://@BACKEND@; }
 location /cost/ { weir main cost=$arg_cost; add_header X-Left $weir_remaining always; proxy_pass http://@BACKEND@; }
 location /sent/ { weir main path=$request_uri; proxy_pass http://@BACKEND@; }
 """
@@ -64,6 +65,7 @@ rules:
   - { id: address, match: { path: /address }, by: ip, limits: [ LIMIT ] }
   - { id: upload, match: { path: /upload }, limits: [ 0 per 1h ] }
   - { id: few, match: { path: /few }, limits: [ LIMIT ] }
+  - { id: units, match: { path: "/units/{name}" }, by: path, limits: [ { algorithm: fixed_window, max: 3, per: 1h }, { unit: tokens, name: t, algorithm: fixed_window, max: 10000000000, per: 1h } ] }
   - { id: cost, match: { path: "/cost/{name}" }, by: path, limits: [ { algorithm: fixed_window, max: 10, per: 1h } ] }
 """.replace("LIMIT", "{ algorithm: fixed_window, max: 2, per: 1h }")
 
@@ -469,6 +471,14 @@ def test_frames():
 
 
 # ---- costs ----
+
+
+def test_units():
+    answers = [g.ask(f"/units/a?tokens={cost}") for cost in ("9999999999", "2", "1", "1", "0", "0", "0")]
+    expect([answer.status for answer in answers], [200, 429, 200, 429, 200, 429, 429], "10000000000 tokens in three requests")
+    expect(get(b"/units/b?tokens=9007199254740993"), 429, "too large")
+    expect(get(b"/units/b?tokens=x"), 200, "no number counts as one")
+    seen()
 
 
 def test_costs():

@@ -25,6 +25,12 @@ rules:
     limits:
       - { name: day, algorithm: fixed_window, max: 5, per: 24h }
       - { name: hour, algorithm: fixed_window, max: 2, per: 1h }
+  - id: llm
+    match: { event: llm }
+    by: [key]
+    limits:
+      - { name: calls, algorithm: fixed_window, max: 100, per: 1h }
+      - { name: tokens, unit: tokens, algorithm: fixed_window, max: 5000000000, per: 1h }
   - id: wide
     match: { event: wide }
     by: [key]

@@ -146,6 +146,21 @@ def test_mistakes(weir: Weir, key: str) -> None:
             weir.check(**wrong)  # type: ignore[arg-type]
 
 
+def test_costs_by_unit(weir: Weir, key: str) -> None:
+    assert weir.check(event="llm", key=key, costs={"requests": 1, "tokens": 4999999998}).remaining == 2
+    refused = weir.check(event="llm", key=key, costs={"requests": 1, "tokens": 3})
+    assert (refused.allowed, refused.limit, refused.max, refused.remaining) == (False, "tokens", 5000000000, 2)
+    assert weir.check(event="llm", key=key, costs={"tokens": 2}).allowed
+    assert weir.check(event="llm", key=key, cost=99).allowed
+    assert not weir.check(event="llm", key=key).allowed
+    assert weir.check(event="llm", key=key, costs={}).allowed
+    for wrong in ({"a b": 1}, {"tokens": -1}, {f"u{n}": 1 for n in range(17)}):
+        with pytest.raises(ValueError):
+            weir.check(event="llm", key=key, costs=wrong)
+    with pytest.raises(ValueError, match="cannot be combined"):
+        weir.check(event="llm", key=key, cost=2, costs={"tokens": 1})
+
+
 def test_refund(weir: Weir, key: str) -> None:
     assert weir.check(event="ocr", key=key).receipt is None
     charged = weir.check(event="ocr", key=key, refundable=True)

@@ -12,7 +12,7 @@ from typing import Any, List
 
 from ._verdict import WeirError
 
-ABI_VERSION = 4
+ABI_VERSION = 3
 NAME = "libweir.so.3"
 # Where it is installed to, but not found without `ldconfig`.
 FOLDERS = (f"/usr/local/lib/{sysconfig.get_config_var('MULTIARCH')}", "/usr/local/lib", "/usr/local/lib64")

@@ -13,38 +13,39 @@ import kotlin.coroutines.suspendCoroutine
  * The forms with `Mono` and `Suspending` block no thread. A `Mono` asks each time that it is subscribed to. They go on in a
  * thread of weir's own, which must not block, or of the coroutine's dispatcher.
  *
- * With `refundable` the verdict has a receipt, for [refund].
+ * With `refundable` the verdict has a receipt, for [refund]. `cost` counts for limits of requests, and `costs` for limits with
+ * another `unit`: `mapOf("tokens" to 1200L)`. All units pass or fail together.
  */
 class DetectManager internal constructor(private val asker: Asker, properties: WeirProperties) : AutoCloseable {
     private val blankPasses = properties.blankContent == BlankContent.PASS
 
     /** Asks, and waits for the verdict. */
     @JvmOverloads
-    fun match(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict {
-        val question = question(event, key, cost, refundable) ?: return passed(event, key)
+    fun match(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Verdict {
+        val question = question(event, key, cost, refundable, costs) ?: return passed(event, key)
         return asker.ask(listOf(question)).single()
     }
 
     /** The same, but a refusal is an [OperationTooFrequentException]. */
     @JvmOverloads
-    fun matchExceptionally(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
-        orThrow(match(event, key, cost, refundable))
+    fun matchExceptionally(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Verdict =
+        orThrow(match(event, key, cost, refundable, costs))
 
     @JvmOverloads
-    fun matchMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Mono<Verdict> = Mono.defer {
-        val question = question(event, key, cost, refundable)
+    fun matchMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Mono<Verdict> = Mono.defer {
+        val question = question(event, key, cost, refundable, costs)
         if (question == null) Mono.just(passed(event, key)) else asker.askMono(listOf(question)).map { it.single() }
     }
 
     @JvmOverloads
-    fun matchExceptionallyMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Mono<Verdict> =
-        matchMono(event, key, cost, refundable).map(::orThrow)
+    fun matchExceptionallyMono(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Mono<Verdict> =
+        matchMono(event, key, cost, refundable, costs).map(::orThrow)
 
-    suspend fun matchSuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
-        await(matchMono(event, key, cost, refundable))
+    suspend fun matchSuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Verdict =
+        await(matchMono(event, key, cost, refundable, costs))
 
-    suspend fun matchExceptionallySuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false): Verdict =
-        orThrow(matchSuspending(event, key, cost, refundable))
+    suspend fun matchExceptionallySuspending(event: String, key: String?, cost: Long = 1, refundable: Boolean = false, costs: Costs = emptyMap()): Verdict =
+        orThrow(matchSuspending(event, key, cost, refundable, costs))
 
     /**
      * Gives back what a call was charged whose verdict is `refundable`. Returns to how many limits: none if that was done
@@ -57,10 +58,18 @@ class DetectManager internal constructor(private val asker: Asker, properties: W
     suspend fun refundSuspending(verdict: Verdict): Int = await(refundMono(verdict))
 
     /** Null: the key is blank, and that passes. [where] is for what is wrong. */
-    internal fun question(event: String, key: String?, cost: Long, receipt: Boolean, where: String = event): Question? {
+    internal fun question(
+        event: String,
+        key: String?,
+        cost: Long,
+        receipt: Boolean,
+        costs: Costs = emptyMap(),
+        where: String = event,
+    ): Question? {
         require(event.isNotBlank()) { "the event is blank; weir's rules know it by a name" }
         checkCost(cost, where)
-        if (!key.isNullOrBlank()) return Question(event, key, cost, receipt)
+        checkCosts(costs, where)
+        if (!key.isNullOrBlank()) return Question(event, key, cost, receipt, costs)
         require(blankPasses) {
             "$where: the content is ${if (key == null) "null" else "blank"}, so nobody can be counted; give one, or let such " +
                 "calls pass with weir.blank-content=pass"

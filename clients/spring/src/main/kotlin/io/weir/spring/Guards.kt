@@ -52,6 +52,20 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
 internal fun checkCost(cost: Long, where: String) =
     require(cost in 0..9007199254740991) { "$where: the cost is $cost; it is a whole number from 0 to 9007199254740991" }
 
+/** Costs in other units than requests. */
+typealias Costs = Map<String, Long>
+
+private val UNIT = Regex("[A-Za-z0-9_.-]{1,50}")
+
+internal fun checkCosts(costs: Costs, where: String) {
+    require(costs.size <= 16) { "$where: costs in ${costs.size} units; at most 16 are allowed besides requests" }
+    for ((unit, amount) in costs) {
+        require(unit != "requests") { "$where: the cost in requests is `cost`, and not one of `costs`" }
+        require(UNIT.matches(unit)) { "$where: the unit '$unit' is not a name of letters, digits, _, - and ., 1 to 50 bytes" }
+        checkCost(amount, where)
+    }
+}
+
 /** Whether equal objects of a class are equal texts, as far as one can tell. */
 private val HAS_TEXT = object : ClassValue<Boolean>() {
     override fun computeValue(type: Class<*>) = !type.isArray && type.getMethod("toString").declaringClass != Any::class.java

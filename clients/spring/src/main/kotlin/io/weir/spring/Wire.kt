@@ -11,7 +11,14 @@ import java.time.Duration
 import java.util.HexFormat
 
 /** One question to weir. */
-internal class Question(val event: String, val key: String, val cost: Long, val receipt: Boolean)
+internal class Question(
+    val event: String,
+    val key: String,
+    val cost: Long,
+    val receipt: Boolean,
+    /** In other units than requests. */
+    val costs: Map<String, Long> = emptyMap(),
+)
 
 /** A command of weir with its words, and a place for the answer. */
 internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutput<String, String, T>, words: List<String>) {
@@ -21,7 +28,8 @@ internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutpu
 internal fun check(question: Question): Message<List<Any?>> {
     val reply = if (question.receipt) "receipt" else "long"
     val words = mutableListOf("event", bounded(question.event), "key", bounded(question.key), "reply", reply)
-    if (question.cost != 1L) words += listOf("cost", question.cost.toString())
+    if (question.cost != 1L || question.costs.isNotEmpty()) words += listOf("cost", question.cost.toString())
+    for ((unit, amount) in question.costs) words += listOf("cost:$unit", amount.toString())
     return Message(CHECK, Items(), words)
 }
 

@@ -28,6 +28,21 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
     }
 
     @Test
+    fun `costs in other units`() {
+        val user = someone()
+        val costs = mapOf("tokens" to 4999999999L)
+        assertTrue(manager.match("llm", user, costs = costs).allowed)
+        val refused = manager.match("llm", user, costs = mapOf("tokens" to 2L))
+        assertFalse(refused.allowed)
+        assertEquals(listOf("tokens", 5000000000L, 1L), listOf(refused.limit, refused.max, refused.remaining))
+        assertTrue(manager.match("llm", user, cost = 99).allowed)
+        assertFalse(manager.match("llm", user).allowed)
+        assertTrue(manager.match("llm", user, cost = 0, costs = mapOf("tokens" to 1L)).allowed)
+        for (wrong in listOf(mapOf("requests" to 1L), mapOf("a b" to 1L), mapOf("tokens" to -1L)))
+            assertThrows<IllegalArgumentException> { manager.match("llm", user, costs = wrong) }
+    }
+
+    @Test
     fun `Mono and suspend forms`() = runBlocking<Unit> {
         val user = someone()
         assertEquals(2, manager.matchMono("ocr", user).block()!!.remaining)

@@ -89,6 +89,10 @@ class Weir(vararg flags: String) : AutoCloseable {
         private val RULES = """
             rules:
               - { id: ocr, match: { event: ocr }, by: [key], limits: [ { name: hour, algorithm: fixed_window, max: 3, per: 1h } ] }
+              - id: llm
+                match: { event: llm }
+                by: [key]
+                limits: [ { name: calls, algorithm: fixed_window, max: 100, per: 1h }, { name: tokens, unit: tokens, algorithm: fixed_window, max: 5000000000, per: 1h } ]
               - { id: one, match: { event: one }, by: [key], limits: [ { name: day, algorithm: fixed_window, max: 1, per: 24h } ] }
               - id: teapot
                 match: { event: teapot }
