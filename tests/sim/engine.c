@@ -95,6 +95,7 @@ static uint64_t pick_wide(struct schedule *s)
 static void pick_numbers(struct schedule *s, struct sim_limit *l)
 {
     bool counts = l->algorithm == SIM_FIXED || l->algorithm == SIM_CALENDAR;
+    l->counts = one_in(s, 3) ? (int)pick(s, 1, SIM_UNITS - 1) : 0;
     l->max = one_in(s, 25) ? 0 : counts && one_in(s, 4) ? pick_wide(s) : pick_number(s);
     l->burst = l->algorithm == SIM_BUCKET && one_in(s, 3) ? pick_number(s) : 0;
     l->per_us = pick_period(s);
@@ -122,17 +123,18 @@ static void pick_rule(struct schedule *s, struct sim_rule *rule, size_t number)
 static void write_limit(FILE *to, const struct sim_limit *l)
 {
     static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window" };
+    static const char *const counts[SIM_UNITS] = { "", ",\"unit\":\"u1\"", ",\"unit\":\"u2\"" };
     static const char *const units[] = { "minute", "hour", "day", "week", "month", "year" };
     if (l->algorithm == SIM_CALENDAR) {
-        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s}", l->name, units[l->unit],
-                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "");
+        fprintf(to, "{\"name\":\"%s\",\"calendar\":\"%s\",\"max\":%llu%s%s}", l->name, units[l->unit],
+                (unsigned long long)l->max, l->utc_offset_us ? ",\"tz\":\"Asia/Shanghai\"" : "", counts[l->counts]);
         return;
     }
     fprintf(to, "{\"name\":\"%s\",\"algorithm\":\"%s\",\"max\":%llu,\"per\":\"%lldms\"", l->name, algorithms[l->algorithm],
             (unsigned long long)l->max, (long long)(l->per_us / MS));
     if (l->burst)
         fprintf(to, ",\"burst\":%llu", (unsigned long long)l->burst);
-    fputc('}', to);
+    fprintf(to, "%s}", counts[l->counts]);
 }
 
 static void write_rule(FILE *to, const struct sim_rule *rule)
@@ -213,7 +215,9 @@ static struct sim_request pick_request(struct schedule *s, struct words *w)
         snprintf(w->key, SIM_TEXT, "k%d", (int)pick(s, 0, 1));
     if (!one_in(s, 6))
         snprintf(w->user, SIM_TEXT, "u%d", (int)pick(s, 0, 1));
-    struct sim_request q = { w->event, w->key, w->user, 1, one_in(s, 8) };
+    struct sim_request q = { w->event, w->key, w->user, 1, one_in(s, 8), { 0 } };
+    for (int i = 1; i < SIM_UNITS; i++)
+        q.others[i] = one_in(s, 2) ? (uint64_t)random_scaled(&s->rnd, one_in(s, 3) ? (int64_t)s->most : 9) : 0;
     switch (pick(s, 0, 9)) {
     case 0:
         q.cost = 0;
@@ -234,11 +238,18 @@ static struct sim_request pick_request(struct schedule *s, struct words *w)
     return q;
 }
 
-static struct weir_request as_weir(const struct sim_request *q)
+/* What costs nothing is named or not. */
+static struct weir_request as_weir(const struct sim_request *q, struct weir_cost costs[SIM_UNITS])
 {
-    return (struct weir_request){
+    static const char *const names[SIM_UNITS] = { "", "u1", "u2" };
+    struct weir_request r = {
         .event = weir_str(q->event), .key = weir_str(q->key), .user = weir_str(q->user), .cost = q->cost, .peek = q->peek
     };
+    for (int i = 1; i < SIM_UNITS; i++)
+        if (q->others[i] > 0 || q->peek)
+            costs[r.cost_count++] = (struct weir_cost){ weir_str(names[i]), q->others[i] };
+    r.costs = costs;
+    return r;
 }
 
 enum { LINE_BYTES = 1000 };
@@ -249,6 +260,8 @@ static void line_of_weir(const struct weir_verdict *v, const struct weir_shadows
                      v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
                      (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
                      (long long)v->window_ms);
+    if (v->unit[0])
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, " unit %s", v->unit);
     for (uint32_t i = 0; i < shadows->count; i++)
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", shadows->names[i]);
 }
@@ -259,6 +272,8 @@ static void line_of_model(const struct sim_verdict *v, char line[LINE_BYTES])
                      v->allowed ? "pass" : "refuse", v->rule, v->limit, (unsigned long long)v->max,
                      (unsigned long long)v->remaining, (long long)v->reset_ms, (long long)v->retry_after_ms,
                      (long long)v->window_ms);
+    if (v->unit)
+        n += snprintf(line + n, LINE_BYTES - (size_t)n, " unit u%d", v->unit);
     for (size_t i = 0; i < v->shadow_count; i++)
         n += snprintf(line + n, LINE_BYTES - (size_t)n, " shadow %s", v->shadow[i]);
 }
@@ -270,8 +285,9 @@ static void compare(struct schedule *s, const struct sim_request *q, const struc
     line_of_weir(v, shadows, is);
     line_of_model(m, should);
     if (s->loud)
-        print_message("%d at %lld: %s %s %s cost %llu%s: %s\n", s->step, (long long)s->now_us, q->event, q->key, q->user,
-                      (unsigned long long)q->cost, q->peek ? " peek" : "", is);
+        print_message("%d at %lld: %s %s %s cost %llu+%llu+%llu%s: %s\n", s->step, (long long)s->now_us, q->event, q->key,
+                      q->user, (unsigned long long)q->cost, (unsigned long long)q->others[1],
+                      (unsigned long long)q->others[2], q->peek ? " peek" : "", is);
     bool same = strcmp(is, should) == 0 && v->applied == m->applied && v->status == (v->allowed ? 0 : 429);
     if (!same)
         fail_msg("seed %llu, step %d at %lld: %s %s %s cost %llu%s\n  engine: %s\n  model:  %s",
@@ -287,11 +303,12 @@ static void ask(struct schedule *s)
     struct words words[BATCH_MAX];
     struct sim_request q[BATCH_MAX];
     struct weir_request requests[BATCH_MAX];
+    struct weir_cost costs[BATCH_MAX][SIM_UNITS];
     struct weir_verdict verdicts[BATCH_MAX];
     struct weir_shadows shadows[BATCH_MAX];
     for (size_t i = 0; i < count; i++) {
         q[i] = pick_request(s, &words[i]);
-        requests[i] = as_weir(&q[i]);
+        requests[i] = as_weir(&q[i], costs[i]);
         requests[i].shadows = &shadows[i];
     }
     memset(verdicts, 0x77, sizeof verdicts);
@@ -371,7 +388,7 @@ static bool reset_cell(struct schedule *s, const struct sim_cell *c)
     const struct sim_limit *limit;
     if (!sim_owner(&s->sim, c, &rule, &limit))
         return false;
-    reset(s, rule, &(struct sim_request){ c->event, c->key, c->user, 0, false });
+    reset(s, rule, &(struct sim_request){ .event = c->event, .key = c->key, .user = c->user });
     return true;
 }
 

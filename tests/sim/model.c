@@ -320,6 +320,11 @@ static bool applies(const struct sim_rule *rule, const struct sim_request *q)
            !(rule->by & SIM_BY_USER && !q->user[0]);
 }
 
+static uint64_t cost_of(const struct sim_limit *l, const struct sim_request *q)
+{
+    return l->counts ? q->others[l->counts] : q->cost;
+}
+
 static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *rule, const struct sim_request *q,
                      int64_t now_us)
 {
@@ -333,7 +338,7 @@ static void add_rule(struct plan *plan, struct sim *sim, const struct sim_rule *
             e->state = e->cell->state;
             judged_us = own_time_us(e->limit, &e->state);
         }
-        e->fits = has_room(e->limit, &e->state, judged_us, q->cost);
+        e->fits = has_room(e->limit, &e->state, judged_us, cost_of(e->limit, q));
     }
 }
 
@@ -345,8 +350,10 @@ static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t 
         all = all && plan->entries[i].fits;
     for (size_t i = 0; write && i < plan->count; i++) {
         struct entry *e = &plan->entries[i];
+        if (cost_of(e->limit, q) == 0)
+            continue;
         if (all)
-            charge(e->limit, &e->state, now_us, q->cost);
+            charge(e->limit, &e->state, now_us, cost_of(e->limit, q));
         else if (e->fits || !e->rebased)
             continue;
         if (e->rebased)
@@ -386,7 +393,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
         if (!v->allowed && e->fits)
             continue;
         uint64_t left = remaining(e->limit, &e->shown, now_us);
-        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, q->cost);
+        int64_t retry = v->allowed ? 0 : retry_us(e->limit, &e->shown, now_us, cost_of(e->limit, q));
         if (named && !(v->allowed ? left < least : waits_longer(retry, longest)))
             continue;
         named = e;
@@ -398,6 +405,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
     v->applied = true;
     v->rule = named->rule->id;
     v->limit = named->limit->name;
+    v->unit = named->limit->counts;
     v->max = capacity(named->limit);
     v->remaining = least;
     v->reset_ms = ms_up(reset_us(named->limit, &named->shown, now_us));
@@ -408,7 +416,7 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
 void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, struct sim_verdict *ret)
 {
     struct plan enforced = { .count = 0 };
-    bool write = q->cost > 0 && !q->peek;
+    bool write = !q->peek;
     *ret = (struct sim_verdict){ .rule = "", .limit = "" };
     for (size_t i = 0; i < sim->rule_count; i++)
         if (applies(&sim->rules[i], q) && sim->rules[i].mode == SIM_ENFORCE)

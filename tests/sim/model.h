@@ -19,6 +19,7 @@ enum {
 
 enum sim_algorithm { SIM_BUCKET, SIM_FIXED, SIM_SLIDING, SIM_CALENDAR };
 enum sim_unit { SIM_MINUTE, SIM_HOUR, SIM_DAY, SIM_WEEK, SIM_MONTH, SIM_YEAR };
+enum { SIM_UNITS = 3 }; /* requests, u1, u2 */
 enum sim_mode { SIM_ENFORCE, SIM_SHADOW, SIM_OFF };
 enum { SIM_BY_EVENT = 1, SIM_BY_KEY = 2, SIM_BY_USER = 4 };
 
@@ -27,6 +28,7 @@ struct sim_limit {
     enum sim_algorithm algorithm;
     uint64_t max, burst; /* burst 0: none given */
     int64_t per_us;
+    int counts;         /* its unit; 0: requests */
     int64_t scale;      /* bucket: a multiple of per_us, the same for as long as the cell lives */
     enum sim_unit unit; /* calendar, with an offset from UTC that never changes */
     int64_t utc_offset_us;
@@ -84,11 +86,13 @@ struct sim_request {
     const char *event, *key, *user; /* "": none */
     uint64_t cost;
     bool peek;
+    uint64_t others[SIM_UNITS]; /* costs in other units; the first is not used */
 };
 
 struct sim_verdict {
     bool allowed, applied;
     const char *rule, *limit;
+    int unit;
     uint64_t max, remaining;
     int64_t reset_ms, retry_after_ms, window_ms;
     const char *shadow[SIM_RULES];
