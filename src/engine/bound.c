@@ -153,28 +153,36 @@ bool limit_denies(const struct bound_limit *limit)
     return limit->spec == &deny_limit;
 }
 
-static int compare_rules(const void *a, const void *b)
+struct rule_name {
+    sv id;
+    struct bound_rule *rule;
+};
+
+static int compare_names(const void *a, const void *b)
 {
-    return sv_compare((*(struct bound_rule *const *)a)->rule->id, (*(struct bound_rule *const *)b)->rule->id);
+    const struct rule_name *x = a, *y = b;
+    return sv_compare(x->id, y->id);
 }
 
 /* The rule of each override, which is marked as overridden: before limits are bound. False: no memory. */
 static bool find_overridden(struct bound *bound, struct bound_rule **ret)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
-    CLEANUP_FREE struct bound_rule **sorted = cleanup_calloc(rules->rule_count + 1, sizeof *sorted);
-    for (size_t i = 0; sorted && i < rules->rule_count; i++)
-        sorted[i] = &bound->rules[i];
-    if (sorted && rules->rule_count > 1)
-        qsort(sorted, rules->rule_count, sizeof *sorted, compare_rules);
-    for (size_t i = 0; sorted && i < rules->override_count; i++) {
-        struct bound_rule key = { .rule = &(struct rule){ .id = rules->overrides[i].rule } }, *wanted = &key;
-        struct bound_rule **found = bsearch(&wanted, sorted, rules->rule_count, sizeof *sorted, compare_rules);
-        ret[i] = found ? *found : NULL;
+    CLEANUP_FREE struct rule_name *names = cleanup_calloc(rules->rule_count + 1, sizeof *names);
+    if (!names)
+        return false;
+    for (size_t i = 0; i < rules->rule_count; i++)
+        names[i] = (struct rule_name){ rules->rules[i].id, &bound->rules[i] };
+    if (rules->rule_count > 1)
+        qsort(names, rules->rule_count, sizeof *names, compare_names);
+    for (size_t i = 0; i < rules->override_count; i++) {
+        struct rule_name wanted = { .id = rules->overrides[i].rule };
+        const struct rule_name *found = bsearch(&wanted, names, rules->rule_count, sizeof *names, compare_names);
+        ret[i] = found ? found->rule : NULL;
         if (ret[i])
             ret[i]->overridden = true;
     }
-    return sorted != NULL;
+    return true;
 }
 
 /* Paths are spelled here: rules do not know how paths are read. The network of an address was made with the settings of

@@ -101,22 +101,6 @@ int override_compare(const struct rule_override *a, const struct rule_override *
 
 /* ---- one text for all of them ---- */
 
-void override_subject_text(const sv *values, size_t count, struct buf *out)
-{
-    for (size_t i = 0; i < count; i++) {
-        buf_add(out, i ? SV(",") : SV(""));
-        for (size_t k = 0; count > 1 && k < values[i].len; k++) {
-            char c = values[i].ptr[k];
-            if (c == ',' || c == '%')
-                buf_add(out, c == ',' ? SV("%2C") : SV("%25"));
-            else
-                buf_char(out, c);
-        }
-        if (count == 1)
-            buf_add(out, values[i]);
-    }
-}
-
 /* One of several values. False: a % that override_subject_text() does not write. */
 static bool decode_value(sv text, char *to, sv *ret)
 {

@@ -198,7 +198,7 @@ static int compare_sorted(const void *a, const void *b)
 
 static const struct rule_override **sorted_overrides(const struct rules *rules)
 {
-    const struct rule_override **sorted = calloc(rules->override_count + 1, sizeof *sorted);
+    const struct rule_override **sorted = cleanup_calloc(rules->override_count + 1, sizeof *sorted);
     for (size_t i = 0; sorted && i < rules->override_count; i++)
         sorted[i] = &rules->overrides[i];
     if (sorted && rules->override_count > 1)

@@ -13,6 +13,22 @@ void rule_by_text(const struct rule_by *by, struct buf *out)
     buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? ":" : "", SV_FMT(by->header));
 }
 
+void override_subject_text(const sv *values, size_t count, struct buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        buf_add(out, i ? SV(",") : SV(""));
+        for (size_t k = 0; count > 1 && k < values[i].len; k++) {
+            char c = values[i].ptr[k];
+            if (c == ',' || c == '%')
+                buf_add(out, c == ',' ? SV("%2C") : SV("%25"));
+            else
+                buf_char(out, c);
+        }
+        if (count == 1)
+            buf_add(out, values[i]);
+    }
+}
+
 bool rule_limits_same(const struct rule_limit *a, size_t a_count, const struct rule_limit *b, size_t b_count)
 {
     _Static_assert(sizeof *a == 56, "a new field of a limit is compared, too");

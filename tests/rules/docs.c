@@ -1,5 +1,5 @@
-/* The pages and the examples: every block of rules in them must read without errors or advice, but for the one reminder
- * that every rule with plans by a header gets. */
+/* The pages and the examples: every block of rules in them must read without errors or advice, but for the reminder that
+ * each rule with plans by a header gets. */
 #include <glob.h>
 
 #include "helpers.h"
