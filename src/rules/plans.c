@@ -85,7 +85,7 @@ void read_plans(struct reader *r, const struct node *node, void *ret)
     size_t count = 0;
     for (const struct node_item *item = node->first; item && rule->plans; item = item->next)
         read_one_plan(r, item, rule, &rule->plans[count++]);
-    if (r->errors == errors) {
+    if (r->errors == errors && rule->plan.attribute < ATTRIBUTE_COUNT) {
         rule->plan_count = count;
         advise_on_limits(r, node, rule);
     }
@@ -124,7 +124,7 @@ void check_plans(struct reader *r, const struct node *node, const struct rule *r
         report_error(r, plan->line, "plan: needs `plans`, such as { free: [ \"100 per minute\" ] }");
     else if (has_plans && !has_plan)
         report_error(r, plans->line, "plans: needs `plan`, the attribute that names the plan, such as \"header:X-Plan\"");
-    if (!has_plan || !has_plans || rule->plan_count == 0 || rule->plan.attribute == ATTRIBUTE_COUNT)
+    if (!has_plan || !has_plans || rule->plan_count == 0)
         return;
     advise_on_plan(r, plan, &rule->plan);
     if (!has_limits)
