@@ -124,7 +124,7 @@ class Override:
         self.expires = expiry(doc)
         self.limits = read_limits(doc.get("limits", []))
         if doc.get("deny"):
-            self.limits = [model_limits.FixedWindow("deny", 0, 10**6)]
+            self.limits = read_limits([{"name": "deny", "algorithm": "fixed_window", "max": 0, "per": "1s"}])
 
     @staticmethod
     def subject(doc, rule):
