@@ -96,7 +96,7 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *dire
         ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
-        if (!field && values[i].name.len > 0)
+        if (!field && costs && values[i].name.len > 0)
             add_cost(ret, costs, &values[i].name, cost_of(&value));
         else if (!field)
             ret->cost = cost_of(&value);
