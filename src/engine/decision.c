@@ -191,11 +191,11 @@ static enum decision_state step_without(struct decision *d)
  * reading of the path refuses, whatever counts the others. */
 static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
 {
+    bool denied = false;
     for (size_t i = from; i < from + count; i++)
-        if (limit_denies(d->counters[i].limit))
-            return true;
-    if (d->counters[from].kind != COUNTER_STORE)
-        return take_group(d, &(struct group){ d->counters + from, d->order, count }, charge) == COUNTER_REFUSES;
+        denied = denied || limit_denies(d->counters[i].limit);
+    if (denied || d->counters[from].kind != COUNTER_STORE)
+        return take_group(d, &(struct group){ d->counters + from, d->order, count }, charge && !denied) == COUNTER_REFUSES;
     for (size_t i = from; i < from + count; i++)
         if (d->counters[i].outcome == COUNTER_REFUSES)
             return true;

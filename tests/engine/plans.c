@@ -210,6 +210,12 @@ static void each_reading_has_its_own_override(void **state)
     weir_close(weir);
 }
 
+static void note_said(const struct weir_rule_said *said, void *context)
+{
+    snprintf(context, 100, "%.*s/%.*s %d", (int)said->rule.len, said->rule.ptr, (int)said->limit.len, said->limit.ptr,
+             (int)said->said);
+}
+
 static void shadow_rules_have_overrides(void **state)
 {
     (void)state;
@@ -220,6 +226,12 @@ static void shadow_rules_have_overrides(void **state)
     EXPECT(weir, one("e", "k"), NOW, "pass no rule, shadow a");
     EXPECT(weir, one("e", "f"), NOW, "pass no rule");
     EXPECT(weir, one("e", "g"), NOW, "pass no rule");
+    char said[100] = "";
+    struct weir_request request = one("e", "k");
+    request.each_rule = note_said;
+    request.context = said;
+    EXPECT(weir, request, NOW, "pass no rule, shadow a");
+    assert_string_equal(said, "a/deny 2");
     weir_close(weir);
 }
 
