@@ -23,6 +23,8 @@ location /page/ { weir main cost=$content_length; error_page 429 = @later; proxy
 location @later { return 418; }
 location /both/ { weir main cost=$content_length; weir other cost=$content_length; proxy_pass http://@BACKEND@; }
 location /length/ { weir main cost=$request_length; proxy_pass http://@BACKEND@; }
+location /range/ { alias @FOLDER@/; error_page 416 = /thrown/away; }
+location /thrown/ { weir main cost=$request_length; max_ranges 0; empty_gif; }
 location /given/ { weir main cost=$arg_cost; proxy_pass http://@BACKEND@; }
 """
 RULES = """
@@ -132,6 +134,12 @@ def test_request_length():
         expect(answers(g.raw(data)), [(200, MAX - len(data))], f"chunked: {path}")
         data = head(path + "known", "Connection: close", f"Content-Length: {len(b''.join(parts))}") + b"".join(parts)
         expect(answers(g.raw(data)), [(200, MAX - len(data))], f"known: {path}")
+
+
+def test_thrown_away():
+    """A static file throws the body away, and an error page brings the request here: the body is not waited for."""
+    data = head("/range/rules.yaml", "Range: bytes=99999-", "Content-Length: 100", "Connection: close", method="GET")
+    expect(answers(g.raw(data + b"hello")), [(200, MAX - len(data))], "nginx does not count what it throws away")
 
 
 def test_http2():
