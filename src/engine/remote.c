@@ -255,6 +255,31 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
     return remote_of(d, c)->cell = cell;
 }
 
+/* A rule whose plan is chosen by the path may have a limit several times for one subject, once for each plan that some reading
+ * chooses. The script judges all cells by what is stored, and what it writes for the last of them stands: that one counts what
+ * the others cost and owe, too. */
+static void add_planned_before(const struct decision *d, const struct counter *c, struct store_cell *cell)
+{
+    if (!c->rule->by_path || c->rule->rule->plan_count == 0)
+        return;
+    for (size_t i = (size_t)(c - d->counters); i-- > 0 && d->counters[i].rule == c->rule;) {
+        const struct counter *before = &d->counters[i];
+        const struct store_cell *same = remote_of(d, before)->cell;
+        if (!same || before->subject != c->subject || before->limit->id != c->limit->id)
+            continue;
+        cell->cost = same->cost + cell->cost <= WEIR_AMOUNT_MAX ? same->cost + cell->cost : WEIR_AMOUNT_MAX + 1;
+        cell->debt = same->debt > cell->debt ? same->debt : cell->debt;
+        return;
+    }
+}
+
+void remote_own_costs(struct decision *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->remote->counters[i].cell)
+            d->remote->counters[i].cell->cost = d->counters[i].ask.cost;
+}
+
 void remote_make_call(struct decision *d)
 {
     struct remote *r = d->remote;
@@ -269,6 +294,7 @@ void remote_make_call(struct decision *d)
         begin_payment(d, c);
         struct store_cell *cell = remote_add_to_call(d, c);
         cell->debt = r->counters[i].payment.amount;
+        add_planned_before(d, c, cell);
         store_windows(c->limit, d->now_us + status.offset_us, &cell->window, &cell->next);
     }
 }

@@ -7,6 +7,8 @@ import random
 import signal
 import threading
 
+import pytest
+
 from e2e import model
 from support import expect, number, until
 from support.contract import Checked
@@ -249,3 +251,36 @@ def test_rules_change_while_threads_decide():
         for thread in threads:
             thread.join()
         expect(passed, {"k0": 3, "k1": 3, "k2": 4, "k3": 3}, "what passed")
+
+
+# ---- a plan that the path chooses ----
+
+BY_PATH = """
+rules:
+  - id: api
+    by: [key]
+    plan: path
+    plans: { "/a/b": [ { name: n, algorithm: fixed_window, max: 100, per: 1h } ] }
+    limits: [ { name: n, algorithm: fixed_window, max: 14, per: 1h } ]
+"""
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_plan_of_several_readings(stored):
+    """A path with two readings is charged for the plans of both, and a refund gives back no more than that."""
+    with contextlib.ExitStack() as stack:
+        flags = ["--counters", stack.enter_context(Store()).address] if stored else []
+        s = stack.enter_context(Service(*flags, rules=BY_PATH))
+
+        def used():
+            return s.steer("GET", "/v1/explain?path=/a/b&key=k&cost=0").json()["rules"][0]["limits"][0]["used"]
+
+        request = {"path": "/a%2Fb", "key": "k"}
+        for _ in range(10):
+            expect(s.check(path="/a/b", key="k").json()["allowed"], True)
+        receipts = [s.check(**request, refundable=True).json().get("receipt") for _ in range(3)]
+        expect([receipt is not None for receipt in receipts], [True, True, False], "10, 12 and 14 of 14 are used")
+        expect(used(), 14)
+        for receipt in receipts[:2]:
+            s.ask(s.http, "POST", "/v1/refund", json.dumps({**request, "receipt": receipt}), {"Content-Type": "application/json"})
+        until(lambda: used() == 10, f"what others were charged stays: {used()}")
