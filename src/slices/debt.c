@@ -43,6 +43,12 @@ static struct cells_change judge_owe(struct limit_state state, void *data)
 {
     struct owing *o = data;
     struct limit_take take = limit_take(o->limit, o->window, state, o->now_us, o->cost);
+    if (!take.fits && o->limit->algorithm == LIMIT_TOKEN_BUCKET) {
+        /* More is owed than fine parts can count, perhaps under a max that was larger. */
+        struct limit coarse;
+        limit_init(&coarse, LIMIT_TOKEN_BUCKET, o->limit->max, LIMIT_MAX_MAX, o->limit->per_us);
+        take = limit_take(&coarse, o->window, state, o->now_us, o->cost);
+    }
     o->state = take.next;
     return (struct cells_change){ .writes = take.fits,
                                   .next = take.next,

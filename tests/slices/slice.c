@@ -415,6 +415,30 @@ static void test_owed(void **state)
     }
 }
 
+/* What is owed under a large max is added to, and paid, under a small one. */
+static void test_owed_of_another_max(void **state)
+{
+    struct cells *t = *state;
+    static const enum limit_algorithm all[] = { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_CALENDAR };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct limit large, small;
+        struct limit_state seen;
+        uint64_t paid = 0;
+        limit_init(&large, all[i], 10000000000, 0, 86400 * US_PER_S);
+        limit_init(&small, all[i], MAX, 0, 86400 * US_PER_S);
+        debt_add(t, KEY, &large, &large, &DAY, T0_US, 5000000000);
+        debt_add(t, KEY, &small, &small, &DAY, T0_US, 7);
+        assert_int_equal(debt_amount(t, KEY, &large, &DAY, T0_US, &seen), 5000000007);
+        for (int calls = 0; calls < 2; calls++) { /* a small bucket pays 2^32 - 1 at once */
+            uint64_t owed = debt_amount(t, KEY, &small, &DAY, T0_US, &seen);
+            debt_pay(t, KEY, &small, seen, T0_US, owed, T0_US);
+            paid += owed;
+        }
+        assert_int_equal(paid, 5000000007);
+        assert_int_equal(cells_count_live(t, T0_US), 0);
+    }
+}
+
 /* The part of the previous window that is in view is paid once, too. */
 static void test_owed_of_two_windows(void **state)
 {
@@ -497,7 +521,7 @@ int main(void)
         TEST(test_status),
         TEST(test_blank_page),
         TEST(test_owed),
-        TEST(test_owed_of_two_windows),
+        TEST(test_owed_of_another_max), TEST(test_owed_of_two_windows),
         TEST(test_owed_is_kept),
         TEST(test_claim),
     };
