@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from support import expect, weir
+from support import expect, until, weir
 from support.service import Service
 from support.store import Store
 from support.wire import Error, Wire
@@ -90,6 +90,19 @@ def test_store(more):
         expect(s.check(event="llm", key="k", costs={"tokens": 500}).json()["allowed"], True, "half of the rest")
         expect(s.check(event="llm", key="k").json()["allowed"], True, "other units go on")
         expect(s.check(event="llm", key="k", costs={"micro-dollars": 2**32}).json()["retry_after_ms"], -1, "no slice holds it")
+
+
+@pytest.mark.parametrize("more", ["", "lease: true"])
+def test_outage(more):
+    """A host whose share of a unit is below 1 refuses what costs that unit, and nothing else."""
+    more += "\n    on_store_failure: local"
+    with Store() as store, Service("--counters", store.address, "--hosts", "5001", rules=rules(more).replace("1000,", "50010,")) as s:
+        store.kill()
+        until(lambda: not s.steer("GET", "/v1/status").json()["store"]["up"], "the store is gone")
+        expect(s.check(event="llm", key="k", costs={"requests": 1, "tokens": 1}).json()["status"], 503, "a share below 1")
+        costs = ({}, {"cost": 0}, {"costs": {"micro-dollars": 7_000_000}}, {"costs": {"micro-dollars": 998_401}}, {"cost": 9}, {})
+        found = [s.check(event="llm", key="k", **cost).json() for cost in costs]
+        expect([verdict["status"] for verdict in found], [200, 200, 200, 429, 200, 429])
 
 
 def test_command(folder):
