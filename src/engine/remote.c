@@ -255,9 +255,9 @@ struct store_cell *remote_add_to_call(struct decision *d, struct counter *c)
     return remote_of(d, c)->cell = cell;
 }
 
-/* A rule whose plan is chosen by the path may have a limit several times for one subject, once for each plan that some reading
- * chooses. The script judges all cells by what is stored, and what it writes for the last of them stands: that one counts what
- * the others cost and owe, too. */
+/* A rule whose plan is chosen by the path may have a limit several times for one subject, once for each plan that some
+ * reading chooses. The script judges all cells by what is stored, and what it writes for the last of them stands: that one
+ * counts what the others cost and owe, too. */
 static void add_planned_before(const struct decision *d, const struct counter *c, struct store_cell *cell)
 {
     if (!c->rule->by_path || c->rule->rule->plan_count == 0)

@@ -521,7 +521,8 @@ int main(void)
         TEST(test_status),
         TEST(test_blank_page),
         TEST(test_owed),
-        TEST(test_owed_of_another_max), TEST(test_owed_of_two_windows),
+        TEST(test_owed_of_another_max),
+        TEST(test_owed_of_two_windows),
         TEST(test_owed_is_kept),
         TEST(test_claim),
     };
