@@ -45,12 +45,20 @@ static void read_one_plan(struct reader *r, const struct node_item *item, struct
 static void compare_limits(struct reader *r, int line, const struct rule_limit *limit, const struct rule_limit *others,
                            size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (sv_eq(others[i].name, limit->name) && others[i].algorithm != limit->algorithm)
+    for (size_t i = 0; i < count; i++) {
+        if (!sv_eq(others[i].name, limit->name))
+            continue;
+        if (others[i].algorithm == limit->algorithm && !sv_eq(others[i].cost_unit, limit->cost_unit))
+            report_advice(r, line,
+                          "limit `%.*s` counts another unit here than in another plan, and one count for both; give them "
+                          "different names",
+                          SV_FMT(limit->name));
+        else if (others[i].algorithm != limit->algorithm)
             report_advice(r, line,
                           "limit `%.*s` is a %s here and a %s in another plan, so what was used does not count on after a "
                           "change of the plan; use one algorithm, or give them different names",
                           SV_FMT(limit->name), algorithm_names[limit->algorithm], algorithm_names[others[i].algorithm]);
+    }
 }
 
 static void advise_on_limits(struct reader *r, const struct node *node, const struct rule *rule)
