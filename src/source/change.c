@@ -193,6 +193,8 @@ static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_err
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
+    if (r == 0)
+        r = overrides_keep_subjects(plan, after);
     return r < 0 ? r : let_look(plan->source, &will_be, error);
 }
 
