@@ -172,8 +172,6 @@ enum { SUBJECT_MAX = 1000 }; /* bytes, in a table */
 
 /* Puts rows of overrides, whose texts say whom they are for, in their rows. `rows`: all of the text that they come from. */
 int overrides_import(struct plan *plan, struct rule_row *rows, size_t count);
-/* Refuses a change of `by` in a rule that has overrides in a table: their subjects would be values of other attributes. */
-int overrides_keep_subjects(struct plan *plan, const struct snapshot *after);
 
 /* ---- throttled_calls.c ---- */
 
