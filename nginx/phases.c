@@ -143,7 +143,7 @@ static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *dire
             value = (ngx_str_t)ngx_string("0"); /* without a body $content_length is empty */
         if (!field && !is_number(&value))
             log_bad_cost(r, directive->zone, &values[i], &value);
-        if (!field && values[i].name.len > 0)
+        if (!field && costs && values[i].name.len > 0)
             add_cost(ret, costs, &values[i].name, cost_of(&value));
         else if (!field)
             ret->cost = cost_of(&value);

@@ -7,6 +7,9 @@
 
 enum {
     CELLS_VERSION = 2,
+    /* The same, with counts above 2^32 - 1, which an older weir would misread: see cells_count_wide. No single bit that
+     * flips makes one version of the other. */
+    CELLS_VERSION_WIDE = 5,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
     BUCKET_FILL = 12,  /* keys of a bucket at the default fill, 3/4: what a size in keys is reckoned with */
@@ -42,7 +45,7 @@ struct cells_header {
     uint64_t bucket_count;
     struct hash_key secret;
     uint64_t made_us;
-    uint64_t checksum; /* of all fields before it */
+    uint64_t checksum; /* of all fields before it, with version CELLS_VERSION: the version alone may rise */
     /* Counters are in another cache line, so that counting a drop does not slow down readers of the fields above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;

@@ -24,9 +24,11 @@ enum { BUCKET_BYTES = BUCKET_CELLS * CELL_BYTES, ALIGNMENT = _Alignof(struct cel
 static uint64_t checksum(const struct cells_header *h)
 {
     struct hash_key none = { 0, 0 };
+    struct cells_header summed = *h;
     struct hash hash;
+    summed.version = CELLS_VERSION;
     hash_init(&hash, &none);
-    hash_bytes(&hash, h, offsetof(struct cells_header, checksum));
+    hash_bytes(&hash, &summed, offsetof(struct cells_header, checksum));
     return hash_final(&hash);
 }
 
@@ -112,12 +114,13 @@ static int check_header(const char *path, const struct cells_header *h, uint64_t
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
         return err_set(error, WEIR_E_CELLS,
                        "%s: not a cells file; name another file, or remove this one if it is not needed", path);
-    if (h->version != CELLS_VERSION || h->header_bytes != CELLS_HEADER_BYTES)
+    bool known = h->version == CELLS_VERSION || h->version == CELLS_VERSION_WIDE;
+    if (!known || h->header_bytes != CELLS_HEADER_BYTES)
         return err_set(
             error, WEIR_E_CELLS,
-            "%s: a cells file of layout %u, but this weir supports layout %d; use another file, or remove this one "
+            "%s: a cells file of layout %u, but this weir supports layout %d and %d; use another file, or remove this one "
             "(its counts are lost then)",
-            path, h->version, CELLS_VERSION);
+            path, h->version, CELLS_VERSION, CELLS_VERSION_WIDE);
     if (h->checksum != checksum(h))
         return err_set(error, WEIR_E_CELLS,
                        "%s: its header is damaged; restore the file, or remove it (its counts are lost then)", path);
@@ -279,6 +282,11 @@ void cells_close(struct cells *cells)
     if (cells->mapped_bytes)
         munmap(cells->header, cells->mapped_bytes);
     free(cells);
+}
+
+void cells_count_wide(struct cells *cells)
+{
+    __atomic_store_n(&cells->header->version, CELLS_VERSION_WIDE, __ATOMIC_RELAXED);
 }
 
 const struct hash_key *cells_hash_key(const struct cells *cells)

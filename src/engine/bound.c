@@ -63,6 +63,7 @@ struct binder {
     struct bound_limit *next; /* room for all limits */
     uint32_t
         *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */
+    bool wide;  /* some limit counts beyond 2^32 - 1 */
     bool no_memory;
 };
 
@@ -74,6 +75,7 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
     };
     b->bound->units = b->bound->units || spec->cost_unit.len > 0;
     limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
+    b->wide = b->wide || spec->max > UINT32_MAX || spec->burst > UINT32_MAX;
     if (rule->chooses)
         limit->slice_mark = key_mix(rule->id, spec->max);
     if (rule->counter == COUNTER_CELL)
@@ -314,7 +316,11 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     if (rules->override_count > 0 && (!find_overridden(bound, of) || !make_table(&bound->overrides, rules->override_count)))
         return false;
     bind_rules(&b);
-    return (rules->override_count == 0 || bind_overrides(&b, of)) && !b.no_memory;
+    if (rules->override_count > 0 && !bind_overrides(&b, of))
+        return false;
+    if (b.wide)
+        cells_count_wide(bound->cells);
+    return !b.no_memory;
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,

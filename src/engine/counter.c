@@ -23,8 +23,10 @@ static void give_back_cell(struct decision *d, struct counter *c)
 void counter_note_refusal(struct decision *d, struct counter *c)
 {
     struct cells_taken taken;
-    if (cells_take(d->bound->cells, &c->ask, &taken))
-        cells_refund(c->ask.limit, &taken, c->ask.now_us);
+    struct cells_ask ask = c->ask;
+    ask.cost = ask.cost > 0 ? ask.cost : 1; /* what refuses 0 refuses 1 */
+    if (cells_take(d->bound->cells, &ask, &taken))
+        cells_refund(ask.limit, &taken, ask.now_us);
 }
 
 /* ---- slices ---- */

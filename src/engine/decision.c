@@ -38,7 +38,7 @@ static enum counter_outcome look_at_all(struct decision *d, const struct group *
             continue;
         if (outcome == COUNTER_REFUSES || worst == COUNTER_FITS)
             worst = outcome;
-        if (charge && outcome == COUNTER_REFUSES && c->look.cell && c->ask.cost > 0)
+        if (charge && outcome == COUNTER_REFUSES && c->look.cell)
             counter_note_refusal(d, c);
     }
     return worst;

@@ -97,7 +97,8 @@ static void take_cost_unit(struct reader *r, sv *words, size_t *count, struct ru
 {
     if (*count < 4 || !sv_eq(words[2], SV("per")) || !unit_name_valid(words[1]) || ascii_digit(words[1].ptr[0]))
         return;
-    ret->cost_unit = sv_eq(words[1], SV(UNIT_REQUESTS)) ? (sv){ 0 } : reader_copy(r, words[1]);
+    if (!sv_eq(words[1], SV(UNIT_REQUESTS)))
+        ret->cost_unit = reader_copy(r, words[1]);
     for (size_t i = 1; i + 1 < *count; i++)
         words[i] = words[i + 1];
     --*count;

@@ -300,6 +300,8 @@ static int check_text(const struct source *source, const struct rules_report *re
 static int spell_subjects(struct rule_row *rows, size_t count, struct arena *arena, struct weir_error *error)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    if (count == 0)
+        return 0;
     CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, count, &report);
     if (!rules)
         return no_memory(error);

@@ -325,6 +325,25 @@ static void test_other_layout(void **unused)
     check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir supports layout 2");
 }
 
+/* A table with counts that an older weir would misread has another version; what it counts stays. */
+static void test_wide_layout(void **unused)
+{
+    (void)unused;
+    static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
+    make_good(bytes);
+    write_file(bytes, sizeof bytes);
+    struct cells *table = must_open_small();
+    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 1, 60 * US_PER_S);
+    assert_true(take(table, key_of(777), &limit, T0_US, 1));
+    cells_count_wide(table);
+    assert_int_equal(table->header->version, CELLS_VERSION_WIDE);
+    cells_close(table);
+    table = must_open_small();
+    assert_int_equal(table->header->version, CELLS_VERSION_WIDE);
+    assert_false(take(table, key_of(777), &limit, T0_US, 1));
+    cells_close(table);
+}
+
 /* The checksum is right, but no table is like this. */
 static void test_impossible_sizes(void **unused)
 {
@@ -599,6 +618,7 @@ int main(void)
         CASE(test_cut_and_extended_files),
         CASE(test_damaged_headers),
         CASE(test_other_layout),
+        CASE(test_wide_layout),
         CASE(test_impossible_sizes),
         CASE(test_damaged_cells_open),
         CASE(test_memory_keeps_counts),

@@ -13,7 +13,7 @@ struct values {
     bool flag;
     const char *text;
     int choice;
-    uint32_t number;
+    uint64_t number;
     uint64_t size, count, length, bare;
     int64_t when;
     struct option_list list;

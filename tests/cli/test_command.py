@@ -160,7 +160,7 @@ def test_unknown_words():
                         (["simulate", "--rules", "r", "--json", "--verdicts", "x"], "leave out one"),
                         (["simulate", "--rules", "-", "-"], "cannot both be stdin"),
                         (["check", "--rules", "a", "--rules", "b"], "--rules is given twice"),
-                        (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost is given twice"),
+                        (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost: 'requests' is given twice"),
                         (["simulate", "--rules", "r", "--top", "1", "x", "--top", "2"], "--top is given twice"),
                         (["rules"], "VERB is required"), (["rules", "frob"], "unknown verb 'frob'"),
                         (["rules", "show"], "show needs ID"), (["rules", "list"], "--from ADDRESS (or $WEIR_FROM) is required"),

@@ -148,8 +148,8 @@ class Entry:
             self.write()
 
     def rebase(self):
-        """A refusal writes nothing, a clock rebase of what refused apart; a cost of 0 only looks."""
-        if self.cost and self.retry and self.limit.rebased(self.model.cells.get(self.key), self.now):
+        """A refusal writes nothing, a clock rebase of what refused apart; a request that costs nothing only looks."""
+        if self.retry and self.limit.rebased(self.model.cells.get(self.key), self.now):
             self.write()
 
     def write(self):
@@ -215,7 +215,6 @@ class Model:
     def decide(self, request, now):
         self.latest = max(self.latest, now)
         seen = model_match.Seen(request, self.settings)
-        charges = not request.get("peek", False)
         groups = []
         for rule in self.rules:
             subjects = rule.subjects(seen, now)
@@ -227,6 +226,8 @@ class Model:
                 ]
                 groups.append((rule, entries))
         self.touched = [entry.key for _, entries in groups for entry in entries]
+        costs = [cost_in(request, REQUESTS)] + [entry.cost for _, entries in groups for entry in entries]
+        charges = any(costs) and not request.get("peek", False)
         plan = [entry for rule, entries in groups if rule.mode == "enforce" for entry in entries]
         allowed = not any(entry.retry for entry in plan)
         shadow = self.shadows(groups, allowed and charges)

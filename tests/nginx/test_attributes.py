@@ -55,4 +55,4 @@ def test_names_each():
     """What the module says it takes; the peer is the connection, which nginx knows."""
     status, text = g.test_config(server="location / { weir by-user nothing=1; }")
     names = "".join(f"{attribute}=, " for attribute in FIELDS if attribute in IN_BY)
-    expect((status, f"it takes after_auth, {names}cost= and header:NAME=" in text), (1, True), text)
+    expect((status, f"it takes after_auth, {names}cost=, cost:UNIT= and header:NAME=" in text), (1, True), text)

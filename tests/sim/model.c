@@ -350,7 +350,7 @@ static bool decide_plan(struct plan *plan, const struct sim_request *q, int64_t 
         all = all && plan->entries[i].fits;
     for (size_t i = 0; write && i < plan->count; i++) {
         struct entry *e = &plan->entries[i];
-        if (cost_of(e->limit, q) == 0)
+        if (all && cost_of(e->limit, q) == 0)
             continue;
         if (all)
             charge(e->limit, &e->state, now_us, cost_of(e->limit, q));
@@ -413,10 +413,20 @@ static void name_limit(const struct plan *plan, const struct sim_request *q, int
     v->window_ms = ms_up(window_us(named->limit, now_us));
 }
 
+/* Something is to be charged, if it is allowed. */
+static bool charges(const struct sim *sim, const struct sim_request *q)
+{
+    bool some = q->cost > 0;
+    for (size_t i = 0; i < sim->rule_count; i++)
+        for (size_t k = 0; applies(&sim->rules[i], q) && k < sim->rules[i].limit_count; k++)
+            some = some || cost_of(&sim->rules[i].limits[k], q) > 0;
+    return some && !q->peek;
+}
+
 void sim_decide(struct sim *sim, const struct sim_request *q, int64_t now_us, struct sim_verdict *ret)
 {
     struct plan enforced = { .count = 0 };
-    bool write = !q->peek;
+    bool write = charges(sim, q);
     *ret = (struct sim_verdict){ .rule = "", .limit = "" };
     for (size_t i = 0; i < sim->rule_count; i++)
         if (applies(&sim->rules[i], q) && sim->rules[i].mode == SIM_ENFORCE)

@@ -386,8 +386,8 @@ static void expect_as_alone(struct host *host, uint32_t cost, bool passed)
     window.end_us += host->ahead_us;
     bool alone = model_take(&share, &window, &host->standin, here_us(host), cost, &receipt).fits;
     if (passed != alone)
-        fail_msg("seed %llu: a cost of %u %s in place of the store, of %u for this host", (unsigned long long)w.seed, cost,
-                 passed ? "passes" : "is refused", model_capacity(&share));
+        fail_msg("seed %llu: a cost of %u %s in place of the store, of %llu for this host", (unsigned long long)w.seed,
+                 cost, passed ? "passes" : "is refused", (unsigned long long)model_capacity(&share));
     if (w.mood == IS_LATE && !w.leased) {
         struct late_call *late = &host->store->late[host->store->late_count - 1];
         late->counted = receipt;
@@ -515,8 +515,8 @@ static void compare_sums(void)
     bool bucket = w.limit.algorithm == LIMIT_TOKEN_BUCKET;
     uint64_t count = bucket ? (uint64_t)((w.cell.used + w.limit.per_us - 1) / w.limit.per_us) : w.cell.count;
     if (w.passed > most)
-        fail_msg("seed %llu: %llu have passed, with %u hosts and a limit of %u", (unsigned long long)w.seed,
-                 (unsigned long long)w.passed, w.hosts, model_capacity(&w.limit));
+        fail_msg("seed %llu: %llu have passed, with %u hosts and a limit of %llu", (unsigned long long)w.seed,
+                 (unsigned long long)w.passed, w.hosts, (unsigned long long)model_capacity(&w.limit));
     if (count != w.passed + w.lost)
         fail_msg("seed %llu: %llu are charged, %llu have passed, %llu were lost", (unsigned long long)w.seed,
                  (unsigned long long)count, (unsigned long long)w.passed, (unsigned long long)w.lost);

@@ -74,8 +74,8 @@ local function decide(keys, fields, at, charge, rules)
         local field = ARGV[cell]
         --@ refuse_plan.lua
       end
-      -- A clock that was wrong is put right in cells that refuse a cost for it, as src/engine does.
-      if moved and (debt > 0 or charge and cost > 0 and (shadow == 0 or passed) and (max == 0 or not room)) then
+      -- A clock that was wrong is put right in cells that refuse for it, as src/engine does.
+      if moved and (debt > 0 or charge and (shadow == 0 or passed) and (max == 0 or not room)) then
         changed = changed or {}
         changed[cell] = true
       end
