@@ -50,7 +50,7 @@ static const struct command command = {
         "and "
         "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
         "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of " REQUEST_ATTRIBUTE_NAMES
-        "headers, cost and peek. "
+        "headers, cost, costs and peek. "
         "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and overrides and keeps the "
         "settings; with a document in place of the list it replaces those, too.",
     .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"

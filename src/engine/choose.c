@@ -65,11 +65,28 @@ static sv spell(struct facts *facts, const struct ruleset *ruleset, const struct
     return facts_attribute(facts, by);
 }
 
-/* A route with its `#` and a network are counted as they are: people copy what they were shown. */
+/* A route as people were shown it: its `#` stand for ids. In a path they would end it, as a `?` would, so both are encoded.
+ */
+static sv spell_route(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
+{
+    char path[PATH_BYTES_MAX];
+    size_t len = 0;
+    for (size_t i = 0; i < value.len; i++) {
+        char c = value.ptr[i];
+        sv text = c == '#' ? SV("%23") : c == '?' ? SV("%3F") : sv_of(&c, 1);
+        if (len + text.len > sizeof path)
+            return (sv){ 0 };
+        memcpy(path + len, text.ptr, text.len);
+        len += text.len;
+    }
+    return spell(facts, ruleset, by, sv_of(path, len));
+}
+
+/* A network is counted as it is: people copy what they were shown. */
 sv counted_value(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
 {
     if (by->attribute == ATTR_ROUTE && value.len && memchr(value.ptr, '#', value.len))
-        return value;
+        return spell_route(facts, ruleset, by, value);
     if (by->attribute != ATTR_IP)
         return spell(facts, ruleset, by, value);
     sv network = sv_trim_ows(value), address = sv_cut(&network, '/'); /* as the ip of a request is */

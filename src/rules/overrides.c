@@ -305,8 +305,11 @@ static void find_twins(struct override_reader *o)
         r->override_rule = twin->rule;
         r->override_values = twin->values;
         r->override_value_count = twin->value_count;
-        report_error(r, twin->line, "%s %d is for the same subject; keep one of them",
-                     r->row ? "row" : "the override in line", sorted[first]->line);
+        if (r->row)
+            report_error(r, twin->line, "row %d is for the same subject; keep one of them", sorted[first]->line);
+        else
+            report_error(r, twin->line, "the override in %s is for the same subject; keep one of them",
+                         shown_line(r, sorted[first]->line, twin->line));
         twin->values = NULL;
     }
 }

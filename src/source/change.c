@@ -140,6 +140,45 @@ static int judge(struct plan *plan, const struct source_reading *before, const s
     return 0;
 }
 
+/* An error of a bad rule is another matter. */
+static struct rules *rule_if_good(struct plan *plan, const struct stored_row *row)
+{
+    struct weir_error *error = plan->error, ignored;
+    plan->error = &ignored;
+    struct rules *rules = plan_rule(plan, row);
+    plan->error = error;
+    return rules;
+}
+
+static int keep_subjects(struct plan *plan, const struct stored_row *before, const struct stored_row *after)
+{
+    CLEANUP(rules_freep) struct rules *was = rule_if_good(plan, before), *is = rule_if_good(plan, after);
+    if (!was || !is || rule_same_by(&was->rules[0], &is->rules[0]))
+        return 0;
+    return err_set(plan->error, WEIR_E_RULES,
+                   "rule %.*s: by: the rule has overrides, whose subjects are values of what it counts by now; remove them "
+                   "before you change `by`; nothing was changed",
+                   SV_FMT(before->rule));
+}
+
+/* Refuses a change of `by` in a rule that has overrides in a table: their subjects would be values of other attributes. */
+static int overrides_keep_subjects(struct plan *plan, const struct snapshot *after)
+{
+    sv seen = { 0 };
+    bool table = plan->source->address.kind != SOURCE_FILE; /* a file names the attributes */
+    for (size_t i = 0; table && i < after->count; i++) {
+        const struct stored_row *row = &after->rows[i];
+        if (row->table != TABLE_OVERRIDES || sv_eq(row->rule, seen))
+            continue;
+        const struct stored_row *was = snapshot_rule(plan->snapshot, row->rule), *is = snapshot_rule(after, row->rule);
+        int r = was && is && !sv_eq(was->text, is->text) ? keep_subjects(plan, was, is) : 0;
+        if (r < 0)
+            return r;
+        seen = row->rule;
+    }
+    return 0;
+}
+
 /* The rows as they will be. The caller ends with snapshot_done, also after an error. */
 static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir_error *error)
 {
@@ -193,6 +232,8 @@ static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_err
         r = snapshot_read(&copy, NULL, true, &was, error);
     if (r == 0)
         r = judge(plan, &was, &will_be, error);
+    if (r == 0)
+        r = overrides_keep_subjects(plan, after);
     return r < 0 ? r : let_look(plan->source, &will_be, error);
 }
 

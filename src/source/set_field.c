@@ -8,12 +8,11 @@
 
 enum { FIELD_MAX = 200, VALUE_MAX = 64 << 10, SEGMENTS_MAX = 6 };
 
-static const char *const limit_fields[] = {
-    "max", "per", "burst", "algorithm", "calendar", "tz", "week_start", "name", NULL
-};
-static const char *const rule_fields[] = { "match",   "ignore_case",      "by",     "limits", "mode",
-                                           "enabled", "expires",          "except", "reject", "counters",
-                                           "lease",   "on_store_failure", NULL };
+static const char *const limit_fields[] = { "max",      "per", "burst",      "unit", "algorithm",
+                                            "calendar", "tz",  "week_start", "name", NULL };
+static const char *const rule_fields[] = { "match", "ignore_case",      "by",      "plan",   "plans",  "limits",
+                                           "mode",  "enabled",          "expires", "except", "reject", "counters",
+                                           "lease", "on_store_failure", NULL };
 
 static const char id_stays[] = "an id does not change, since counts hang on it; add a rule and remove this one";
 
@@ -85,8 +84,10 @@ static int find_limit(const struct rule *rule, sv name, sv field, size_t *ret, s
         }
     }
     if (rule->limit_count == 0)
-        return err_set(error, WEIR_E_INVALID, "rule %.*s has no `limits`, only plans; give their names: plans.%.*s",
-                       SV_FMT(rule->id), SV_FMT(rule->plans[0].name));
+        return err_set(
+            error, WEIR_E_INVALID,
+            "rule %.*s has no `limits`, only plans; set all limits of a plan, as in plans.%.*s='[\"10 per 60s\"]'",
+            SV_FMT(rule->id), SV_FMT(rule->plans[0].name));
     CLEANUP(buf_done) struct buf names;
     buf_init(&names, 2000);
     limit_names(rule, &names);
@@ -173,7 +174,8 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         if (find_limit(rule, name, *field, &index, error) < 0)
             return NULL;
         if (word_find(*field, limit_fields) < 0) {
-            err_set(error, WEIR_E_INVALID, "a limit has max, per, burst, algorithm, calendar, tz, week_start and name");
+            err_set(error, WEIR_E_INVALID,
+                    "a limit has max, per, burst, unit, algorithm, calendar, tz, week_start and name");
             return NULL;
         }
         return limit_object(document, rule, index);
@@ -190,7 +192,7 @@ static json_t *find_place(json_t *document, const struct rule *rule, sv *field, 
         err_set(error, WEIR_E_INVALID, "%s",
                 sv_eq(first, SV("id"))
                     ? id_stays
-                    : "unknown field; try max, per, limits.NAME.max, mode, enabled, expires, path, method, "
+                    : "unknown field; try max, per, limits.NAME.max, plans.NAME, mode, enabled, expires, path, method, "
                       "match.host, by, except.ip, reject.status, counters or lease");
         return NULL;
     }

@@ -191,6 +191,33 @@ static void subjects_are_those_of_facts(void **state)
     weir_close(weir);
 }
 
+/* A route as it is shown, or nearly so. */
+static void routes_are_spelled_as_they_are_counted(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("settings: { ignore_case: true, strip_prefixes: [/api] }\n"
+                                   "rules: [{ id: r, by: [route], limits: 9 per 1h }]\n"
+                                   "overrides:\n"
+                                   "- { rule: r, by: { route: '/Users/#' }, deny: true }\n"
+                                   "- { rule: r, by: { route: '/api/a/#//b/' }, deny: true }\n"
+                                   "- { rule: r, by: { route: '/c/17/#' }, deny: true }\n"
+                                   "- { rule: r, by: { route: '/d?/#' }, deny: true }\n");
+    static const char *const denied[] = { "/users/7", "/USERS/8/", "/a/7/b", "/api/a/7/b", "/c/1/2", "/d%3f/1" };
+    static const char *const passing[] = { "/users", "/users/x", "/a/7", "/c/17", "/d", "/d/1" };
+    for (size_t i = 0; i < sizeof denied / sizeof *denied; i++)
+        DENIED(.path = weir_str(denied[i]));
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+        PASSES(.path = weir_str(passing[i]));
+    struct weir_str route = weir_str("/E/#/");
+    struct weir_error error;
+    for (int i = 0; i < 9; i++)
+        check_at(weir, (struct weir_request){ .cost = 1, .path = weir_str("/e/7") }, NOW);
+    assert_false(check_at(weir, (struct weir_request){ .cost = 1, .path = weir_str("/e/8") }, NOW).allowed);
+    assert_int_equal(weir_reset(weir, "r", &route, 1, &error), 0);
+    PASSES(.path = weir_str("/e/8"));
+    weir_close(weir);
+}
+
 /* A path that servers read differently: the override of one reading holds. */
 static void each_reading_has_its_own_override(void **state)
 {
@@ -326,6 +353,7 @@ int main(void)
         cmocka_unit_test(an_override_expires_by_the_decisions_clock),
         cmocka_unit_test(what_was_used_stays_used),
         cmocka_unit_test(subjects_are_those_of_facts),
+        cmocka_unit_test(routes_are_spelled_as_they_are_counted),
         cmocka_unit_test(each_reading_has_its_own_override),
         cmocka_unit_test(shadow_rules_have_overrides),
         cmocka_unit_test(a_reset_forgets_all_plans),

@@ -46,7 +46,18 @@ rules:
       headers: { X-Help: "https://example.com/limits", X-Code: "7", Server: shop, date: "Sun, 06 Nov 1994 08:49:37 GMT" }
   - { id: long, match: { path: /long }, limits: [ { max: 0, per: 1h } ], reject: { body: "@LONG@" } }
   - { id: none, match: { path: /none }, limits: [ { max: 0, per: 1h } ], reject: { status: 599, body: "" } }
+  - id: tiers
+    match: { path: "/tiers/*" }
+    by: user
+    plan: "header:X-Plan"
+    ignore_case: true
+    plans: { free: [ LIMIT ], pro: [ { name: few, algorithm: fixed_window, max: 4, per: 1h } ] }
+    limits: [ { name: few, algorithm: fixed_window, max: 1, per: 1h } ]
   - { id: costly, match: { path: "/cost/*" }, limits: [ { name: units, algorithm: fixed_window, max: 10, per: 1h } ] }
+overrides:
+  - { rule: tiers, by: { user: banned }, deny: true }
+  - { rule: tiers, by: { user: partner }, unlimited: true }
+  - { rule: tiers, by: { user: large }, limits: [ { name: few, algorithm: fixed_window, max: 3, per: 1h } ] }
 """.replace("LIMIT", "{ name: few, algorithm: fixed_window, max: 2, per: 1h }")
 
 SERVER = """
@@ -54,6 +65,10 @@ add_header X-Weir "$weir_verdict,$weir_rule,$weir_limit,$weir_remaining" always;
 add_header X-Shadow "$weir_shadow" always;
 location / {
     weir main user=$arg_user key=$arg_key event=$arg_event;
+    proxy_pass http://@BACKEND@;
+}
+location /tiers/nginx {
+    weir main user=$arg_user header:X-Plan=$arg_plan;
     proxy_pass http://@BACKEND@;
 }
 location /said/ {
@@ -103,6 +118,22 @@ def test_headers():
     expect(g.statuses(3, "/tenant", headers=many), FEW, "among many")
     expect(g.statuses(3, "/plan", headers={"X-Plan": "paid"}), [200] * 3, "another value than the rule's")
     expect(g.statuses(3, "/plan", headers={"X-Plan": "free"}), FEW, "the rule's")
+
+
+def test_plans_and_overrides():
+    def get(count, user, plan=None):
+        return g.statuses(count, f"/tiers/x?user={user}", headers={"X-Plan": plan} if plan else {})
+
+    expect(get(3, "u1", "Free"), FEW, "a plan")
+    expect(get(3, "u1", "pro"), [200, 200, 429], "another plan: what was used stays used")
+    expect(get(2, "u2"), [200, 429], "no plan")
+    expect(get(2, "u3", "gold"), [200, 429], "a plan that the rule does not have")
+    expect(get(1, "banned", "pro"), [429], "denied")
+    expect(g.ask("/tiers/x?user=banned").headers["X-Weir"], "refused,tiers,deny,0", "the verdict on a denial")
+    expect(get(5, "partner"), [200] * 5, "unlimited")
+    expect(get(4, "large", "free"), [200] * 3 + [429], "limits of its own")
+    forged = {"X-Plan": "pro"}
+    expect(g.statuses(3, "/tiers/nginx?user=u4&plan=free", headers=forged), FEW, "nginx says the plan, not the client")
 
 
 def test_headers_of_nginx():

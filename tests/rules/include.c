@@ -87,6 +87,7 @@ static void expect_whole(const char *text, const char *ids, const char *want)
 }
 
 #define RULE(id) "  - { id: " id ", limits: 1 per 1s }\n"
+#define DENY(user) "  - { rule: a, by: { user: " user " }, deny: true }\n"
 
 static void rules_of_all_files(void **state)
 {
@@ -128,6 +129,12 @@ static void errors_name_their_file(void **state)
         "(units: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
         "one.yaml:5: rule top: id: the rule in line 3 of top.yaml already has this id; ids must be unique\n"
         "one.yaml:7: rule c: mode: must be enforce, shadow or off, not \"x\"\n");
+    put("two.yaml", "\noverrides:\n" DENY("u") DENY("u") DENY("top"));
+    expect_whole(
+        "include: two.yaml\nrules:\n  - { id: a, by: user, limits: 1 per 1s }\noverrides:\n" DENY("top"), " a",
+        "two.yaml:4: override of rule a for u: the override in line 3 is for the same subject; keep one of them\n"
+        "two.yaml:5: override of rule a for top: the override in line 5 of top.yaml is for the same subject; keep one "
+        "of them\n");
 }
 
 /* Then nothing is known of the rest: no rule is given. */

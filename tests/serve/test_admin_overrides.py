@@ -200,6 +200,13 @@ def test_rules_and_their_overrides(on, db):
     put(s, "e", "k", {"deny": True})
     # What would make a good override bad is refused.
     refused(s.steer("PATCH", "/v1/rules/e", {"by": ["key", "user"]}), 422, "this would break the override of rule e for k")
+    # And what would make it one for somebody else.
+    refused(s.steer("PATCH", "/v1/rules/e", {"by": ["user"]}), 422, "rule e: by: the rule has overrides", "nothing was changed")
+    put(s, "p", "a,b", {"deny": True})
+    refused(s.steer("PATCH", "/v1/rules/p", {"by": ["user", "key"]}), 422, "rule p: by: the rule has overrides")
+    expect(s.steer("PATCH", "/v1/rules/p", {"limits": ["3 per 1h"]}).status, 200)
+    expect(s.steer("DELETE", path("p", "a,b")).status, 204)
+    expect(s.steer("PATCH", "/v1/rules/p", {"by": ["user", "key"]}).status, 200)
     # A rule that is removed leaves its overrides: they are unused, and no problem.
     expect(s.steer("DELETE", "/v1/rules/e").status, 204)
     expect([(row["state"], row["by"]) for row in s.steer("GET", path("e")).json()["overrides"]], [("unused", [])])

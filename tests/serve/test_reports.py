@@ -211,6 +211,20 @@ def test_rules_that_applied(service):
     expect(applied(metrics(s)), wanted, "and all goes on")
 
 
+def test_limits_of_plans_are_there_from_the_start(service):
+    """A limit that only a plan has begins with 0, as the rule's own do."""
+    s = service(rules="""
+rules:
+  - id: api
+    match: { event: e }
+    plan: user
+    plans: { free: [ "1 per 1h", { name: day, calendar: day, max: 5 } ] }
+    limits: [ { name: own, algorithm: fixed_window, max: 1, per: 1h } ]
+""")
+    found = {(dict(key)["limit"], value) for key, value in metrics(s)["weir_rule_applied_total"].items() if dict(key)["outcome"] == "refused"}
+    expect(found, {("own", 0), ("token_bucket", 0), ("day", 0)})
+
+
 def test_rules_that_applied_in_a_store(store, service):
     """The same for rules that count in Redis."""
     more = "  - { id: leased, match: { event: e }, lease: true, limits: [ { name: lent, algorithm: fixed_window, max: 100, per: 1h } ] }\n"

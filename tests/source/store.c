@@ -243,6 +243,31 @@ static void enabled_in_many_spellings(void **state)
     sql_close(sql);
 }
 
+static void plans_and_units_are_set(void **state)
+{
+    struct source *source = fresh_source(*state);
+    put(source, "{ id: api, by: [user], plan: user, plans: { free: [ 1 per 1s ] } }");
+    bad(set(source, "api", "max", "2"),
+        "rule api has no `limits`, only plans; set all limits of a plan, as in plans.free=");
+    good(set(source, "api", "plans.free", "[\"2 per 1s\"]"));
+    good(set(source, "api", "plans.pro", "[\"3 per 1s\"]"));
+    good(set(source, "api", "plan", "\"header:X-Plan\""));
+    good(set(source, "api", "limits", "[\"4 per 1s\"]"));
+    good(set(source, "api", "unit", "tokens"));
+    good(set(source, "api", "limits.token_bucket.unit", "bytes"));
+    bad(set(source, "api", "plan", ""), "plans: needs `plan`");
+    struct source_reading reading = { 0 };
+    good(source_read(source, NULL, &reading, &error));
+    const struct rule *rule = &reading.rules->rules[0];
+    assert_int_equal(rule->plan_count, 2);
+    assert_int_equal(rule->plans[0].limits[0].max, 2);
+    assert_int_equal(rule->plans[1].limits[0].max, 3);
+    assert_true(sv_eq(rule->plan.header, SV("x-plan")));
+    assert_true(sv_eq(rule->limits[0].cost_unit, SV("bytes")));
+    source_reading_done(&reading);
+    source_close(source);
+}
+
 static void rules_are_put_set_switched_and_removed(void **state)
 {
     struct source *source = fresh_source(*state);
@@ -729,6 +754,7 @@ int main(void)
         { "a table out of sight is not taken for absent", a_table_out_of_sight_is_not_taken_for_absent, ON_MYSQL },
         { "what it takes to read is little", what_it_takes_to_read_is_little },
         { "enabled in many spellings", enabled_in_many_spellings },
+        { "plans and units are set", plans_and_units_are_set },
         { "rules are put, set, switched and removed", rules_are_put_set_switched_and_removed },
         { "a field is set and the rest stays", a_field_is_set_and_the_rest_stays },
         { "calls are throttled", calls_are_throttled },
