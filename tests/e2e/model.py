@@ -121,6 +121,7 @@ class Entry:
     def write(self, state, at):
         self.model.cells[self.key] = state
         self.model.decays_at[self.key] = at + self.limit.idle(state, at)
+        self.model.written[self.key] = len(self.model.times)
         if self.mark:
             self.model.marks[self.key] = self.mark
 
@@ -146,7 +147,8 @@ class Model:
         self.rules = []
         self.cells = {}
         self.decays_at = {}
-        self.latest = 0
+        self.written = {}  # a place in times
+        self.times = []  # of all requests
         self.marks = {}  # of rebases
         self.touched = []
         self.set_rules(doc.get("rules", []))
@@ -161,19 +163,20 @@ class Model:
     def copy(self):
         result = copy.copy(self)
         result.cells, result.decays_at, result.marks = dict(self.cells), dict(self.decays_at), dict(self.marks)
+        result.written, result.times = dict(self.written), list(self.times)
         return result
 
     def without_decayed(self, keys):
         """Copies without one of these cells, if it has decayed: a table may have given it to another subject. It shows only
         when the clock steps back behind that."""
         for key in keys:
-            if key in self.cells and self.decays_at[key] <= self.latest:
+            if key in self.cells and self.decays_at[key] <= max(self.times[self.written[key] :], default=0):
                 result = self.copy()
                 del result.cells[key]
                 yield result
 
     def decide(self, request, now):
-        self.latest = max(self.latest, now)
+        self.times.append(now)
         seen = model_match.Seen(request, self.settings)
         cost, charges = request.get("cost", 1), not request.get("peek", False)
         groups = []
