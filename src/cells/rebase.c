@@ -14,8 +14,8 @@
  *
  * The effect: two callers that take turns gain one limit in each period of the lead, or of the stale caller's own time. If
  * the lag varies, they gain in addition a few limits once: FREE_RETURNS, and one for each doubling of its range. A clock
- * that is set back locks nobody out for longer than a period. One that jumps back and forth many times cannot be told from
- * two callers, and may lock out for longer.
+ * that is set back locks nobody out for longer than a period. One that goes ahead and is set back to about the same time
+ * more than once cannot be told from two callers, and may lock out for longer.
  *
  * A mark is not a count: in a full table it takes the place of no count. Then the caller is stale. */
 #include "cells/rebase.h"

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 
-from e2e import model_limits, model_match
+from e2e import model_clock, model_limits, model_match
 
 UNITS = {"ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86400 * 10**6}
 REQUESTS = "requests"
@@ -138,23 +138,37 @@ class Entry:
     def __init__(self, model, rule, limit, subject, now, cost):
         self.model, self.rule, self.limit, self.now, self.cost = model, rule, limit, now, cost
         self.key = (rule.id, limit.name, limit.algorithm, tuple(rule.by), subject)
-        self.state = limit.settle(model.cells.get(self.key), now)
+        self.cell, self.mark, self.stale = model.cells.get(self.key), None, False
+        if limit.rebased(self.cell, now):
+            own, period = limit.own_time(self.cell), limit.period(self.cell)
+            self.mark = model_clock.rebase(model.marks.get(self.key), own, period, now)
+            self.stale = self.mark is None
+        # There is as much room at the cell's own time, so that the verdict on a stale caller is the same.
+        self.state = limit.settle(self.cell, now)
         retry = limit.retry_after(self.state, now, cost)
         self.retry = retry if retry == model_limits.NEVER else math.ceil(retry)
 
     def charge(self):
-        if self.cost:
-            self.state = self.limit.charge(self.state, self.now, self.cost)
-            self.write()
+        if not self.cost:
+            return
+        self.state = self.limit.charge(self.state, self.now, self.cost)
+        if self.stale:
+            own = self.limit.own_time(self.cell)
+            self.write(self.limit.charge(self.cell, own, self.cost), own)
+        else:
+            self.write(self.state, self.now)
 
     def rebase(self):
         """A refusal writes nothing, a clock rebase of what refused apart; a request that costs nothing only looks."""
-        if self.retry and self.limit.rebased(self.model.cells.get(self.key), self.now):
-            self.write()
+        if self.retry and self.mark:
+            self.write(self.state, self.now)
 
-    def write(self):
-        self.model.cells[self.key] = self.state
-        self.model.decays_at[self.key] = self.now + self.limit.idle(self.state, self.now)
+    def write(self, state, at):
+        self.model.cells[self.key] = state
+        self.model.decays_at[self.key] = at + self.limit.idle(state, at)
+        self.model.written[self.key] = len(self.model.times)
+        if self.mark:
+            self.model.marks[self.key] = self.mark
 
     def verdict(self):
         return {
@@ -179,7 +193,9 @@ class Model:
         self.rules = []
         self.cells = {}
         self.decays_at = {}
-        self.latest = 0
+        self.written = {}  # a place in times
+        self.times = []  # of all requests
+        self.marks = {}  # of rebases
         self.touched = []
         self.overrides = {}
         self.set_rules(doc)
@@ -200,20 +216,21 @@ class Model:
 
     def copy(self):
         result = copy.copy(self)
-        result.cells, result.decays_at = dict(self.cells), dict(self.decays_at)
+        result.cells, result.decays_at, result.marks = dict(self.cells), dict(self.decays_at), dict(self.marks)
+        result.written, result.times = dict(self.written), list(self.times)
         return result
 
     def without_decayed(self, keys):
         """Copies without one of these cells, if it has decayed: a table may have given it to another subject. It shows only
         when the clock steps back behind that."""
         for key in keys:
-            if key in self.cells and self.decays_at[key] <= self.latest:
+            if key in self.cells and self.decays_at[key] <= max(self.times[self.written[key] :], default=0):
                 result = self.copy()
                 del result.cells[key]
                 yield result
 
     def decide(self, request, now):
-        self.latest = max(self.latest, now)
+        self.times.append(now)
         seen = model_match.Seen(request, self.settings)
         groups = []
         for rule in self.rules:

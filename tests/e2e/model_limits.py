@@ -1,8 +1,9 @@
 """The four algorithms in exact fractions, as the specification tells them.
 
-A state is None (unused) or a tuple. Times are microseconds since 1970. Every kind has the same five verbs:
-settle(state, now) is the state as it counts now; load(state, now) what is used of the capacity; fits, charge; idle(state,
-now) how long until the state is None; wait(state, now, cost) how long until cost fits.
+A state is None (unused) or a tuple. Times are microseconds since 1970. Every kind has the same seven
+verbs: settle(state, now) is the state as it counts now; load(state, now) what is used of the capacity; fits, charge;
+idle(state, now) how long until the state is None; wait(state, now, cost) how long until cost fits; own_time(state) and
+period(state), which tell clocks that were set back.
 """
 
 from fractions import Fraction
@@ -10,6 +11,13 @@ from fractions import Fraction
 from e2e import model_calendar
 
 NEVER = float("inf")
+LENGTH_BITS = 26
+
+
+def rounded(length):
+    """A window's length has 26 bits, and is rounded up: beyond 67 seconds it may be too long by one part in 2^25."""
+    unit = 2 ** max(0, length.bit_length() - LENGTH_BITS)
+    return -(-length // unit) * unit
 
 
 class Limit:
@@ -33,6 +41,10 @@ class Limit:
             return 0
         return NEVER if self.max == 0 or cost > self.capacity else self.wait(state, now, cost)
 
+    def rebased(self, state, now):
+        """Whether the state is more than a period ahead of the clock."""
+        return state is not None and self.own_time(state) > now + self.period(state)
+
 
 class TokenBucket(Limit):
     """State: tokens used, when."""
@@ -45,15 +57,18 @@ class TokenBucket(Limit):
         if state is None:
             return None
         used, at = state
-        if at > now + self.per:
+        if self.rebased(state, now):
             return used, now
         if at < now:
             used -= Fraction((now - at) * self.max, self.per)
             at = now
         return (used, at) if used > 0 else None
 
-    def rebased(self, state, now):
-        return state is not None and state[1] > now + self.per
+    def own_time(self, state):
+        return state[1]
+
+    def period(self, state):
+        return self.per
 
     def load(self, state, now):
         return state[0] if state else 0
@@ -85,9 +100,12 @@ class FixedWindow(Limit):
             return None
         return (now, now + self.per, state[2]) if self.rebased(state, now) else state
 
-    def rebased(self, state, now):
+    def own_time(self, state):
+        return state[1] - self.period(state)
+
+    def period(self, state):
         """A window keeps its length until it is over, whatever `per` is by now."""
-        return state is not None and state[0] > now + state[1] - state[0]
+        return rounded(state[1] - state[0])
 
     def load(self, state, now):
         return state[2] if state else 0
@@ -122,8 +140,11 @@ class SlidingWindow(Limit):
             return None
         return start, previous, count
 
-    def rebased(self, state, now):
-        return state is not None and state[0] > now + self.per
+    def own_time(self, state):
+        return state[0]
+
+    def period(self, state):
+        return self.per
 
     def load(self, state, now):
         if state is None:
@@ -163,9 +184,12 @@ class Calendar(Limit):
             return None
         return (*self.window(now), state[2]) if self.rebased(state, now) else state
 
-    def rebased(self, state, now):
-        """The period of a calendar is the length of the window that the cell is in."""
-        return state is not None and state[0] > now + state[1] - state[0]
+    def own_time(self, state):
+        return state[1] - self.period(state)
+
+    def period(self, state):
+        """The length of the window that the cell is in."""
+        return rounded(state[1] - state[0])
 
     def load(self, state, now):
         return state[2] if state else 0

@@ -488,15 +488,28 @@ def test_back_a_little():
         expect(retries(found)[2] - retries(found)[3], 10 * MINUTE, kind)
 
 
+# After which one of two passes.
+WAITS = {"bucket": 30 * MINUTE, "fixed": HOUR, "sliding": 90 * MINUTE, "calendar": HOUR}
+
+
 def test_back_much():
     """The clock was wrong before: what was used is kept, and nobody waits for longer than a period."""
-    waits = {"bucket": 30 * MINUTE, "fixed": HOUR, "sliding": 90 * MINUTE, "calendar": HOUR}
     for kind, limit in KINDS.items():
         found = verdicts(
-            rule([{"max": 2, **limit}]), T0 + 2400 * HOUR, T0 + 2400 * HOUR, T0, T0 + waits[kind] - 1, T0 + waits[kind]
+            rule([{"max": 2, **limit}]), T0 + 2400 * HOUR, T0 + 2400 * HOUR, T0, T0 + WAITS[kind] - 1, T0 + WAITS[kind]
         )
         expect(allowed(found), "++--+", kind)
-        expect(retries(found)[2:4], [waits[kind], 1], kind)
+        expect(retries(found)[2:4], [WAITS[kind], 1], kind)
+
+
+def test_back_to_the_same_time():
+    """The second time it looks like a stale caller, which uses up what is left at T0. A period later the clock is believed."""
+    back, believed = T0 - 10 * HOUR, T0 - 9 * HOUR
+    for kind, limit in KINDS.items():
+        after = believed - 1, believed, believed + WAITS[kind] - 1, believed + WAITS[kind]
+        found = verdicts(rule([{"max": 2, **limit}]), T0, T0, back, T0, back, back, T0, *after)
+        expect(allowed(found), "++-++--" + "---+", kind)
+        expect(retries(found)[8:10], [WAITS[kind], 1], kind)
 
 
 def test_back_a_period():

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 import support
-from e2e import model, model_calendar, model_limits
+from e2e import model, model_calendar, model_clock, model_limits
 from support import number
 
 SEED = number("TEST_SEED", 20260302)
@@ -47,7 +47,7 @@ class Bucket:
         self.burst = rng.choice([self.max, rng.choice(MAXIMA)])
         self.limit = model_limits.TokenBucket("n", self.max, model.length(self.per), self.burst)
         self.hair = HAIR if max(self.max, self.burst) < 2**32 else COARSE
-        self.least = self.most = None
+        self.least = self.most = self.mark = None
         self.now = rng.randrange(10**15, 2 * 10**15)
 
     def rule(self):
@@ -85,17 +85,34 @@ class Bucket:
             most = (most[0] + Fraction(self.max, 1000), most[1])
         return least, most
 
+    def charged(self, views, now, cost):
+        if cost == 0:
+            return views
+        least, most = views
+        return self.limit.charge(least, now, cost), self.limit.charge(most, now, cost + self.hair)
+
+    def write(self, views, now, cost):
+        """A cost of 0 is a refusal, which changes nothing but a clock that was wrong. A stale caller charges the bucket at
+        the bucket's own time."""
+        states = self.least, self.most
+        if self.limit.rebased(self.least, now):
+            mark = model_clock.rebase(self.mark, self.limit.own_time(self.least), self.limit.per, now)
+            if mark:
+                self.mark, states = mark, views
+        elif cost:
+            states = views
+        self.least, self.most = self.charged(states, now, cost)
+
     def check(self, line, now, verdict):
         limit, cost, allowed = self.limit, line["cost"], verdict["allowed"]
         least, most = self.views(now)
         fits = {limit.fits(least, now, cost), limit.fits(most, now, cost)}
         if allowed not in fits:
             raise AssertionError(f"allowed: {allowed}, not one of {fits}")
-        if allowed and cost:
-            self.least = least = limit.charge(least, now, cost)
-            self.most = most = limit.charge(most, now, cost + self.hair)
-        elif cost and limit.rebased(self.least, now):
-            self.least, self.most = least, most
+        if cost:
+            taken = cost if allowed else 0
+            self.write((least, most), now, taken)
+            least, most = self.charged((least, most), now, taken)
         within(verdict["remaining"], limit.remaining(most, now), limit.remaining(least, now), "remaining")
         within(verdict["reset_ms"], model.up(limit.idle(least, now)), model.up(limit.idle(most, now)), "reset_ms")
         if not allowed:

@@ -13,7 +13,7 @@ from support import number
 
 SEED = number("TEST_SEED", 20260302)
 FILES = number("TEST_COUNT", 50)
-SCENARIOS, REQUESTS = 40, 25
+SCENARIOS = 40
 
 # Lengths that divide a week, for which a bucket is exact at whole milliseconds.
 EXACT = [
@@ -221,7 +221,18 @@ def step(rng, lengths, grain):
     return move // grain * grain
 
 
+def jump(rng, lengths, grain):
+    """Every other time by some periods, back or forth."""
+    if rng.random() < 0.5:
+        return step(rng, lengths, grain)
+    length = rng.choice(lengths)
+    move = rng.choice([-1, 1]) * rng.choice([12, 19, 20, 30, 50, 80, 200, 400, 1000]) * length // 10
+    return (move + rng.choice([0, 0, rng.randrange(length)])) // grain * grain
+
+
 class Scenario:
+    requests, step = 25, staticmethod(step)
+
     def __init__(self, rng, event):
         self.rng, self.event = rng, event
         self.now = rng.randrange(10**15, 4 * 10**15)
@@ -239,8 +250,7 @@ class Scenario:
 
     def request(self):
         rng = self.rng
-        move = step(rng, self.lengths, self.grain)
-        self.now = min(max(0, self.now + (max(0, move) if self.units else move)), model_calendar.LAST // self.grain * self.grain)
+        self.now = min(max(0, self.now + self.step(rng, self.lengths, self.grain)), model_calendar.LAST // self.grain * self.grain)
         doc = {
             "t": model_calendar.time_of(rng, self.now),
             "event": self.event,
@@ -262,6 +272,12 @@ class Scenario:
         if rng.random() < 0.2:
             rng.shuffle(self.rules)
         self.lengths += lengths_of(self.rules)
+
+
+class RestlessScenario(Scenario):
+    """So long, and with so many steps of the clock, that callers are stale again and again."""
+
+    requests, step = 60, staticmethod(jump)
 
 
 def bounded(verdict):
@@ -286,7 +302,7 @@ def follow(worlds, line, now, verdict):
 def traffic(rng, scenarios):
     """Lines of a file, each with its instant."""
     for scenario in scenarios:
-        for _ in range(REQUESTS):
+        for _ in range(scenario.requests):
             if rng.random() < 0.04:
                 scenario.change()
                 rules = [rule for each in scenarios for rule in each.rules]
@@ -309,10 +325,9 @@ def history(doc, lines, found, event):
             yield f"{json.dumps(line)} at {now}: {json.dumps(verdict)}"
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + FILES))
-def test_random_limits(seed):
+def compare(seed, kind):
     rng = Dice(seed)
-    scenarios = [Scenario(rng, f"e{number}") for number in range(SCENARIOS)]
+    scenarios = [kind(rng, f"e{number}") for number in range(SCENARIOS)]
     doc = {"rules": [rule for scenario in scenarios for rule in scenario.rules]}
     text = json.dumps(doc) if rng.random() < 0.3 else support.to_yaml(doc, rng)
     lines = list(traffic(rng, scenarios))
@@ -329,3 +344,13 @@ def test_random_limits(seed):
         if not worlds:
             past = "\n".join(history(doc, lines[: place + 1], found, line["event"]))
             raise AssertionError(f"seed {seed}: weir and the model differ\n{past}\nmodel: {json.dumps(wanted)}")
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + FILES))
+def test_random_limits(seed):
+    compare(seed, Scenario)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + -(-FILES // 5)))
+def test_restless_clocks(seed):
+    compare(seed, RestlessScenario)

@@ -93,12 +93,7 @@ class Scenario(plain.Scenario):
         self.change_overrides()
 
     def request(self):
-        """The clock does not step back: test_random_limits.py has that."""
-        before = self.now
         doc, _ = super().request()
-        if self.now < before:
-            self.now = before
-            doc["t"] = model_calendar.time_of(self.rng, before)
         plan = self.rng.choice(["free", "free", "pro", "Pro", "gold", None])
         if plan:
             doc["headers"] = {self.rng.choice(["X-Plan", "x-plan"]): plan}
