@@ -99,12 +99,8 @@ static void add_number(struct weir_headers *h, sv name, int64_t number)
     end_header(h, name, number_put(h->value[h->count], number));
 }
 
-/* An integer of a structured header has 15 digits at most (RFC 9651); a parser drops a header with more. */
-#define HEADER_INTEGER_MAX INT64_C(999999999999999)
-
 static char *put_parameter(char *to, char name, int64_t number)
 {
-    number = number < HEADER_INTEGER_MAX ? number : HEADER_INTEGER_MAX;
     *to++ = ';';
     *to++ = name;
     *to++ = '=';

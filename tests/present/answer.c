@@ -54,12 +54,11 @@ static void headers_of_other_windows(void **state)
                                    "{ id: c, match: { event: c }, limits: [4294967295 per 3650d] }]");
     struct weir_verdict v = check_at(weir, one("d", "k"), NOW);
     expect_headers(&v, WEIR_HEADERS_STANDARD, "RateLimit-Policy: \"day\";q=100;w=86400\nRateLimit: \"day\";r=99;t=6400\n");
-    /* Integers of these headers have 15 digits at most. */
     v.max = WEIR_AMOUNT_MAX;
     v.remaining = WEIR_AMOUNT_MAX - 1;
     expect_headers(
         &v, WEIR_HEADERS_STANDARD | WEIR_HEADERS_LEGACY,
-        "RateLimit-Policy: \"day\";q=999999999999999;w=86400\nRateLimit: \"day\";r=999999999999999;t=6400\n"
+        "RateLimit-Policy: \"day\";q=9007199254740991;w=86400\nRateLimit: \"day\";r=9007199254740990;t=6400\n"
         "X-RateLimit-Limit: 9007199254740991\nX-RateLimit-Remaining: 9007199254740990\nX-RateLimit-Reset: 6400\n");
     v = check_at(weir, one("b", "k"), NOW);
     expect_headers(&v, WEIR_HEADERS_STANDARD,
