@@ -45,6 +45,34 @@ static bool good_address(json_t *value)
     return json_is_null(value) || (json_is_string(value) && (text.len == 0 || ip_parse_hop(text, &(struct ip){ 0 })));
 }
 
+static bool good_amount(json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) <= (json_int_t)WEIR_AMOUNT_MAX;
+}
+
+static bool good_unit(const char *name)
+{
+    size_t plain = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.");
+    return plain > 0 && plain <= WEIR_UNIT_MAX && name[plain] == '\0';
+}
+
+static bool good_costs(json_t *costs)
+{
+    const char *unit;
+    json_t *value;
+    size_t others = 0;
+    if (json_is_null(costs))
+        return true;
+    json_object_foreach(costs, unit, value)
+    {
+        others += strcmp(unit, "requests") != 0;
+        if (!good_unit(unit) || !good_amount(value))
+            return false;
+    }
+    return json_is_object(costs) && others <= WEIR_COSTS_MAX;
+}
+
 static bool good_field(const char *name, json_t *value)
 {
     static const char *const texts[] = { "method", "path", "host", "user", "event", "key" };
@@ -55,10 +83,12 @@ static bool good_field(const char *name, json_t *value)
         return good_address(value);
     if (strcmp(name, "headers") == 0)
         return good_headers(value);
-    if (strcmp(name, "cost") == 0 && !json_is_null(value))
-        return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX;
+    if (strcmp(name, "cost") == 0)
+        return json_is_null(value) || good_amount(value);
+    if (strcmp(name, "costs") == 0)
+        return good_costs(value);
     bool flag = strcmp(name, "peek") == 0 || strcmp(name, "refundable") == 0 || strcmp(name, "reject") == 0;
-    return strcmp(name, "cost") == 0 || (flag && (json_is_boolean(value) || json_is_null(value)));
+    return flag && (json_is_boolean(value) || json_is_null(value));
 }
 
 static bool good_request(json_t *object)
@@ -66,7 +96,8 @@ static bool good_request(json_t *object)
     const char *name;
     json_t *value;
     json_object_foreach(object, name, value) if (!good_field(name, value)) return false;
-    return json_is_object(object);
+    return json_is_object(object) &&
+           !(json_is_object(json_object_get(object, "costs")) && json_is_integer(json_object_get(object, "cost")));
 }
 
 static bool good(json_t *root)
@@ -106,14 +137,31 @@ static bool same_headers(json_t *headers, const struct weir_request *r)
     return k == r->header_count;
 }
 
+static bool same_costs(json_t *object, const struct weir_request *r)
+{
+    const char *unit;
+    json_t *value, *cost = json_object_get(object, "cost"), *costs = json_object_get(object, "costs");
+    size_t k = 0;
+    if (!json_is_object(costs))
+        return r->cost_count == 0 && r->cost == (uint64_t)(json_is_integer(cost) ? json_integer_value(cost) : 1);
+    json_object_foreach(costs, unit, value)
+    {
+        if (strcmp(unit, "requests") == 0)
+            continue;
+        if (k >= r->cost_count || !sv_eq(r->costs[k].unit, weir_str(unit)) ||
+            r->costs[k].amount != (uint64_t)json_integer_value(value))
+            return false;
+        k++;
+    }
+    return k == r->cost_count && r->cost == (uint64_t)json_integer_value(json_object_get(costs, "requests"));
+}
+
 static bool same(json_t *object, const struct weir_request *r, bool refundable)
 {
-    json_t *cost = json_object_get(object, "cost");
     return same_text(object, "method", r->method) && same_text(object, "path", r->path) &&
            same_text(object, "host", r->host) && same_text(object, "ip", r->ip) && same_text(object, "peer", r->peer) &&
            same_text(object, "user", r->user) && same_text(object, "event", r->event) && same_text(object, "key", r->key) &&
-           r->cost == (json_is_integer(cost) ? json_integer_value(cost) : 1) &&
-           r->peek == json_is_true(json_object_get(object, "peek")) &&
+           same_costs(object, r) && r->peek == json_is_true(json_object_get(object, "peek")) &&
            refundable == json_is_true(json_object_get(object, "refundable")) &&
            same_headers(json_object_get(object, "headers"), r);
 }
