@@ -10,7 +10,7 @@
 
 /* The algorithms as the scripts number them. */
 _Static_assert(LIMIT_TOKEN_BUCKET == 0 && LIMIT_FIXED_WINDOW == 1 && LIMIT_SLIDING_WINDOW == 2 && LIMIT_CALENDAR == 3,
-               "state.lua has the same numbers");
+               "the scripts in lua/ have the same numbers");
 
 enum { ANSWER_STALE, ANSWER_REFUSED, ANSWER_ALLOWED, ANSWER_ALL_FIT, ANSWER_WRONG };
 
