@@ -203,16 +203,16 @@ static void write_prometheus(FILE *out, const struct facts *f)
     metric(out, f, "weir_waits_total", "Decisions that waited for a slice of a leased rule.",
            load(&f->zone->stats->waited));
     metric(out, f, "weir_rules", "Rules in force.", f->status.rules);
-    metric(out, f, "weir_rules_bad", "1: the rules file has mistakes, and what is bad stays as it was.",
+    metric(out, f, "weir_rules_bad", "1: the rules file has errors; bad rules keep their last good version.",
            f->problem.code != WEIR_OK);
-    metric(out, f, "weir_rules_since_seconds", "When they were taken over by the worker that answers, since 1970.",
+    metric(out, f, "weir_rules_since_seconds", "When the worker that answers loaded the rules, since 1970.",
            (uint64_t)f->rules_since);
     metric(out, f, "weir_table_cells", "Cells of the table.", f->status.cells);
     metric(out, f, "weir_table_used_cells", "Cells in use; in a large table by a sample.", f->used);
     metric(out, f, "weir_table_bytes", "Size of the table.", f->status.bytes);
-    metric(out, f, "weir_table_drops_total", "Live cells dropped for a newcomer, since the table was made.",
+    metric(out, f, "weir_table_drops_total", "Live cells dropped for new ones, since the table was created.",
            f->status.drops);
-    metric(out, f, "weir_table_drops_at_limit_total", "Those of them that were at their limit: the table is too small.",
+    metric(out, f, "weir_table_drops_at_limit_total", "Dropped cells that were at their limit: the table is too small.",
            f->status.drops_at_limit);
 }
 

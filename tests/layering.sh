@@ -147,7 +147,7 @@ nginx_includes() {
   done
 }
 
-# The same table for what the linker sees: a declaration of one's own is no way around it.
+# The same table for what the linker sees: declaring a function by hand does not evade it.
 symbols() {
   local folder others other
   while IFS=: read -r folder others; do
@@ -202,11 +202,11 @@ public_header() {
   local std
   for std in c99 c11 gnu17; do
     echo '#include <weir/weir.h>' | "$cc" -fsyntax-only -Wall -Wextra -Wpedantic -Werror -Iinclude "-std=$std" -x c - ||
-      echo "weir.h is no $std"
+      echo "weir.h is not valid $std"
   done
   for std in c++11 c++17 c++20; do
     echo '#include <weir/weir.h>' | "$cxx" -fsyntax-only -Wall -Wextra -Wpedantic -Werror -Iinclude "-std=$std" -x c++ - ||
-      echo "weir.h is no $std"
+      echo "weir.h is not valid $std"
   done
   grep -nE '^ *# *include *"' include/weir/weir.h
 }

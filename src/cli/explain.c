@@ -77,8 +77,7 @@ static void print_client(struct output *p, struct facts *facts)
     const struct ip *ip = facts_ip(facts);
     char address[IP_TEXT_MAX];
     if (!ip) {
-        fact(p, "client", (sv){ 0 },
-             p->request->ip.len || p->request->peer.len ? "no address that can be read" : "unknown");
+        fact(p, "client", (sv){ 0 }, p->request->ip.len || p->request->peer.len ? "not a valid address" : "unknown");
         return;
     }
     ip_text(ip, address);

@@ -19,7 +19,7 @@ int rules_init(struct rules_call *call)
     if (source_init(call->source, &out, &error) < 0)
         return rules_fail(&error);
     if (out.len == 0)
-        buf_printf(&out, "%s: all tables are there\n", source_name(call->source));
+        buf_printf(&out, "%s: all tables exist\n", source_name(call->source));
     return cli_print(&out, RULES_DONE);
 }
 

@@ -152,7 +152,7 @@ static void write_text(const struct sync *s, const struct rules *rules, struct b
 {
     buf_add(out, SV("# Written by weir sync from "));
     plain_add(out, weir_str(source_name(s->source)), PROBLEM_BYTES_MAX);
-    buf_add(out, SV(".\n# Change the rules there (weir rules): what is changed here is lost.\n"));
+    buf_add(out, SV(".\n# Change the rules there (weir rules): changes made here are lost.\n"));
     if (rules->problem_count > 0)
         buf_add(out, SV("#\n# Bad rows. A rule that was good before is in force as it was then.\n"));
     rules_write(rules, out);

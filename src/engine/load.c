@@ -321,7 +321,7 @@ int weir_watch_start(struct weir *weir, struct weir_error *error)
     int no = start_thread(&weir->watcher, watch, weir);
     if (no != 0) {
         pthread_cond_destroy(&weir->watch_stop);
-        return err_set(error, WEIR_E_SYSTEM, "no thread for watching the rules file: %s", strerror(no));
+        return err_set(error, WEIR_E_SYSTEM, "cannot start a thread that watches the rules file: %s", strerror(no));
     }
     weir->watching = getpid();
     return 0;

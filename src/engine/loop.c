@@ -186,7 +186,7 @@ int weir_loop_open(struct weir_loop **ret, struct weir *weir, struct weir_error 
     int r = weir->ops->link_new(&loop->link, weir->store, on_nudge, loop);
     if (r < 0) {
         free(loop);
-        return err_set(error, (enum weir_code)r, "no link to the store: %s", err_text((enum weir_code)r));
+        return err_set(error, (enum weir_code)r, "cannot create a link to the store: %s", err_text((enum weir_code)r));
     }
     *ret = loop;
     return 0;

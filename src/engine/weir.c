@@ -39,9 +39,10 @@ static int check_given(const struct weir_options *o, struct weir_error *error)
     if (o->cells_keys && o->cells_bytes)
         return err_set(error, WEIR_E_INVALID, "give the size of the cells in keys or in bytes, not both");
     if (o->cells_memory && (o->cells_file || o->cells_keys || o->cells_bytes))
-        return err_set(error, WEIR_E_INVALID, "options.cells_memory has its size and no file");
+        return err_set(error, WEIR_E_INVALID,
+                       "options.cells_memory cannot be combined with cells_file, cells_keys or cells_bytes");
     if (o->watch_ms && !o->rules_file)
-        return err_set(error, WEIR_E_INVALID, "options.watch_ms watches a rules_file, and there is none");
+        return err_set(error, WEIR_E_INVALID, "options.watch_ms needs options.rules_file, the file to watch");
     return 0;
 }
 

@@ -206,7 +206,7 @@ static const char *parse(const uint8_t *p, size_t len, struct tz *tz)
     static const char truncated[] = "a truncated TZif file";
     struct header h;
     if (!read_header(p, len, &h))
-        return "no TZif file";
+        return "not a TZif file";
     if (h.version < '2')
         return "a TZif file of version 1; version 2 or later is needed (zic writes it)";
     uint64_t skip = HEADER_BYTES + block_bytes(&h, 4);

@@ -27,7 +27,7 @@ struct tz {
     struct tz_rule_date dst_start, dst_end;
 };
 
-/* 0, or -1 with *ret_why set to a phrase ("no TZif file", "a truncated TZif file", …). Accepts nothing that a later call
+/* 0, or -1 with *ret_why set to a phrase ("not a TZif file", "a truncated TZif file", …). Accepts nothing that a later call
  * could read out of bounds. */
 int tz_parse(const void *bytes, size_t len, struct tz *ret, const char **ret_why);
 void tz_utc(struct tz *ret);

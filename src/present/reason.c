@@ -54,7 +54,7 @@ static void add_paths(struct buf *out, const struct rule_match *match)
     if (match->not_path_count > 0) {
         buf_add(out, match->path_count > 0 ? SV(", or fits ") : SV("the path fits "));
         add_path_list(out, match->not_paths, match->not_path_count);
-        buf_add(out, SV(", which the rule leaves out"));
+        buf_add(out, SV(", which the rule excludes"));
     }
 }
 

@@ -434,7 +434,7 @@ static void tell_late(struct store_link *link, uint64_t number)
     const struct link_kind *kind = slot->kind;
     void *data = slot->data;
     slot->told_late = true;
-    store_failed(link->store, "answers do not come in time", slot->decisions);
+    store_failed(link->store, "the server does not answer in time", slot->decisions);
     if (kind->late)
         kind->late(data);
 }

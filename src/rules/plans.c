@@ -49,14 +49,15 @@ static void compare_limits(struct reader *r, int line, const struct rule_limit *
         if (!sv_eq(others[i].name, limit->name))
             continue;
         if (others[i].algorithm == limit->algorithm && !sv_eq(others[i].cost_unit, limit->cost_unit))
-            report_advice(r, line,
-                          "limit `%.*s` counts another unit here than in another plan, and one count for both; give them "
-                          "different names",
-                          SV_FMT(limit->name));
+            report_advice(
+                r, line,
+                "limit `%.*s` has another unit in another plan, but limits with the same name share one count; give "
+                "them different names",
+                SV_FMT(limit->name));
         else if (others[i].algorithm != limit->algorithm)
             report_advice(r, line,
-                          "limit `%.*s` is a %s here and a %s in another plan, so what was used does not count on after a "
-                          "change of the plan; use one algorithm, or give them different names",
+                          "limit `%.*s` is a %s here and a %s in another plan, so its count begins at 0 when the plan of a "
+                          "subject changes; use one algorithm, or give them different names",
                           SV_FMT(limit->name), algorithm_names[limit->algorithm], algorithm_names[others[i].algorithm]);
     }
 }

@@ -171,7 +171,7 @@ static enum presence read_presence(struct reader *r, const struct node *node, co
     bool present = read_true(r, "present", nodes[FIELD_PRESENT], "absent");
     bool absent = read_true(r, "absent", nodes[FIELD_ABSENT], "present");
     if (absent && node->count > 1)
-        report_error(r, node->line, "`absent` stands alone: what is absent has no value");
+        report_error(r, node->line, "`absent` cannot be combined with other fields: an absent attribute has no value");
     return absent ? ABSENT : present ? PRESENT : PRESENCE_ANY;
 }
 

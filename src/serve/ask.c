@@ -315,7 +315,7 @@ static bool read_attribute(struct reader *r, const struct field *field)
     request_set(current(r), attribute, text);
     return attribute_accepts(attribute, text) ||
            must_be(r, field,
-                   "one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with peer, the address that "
+                   "one IPv4 or IPv6 address; put a whole X-Forwarded-For into headers, and into peer the address that "
                    "sent it");
 }
 

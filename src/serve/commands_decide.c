@@ -78,8 +78,8 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return set_reply(c, asked, value);
     if (!attribute_accepts(attribute, value))
         return fail(c, attribute_table[attribute].name.ptr, value,
-                    " is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into header:X-Forwarded-For, with "
-                    "peer, the address that sent it");
+                    " is not one IPv4 or IPv6 address; put a whole X-Forwarded-For into header:X-Forwarded-For, and into "
+                    "peer the address that sent it");
     request_set(request, attribute, value);
     return true;
 }

@@ -89,7 +89,7 @@ static int make_import(struct plan *plan, void *data)
         if (rows[i].kind == ROW_SETTING)
             r = put_setting(plan, rows[i].id, rows[i].text);
         else if (import->settings_only)
-            r = err_set(plan->error, WEIR_E_INVALID, "settings are expected here, and no rules");
+            r = err_set(plan->error, WEIR_E_INVALID, "only settings are allowed here, not rules");
         else if (rows[i].kind == ROW_RULE)
             r = plan_put_rule(plan, rows[i].id, rows[i].text, true);
     }

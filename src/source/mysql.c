@@ -109,8 +109,8 @@ static int apply_query(struct mysql *m, const char *query, struct weir_error *er
             mysql_optionsv(m->conn, MYSQL_OPT_SSL_CA, path);
         } else {
             return err_set(error, WEIR_E_INVALID,
-                           "%s: after ? stand socket=PATH, ssl-mode=disabled, ssl-mode=required, ssl-mode=verify or "
-                           "ssl-ca=PATH",
+                           "%s: invalid option after ?; allowed: socket=PATH, ssl-mode=disabled, ssl-mode=required, "
+                           "ssl-mode=verify, ssl-ca=PATH",
                            m->sql.shown);
         }
     }
@@ -146,8 +146,8 @@ static int require_database(const struct sql_value *values, size_t count, void *
     const struct sql *sql = data;
     return count == 1 && !values[0].null
                ? 0
-               : err_set(error, WEIR_E_INVALID, "%s: the address names no database; write mysql://USER@HOST/DATABASE",
-                         sql->shown);
+               : err_set(error, WEIR_E_INVALID,
+                         "%s: the address does not name a database; write mysql://USER@HOST/DATABASE", sql->shown);
 }
 
 /* One state of mind for all: standard quotes, errors rather than cut values, UTC. */

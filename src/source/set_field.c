@@ -14,7 +14,7 @@ static const char *const rule_fields[] = { "match", "ignore_case",      "by",   
                                            "mode",  "enabled",          "expires", "except", "reject", "counters",
                                            "lease", "on_store_failure", NULL };
 
-static const char id_stays[] = "an id does not change, since counts hang on it; add a rule and remove this one";
+static const char id_stays[] = "an id cannot be changed, because the counts belong to it; add a rule and remove this one";
 
 static json_t *load(sv text)
 {

@@ -30,8 +30,7 @@ static int fail(struct sqlite *s, int status, struct weir_error *error)
         snprintf(text, sizeof text, "no answer within %d s", SQL_TIMEOUT_MS / 1000);
         return sql_fail(&s->sql, error, text);
     case SQLITE_READONLY:
-        return sql_fail(&s->sql, error,
-                        "the database may only be read; look at the permissions of the file and its folder");
+        return sql_fail(&s->sql, error, "the database is read-only; check the permissions of the file and its folder");
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
     case SQLITE_IOERR:

@@ -132,7 +132,7 @@ static void broken_files_are_refused(void **state)
 {
     (void)state;
     enum { SECOND = 54, TIMES = SECOND + 44, TYPES = TIMES + 24, INFOS = TYPES + 3 };
-    check_broken(0, 't', "no TZif file");
+    check_broken(0, 't', "not a TZif file");
     check_broken(4, 0, "a TZif file of version 1; version 2 or later is needed (zic writes it)");
     check_broken(20, 0xff, "a truncated TZif file");
     check_broken(SECOND, 'X', "a truncated TZif file");
@@ -151,7 +151,7 @@ static void broken_files_are_refused(void **state)
     const int64_t twice[] = { 1000, 1000 };
     make_table(twice, 2, &file);
     assert_string_equal(refusal(file.bytes, file.len), "a TZif file whose transitions do not rise");
-    assert_string_equal(refusal("", 0), "no TZif file");
+    assert_string_equal(refusal("", 0), "not a TZif file");
     struct tz tz;
     tz_utc(&tz);
     const char *why;

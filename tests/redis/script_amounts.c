@@ -203,7 +203,7 @@ static void damaged_states_are_told(void **state)
         question_of(&q, cases[i].algorithm, TWO_31);
         put(FIRST, "one", cases[i].numbers, 3);
         ask_with(&q, SV("weir"));
-        assert_non_null(strstr(q.error, "BADSTATE " FIRST " one: this is no state of a "));
+        assert_non_null(strstr(q.error, "BADSTATE " FIRST " one: this is not a state of a "));
         assert_int_equal(stored(FIRST, "one", numbers), 3);
         assert_memory_equal(numbers, cases[i].numbers, sizeof numbers);
         /* A refund leaves a bucket alone that it cannot read. */

@@ -378,7 +378,7 @@ static void a_damaged_field_is_an_error_that_names_it(void **state)
         add(&q, 0, cases[i].algorithm, 10, S);
         put(FIRST, "two", cases[i].numbers, cases[i].count);
         ask_with(&q, SV("weir"));
-        assert_non_null(strstr(q.error, "BADSTATE " FIRST " two: this is no state of a "));
+        assert_non_null(strstr(q.error, "BADSTATE " FIRST " two: this is not a state of a "));
         assert_int_equal(INTEGER("HEXISTS", FIRST, "one"), 0);
     }
 }

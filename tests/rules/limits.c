@@ -425,7 +425,7 @@ static void other_zone_databases(void **state)
     fclose(file);
     setenv("TZDIR", dir, 1);
     expect_limits("{ calendar: day, max: 1, tz: Bad }",
-                  "f:1: rule a: limits.tz: the file of the time zone \"Bad\" cannot be used: no TZif file\n");
+                  "f:1: rule a: limits.tz: the file of the time zone \"Bad\" cannot be used: not a TZif file\n");
     remove(path);
     remove(dir);
     char expected[300];

@@ -228,9 +228,9 @@ static void bad_conditions_of_all_kinds(void **state)
           "f:1: rule a: match.user.absent: must be true; write `present: true` for the opposite\n" },
         { "match: { user: { absent: 1 } }", "f:1: rule a: match.user.absent: must be true or false, not 1\n" },
         { "match: { user: { absent: true, not: a } }",
-          "f:1: rule a: match.user: `absent` stands alone: what is absent has no value\n" },
+          "f:1: rule a: match.user: `absent` cannot be combined with other fields: an absent attribute has no value\n" },
         { "match: { user: { absent: true, present: true } }",
-          "f:1: rule a: match.user: `absent` stands alone: what is absent has no value\n" },
+          "f:1: rule a: match.user: `absent` cannot be combined with other fields: an absent attribute has no value\n" },
         { "match: { ip: 10.0.0.0/33 }",
           "f:1: rule a: match.ip: must be an address or a network such as 10.0.0.0/8 or fd00::/8, "
           "not \"10.0.0.0/33\"\n" },

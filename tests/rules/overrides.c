@@ -86,14 +86,13 @@ static void advice_on_plans(void **state)
         { "rules:\n- id: a\n  plan: user\n  limits: { name: n, max: 1, per: 1s }\n  plans:\n    x: { name: n, max: 1, "
           "calendar: "
           "day }\n    y: { name: n, max: 1, per: 1s }\n",
-          "f:6: rule a: advice: plans.x: limit `n` is a calendar here and a token_bucket in another plan, so what was used "
-          "does not count on after a change of the plan; use one algorithm, or give them different names\n"
-          "f:7: rule a: advice: plans.y: limit `n` is a token_bucket here and a calendar in another plan, so what was used "
-          "does not count on after a change of the plan; use one algorithm, or give them different names\n" },
+          "f:6: rule a: advice: plans.x: limit `n` is a calendar here and a token_bucket in another plan, so its count "
+          "begins at 0 when the plan of a subject changes; use one algorithm, or give them different names\n"
+          "f:7: rule a: advice: plans.y: limit `n` is a token_bucket here and a calendar in another plan, so its count "
+          "begins at 0 when the plan of a subject changes; use one algorithm, or give them different names\n" },
         { "rules:\n- id: a\n  plan: user\n  limits: 1 per day\n  plans:\n    x: 1 tokens per day\n",
-          "f:6: rule a: advice: plans.x: limit `day` counts another unit here than in another plan, and one count for "
-          "both; "
-          "give them different names\n" },
+          "f:6: rule a: advice: plans.x: limit `day` has another unit in another plan, but limits with the same name "
+          "share one count; give them different names\n" },
     };
     EXPECT_REPORTS(cases);
 }

@@ -109,8 +109,8 @@ static void test_addresses(void **state)
             snprintf(text, sizeof text, "[{},{\"%s\":\"%s\"}]", names[n], bad[i]);
             snprintf(
                 want, sizeof want,
-                "request [1]: %s: must be one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with "
-                "peer, the address that sent it",
+                "request [1]: %s: must be one IPv4 or IPv6 address; put a whole X-Forwarded-For into headers, and into "
+                "peer the address that sent it",
                 names[n]);
             check_bad(text, 400, want);
         }

@@ -135,7 +135,7 @@ static void test_wrong_places(void **state)
         assert_int_equal(try_open(text, &sql), WEIR_E_SYSTEM);
         snprintf(text, sizeof text, "mysql://weir:%s@127.0.0.1:%u", SERVER_PASSWORD_ENCODED, server_port(place->server));
         assert_int_equal(try_open(text, &sql), WEIR_E_INVALID);
-        assert_non_null(strstr(error.text, "names no database"));
+        assert_non_null(strstr(error.text, "does not name a database"));
     }
 }
 
@@ -356,7 +356,7 @@ static void test_read_only_file(void **state)
     assert_int_equal(opened, 0);
     assert_int_equal(read, 0);
     assert_int_equal(changed, WEIR_E_SYSTEM);
-    assert_non_null(strstr(error.text, "may only be read"));
+    assert_non_null(strstr(error.text, "is read-only"));
     address_done(&address);
 }
 

@@ -212,7 +212,7 @@ static void a_patch_is_merged(void **state)
     assert_true(
         json_is_same(reading.rows[0].text, SV("{\"id\":\"a\",\"limits\":[\"2 per 1s\"],\"reject\":{\"status\":503}}")));
     source_reading_done(&reading);
-    bad(source_patch(source, SV("a"), SV("{\"id\":\"b\"}"), me, &error), "an id does not change");
+    bad(source_patch(source, SV("a"), SV("{\"id\":\"b\"}"), me, &error), "an id cannot be changed");
     bad(source_patch(source, SV("a"), SV("[]"), me, &error), "must be an object");
     bad(source_patch(source, SV("b"), SV("{}"), me, &error), "there is no rule b");
     bad(source_patch(source, SV("a"), SV("{\"limits\":null}"), me, &error), "limits");

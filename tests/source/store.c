@@ -284,7 +284,7 @@ static void rules_are_put_set_switched_and_removed(void **state)
     bad(set(source, "ocr", "max", "1"), "has 2 limits; choose one: limits.token_bucket, limits.day");
     bad(set(source, "ocr", "limits.week.max", "1"), "has no limit `week`");
     bad(set(source, "ocr", "mode", "shadowy"), "rule ocr: mode: must be");
-    bad(set(source, "ocr", "id", "x"), "an id does not change");
+    bad(set(source, "ocr", "id", "x"), "an id cannot be changed");
     bad(set(source, "ocr", "colour", "red"), "unknown field; try max");
     bad(set(source, "nobody", "max", "1"), "there is no rule nobody");
     good(set(source, "q'\"\\;--", "max", "6"));

@@ -12,6 +12,6 @@ else
   tokens = -1
 end
 if not (when >= 0 and when < 2 ^ 52 and tokens >= 0 and tokens < 2 ^ 53 and parts >= 0 and parts < 2 ^ 20) then
-  why = 'this is no state of a bucket'
+  why = 'this is not a state of a bucket'
   when, tokens, parts = now, 0, 0
 end

@@ -11,7 +11,7 @@ local finish, tokens = unpack('<dd', packed)
 local value = pcall('HGET', key, field)
 if not value then return 0 end
 if type(value) == 'table' or #value ~= 24 then
-  local why = value.err or 'this is no state of a window'
+  local why = value.err or 'this is not a state of a window'
   --@ refuse.lua
 end
 local its_finish, length, count = unpack('<ddd', value)

@@ -6,7 +6,7 @@ if value then
   previous = -1
   if #value == 24 then start, previous, count = unpack('<ddd', value) end
   if not (start >= 0 and start < 2 ^ 52 and previous >= 0 and previous < 2 ^ 32 and count >= 0 and count < 2 ^ 32) then
-    why = 'this is no state of a sliding window'
+    why = 'this is not a state of a sliding window'
     start, previous, count = now, 0, 0
   end
   offset, begun = now - start, false

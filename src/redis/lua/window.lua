@@ -16,7 +16,7 @@ if value then
   local left = its_finish - now
   if not (its_count >= 0 and its_count < 2 ^ 53 and its_length >= 0 and its_length < 2 ^ 53 and its_finish >= 0 and
       its_finish < 2 ^ 53) then
-    why = 'this is no state of a window'
+    why = 'this is not a state of a window'
   elseif left > 0 and its_count > 0 then
     count = its_count
     if left <= 2 * its_length then

@@ -190,7 +190,7 @@ def _key_getter(function: Callable[..., Any], key: Union[str, Callable[..., Any]
     if isinstance(function, (classmethod, staticmethod)):
         raise TypeError(f"detect: put it below @{type(function).__name__}, next to the function")
     if not callable(function):
-        raise TypeError(f"detect: {function!r} is no function")
+        raise TypeError(f"detect: {function!r} is not a function")
     if callable(key):
         return _calling(key)
     if not isinstance(key, str):

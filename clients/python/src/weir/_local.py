@@ -156,7 +156,7 @@ class LocalWeir(Weir):
             if result:
                 self._waits = self._may_wait()
         if result < 0:
-            log.error("the rules have errors, and what is bad stays as it was: %s", error)
+            log.error("the rules have errors; bad rules keep their last good version: %s", error)
         elif result > 0:
             log.info("new rules are in force")
         self._tell_store(status)
@@ -256,7 +256,7 @@ class LocalWeir(Weir):
     def _refund(self, receipt: str, request: Request) -> int:
         text, found = receipt.encode("ascii", "replace"), Receipt()
         if self._library.weir_receipt_read(Str(text, len(text)), found) < 0:
-            raise ValueError(f"{receipt!r} is no receipt")
+            raise ValueError(f"{receipt!r} is not a receipt")
         handle = self._handle or self._open()
         limits: int = self._library.weir_refund(handle, _c_request(request), found, self._library.weir_now_us())
         return max(0, limits)

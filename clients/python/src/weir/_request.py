@@ -55,8 +55,8 @@ def address(value: str, what: str) -> bytes:
         raise TypeError(f"{what} is {type(value).__name__}, and must be a str")
     if not is_address(value):
         raise ValueError(
-            f"{what} {value!r} is not one IPv4 or IPv6 address; a whole X-Forwarded-For belongs into headers, with "
-            "peer, the address that sent it"
+            f"{what} {value!r} is not one IPv4 or IPv6 address; put a whole X-Forwarded-For into headers, and into "
+            "peer the address that sent it"
         )
     return value.encode("ascii")
 
