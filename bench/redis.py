@@ -4,7 +4,7 @@
     bench/redis.py BUILD/weir BUILD/bench/shared [--only exact|leased] [--rounds N] [--seconds S] [--json]
 
 Each round measures the sides one after the other, the next round the other way round; what is shown is the median of the
-rounds' ratios. Redis, weir and the client share the CPUs that there are, and nobody has one of his own.
+rounds' ratios. Redis, weir and the client share the CPUs that there are, and none of them has one of its own.
 """
 
 import csv

@@ -75,7 +75,7 @@ struct header_variable {
     ngx_int_t index;  /* of the variable */
 };
 
-/* Which variables an expression has that are wrong until the request's body was read. */
+/* Variables in an expression that are wrong until the request's body was read. */
 enum body_use {
     BODY_UNUSED,
     BODY_LENGTH,   /* $content_length: empty while the length is unknown */

@@ -286,8 +286,9 @@ static ngx_int_t wait_for_slice(ngx_http_request_t *r, struct request_state *sta
 /* ---- the body ---- */
 
 /* The cost depends on the body, and nginx cannot tell it before it has read the body. If the request has a Content-Length,
- * that is its length: nginx sees to it. A chunked body has none, nor need one of HTTP/2. A body that nginx throws away,
- * before the request came here through an error page, is not read any more: nginx would call us again at once, for ever. */
+ * that is its length: nginx ensures it. A chunked body has none, and a body over HTTP/2 may have none. A body that nginx
+ * discards, as it does before it redirects to an error page, must not be read: nginx would call us again at once, for ever.
+ */
 static bool needs_body(const ngx_http_request_t *r, const struct directive *directive)
 {
     if (directive->body == BODY_UNUSED || r->request_body || r->discard_body)

@@ -27,7 +27,7 @@ static void add(uint64_t *count)
     __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 }
 
-/* The hash is the identity: whether this slot has it, or is free and has it now. */
+/* Returns whether the slot has this hash, which is the identity, or was free and has it now. */
 static bool claim(uint64_t *slot, uint64_t hash)
 {
     uint64_t there = __atomic_load_n(slot, __ATOMIC_RELAXED);
@@ -36,7 +36,7 @@ static bool claim(uint64_t *slot, uint64_t hash)
     return there == hash;
 }
 
-/* `to` has been zeroed, and has room for a NUL behind the longest name. */
+/* `to` is all zeros, and has room for a NUL after the longest name. */
 static void write_name(char *to, size_t cap, struct weir_str name)
 {
     memcpy(to, name.ptr, name.len < cap - 1 ? name.len : cap - 1);

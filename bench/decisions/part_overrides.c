@@ -1,5 +1,5 @@
-/* What plans and overrides cost a decision: one rule without them, with many overrides of which the subject has one or
- * none, and with plans. */
+/* Measures what plans and overrides cost a decision: with one rule that has neither, with one that has many overrides (one
+ * or none of them for the subject), and with one that has plans. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

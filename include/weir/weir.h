@@ -152,7 +152,7 @@ struct weir_shadows {
     char names[WEIR_SHADOW_MAX][WEIR_ID_MAX + 1];
 };
 
-/* What one rule says about a request that it applies to. The strings are valid only during the call. */
+/* The result of one rule for a request that it applies to. The strings are valid only during the call. */
 enum weir_said {
     WEIR_SAYS_PASS,        /* all of its limits have room, whatever other rules say */
     WEIR_SAYS_REFUSE,      /* `limit` has no room */
@@ -160,7 +160,7 @@ enum weir_said {
 };
 struct weir_rule_said {
     struct weir_str rule;
-    struct weir_str limit; /* of several that have no room the one with the longest wait; empty if the rule lets it pass */
+    struct weir_str limit; /* the one with the longest wait that has no room; empty if the rule lets the request pass */
     enum weir_said said;
     uint32_t private_rule; /* private to weir: the rule, and the version of the rules */
     uint64_t private_rules;
@@ -191,8 +191,8 @@ struct weir_request {
     void *context;                /* for the callbacks; weir does not use it */
     struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_refund */
     struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
-    /* May be NULL. weir calls it for each rule that applies, in the thread that makes the decision, right before that is
-     * known. It gets `context`. It must return soon, and must not call weir. */
+    /* May be NULL. weir calls it for each rule that applies, with `context`, in the thread that makes the decision, just
+     * before it returns the verdict or calls `decided`. It must return soon, and must not call weir. */
     void (*each_rule)(const struct weir_rule_said *said, void *context);
 };
 
@@ -203,8 +203,8 @@ struct weir_attribute {
     bool is_address;  /* weir expects an IPv4 or IPv6 address */
 };
 
-/* Returns the attribute number `i`, counted from 0, or NULL if there are not so many. `peer` and headers are not among
- * them. The structure is static. */
+/* Returns the attribute number `i`, counted from 0, or NULL if there is none with this number. `peer` and headers are not
+ * included. The structure is static. */
 WEIR_API const struct weir_attribute *weir_attribute(size_t i);
 
 /* The decision. It names one limit: the one with the longest wait if the request is refused, else the one with the least
@@ -331,8 +331,7 @@ WEIR_API int64_t weir_now_us(void);
 
 /* Decides about a request and charges it if it is allowed. Returns 0 if a decision was made, allowed or refused. Always
  * writes *ret_verdict, and what request->receipt and request->shadows point to: a request that cannot be judged is refused
- * with status 503. Errors: WEIR_E_INVALID (now_us is
- * negative or beyond the year 2112), WEIR_E_NO_MEMORY. */
+ * with status 503. Errors: WEIR_E_INVALID (now_us is negative or beyond the year 2112), WEIR_E_NO_MEMORY. */
 WEIR_API int weir_check(struct weir *weir, const struct weir_request *request, int64_t now_us,
                         struct weir_verdict *ret_verdict);
 
@@ -381,9 +380,9 @@ WEIR_API void weir_loop_run(struct weir_loop *loop);
 WEIR_API void weir_loop_flush(struct weir_loop *loop);
 /* Returns 1 if the request is decided: *ret_verdict is written. Returns 0 if it has to wait: `decided` will be called with
  * `data`, within store_deadline_ms. Returns the errors of weir_check; then *ret_verdict refuses the request. `decided` is
- * called only after a return of 0. The request and its strings need not remain valid after the call. What its receipt and
- * shadows point to must remain valid until `decided` is called; requests of one loop may share them if `decided` uses them
- * at once. */
+ * called only after a return of 0. The request and its strings need not remain valid after the call. The receipt and
+ * shadows that it points to must remain valid until `decided` is called; requests of one loop may share them if `decided`
+ * uses them at once. */
 WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *request, int64_t now_us,
                              struct weir_verdict *ret_verdict, weir_decided *decided, void *data);
 

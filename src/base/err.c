@@ -14,7 +14,7 @@ int err_set(struct weir_error *error, enum weir_code code, const char *format, .
     va_start(args, format);
     int len = vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
-    /* What did not fit ends with a whole character: it may become part of a JSON text. */
+    /* A text that was cut ends with a whole character: it may become part of a JSON text. */
     if (len >= (int)sizeof error->text)
         error->text[utf8_whole(sv_of(error->text, sizeof error->text - 1))] = '\0';
     return code;

@@ -28,7 +28,8 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error);
 void cells_close(struct cells *cells);
 
-/* Some limit counts beyond 2^32 - 1 from now on. An older weir, which would misread such counts, refuses the file. */
+/* Call this before a limit counts beyond 2^32 - 1. An older weir would misread such counts; from then on it refuses the
+ * file. */
 void cells_count_wide(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);

@@ -2,7 +2,8 @@
  *
  * Counts may be copied with their file. But each copy is a host of its own: what the original was lent is not for the copy
  * to spend, and receipts of the original are for the original to take back. So a table has an identity besides its secret:
- * 0 in the file where it was made, a new random number in each copy. What belongs to one host alone is named after both.
+ * 0 in the file where it was made, a new random number in each copy. Things that belong to one host alone have both in
+ * their names.
  *
  * A copy has to be recognised when it is opened. Beside the identity, in one word that changes by one compare-and-swap,
  * stands the origin: what the file and the machine looked like when the file was last opened.

@@ -7,8 +7,8 @@
 
 enum {
     CELLS_VERSION = 2,
-    /* The same, with counts above 2^32 - 1, which an older weir would misread: see cells_count_wide. No single bit that
-     * flips makes one version of the other. */
+    /* The same, with counts above 2^32 - 1, which an older weir would misread: see cells_count_wide. A single flipped bit
+       cannot turn one version into the other. */
     CELLS_VERSION_WIDE = 5,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */

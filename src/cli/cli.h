@@ -1,7 +1,7 @@
 /* What the subcommands of `weir` share.
  *
- * A command is a function in the table of main.c. It gets its own name as argv[0] and what stands behind it, and returns
- * the exit status. Results go to stdout, everything else to stderr. */
+ * A command is a function in the table of main.c. It gets its own name as argv[0] and the arguments that follow it, and
+ * returns the exit status. Results go to stdout, everything else to stderr. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 

@@ -36,7 +36,7 @@ extern const struct option request_option_table[];
 int request_read(const struct command *command, int argc, char **argv, struct request_options *options,
                  struct weir_header *headers, struct weir_request *ret_request);
 
-/* The cells file that the options name does not exist. What charges nothing is to make none. */
+/* Returns whether the cells file that the options name is missing. A command that charges nothing must not create it. */
 bool request_cells_missing(const struct request_options *options);
 
 /* Opens the handle that the options name. False: the errors were printed. */

@@ -6,7 +6,7 @@
 #include "cli/timeline.h"
 #include "match/match.h"
 
-/* Bounds. What goes beyond them is still counted in all and by rule. */
+/* Bounds. Subjects and series beyond them are still counted in the totals and by rule. */
 enum {
     TALLY_SUBJECTS_MAX = 1 << 20,
     TALLY_SERIES_MAX = 1000, /* rules with a series of their own */
@@ -46,7 +46,7 @@ struct tally {
     uint32_t *slots; /* for each rule of the ruleset in force, its index in `rules` */
 };
 
-/* What can fail is memory. */
+/* Each returns false if out of memory. */
 bool tally_init(struct tally *tally);
 void tally_done(struct tally *tally);
 

@@ -15,7 +15,7 @@ struct traffic {
     struct weir_cost costs[WEIR_COSTS_MAX];
 };
 
-/* Each returns false with a sentence in `why` (TRAFFIC_WHY_MAX bytes) if the line is no such thing. `line` may be changed:
+/* Each returns false with a sentence in `why` (TRAFFIC_WHY_MAX bytes) if the line has another form. `line` may be changed:
  * escapes are undone in place. Call traffic_done after success. */
 bool traffic_from_json(char *line, size_t len, struct traffic *ret, char *why);
 bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why);

@@ -24,7 +24,7 @@ struct bound_limit {
     struct window_cache cache;
 };
 
-/* What counts a limit of a subject: see counter.h. */
+/* The kinds of counters: see counter.h. */
 enum counter_kind {
     COUNTER_CELL,    /* local rules: a cell of this host's table */
     COUNTER_SLICE,   /* leased rules: a slice of the store's count, which lies in this host's table */
@@ -55,7 +55,7 @@ struct bound_rule {
     sv key_end;                    /* of its keys in the store: see keys.h */
 };
 
-/* What an override does. Many subjects have the same, which then stays in the cache. */
+/* What an override does. Many overrides share one effect, which then stays in the cache. */
 struct override_effect {
     struct bound_set set;
     int64_t expires_us;
@@ -119,13 +119,13 @@ static inline uint8_t override_tag(uint64_t key)
 {
     return (uint8_t)(key >> 56 | 1);
 }
-/* Returns the override of a subject, or NULL; one that has expired, too. */
+/* Returns the override of a subject, even one that has expired, or NULL. */
 const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject);
-/* The limit of an override that denies: its name is `deny`. */
+/* Returns whether this is the limit of an override that denies; its name is `deny`. */
 bool limit_denies(const struct bound_limit *limit);
 
-/* A value as it is counted, for one that people write. Empty: it is not valid for this attribute. It lives as long as
- * `facts`, whose content does not matter, and `value`. */
+/* Returns a value that a person wrote in the form in which it is counted; empty if it is not valid for this attribute. The
+ * result is valid as long as `facts` and `value`; the content of `facts` does not matter. */
 sv counted_value(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value);
 /* The values of a rule's `by` in these facts, hashed. */
 uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, struct facts *facts);
@@ -146,8 +146,8 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
 {
     return key_mix(limit->id, subject);
 }
-/* Returns what a request costs a limit. No sum of counts overflows with an amount that is hardly larger than those that can
- * pass. */
+/* Returns what a request costs a limit: at most WEIR_AMOUNT_MAX + 1, which never passes, so that no sum of counts
+ * overflows. */
 uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
 static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
 {

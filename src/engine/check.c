@@ -6,7 +6,8 @@
 #include "engine/verdict.h"
 #include "engine/weir.h"
 
-/* What it says is cut to the buffer, which is blank where it did not write: the same user is the same subject each time. */
+/* The answer of the callback is cut to the buffer. The buffer is zeroed first, so that the same user is the same subject
+ * each time. */
 static sv ask_user(const struct weir *weir, const struct weir_request *request, char *buf, size_t cap)
 {
     memset(buf, 0, cap);
@@ -108,7 +109,7 @@ const struct weir_attribute *weir_attribute(size_t i)
     return NULL;
 }
 
-/* Something that is no attribute of rules, such as the cost, matters to all of them. */
+/* A name that is not an attribute of rules, such as the cost, matters to all rules. */
 static bool some_rule_looks_at(const struct bound *bound, const char *attribute, int64_t now_us)
 {
     sv name = weir_str(attribute);

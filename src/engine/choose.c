@@ -52,7 +52,7 @@ const struct bound_set *bound_choose(const struct bound *bound, const struct bou
 
 /* ---- values that people write ---- */
 
-/* One value as facts would spell it: they are asked about a request that has nothing else. */
+/* Returns one value as facts spell it. They are made from a request that has nothing else. */
 static sv spell(struct facts *facts, const struct ruleset *ruleset, const struct rule_by *by, sv value)
 {
     struct weir_header header = { by->header, value };

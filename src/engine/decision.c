@@ -187,8 +187,8 @@ static enum decision_state step_without(struct decision *d)
 
 /* ---- report ---- */
 
-/* A shadow rule whose slice is short, or whose store does not answer, says nothing. One that denies the subject of a
- * reading of the path refuses, whatever counts the others. */
+/* A shadow rule whose slice is short, or whose store does not answer, says nothing. One with an override that denies the
+ * subject of some reading of the path refuses, whatever kind the counters of the other readings are. */
 static __attribute__((noinline)) bool shadow_refuses(struct decision *d, size_t from, size_t count, bool charge)
 {
     bool denied = false;
@@ -289,7 +289,7 @@ void decision_run(struct decision *d)
     while (d->state < DECISION_STOPS)
         d->state = step(d);
     if (d->state != DECISION_DONE) {
-        /* What the request points to is gone when the decision goes on. */
+        /* The strings of the request are gone when the decision is resumed. */
         remote_make_keys(d);
         d->remote->fresh = false;
     }
@@ -362,7 +362,7 @@ void decision_look(struct decision *d)
         counter_look(d, &d->counters[i]);
     if (!d->remote || !weir_store_up(d->remote->weir))
         return;
-    /* What was lent is counted in the store as limits are. */
+    /* The store counts what it has lent as it counts limits. */
     for (size_t i = 0; i < d->count; i++)
         if (d->counters[i].kind == COUNTER_SLICE)
             d->counters[i].kind = COUNTER_STORE;

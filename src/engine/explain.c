@@ -18,7 +18,7 @@ static struct explained_limit explained(const struct bound_limit *limit, const s
     };
 }
 
-/* What all rules are explained with. */
+/* What explaining needs, the same for all rules. */
 struct explaining {
     const struct bound *bound;
     struct facts *facts;
@@ -120,7 +120,7 @@ static void explain_rule(const struct explaining *x, size_t index, struct explai
     if (ret->reason != MATCH_YES)
         return;
     explain_limits(x, rule, ret);
-    /* Of several subjects the first is shown, or one that has no room. */
+    /* If there are several subjects, show one that has no room, else the first. */
     size_t shown = x->facts->reading, count = rule->by_path ? facts_readings(x->facts) : 0;
     for (size_t i = shown + 1; have_room(ret) && i < count; i++) {
         facts_use(x->facts, i);

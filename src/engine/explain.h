@@ -38,7 +38,7 @@ struct explain_sink {
     void (*verdict)(const struct weir_request *request, const struct weir_verdict *verdict, void *data);
 };
 
-/* What the sink is given lives until it returns. */
+/* The arguments of the sink's functions are valid only during the call. Returns 0 or an error of weir_check. */
 int weir_explain(struct weir *weir, const struct weir_request *request, int64_t now_us, const struct explain_sink *sink,
                  void *data);
 

@@ -74,16 +74,16 @@ static __attribute__((noinline)) struct slot *own_slot(void)
     return slot;
 }
 
-void *hazard_acquire(void *const *shared)
+void *hazard_acquire(void *const *current)
 {
     struct slot *slot = mine;
     if (__builtin_expect(!slot, 0) && !(slot = own_slot()))
         return NULL;
-    void *ptr = __atomic_load_n(shared, __ATOMIC_ACQUIRE);
+    void *ptr = __atomic_load_n(current, __ATOMIC_ACQUIRE);
     for (;;) {
-        /* In one order for all: whoever frees what was here looks at the slots after the exchange of *shared. */
+        /* In one order for all: whoever frees what was here looks at the slots after the exchange of *current. */
         __atomic_store_n(&slot->ptr, ptr, __ATOMIC_SEQ_CST);
-        void *again = __atomic_load_n(shared, __ATOMIC_SEQ_CST);
+        void *again = __atomic_load_n(current, __ATOMIC_SEQ_CST);
         if (__builtin_expect(again == ptr, 1))
             return ptr;
         ptr = again;

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What *shared points to, safe from being freed until hazard_release. Returns NULL if out of memory. */
-void *hazard_acquire(void *const *shared);
+/* Returns the object that *current points to. Nobody frees it until hazard_release. Returns NULL if out of memory. */
+void *hazard_acquire(void *const *current);
 void hazard_release(void);
 /* Between the two: at least so many bytes, more than 0, for what the thread returns to its caller. They stay until the next
  * call or the thread's end. NULL: out of memory. */

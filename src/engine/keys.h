@@ -3,9 +3,9 @@
  *
  *     {VALUES}:RULE:BY      {u1}:ocr:key      {203.0.113.7,ann}:login:ip,user      {*}:all:
  *
- * What stands in the braces decides in which part of a cluster a key lies: everything of one subject in the same. Bytes
- * that could be mistaken are written as %XX. What is long, and every header's value, which may be a password, is there as #
- * and the first half of its SHA-256. */
+ * The text in the braces decides in which part of a cluster a key lies, so all keys of one subject lie in the same part.
+ * Bytes with a meaning of their own are written as %XX. A long value, and every value of a header, which may be a password,
+ * is written as # and the first half of its SHA-256. */
 #ifndef ENGINE_KEYS_H
 #define ENGINE_KEYS_H
 

@@ -65,8 +65,8 @@ static bool is_list(sv line)
     return sv_starts(line, SV("[")) || sv_starts(line, SV("- ")) || sv_eq(line, SV("-"));
 }
 
-/* Takes over what was read. Errors: `last` NULL, nothing is given; else the bad rules stand as they were in `last`, and
- * *ret is given with the error. */
+/* Takes over what was read. After errors: if `last` is NULL, *ret is not written; else the bad rules stay as they are in
+ * `last`, and *ret is written, too. */
 static int judge(struct rules *rules, const struct rules_report *report, sv name, const struct rules *last,
                  struct rules **ret, struct weir_error *error)
 {

@@ -30,8 +30,8 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
 }
 
 /* A rule by path for a path that has several readings: the limits once for each reading that the rule matches, with the
- * subject that it has there, and the limits of that subject. One of them is the subject of the server that serves the
- * request, whichever way it reads. */
+ * subject that it has there, and the limits of that subject. One of them is the subject as the server that serves the
+ * request reads it. */
 static __attribute__((noinline)) struct counter *plan_readings(struct counter *c, const struct bound *bound,
                                                                const struct bound_rule *rule, struct facts *facts,
                                                                const struct weir_request *request, int64_t now_us)

@@ -59,7 +59,8 @@ static uint64_t seal_of(const struct weir_receipt *r, const struct cells *cells)
     return hash_final(&h);
 }
 
-/* What a receipt says about a state: of a window all but its counts; of a bucket, which has none, the rate. */
+/* Returns what a receipt says about a state: for a window everything except its counts, for a bucket, which has no window,
+ * its rate. */
 static struct limit_state rest_of(const struct limit *limit, struct limit_state taken)
 {
     if (limit->algorithm == LIMIT_TOKEN_BUCKET)

@@ -10,7 +10,8 @@
 #define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S) /* then it cannot be used any more */
 #define RECEIPT_AHEAD_US US_PER_S                   /* clocks of threads and processes differ by less */
 
-/* Of a decision that has passed and was charged. Stand-ins are not in it: what they count is charged in the store later. */
+/* Makes the receipt of a decision that has passed and was charged. Stand-ins are not in it: the store charges their counts
+ * later. */
 void receipt_make(const struct decision *d, struct weir_receipt *ret);
 /* Returns false if it was made up, or made by another table. */
 bool receipt_is_sealed(const struct weir_receipt *receipt, const struct cells *cells);

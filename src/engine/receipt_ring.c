@@ -7,9 +7,9 @@
  *   counter   time: incarnation, random            data: numbers drawn
  *   block     time: hash of incarnation and block  data: bits of the numbers that can be used
  *
- * What the table has dropped is not guessed. A counter that is made anew has another incarnation, and a block that is made
- * anew has the bit of the number it is made for and no other. So a number that the table does not remember cannot be used:
- * its charge stays, which refuses one too many at worst.
+ * If the table has dropped a cell, its content is not guessed. A counter that is made anew has another incarnation, and a
+ * block that is made anew has the bit of the number it is made for and no other. So a number that the table does not
+ * remember cannot be used: its charge stays, which refuses one too many at worst.
  *
  * These cells are not counts (LIMIT_SHARE_NONE): they take the place of no count. In a full table a number that finds no
  * place cannot be used. */

@@ -376,7 +376,7 @@ static void replace_counter(struct decision *d, struct counter *c, const struct 
     /* No wait makes room for this cost in the share, but the store may have room when it is back. */
     bool too_large = rc->share.max == 0 || c->ask.cost > rc->share.capacity;
     if (too_large && c->limit->limit.max > 0 && c->ask.cost <= c->limit->limit.capacity) {
-        /* What costs nothing needs no share. */
+        /* A cost of 0 needs no share. */
         rc->standin = c->ask.cost > 0 ? ON_FAILURE_DENY : ON_FAILURE_LOCAL;
         c->ask.limit = &c->limit->limit;
     }

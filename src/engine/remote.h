@@ -1,5 +1,5 @@
-/* What a decision has besides its counters if some of them count in a store that many hosts share: asking for slices, the
- * call to the store, and doing without it. */
+/* The part of a decision that is needed only if some of its counters count in a store that many hosts share: asking for
+ * slices, the call to the store, and deciding without the store. */
 #ifndef ENGINE_REMOTE_H
 #define ENGINE_REMOTE_H
 
@@ -92,7 +92,7 @@ sv remote_key(const struct decision *d, const struct counter *c);
 bool remote_wants_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. */
 void remote_make_call(struct decision *d);
-/* Each cell of the call has the cost of its own counter again, as a refund gives it back. */
+/* Gives each cell of the call the cost of its own counter again: a refund gives back that. */
 void remote_own_costs(struct decision *d);
 /* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
@@ -115,7 +115,7 @@ void remote_replace(struct decision *d, enum counter_kind kind);
 uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);
 /* Bounds what this host lets through in place of the store. */
 uint64_t standin_cell(const struct bound_limit *limit, uint64_t subject);
-/* What of that the store has yet to charge. */
+/* Counts the part of it that the store has yet to charge. */
 uint64_t debt_cell(const struct bound_limit *limit, uint64_t subject);
 /* Returns how many tokens a full slice has. */
 uint32_t slice_size(const struct counter *c);

@@ -50,7 +50,7 @@ static bool forget_limits(const struct bound *bound, const struct bound_rule *ru
     return found;
 }
 
-/* In all plans: nobody knows which of them the subject has, or has had. */
+/* The limits of all plans: it is not known which of them the subject has, or has had. */
 static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
     const struct override_slot *override = bound_override(bound, rule, subject);

@@ -28,7 +28,7 @@ struct store_cell {
     const struct limit *limit;
     struct weir_str field;      /* its name within the key: the limit's name and the algorithm's letter, "day.c" */
     struct window window, next; /* of a calendar limit, by the store's clock: the current one, and the one after it */
-    int64_t off_us;             /* of a refund: the end of its window may be wrong by so much */
+    int64_t off_us;             /* of a refund: the end of its window may be wrong by this much */
     uint64_t cost;              /* in the limit's unit; 0 looks: it fits while no more than `max` is used */
     uint64_t debt; /* let through on this host while the store was unavailable: added before anything is judged */
     struct limit_state state; /* ret: after the decision, as limit_report takes it */

@@ -15,18 +15,18 @@ static inline void request_clear(const struct weir_request *request)
         request->shadows->count = 0;
 }
 
-/* Of no rule, and refused. */
+/* Refuses, and names no rule. */
 void verdict_blank(struct weir_verdict *verdict);
-/* Of no rule, and refused: the request (NULL: there is none) could not be judged. */
+/* The same for a request (may be NULL) that could not be judged. */
 void verdict_unjudged(struct weir_verdict *verdict, const struct weir_request *request);
-/* Of no rule, and refused as a bad request: it repeats this header with different values. */
+/* The same for a bad request: it repeats this header with different values. */
 void verdict_repeated(struct weir_verdict *verdict, sv header);
 static inline bool verdict_is_repeated(const struct weir_verdict *verdict)
 {
     return !verdict->allowed && !verdict->applied && verdict->status == WEIR_BAD_REQUEST;
 }
 
-/* Of the decision's enforced rules, by the `outcome` and `state` of their counters and d->allowed. */
+/* Fills the verdict by d->allowed, and the `outcome` and `state` of the counters of enforced rules. */
 void verdict_fill(const struct decision *d);
 /* Calls request->each_rule for each rule of the decision, by the `outcome` of its counters. */
 void verdict_each_rule(const struct decision *d);

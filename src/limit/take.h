@@ -385,7 +385,7 @@ LIMIT_HOT struct limit_outlook limit_outlook_slide(const struct limit *l, struct
     return (struct limit_outlook){ w.start_us + (w.count ? 2 : 1) * l->per_us, 0, share };
 }
 
-/* Of a state that limit_take made at now_us. */
+/* Returns the outlook of a state that limit_take made at now_us. */
 LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit_state s, int64_t now_us)
 {
     switch (l->algorithm) {
@@ -400,7 +400,7 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
 
 /* ---- the quick way ---- */
 
-/* What has come back in the current step matters only for buckets that are nearly empty or nearly full. A state in other
+/* Tokens that came back in the current step matter only for buckets that are nearly empty or nearly full. A state in other
  * parts is more than quick_units. */
 LIMIT_HOT bool limit_quick_bucket(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost,
                                   struct limit_quick *ret)
@@ -435,7 +435,7 @@ LIMIT_HOT bool limit_quick_count(const struct limit *l, struct limit_state s, in
     return __builtin_expect(limit_count_goes_on(l, s, now_us) && used < l->quick_max, 1);
 }
 
-/* What is still in view of the previous window is rounded up. */
+/* The part of the previous window that is still in view is rounded up. */
 LIMIT_HOT bool limit_quick_slide(const struct limit *l, struct limit_state s, int64_t now_us, uint64_t cost,
                                  struct limit_quick *ret)
 {

@@ -270,8 +270,8 @@ static int64_t rule_local(const struct tz_rule_date *rule, int64_t year)
     return day * DAY_S + rule->time_s;
 }
 
-/* Looks at the changes of the years around. Of two at the same instant the one of the later year counts (summer time all
- * year ends when the next one begins), and in one year the end (a summer time of no length). */
+/* Looks at the changes of the years around. If two changes are at the same instant, the one of the later year counts
+ * (summer time all year ends when the next one begins), and within one year the end (a summer time of no length). */
 static struct tz_span footer_span(const struct tz *tz, int64_t utc_s)
 {
     struct tz_span span = { INT64_MIN, INT64_MAX, tz->std_utoff_s };

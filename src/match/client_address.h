@@ -1,4 +1,4 @@
-/* Who asks, and whom: networks, the client's address, the host. */
+/* The client's address and the host of a request; sets of networks. */
 #ifndef MATCH_CLIENT_ADDRESS_H
 #define MATCH_CLIENT_ADDRESS_H
 

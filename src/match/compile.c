@@ -3,8 +3,8 @@
  * A request finds its rules through lists: those of its event, user, key and host, of every template that its path matches,
  * and of the rules that none of these can find. Each rule stands under one kind of index only, the most selective that it
  * offers: the one in which the fewest other rules have the same event, template or host. A thousand rules for one event
- * that differ in their paths are found by path, a thousand tenants' rules for "/login" by host. What the index implies is
- * not looked at again (compiled_rule.checks). */
+ * that differ in their paths are found by path, a thousand tenants' rules for "/login" by host. Conditions that the index
+ * implies are not checked again (compiled_rule.checks). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -204,7 +204,7 @@ static void compile_checks(const struct rule *rule, struct compiled_rule *compil
     compiled->checks = compiled->all_checks = checks;
     for (size_t i = 0; i < rule->by_count; i++)
         compiled->by |= BIT(rule->by[i].attribute);
-    /* Not a condition: the header of a plan is looked at when all conditions hold, and must not say two things. */
+    /* Not a condition: the header of a plan is read when all conditions hold, and must not have different values. */
     if (rule->plan_count > 0 && rule->plan.attribute == ATTR_HEADER)
         compiled->all_checks |= BIT(ATTR_HEADER);
 }
@@ -278,7 +278,7 @@ static uint32_t count_path(const struct builder *b, const struct compiled_rule *
     return most;
 }
 
-/* Returns how many rules have the text of this condition that is most in use. */
+/* Returns how many rules share the most frequent text of this condition. */
 static uint32_t count_texts(const struct builder *b, const struct compiled_condition *condition)
 {
     uint32_t most = 0;

@@ -14,7 +14,7 @@ static int compare_names(const void *a, const void *b)
     return x->len ? memcmp(x->ptr, y->ptr, x->len) : 0;
 }
 
-/* Of a name as it came, and one in lower case. */
+/* Compares a name as it came with one in lower case. */
 static int compare_to_lower(const void *name, const void *lower)
 {
     const sv *x = name, *y = lower;
@@ -158,7 +158,7 @@ static inline bool text_holds(const struct compiled_condition *c, sv text)
            !(c->is_not && values_have(c->is_not, text, c->ignore_case));
 }
 
-/* A condition on a header that differs holds where such requests are refused: what follows finds that. */
+/* If such requests are refused, a condition on a header with different values holds: the refusal follows later. */
 bool condition_holds_slowly(const struct compiled_condition *condition, struct facts *facts)
 {
     if (condition->attribute == ATTR_IP)

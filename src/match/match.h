@@ -65,8 +65,8 @@ struct facts {
 };
 
 /* ruleset, request and the bytes of user (the request's own, or what the getter gave) must outlive facts. Blanks and tabs
- * at the ends of a header, the host, the method and the address are no part of it, whoever asks: most servers drop them, so
- * they must not make a subject. User, key and event count as they are given. */
+ * at the ends of a header, the host, the method and the address are not part of it, whoever asks: most servers drop them,
+ * so they must not make a subject. User, key and event count as they are given. */
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
 /* From now on facts_path and facts_route are those of this reading. */

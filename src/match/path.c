@@ -50,7 +50,8 @@ static inline struct marks mark(__m128i block, bool ignore_case)
     };
 }
 
-/* Of the block at offset `at`. Nothing is read outside of `raw`: the last block of several overlaps the one before. */
+/* Returns the marks of the block at offset `at`. Nothing is read outside `raw`: the last of several blocks overlaps the one
+ * before. */
 static inline struct marks marks_at(sv raw, size_t at, bool ignore_case)
 {
     size_t left = raw.len - at;
@@ -319,7 +320,7 @@ static size_t find_encoded_slash(sv raw, size_t from)
     return from;
 }
 
-/* What stands between two slashes of the request, which is several segments to some. */
+/* Adds the text between two slashes of the request, which some servers read as several segments. */
 static __attribute__((noinline)) void add_raw_segment(struct writer *w, sv raw)
 {
     if (w->way.params == PARAMS_CUT_RAW)
@@ -466,7 +467,7 @@ struct path_choice {
 static struct path_choice choose_ways(sv raw, unsigned notes, bool ignore_case, char pool[PATH_POOL_BYTES])
 {
     struct path_choice c = { .hashes = notes & PATH_HAS_HASH ? 2 : 1 };
-    if (c.hashes > 1) /* what is behind it was not looked at */
+    if (c.hashes > 1) /* the bytes after it were not looked at */
         rewrite(raw, (struct path_way){ .hash = true }, ignore_case, pool, PATH_BYTES_MAX, &notes);
     c.params = notes & PATH_HAS_PARAMS ? PATH_PARAMS : 1;
     c.slashes = notes & PATH_HAS_SLASH ? 2 : 1;

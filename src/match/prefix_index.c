@@ -1,7 +1,7 @@
-/* The tree finds templates that match a path to its end. Of a path that is too long only the beginning is known, and every
- * template that agrees with it applies: all below a node, and at the last segment all literals that begin alike. Sorted
- * templates have both in one piece. The search narrows a range of them segment by segment, as the tree does node by node: a
- * range is reached in one way only, and none is empty. */
+/* The tree finds templates that match a path to its end. If a path is too long, only its beginning is known, and every
+ * template that agrees with the beginning applies: all below a node, and at the last segment all literals that begin alike.
+ * Sorted templates have both in one piece. The search narrows a range of them segment by segment, as the tree does node by
+ * node: a range is reached in one way only, and none is empty. */
 #include "match/prefix_index.h"
 
 #include <stdlib.h>

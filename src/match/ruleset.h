@@ -54,8 +54,8 @@ struct compiled_rule {
 _Static_assert(sizeof(struct compiled_rule) == 64, "one cache line");
 _Static_assert(RULE_PATHS_MAX <= UINT16_MAX, "path_count");
 
-/* A list of rules, rising: 0 is none, LIST_ONE | rule is that rule, anything else is where in the pool its length stands,
- * with the rules behind it. */
+/* A list of rules, rising: 0 is the empty list, LIST_ONE | rule is that rule, anything else is the position in the pool of
+ * its length, which its rules follow. */
 #define LIST_ONE (UINT32_C(1) << 31)
 
 /* A header that enforced rules match or count by, and when the last of these expires. */

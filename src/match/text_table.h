@@ -21,7 +21,7 @@ struct table_entry {
     uint32_t value; /* TABLE_NONE: the entry is free */
     uint32_t text_len;
     union {
-        char text[TABLE_INLINE]; /* with zeros behind it */
+        char text[TABLE_INLINE]; /* padded with zeros */
         const char *far_text;    /* of a longer one, not copied */
     };
 };
@@ -45,7 +45,7 @@ static inline uint64_t table_fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Of a text longer than TABLE_WORD. */
+/* Returns the hash of a text longer than TABLE_WORD. */
 static inline uint64_t table_hash(sv text)
 {
     uint64_t hash = text.len * TABLE_MIX;
@@ -54,7 +54,7 @@ static inline uint64_t table_hash(sv text)
     return table_fold(hash ^ sv_word(text.ptr + text.len - 8), TABLE_MIX);
 }
 
-/* What stands for a text: itself if it is short, with zeros behind it, else its hash. */
+/* Returns the word that represents a text: the text itself, padded with zeros, if it is short, else its hash. */
 static inline uint64_t table_word(sv text)
 {
     return text.len <= TABLE_WORD ? sv_short_word(text) : table_hash(text);

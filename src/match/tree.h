@@ -5,7 +5,7 @@
 #include "match/template.h"
 #include "match/text_table.h"
 
-/* Number 0 is the root; TABLE_NONE is no node. Lists are numbers that the tree only keeps; 0 is none.
+/* Number 0 is the root; TABLE_NONE stands for no node. Lists are numbers that the tree only stores; 0 stands for no list.
  *
  * Most nodes have one literal child at most. The first whose text fits into a word stands in the node itself; the others
  * are in the table, under the space TREE_SPACE + this node's number. */

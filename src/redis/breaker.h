@@ -1,4 +1,4 @@
-/* The circuit breaker: it is open while asking the store is of no use. One for all links of a store.
+/* The circuit breaker: it is open while the store fails, and then nobody asks it. One for all links of a store.
  *
  * It opens after BREAKER_FAILURES failures in a row, or at once when there is no connection. An answer in time closes it:
  * the store's thread probes. A new breaker is open, since nothing has answered yet. */

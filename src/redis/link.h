@@ -49,7 +49,7 @@ struct store_link {
     size_t in_len, in_max;
 };
 
-/* What becomes of a command. */
+/* The result of a command. */
 struct link_kind {
     bool script;              /* is sent once more if the store has forgotten its scripts */
     void (*late)(void *data); /* or NULL */

@@ -17,7 +17,7 @@ struct reply {
     size_t count;    /* REPLY_ARRAY: elements that reply_next has not given yet */
 };
 
-/* The reply at the start of `bytes`: its length, 0 if it is not whole yet, -1 if this is no RESP2. */
+/* Returns the length of the reply at the start of `bytes`, 0 if it is not complete yet, -1 if it is not RESP2. */
 ssize_t reply_parse(sv bytes, struct reply *ret);
 /* The next element of an array. False: there is none. */
 bool reply_next(struct reply *array, struct reply *ret);

@@ -29,7 +29,7 @@ extern const struct script scripts[SCRIPTS];
 enum { SCRIPT_PREFIX_MAX = 64, SCRIPT_LAYOUT = 1 };
 
 /* Each writes a whole command in RESP; buf.failed says that it did not fit. */
-/* For this call and those behind it (`next`), which are decided one after another by the clock of the first. */
+/* For this call and those that follow it (`next`), which are decided one after another by the clock of the first. */
 void script_write_decide(struct buf *out, sv prefix, const struct store_call *first);
 void script_write_refund(struct buf *out, sv prefix, const struct store_call *call);
 void script_write_lend(struct buf *out, sv prefix, const struct slice_ask *ask, uint32_t lacks, uint64_t debt,

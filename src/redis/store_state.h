@@ -24,7 +24,7 @@ enum {
     STORE_WANTED_MAX = 1024,    /* asks that do */
 };
 
-/* Of the store as a whole; what is counted of links is summed up here, too. */
+/* Counts of the store as a whole, with those of its links. */
 struct store_counts {
     atomic_uint_fast64_t calls, late, failed, lost, unsent, refunded, replaced, emptied, reconciled;
     atomic_uint_fast64_t slices, lent, returned, held; /* the lender's, as of a moment ago */
@@ -49,7 +49,7 @@ struct forget {
     int64_t found; /* number of the keys that were there; negative: not known */
 };
 
-/* What other threads leave for the store's own. */
+/* Calls and asks that other threads leave for the store's own thread. */
 struct store_inbox {
     struct store_call *posted, **posted_end;
     size_t posted_count;
@@ -59,7 +59,7 @@ struct store_inbox {
     bool recall;
 };
 
-/* What other threads leave for the thread of a link. */
+/* Signals that other threads leave for the thread of a link. */
 struct link_inbox {
     struct link_inbox *next; /* store->links */
     int event;               /* eventfd: readable while there are signals */

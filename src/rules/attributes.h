@@ -8,9 +8,9 @@
 
 #include "base/sv.h"
 
-/* What an attribute is good for. */
+/* How an attribute can be used. */
 enum attribute_use {
-    IN_MATCH = 1,   /* rules match it, as a text unless read_match.c knows more of the attribute */
+    IN_MATCH = 1,   /* rules match it: as a text, unless read_match.c treats it specially */
     IN_BY = 2,      /* rules count by it. They see the value as it is given, unless facts_attribute() prepares it */
     IS_ADDRESS = 4, /* callers have to give an IPv4 or IPv6 address */
 };

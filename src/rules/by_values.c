@@ -1,4 +1,4 @@
-/* Whom an override is for: the values of a rule's `by`, as facts give them, and one text for all of them. */
+/* The subject of an override: the values of a rule's `by`, as facts give them, and one text for all of them. */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -6,7 +6,7 @@
 
 /* ---- values ---- */
 
-/* As facts_ip_text() does. A network is what people copy from where they were shown a subject. */
+/* As facts_ip_text() does. A network is accepted, too: weir shows subjects in that form, and people copy them. */
 static bool ip_value(unsigned ipv6_prefix, sv text, char out[IP_TEXT_MAX + 4])
 {
     sv network = sv_trim_ows(text), address = sv_cut(&network, '/');

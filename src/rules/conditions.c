@@ -1,4 +1,4 @@
-/* What a rule counts by, whom it excepts. */
+/* Reads what a rule counts by and which requests it excepts. */
 #include <stdio.h>
 
 #include "rules/reader.h"

@@ -235,7 +235,8 @@ struct override_merge {
     bool *stays;                                /* by index in the last set */
 };
 
-/* The rule of an override of the last set in the new one, if its subjects are still the same; NULL: the override is gone.
+/* Returns the rule that an override of the last set has in the new set, if it still counts by the same; NULL: the override
+ * does not stay.
  */
 static const struct rule *rule_of_last(const struct override_merge *o, const struct rule_override *last)
 {

@@ -83,7 +83,7 @@ static struct included_file *add_file(struct includer *inc, sv path)
 
 /* ---- errors ---- */
 
-/* Whatever is wrong with an `include`, rules may be missing: the last good ones stay. */
+/* If anything is wrong with an `include`, rules may be missing, so the last good ones stay. */
 static void include_error(struct includer *inc, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void include_error(struct includer *inc, int line, const char *format, ...)
 {
@@ -228,7 +228,7 @@ static bool has_room(struct includer *inc, int line)
     return false;
 }
 
-/* Its version is looked at first: what changes in the meantime is seen at the next look. */
+/* The version is read before the content, so that the next look sees a change in between. */
 static void include_folder(struct includer *inc, sv path, int line)
 {
     struct included_file *folder = add_file(inc, path);

@@ -14,7 +14,7 @@ enum {
     INCLUDED_ENTRIES_MAX = 100, /* of one `include` */
 };
 
-/* What an `include` led to. */
+/* A file or folder that an `include` names. */
 struct included_file {
     sv path; /* ends in NUL */
     bool is_folder;
@@ -39,8 +39,8 @@ void included_drop_texts(struct included *included);
 struct rules *rules_read_file(sv text, const char *path, struct included *ret, struct rules_report *ret_report);
 
 enum files_state { FILES_SAME, FILES_SETTLING, FILES_CHANGED, FILES_GONE };
-/* Whether the file, or something that it included, is another one than what was read. FILES_SETTLING: yes, and it may not
- * be whole yet. FILES_GONE: errno says why there is no such file. */
+/* Returns whether the file, or one that it includes, has changed since it was read. FILES_SETTLING: it has, and may not be
+ * complete yet. FILES_GONE: it cannot be found; errno says why. */
 enum files_state rules_files_look(const char *path, const struct file_version *version, const struct included *included);
 
 #endif

@@ -137,8 +137,8 @@ static bool read_subject(struct reader *r, const struct node *node, const struct
     return r->errors == errors;
 }
 
-/* Returns the rule; NULL if there is none, or if it is bad: that was reported, and its last good version has overrides of
- * its own. */
+/* Returns the rule, or NULL if it does not exist or is bad. A bad rule was reported, and its last good version has
+ * overrides of its own. */
 static const struct rule *find_rule(struct override_reader *o, int line, sv id)
 {
     struct reader *r = o->r;
@@ -168,7 +168,7 @@ static sv read_rule_id(struct reader *r, const struct node *node, const struct n
 
 /* ---- one ---- */
 
-/* `of_row`: the subject of the row, which the document need not say again; NULL: it is in a list. */
+/* `of_row`: the subject of the row, which the document may leave out; NULL: the override is in a list. */
 static bool read_values(struct reader *r, const struct node *by, int line, const struct rule *rule, const sv *of_row,
                         sv *values)
 {
@@ -285,7 +285,7 @@ static int compare_overrides(const void *a, const void *b)
     return order ? order : (x > y) - (x < y);
 }
 
-/* Of those for one subject the first stands. The others are marked: their `values` are gone. */
+/* If several overrides are for one subject, the first stands. The others are marked by `values` of NULL. */
 static void find_twins(struct override_reader *o)
 {
     struct reader *r = o->r;
@@ -318,7 +318,7 @@ void overrides_end(struct override_reader *o)
 {
     struct reader *r = o->r;
     size_t count = 0;
-    r->override_number = o->count + 1; /* errors are of an override */
+    r->override_number = o->count + 1; /* errors name the override */
     find_twins(o);
     for (size_t i = 0; i < o->count; i++)
         if (o->list[i].values)

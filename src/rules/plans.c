@@ -22,7 +22,7 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
         report_error(r, key->line, "the name of a plan must not have control characters, as in %s", shown_node(r, key));
         return;
     }
-    /* If `plan` is bad that was reported, and nobody knows what its values look like. */
+    /* If `plan` is bad, that was reported, and the form of its values is unknown. */
     bool known = rule->plan.attribute < ATTRIBUTE_COUNT;
     if (known && !by_value(&r->rules->settings, &rule->plan, key->text, &r->rules->arena, &ret->name, &allowed)) {
         r->no_memory = r->no_memory || !allowed;
@@ -41,7 +41,7 @@ static void read_one_plan(struct reader *r, const struct node_item *item, struct
     path_end(r, before);
 }
 
-/* What was used of a limit goes on in another plan if the limit there has the same name and algorithm. */
+/* A limit keeps its count in another plan if the limit there has the same name and algorithm. */
 static void compare_limits(struct reader *r, int line, const struct rule_limit *limit, const struct rule_limit *others,
                            size_t count)
 {

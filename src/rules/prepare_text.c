@@ -1,4 +1,4 @@
-/* What must be done to a text before libyaml reads it. libyaml takes JSON for YAML, which it nearly is; here is the rest:
+/* Prepares a text for libyaml. libyaml takes JSON for YAML, which it nearly is; here is the rest:
  *   - characters beyond the basic plane are two escapes in JSON ("\ud83d\ude00") and one in YAML ("\U0001f600");
  *   - some characters that may stand in a JSON string as they are would be line ends to YAML, or nothing that it accepts;
  *   - blanks before the first bracket may be tabs. */

@@ -190,7 +190,7 @@ static void read_document(struct reader *r, const struct node *root)
     }
 }
 
-/* What is read: a document, of a file with all that it includes, or a bare list. */
+/* The input: a document, a file with all that it includes, or a bare list. */
 struct reading {
     sv text;
     bool bare_list;

@@ -177,7 +177,7 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
     return kept;
 }
 
-/* Of calls that are the same once they are normalised, all but the first are bad. One that has expired is in nobody's way.
+/* If calls are the same after normalising, all but the first are bad. Calls that have expired do not count.
  */
 static void find_same_calls(struct row_reader *rr)
 {

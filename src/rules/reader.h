@@ -29,7 +29,7 @@ struct reader {
     size_t regexes;           /* so far */
     enum attribute attribute; /* of the condition at hand */
 
-    /* Of the override at hand: errors begin with "override of rule ID for SUBJECT". */
+    /* The override that is being read: errors begin with "override of rule ID for SUBJECT". */
     size_t override_number; /* from 1; 0: not in an override */
     sv override_rule;
     const sv *override_values; /* its subject, as far as it is known */

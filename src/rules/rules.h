@@ -175,7 +175,7 @@ struct rule {
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };
 
-/* What holds for one subject of a rule in place of the rule's own limits and plans. */
+/* Replaces the limits and plans of a rule for one subject. */
 struct rule_override {
     sv rule; /* its id: that of a rule of the set */
     int line;
@@ -184,7 +184,7 @@ struct rule_override {
     enum override_kind kind;
     struct rule_limit *limits; /* OVERRIDE_LIMITS */
     size_t limit_count;
-    int64_t expires_us; /* from then on it is not there; RULE_NEVER_EXPIRES */
+    int64_t expires_us; /* from then on it has no effect; RULE_NEVER_EXPIRES */
     sv why;             /* may be empty */
 };
 
@@ -326,8 +326,8 @@ struct rule_row {
     sv subject; /* ROW_OVERRIDE: see override_subject_text(); empty: its document has `by` */
     sv text;    /* YAML or JSON */
     sv fault;   /* not empty: why the row is bad, whatever its text is */
-    /* Of a rule: it is read as with `enabled: false`, and if it is bad it is left out and not reported. Such rows come
-     * last, so that they take nothing from the others. */
+    /* The row of a rule that is disabled: it is read as with `enabled: false`, and if it is bad it is left out and not
+     * reported. Such rows come last, so that the bounds hold for the others first. */
     bool disabled;
 };
 
@@ -349,11 +349,11 @@ int rules_json(sv text, struct buf *out, struct weir_error *error);
 /* The subject of an override as one text, for a column or a URL: the value itself if the rule counts by one attribute; of
  * several the values in the order of `by`, joined by commas, with "%2C" for a comma and "%25" for % inside a value. */
 void override_subject_text(const sv *values, size_t count, struct buf *out);
-/* The other way round: one value for each attribute of the rule's `by`, spelled as facts give it. They live in `arena`.
+/* The inverse: one value for each attribute of the rule's `by`, spelled as facts give it. The values are in `arena`.
  * Returns 0, or WEIR_E_INVALID (WEIR_E_NO_MEMORY) with the reason. */
 int override_subject_split(const struct settings *settings, const struct rule *rule, sv text, struct arena *arena,
                            sv ret_values[RULE_BY_MAX], struct weir_error *error);
-/* Returns the override of a subject; NULL: there is none. Looks at one after another. */
+/* Returns the override of a subject, or NULL. A linear search. */
 const struct rule_override *override_find(const struct rules *rules, sv rule, const sv *values, size_t count);
 
 /* Promise 6: puts each rule, override or setting that `report` calls bad back into `fresh` as it is in `last`; all of them

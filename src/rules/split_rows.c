@@ -109,8 +109,8 @@ static int add_rules(struct splitter *s, const struct node *list)
     return r;
 }
 
-/* Where an attribute stands in the `by` of a rule of this text. A rule that is not here, or has no list there, leaves the
- * order of the override. */
+/* Returns the position of an attribute in the `by` of a rule of this text. If the rule is not in the text, or its `by` is
+ * not a list, the order in the override counts. */
 static size_t place_of(const struct node *rules, sv rule, sv attribute, size_t otherwise)
 {
     for (const struct node_item *item = rules ? rules->first : NULL; item; item = item->next) {

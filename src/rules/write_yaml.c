@@ -1,4 +1,4 @@
-/* Rules as YAML. What is written reads back the same: every text is either plainly a text or in double quotes. */
+/* Rules as YAML. The output reads back as the same rules: every text is either clearly a text or in double quotes. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -42,7 +42,7 @@ static void write_field(struct buf *out, const char *before, const char *name, s
     buf_char(out, '\n');
 }
 
-/* A template may have been decoded to bytes that are no text. */
+/* A template may have been decoded to bytes that are not text. */
 static void write_template(struct buf *out, sv s)
 {
     if (utf8_valid(s) && !text_has_control(s)) {

@@ -108,7 +108,7 @@ void info_command(struct commands *c, const sv *args, size_t count)
              "# Server\r\nredis_version:" REDIS_VERSION "\r\nweir_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\n"
              "listen:%s\r\nuptime_in_seconds:%lld\r\n",
              weir_version(), (int)getpid(), server->where[FRONT_RESP], (long long)(up_s > 0 ? up_s : 0));
-    /* Of this loop only: the metrics have those of all loops. */
+    /* The clients of this loop only: the metrics have those of all loops. */
     snprintf(clients, sizeof clients, "# Clients\r\nconnected_clients:%u\r\n", c->loop->conns.open[FRONT_RESP]);
     const struct {
         const char *name, *text;

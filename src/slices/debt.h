@@ -18,8 +18,8 @@ void debt_undo(struct cells *cells, uint64_t key, const struct limit *limit, str
 
 /* ---- paying ---- */
 
-/* The part of a debt that one call to the store takes along. Of all processes of the host one pays at a time, or the same
- * amount would be charged twice. */
+/* The part of a debt that one call to the store takes along. Only one process of the host pays at a time; otherwise the
+ * same amount would be charged twice. */
 struct payment {
     uint64_t amount; /* 0: nothing is owed, or somebody else is paying */
     int64_t seen_us;
@@ -46,7 +46,7 @@ uint64_t debt_amount(struct cells *cells, uint64_t key, const struct limit *limi
  * Returns false if somebody else is paying. */
 bool debt_claim(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
 void debt_release(struct cells *cells, uint64_t key, uint64_t who, int64_t now_us);
-/* The store has charged all that debt_amount saw at seen_us. What was added since stays. */
+/* The store has charged all that debt_amount saw at seen_us. Amounts that were added since then stay. */
 void debt_pay(struct cells *cells, uint64_t key, const struct limit *limit, struct limit_state seen, int64_t seen_us,
               uint64_t paid, int64_t now_us);
 

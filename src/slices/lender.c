@@ -235,9 +235,9 @@ static bool is_needless(const struct slice_ask *ask, const struct slice_spent *l
     return look->outcome == SLICE_DRY || look->left >= full / 2 + (full & 1);
 }
 
-/* What this host has and what it is lent is together no more than a full slice, or twice what a request needs. It asks for
- * all that the request needs if the store has it, since others may spend what is here before that arrives; otherwise for
- * the missing part. */
+/* The tokens of this host and those that it is lent are together at most a full slice, or twice the need of a request. It
+ * asks for the whole need of the request if the store has it, since others may spend the tokens that are here before the
+ * answer arrives; otherwise it asks for the missing part. */
 static bool prepare_take(struct lender *l, struct message *m, int64_t now_us)
 {
     struct slice_ask *ask = &m->call.ask;

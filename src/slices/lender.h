@@ -4,8 +4,8 @@
  *   lender_ask ──► queue ──► lender_next ──► (sent to the store) ──► lender_answer ──► slice_put, slice_set_dry
  *   lender_sweep, lender_recall ──► slice_collect ──► queue ──► lender_next ──► (sent once, no answer needed)
  *
- * What holds: a token is in at most one place: the store's budget, on its way, this host's cell, or spent. What is on its
- * way when a message is lost, or when somebody dies, is spent as far as the store knows: never twice. */
+ * Invariant: a token is in at most one place: the store's budget, on its way, this host's cell, or spent. If a message is
+ * lost or a process dies, the store takes the tokens on their way for spent: they are never spent twice. */
 #ifndef SLICES_LENDER_H
 #define SLICES_LENDER_H
 

@@ -71,7 +71,8 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The one behind the highest; where that is the last one, the lowest that never was. 0: there is none. */
+/* Returns the number after the highest. If the highest is the last one, returns the lowest number that was never used, or 0
+ * if there is none. */
 static uint32_t unused_number(struct call_numbers *used)
 {
     if (used->count == 0)

@@ -274,7 +274,7 @@ static int no_file(const struct source *source, struct weir_error *error)
                    strerror(ENOENT));
 }
 
-/* What stands against writing the text anew. */
+/* Returns an error if the text must not be rewritten. */
 static int check_text(const struct source *source, const struct rules_report *report, struct weir_error *error)
 {
     sv text = buf_sv(&source->file_text);

@@ -1,8 +1,8 @@
 /* WEIR_HISTORY: every change that was made through here, so that it can be looked up and undone.
  *
  * A row's contents are kept as JSON: {"enabled":true,"rule":…}, {"value":…}, {"subject":"…","override":…} or the columns of
- * a call. What a document says is kept byte for byte behind a beginning that we know, so that undoing restores it exactly;
- * one that is no JSON is kept as {"text":"…"}. */
+ * a call. A document is kept byte for byte after a beginning that we know, so that undoing restores it exactly; one that is
+ * not JSON is kept as {"text":"…"}. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void add_column(struct buf *out, const char *name, const struct sql_value
         buf_json(out, value->text);
 }
 
-/* What stands before the document, or (`odd`) before the text of one that is not JSON. */
+/* Writes the beginning that comes before the document, or (`odd`) before the text of one that is not JSON. */
 static void row_beginning(const struct stored_row *row, bool odd, struct buf *out)
 {
     if (row->table == TABLE_OVERRIDES) {
@@ -357,7 +357,7 @@ static bool same_row(const struct stored_row *a, const struct stored_row *b)
     return a->table == TABLE_CALLS || (a->enabled == b->enabled && json_is_same(a->text, b->text));
 }
 
-/* What the history keeps of a row; *ret NULL: it was not there. */
+/* Reads a row as the history has it. *ret is NULL if the row did not exist. */
 static int row_then(struct plan *plan, const struct source_event *event, sv text, struct stored_row **ret)
 {
     enum row_table table = TABLE_RULES;
@@ -430,7 +430,7 @@ static int make_undo(struct plan *plan, void *data)
     u->what = difference(now, then);
     sv kept = plan_copy(plan, sv_of(what, (size_t)n));
     r = kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
-    /* What was removed or switched off comes back as bad as it was. */
+    /* A bad row that was removed or switched off may come back, and is as bad as it was. */
     if (r == 0 && then && (!later || (later->text.len > 0 && sv_eq(then->text, later->text)))) {
         plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, then);
     }

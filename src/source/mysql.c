@@ -19,7 +19,7 @@ enum {
     PACKET_MAX = 64 << 20,
 };
 
-/* Of MySQL: MariaDB's header does not have it. */
+/* Errors of MySQL that MariaDB's header does not define. */
 enum { ER_CLIENT_IDLE = 4031, ER_QUERY_TOO_LATE = 3024 };
 
 struct cell {

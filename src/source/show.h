@@ -33,7 +33,7 @@ void source_event_json(const struct source_event *event, struct buf *out);
 
 /* A document in YAML or JSON; NULL: it is neither. */
 json_t *source_json_load(sv text);
-/* The same as JSON in one line; what is no document becomes a string. */
+/* The same as JSON in one line; a text that is not a document becomes a string. */
 void source_json_add(sv text, struct buf *out);
 /* ,"name": and the same; null if the text is empty. */
 void source_json_add_member(const char *name, sv text, struct buf *out);

@@ -42,7 +42,7 @@ struct source_row {
     uint64_t version;                /* another one whenever the row says something else; not 0 */
     sv updated_at, updated_by, note; /* may be empty */
     const struct rule *parsed;       /* in `rules`; NULL: bad */
-    /* Of an override: in `rules`; NULL: bad, or its rule is not there or is bad. */
+    /* A row of an override: the override in `rules`. NULL if it is bad, or if its rule does not exist or is bad. */
     const struct rule_override *override;
 };
 
@@ -54,7 +54,7 @@ struct source_reading {
     size_t row_count;
     struct source_row *overrides; /* of tables, by rule and subject; those of a file: see source_read_overrides */
     size_t override_count;
-    /* Overrides without their rule, which was removed: they are no problem, and have no effect. */
+    /* Overrides whose rule was removed: they have no effect, and are not a problem. */
     size_t unused_overrides;
     struct source_problem *problems;
     size_t problem_count; /* at most RULES_ERRORS_MAX */
@@ -94,7 +94,7 @@ int source_write_file(const char *path, sv text, struct weir_error *error);
 /* A change of a file writes it anew, without its comments; it refuses to do so unless this was called. */
 void source_drop_comments(struct source *source);
 
-/* Who changes, and why: kept in the history. */
+/* The author of a change and the reason for it, for the history. */
 struct source_author {
     sv who, note;
 };
@@ -110,8 +110,8 @@ struct source_terms {
     /* Asked in the transaction, before anything is written, with the version of `id` as it is then; negative: the change is
      * not made, for the reason that it says. May be NULL. */
     int (*check)(uint64_t version, void *data, struct weir_error *error);
-    /* Of a dry run: all as it would be, with what the change leaves alone. Not asked where nothing would change. May be
-     * NULL. */
+    /* Called in a dry run with everything as it would be after the change. Not called if nothing would change. May be NULL.
+     */
     int (*look)(const struct source_reading *after, void *data, struct weir_error *error);
     sv id;
     void *data;
@@ -135,7 +135,7 @@ int source_patch(struct source *source, sv id, sv patch, struct source_author au
 int source_enable(struct source *source, sv id, bool enabled, struct source_author author, struct weir_error *error);
 int source_remove(struct source *source, sv id, struct source_author author, struct weir_error *error);
 
-/* Whom an override is for. */
+/* The subject that an override is for. */
 struct source_subject {
     sv text;      /* see override_subject_text() */
     size_t count; /* of the values that the text was made of; 0: it is as it was typed */

@@ -67,7 +67,8 @@ int sql_table_denied(struct sql *sql, const char *name, struct weir_error *error
 /* The column's quoted name, or NULL. */
 const char *sql_column(const struct sql_table *table, const char *lower_case_name);
 
-/* What follows a column where its texts are to be compared and sorted byte by byte; empty where they are anyway. */
+/* Returns the text to write after a column whose texts are to be compared and sorted byte by byte; empty if the database
+ * does so anyway. */
 const char *sql_byte_order(const struct sql *sql);
 
 /* Something that differs after each change of these tables, whoever made it; computed by the database, much cheaper than

@@ -1,4 +1,4 @@
-/* What sql.c needs of each database. */
+/* The operations that sql.c needs from each database. */
 #ifndef SOURCE_SQL_CLIENT_H
 #define SOURCE_SQL_CLIENT_H
 

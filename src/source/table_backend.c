@@ -1,4 +1,4 @@
-/* Rules in tables. What is read is read in one transaction, and what is changed is changed in one, history included. */
+/* Rules in tables. A read is one transaction, and so is a change, history included. */
 #include "source/backend.h"
 
 #include "base/err.h"

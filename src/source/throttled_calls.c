@@ -109,7 +109,7 @@ static void write_rule(const struct stored_row *row, uint64_t max, uint64_t per_
     buf_char(out, '}');
 }
 
-/* A key that is no text, or of any length, makes no id. */
+/* A key that is not text, or is too long, cannot become an id. */
 static void name_rule(struct stored_row *row, struct arena *arena)
 {
     char id[WEIR_ID_MAX + 1];

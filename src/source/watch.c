@@ -205,13 +205,13 @@ static struct source_job *next_job(struct source_watch *watch)
     return job;
 }
 
-/* What a job wrote is in force when it is done. */
+/* When a job is done, its changes are in force. */
 static int run_job(struct source_watch *watch, struct source_job *job)
 {
     struct weir_error error = { .code = WEIR_OK }, why = { .code = WEIR_OK };
     uint64_t seen = source_seen(watch->source);
     int result = job->run(watch->source, job, &error);
-    /* What the job has read is no longer news to the source, but is to whoever follows. */
+    /* The source does not report again what the job has read, but those who follow the source have not seen it. */
     watch->again = watch->again || source_seen(watch->source) != seen;
     if (result >= 0 && job->writes && look(watch, &why) < 0)
         result = err_set(&error, WEIR_E_SYSTEM,

@@ -71,7 +71,7 @@ static int write_new(const char *path, const char *temporary, int fd, sv text, s
     return fsync(fd) < 0 || rename(temporary, path) < 0 ? cannot(path, errno, error) : 0;
 }
 
-/* One step along a link. 1: *path is where it leads; 0: it is no link. */
+/* Follows a link by one step. Returns 1 if *path is where it leads, 0 if it is not a link. */
 static int follow_link(char path[PATH_MAX])
 {
     char target[PATH_MAX], next[2 * PATH_MAX];

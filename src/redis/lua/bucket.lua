@@ -1,5 +1,5 @@
--- A bucket at `now`: of value, max, debt, cost, a (the time in which max comes back) and b (its capacity) it makes when;
--- tokens and parts, which are used then; moved and room. Or `why` it is damaged.
+-- A bucket at `now`. Input: value, max, debt, cost, a (the time in which max comes back), b (its capacity). Output: when; tokens
+-- and parts, which are used then; moved and room; or `why` it is damaged.
 when, tokens, parts, moved = now, 0, 0, false
 if value then
   --@ read_bucket.lua

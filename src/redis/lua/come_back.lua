@@ -1,5 +1,5 @@
--- What comes back to a bucket in the time `elapsed`, rounded down to 1/2^20 token, is taken off its tokens and parts. `rest` is
--- what the rounding left out. If all comes back for sure, there is nothing to work out.
+-- Takes off the tokens and parts of a bucket what comes back in the time `elapsed`, rounded down to 1/2^20 token. `rest` is the
+-- part that the rounding left out. If everything comes back for sure, nothing has to be computed.
 rest = 0
 if elapsed / per * max > tokens * 1.000001 + 2 then
   tokens, parts = 0, 0

@@ -18,8 +18,8 @@ if why then
   --@ refuse.lua
 end
 
--- Half of what is left is shared out, so that slices shrink and the last tokens are found by whoever needs them. What lacks has
--- to fit. A host keeps a slice in 32 bits, with what it has of it already.
+-- Half of what is left is shared out, so that slices shrink and the last tokens are found by whoever needs them. The missing part has
+-- to fit. A host keeps its slice in 32 bits, together with the tokens that it already has.
 local lent, room = 0, max - count
 if lacks <= room and room > 0 then
   local part = (room - room % (2 * hosts)) / (2 * hosts)
