@@ -17,7 +17,7 @@ static bool may_log(struct log_sampler *sampler)
 }
 
 /* Says how many lines were left out since the last one. */
-static void more_lines(struct log_sampler *sampler, char *text, size_t cap)
+static void write_left_out(struct log_sampler *sampler, char *text, size_t cap)
 {
     if (sampler->left_out)
         snprintf(text, cap, " (%lu more since the last line)", (unsigned long)sampler->left_out);
@@ -99,11 +99,11 @@ static void log_bad_cost(ngx_http_request_t *r, struct zone *zone, const struct 
 {
     if (r->connection->log->log_level < NGX_LOG_WARN || !may_log(&zone->bad_costs))
         return;
-    char more[64] = "";
-    more_lines(&zone->bad_costs, more, sizeof more);
+    char left_out_text[64] = "";
+    write_left_out(&zone->bad_costs, left_out_text, sizeof left_out_text);
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                   "weir: the value of `%s=` is %s, so the request costs 1, zone \"%V\"%s", cost->attribute,
-                  value->len > 0 ? "not a whole number" : "empty", &zone->name, more);
+                  value->len > 0 ? "not a whole number" : "empty", &zone->name, left_out_text);
 }
 
 /* Rules by ip do not apply to a request whose address is invalid, so an invalid one is not used. */
@@ -172,12 +172,12 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *dir
 
 static ngx_str_t keep(ngx_http_request_t *r, const char *text)
 {
-    ngx_str_t kept = { strlen(text), NULL };
-    kept.data = kept.len ? ngx_pnalloc(r->pool, kept.len) : NULL;
-    if (!kept.data)
+    ngx_str_t copy = { strlen(text), NULL };
+    copy.data = copy.len ? ngx_pnalloc(r->pool, copy.len) : NULL;
+    if (!copy.data)
         return (ngx_str_t)ngx_null_string;
-    memcpy(kept.data, text, kept.len);
-    return kept;
+    memcpy(copy.data, text, copy.len);
+    return copy;
 }
 
 static ngx_str_t keep_shadows(ngx_http_request_t *r, const struct weir_shadows *shadows)
@@ -212,25 +212,25 @@ static void log_refusal(ngx_http_request_t *r, struct zone *zone, const struct w
     ngx_log_t *log = r->connection->log;
     if (log->log_level < NGX_LOG_ERR || !may_log(&zone->refusals))
         return;
-    char whom[512] = "", wait[64] = "", more[64] = "";
+    char whom[512] = "", wait[64] = "", left_out_text[64] = "";
     weir_subject_text(zone->weir, request, v, whom, sizeof whom);
     if (v->retry_after_ms > 0)
         snprintf(wait, sizeof wait, ", retry after %lld s", (long long)request_state_find(r)->retry_after_s);
-    more_lines(&zone->refusals, more, sizeof more);
+    write_left_out(&zone->refusals, left_out_text, sizeof left_out_text);
     /* nginx would add what it did last, which may be a subrequest. */
     char *action = log->action;
     log->action = NULL;
     const char *what = dry_run ? "would be refused" : "refused";
     if (v->applied) {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s by rule \"%s\", limit \"%s\"%s%s%s, zone \"%V\"%s", what, v->rule,
-                      v->limit, *whom ? " for " : "", whom, wait, &zone->name, more);
+                      v->limit, *whom ? " for " : "", whom, wait, &zone->name, left_out_text);
     } else if (v->status == WEIR_BAD_REQUEST) {
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "weir: %s, because the client repeats the header \"%s\" with different values, zone \"%V\"%s", what,
-                      v->limit, &zone->name, more);
+                      v->limit, &zone->name, left_out_text);
     } else {
         ngx_log_error(NGX_LOG_ERR, log, 0, "weir: %s, because weir could not decide about it, zone \"%V\"%s", what,
-                      &zone->name, more);
+                      &zone->name, left_out_text);
     }
     log->action = action;
 }

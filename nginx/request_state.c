@@ -8,7 +8,7 @@ static void state_marker(void *data)
 
 /* nginx clears the data that modules keep of a request when it redirects the request internally. It keeps the handlers that
  * run when the memory of the request is freed, so the state is stored as the data of one of them. */
-static struct request_state *find_kept(const ngx_http_request_t *r)
+static struct request_state *find_in_cleanups(const ngx_http_request_t *r)
 {
     for (ngx_pool_cleanup_t *c = r->pool->cleanup; c; c = c->next)
         if (c->handler == state_marker)
@@ -20,7 +20,7 @@ struct request_state *request_state_find(ngx_http_request_t *r)
 {
     struct request_state *state = ngx_http_get_module_ctx(r, ngx_http_weir_module);
     if (!state && (r->internal || r->filter_finalize)) {
-        state = find_kept(r);
+        state = find_in_cleanups(r);
         ngx_http_set_ctx(r, state, ngx_http_weir_module);
     }
     return state;

@@ -22,7 +22,7 @@ enum {
     TEXT_MAX = 16 << 20,
 };
 
-struct place {
+struct database {
     char folder[64], path[96], address[112];
 };
 
@@ -41,7 +41,7 @@ static void sleep_ms(int ms)
 
 /* ---- the database ---- */
 
-static bool place_make(struct place *p)
+static bool database_make(struct database *p)
 {
     const char *tmp = getenv("TMPDIR");
     int n = snprintf(p->folder, sizeof p->folder, "%s/weir-bench-XXXXXX", tmp ? tmp : "/tmp");
@@ -52,7 +52,7 @@ static bool place_make(struct place *p)
     return true;
 }
 
-static void place_remove(const struct place *p)
+static void database_remove(const struct database *p)
 {
     static const char *const behind[] = { "", "-wal", "-shm", "-journal" };
     for (size_t i = 0; i < sizeof behind / sizeof behind[0]; i++) {
@@ -204,7 +204,7 @@ static int measure_changes(struct bench *bench, struct bench_source *m, struct w
     return r;
 }
 
-static int measure(struct bench *bench, struct bench_source *m, const struct place *place, struct buf *text,
+static int measure(struct bench *bench, struct bench_source *m, const struct database *database, struct buf *text,
                    struct weir_error *error)
 {
     struct source *source = NULL;
@@ -212,7 +212,7 @@ static int measure(struct bench *bench, struct bench_source *m, const struct pla
     struct source_address address = { 0 };
     struct sql *sql = NULL;
     struct weir *weir = NULL;
-    int r = source_open(&source, place->address, error);
+    int r = source_open(&source, database->address, error);
     if (r == 0)
         r = fill(source, m->rules, text, error);
     if (r == 0)
@@ -221,7 +221,7 @@ static int measure(struct bench *bench, struct bench_source *m, const struct pla
     if (r == 0)
         r = weir_open(&weir, &options, error);
     if (r == 0)
-        r = address_read(place->address, &address, error);
+        r = address_read(database->address, &address, error);
     if (r == 0)
         r = sql_open(&sql, &address, error);
     struct source_watch_options watching = { .poll_ms = CHANGE_MS, .on_rules = install, .data = weir };
@@ -242,20 +242,20 @@ static int measure(struct bench *bench, struct bench_source *m, const struct pla
 bool bench_sources(struct bench *bench)
 {
     struct bench_source m = { .rules = bench->rules_many };
-    struct place place;
+    struct database database;
     struct buf text;
     struct weir_error error = { .code = WEIR_OK };
     if (bench->threads < 2)
         return true;
-    if (!place_make(&place)) {
+    if (!database_make(&database)) {
         bench_note(bench, "rules in a database left out: no folder for one");
         return true;
     }
     bench_say(bench, "rules in a database: filling it");
     buf_init(&text, TEXT_MAX);
-    int r = measure(bench, &m, &place, &text, &error);
+    int r = measure(bench, &m, &database, &text, &error);
     buf_done(&text);
-    place_remove(&place);
+    database_remove(&database);
     if (r < 0)
         bench_note(bench, "rules in a database left out: %.100s", error.text);
     else

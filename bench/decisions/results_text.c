@@ -7,7 +7,7 @@
 
 enum { LABEL = 27, COLUMN = 11 };
 
-struct page {
+struct printer {
     const struct bench *bench;
     struct buf *out;
     struct term term;
@@ -26,13 +26,13 @@ void bench_keys_text(uint64_t keys, char out[BENCH_KEYS_TEXT_MAX])
     snprintf(out, BENCH_KEYS_TEXT_MAX, "%llu%s", (unsigned long long)keys, unit);
 }
 
-static void title(const struct page *p, const char *text)
+static void title(const struct printer *p, const char *text)
 {
     buf_printf(p->out, "\n%s%s%s\n", term_bold(&p->term), text, term_plain(&p->term));
 }
 
 /* Names of columns; for two threads the same once more. */
-static void heads(const struct page *p, const char *const *names, bool twice)
+static void heads(const struct printer *p, const char *const *names, bool twice)
 {
     size_t n = 0;
     while (names[n])
@@ -46,7 +46,7 @@ static void heads(const struct page *p, const char *const *names, bool twice)
     buf_printf(p->out, "%s\n", term_plain(&p->term));
 }
 
-static void number(const struct page *p, const struct bench_result *r)
+static void number(const struct printer *p, const struct bench_result *r)
 {
     if (r)
         buf_printf(p->out, "%*.1f", COLUMN, r->ns);
@@ -76,7 +76,7 @@ static size_t make_rows(const struct bench *b, struct row *rows)
     return n;
 }
 
-static void label(const struct page *p, const struct row *row)
+static void label(const struct printer *p, const struct row *row)
 {
     char keys[BENCH_KEYS_TEXT_MAX], text[64];
     bench_keys_text(row->keys, keys);
@@ -101,7 +101,7 @@ static bool any_of(const struct bench *b, const struct row *row)
     return bench_find(b, kind_of(row, BENCH_DECIDE, 1, 1, false)) != NULL;
 }
 
-static void decisions(const struct page *p, unsigned limits)
+static void decisions(const struct printer *p, unsigned limits)
 {
     static const char *const one[] = { "single", "batch", "map", "open map", NULL };
     static const char *const three[] = { "single", "batch", NULL };
@@ -129,7 +129,7 @@ static void decisions(const struct page *p, unsigned limits)
     }
 }
 
-static void floors(const struct page *p)
+static void floors(const struct printer *p)
 {
     static const char *const names[] = { "CAS", "access", "prefetched", NULL };
     const struct bench *b = p->bench;
@@ -154,7 +154,7 @@ static void floors(const struct page *p)
     }
 }
 
-static void contention(const struct page *p)
+static void contention(const struct printer *p)
 {
     static const char *const names[] = { "refusing", "CAS", NULL };
     struct row row = { 1, BENCH_UNIFORM, false };
@@ -172,7 +172,7 @@ static void contention(const struct page *p)
 
 /* ---- whole calls ---- */
 
-static void check_row(const struct page *p, enum bench_what what, unsigned rules, unsigned limits)
+static void check_row(const struct printer *p, enum bench_what what, unsigned rules, unsigned limits)
 {
     const struct bench *b = p->bench;
     uint64_t keys[] = { b->keys_small, b->keys_large };
@@ -191,7 +191,7 @@ static void check_row(const struct page *p, enum bench_what what, unsigned rules
     buf_char(p->out, '\n');
 }
 
-static void checks(const struct page *p)
+static void checks(const struct printer *p)
 {
     const struct bench *b = p->bench;
     bool any = false;
@@ -212,7 +212,7 @@ static void checks(const struct page *p)
     check_row(p, BENCH_CHECK_ALL, b->rules_many, BENCH_LIMITS);
 }
 
-static void overrides(const struct page *p)
+static void overrides(const struct printer *p)
 {
     static const struct {
         enum bench_what what;
@@ -235,7 +235,7 @@ static void overrides(const struct page *p)
     buf_printf(p->out, "%u overrides are read and put in force in %.0f ms\n", o->count, o->read_ms);
 }
 
-static void memory(const struct page *p)
+static void memory(const struct printer *p)
 {
     const struct bench_memory *m = &p->bench->memory;
     if (!m->keys)
@@ -250,7 +250,7 @@ static void memory(const struct page *p)
                keys, m->bytes_per_key, m->resident_per_key, requests, m->resident_per_key_used);
 }
 
-static void source(const struct page *p)
+static void source(const struct printer *p)
 {
     const struct bench_source *m = &p->bench->source;
     if (!m->rules)
@@ -264,7 +264,7 @@ static void source(const struct page *p)
 }
 
 /* Small tables say nothing about whether it is reached. */
-static void ratios(const struct page *p, const struct bench_ratio *r, size_t count)
+static void ratios(const struct printer *p, const struct bench_ratio *r, size_t count)
 {
     if (count == 0)
         return;
@@ -282,7 +282,7 @@ static void ratios(const struct page *p, const struct bench_ratio *r, size_t cou
 
 void bench_text(const struct bench *bench, const struct bench_ratio *r, size_t ratio_count, struct buf *out)
 {
-    struct page p = { bench, out, term_of(STDOUT_FILENO) };
+    struct printer p = { bench, out, term_of(STDOUT_FILENO) };
     char machine[BENCH_MACHINE_MAX];
     bench_machine(machine, sizeof machine);
     buf_printf(out, "weir %s on %s, %u CPUs: nanoseconds of one thread for each, median of %u rounds.\n", weir_version(),

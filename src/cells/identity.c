@@ -54,7 +54,7 @@ static bool hash_line(struct hash *hash, const char *path)
     return true;
 }
 
-static uint32_t boot_here(const struct cells *cells, uint64_t device)
+static uint32_t current_boot(const struct cells *cells, uint64_t device)
 {
     struct hash hash;
     hash_init(&hash, &cells->secret);
@@ -62,7 +62,7 @@ static uint32_t boot_here(const struct cells *cells, uint64_t device)
     return hash_line(&hash, "/proc/sys/kernel/random/boot_id") ? fold(&hash, BOOT_BITS) : 0;
 }
 
-static uint32_t machine_here(const struct cells *cells)
+static uint32_t current_machine(const struct cells *cells)
 {
     static const char *const paths[] = { "/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid" };
     char name[65] = "";
@@ -93,17 +93,17 @@ static uint32_t birth_bits(const struct cells *cells, const struct statx_timesta
     return fold(&hash, BIRTH_BITS);
 }
 
-static bool origin_here(const struct cells *cells, int fd, struct origin *ret)
+static bool current_origin(const struct cells *cells, int fd, struct origin *ret)
 {
     struct stat st;
-    struct statx more;
+    struct statx extended;
     if (fstat(fd, &st) < 0)
         return false;
-    *ret = (struct origin){ .boot = boot_here(cells, st.st_dev),
-                            .machine = machine_here(cells),
+    *ret = (struct origin){ .boot = current_boot(cells, st.st_dev),
+                            .machine = current_machine(cells),
                             .inode = inode_bits(cells, st.st_ino) };
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && more.stx_mask & STATX_BTIME)
-        ret->birth = birth_bits(cells, &more.stx_btime);
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &extended) == 0 && extended.stx_mask & STATX_BTIME)
+        ret->birth = birth_bits(cells, &extended.stx_btime);
     return true;
 }
 
@@ -114,25 +114,25 @@ static bool differ(uint32_t a, uint32_t b)
     return a && b && a != b;
 }
 
-static bool is_same(const struct origin *was, const struct origin *here)
+static bool is_same(const struct origin *was, const struct origin *current)
 {
-    if (differ(was->inode, here->inode) || differ(was->birth, here->birth))
+    if (differ(was->inode, current->inode) || differ(was->birth, current->birth))
         return false;
-    if (was->boot && was->boot == here->boot)
+    if (was->boot && was->boot == current->boot)
         return true;
-    if (was->machine && here->machine)
-        return was->machine == here->machine;
+    if (was->machine && current->machine)
+        return was->machine == current->machine;
     /* If the machine is not known, a reboot looks like another machine. */
-    return !differ(was->boot, here->boot);
+    return !differ(was->boot, current->boot);
 }
 
-static struct origin merge(const struct origin *was, const struct origin *here)
+static struct origin merge(const struct origin *was, const struct origin *current)
 {
     return (struct origin){ .id = was->id,
-                            .boot = here->boot ? here->boot : was->boot,
-                            .machine = was->machine ? was->machine : here->machine,
-                            .inode = here->inode,
-                            .birth = here->birth ? here->birth : was->birth };
+                            .boot = current->boot ? current->boot : was->boot,
+                            .machine = was->machine ? was->machine : current->machine,
+                            .inode = current->inode,
+                            .birth = current->birth ? current->birth : was->birth };
 }
 
 static bool draw(uint64_t *ret)
@@ -145,17 +145,17 @@ static bool draw(uint64_t *ret)
 
 int cells_settle(struct cells *cells, int fd, const char *path, struct weir_error *error)
 {
-    struct origin here;
+    struct origin current;
     word16 *word = &cells->header->origin;
-    if (!origin_here(cells, fd, &here))
+    if (!current_origin(cells, fd, &current))
         return err_set(error, WEIR_E_SYSTEM, "%s: %s", path, strerror(errno));
     for (;;) {
         word16 seen = load_16(word);
         struct origin was = origin_of(seen);
-        bool same = is_same(&was, &here);
-        if (!same && !draw(&here.id))
+        bool same = is_same(&was, &current);
+        if (!same && !draw(&current.id))
             return err_set(error, WEIR_E_SYSTEM, "cannot get random bytes: %s", strerror(errno));
-        struct origin next = same ? merge(&was, &here) : here;
+        struct origin next = same ? merge(&was, &current) : current;
         word16 now = origin_word(&next);
         if (same_16(now, seen) || cas_16(word, seen, now)) {
             cells->copied = !same;

@@ -66,10 +66,10 @@ static void print_path(struct output *p, struct facts *facts)
     if (!sv_eq(facts_route(facts), path))
         fact(p, "route", facts_route(facts), NULL);
     for (size_t i = 1; i < facts_readings(facts); i++) {
-        facts_use(facts, i);
+        facts_select_reading(facts, i);
         fact(p, "or", facts_path(facts), NULL);
     }
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
 }
 
 static void print_client(struct output *p, struct facts *facts)
@@ -118,7 +118,7 @@ static void print_limit(struct output *p, const struct explained_rule *e, const 
     rule_limit_text(l->spec, &p->line);
     end_line(p, "");
     buf_add(&p->line, SV("        "));
-    explain_use(e, l, &p->line);
+    explain_usage(e, l, &p->line);
     end_line(p, l->fits ? "" : term_red(&p->term));
     if (e->counting == COUNTER_SLICE && e->rule->mode == MODE_ENFORCE && !l->unknown && !l->fits && l->held < l->cost &&
         !p->spent) {
@@ -196,15 +196,15 @@ int cli_explain(int argc, char **argv)
             options.cells);
     if (!request_open(&options, &weir))
         return EXIT_BAD;
-    struct output page = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
-    page.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
-    buf_init(&page.out, OUTPUT_MAX);
-    buf_init(&page.line, EXPLAIN_TEXT_MAX);
-    int code = weir_explain(weir, &request, page.now_us, &sink, &page);
+    struct output output = { .term = term_of(STDOUT_FILENO), .request = &request, .has_store = options.counters };
+    output.now_us = options.now_us >= 0 ? options.now_us : weir_now_us();
+    buf_init(&output.out, OUTPUT_MAX);
+    buf_init(&output.line, EXPLAIN_TEXT_MAX);
+    int code = weir_explain(weir, &request, output.now_us, &sink, &output);
     request_close(weir);
     if (code == 0)
-        fwrite(buf_sv(&page.out).ptr, 1, page.out.len, stdout);
-    buf_done(&page.out);
-    buf_done(&page.line);
+        fwrite(buf_sv(&output.out).ptr, 1, output.out.len, stdout);
+    buf_done(&output.out);
+    buf_done(&output.line);
     return code < 0 ? cli_error("the request cannot be judged: %s", err_text((enum weir_code)code)) : 0;
 }

@@ -149,7 +149,7 @@ static const char *store(const struct option *option, const char *value, void *v
 }
 
 /* Whether the option is given twice, and may not be. */
-static bool is_again(const struct option *option, bool *given)
+static bool is_repeated(const struct option *option, bool *given)
 {
     bool again = *given && option->kind != OPTION_FLAG && option->kind != OPTION_LIST;
     *given = true;
@@ -173,7 +173,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
             return options_error(command, "--%s needs a value (%s)", option->name, option->argument);
         value = argv[++*i];
     }
-    if (is_again(option, &given[option - command->options]))
+    if (is_repeated(option, &given[option - command->options]))
         return options_error(command, "--%s is given twice; leave out one", option->name);
     char scratch[AMOUNT_ALLOWED_MAX];
     const char *allowed = store(option, value, values, scratch);

@@ -156,7 +156,7 @@ static int check_words(const struct verb *verb, char **words, size_t count)
 }
 
 /* "ann@host": the login name, with sudo as well. */
-static void who_am_i(char out[WHO_MAX])
+static void write_author(char out[WHO_MAX])
 {
     char login[80] = "", host[80] = "";
     const struct passwd *entry = getlogin_r(login, sizeof login) == 0 && login[0] ? NULL : getpwuid(getuid());
@@ -174,7 +174,7 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
 {
     struct weir_error error = { 0 };
     char who[WHO_MAX];
-    who_am_i(who);
+    write_author(who);
     call->author =
         (struct source_author){ weir_str(call->options->by ? call->options->by : who), weir_str(call->options->note) };
     if (source_open(&call->source, from, &error) < 0)

@@ -169,7 +169,7 @@ bool tally_request(struct tally *tally, const struct rules *rules, struct facts 
         bool shadow = is_in_shadow(request->shadows, rule->id);
         bool refused = !verdict->allowed && sv_eq(weir_str(verdict->rule), rule->id);
         if (shadow || refused)
-            facts_use_first(facts, applied[i]);
+            facts_select_first_match(facts, applied[i]);
         if ((shadow || refused) && !count_refusal(tally, slot, rule, facts, bin, shadow))
             return false;
     }

@@ -201,7 +201,7 @@ static sv text_of(const json_t *string)
 }
 
 /* "ip=203.0.113.9 user=anna" */
-static void add_who(json_t *subject, struct buf *out)
+static void add_subject(json_t *subject, struct buf *out)
 {
     json_t *by = json_object_get(subject, "by"), *one;
     size_t i;
@@ -233,7 +233,7 @@ static void draw_subject(const struct drawing *d, json_t *subject, double window
     buf_printf(d->out, "%s  ", term_plain(d->term));
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
-    add_who(subject, &text);
+    add_subject(subject, &text);
     size_t used = COUNT_COLUMNS + RATE_COLUMNS + rule_width + 5;
     term_add(d->term, d->out, buf_sv(&text), d->term->columns > used + 10 ? d->term->columns - used - 1 : 10);
     buf_char(d->out, '\n');

@@ -129,11 +129,11 @@ static void split_request(sv line, struct weir_request *request)
     split_target(target, request);
 }
 
-/* Who: address, ident and user, up to the bracket of the time. The user may contain blanks. */
-static void split_who(sv who, struct weir_request *request)
+/* The address, ident and user of the client, up to the bracket of the time. The user may contain blanks. */
+static void split_client(sv client, struct weir_request *request)
 {
     struct ip ip;
-    sv rest = who, first = sv_cut(&rest, ' ');
+    sv rest = client, first = sv_cut(&rest, ' ');
     if (!ip_parse(first, &ip)) {
         sv after = rest, second = sv_cut(&after, ' ');
         if (ip_parse(second, &ip)) {
@@ -203,7 +203,7 @@ bool traffic_from_log(char *line, size_t len, struct traffic *ret, char *why)
         return false;
     }
     char *rest = line + at + 1 + instant_len;
-    split_who(sv_of(line, at), &ret->request);
+    split_client(sv_of(line, at), &ret->request);
     if (ret->request.ip.len == 0)
         missing = "no address before the time";
     else if (!take_quoted(&rest, end, &request_line))

@@ -234,11 +234,11 @@ static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t 
     uint64_t hash = key_mix(rule->id + o->kind, (uint64_t)o->expires_us);
     for (size_t i = 0; i < o->limit_count; i++)
         hash = key_mix(key_mix(hash, o->limits[i].max), (uint64_t)o->limits[i].per_us + o->limits[i].algorithm);
-    size_t place = hash & table->mask;
-    for (; b->first[place]; place = (place + 1) & table->mask)
-        if (same_effect(&all[b->first[place] - 1], o))
-            return effects[b->first[place] - 1];
-    b->first[place] = index + 1;
+    size_t slot = hash & table->mask;
+    for (; b->first[slot]; slot = (slot + 1) & table->mask)
+        if (same_effect(&all[b->first[slot] - 1], o))
+            return effects[b->first[slot] - 1];
+    b->first[slot] = index + 1;
     table->effects[table->effect_count] = (struct override_effect){ override_set(b, rule, o), o->expires_us };
     return table->effect_count++;
 }
@@ -251,12 +251,12 @@ static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t in
     if (!override_subject(b, rule->rule, &ruleset_rules(b->bound->ruleset)->overrides[index], &subject))
         return;
     uint64_t key = key_mix(rule->id, subject);
-    size_t place = override_place(table, key);
-    if (table->tags[place])
+    size_t slot = override_find_slot(table, key);
+    if (table->tags[slot])
         return;
     effects[index] = bind_effect(b, rule, index, effects);
-    table->tags[place] = override_tag(key);
-    table->slots[place] = (struct override_slot){ key, effects[index], index };
+    table->tags[slot] = override_tag(key);
+    table->slots[slot] = (struct override_slot){ key, effects[index], index };
 }
 
 static bool make_table(struct override_table *table, size_t count)

@@ -114,7 +114,7 @@ static inline const struct bound_set *bound_limits(const struct bound *bound, co
     return __builtin_expect(rule->chooses, 0) ? bound_choose(bound, rule, facts, subject, now_us) : &rule->own;
 }
 /* Where an override is in the table, or the empty place where it would be. */
-size_t override_place(const struct override_table *table, uint64_t key);
+size_t override_find_slot(const struct override_table *table, uint64_t key);
 static inline uint8_t override_tag(uint64_t key)
 {
     return (uint8_t)(key >> 56 | 1);

@@ -14,20 +14,20 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
 
 /* ---- overrides ---- */
 
-size_t override_place(const struct override_table *table, uint64_t key)
+size_t override_find_slot(const struct override_table *table, uint64_t key)
 {
-    size_t place = (size_t)key & table->mask;
-    while (table->tags[place] && (table->tags[place] != override_tag(key) || table->slots[place].key != key))
-        place = (place + 1) & table->mask;
-    return place;
+    size_t slot = (size_t)key & table->mask;
+    while (table->tags[slot] && (table->tags[slot] != override_tag(key) || table->slots[slot].key != key))
+        slot = (slot + 1) & table->mask;
+    return slot;
 }
 
 const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
 {
     if (!rule->overridden)
         return NULL;
-    size_t place = override_place(&bound->overrides, key_mix(rule->id, subject));
-    return bound->overrides.tags[place] ? &bound->overrides.slots[place] : NULL;
+    size_t slot = override_find_slot(&bound->overrides, key_mix(rule->id, subject));
+    return bound->overrides.tags[slot] ? &bound->overrides.slots[slot] : NULL;
 }
 
 /* ---- plans ---- */

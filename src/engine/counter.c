@@ -43,7 +43,7 @@ static void set_slice_state(struct counter *c, const struct slice_spent *spent)
     c->state = &c->look.state;
 }
 
-static enum counter_outcome use_slice(struct decision *d, struct counter *c, bool charge)
+static enum counter_outcome spend_slice(struct decision *d, struct counter *c, bool charge)
 {
     struct remote_counter *rc = remote_of(d, c);
     const struct limit *l = &c->limit->limit;
@@ -71,12 +71,12 @@ static enum counter_outcome use_slice(struct decision *d, struct counter *c, boo
 
 static enum counter_outcome look_at_slice(struct decision *d, struct counter *c)
 {
-    return use_slice(d, c, false);
+    return spend_slice(d, c, false);
 }
 
 static enum counter_outcome take_slice(struct decision *d, struct counter *c)
 {
-    return use_slice(d, c, true);
+    return spend_slice(d, c, true);
 }
 
 static void give_back_slice(struct decision *d, struct counter *c)

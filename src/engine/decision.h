@@ -47,7 +47,7 @@ struct counter {
     enum counter_kind kind : 8;
     enum counter_outcome outcome : 8; /* of the last look or take */
     bool held;                        /* charged by this decision, and not given back */
-    uint8_t reading;                  /* of the path, for the subject: see facts_use */
+    uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
 };
 
 enum decision_state {

@@ -123,13 +123,13 @@ static void explain_rule(const struct explaining *x, size_t index, struct explai
     /* If there are several subjects, show one that has no room, else the first. */
     size_t shown = x->facts->reading, count = rule->by_path ? facts_readings(x->facts) : 0;
     for (size_t i = shown + 1; have_room(ret) && i < count; i++) {
-        facts_use(x->facts, i);
+        facts_select_reading(x->facts, i);
         if (!ruleset_reads(bound->ruleset, index, x->facts))
             continue;
         explain_limits(x, rule, ret);
         shown = have_room(ret) ? shown : i;
     }
-    facts_use(x->facts, shown);
+    facts_select_reading(x->facts, shown);
     if (have_room(ret) && count > 1)
         explain_limits(x, rule, ret);
     for (size_t i = 0; i < rule->rule->by_count; i++)

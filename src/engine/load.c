@@ -280,9 +280,9 @@ int weir_poll_aside(struct weir *weir)
     if (pthread_mutex_trylock(&weir->lock) != 0)
         return 1;
     weir_free_retired(weir);
-    bool news = has_changed(weir);
+    bool changed = has_changed(weir);
     pthread_mutex_unlock(&weir->lock);
-    if (!news)
+    if (!changed)
         return 0;
     weir->has_read = false;
     if (start_thread(&weir->reader, read_aside, weir) != 0)

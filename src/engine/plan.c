@@ -38,7 +38,7 @@ static __attribute__((noinline)) struct counter *plan_readings(struct counter *c
 {
     struct counter *first = c;
     for (size_t i = 0; i < facts_readings(facts); i++) {
-        facts_use(facts, i);
+        facts_select_reading(facts, i);
         if (!ruleset_reads(bound->ruleset, (size_t)(rule - bound->rules), facts))
             continue;
         uint64_t subject = subject_hash(bound, rule, facts);
@@ -52,7 +52,7 @@ static __attribute__((noinline)) struct counter *plan_readings(struct counter *c
         for (; c < end; c++)
             c->reading = (uint8_t)i;
     }
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
     return c;
 }
 

@@ -32,9 +32,9 @@ bool weir_subject(struct weir *weir, const struct weir_request *request, const s
         facts_init(&facts, bound->ruleset, request, user);
         /* With other rules by now, the path may have other readings. */
         if (verdict_version(verdict) == bound->version && verdict_reading(verdict) < facts_readings(&facts))
-            facts_use(&facts, verdict_reading(verdict));
+            facts_select_reading(&facts, verdict_reading(verdict));
         else
-            facts_use_first(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
+            facts_select_first_match(&facts, (size_t)(rule - ruleset_rules(bound->ruleset)->rules));
         known = subject_of(ret, rule, &facts, cells_hash_key(bound->cells));
     }
     hazard_release();

@@ -119,7 +119,7 @@ void remote_make_keys(struct decision *d)
             facts_init(&facts, d->bound->ruleset, &r->request, r->user);
         begun = true;
         if (c->rule->by_path)
-            facts_use(&facts, c->reading);
+            facts_select_reading(&facts, c->reading);
         rc->key_len = key_write_facts(rc->key, c->rule, &facts);
     }
 }

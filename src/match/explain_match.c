@@ -138,11 +138,11 @@ static bool some_path_matches(const struct ruleset *ruleset, const struct compil
     if (facts_readings(facts) == 0)
         return compiled->path_count == 0;
     for (size_t i = 0; i < facts_readings(facts); i++) {
-        facts_use(facts, i);
+        facts_select_reading(facts, i);
         if (reading_holds(ruleset, compiled, facts))
             return true;
     }
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
     return false;
 }
 
@@ -152,10 +152,10 @@ bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *fac
     return !has_paths(compiled) || reading_holds(ruleset, compiled, facts);
 }
 
-void facts_use_first(struct facts *facts, size_t rule)
+void facts_select_first_match(struct facts *facts, size_t rule)
 {
     const struct compiled_rule *compiled = &facts->ruleset->compiled[rule];
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
     if (has_paths(compiled))
         some_path_matches(facts->ruleset, compiled, facts);
 }
@@ -199,7 +199,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
     const struct rule *r = compiled->rule;
     sv detail = sv_of("", 0);
     enum match_reason reason = MATCH_YES;
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
     if (r->mode == MODE_OFF)
         reason = MATCH_OFF;
     else if (now_us >= r->expires_us)
@@ -219,7 +219,7 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
         detail = repeated;
     }
     if (reason != MATCH_YES)
-        facts_use(facts, 0);
+        facts_select_reading(facts, 0);
     *ret_detail = detail;
     return reason;
 }

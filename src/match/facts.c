@@ -37,7 +37,7 @@ static sv strip_prefix(const struct ruleset *ruleset, sv path)
     return path;
 }
 
-static void use_reading(struct facts *facts, size_t reading)
+static void select_reading(struct facts *facts, size_t reading)
 {
     facts->reading = (uint8_t)reading;
     facts->path = facts->readings[reading].path;
@@ -54,7 +54,7 @@ static __attribute__((noinline)) void make_readings(struct facts *facts, unsigne
                                                   facts->path_buf, facts->readings, &facts->numbers);
     for (size_t i = 0; i < facts->reading_count; i++)
         facts->readings[i].path = strip_prefix(ruleset, facts->readings[i].path);
-    use_reading(facts, 0);
+    select_reading(facts, 0);
 }
 
 static void make_path(struct facts *facts)
@@ -113,11 +113,11 @@ struct path_view facts_view(const struct facts *facts, size_t i)
     return (struct path_view){ reading_at(facts, text->reading), text->as, text->reading, facts->text_count };
 }
 
-void facts_use(struct facts *facts, size_t reading)
+void facts_select_reading(struct facts *facts, size_t reading)
 {
     if (facts_readings(facts) <= 1 || facts->reading == reading)
         return;
-    use_reading(facts, reading);
+    select_reading(facts, reading);
 }
 
 sv facts_path(struct facts *facts)

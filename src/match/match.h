@@ -70,11 +70,11 @@ struct facts {
 void facts_init(struct facts *facts, const struct ruleset *ruleset, const struct weir_request *request, sv user);
 
 /* From now on facts_path and facts_route are those of this reading. */
-void facts_use(struct facts *facts, size_t reading);
+void facts_select_reading(struct facts *facts, size_t reading);
 /* Normalised, without the prefix that settings.strip_prefixes takes off; empty if the request has none. */
 sv facts_path(struct facts *facts);
-/* How many readings the path has that differ; 0: the request has no path. The first is in use unless facts_use says
- * otherwise. */
+/* How many readings the path has that differ; 0: the request has no path. The first is in use unless facts_select_reading
+ * says otherwise. */
 static inline size_t facts_readings(struct facts *facts)
 {
     if (!(facts->made & FACTS_PATH))
@@ -147,6 +147,6 @@ enum match_reason ruleset_explain(const struct ruleset *ruleset, size_t rule, st
 /* Whether the reading in use satisfies the rule's condition on the path; true if it has none. */
 bool ruleset_reads(const struct ruleset *ruleset, size_t rule, struct facts *facts);
 /* Uses the first reading in which it does. */
-void facts_use_first(struct facts *facts, size_t rule);
+void facts_select_first_match(struct facts *facts, size_t rule);
 
 #endif

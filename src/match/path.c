@@ -179,7 +179,7 @@ static inline unsigned decode_segment(sv raw, bool ignore_case, bool cut_params,
         }
         int byte = escape_at(raw, i);
         char c = byte >= 0 ? (char)byte : raw.ptr[i];
-        bool kept = byte >= 0 && (c == '/' || c == '%' || c == '\0');
+        bool stays_encoded = byte >= 0 && (c == '/' || c == '%' || c == '\0');
         if (byte >= 0)
             i += 2;
         if (c == '.' && at_start)
@@ -195,7 +195,7 @@ static inline unsigned decode_segment(sv raw, bool ignore_case, bool cut_params,
             notes |= PATH_HAS_SLASH;
         if (ended)
             continue;
-        if (!kept) {
+        if (!stays_encoded) {
             piece_add(piece, ignore_case ? ascii_lower(c) : c);
             continue;
         }

@@ -48,8 +48,8 @@ static bool regex_holds(struct visit *v, uint32_t regex)
     if (regex >= RULESET_MEMO_MAX)
         return regex_says(ruleset->regexes[regex], v->facts);
     if (!v->memo_ready) {
-        size_t kept = ruleset->regex_count < RULESET_MEMO_MAX ? ruleset->regex_count : RULESET_MEMO_MAX;
-        memset(v->memo, SAID_NOTHING, (kept + 3) / 4);
+        size_t remembered = ruleset->regex_count < RULESET_MEMO_MAX ? ruleset->regex_count : RULESET_MEMO_MAX;
+        memset(v->memo, SAID_NOTHING, (remembered + 3) / 4);
         v->memo_ready = true;
     }
     unsigned shift = 2 * (regex % 4);
@@ -252,14 +252,14 @@ static __attribute__((noinline)) size_t find_readings(const struct ruleset *rule
     size_t used = facts->reading;
     for (size_t i = 0; i < facts->reading_count && count <= RULESET_LISTS_MAX; i++) {
         uint32_t found[RULESET_LISTS_MAX];
-        facts_use(facts, i);
+        facts_select_reading(facts, i);
         size_t n = facts->path_cut
                        ? prefix_index_find(&ruleset->begin, facts->path, &ruleset->ids, found, RULESET_LISTS_MAX)
                        : tree_find(&ruleset->tree, &ruleset->table, facts->path, &facts->segments, &ruleset->ids, found,
                                    RULESET_LISTS_MAX);
         count = n > RULESET_LISTS_MAX ? n : add_lists(lists, count, found, n);
     }
-    facts_use(facts, used);
+    facts_select_reading(facts, used);
     return count;
 }
 

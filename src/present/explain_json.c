@@ -34,11 +34,11 @@ static void add_readings(struct facts *facts, struct buf *out)
 {
     buf_add(out, SV(",\"readings\":["));
     for (size_t i = 0; i < facts_readings(facts); i++) {
-        facts_use(facts, i);
+        facts_select_reading(facts, i);
         buf_add(out, i ? SV(",") : SV(""));
         buf_json(out, facts_path(facts));
     }
-    facts_use(facts, 0);
+    facts_select_reading(facts, 0);
     buf_char(out, ']');
 }
 

@@ -119,7 +119,7 @@ bool explain_where(const struct explained_rule *e, bool has_store, struct buf *o
     return text[0];
 }
 
-void explain_use(const struct explained_rule *e, const struct explained_limit *l, struct buf *out)
+void explain_usage(const struct explained_rule *e, const struct explained_limit *l, struct buf *out)
 {
     char end[INSTANT_TEXT_MAX];
     if (e->counting == COUNTER_SLICE)

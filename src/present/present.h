@@ -42,7 +42,7 @@ bool explain_choice(const struct explained_rule *rule, struct buf *out);
 /* Where a rule counts. false: on this host, as it should, and nothing is added. `has_store`: a store was given. */
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
-void explain_use(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);
+void explain_usage(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);
 /* "refused by ocr, limit day: retry in 15 h" */
 void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
 

@@ -45,11 +45,11 @@ static size_t add_standard(const struct weir_headers *standard, struct weir_head
 
 static sv keep(char **to, sv text)
 {
-    sv kept = sv_of(*to, text.len);
+    sv copy = sv_of(*to, text.len);
     if (text.len > 0)
         memcpy(*to, text.ptr, text.len);
     *to += text.len;
-    return kept;
+    return copy;
 }
 
 /* Its memory belongs to the thread: the standard headers, all headers, the bytes of all strings. */

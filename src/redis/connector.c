@@ -10,7 +10,7 @@
 #define LOOK_US US_PER_S /* how often sentinels are asked for the master */
 #define BACKOFF_MAX_US US_PER_S
 
-static struct link_inbox *who_wants(struct store *store)
+static struct link_inbox *link_without_connection(struct store *store)
 {
     struct link_inbox *link = store->links;
     while (link && !link->wants_connection)
@@ -34,7 +34,7 @@ static enum work wait_for_work(struct store *store, int64_t not_before_us)
     HOLD_LOCK(&store->lock);
     while (!atomic_load(&store->stopping) && work == OVER) {
         int64_t now_us = clock_steady_us();
-        bool wanted = who_wants(store);
+        bool wanted = link_without_connection(store);
         if (wanted && now_us >= not_before_us)
             work = CONNECT;
         else if (wanted)
@@ -80,7 +80,7 @@ static bool give_connection(struct store *store, const struct connected *c)
 {
     HOLD_LOCK(&store->lock);
     bool replaced = note_server(store, c);
-    struct link_inbox *link = who_wants(store);
+    struct link_inbox *link = link_without_connection(store);
     if (link) {
         atomic_fetch_add(&store->connected, 1);
         link->wants_connection = false;

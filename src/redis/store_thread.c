@@ -343,7 +343,7 @@ static void empty_inbox(struct store_thread *t)
 
 /* ---- turns ---- */
 
-static void do_what_is_due(struct store_thread *t)
+static void run_due_work(struct store_thread *t)
 {
     int64_t now_us = clock_steady_us();
     notice_change(t, now_us);
@@ -409,7 +409,7 @@ void *store_thread_run(void *ptr)
     t.down_us = clock_steady_us();
     while (!atomic_load(&store->stopping)) {
         empty_inbox(&t);
-        do_what_is_due(&t);
+        run_due_work(&t);
         run_lender(&t);
         store_link_flush(t.link);
         wait_for_work(&t, until_due(&t));

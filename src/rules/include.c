@@ -72,12 +72,12 @@ static struct included_file *add_file(struct includer *inc, sv path)
     struct included_file *list = realloc(included->list, (included->count + 1) * sizeof *list);
     if (list)
         included->list = list;
-    sv kept = arena_copy(&included->arena, path);
-    if (!list || !kept.ptr) {
+    sv copy = arena_copy(&included->arena, path);
+    if (!list || !copy.ptr) {
         inc->r->no_memory = true;
         return NULL;
     }
-    list[included->count] = (struct included_file){ .path = kept, .lines_before = inc->lines };
+    list[included->count] = (struct included_file){ .path = copy, .lines_before = inc->lines };
     return &list[included->count++];
 }
 
@@ -213,9 +213,9 @@ static sv join(struct includer *inc, sv folder, sv name)
     if (folder.len > 0 && folder.ptr[folder.len - 1] != '/')
         buf_char(&path, '/');
     buf_add(&path, name);
-    sv kept = arena_copy(inc->r->scratch, buf_sv(&path));
-    inc->r->no_memory = inc->r->no_memory || !kept.ptr;
-    return path.failed ? sv_of(NULL, 0) : kept;
+    sv copy = arena_copy(inc->r->scratch, buf_sv(&path));
+    inc->r->no_memory = inc->r->no_memory || !copy.ptr;
+    return path.failed ? sv_of(NULL, 0) : copy;
 }
 
 static bool has_room(struct includer *inc, int line)

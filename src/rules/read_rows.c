@@ -172,9 +172,9 @@ static sv call_of(struct row_reader *rr, const struct rule *rule)
     }
     for (size_t i = 0; rr->r.rules->settings.ignore_case && i < text.len; i++)
         text.ptr[i] = ascii_lower(text.ptr[i]);
-    sv kept = arena_copy(rr->r.scratch, buf_sv(&text));
-    rr->r.no_memory = rr->r.no_memory || text.failed || !kept.ptr;
-    return kept;
+    sv copy = arena_copy(rr->r.scratch, buf_sv(&text));
+    rr->r.no_memory = rr->r.no_memory || text.failed || !copy.ptr;
+    return copy;
 }
 
 /* If calls are the same after normalising, all but the first are bad. Calls that have expired do not count.

@@ -51,12 +51,12 @@ static void add_problem(struct reader *r, struct rule_problem **list, size_t *co
         snprintf(whom, sizeof whom, "rule #%zu: ", r->rule_number);
     char text[sizeof whom + READER_PATH_MAX + sizeof message + 2];
     int n = snprintf(text, sizeof text, "%s%.*s%s%s", whom, (int)r->path_len, r->path, r->path_len ? ": " : "", message);
-    sv kept = arena_copy(arena, sv_of(text, (size_t)n)), rule = arena_copy(arena, r->rule_id);
-    if (!*list || !kept.ptr || !rule.ptr) {
+    sv copy = arena_copy(arena, sv_of(text, (size_t)n)), rule = arena_copy(arena, r->rule_id);
+    if (!*list || !copy.ptr || !rule.ptr) {
         r->no_memory = true;
         return;
     }
-    (*list)[*count - 1] = (struct rule_problem){ .line = line, .rule = rule, .text = kept };
+    (*list)[*count - 1] = (struct rule_problem){ .line = line, .rule = rule, .text = copy };
 }
 
 void report_error(struct reader *r, int line, const char *format, ...)

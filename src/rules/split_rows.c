@@ -80,10 +80,10 @@ static int add_row(struct splitter *s, enum rule_row_kind kind, const struct nod
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_BYTES_MAX);
     json_node(value, name->text, &text);
-    sv id = arena_copy(s->arena, name->text), kept = arena_copy(s->arena, buf_sv(&text));
-    if (text.failed || !id.ptr || !kept.ptr)
+    sv id = arena_copy(s->arena, name->text), copy = arena_copy(s->arena, buf_sv(&text));
+    if (text.failed || !id.ptr || !copy.ptr)
         return err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
-    s->rows[s->count++] = (struct rule_row){ .kind = kind, .id = id, .text = kept };
+    s->rows[s->count++] = (struct rule_row){ .kind = kind, .id = id, .text = copy };
     return 0;
 }
 
@@ -111,16 +111,16 @@ static int add_rules(struct splitter *s, const struct node *list)
 
 /* Returns the position of an attribute in the `by` of a rule of this text. If the rule is not in the text, or its `by` is
  * not a list, the order in the override counts. */
-static size_t place_of(const struct node *rules, sv rule, sv attribute, size_t otherwise)
+static size_t position_of(const struct node *rules, sv rule, sv attribute, size_t otherwise)
 {
     for (const struct node_item *item = rules ? rules->first : NULL; item; item = item->next) {
         const struct node *id = node_get(item->value, SV("id")), *by = node_get(item->value, SV("by"));
         if (!id || id->kind != NODE_SCALAR || !sv_eq(id->text, rule) || !by || by->kind != NODE_LIST)
             continue;
-        size_t place = 0;
-        for (const struct node_item *name = by->first; name; name = name->next, place++)
+        size_t position = 0;
+        for (const struct node_item *name = by->first; name; name = name->next, position++)
             if (name->value->kind == NODE_SCALAR && sv_eq_nocase(name->value->text, attribute))
-                return place;
+                return position;
     }
     return otherwise;
 }
@@ -134,10 +134,10 @@ static bool split_subject(const struct node *rules, sv rule, const struct node *
         return false;
     for (const struct node_item *item = by->first; item; item = item->next, index++) {
         bool scalars = item->key->kind == NODE_SCALAR && item->value->kind == NODE_SCALAR;
-        size_t place = scalars ? place_of(rules, rule, item->key->text, index) : RULE_BY_MAX;
-        if (place >= by->count || values[place].ptr)
+        size_t position = scalars ? position_of(rules, rule, item->key->text, index) : RULE_BY_MAX;
+        if (position >= by->count || values[position].ptr)
             return false;
-        values[place] = item->value->text;
+        values[position] = item->value->text;
     }
     override_subject_text(values, by->count, out);
     return !out->failed;
@@ -157,8 +157,8 @@ static int add_override(struct splitter *s, const struct node *rules, const stru
     int r = add_row(s, ROW_OVERRIDE, rule, node);
     if (r < 0)
         return r;
-    sv kept = s->rows[s->count - 1].subject = arena_copy(s->arena, buf_sv(&subject));
-    return kept.ptr ? 0 : err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    sv copy = s->rows[s->count - 1].subject = arena_copy(s->arena, buf_sv(&subject));
+    return copy.ptr ? 0 : err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
 }
 
 static int add_overrides(struct splitter *s, const struct node *rules, const struct node *list)

@@ -257,7 +257,7 @@ static sv own_address(const struct http_call *call, char text[IP_TEXT_MAX])
 }
 
 /* Protects against DNS rebinding: pages of another site whose own host name points to this host. */
-static bool comes_from_here(struct http_call *call, const struct server *server)
+static bool check_host_and_origin(struct http_call *call, const struct server *server)
 {
     static const char hint[] = "use an address of this host, or name it in the option admin-hosts";
     char text[IP_TEXT_MAX];
@@ -291,7 +291,7 @@ bool admin_screen(struct http_call *call, void *data)
     const struct admin_route *route = find_route(call, names, allow);
     if (call->too_large)
         http_too_large(call);
-    else if (!comes_from_here(call, server))
+    else if (!check_host_and_origin(call, server))
         ; /* which has answered */
     else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };

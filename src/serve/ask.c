@@ -291,7 +291,8 @@ static bool read_header(struct reader *r, sv name)
 struct field {
     sv name;
     bool (*read)(struct reader *r, const struct field *field);
-    size_t place; /* of an attribute its number, of a flag its offset */
+    enum attribute attribute; /* read_attribute */
+    size_t flag_offset;       /* read_flag: in struct weir_request; 0: `refundable`, which is not in it */
 };
 
 static struct weir_request *current(struct reader *r)
@@ -306,7 +307,7 @@ static bool must_be(struct reader *r, const struct field *field, const char *all
 
 static bool read_attribute(struct reader *r, const struct field *field)
 {
-    enum attribute attribute = (enum attribute)field->place;
+    enum attribute attribute = field->attribute;
     sv text = { 0 };
     if (next(r) != '"')
         return take_word(r, SV("null")) || must_be(r, field, "a string");
@@ -381,7 +382,8 @@ static bool read_costs(struct reader *r, const struct field *field)
 
 static bool read_flag(struct reader *r, const struct field *field)
 {
-    bool *flag = field->place ? (bool *)((char *)current(r) + field->place) : &r->ask->refundable[r->ask->count - 1];
+    bool *flag =
+        field->flag_offset ? (bool *)((char *)current(r) + field->flag_offset) : &r->ask->refundable[r->ask->count - 1];
     return read_bool(r, field, flag);
 }
 
@@ -399,20 +401,20 @@ static bool read_receipt(struct reader *r, const struct field *field)
     return next(r) == '"' ? read_string(r, &r->ask->receipt) : must_be(r, field, "a string");
 }
 
-#define ATTRIBUTE(number, field, ...) { SV(#field), read_attribute, ATTR_##number },
-#define FLAG(field)                                                 \
-    {                                                               \
-        SV(#field), read_flag, offsetof(struct weir_request, field) \
+#define ATTRIBUTE(number, field, ...) { SV(#field), read_attribute, ATTR_##number, 0 },
+#define FLAG(field)                                                                  \
+    {                                                                                \
+        SV(#field), read_flag, ATTRIBUTE_COUNT, offsetof(struct weir_request, field) \
     }
 
 static const struct field fields[] = {
-    REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, 0 },
-    { SV("cost"), read_cost, 0 },
-    { SV("costs"), read_costs, 0 },
+    REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, ATTRIBUTE_COUNT, 0 },
+    { SV("cost"), read_cost, ATTRIBUTE_COUNT, 0 },
+    { SV("costs"), read_costs, ATTRIBUTE_COUNT, 0 },
     FLAG(peek),
-    { SV("refundable"), read_flag, 0 },
-    { SV("reject"), read_reject, 0 },
-    { SV("receipt"), read_receipt, 0 },
+    { SV("refundable"), read_flag, ATTRIBUTE_COUNT, 0 },
+    { SV("reject"), read_reject, ATTRIBUTE_COUNT, 0 },
+    { SV("receipt"), read_receipt, ATTRIBUTE_COUNT, 0 },
 };
 
 static bool read_field(struct reader *r, sv name)

@@ -20,7 +20,7 @@ static const struct scheme {
     { "mariadb", SOURCE_MYSQL }, { "postgres", SOURCE_POSTGRES }, { "postgresql", SOURCE_POSTGRES },
 };
 
-struct parts {
+struct url_parts {
     sv scheme, user, password, host, port, database, query;
     bool has_user;
 };
@@ -95,7 +95,7 @@ static int read_path(sv text, sv path, struct source_address *address, struct we
 }
 
 /* user:password@host:port/database?query */
-static void split(sv rest, struct parts *p)
+static void split(sv rest, struct url_parts *p)
 {
     size_t end = 0, at = SIZE_MAX;
     while (end < rest.len && rest.ptr[end] != '/' && rest.ptr[end] != '?') {
@@ -103,17 +103,17 @@ static void split(sv rest, struct parts *p)
             at = end;
         end++;
     }
-    sv place = sv_of(rest.ptr, end);
+    sv authority = sv_of(rest.ptr, end);
     rest = sv_from(rest, end);
     if (at != SIZE_MAX) {
         p->has_user = true;
-        p->password = sv_of(place.ptr, at);
-        place = sv_from(place, at + 1);
+        p->password = sv_of(authority.ptr, at);
+        authority = sv_from(authority, at + 1);
         p->user = sv_cut(&p->password, ':');
     }
-    sv after = place;
-    if (place.len > 0 && place.ptr[0] == '[') {
-        after = sv_from(place, 1);
+    sv after = authority;
+    if (authority.len > 0 && authority.ptr[0] == '[') {
+        after = sv_from(authority, 1);
         p->host = sv_cut(&after, ']');
         if (after.len > 0 && after.ptr[0] == ':')
             p->port = sv_from(after, 1);
@@ -128,7 +128,7 @@ static void split(sv rest, struct parts *p)
 }
 
 /* Passwords in the query: `password` is taken out of it, and that of a key is not shown. */
-static int read_query(sv query, struct source_address *address, struct buf *kept, struct buf *shown,
+static int read_query(sv query, struct source_address *address, struct buf *other_options, struct buf *shown,
                       struct weir_error *error)
 {
     while (query.len > 0) {
@@ -146,7 +146,7 @@ static int read_query(sv query, struct source_address *address, struct buf *kept
             free(*field);
             *field = STEAL(text);
         } else {
-            buf_printf(kept, "%s%.*s", kept->len ? "&" : "", SV_FMT(pair));
+            buf_printf(other_options, "%s%.*s", other_options->len ? "&" : "", SV_FMT(pair));
         }
         if (!password && !sv_eq(name, SV("sslpassword")))
             buf_printf(shown, "%s%.*s", shown->len ? "&" : "", SV_FMT(pair));
@@ -154,7 +154,7 @@ static int read_query(sv query, struct source_address *address, struct buf *kept
     return 0;
 }
 
-static void show(const struct parts *p, sv query, struct buf *out)
+static void show(const struct url_parts *p, sv query, struct buf *out)
 {
     bool brackets = memchr(p->host.ptr ? p->host.ptr : "", ':', p->host.len) != NULL;
     buf_printf(out, "%.*s://%.*s%s", SV_FMT(p->scheme), SV_FMT(p->user), p->has_user && p->user.len ? "@" : "");
@@ -167,8 +167,8 @@ static void show(const struct parts *p, sv query, struct buf *out)
         buf_printf(out, "?%.*s", SV_FMT(query));
 }
 
-static int read_server(const struct parts *p, struct source_address *address, struct buf *kept, struct buf *shown,
-                       struct weir_error *error)
+static int read_server(const struct url_parts *p, struct source_address *address, struct buf *other_options,
+                       struct buf *shown, struct weir_error *error)
 {
     const struct {
         char **to;
@@ -190,31 +190,31 @@ static int read_server(const struct parts *p, struct source_address *address, st
     for (size_t i = 0; i < sizeof fields / sizeof *fields && r == 0; i++)
         r = decode(fields[i].to, fields[i].text, fields[i].what, error);
     if (r == 0)
-        r = read_query(p->query, address, kept, shown, error);
+        r = read_query(p->query, address, other_options, shown, error);
     if (r < 0)
         return r;
     if (address->password[0] == '\0' && password) {
         free(STEAL(address->password));
         r = copy(&address->password, weir_str(password), error);
     }
-    return r < 0 ? r : copy(&address->query, buf_sv(kept), error);
+    return r < 0 ? r : copy(&address->query, buf_sv(other_options), error);
 }
 
 static int read_url(sv scheme, sv rest, struct source_address *address, struct weir_error *error)
 {
-    struct parts parts = { .scheme = scheme };
-    CLEANUP(buf_done) struct buf kept, shown_query, shown;
-    buf_init(&kept, ADDRESS_MAX);
+    struct url_parts parts = { .scheme = scheme };
+    CLEANUP(buf_done) struct buf other_options, shown_query, shown;
+    buf_init(&other_options, ADDRESS_MAX);
     buf_init(&shown_query, ADDRESS_MAX);
     buf_init(&shown, 2 * ADDRESS_MAX);
     if (!sv_starts(rest, SV("//")))
         return err_set(error, WEIR_E_INVALID, "%.*s: must be followed by //; %s", SV_FMT(scheme), allowed);
     split(sv_from(rest, 2), &parts);
-    int r = read_server(&parts, address, &kept, &shown_query, error);
+    int r = read_server(&parts, address, &other_options, &shown_query, error);
     if (r < 0)
         return r;
     show(&parts, buf_sv(&shown_query), &shown);
-    if (kept.failed || shown_query.failed || shown.failed)
+    if (other_options.failed || shown_query.failed || shown.failed)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory");
     return copy(&address->shown, buf_sv(&shown), error);
 }

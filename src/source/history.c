@@ -428,8 +428,8 @@ static int make_undo(struct plan *plan, void *data)
     char what[32];
     int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
     u->what = difference(now, then);
-    sv kept = plan_copy(plan, sv_of(what, (size_t)n));
-    r = kept.ptr ? plan_add(plan, kept.ptr, now, then) : no_memory(plan->error);
+    sv copy = plan_copy(plan, sv_of(what, (size_t)n));
+    r = copy.ptr ? plan_add(plan, copy.ptr, now, then) : no_memory(plan->error);
     /* A bad row that was removed or switched off may come back, and is as bad as it was. */
     if (r == 0 && then && (!later || (later->text.len > 0 && sv_eq(then->text, later->text)))) {
         plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, then);

@@ -159,7 +159,7 @@ static json_t *descend(json_t *from, sv *path, struct weir_error *error)
 }
 
 /* The mapping that holds the field, and the field's name in it. */
-static json_t *find_place(json_t *document, const struct rule *rule, sv *field, struct weir_error *error)
+static json_t *find_parent(json_t *document, const struct rule *rule, sv *field, struct weir_error *error)
 {
     size_t index;
     if (word_find(*field, limit_fields) >= 0)
@@ -303,13 +303,13 @@ int document_set(sv document, const struct rule *rule, sv field, sv value, struc
     if (!json)
         return error ? (int)error->code : WEIR_E_RULES;
     bool had_match = json_object_get(json, "match");
-    json_t *place = find_place(json, rule, &field, error);
-    if (!place)
+    json_t *parent = find_parent(json, rule, &field, error);
+    if (!parent)
         return error ? (int)error->code : WEIR_E_INVALID;
-    if (!json_is_object(place))
+    if (!json_is_object(parent))
         return err_set(error, WEIR_E_RULES, "the stored rule does not have the expected form; add the rule again");
     if (value.len == 0) {
-        json_object_deln(place, field.ptr, field.len);
+        json_object_deln(parent, field.ptr, field.len);
         if (!had_match && json_object_size(json_object_get(json, "match")) == 0)
             json_object_del(json, "match"); /* made to look for the field */
     } else {
@@ -317,7 +317,7 @@ int document_set(sv document, const struct rule *rule, sv field, sv value, struc
         int r = read_value(value, &made, error);
         if (r < 0)
             return r;
-        if (json_object_setn_new(place, field.ptr, field.len, made) < 0)
+        if (json_object_setn_new(parent, field.ptr, field.len, made) < 0)
             return err_set(error, WEIR_E_INVALID, "the field's name is not UTF-8");
     }
     return write_document(json, document, out, error);

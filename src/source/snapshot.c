@@ -337,9 +337,9 @@ static int finish_reading(struct source_reading *reading, struct snapshot *snaps
         attempt->good[reading->rules->rules[i].line - 1] = true;
     for (size_t i = 0; i < reading->rules->override_count; i++)
         attempt->values[reading->rules->overrides[i].line - 1] = reading->rules->overrides[i].values;
-    bool kept = (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
-                keep_problems(reading, report, attempt->given) && keep_rows(reading, snapshot, attempt);
-    return kept ? 0 : no_memory(error);
+    bool restored = (!last || !report->error_count || rules_keep_last_good(reading->rules, report, last) == 0) &&
+                    keep_problems(reading, report, attempt->given) && keep_rows(reading, snapshot, attempt);
+    return restored ? 0 : no_memory(error);
 }
 
 /* Rules that are not enabled come last, see struct rule_row. An override of a rule that was removed is not read. */

@@ -67,13 +67,13 @@ static bool enabled_of(sv text, bool *ret)
 
 static sv keep_value(struct loader *l, const struct sql_value *value, struct weir_error *error, int *r)
 {
-    sv kept = arena_copy(&l->snapshot->arena, value->null ? SV("") : value->text);
+    sv copy = arena_copy(&l->snapshot->arena, value->null ? SV("") : value->text);
     l->bytes += value->text.len;
-    if (!kept.ptr)
+    if (!copy.ptr)
         *r = no_memory(error);
     else if (l->bytes > RULES_BYTES_MAX)
         *r = err_set(error, WEIR_E_RULES, "%s: more than %d MiB of rules", l->source->address.shown, RULES_BYTES_MAX >> 20);
-    return kept;
+    return copy;
 }
 
 /* `document`: its column; the one that follows is ENABLED in a rule. */
@@ -102,7 +102,7 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
 {
     struct loader *l = data;
     struct stored_row *row = snapshot_add(l->snapshot, &l->cap);
-    sv kept[6] = { 0 };
+    sv copies[6] = { 0 };
     int r = 0;
     if (!row)
         return no_memory(error);
@@ -111,24 +111,24 @@ static int load_row(const struct sql_value *values, size_t count, void *data, st
         r = err_set(error, WEIR_E_RULES, "%s: %s: more than %zu rows", l->source->address.shown, table_names[l->table],
                     most);
     for (size_t i = 0; i < count && i < 6 && r == 0; i++)
-        kept[i] = keep_value(l, &values[i], error, &r);
+        copies[i] = keep_value(l, &values[i], error, &r);
     if (r < 0)
         return r;
     row->table = l->table;
-    row->key = kept[0];
+    row->key = copies[0];
     if (l->table == TABLE_CALLS) {
         for (int i = 0; i < CALL_COLUMNS; i++)
-            row->call[i] = (struct sql_value){ kept[1 + i], values[1 + i].null };
+            row->call[i] = (struct sql_value){ copies[1 + i], values[1 + i].null };
         return call_read(row, &l->snapshot->arena, error);
     }
     size_t document = table_keys(l->table), next = document + 1 + (l->table == TABLE_RULES);
     row->rule = l->table == TABLE_SETTINGS ? SV("") : row->key;
     if (l->table == TABLE_OVERRIDES)
-        row->key = kept[1];
-    row->text = kept[document];
-    row->updated_at = kept[next];
-    row->updated_by = kept[next + 1];
-    row->note = kept[next + 2];
+        row->key = copies[1];
+    row->text = copies[document];
+    row->updated_at = copies[next];
+    row->updated_by = copies[next + 1];
+    row->note = copies[next + 2];
     load_document(row, values + document);
     return 0;
 }

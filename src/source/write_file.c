@@ -89,7 +89,7 @@ static int follow_link(char path[PATH_MAX])
 }
 
 /* A link stays one: what it stands for is replaced, or made where it is not there yet. */
-static int find_place(const char *path, char real[PATH_MAX], struct weir_error *error)
+static int find_target(const char *path, char real[PATH_MAX], struct weir_error *error)
 {
     if (realpath(path, real))
         return 0;
@@ -106,7 +106,7 @@ static int find_place(const char *path, char real[PATH_MAX], struct weir_error *
 int source_write_file(const char *path, sv text, struct weir_error *error)
 {
     char real[PATH_MAX], temporary[PATH_MAX + 16];
-    int r = find_place(path, real, error);
+    int r = find_target(path, real, error);
     if (r < 0)
         return r;
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", real);

@@ -72,7 +72,7 @@ static void tell_rule(const struct explained_rule *rule, void *data)
     explain_subject(rule, &line);
     end_line(s, &line);
     for (size_t i = 0; i < rule->rule->limit_count; i++) {
-        explain_use(rule, &rule->limits[i], &line);
+        explain_usage(rule, &rule->limits[i], &line);
         end_line(s, &line);
     }
     buf_done(&line);
