@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "decisions/bench.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "source/sql.h"
 #include "source/watch.h"
 

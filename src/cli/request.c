@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/plain_text.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "library/open.h"
 #include "redis/address.h"
 #include "rules/included.h"

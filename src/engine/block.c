@@ -4,9 +4,9 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "engine/handle.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 enum { ROOM = 8 }; /* counters of most requests */
 

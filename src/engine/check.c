@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "engine/counter.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 /* The answer of the callback is cut to the buffer. The buffer is zeroed first, so that the same user is the same subject
  * each time. */

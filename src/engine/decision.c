@@ -8,10 +8,10 @@
 
 #include "base/check.h"
 #include "engine/counter.h"
+#include "engine/handle.h"
 #include "engine/receipt.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 enum {
     STALE_TRIES = 3,       /* then the store's clock is not to be trusted */

@@ -2,9 +2,9 @@
 
 #include "base/err.h"
 #include "engine/counter.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/remote.h"
-#include "engine/weir.h"
 
 static struct explained_limit explained(const struct bound_limit *limit, const struct window *window,
                                         struct limit_state state, int64_t now_us, uint64_t cost)

@@ -1,7 +1,7 @@
 /* Putting rules in force, and freeing those that nobody uses any more. */
 #include "base/err.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
-#include "engine/weir.h"
 
 void weir_free_retired(struct weir *weir)
 {

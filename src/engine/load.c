@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 
 /* ---- reading ---- */
 

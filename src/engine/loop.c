@@ -3,10 +3,10 @@
 
 #include "base/check.h"
 #include "base/err.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/remote.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 enum {
     ROOM = 4,         /* counters of most requests: thousands may wait */

@@ -10,11 +10,11 @@
  * another table, or with a copy of the table, since neither knows whether it was used. */
 #include <stdlib.h>
 
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/receipt.h"
 #include "engine/receipt_ring.h"
 #include "engine/remote.h"
-#include "engine/weir.h"
 #include "limit/take.h"
 
 /* The window of a slice seems to end earlier by as long as the ask for it was on its way, which decisions wait for up to

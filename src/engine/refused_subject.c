@@ -1,7 +1,7 @@
 /* Finds the subject that a refused request was counted for. */
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 static bool subject_of(struct subject *ret, const struct rule *rule, struct facts *facts, const struct hash_key *key)
 {

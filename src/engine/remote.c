@@ -1,7 +1,7 @@
 #include "engine/remote.h"
 
+#include "engine/handle.h"
 #include "engine/keys.h"
-#include "engine/weir.h"
 
 /* Subjects are hashes: XOR with a constant gives the key of another cell. */
 #define SLICE_MARK UINT64_C(0x736c6963652d6d6b)

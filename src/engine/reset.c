@@ -1,9 +1,9 @@
 /* Forgetting what a subject has used. */
 #include "base/err.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/keys.h"
 #include "engine/remote.h"
-#include "engine/weir.h"
 
 static int wrong_count(const struct rule *rule, size_t given, struct weir_error *error)
 {

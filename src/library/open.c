@@ -1,7 +1,7 @@
 /* Where the engine and its store come together. */
 #include "library/open.h"
 
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "redis/redis_store.h"
 
 int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)

@@ -1,4 +1,4 @@
-/* weir_open for a command that ends at once: see weir_open_with in engine/weir.h. */
+/* weir_open for a command that ends at once: see weir_open_with in engine/handle.h. */
 #ifndef LIBRARY_OPEN_H
 #define LIBRARY_OPEN_H
 

@@ -1,9 +1,9 @@
 /* A refusal as HTTP: what the rule, the settings and the program's own function say of it. */
 #include <stdio.h>
 
+#include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 
 /* Each field is the rule's, else that of the settings, else the standard one. */
 static struct rule_reject merged(const struct rule_reject *rule, const struct rule_reject *settings)

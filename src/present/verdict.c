@@ -1,7 +1,7 @@
 /* Verdicts as JSON and as HTTP headers, and whom a refusal was for. */
 #include "engine/verdict.h"
 #include "base/utf8.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "present/present.h"
 
 /* Copies what fits and a NUL, without cutting a character. Returns the length of the whole text. */

@@ -1,7 +1,7 @@
 /* Why a request would pass or not, and setting one subject free: both ask the engine alone. */
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "present/present.h"
 #include "serve/admin.h"
 #include "serve/log.h"

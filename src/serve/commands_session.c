@@ -1,7 +1,7 @@
 /* HELLO, AUTH, CLIENT, SELECT, RESET: the state of a connection. */
 #include <stdio.h>
 
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/commands.h"
 #include "serve/log.h"
 #include "serve/server.h"

@@ -1,6 +1,6 @@
 /* CL.THROTTLE, and DEL for its keys. The numbers of the limit come with each call: see src/throttle. */
 #include "base/utf8.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/commands.h"
 #include "serve/server.h"
 #include "serve/stats.h"

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/format.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "present/present.h"
 #include "serve/ask.h"
 #include "serve/auth.h"

@@ -11,8 +11,8 @@
 #include "base/format.h"
 #include "base/instant.h"
 #include "base/utf8.h"
+#include "engine/handle.h"
 #include "engine/verdict.h"
-#include "engine/weir.h"
 #include "present/present.h"
 #include "serve/config.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/lock.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
 

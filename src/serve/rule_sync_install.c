@@ -1,7 +1,7 @@
 /* Puts rules into force, and logs what is new: how many rules, and what is wrong with those of the source. */
 #include "base/clock.h"
 #include "base/hash.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"
 

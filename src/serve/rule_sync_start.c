@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/embedded.h"
 #include "serve/log.h"
 #include "serve/rule_sync_internal.h"

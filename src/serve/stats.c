@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/lock.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "refused/most_refused.h"
 
 enum {

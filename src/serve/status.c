@@ -3,8 +3,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/instant.h"
+#include "engine/handle.h"
 #include "engine/hazard.h"
-#include "engine/weir.h"
 #include "refused/most_refused.h"
 #include "serve/status_facts.h"
 

@@ -1,5 +1,5 @@
 /* weir_open without a store: the engine by itself. */
-#include "engine/weir.h"
+#include "engine/handle.h"
 
 int weir_open(struct weir **ret, const struct weir_options *options, struct weir_error *error)
 {

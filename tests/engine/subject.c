@@ -1,5 +1,5 @@
 /* The subject that a refused request was counted for. */
-#include "engine/weir.h"
+#include "engine/handle.h"
 
 #include "helpers.h"
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "serve/config.h"
 
 #define S INT64_C(1000000)

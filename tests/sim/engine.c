@@ -15,7 +15,7 @@
 
 #include "../limit/random.h"
 #include "cells/layout.h"
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "model.h"
 #ifdef SIM_STORE
 #include "servers.h"

@@ -16,8 +16,8 @@
 
 #include "../limit/random.h"
 #include "engine/counter.h"
+#include "engine/handle.h"
 #include "engine/remote.h"
-#include "engine/weir.h"
 #include "slices/lender.h"
 #include "slices/slice.h"
 

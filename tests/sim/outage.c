@@ -19,8 +19,8 @@
 
 #include "../limit/model.h"
 #include "../limit/random.h"
+#include "engine/handle.h"
 #include "engine/store.h"
-#include "engine/weir.h"
 #include "slices/debt.h"
 #include "slices/lender.h"
 #include "slices/slice.h"

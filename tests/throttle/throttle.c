@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "engine/weir.h"
+#include "engine/handle.h"
 #include "throttle/throttle.h"
 
 #define T0 (INT64_C(1763200000) * US_PER_S)

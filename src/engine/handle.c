@@ -1,5 +1,5 @@
 /* The handle: open, close, status, and the guard. */
-#include "engine/weir.h"
+#include "engine/handle.h"
 
 #include <stdlib.h>
 

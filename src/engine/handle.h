@@ -1,6 +1,6 @@
 /* The handle behind the public API: rules that are swapped whole, and the table they count in. */
-#ifndef ENGINE_WEIR_H
-#define ENGINE_WEIR_H
+#ifndef ENGINE_HANDLE_H
+#define ENGINE_HANDLE_H
 
 #include <pthread.h>
 #include <sys/types.h>
