@@ -122,7 +122,7 @@ static size_t plain(sv s)
     return n;
 }
 
-/* The character at the start of s, which is none of those. Returns its bytes. */
+/* Escapes the character at the start of s, which is not one of those. Returns the number of its bytes. */
 static size_t add_escaped(struct buf *b, sv s)
 {
     size_t n = utf8_length(s);

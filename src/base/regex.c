@@ -26,7 +26,7 @@ struct regex {
     pcre2_code *code;
 };
 
-/* What a match needs and two threads cannot share; made on a thread's first match. */
+/* The memory of a match, which threads cannot share; made on a thread's first match. */
 struct scratch {
     pcre2_match_data *data;
     pcre2_match_context *context;
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) enum regex_result match_part(const 
     int r = pcre2_match(regex->code, (PCRE2_SPTR)text.ptr, text.len, 0, 0, scratch->data, scratch->context);
     if (r >= 0)
         return REGEX_YES;
-    /* Every other failure is a bound as well: steps, memory, or a (*UTF) pattern on bytes that are none. */
+    /* Every other failure is a bound as well: steps, memory, or a (*UTF) pattern on bytes that are not UTF-8. */
     return r == PCRE2_ERROR_NOMATCH ? REGEX_NO : REGEX_BOUND;
 }
 

@@ -1,7 +1,7 @@
 /* The words of a cell: 8 bytes, and 16 bytes at once for its state.
  *
- * All are sequentially consistent. Two who make a cell for the same key each write one place and then read the other's;
- * anything weaker lets both miss each other. On x86-64 that costs nothing: its loads are plain either way.
+ * All are sequentially consistent. Two callers that make a cell for the same key each write one place and then read the
+ * other's; anything weaker would let them miss each other. On x86-64 that costs nothing: its loads are plain either way.
  *
  * A 16-byte load must not write, or refusals of one hot subject would fight over its cache line: on x86-64 an aligned
  * 16-byte SSE load is atomic wherever the CPU has AVX (both makers say so), elsewhere a compare-and-swap has to do. Two

@@ -116,7 +116,7 @@ static void print_json(const struct source_reading *reading, struct buf *out)
     buf_add(out, SV("]}\n"));
 }
 
-/* None are found, or one of them is bad: then the status says so. */
+/* The exit status says if none is found, or one of them is bad. */
 static int print_all(struct rules_call *call, const struct source_reading *reading)
 {
     CLEANUP(buf_done) struct buf out;

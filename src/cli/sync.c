@@ -30,8 +30,8 @@ enum {
     SAY_AGAIN_MAX_S = 3600,
 };
 
-/* What --start-without-rules writes. A later run knows by the first line that the file does not hold the last good rules;
- * OPEN_MARK_OLD is the one that earlier versions wrote. */
+/* The file that --start-without-rules writes. A later run sees by its first line that it does not contain the last good
+ * rules; OPEN_MARK_OLD is the one that earlier versions wrote. */
 #define OPEN_MARK "# Written by weir sync: the source was unreachable, so no limits apply.\n"
 #define OPEN_MARK_OLD "# Written by weir sync: the source was out of reach, and nobody is limited.\n"
 #define OPEN_TEXT OPEN_MARK "rules: []\n"

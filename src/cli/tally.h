@@ -1,4 +1,4 @@
-/* What a replay saw, counted: in all, by rule, by subject and over time. */
+/* The counts of a replay: in all, by rule, by subject and over time. */
 #ifndef CLI_TALLY_H
 #define CLI_TALLY_H
 

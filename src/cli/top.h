@@ -16,7 +16,7 @@ struct top_options {
 /* What the service said last. */
 struct top_view {
     json_t *status, *top; /* see src/serve/openapi.json; NULL: nothing yet */
-    bool no_rule;         /* there is none of the id that was asked for */
+    bool no_rule;         /* there is no rule with the id that was asked for */
     int64_t steady_us;    /* when */
     /* Decisions a second since the view before; has_rates false: there were none. */
     bool has_rates;

@@ -81,7 +81,7 @@ static bool read_cost(const json_t *value, const char *field, uint64_t *ret, cha
     return true;
 }
 
-/* They name all units: what is not there costs 0. */
+/* A unit that `costs` does not name costs 0. */
 static bool read_costs(struct traffic *t, json_t *object, char *why)
 {
     struct cost_list list = { .room = t->costs };

@@ -33,7 +33,7 @@ static uint64_t rule_id(const struct hash_key *key, const struct rule *rule)
     return hash_final(&h);
 }
 
-/* A rule's class is the place of an earlier rule with the same `by`. Few different ones are looked at: more classes than
+/* A rule's class is the index of an earlier rule with the same `by`. Few different ones are looked at: more classes than
  * needed cost a hash, never a wrong answer. */
 static uint32_t by_class(const struct rules *rules, uint32_t *firsts, size_t *first_count, size_t first_cap, uint32_t i)
 {
@@ -169,7 +169,7 @@ static int compare_names(const void *a, const void *b)
     return sv_compare(x->id, y->id);
 }
 
-/* The rule of each override, which is marked as overridden: before limits are bound. False: no memory. */
+/* Finds the rule of each override and marks it as overridden, before limits are bound. Returns false if out of memory. */
 static bool find_overridden(struct bound *bound, struct bound_rule **ret)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);

@@ -95,8 +95,8 @@ struct bound {
 
 /* Without a store all rules count in the cells, whatever they say. */
 struct bound_sharing {
-    bool store;  /* there is one: rules count there unless they say otherwise */
-    bool leases; /* rules that say so count in slices in any case: one may come */
+    bool store;  /* this process has a store: rules count there unless they say otherwise */
+    bool leases; /* leased rules count in slices even without a store: a lender may come later */
 };
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
               struct weir_error *error);
@@ -113,7 +113,7 @@ static inline const struct bound_set *bound_limits(const struct bound *bound, co
 {
     return __builtin_expect(rule->chooses, 0) ? bound_choose(bound, rule, facts, subject, now_us) : &rule->own;
 }
-/* Where an override is in the table, or the empty place where it would be. */
+/* Returns the slot of an override in the table, or the empty slot where it would be. */
 size_t override_find_slot(const struct override_table *table, uint64_t key);
 static inline uint8_t override_tag(uint64_t key)
 {

@@ -81,8 +81,8 @@ struct decision {
 
 enum { COUNTERS_INLINE = 32 }; /* a request with more limits takes memory from the heap */
 
-/* Makes the counters of a request, in the room that d->counters, order, cap and remote say. Returns false if there is too
- * little; *ret_needed is how much there has to be, or 0 if there is no memory. */
+/* Makes the counters of a request in d->counters and d->order, which have room for d->cap; d->remote may be NULL. Returns
+ * false if there is too little room: *ret_needed is the room that is needed, or 0 if out of memory. */
 bool decision_plan(struct decision *d, const struct bound *bound, const struct weir_request *request, sv user,
                    int64_t now_us, size_t *ret_needed);
 
@@ -95,7 +95,7 @@ void decision_answered(struct decision *d);
 /* From DECISION_CALL on: nobody waits for the answer any more. Ends at DECISION_DONE. */
 void decision_late(struct decision *d);
 /* After decision_late, or after a decision_look that nobody waits for any more, when the call is done at last: gives back
- * what was charged twice, or for nothing. */
+ * what was charged twice, or for a request that was refused. */
 void decision_aftermath(struct decision *d);
 
 /* In place of decision_run, for weir_explain: looks at every counter and charges nothing. At DECISION_CALL the store has to

@@ -25,8 +25,8 @@ struct explained_rule {
     sv by[RULE_BY_MAX];                             /* the subject: values of rule->by; only of a rule that applies */
     struct explained_limit limits[RULE_LIMITS_MAX]; /* likewise; those that count for the subject */
     size_t limit_count;
-    sv plan_value;                        /* likewise: what the attribute `plan` of the rule is */
-    const struct rule_plan *plan;         /* likewise: NULL, none of them, or there is an override */
+    sv plan_value;                        /* likewise: the value of the attribute that chooses the plan */
+    const struct rule_plan *plan;         /* likewise: the plan that was chosen; NULL: none, or an override is in force */
     const struct rule_override *override; /* likewise: in force; NULL: there is none */
     enum counter_kind counting;           /* COUNTER_SLICE: what is left is what this host has of it */
 };

@@ -57,8 +57,8 @@ static inline bool weir_store_up(const struct weir *weir)
 
 enum { WEIR_USER_MAX = 512 }; /* bytes of what options.user_id says */
 
-/* The rules in force (until hazard_release) and the user of a request, asked for if they want it and the caller left it
- * out. user_buf is where the answer is kept. NULL: out of memory. */
+/* Returns the rules in force, valid until hazard_release, or NULL if out of memory. *ret_user is the user of the request;
+ * if a rule needs the user and the caller has not set it, options.user_id is called and writes to user_buf. */
 const struct bound *weir_acquire(struct weir *weir, const struct weir_request *request, char user_buf[WEIR_USER_MAX],
                                  sv *ret_user);
 

@@ -1,5 +1,6 @@
 /* Using something that may be replaced at any moment, without a lock: a thread says in a slot of its own what it is looking
- * at, and who replaces it frees the old one only when no slot names it. A thread looks at one thing at a time. */
+ * at, and the thread that replaces it frees the old one only when no slot names it. A thread looks at one thing at a time.
+ */
 #ifndef ENGINE_HAZARD_H
 #define ENGINE_HAZARD_H
 
@@ -9,8 +10,8 @@
 /* Returns the object that *current points to. Nobody frees it until hazard_release. Returns NULL if out of memory. */
 void *hazard_acquire(void *const *current);
 void hazard_release(void);
-/* Between the two: at least so many bytes, more than 0, for what the thread returns to its caller. They stay until the next
- * call or the thread's end. NULL: out of memory. */
+/* To be called between the two. Returns at least `bytes` (> 0) bytes for what the thread returns to its caller. They are
+ * valid until the next call or the end of the thread. NULL: out of memory. */
 void *hazard_memory(size_t bytes);
 
 /* Returns whether some thread uses it. To be called when it cannot be reached any more. */

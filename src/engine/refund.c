@@ -6,8 +6,8 @@
  * by now. So nothing is given back that was not charged.
  *
  * Nothing is given back twice: receipts are numbered, and the table knows which numbers can still be used
- * (receipt_ring.c). A receipt cannot be forged: it is sealed with the table's secret and identity. It is of no use with
- * another table, or with a copy of the table, since neither knows whether it was used. */
+ * (receipt_ring.c). A receipt cannot be forged: it is sealed with the table's secret and identity. It is invalid with
+ * another table and with a copy of the table, since neither knows whether it was used. */
 #include <stdlib.h>
 
 #include "engine/handle.h"

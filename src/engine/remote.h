@@ -25,9 +25,9 @@ struct remote_counter {
 struct remote {
     struct weir *weir;
     struct remote_counter *counters; /* one for each of the decision's */
-    struct weir_request request;     /* a copy. The strings that it points to exist only while … */
+    struct weir_request request;     /* a copy; its strings are valid only while `fresh` */
     sv user;
-    bool fresh;               /* … the decision has not stopped yet */
+    bool fresh;               /* the decision has not stopped yet */
     bool may_wait;            /* set by the driver: it may stop at DECISION_SLICES */
     int64_t retry_us;         /* at DECISION_SLICES: resume it after this time in any case, since an ask may be lost */
     bool late;                /* counted in weir->late */

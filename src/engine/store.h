@@ -82,7 +82,7 @@ struct store_call {
 
 /* ---- the store ---- */
 
-/* What the engine tells the store for its status. */
+/* Events that the engine reports to the store, for its status. */
 enum store_event {
     STORE_RECONCILED, /* tokens of debts were charged */
     STORE_REFUNDED,   /* a charge was given back, since its answer came too late */
@@ -99,7 +99,7 @@ struct store_options {
     void *on_event_data;
 };
 
-/* What a store can do. Any thread may call these, unless it says otherwise. */
+/* The operations of a store. Any thread may call them, unless a comment says otherwise. */
 struct store_ops {
     /* Checks the address, makes the store's thread and returns at once: a store that is unreachable is not an error, since
      * it may come back. Slices go into `cells`, which have to stay. */
@@ -121,8 +121,8 @@ struct store_ops {
     /* The store's own thread sends the call and calls back there. done may be called before it returns, too
      * (STORE_UNSENT). For callers that block. */
     void (*post)(struct store *store, struct store_call *call);
-    /* Forgets keys in the store, and that what they were charged so far can be given back. Waits until it is done, for the
-     * deadline at most. Returns how many of the keys were there. */
+    /* Forgets keys in the store; earlier charges to them cannot be given back any more. Waits until it is done, until the
+     * deadline at most. Returns how many of the keys existed. */
     int (*forget)(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 
     /* A slice is wanted, see slices/; the ask is copied. Returns false if too many are waiting already. */

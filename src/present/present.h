@@ -1,5 +1,5 @@
-/* What people and programs read of a verdict or an explanation. The functions of <weir/weir.h> that do so (weir_headers,
- * weir_refuse, weir_verdict_json, weir_subject_text) are in this folder, too.
+/* Verdicts and explanations as texts for people and programs. The functions of <weir/weir.h> that make such texts
+ * (weir_headers, weir_refuse, weir_verdict_json, weir_subject_text) are in this folder, too.
  *
  * The texts contain ids and values as they are, also characters that a terminal must not get. */
 #ifndef PRESENT_PRESENT_H
@@ -32,14 +32,15 @@ void wait_text(int64_t us, char out[SPAN_TEXT_MAX]);
 /* Sentences without their full stop. Each is added to `out`, which needs up to EXPLAIN_TEXT_MAX bytes. */
 enum { EXPLAIN_TEXT_MAX = 1 << 20 };
 
-/* Why the rule does not apply; nothing if it does. */
+/* Adds why the rule does not apply; nothing if it does. */
 void explain_reason(const struct explained_rule *rule, const struct weir_request *request, struct buf *out);
 /* "counts for ip 203.0.113.7, user ann" */
 void explain_subject(const struct explained_rule *rule, struct buf *out);
 /* Adds which plan was chosen, or that an override is in force, until when and why; returns whether there is anything to
  * say. */
 bool explain_choice(const struct explained_rule *rule, struct buf *out);
-/* Where a rule counts. false: on this host, as it should, and nothing is added. `has_store`: a store was given. */
+/* Adds where a rule counts. Returns false, and adds nothing, if it counts on this host as it should. `has_store`: a store
+ * was given. */
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
 void explain_usage(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);

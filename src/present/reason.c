@@ -23,8 +23,8 @@ static void add_wanted(struct buf *out, const struct rule_condition *condition)
     }
 }
 
-/* "the method must be POST or PUT, and is GET". weir finds the address of the client in several places, so it is not said
- * here which one it is. */
+/* "the method must be POST or PUT, and is GET". The address of the client is not shown here: weir finds it in several
+ * places. */
 static void add_mismatch(struct buf *out, const struct rule_condition *condition, sv is)
 {
     buf_printf(out, "the %s ", attribute_table[condition->attribute].name.ptr);

@@ -48,8 +48,8 @@ static bool grow_slots(struct store_link *link)
     return true;
 }
 
-/* Bytes before the first slot are needed no more. They are cut off when there are as many as are left, so that each byte is
- * moved once at most. */
+/* Bytes before the first slot are not needed any more. They are cut off when there are as many as are left, so that each
+ * byte is moved once at most. */
 static void compact(struct store_link *link)
 {
     size_t gone = link->first == link->end ? link->out.len : (size_t)(slot_at(link, link->first)->at - link->base);
@@ -80,7 +80,7 @@ static void set_timer(struct store_link *link, int64_t at_us)
     link->timer_us = at_us;
 }
 
-/* It is left alone if it goes off earlier: then it is looked at what comes next. */
+/* A timer that is set to an earlier time stays: when it expires, the next deadline is looked up. */
 void link_wake_by(struct store_link *link, int64_t at_us)
 {
     if (link->timer_us == 0 || at_us < link->timer_us)

@@ -6,7 +6,7 @@
 #include "redis/reply.h"
 #include "redis/store_state.h"
 
-/* Decisions that travel together, in one call of the script (decisions.c). */
+/* Decisions that travel together, in one call of the script (decision_calls.c). */
 struct batch {
     struct store_call *first, **end; /* gathered in this turn */
     size_t count, cells;
@@ -41,7 +41,7 @@ struct store_link {
     int socket;      /* -1: none */
     uint64_t server; /* see struct store */
     bool blocked;    /* the system takes no more: epoll tells when it does */
-    bool broken;     /* to be given up when nobody is in the middle of something */
+    bool broken;     /* to be closed as soon as no function is using it */
     bool dropping, loading;
     bool unreachable; /* there is no connection, and the last try failed */
     char why[128];    /* it is broken */

@@ -1,4 +1,4 @@
-/* The store's own thread: calls of threads that block, slices, probes, and once a second a word with the store. */
+/* The store's own thread: calls of threads that block, slices, probes, and the beat, once a second. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -33,7 +33,7 @@ struct top_list {
     struct top_entry *entries; /* after top_list_sort: each subject once, highest count first */
     size_t count, cap;
     uint64_t total;    /* refusals, of those who are not listed too */
-    uint64_t unlisted; /* who is not listed was refused at most so often */
+    uint64_t unlisted; /* a subject that is not listed was refused at most this often */
 };
 
 /* Room for one more `top`, so that top_collect, which others may have to wait for, asks for no memory. */

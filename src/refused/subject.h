@@ -10,7 +10,7 @@
 enum { SUBJECT_TEXT_MAX = 400 };
 
 struct subject {
-    uint64_t key; /* a hash of all of it, before anything was cut; this says who is who */
+    uint64_t key; /* a hash of all of it, before anything was cut: it identifies the subject */
     uint8_t rule_len, by_count;
     bool cut; /* some name or value is not whole: it was too long, or the value is that of a header */
     struct {

@@ -1,4 +1,4 @@
-/* Whether a text that looks like JSON is JSON. libyaml reads it as YAML, which allows more: a comma before a closing
+/* Checks whether a text that looks like JSON is JSON. libyaml reads it as YAML, which allows more: a comma before a closing
  * bracket, comments, words without quotes. Other readers of the same file would refuse that. */
 #include "rules/node.h"
 

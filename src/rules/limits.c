@@ -120,7 +120,7 @@ static void read_short(struct reader *r, const struct node *node, struct rule_li
         read_short_calendar(r, node, words, count, unit, ret);
         return;
     }
-    /* "60 s" is two words, and they lie behind each other in one text. */
+    /* "60 s" is two words, which follow each other in one text. */
     size_t used = 3;
     sv length = words[2];
     if (all_digits(length) && count > used) {

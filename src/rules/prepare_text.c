@@ -23,8 +23,8 @@ static int line_at(sv text, size_t offset)
     return line;
 }
 
-/* What makes libyaml slow out of all proportion: it compares each %TAG with all before it, and at each word of a text it
- * clears a buffer as long as the longest run of blanks before. */
+/* Bounds for two things that make libyaml very slow: it compares each %TAG with all before it, and at each word of a text
+ * it clears a buffer as long as the longest run of blanks before. */
 struct slow {
     size_t blanks; /* in a row */
     size_t directives;

@@ -182,7 +182,7 @@ static void read_document(struct reader *r, const struct node *root)
     const struct node *rules = node_get(root, SV("rules"));
     /* An `include` that failed was reported: the rules may be there. */
     if ((!rules || node_is_null(rules)) && !r->report->unreadable) {
-        /* Rather a file of which the rest is not written yet than the wish for no limits. */
+        /* More likely a file that is not completely written yet than the wish for no limits. */
         r->report->unreadable = true;
         report_error(r, rules ? rules->line : root->line,
                      rules ? "`rules` is empty; to have no rules, write `rules: []`"
@@ -209,7 +209,7 @@ static void read_tree(struct reader *r, const struct reading *what)
         return;
     }
     if (!root || node_is_null(root)) {
-        /* Rather a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
+        /* More likely a file that was emptied and not written yet, or a full disk, than the wish for no limits. */
         r->report->unreadable = true;
         report_error(r, 1, "is empty; to have no rules, write `%s`", what->bare_list ? "[]" : "rules: []");
         return;

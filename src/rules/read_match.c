@@ -1,4 +1,4 @@
-/* What a rule matches. One grammar for all attributes:
+/* Reads the conditions of a rule. There is one grammar for all attributes:
  *
  *     ATTRIBUTE: value             the attribute is this
  *     ATTRIBUTE: [value, …]        one of these

@@ -1,4 +1,5 @@
-/* What the parts of the reader share: where in the file they are, whom an error belongs to, and readers of simple values.
+/* What the files of the reader share: the position in the file, the rule that an error belongs to, and readers of simple
+ * values.
  *
  * A reader of a value returns false after it has reported an error (or found no memory), and then leaves *ret alone. */
 #ifndef RULES_READER_H
@@ -166,7 +167,7 @@ bool limit_can_be_leased(const struct rule_limit *limit);
 bool host_character(char c);
 /* The name without its port and the dot of a full name; empty if it is not a valid host. */
 sv host_name(sv text);
-/* What is wrong with the plans as a whole; `node` is the rule's. */
+/* Reports errors in the plans as a whole; `node` is the rule's. */
 void check_plans(struct reader *r, const struct node *node, const struct rule *rule);
 /* A template, or a prefix to strip: collapsed, decoded as paths are, without a slash at the end. */
 value_reader read_template, read_prefix;

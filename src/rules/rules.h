@@ -80,7 +80,7 @@ struct rule_values {
 
 enum presence { PRESENCE_ANY, PRESENT, ABSENT };
 
-/* What an attribute must be. A missing attribute satisfies `is_not`, and nothing of `is`. */
+/* The values that an attribute must have. A missing attribute satisfies `is_not`, and nothing in `is`. */
 struct rule_condition {
     enum attribute attribute;
     sv header; /* ATTR_HEADER: its name in lower case */
@@ -258,7 +258,7 @@ struct rule_problem {
 /* A rule that was left out. */
 struct rule_bad {
     sv id;
-    size_t before; /* so many good rules stand before it in its file */
+    size_t before; /* number of good rules before it in its file */
 };
 
 /* An override that was left out. Those of a bad rule are not listed: they come back with its last good version. */

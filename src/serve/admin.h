@@ -1,4 +1,4 @@
-/* The admin listener's own: its routes, and work for the rule thread. */
+/* For the files of the admin listener: its routes, and work for the rule thread. */
 #ifndef SERVE_ADMIN_H
 #define SERVE_ADMIN_H
 

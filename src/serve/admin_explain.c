@@ -1,4 +1,4 @@
-/* Why a request would pass or not, and setting one subject free: both ask the engine alone. */
+/* Explaining a request, and resetting a subject: both ask only the engine. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/handle.h"

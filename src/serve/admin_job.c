@@ -280,7 +280,7 @@ void admin_job_start(struct http_call *call, struct server *server, sv id, sv su
         http_error(call, 503, NULL, "%d other requests are already waiting for the source of the rules", SOURCE_JOBS_MAX);
         return;
     }
-    /* However soon it is done, it is answered in a later turn of this loop. */
+    /* Even if it is done at once, it is answered in a later turn of this loop. */
     http_suspend(call);
     uv_timer_init(&loop->uv, &job->late);
     job->late.data = job;

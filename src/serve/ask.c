@@ -366,7 +366,7 @@ static bool read_unit_cost(struct reader *r, sv unit)
     return !wrong || fail(r, 400, "costs: \"%.*s\"%s", SV_SHOWN(unit, 100), wrong);
 }
 
-/* They name all units: what is not there costs 0. */
+/* A unit that `costs` does not name costs 0. */
 static bool read_costs(struct reader *r, const struct field *field)
 {
     if (take_word(r, SV("null")))
@@ -430,7 +430,7 @@ static bool read_field(struct reader *r, sv name)
     return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, SV_SHOWN(name, 100));
 }
 
-/* From cost_room, where the next request has its own. */
+/* Copies the costs from cost_room, which the next request uses for its own. */
 static bool keep_costs(struct reader *r)
 {
     struct ask *ask = r->ask;

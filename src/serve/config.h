@@ -53,7 +53,8 @@ struct config_changes {
     char live[CONFIG_NAMES_MAX];    /* those that can change while it runs: exchanged */
     char restart[CONFIG_NAMES_MAX]; /* those that need a restart: left alone */
 };
-/* Finds where the two differ, and exchanges what can change while it runs; once more, and it is as it was. */
+/* Finds where the two differ, and exchanges the values that can change while the service runs. A second call undoes the
+ * first. */
 void config_exchange(struct config *config, struct config *fresh, struct config_changes *ret);
 
 /* ---- the table ---- */

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 extern const char embedded_openapi[]; /* src/serve/openapi.json */
-/* In it: where decisions are asked for by default. */
+/* The entry in it that has the default address for decisions. */
 #define OPENAPI_DECIDE_SERVER "{\"url\": \"http://127.0.0.1:8080\", \"description\": \"The decision listener.\"}"
 extern const size_t embedded_openapi_len;
 extern const char embedded_rules[]; /* examples/rules.yaml */

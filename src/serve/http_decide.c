@@ -49,7 +49,7 @@ static void unjudged(struct http_call *call, int code)
     http_error(call, 503, NULL, "the request cannot be judged: %s", err_text((enum weir_code)code));
 }
 
-/* Answers as the rule that refuses says. status: another one than the rule's; 0: that. */
+/* Answers as the rule that refuses says. status: replaces the status of the rule, unless it is 0. */
 static void answer_refusal(struct http_call *call, const struct weir_request *request, const struct weir_verdict *verdict,
                            unsigned status)
 {
@@ -66,7 +66,7 @@ static void answer_refusal(struct http_call *call, const struct weir_request *re
 
 /* ---- /v1/check ---- */
 
-/* What a request may ask for beside its verdict. */
+/* The results that a request may ask for beside its verdict. */
 struct asked {
     struct weir_shadows shadows;
     struct weir_receipt receipt;

@@ -21,7 +21,8 @@
 
 enum {
     INPUT_BYTES = 64 * 1024,
-    /* Of a command and of unread replies, before the client has sent its token: a token and a name fit. */
+    /* Maximum bytes of a command and of unread replies before the client has sent its token: enough for a token and a name.
+     */
     STRANGER_BYTES = 4 * 1024,
 };
 
@@ -214,8 +215,9 @@ static size_t answer_some(struct resp_conn *c, char *bytes, size_t len)
 
 /* ---- time ---- */
 
-/* The time of a request begins with its first byte, and ends when its answer is sent. Of several pending requests only the
- * time of the first runs; when all that were pending at its beginning are answered, the time of the next ones begins. */
+/* The time of a request begins with its first byte, and ends when its answer is sent. If several requests are pending, only
+ * the time of the first runs; when all that were pending at its beginning are answered, the time of the next ones begins.
+ */
 static void keep_time(struct resp_conn *c, bool answered)
 {
     int64_t now_ms = loop_now_ms(c->resp->loop);

@@ -17,8 +17,8 @@ struct weir;
 int rule_sync_start(struct rule_sync **ret, const struct config *config, struct weir **ret_weir, struct weir_error *error);
 void rule_sync_stop(struct rule_sync *sync);
 
-/* Runs in the rule thread with the source; see source/watch.h. What it wrote is in force before it is done. False: too
- * many are waiting, and neither of the job's functions will be called. */
+/* Runs in the rule thread with the source; see source/watch.h. Its changes are in force before it is done. False: too many
+ * are waiting, and neither of the job's functions will be called. */
 bool rule_sync_run(struct rule_sync *sync, struct source_job *job);
 
 /* Look at the source now (SIGHUP). */

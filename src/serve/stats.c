@@ -159,7 +159,7 @@ static __attribute__((noinline)) uint32_t learn_counter(struct stats *stats, uin
     return counter;
 }
 
-/* Versions begin at 1. */
+/* Versions of rules begin at 1. */
 static inline bool knows_counter(const struct stats *stats, uint32_t rule, uint64_t rules)
 {
     return rule < RULES_MAX && stats->rule_counters[rule].version == (uint32_t)rules;

@@ -17,7 +17,7 @@ struct slice_ask {
     struct window window, next; /* calendar: by the store's clock, the current one and the one after it */
     uint32_t need;              /* nothing is lent if less than the missing part of this is left in the store */
     uint32_t slice;             /* a full one */
-    uint32_t ttl_ms;            /* returned to the store if nobody spends from it for so long */
+    uint32_t ttl_ms;            /* a slice that nobody spends from for this long is returned to the store */
     uint16_t key_len, field_len;
     char key[STORE_KEY_MAX]; /* in the store, without the prefix */
     char field[STORE_FIELD_MAX];
@@ -38,7 +38,7 @@ uint32_t answers_seen(const struct cells *cells);
 /* Waits until answers came since `seen`, at most for so long. */
 void answers_wait(struct cells *cells, uint32_t seen, int64_t most_us);
 
-/* What the lender says about itself to all processes of the host. */
+/* The status of the lender, which all processes of the host can read. */
 struct lender_status {
     bool counters;     /* rules count in the store by default (`weir serve --counters`); stays when the lender has gone */
     bool up;           /* the lender lives, and the store answers */

@@ -12,7 +12,7 @@ struct throttle {
     char *ret_id;
 };
 
-/* The row of this call, however both are spelt. *ret stays as it is if there is none. */
+/* Finds the row of this call, however the two are spelled. *ret stays as it is if there is none. */
 static int find_call(struct plan *plan, const struct stored_row *row, const struct stored_row **ret)
 {
     CLEANUP(snapshot_done) struct snapshot copy = { 0 };
@@ -86,7 +86,7 @@ static uint32_t unused_number(struct call_numbers *used)
     return lowest <= INT32_MAX ? lowest : 0;
 }
 
-/* Never one that was used before: counts and the history hang on it. */
+/* Never one that was used before: counts and the history belong to it. */
 static int next_call_id(struct plan *plan, sv *ret)
 {
     struct call_numbers used = { 0 };

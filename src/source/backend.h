@@ -189,7 +189,7 @@ int call_take_column(sv field, const struct sql_value *from, struct sql_value *t
 /* Writes the columns of a row. */
 void call_write(struct stored_row *row, struct sql_value path, uint64_t max, int64_t per_us, int64_t expires_us,
                 struct arena *arena);
-/* What fits the columns as they are made everywhere. */
+/* Returns an error if the call or its max does not fit the columns as every database has them. */
 int call_bounds(sv call, uint64_t max, struct weir_error *error);
 bool call_same(const struct rule *a, const struct rule *b, bool ignore_case);
 

@@ -90,7 +90,7 @@ static bool change_is_of(const struct change *change, const struct source_proble
            sv_eq(row->rule, problem->rule);
 }
 
-/* That of the bad row, if it is one of those that are changed. */
+/* Returns the change of the bad row, if it is one of those that are changed. */
 static const struct change *change_of(const struct plan *plan, const struct source_problem *problem)
 {
     for (size_t i = 0; i < plan->count; i++)
@@ -118,7 +118,7 @@ static int refuse(const struct source_problem *problem, bool own, struct weir_er
                    rule ? "rule" : "setting", SV_FMT(rule ? problem->rule : problem->row), SV_FMT(problem->text));
 }
 
-/* A change may leave rows bad that were bad, but for the changed ones. */
+/* A change may leave rows bad that were bad before, except those that it changes. */
 static int judge(struct plan *plan, const struct source_reading *before, const struct source_reading *after,
                  struct weir_error *error)
 {
@@ -140,7 +140,7 @@ static int judge(struct plan *plan, const struct source_reading *before, const s
     return 0;
 }
 
-/* An error of a bad rule is another matter. */
+/* Returns the rule of a row, or NULL if it is bad. Its error is reported elsewhere. */
 static struct rules *rule_if_good(struct plan *plan, const struct stored_row *row)
 {
     struct weir_error *error = plan->error, ignored;
@@ -313,7 +313,7 @@ int no_such_rule(struct plan *plan, sv id)
                    (int)(id.len < WEIR_ID_MAX ? id.len : WEIR_ID_MAX), id.ptr ? id.ptr : "");
 }
 
-/* Makes of a whole rule the row of THROTTLED_CALLS that says the same. */
+/* Turns a whole rule into the row of THROTTLED_CALLS that says the same. */
 static int to_call(struct plan *plan, const struct stored_row *old, struct stored_row *row)
 {
     struct stored_row call = { .table = TABLE_CALLS, .key = old->key, .rule = old->rule, .enabled = true };

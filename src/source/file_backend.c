@@ -58,7 +58,7 @@ static bool keep_problems(struct source *source, const struct rules_report *repo
     return reading->problems && name.ptr;
 }
 
-/* What the file and those that it includes say, as rows: bad rules too, unless one of them cannot be taken apart. */
+/* The content of the file and of those that it includes, as rows: bad rules too, unless one of them cannot be split. */
 struct listing {
     struct rule_row *rows;
     sv *files; /* for each: the file that it is in */

@@ -97,7 +97,7 @@ static struct sql_value column_value(struct arena *arena, const json_t *json, co
     return (struct sql_value){ .text = SV(""), .null = true };
 }
 
-/* The document behind the beginning; if that is another, as it can be written. */
+/* Returns the document after the beginning; if the beginning is another one, the document as it would be written now. */
 static sv document_of(struct arena *arena, const struct stored_row *row, sv text, const json_t *json)
 {
     static const char *const names[TABLES] = {

@@ -53,7 +53,7 @@ static int remove_others(struct plan *plan, const struct rule_row *rows, size_t 
     return r;
 }
 
-/* What is wrong with rules and settings; overrides_import() looks at overrides. */
+/* Reports errors in rules and settings; overrides_import() handles overrides. */
 static int check_rows(struct plan *plan, const struct rule_row *rows, size_t count)
 {
     CLEANUP(rules_report_done) struct rules_report report = { 0 };

@@ -150,7 +150,7 @@ static int require_database(const struct sql_value *values, size_t count, void *
                          "%s: the address does not name a database; write mysql://USER@HOST/DATABASE", sql->shown);
 }
 
-/* One state of mind for all: standard quotes, errors rather than cut values, UTC. */
+/* The same settings for every session: standard quotes, errors rather than cut values, UTC. */
 static int settle(struct mysql *m, struct weir_error *error)
 {
     char statement[400];

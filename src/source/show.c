@@ -213,7 +213,7 @@ static void add_summary_json(const struct rule *rule, struct buf *out)
     add_field(out, "by", buf_sv(&text));
 }
 
-/* Who changed the row last, when and why. */
+/* Adds who changed the row last, when and why. */
 static void add_update(const struct source_row *row, struct buf *out)
 {
     add_field(out, "updated_at", row->updated_at);

@@ -26,7 +26,7 @@ enum {
 
 /* Connects. WEIR_E_SYSTEM: "sqlite:rules.db: unable to open database file; …", never with a password in it. */
 int sql_open(struct sql **ret, const struct source_address *address, struct weir_error *error);
-/* Makes an SQLite database that is not there yet; sql_open does not, since a slip of the pen would leave an empty file.
+/* Makes an SQLite database that is not there yet; sql_open does not, since a typing mistake would leave an empty file.
  * Others: nothing, and 0. */
 int sql_create(const struct source_address *address, struct weir_error *error);
 void sql_close(struct sql *sql);

@@ -76,7 +76,7 @@ static struct limit_outlook outlook_of(const struct gcra *g, struct limit_state 
     return outlook;
 }
 
-/* What the charge leaves, and until when it is kept. */
+/* Returns the state that the charge leaves, and until when it is kept. */
 static void store(struct gcra_take *take, const struct gcra *g, span_ns tat, span_ns ttl, int64_t now_us)
 {
     int64_t ttl_ms = (int64_t)divide(ttl, NS_PER_MS);
