@@ -133,7 +133,7 @@ static int read_now(struct source_watch *watch, struct weir_error *error)
     return r;
 }
 
-/* One look. Negative: out of reach. */
+/* One look. Negative: the source is unreachable. */
 static int look(struct source_watch *watch, struct weir_error *error)
 {
     bool changed = true;

@@ -19,7 +19,7 @@ struct source_watch_state {
 struct source_watch_options {
     unsigned poll_ms; /* 100 to 3,600,000; default 1000 */
     /* New rules, to be put in force; takes them over. Problems are those of single rows. Called from the thread. Negative:
-     * they could not be, and are read again later, as if the source had been out of reach. */
+     * they could not be, and are read again later, as if the source had been unreachable. */
     int (*on_rules)(struct rules *rules, const struct source_problem *problems, size_t count, void *data,
                     struct weir_error *error);
     /* Reachable or not any more, and why; once for each change. */
@@ -47,7 +47,7 @@ struct source_job {
 enum { SOURCE_JOBS_MAX = 64 };
 /* False: too many are waiting, or the watch is being stopped; neither of the job's functions will be called. */
 bool source_watch_run(struct source_watch *watch, struct source_job *job);
-/* Look at the source now, also if it was out of reach. */
+/* Looks at the source now, also if it was unreachable. */
 void source_watch_poke(struct source_watch *watch);
 
 #endif

@@ -283,7 +283,7 @@ static void test_evidence(void **unused)
             fail_msg("case %u: copied %d, identity %llu", i, seen.copied, (unsigned long long)seen.id);
         struct origin now = origin_in("a");
         assert_int_equal(now.boot, here.boot);
-        /* Who came first on this machine stays: containers differ, and would write their own by turns. */
+        /* The first container on this machine stays: containers differ, and would write their own by turns. */
         assert_int_equal(now.machine, cases[i].machine == 2 && !seen.copied ? was.machine : here.machine);
         assert_int_equal(now.inode, here.inode);
         assert_int_equal(now.birth, here.birth);

@@ -74,7 +74,7 @@ static inline struct limit_state state_in(struct cells *table, uint64_t key, con
     return look.state;
 }
 
-/* Of a fixed, calendar or sliding window. */
+/* The count of a fixed, calendar or sliding window. */
 static inline uint32_t count_of(struct limit_state state)
 {
     return (uint32_t)state.data;

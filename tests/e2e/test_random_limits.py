@@ -95,7 +95,7 @@ class Dice(random.Random):
         return limit.replace(" per ", f" {unit} per ", 1) if isinstance(limit, str) else {**limit, "unit": unit}
 
     def costs(self):
-        """Of a request, in several units."""
+        """The costs of a request, in several units."""
         units = [unit for unit in UNITS if self.large.random() < 0.6]
         return {unit: self.large.choice([0, 1, 1, 2, 3, 20, 2**32]) for unit in units}
 

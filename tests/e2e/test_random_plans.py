@@ -61,7 +61,7 @@ class Scenario(plain.Scenario):
         self.change_overrides()
 
     def change_overrides(self):
-        """Of two for one subject the first stands in a file, so there is one."""
+        """If a file has two overrides for one subject, the first stands, so there is one."""
         found = {}
         for doc in self.overrides:
             if self.rng.random() < 0.7:

@@ -64,7 +64,7 @@ static inline struct weir_request peek_of(const char *event, const char *key, ui
     return request;
 }
 
-/* Of the thread's last check_at. */
+/* The result of the thread's last check_at. */
 static _Thread_local struct weir_shadows last_shadows;
 
 static inline struct weir_verdict check_at(struct weir *weir, struct weir_request request, int64_t now_us)

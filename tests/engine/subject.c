@@ -157,7 +157,7 @@ static void many_and_long_attributes_fit(void **state)
     weir_close(weir);
 }
 
-/* Of the readings of a path, the one that has no room. */
+/* If a path has several readings, the one that has no room. */
 static void a_path_is_named_as_it_was_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Who asks, and whom. */
+/* The address of the client, and the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -106,7 +106,7 @@ def host():
 
 
 def answer_of(ask, event, key):
-    """200 or 429. Who waited in vain (503) asks again."""
+    """200 or 429. A request that timed out (503) is sent again."""
     return until(lambda: (found := ask(event, key)) != 503 and found, "a slice")
 
 

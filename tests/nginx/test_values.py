@@ -160,7 +160,7 @@ def test_answer():
     said = len(g.read("errors"))
 
     def logged():
-        """Of many refusals the log tells a few in each second."""
+        """The log has only a few of many refusals in each second."""
         nonlocal refused
         refused = g.ask("/key/refuse/", headers=[("X-Api-Key", "a"), ("X-Api-Key", "b")])
         expect((refused.status, refused.body.decode()), (400, BAD), "the answer")

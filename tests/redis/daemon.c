@@ -51,7 +51,7 @@ static bool ask(const struct daemon *d, const char *const words[WORDS_MAX], char
     return answered;
 }
 
-/* Somebody else may have been quicker to take the port: then it is he who answers. */
+/* Another process may have been quicker to take the port: then that one answers. */
 static bool is_ready(const struct daemon *d)
 {
     static const char *const words[WORDS_MAX] = { "INFO", "server" };

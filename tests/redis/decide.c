@@ -369,8 +369,8 @@ static void test_without_store(void **state)
     struct weir_verdict verdict;
     struct weir_request request;
     int waited = 0, r = 0;
-    /* Until the lender has told that he is there, and on a machine that stands still for a second, he seems to have gone:
-     * then another subject is tried, a little later. */
+    /* The lender seems to have gone until it has written its status, and on a machine that stands still for a second: then
+     * another subject is tried, a little later. */
     for (char key[] = "a"; waited == 0 && key[0] <= 'z'; key[0]++) {
         usleep(key[0] == 'a' ? 0 : 100000);
         request = one("e", key);

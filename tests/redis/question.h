@@ -63,7 +63,7 @@ void put(const char *key, const char *field, const double *numbers, size_t count
 size_t stored(const char *key, const char *field, double numbers[3]);
 /* The third number of a window. */
 double stored_count(const char *key, const char *field);
-/* Of a window, as it was answered. */
+/* Returns the state of a window, as it was answered. */
 uint64_t count_of(const struct store_cell *cell);
 
 /* ---- slices ---- */

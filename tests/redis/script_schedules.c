@@ -139,7 +139,7 @@ static int64_t length_at(const struct run *r)
 
 /* ---- a random next step ---- */
 
-/* Of a fixed or calendar window, as the engine knows it. */
+/* Returns the state of a fixed or calendar window, as the engine knows it. */
 static int64_t state_length_us(const struct run *r)
 {
     struct window w = window_at(r, r->now_us);

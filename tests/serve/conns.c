@@ -200,7 +200,7 @@ static void deadlines(void **state)
     end(&conns);
 }
 
-/* Each gets one turn, however often the loop is late; and has it again for what he does next. */
+/* Each connection gets one turn, however often the loop is late, and another one for what it does next. */
 static void late_sweeps(void **state)
 {
     (void)state;

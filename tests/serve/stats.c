@@ -166,7 +166,7 @@ static void rules_are_counted_that_the_verdict_does_not_name(void **state)
     weir_close(weir);
 }
 
-/* Of several limits without room the one with the longest wait is counted; a rule has its counts under its id. */
+/* If several limits have no room, the one with the longest wait is counted; a rule has its counts under its id. */
 static void a_refusal_is_counted_under_one_limit(void **state)
 {
     (void)state;

@@ -267,8 +267,8 @@ def padding(kind, size):
 
 
 def test_no_charge_without_an_answer(service):
-    """Headers of all sizes around the bound of 8 KiB: who is charged is answered, and up to twice the bound nobody is left
-    without an answer. (A gateway that lets pass while weir is away would let him pass.)"""
+    """Headers of all sizes around the bound of 8 KiB: a request that is charged is answered, and up to twice
+    the bound no request is left without an answer. (A gateway that lets requests pass while weir is unavailable would let it pass.)"""
     s = service("--threads", 1, rules=GATEWAY)
 
     def used():

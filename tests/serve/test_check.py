@@ -98,7 +98,7 @@ def test_status_in_the_verdict():
 
 
 def test_reject():
-    """Who asks for it gets the refusal as the rule has it."""
+    """A caller that asks for it gets the refusal as the rule has it."""
     rules = RULES + """
   - { id: own, match: { event: own }, limits: [ 0 per 1h ], reject: { status: 403, body: '{"no":1}', content_type: application/problem+json,
       headers: { X-Why: paid, Retry-After: "7" } } }

@@ -341,7 +341,7 @@ def test_outages_in_a_row():
 
 
 def test_queue_that_overflows():
-    """Who is refused for want of room is refused, and nobody else."""
+    """A request is refused for lack of room, and for nothing else."""
     limits = ", ".join(f"{{ name: l{i}, algorithm: fixed_window, max: 1000000, per: {i + 1}h }}" for i in range(16))
     rules = "rules:\n" + "".join(
         f"  - {{ id: r{i}, match: {{ event: e }}, by: [key], on_store_failure: deny, limits: [{limits}] }}\n" for i in range(8)

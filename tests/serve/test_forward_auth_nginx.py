@@ -219,7 +219,7 @@ def test_users_of_nginx():
 
 
 def test_through_a_unix_socket():
-    """Who may open it is trusted, whatever trusted_proxies says."""
+    """Every process that may open it is trusted, whatever trusted_proxies says."""
     with tempfile.TemporaryDirectory() as folder, application() as app:
         place = "unix:" + os.path.join(folder, "weir")
         with Service("--http", place, rules=RULES.replace("[127.0.0.1]", "[]")):

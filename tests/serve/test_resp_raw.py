@@ -351,7 +351,7 @@ def token_file(s):
 
 
 def test_strangers_have_little_room():
-    """Who has shown no token has little room."""
+    """A client that has not sent its token has little room."""
     with service() as plain, service("--token-file", token_file(plain)) as s:
         for start in (b"*2\r\n$4\r\nAUTH\r\n$5000\r\n", b"*1024\r\n" + b"$0\r\n\r\n" * 1000, b"AUTH " + b"x" * 5000):
             with Wire(s) as wire:

@@ -115,7 +115,7 @@ static void run_round(bool kills, struct random *random)
     print_message("# %llu kills: %llu put, %llu spent, %llu left; %llu asked, %llu found here\n",
                   (unsigned long long)killed, (unsigned long long)put, (unsigned long long)log_->spent,
                   (unsigned long long)left, (unsigned long long)log_->asked, (unsigned long long)found);
-    /* Who died between spending and telling has spent. */
+    /* A process that died between spending and telling has spent. */
     assert_true(log_->spent + left <= put);
     assert_true(put - log_->spent - left <= COST * killed);
     assert_true(log_->asked > 0 && found > 0);

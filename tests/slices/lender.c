@@ -273,7 +273,7 @@ static void test_idle_slice_goes_back(void **state)
     assert_true(counts.returned == 6 && counts.held == 0);
 }
 
-/* Who wants more than there is anywhere does not keep from others what he cannot use. */
+/* A caller that wants more than there is anywhere does not keep tokens from others that it cannot use. */
 static void test_asked_for_and_not_spent(void **state)
 {
     (void)state;

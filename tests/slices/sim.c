@@ -715,8 +715,8 @@ static void test_last_tokens(void **unused)
 
 /* ---- large ones beside small ones ---- */
 
-/* Costs more than a slice, while others go on spending what is there: two answers are enough, one to what somebody else has
- * asked and one to what he has. Who waits has a deadline. */
+/* Costs more than a slice, while others go on spending what is there: two answers are enough, one to an ask of another
+ * caller and one to its own. A caller that waits has a deadline. */
 static void pass_beside_others(struct world *w)
 {
     struct subject *s = &w->subjects[0];

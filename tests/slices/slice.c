@@ -169,7 +169,7 @@ static void test_dry_with_tokens(void **state)
     assert_spent(spend_at(*state, T0_US + US_PER_S, 1), SLICE_TAKEN, 0, true);
 }
 
-/* Who wanted more than there is refused; who wants less asks. */
+/* A caller that wanted more than there is was refused; a caller that wants less asks. */
 static void test_dry_room(void **state)
 {
     for (uint64_t room = 1; room < UINT32_MAX; room = room * 3 / 2 + 1) {

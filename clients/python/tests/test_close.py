@@ -148,7 +148,7 @@ def test_what_is_protected_keeps_its_weir(service: Service, key: str) -> None:
 
 
 def test_a_fork_while_the_thread_that_polls_goes_to_sleep(store: Redis) -> None:
-    """It holds a lock for that, which a child could wait for in vain."""
+    """It holds a lock for that, which a child could wait for without end."""
     with Weir.open(rules_text=RULES, counters=store.url, deadline=10, cells_keys=1000) as weir:
 
         def close() -> bool:

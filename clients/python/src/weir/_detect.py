@@ -142,7 +142,7 @@ def _refunding(function: Callable[..., Any], guard: Guard) -> Callable[..., Any]
                 except Exception:  # the caller is to see what went wrong with the call
                     log.exception("a charge for %s could not be given back", guard.event_name)
             raise
-        # Of a coroutine function behind another decorator.
+        # The result of a coroutine function that another decorator wraps.
         return _awaited(result, guard, verdict) if inspect.iscoroutine(result) else result
 
     return guarded

@@ -67,7 +67,7 @@ class Front(Generic[Scope]):
 
 
 def missing(wanted: Sequence[Tuple[str, str]], there: Iterable[str]) -> List[Tuple[str, str]]:
-    """Of the headers those that the application has not set itself."""
+    """Returns the headers that the application has not set itself."""
     names: Set[str] = {name.lower() for name in there}
     return [(name, value) for name, value in wanted if name.lower() not in names]
 

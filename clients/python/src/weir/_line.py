@@ -116,7 +116,7 @@ class Line:
     async def exchange(self, batch: List[Asked]) -> None:
         if any(connection._reader.at_eof() for connection in self.connections()):
             self.cut()  # by the service, which redis-py 4.4 to 4.6 do not see
-        # Who asked does not wait longer. But a connection that takes longer to be made is there for the next.
+        # The caller does not wait longer. But a connection that takes longer to be made is there for the next one.
         patience = self.deadline if self.connections() else CONNECTING * self.deadline
         waiting = Waiting(self.loop, patience)
         self.client = self.client or self.new_client()

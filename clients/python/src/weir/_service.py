@@ -93,7 +93,7 @@ class ServiceWeir(Weir):
 
     def _new_pool(self, redis: Any, retry: Any, timeout: Optional[float]) -> Any:
         """No retries: they multiply the deadline. The URL may have options, but none that change what we count on."""
-        # Of protocol 3 newer ones take a closed connection for one with news.
+        # With protocol 3 newer versions take a closed connection for one with data to read.
         protocol = {} if self._redis.__version__.startswith("4.") else {"protocol": 2}
         try:
             pool = redis.ConnectionPool.from_url(self._url, max_connections=CONNECTIONS_MAX, **protocol)
@@ -261,8 +261,8 @@ class ServiceWeir(Weir):
 
 @functools.lru_cache(maxsize=None)
 def _reentrant(kind: Any) -> Any:
-    """redis-py's class of pools, with a lock that a signal's handler does not wait for in vain, whichever is set: 4.3 has a
-    plain one."""
+    """redis-py's class of pools, with a lock that a signal handler of the same thread can take again, whichever class is set: 4.3
+    has a plain one."""
 
     def renew(pool: Any, _: Any) -> None:
         pool._lock_of_weir = threading.RLock()
