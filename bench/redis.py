@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Limits for many hosts: `weir serve --counters` beside the same limit as a Lua script in Redis, in one run: ratios.
 
-    bench/redis.py BUILD/weir BUILD/bench/shared [--only exact|leased] [--rounds N] [--seconds S] [--json]
+    bench/redis.py BUILD/weir BUILD/bench/store [--only exact|leased] [--rounds N] [--seconds S] [--json]
 
 Each round measures the sides one after the other, the next round the other way round; what is shown is the median of the
 rounds' ratios. Redis, weir and the client share the CPUs that there are, and none of them has one of its own.
@@ -132,7 +132,7 @@ class RedisBench(Bench):
                 lambda: self.redis_benchmark(weir, redis, 1000000, 1, *exact),
                 lambda: self.redis_benchmark(weir, redis, 16, 1, *leased),
                 lambda: self.redis_benchmark(weir, redis, 16, 64, *leased),
-                lambda: json.loads(run(self.options.shared, f"redis://127.0.0.1:{redis.port}/1", str(self.options.seconds))),
+                lambda: json.loads(run(self.options.store, f"redis://127.0.0.1:{redis.port}/1", str(self.options.seconds))),
             ))
             for one, single, many, inside in rounds:
                 self.say(
@@ -151,4 +151,4 @@ class RedisBench(Bench):
 
 
 if __name__ == "__main__":
-    RedisBench(arguments(__doc__, ("weir", "shared"), RedisBench.parts, rounds=3, seconds=5)).run()
+    RedisBench(arguments(__doc__, ("weir", "store"), RedisBench.parts, rounds=3, seconds=5)).run()

@@ -1,6 +1,6 @@
 /* Decisions of one process whose rules count in a store: in the store itself, 50 at a time, and in slices of hot keys.
  *
- *     bench/shared redis://127.0.0.1:6379/0 SECONDS
+ *     bench/store redis://127.0.0.1:6379/0 SECONDS
  *
  * Prints {"exact": decisions a second, "leased": the same, "calls": scripts that were called for a leased decision}. */
 #include <err.h>
