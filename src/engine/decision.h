@@ -8,12 +8,22 @@
  *             │ └──── WITHOUT ◄─┐     the store does not answer       │
  *             └─────► CALL ──► SETTLE ──────── the store's answer ────┘
  *
- *   TAKE      looks at all counters, then takes those of this host, all or none
- *   SLICES    waits: slices were asked for, nothing is charged
- *   CALL      waits: one call asks the store to take its counters, all or none
- *   SETTLE    takes in the store's answer
- *   WITHOUT   stand-ins replace the store's counters
- *   REPORT    gives everything back if the request is refused; fills the verdict; decides on shadow rules
+ *   state     what it does                                       next
+ *   TAKE      looks at all counters,                             REPORT    refused, or nothing is left to take
+ *             then takes those of this host, all or none         SLICES    a slice is short, and may be waited for
+ *                                                                TAKE      it may not: stand-ins replace slices
+ *                                                                CALL      some counters are in the store
+ *                                                                WITHOUT   … which is unavailable
+ *   SLICES    waits: slices were asked for, nothing is charged   TAKE
+ *   CALL      waits: one call asks the store                     SETTLE    answered
+ *             to take its counters, all or none                  WITHOUT   late
+ *   SETTLE    takes in the store's answer                        REPORT
+ *                                                                CALL      its clock has other windows: ask again
+ *                                                                WITHOUT   the call failed
+ *   WITHOUT   gives everything back;                             TAKE
+ *             stand-ins replace the store's counters
+ *   REPORT    gives everything back if the request is refused;   DONE
+ *             fills the verdict; decides on shadow rules
  *   DONE      the verdict is filled
  *
  * A request that touches local rules only goes from TAKE to REPORT to DONE. The others may stop at SLICES and at CALL; a
