@@ -143,7 +143,7 @@ static bool draw(uint64_t *ret)
     return true;
 }
 
-int cells_settle(struct cells *cells, int fd, const char *path, struct weir_error *error)
+int cells_check_identity(struct cells *cells, int fd, const char *path, struct weir_error *error)
 {
     struct origin current;
     word16 *word = &cells->header->origin;

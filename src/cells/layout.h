@@ -65,7 +65,7 @@ struct cells {
 };
 
 /* The file has been mapped: is it the one that it was? Else it gets a new identity. */
-int cells_settle(struct cells *cells, int fd, const char *path, struct weir_error *error);
+int cells_check_identity(struct cells *cells, int fd, const char *path, struct weir_error *error);
 
 /* ---- the origin: identity.c says what it is for ---- */
 

@@ -153,7 +153,7 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     if (map == MAP_FAILED)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
     r = use_mapping(ret, map, &header, error);
-    if (r == 0 && (r = cells_settle(*ret, fd, path, error)) < 0) {
+    if (r == 0 && (r = cells_check_identity(*ret, fd, path, error)) < 0) {
         cells_close(*ret);
         *ret = NULL;
     }

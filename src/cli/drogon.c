@@ -55,7 +55,7 @@ static bool comma_is_last(sv after)
     return next.len > 0 && (next.ptr[0] == '}' || next.ptr[0] == ']');
 }
 
-void drogon_plain(sv text, struct buf *out)
+void drogon_strip_comments(sv text, struct buf *out)
 {
     sv start = sv_starts(text, SV("\xef\xbb\xbf")) ? sv_from(text, 3) : text;
     sv first = skip_blank(start);
@@ -316,7 +316,7 @@ bool hodor_read(struct hodor *ret, sv text)
     buf_init(&ret->notes, NOTES_MAX);
     buf_init(&ret->errors, NOTES_MAX);
     buf_init(&ret->plain, TEXT_MAX);
-    drogon_plain(text, &ret->plain);
+    drogon_strip_comments(text, &ret->plain);
     if (ret->plain.failed)
         return fail(ret, 1, "the file is too large");
     if (node_read(buf_sv(&ret->plain), &ret->arena, &root, &error) < 0)

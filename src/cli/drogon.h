@@ -42,6 +42,6 @@ bool hodor_read(struct hodor *ret, sv text);
 void hodor_done(struct hodor *hodor);
 
 /* JSON without comments and without commas before a closing bracket; other text as it is. Lines stay where they are. */
-void drogon_plain(sv text, struct buf *out);
+void drogon_strip_comments(sv text, struct buf *out);
 
 #endif

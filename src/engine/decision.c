@@ -329,7 +329,7 @@ static bool make_up(struct decision *d)
     if (call->result != STORE_DECIDED || !call->allowed || !call->charge)
         return false;
     if (!d->allowed) {
-        remote_own_costs(d);
+        remote_restore_costs(d);
         d->remote->weir->ops->link_refund(call->link, call);
         return true;
     }

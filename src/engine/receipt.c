@@ -76,8 +76,8 @@ static void end(const struct making *m, struct cells *cells)
     int64_t most_us = r->at_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US,
             until_us = m->until_us < most_us ? m->until_us : most_us;
     if (r->count > 0)
-        r->number =
-            ring_draw(cells, receipt_ring(r, cells), r->at_us, until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
+        r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
+                                     until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
     r->seal = seal_of(r, cells);
 }
 

@@ -87,7 +87,7 @@ static struct cells_change judge_use(struct limit_state state, void *data)
 
 /* ---- both ---- */
 
-uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us)
+uint64_t ring_draw_number(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us)
 {
     /* Set a little late, so that not every receipt has to move it. */
     struct limit_outlook outlook = { .decays_us = until_us,
@@ -102,7 +102,7 @@ uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t u
     return number;
 }
 
-bool ring_use(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
+bool ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us)
 {
     struct slot slot = slot_of(cells, ring, number);
     slot.outlook = (struct limit_outlook){ .decays_us = now_us, .share = LIMIT_SHARE_NONE };

@@ -12,8 +12,8 @@ enum {
 };
 
 /* Draws a number of the ring with this key. It can be used until until_us. */
-uint64_t ring_draw(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us);
+uint64_t ring_draw_number(struct cells *cells, uint64_t ring, int64_t now_us, int64_t until_us);
 /* True the first time for each number that was drawn, as long as the ring remembers it. */
-bool ring_use(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us);
+bool ring_use_number(struct cells *cells, uint64_t ring, uint64_t number, int64_t now_us);
 
 #endif

@@ -139,7 +139,7 @@ static int refund_by(struct weir *weir, const struct bound *bound, const struct 
     f.store = f.d->remote && weir_store_up(weir);
     if (f.store)
         remote_make_keys(f.d);
-    if (is_named(&f) && ring_use(bound->cells, receipt_ring(receipt, bound->cells), receipt->number, now_us))
+    if (is_named(&f) && ring_use_number(bound->cells, receipt_ring(receipt, bound->cells), receipt->number, now_us))
         given = refund_all(&f);
     if (f.d->remote && f.d->remote->call.rule_count > 0)
         post(&f);

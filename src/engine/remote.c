@@ -273,7 +273,7 @@ static void add_planned_before(const struct decision *d, const struct counter *c
     }
 }
 
-void remote_own_costs(struct decision *d)
+void remote_restore_costs(struct decision *d)
 {
     for (size_t i = 0; i < d->count; i++)
         if (d->remote->counters[i].cell)

@@ -93,7 +93,7 @@ bool remote_wants_store(const struct decision *d);
 /* Fills d->remote->call with everything that counts in the store. */
 void remote_make_call(struct decision *d);
 /* Gives each cell of the call the cost of its own counter again: a refund gives back that. */
-void remote_own_costs(struct decision *d);
+void remote_restore_costs(struct decision *d);
 /* Adds the counter to d->remote->call; returns its cell there, which has no windows and no debt yet. */
 struct store_cell *remote_add_to_call(struct decision *d, struct counter *c);
 /* The store says that the windows of the call are not those of its clock: sets them anew. */

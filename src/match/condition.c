@@ -42,7 +42,7 @@ bool names_init(struct names *names, struct arena *arena, const sv *texts, size_
     return true;
 }
 
-bool names_have(const struct names *names, sv name, bool ignore_case)
+bool names_contain(const struct names *names, sv name, bool ignore_case)
 {
     if (names->count <= 1)
         return names->count == 1 && (ignore_case ? sv_eq_lower(name, *names->sorted) : sv_eq(name, *names->sorted));
@@ -132,7 +132,7 @@ bool condition_init(struct compiled_condition *condition, struct arena *arena, c
 
 static bool values_have(const struct compiled_values *values, sv text, bool ignore_case)
 {
-    if (names_have(&values->equal, text, ignore_case))
+    if (names_contain(&values->equal, text, ignore_case))
         return true;
     for (size_t i = 0; i < values->pattern_count; i++)
         if (pattern_matches(&values->patterns[i], text, ignore_case))

@@ -15,7 +15,7 @@ struct names {
 /* Lives in `arena`. False: no memory. */
 bool names_init(struct names *names, struct arena *arena, const sv *texts, size_t count);
 /* ignore_case: `names` are in lower case, and `name` is compared without its case. */
-bool names_have(const struct names *names, sv name, bool ignore_case);
+bool names_contain(const struct names *names, sv name, bool ignore_case);
 
 struct compiled_values {
     struct names equal;

@@ -177,7 +177,7 @@ static inline bool subject_is_there(const struct compiled_rule *rule, struct fac
 
 static bool excepted(const struct compiled_except *except, struct facts *facts)
 {
-    if (names_have(&except->users, facts->user, false))
+    if (names_contain(&except->users, facts->user, false))
         return true;
     if (except->ips.v4_count + except->ips.v6_count == 0)
         return false;

@@ -74,7 +74,7 @@ void breaker_tell(struct breaker *b, enum weir_store_event event, const char *fo
     b->tell(event, text, b->tell_data);
 }
 
-void breaker_odd(struct breaker *b, sv what)
+void breaker_report_key(struct breaker *b, sv what)
 {
     int64_t now_us = clock_steady_us(), last_us = atomic_load(&b->odd_us);
     if ((last_us == 0 || now_us - last_us >= ODD_EVERY_US) && atomic_compare_exchange_strong(&b->odd_us, &last_us, now_us))

@@ -50,6 +50,6 @@ bool breaker_close(struct breaker *b, const char *where);
 __attribute__((format(printf, 3, 4))) void breaker_tell(struct breaker *b, enum weir_store_event event, const char *format,
                                                         ...);
 /* Reports a key that cannot be used, at most once a minute. */
-void breaker_odd(struct breaker *b, sv what);
+void breaker_report_key(struct breaker *b, sv what);
 
 #endif

@@ -29,7 +29,7 @@ static void note_failed(struct store_link *link, const struct store_call *call)
 {
     struct store *store = link->store;
     store_count(&store->counts.failed, 1);
-    breaker_odd(&store->breaker, weir_str(call->why));
+    breaker_report_key(&store->breaker, weir_str(call->why));
 }
 
 static void fail_batch(struct store_call *first, sv why)
@@ -103,7 +103,7 @@ static void close_batch(struct store_link *link)
     if (link_usable(link)) {
         script_write_decide(link_begin(link), link->store->prefix, first);
         if (link_end(link, &batch_kind, first, batch->deadline_us)) {
-            link_weigh(link, count);
+            link_set_decisions(link, count);
             store_count(&link->store->counts.calls, 1);
             return;
         }

@@ -142,7 +142,7 @@ bool link_end(struct store_link *link, const struct link_kind *kind, void *data,
     return true;
 }
 
-void link_weigh(struct store_link *link, unsigned decisions)
+void link_set_decisions(struct store_link *link, unsigned decisions)
 {
     slot_at(link, link->end - 1)->decisions = decisions;
 }
@@ -232,7 +232,7 @@ static void judge_error(struct store_link *link, const struct slot *slot, sv tex
     }
     if (!slot->told_late)
         breaker_worked(&link->store->breaker);
-    breaker_odd(&link->store->breaker, text);
+    breaker_report_key(&link->store->breaker, text);
 }
 
 static void answer(struct store_link *link, const struct reply *reply)

@@ -74,7 +74,7 @@ void link_wake_by(struct store_link *link, int64_t steady_us);
 struct buf *link_begin(struct store_link *link);
 bool link_end(struct store_link *link, const struct link_kind *kind, void *data, int64_t deadline_us);
 /* The last command is for so many decisions: its failure is that of each. */
-void link_weigh(struct store_link *link, unsigned decisions);
+void link_set_decisions(struct store_link *link, unsigned decisions);
 
 /* ---- turns: decisions.c has store_link_run and store_link_free ---- */
 

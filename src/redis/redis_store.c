@@ -13,7 +13,7 @@ enum { DEADLINE_MS = 20, ASKS_WAIT_MS = 100 };
 
 /* ---- status ---- */
 
-void store_note(struct store *store, enum store_event event, uint64_t n)
+void store_count_event(struct store *store, enum store_event event, uint64_t n)
 {
     atomic_uint_fast64_t *const counters[] = { [STORE_RECONCILED] = &store->counts.reconciled,
                                                [STORE_REFUNDED] = &store->counts.refunded,
@@ -197,7 +197,7 @@ const struct store_ops redis_store = {
     .hosts = store_hosts,
     .offset_us = store_offset_us,
     .status = store_status,
-    .count = store_note,
+    .count = store_count_event,
     .post = store_post,
     .forget = store_forget,
     .want = store_want,

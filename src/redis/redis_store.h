@@ -12,7 +12,7 @@ bool store_up(const struct store *store);
 uint32_t store_hosts(const struct store *store);
 int64_t store_offset_us(const struct store *store);
 void store_status(struct store *store, struct weir_store_status *ret);
-void store_note(struct store *store, enum store_event event, uint64_t n);
+void store_count_event(struct store *store, enum store_event event, uint64_t n);
 void store_post(struct store *store, struct store_call *call);
 int store_forget(struct store *store, const struct weir_str *keys, size_t count, struct weir_error *error);
 bool store_want(struct store *store, const struct slice_ask *ask);

@@ -81,7 +81,7 @@ static void report(struct http_call *call, struct server *server, void (*write)(
 static void status(struct http_call *call, struct server *server)
 {
     static const char *const none[] = { NULL };
-    if (admin_knows(call, none))
+    if (admin_check_parameters(call, none))
         report(call, server, status_write, SV(""));
 }
 
@@ -96,7 +96,8 @@ static void top(struct http_call *call, struct server *server)
     CLEANUP(buf_done) struct buf out;
     uint64_t most;
     buf_init(&out, STATUS_BYTES_MAX);
-    if (!admin_knows(call, parameters) || !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
+    if (!admin_check_parameters(call, parameters) ||
+        !admin_number(call, "most", 1, STATUS_TOP_MAX, STATUS_TOP_DEFAULT, &most))
         return;
     status_write_top(server, (unsigned)most, http_parameter(call, "rule", 0), &out);
     admin_answer(call, SV(""), &out);
@@ -295,8 +296,8 @@ bool admin_screen(struct http_call *call, void *data)
         ; /* which has answered */
     else if (!(route && route->open) && !token_is_bearer(call->loop->tokens.admin, http_header(call, "authorization"))) {
         call->extra = (struct weir_header){ WEIR_STR("WWW-Authenticate"), WEIR_STR("Bearer") };
-        log_seldom(SELDOM_ADMIN_TOKEN, "the admin listener, request from %s: the token is missing or wrong",
-                   conn_from(call->conn));
+        log_limited(SELDOM_ADMIN_TOKEN, "the admin listener, request from %s: the token is missing or wrong",
+                    conn_from(call->conn));
         http_error(call, 401,
                    "send the header Authorization: Bearer TOKEN; the token is in the file admin-token of the "
                    "data folder",

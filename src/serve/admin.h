@@ -60,7 +60,7 @@ void admin_answer(struct http_call *call, sv type, const struct buf *body);
 bool admin_number(struct http_call *call, const char *name, uint64_t least, uint64_t most, uint64_t otherwise,
                   uint64_t *ret);
 /* Each parameter of the query has one of these names, which end in NULL; else the call has been answered. */
-bool admin_knows(struct http_call *call, const char *const *names);
+bool admin_check_parameters(struct http_call *call, const char *const *names);
 /* The author of a change, from the header X-Weir-Author. */
 sv admin_author(const struct http_call *call);
 
@@ -118,7 +118,7 @@ bool admin_tags_are_good(sv tags);
 
 /* ---- subjects ---- */
 
-struct set_free {
+struct subject_reset {
     const char *rule;
     const struct weir_str *values; /* that the rule counts by */
     size_t count;
@@ -127,7 +127,7 @@ struct set_free {
 };
 /* Forgets what a subject has used, and logs that. Returns 0; 1 if nothing was counted for it; or what the engine says.
  * Unless it is 0, `error` has the reason. From any thread; with a store it waits for that. */
-int set_free(struct server *server, const struct set_free *whom, int64_t now_us, struct weir_error *error);
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error);
 
 /* ---- routes ---- */
 

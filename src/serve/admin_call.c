@@ -31,7 +31,7 @@ static bool is_one_of(sv name, const char *const *names)
     return *names;
 }
 
-bool admin_knows(struct http_call *call, const char *const *names)
+bool admin_check_parameters(struct http_call *call, const char *const *names)
 {
     for (sv rest = call->query; rest.len > 0;) {
         sv value = sv_cut(&rest, '&'), name = http_decode(call, sv_cut(&value, '='), true);

@@ -60,7 +60,7 @@ static bool read_costs(struct http_call *call, struct asked *asked)
 static bool read_request(struct http_call *call, struct asked *asked)
 {
     static const char *const names[] = { REQUEST_ATTRIBUTES(NAME) "cost", "header", NULL };
-    if (!admin_knows(call, names) || !read_costs(call, asked))
+    if (!admin_check_parameters(call, names) || !read_costs(call, asked))
         return false;
     for (enum attribute i = 0; i < REQUEST_ATTRIBUTE_COUNT; i++) {
         sv text = http_parameter(call, names[i], 0);
@@ -93,7 +93,7 @@ void admin_explain(struct http_call *call, struct server *server)
 
 /* ---- subjects ---- */
 
-int set_free(struct server *server, const struct set_free *whom, int64_t now_us, struct weir_error *error)
+int subject_reset(struct server *server, const struct subject_reset *whom, int64_t now_us, struct weir_error *error)
 {
     struct weir_forgotten forgotten;
     int r = weir_forget(server->weir, whom->rule, whom->values, whom->count, now_us, &forgotten, error);
@@ -113,7 +113,7 @@ void admin_reset(struct http_call *call, struct server *server)
     struct weir_str by[RULE_BY_MAX];
     struct weir_error error;
     size_t count = 0;
-    if (!admin_knows(call, names))
+    if (!admin_check_parameters(call, names))
         return;
     sv rule = http_parameter(call, "rule", 0), value;
     while ((value = http_parameter(call, "by", (unsigned)count)).ptr && count < RULE_BY_MAX)
@@ -125,8 +125,8 @@ void admin_reset(struct http_call *call, struct server *server)
     }
     char rule_id[WEIR_ID_MAX + 1] = "";
     memcpy(rule_id, rule.ptr, rule.len);
-    struct set_free whom = { rule_id, by, count, admin_author(call), conn_from(call->conn) };
-    int r = set_free(server, &whom, loop_now_us(call->loop), &error);
+    struct subject_reset whom = { rule_id, by, count, admin_author(call), conn_from(call->conn) };
+    int r = subject_reset(server, &whom, loop_now_us(call->loop), &error);
     if (r == 0)
         http_answer(call, &(struct http_answer){ .status = 204 });
     else

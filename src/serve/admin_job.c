@@ -250,7 +250,7 @@ static bool read_parameters(struct http_call *call, const struct admin_work *wor
         names[count++] = work->numbers[i].name;
     if (work->text)
         names[count++] = work->text;
-    if (!admin_knows(call, names) || !dry_run_is_known(call))
+    if (!admin_check_parameters(call, names) || !dry_run_is_known(call))
         return false;
     for (size_t i = 0; i < ADMIN_NUMBERS && work->numbers[i].name; i++)
         if (!admin_number(call, work->numbers[i].name, work->numbers[i].min, work->numbers[i].max,

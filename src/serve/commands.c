@@ -138,7 +138,7 @@ bool commands_run(struct commands *c, const struct resp_command *command)
 static void judge(struct commands *c)
 {
     if (c->session->generation != c->loop->tokens.generation && !c->session->queue.running)
-        session_judge(c->session, c->loop);
+        session_check_tokens(c->session, c->loop);
 }
 
 void commands_begin(struct commands *c, struct session *session)

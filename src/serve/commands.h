@@ -44,7 +44,7 @@ struct commands;
 void session_init(struct session *session, struct commands *commands, const struct conn *conn);
 void session_done(struct session *session);
 /* After a token has changed, every client has to send it again. */
-void session_judge(struct session *session, const struct loop *loop);
+void session_check_tokens(struct session *session, const struct loop *loop);
 /* Its token is missing or wrong. */
 void session_refuse(struct commands *commands, const char *why);
 

@@ -18,7 +18,7 @@ struct reset {
     char from[FROM_MAX];
     int result;
     struct weir_error error;
-    struct set_free whom;
+    struct subject_reset whom;
     sv values[]; /* followed by their text */
 };
 
@@ -26,7 +26,7 @@ struct reset {
 static void reset_in_store(uv_work_t *work)
 {
     struct reset *reset = work->data;
-    reset->result = set_free(reset->loop->server, &reset->whom, weir_now_us(), &reset->error);
+    reset->result = subject_reset(reset->loop->server, &reset->whom, weir_now_us(), &reset->error);
 }
 
 static void on_reset(uv_work_t *work, int status)
@@ -39,7 +39,7 @@ static void on_reset(uv_work_t *work, int status)
 }
 
 /* NULL: no memory. */
-static struct reset *reset_new(struct loop *loop, const struct set_free *whom)
+static struct reset *reset_new(struct loop *loop, const struct subject_reset *whom)
 {
     size_t bytes = sizeof(struct reset) + whom->count * sizeof *whom->values;
     for (size_t i = 0; i < whom->count; i++)
@@ -57,11 +57,11 @@ static struct reset *reset_new(struct loop *loop, const struct set_free *whom)
         reset->values[i] = sv_of(memcpy(at, value.ptr, value.len), value.len);
         at += value.len;
     }
-    reset->whom = (struct set_free){ reset->rule, reset->values, whom->count, .from = reset->from };
+    reset->whom = (struct subject_reset){ reset->rule, reset->values, whom->count, .from = reset->from };
     return reset;
 }
 
-static void reset_in_thread(struct commands *c, const struct set_free *whom)
+static void reset_in_thread(struct commands *c, const struct subject_reset *whom)
 {
     struct reset *reset = reset_new(c->loop, whom);
     struct wait *wait = reset ? wait_for_command(c) : NULL;
@@ -78,7 +78,7 @@ static void reset_in_thread(struct commands *c, const struct set_free *whom)
 void weir_reset_command(struct commands *c, const sv *args, size_t count)
 {
     char rule[WEIR_ID_MAX + 1] = "";
-    struct set_free whom = { rule, args + 2, count - 2, .from = conn_from(c->session->conn) };
+    struct subject_reset whom = { rule, args + 2, count - 2, .from = conn_from(c->session->conn) };
     struct weir_error error;
     if (args[1].len > WEIR_ID_MAX || memchr(args[1].ptr, '\0', args[1].len)) {
         resp_error(&c->out, "ERR not the id of a rule: at most %d bytes, none of them NUL", WEIR_ID_MAX);
@@ -87,7 +87,7 @@ void weir_reset_command(struct commands *c, const sv *args, size_t count)
     memcpy(rule, args[1].ptr, args[1].len);
     if (c->loop->store)
         reset_in_thread(c, &whom);
-    else if (set_free(c->loop->server, &whom, loop_now_us(c->loop), &error) == 0)
+    else if (subject_reset(c->loop->server, &whom, loop_now_us(c->loop), &error) == 0)
         resp_status(&c->out, "OK");
     else
         resp_error(&c->out, "ERR %s", error.text);

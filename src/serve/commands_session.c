@@ -20,7 +20,7 @@ void session_init(struct session *session, struct commands *commands, const stru
         .queue.commands.budget = &commands->budget,
         .protocol = 2,
     };
-    session_judge(session, commands->loop);
+    session_check_tokens(session, commands->loop);
 }
 
 void session_done(struct session *session)
@@ -29,7 +29,7 @@ void session_done(struct session *session)
     queue_clear(session);
 }
 
-void session_judge(struct session *session, const struct loop *loop)
+void session_check_tokens(struct session *session, const struct loop *loop)
 {
     session->access = first_access(loop);
     session->generation = loop->tokens.generation;
@@ -61,7 +61,7 @@ static bool set_name(struct commands *c, char to[SESSION_TEXT_MAX + 1], sv name,
 
 void session_refuse(struct commands *c, const char *why)
 {
-    log_seldom(SELDOM_RESP_TOKEN, "RESP, connection from %s: the token is missing or wrong", conn_from(c->session->conn));
+    log_limited(SELDOM_RESP_TOKEN, "RESP, connection from %s: the token is missing or wrong", conn_from(c->session->conn));
     resp_error(&c->out, "%s", why);
 }
 

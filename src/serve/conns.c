@@ -187,7 +187,7 @@ static struct conn *slowest_sender(struct conns *conns)
 
 /* Sending a request takes less than a second. A slower sender is ended before idle connections; otherwise the connection
  * that has been in its state for longest is, so that new ones do not end each other. */
-bool conns_yield(struct conns *conns, int64_t now_ms)
+bool conns_end_one(struct conns *conns, int64_t now_ms)
 {
     struct conn *idle = conns->lists[CONN_IDLE].first, *sender = slowest_sender(conns);
     bool slow = sender && (now_ms - sender->since_ms >= SLOW_MS || !idle || sender->since_ms <= idle->since_ms);
@@ -204,7 +204,7 @@ static bool make_room(struct conns *conns, const struct peer *peer, int64_t now_
             end(peer->first, &conns->gave_way);
         return peer->count <= conns->limits.most_per_address;
     }
-    return conns->count < conns->limits.most || conns_yield(conns, now_ms);
+    return conns->count < conns->limits.most || conns_end_one(conns, now_ms);
 }
 
 bool conns_enter(struct conns *conns, struct conn *conn, enum front front, int fd, const struct sockaddr_storage *from,

@@ -80,7 +80,7 @@ void conn_busy(struct conn *conn, int64_t now_ms); /* its time begins with the f
 void conn_complete(struct conn *conn);             /* the request is complete: the connection is not replaced any more */
 void conn_idle(struct conn *conn, int64_t now_ms);
 /* Ends a connection, as for a new one. False: none can be ended. */
-bool conns_yield(struct conns *conns, int64_t now_ms);
+bool conns_end_one(struct conns *conns, int64_t now_ms);
 
 /* Ends connections that timed out. late: the loop itself was late, and has not read what arrived meanwhile, nor run later
  * timers; so connections that seem overdue get another turn, once. */

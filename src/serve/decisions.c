@@ -63,7 +63,7 @@ int decisions_make(struct decisions *all, struct decision_wait *first, size_t st
                    struct weir_verdict *verdicts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        stats_watch(all->loop->stats, &requests[i]);
+        stats_count_rules_of(all->loop->stats, &requests[i]);
     if (all->loop->store)
         return ask_store(all, first, stride, requests, verdicts, count);
     int64_t now_us = loop_now_us(all->loop);

@@ -109,9 +109,9 @@ void loop_close_store(struct loop *loop)
 /* Out of descriptors: ends a connection if one can be ended, and leaves new ones to the kernel until the next sweep. */
 static void pause_accepting(struct loop_listener *listener, int why)
 {
-    log_seldom(SELDOM_ACCEPT, "new connections have to wait: %s; see ulimit -n, LimitNOFILE= and --connections",
-               strerror(why));
-    conns_yield(&listener->loop->conns, loop_now_ms(listener->loop));
+    log_limited(SELDOM_ACCEPT, "new connections have to wait: %s; see ulimit -n, LimitNOFILE= and --connections",
+                strerror(why));
+    conns_end_one(&listener->loop->conns, loop_now_ms(listener->loop));
     uv_poll_stop(&listener->poll);
 }
 

@@ -39,8 +39,8 @@ static __attribute__((format(printf, 4, 5))) void mistake(struct http_call *call
     static const enum seldom kinds[2][2] = { { SELDOM_CHECK, SELDOM_CHECK_TOKEN }, { SELDOM_AUTH, SELDOM_AUTH_TOKEN } };
     char why[ASK_WHY_MAX];
     FORMAT_ARGUMENTS(why, format);
-    log_seldom(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, request from %s: %u, %s", SV_FMT(call->path),
-               conn_from(call->conn), status, why);
+    log_limited(kinds[sv_eq(call->path, SV("/v1/auth"))][status == 401], "%.*s, request from %s: %u, %s",
+                SV_FMT(call->path), conn_from(call->conn), status, why);
     http_error(call, status, hint, "%s", why);
 }
 

@@ -27,7 +27,7 @@ enum {
     PATH_MAX_BYTES = 400,
     ESCAPED_MAX = 6,
     NUMBERS_MAX = 120,
-    QUIET_S = 60, /* between two lines of log_seldom of one kind */
+    QUIET_S = 60, /* between two lines of log_limited of one kind */
 };
 
 static int log_format;
@@ -187,7 +187,7 @@ void log_freed(const struct subject *subject, struct weir_str author, const char
 
 /* ---- what clients can repeat ---- */
 
-void log_seldom(enum seldom kind, const char *format, ...)
+void log_limited(enum seldom kind, const char *format, ...)
 {
     static int64_t quiet_until_s[SELDOMS];
     int64_t now_s = clock_steady_us() / US_PER_S, until_s = __atomic_load_n(&quiet_until_s[kind], __ATOMIC_RELAXED);

@@ -31,7 +31,7 @@ enum seldom {
 };
 
 /* One line per minute for each kind, whatever the number of clients and threads. */
-void log_seldom(enum seldom kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_limited(enum seldom kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The counts of a subject were reset. No author: over RESP. */
 void log_freed(const struct subject *subject, struct weir_str author, const char *from);

@@ -94,9 +94,9 @@ bool rule_sync_run(struct rule_sync *sync, struct source_job *job)
     return source_watch_run(sync->watch, job);
 }
 
-void rule_sync_poke(struct rule_sync *sync)
+void rule_sync_look_now(struct rule_sync *sync)
 {
-    source_watch_poke(sync->watch);
+    source_watch_look_now(sync->watch);
 }
 
 void rule_sync_state(struct rule_sync *sync, struct rule_sync_state *ret)

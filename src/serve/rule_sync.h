@@ -22,7 +22,7 @@ void rule_sync_stop(struct rule_sync *sync);
 bool rule_sync_run(struct rule_sync *sync, struct source_job *job);
 
 /* Look at the source now (SIGHUP). */
-void rule_sync_poke(struct rule_sync *sync);
+void rule_sync_look_now(struct rule_sync *sync);
 
 struct rule_sync_state {
     char source[300]; /* its address without password */

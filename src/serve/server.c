@@ -264,7 +264,7 @@ static void reload(struct server *server, int argc, char **argv)
         if (changes.restart[0])
             log_say(LEVEL_WARNING, "reload", "these options need a restart: %s", changes.restart);
     }
-    rule_sync_poke(server->rule_sync);
+    rule_sync_look_now(server->rule_sync);
     sd_notify(0, "READY=1");
 }
 

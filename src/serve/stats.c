@@ -210,7 +210,7 @@ static void count_rule(const struct weir_rule_said *said, void *data)
     count_up(said->said == WEIR_SAYS_REFUSE ? &limit->refused : &limit->would_refuse, 1);
 }
 
-void stats_watch(struct stats *stats, struct weir_request *request)
+void stats_count_rules_of(struct stats *stats, struct weir_request *request)
 {
     request->each_rule = request->peek ? NULL : count_rule;
     request->context = stats;
@@ -269,12 +269,12 @@ void stats_throttled(struct stats *stats, struct weir *weir, enum outcome outcom
     top_add(stats->top, &subject, now_us);
 }
 
-void stats_know(struct stats *stats, sv id)
+void stats_add_rule(struct stats *stats, sv id)
 {
     counter_of_new(stats, id);
 }
 
-void stats_know_limit(struct stats *stats, sv id, sv limit)
+void stats_add_limit(struct stats *stats, sv id, sv limit)
 {
     limit_of(stats, counter_of_new(stats, id), limit);
 }

@@ -20,7 +20,7 @@ void stats_free(struct stats *stats);
 
 /* Has the request counted under each rule that applies to it, unless it only looks. The loop that the stats are of makes
  * the decision. */
-void stats_watch(struct stats *stats, struct weir_request *request);
+void stats_count_rules_of(struct stats *stats, struct weir_request *request);
 /* Some decisions that were made together, by requests that asked for shadow rules. elapsed_ns: from the time that they were
  * read to the time that they were decided, each. */
 void stats_decided(struct stats *stats, struct weir *weir, const struct weir_request *requests,
@@ -82,8 +82,8 @@ uint64_t stats_without_rule(const struct stats *stats);
 void stats_latency(const struct stats *stats, struct stats_latency *ret);
 uint64_t stats_refunds(const struct stats *stats);
 /* Counts a rule, or one of its limits, from now on, if only with zeroes. */
-void stats_know(struct stats *stats, sv id);
-void stats_know_limit(struct stats *stats, sv id, sv limit);
+void stats_add_rule(struct stats *stats, sv id);
+void stats_add_limit(struct stats *stats, sv id, sv limit);
 /* Adds what another one counted (but not who was refused most) to `sum`, which belongs to the caller alone. */
 void stats_add(struct stats *sum, const struct stats *stats);
 int stats_collect_top(struct stats *stats, int64_t now_us, struct top_list *list);

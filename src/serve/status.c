@@ -58,7 +58,7 @@ static void gather_conns(const struct conns *conns, struct status_facts *ret)
 static void know_limits(struct stats *stats, const struct rule *rule, const struct rule_limit *limits, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        stats_know_limit(stats, rule->id, limits[i].name);
+        stats_add_limit(stats, rule->id, limits[i].name);
 }
 
 /* Rules that have not decided yet: a series that begins with its first decision has no rate for it. */
@@ -72,7 +72,7 @@ static void gather_rules(struct weir *weir, struct stats *stats)
         const struct rule *rule = &rules->rules[i];
         if (rule->mode == MODE_OFF)
             continue;
-        stats_know(stats, rule->id);
+        stats_add_rule(stats, rule->id);
         know_limits(stats, rule, rule->limits, rule->limit_count);
         for (size_t k = 0; k < rule->plan_count; k++)
             know_limits(stats, rule, rule->plans[k].limits, rule->plans[k].limit_count);

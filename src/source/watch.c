@@ -177,7 +177,7 @@ bool source_watch_run(struct source_watch *watch, struct source_job *job)
     return true;
 }
 
-void source_watch_poke(struct source_watch *watch)
+void source_watch_look_now(struct source_watch *watch)
 {
     HOLD_LOCK(&watch->lock);
     watch->poked = true;

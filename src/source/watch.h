@@ -48,6 +48,6 @@ enum { SOURCE_JOBS_MAX = 64 };
 /* False: too many are waiting, or the watch is being stopped; neither of the job's functions will be called. */
 bool source_watch_run(struct source_watch *watch, struct source_job *job);
 /* Looks at the source now, also if it was unreachable. */
-void source_watch_poke(struct source_watch *watch);
+void source_watch_look_now(struct source_watch *watch);
 
 #endif

@@ -142,8 +142,8 @@ static void what_clients_repeat_is_said_once(void **state)
     log_setup(CONFIG_LOG_PLAIN, 0);
     begin();
     for (int i = 0; i < 100; i++) {
-        log_seldom(SELDOM_ACCEPT, "try %d", i);
-        log_seldom(SELDOM_CHECK, "try %d", i);
+        log_limited(SELDOM_ACCEPT, "try %d", i);
+        log_limited(SELDOM_CHECK, "try %d", i);
     }
     const char *text = end();
     assert_int_equal(lines_of(text), 2);

@@ -179,7 +179,7 @@ static void the_copy_is_there_while_the_source_is_not(void **state)
     WAIT_FOR(strstr(state_of(&run).problem, "the rules are those of an earlier run: "));
     assert_false(state_of(&run).reachable);
     move_file("away", "rules.db");
-    rule_sync_poke(run.sync);
+    rule_sync_look_now(run.sync);
     WAIT_FOR(!state_of(&run).from_copy);
     WAIT_FOR(state_of(&run).reachable);
     assert_string_equal(state_of(&run).problem, "");

@@ -58,7 +58,7 @@ static void decide(struct stats *stats, struct weir *weir, const char *event, co
             requests[i] =
                 (struct weir_request){ .event = weir_str(event), .key = weir_str(key), .cost = 1, .shadows = &shadows[i] };
         for (unsigned i = 0; i < n; i++)
-            stats_watch(stats, &requests[i]);
+            stats_count_rules_of(stats, &requests[i]);
         assert_int_equal(weir_check_batch(weir, requests, n, NOW, verdicts), 0);
         stats_decided(stats, weir, requests, verdicts, n, NOW, 3000);
         count -= n;
@@ -155,7 +155,7 @@ static void rules_are_counted_that_the_verdict_does_not_name(void **state)
     assert_string_equal(applied_of(stats), all);
     assert_string_equal(counts_of(stats), " 11/0/0, few 2/1/0, trial 0/0/1, s 0/0/5");
     stats_add(sum, stats);
-    stats_know_limit(sum, SV("two"), SV("day"));
+    stats_add_limit(sum, SV("two"), SV("day"));
     assert_string_equal(applied_of(sum), all);
     stats_add(sum, stats);
     assert_string_equal(
@@ -176,7 +176,7 @@ static void a_refusal_is_counted_under_one_limit(void **state)
     struct weir_verdict verdict;
     decide(stats, weir, "e", "k", 6);
     assert_string_equal(applied_of(stats), "two 4, two.hour 2/0, none 0");
-    stats_watch(stats, &request);
+    stats_count_rules_of(stats, &request);
     assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
     assert_string_equal(verdict.limit, "day");
     assert_string_equal(applied_of(stats), "two 4, two.hour 2/0, two.day 1/0, none 0");
@@ -198,7 +198,7 @@ static void limits_beyond_the_bound_are_counted_together(void **state)
         char rule[20], limit[20];
         snprintf(rule, sizeof rule, "r%u", i / 10);
         snprintf(limit, sizeof limit, "l%u", i);
-        stats_know_limit(stats, weir_str(rule), weir_str(limit));
+        stats_add_limit(stats, weir_str(rule), weir_str(limit));
     }
     assert_int_equal(stats_limit_count(stats), STATS_LIMITS_MAX + 1);
     decide(stats, weir, "e", "k", 3);
@@ -248,7 +248,7 @@ static void a_peek_is_no_decision(void **state)
     struct top_list list = { 0 };
     struct stats_rule rule;
     struct stats_latency latency;
-    stats_watch(stats, &request);
+    stats_count_rules_of(stats, &request);
     assert_int_equal(weir_check(weir, &request, NOW, &verdict), 0);
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
     assert_string_equal(counts_of(stats), "");
@@ -272,7 +272,7 @@ static void what_could_not_be_judged_is_of_no_rule(void **state)
     struct stats *stats = new_stats();
     struct weir_request request = { .event = WEIR_STR("e"), .key = WEIR_STR("k"), .cost = 1 };
     struct weir_verdict verdict;
-    stats_watch(stats, &request);
+    stats_count_rules_of(stats, &request);
     assert_true(weir_check(weir, &request, -1, &verdict) < 0);
     stats_decided(stats, weir, &request, &verdict, 1, NOW, 0);
     stats_decided(stats, weir, NULL, NULL, 0, NOW, 0);

@@ -304,7 +304,7 @@ static void store_close(struct store *store)
     free(store);
 }
 
-static void store_note(struct store *store, enum store_event event, uint64_t n)
+static void store_count_event(struct store *store, enum store_event event, uint64_t n)
 {
     (void)store, (void)event, (void)n;
 }
@@ -316,7 +316,7 @@ static const struct store_ops played = {
     .up = store_up,
     .hosts = store_hosts,
     .offset_us = store_offset_us,
-    .count = store_note,
+    .count = store_count_event,
     .post = store_post,
     .want = store_want,
     .recall = store_recall,

@@ -542,7 +542,7 @@ static void a_poke_looks_at_once(void **state)
     struct source_watch *watch = follow_every(&f, open_source(*state), 3600000);
     WAIT_FOR(atomic_load(&f.told) == 1);
     put(other, "{ id: a, limits: [3 per 1s] }");
-    source_watch_poke(watch);
+    source_watch_look_now(watch);
     WAIT_FOR(atomic_load(&f.first_max) == 3);
     source_close(other);
     unfollow(&f, watch);
