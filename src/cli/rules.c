@@ -187,14 +187,23 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     return status;
 }
 
+static void verb_names(struct buf *out)
+{
+    for (size_t i = 0; i < VERBS; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", verbs[i].name);
+}
+
 /* Returns -1 to go on, or the exit status. */
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
+    CLEANUP(buf_done) struct buf names;
+    buf_init(&names, 1000);
+    verb_names(&names);
     if (count == 0)
-        return options_error(&command, "VERB is required: list, show, throttle and so on");
+        return options_error(&command, "VERB is required: %.*s", SV_FMT(buf_sv(&names)));
     if (!verb) {
         plain_hide_password(argv[0]);
-        return options_error(&command, "unknown verb '%s'", argv[0]);
+        return options_error(&command, "unknown verb '%s'; allowed: %.*s", argv[0], SV_FMT(buf_sv(&names)));
     }
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)
