@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/plain_text.h"
 #include "cli/time_text.h"
+#include "rules/reader.h"
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 24, OPTIONS_MAX = 64, ERROR_BYTES_MAX = 8 << 10 };
 
@@ -156,6 +157,17 @@ static bool is_repeated(const struct option *option, bool *given)
     return again;
 }
 
+static int unknown_option(const struct command *command, sv name)
+{
+    const char *names[OPTIONS_MAX + 1] = { NULL };
+    for (size_t i = 0; i < OPTIONS_MAX && command->options && command->options[i].name; i++)
+        names[i] = command->options[i].name;
+    const char *nearest = word_nearest(name, names);
+    if (!nearest)
+        return options_error(command, "unknown option --%.*s", SV_FMT(name));
+    return options_error(command, "unknown option --%.*s (did you mean --%s?)", SV_FMT(name), nearest);
+}
+
 /* Reads the option at argv[*i], which begins with two dashes, and moves *i to its last word. */
 static int read_one(const struct command *command, int argc, char **argv, int *i, bool given[OPTIONS_MAX], void *values)
 {
@@ -166,7 +178,7 @@ static int read_one(const struct command *command, int argc, char **argv, int *i
     if (sv_eq(name, SV("help")) || (option && option->kind == OPTION_FLAG && has_value))
         return options_error(command, "--%.*s takes no value", SV_FMT(name));
     if (!option)
-        return options_error(command, "unknown option --%.*s", SV_FMT(name));
+        return unknown_option(command, name);
     const char *value = has_value ? rest.ptr : NULL;
     if (option->kind != OPTION_FLAG && !has_value) {
         if (*i + 1 == argc)

@@ -80,15 +80,16 @@ bool load_rules(const char *path, struct buf *ret_text, struct rules **ret_rules
 const struct option request_option_table[] = {
     { "rules", "FILE", OPTION_TEXT, AT(rules), "the rules, in YAML or JSON (required; -: stdin)" },
     { "cells", "FILE", OPTION_TEXT, AT(cells),
-      "the table of counts, shared by all processes that open it; the first charge creates a missing one. Without this "
-      "option the counts begin at 0 and are not kept" },
+      "the table of counts, shared by all processes that open it. 'weir check' creates a missing one with the first "
+      "charge; 'weir explain' needs an existing one. Without this option the counts begin at 0 and are not kept" },
     { "cells-keys", "N", OPTION_COUNT, AT(cells_keys),
       "size of a new table, in keys: one for each subject of each limit (500k, 10m)", .min = 1,
       .max = OPTION_CELLS_KEYS_MAX },
     { "cells-bytes", "N", OPTION_SIZE, AT(cells_bytes), "size of a new table, in bytes (64m, 1g)", .min = 1,
       .max = OPTION_CELLS_BYTES_MAX },
     { "counters", "ADDRESS", OPTION_TEXT, AT(counters),
-      "Redis or Valkey server where rules count that are not local: the same address as for 'weir serve --counters'" },
+      "Redis or Valkey server in which rules count unless they are local: the same address as for 'weir serve "
+      "--counters'" },
     { "hosts", "N", OPTION_NUMBER, AT(hosts),
       "number of hosts that share the store of --counters; 0 detects it (default)" },
     REQUEST_ATTRIBUTES(ATTRIBUTE_OPTION) //

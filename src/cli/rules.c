@@ -48,8 +48,9 @@ static const struct command command = {
     .usage = "VERB [WORD]... --from ADDRESS [OPTION]...",
     .text =
         "Shows the rules of a database or a file, and changes them there. Processes that follow the source (weir sync, "
-        "and every enforcer that reads its file) apply a change within their poll interval. Each change is recorded in the "
-        "history, and can be undone.\n\n"
+        "and every enforcer that reads its file) apply a change within their poll interval. A database keeps a history of "
+        "the "
+        "changes, and each can be undone.\n\n"
         "  init             create missing tables\n"
         "  list             list all rules, settings, and invalid rows\n"
         "  show ID          print one rule as YAML, and who changed it last\n"
@@ -58,13 +59,13 @@ static const struct command command = {
         "  add RULE         add a rule: a FILE (-: stdin) with one rule in YAML or JSON, or the rule itself: '{ id: ... "
         "}'\n"
         "  set ID FIELD=VALUE\n"
-        "                   change one field: max=20, limits.day.max=20, mode=shadow\n"
+        "                   change one field: max=20, limits.day.max=20, mode=shadow, plans.free='[\"100 per minute\"]'\n"
         "  disable ID...    disable rules, and keep them and their modes\n"
         "  enable ID...     enable them again\n"
         "  rm ID...         remove rules\n"
         "  override [RULE [SUBJECT...]]\n"
-        "                   set what holds for one subject of a rule, with --limit, --deny or --unlimited; --remove it; "
-        "without these, list overrides. SUBJECT is one argument for each value that the rule counts by\n"
+        "                   give one subject of a rule other limits, with --limit, --deny or --unlimited; with --remove, "
+        "remove them; without these, list overrides. SUBJECT is one argument for each value that the rule counts by\n"
         "  history [ID]     list changes, newest first\n"
         "  undo [ID]        undo the newest change (of a rule), or --change N\n"
         "  import FILE      add or change all rules, settings and overrides of a rules file\n"
@@ -186,14 +187,23 @@ static int run_verb(const struct verb *verb, struct rules_call *call, const char
     return status;
 }
 
+static void verb_names(struct buf *out)
+{
+    for (size_t i = 0; i < VERBS; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", verbs[i].name);
+}
+
 /* Returns -1 to go on, or the exit status. */
 static int check(const struct verb *verb, char **argv, size_t count, const struct rules_options *o, const char *from)
 {
+    CLEANUP(buf_done) struct buf names;
+    buf_init(&names, 1000);
+    verb_names(&names);
     if (count == 0)
-        return options_error(&command, "VERB is required: list, show, throttle and so on");
+        return options_error(&command, "VERB is required: %.*s", SV_FMT(buf_sv(&names)));
     if (!verb) {
         plain_hide_password(argv[0]);
-        return options_error(&command, "unknown verb '%s'", argv[0]);
+        return options_error(&command, "unknown verb '%s'; allowed: %.*s", argv[0], SV_FMT(buf_sv(&names)));
     }
     int status = check_words(verb, argv + 1, count - 1);
     if (status < 0)

@@ -217,8 +217,13 @@ static int remove_override(struct rules_call *call, const struct source_subject 
     struct weir_error error = { 0 };
     if (source_remove_override(call->source, weir_str(call->words[0]), *subject, call->author, &error) < 0)
         return rules_fail(&error);
-    printf("%s: the override is removed\n", call->words[0]);
-    return RULES_DONE;
+    CLEANUP(buf_done) struct buf out;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    plain_add(&out, weir_str(call->words[0]), WEIR_ID_MAX);
+    buf_add(&out, SV(": the override for "));
+    plain_add(&out, subject->text, SUBJECT_CELL_MAX);
+    buf_add(&out, SV(" is removed\n"));
+    return cli_print(&out, RULES_DONE);
 }
 
 /* Options that have no effect are errors. Returns -1 to go on, or the exit status. */

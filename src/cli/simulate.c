@@ -51,8 +51,9 @@ static const struct command command = {
         "decides each request at the time in its line. INPUT (-: stdin) may be compressed with gzip.\n\n"
         "A line of JSON has the time \"t\" (RFC 3339, or milliseconds since 1970) and any of " REQUEST_ATTRIBUTE_NAMES
         "headers, cost, costs and peek. "
-        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules and overrides and keeps the "
-        "settings; with a document in place of the list it replaces those, too.",
+        "A line {\"t\": ..., \"set_rules\": [...]} replaces the rules, removes all overrides and keeps the settings; a "
+        "whole "
+        "document in place of the list replaces all of them.",
     .footer = "The exit status is 0, or 2 after an error. An error in a line is reported with the line's number.\n\n"
               "Example:\n  weir simulate --rules rules.yaml --format combined access.log.gz",
     .options = options,

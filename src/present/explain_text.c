@@ -83,7 +83,7 @@ static void add_plan(const struct explained_rule *e, struct buf *out)
     if (e->plan)
         buf_printf(out, "plan %.*s, chosen by ", SV_FMT(e->plan->name));
     else
-        buf_add(out, SV("none of its plans: "));
+        buf_add(out, SV("no plan applies: "));
     buf_printf(out, "%s%s%.*s", attribute_table[by->attribute].name.ptr, by->header.len ? " " : "", SV_FMT(by->header));
     if (!e->plan && e->plan_value.len == 0)
         buf_add(out, SV(" is missing"));

@@ -66,11 +66,11 @@ static size_t split_words(sv text, sv words[WORDS_MAX])
 
 static void wrong_form(struct reader *r, const struct node *node)
 {
-    report_error(
-        r, node->line,
-        "must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not %s (units: ms, s, m, h, d; calendar: "
-        "minute, hour, day, week, month, year)",
-        shown_node(r, node));
+    report_error(r, node->line,
+                 "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens per 1m\", not %s "
+                 "(lengths: ms, s, m, h, d; calendar: "
+                 "minute, hour, day, week, month, year)",
+                 shown_node(r, node));
 }
 
 /* "100 per day" and what should not follow it. */
@@ -382,14 +382,29 @@ static void give_names(struct reader *r, const struct node *node, struct rule_li
     }
 }
 
+/* "10 GiB per day" is 10 of a unit that is called GiB, which is rarely meant: no request names that unit. */
+static void advise_on_multiples(struct reader *r, const struct node *node, sv unit)
+{
+    static const char *const multiples[] = { "k",   "m",   "g",   "t",   "kb",  "mb",       "gb",      "tb",
+                                             "kib", "mib", "gib", "tib", "pib", "thousand", "million", "billion" };
+    for (size_t i = 0; i < sizeof multiples / sizeof *multiples; i++)
+        if (sv_eq_nocase(unit, weir_str(multiples[i])))
+            report_advice(r, node->line,
+                          "%.*s is the name of a unit here, and does not multiply the number; write the number in full, "
+                          "such as \"1073741824 bytes per day\"",
+                          SV_FMT(unit));
+}
+
 static void read_limit(struct reader *r, const struct node *node, void *ret)
 {
+    const struct rule_limit *limit = ret;
     if (node->kind == NODE_MAP)
         read_long(r, node, ret);
     else if (node->kind == NODE_SCALAR)
         read_short(r, node, ret);
     else
         wrong_form(r, node);
+    advise_on_multiples(r, node, limit->cost_unit);
 }
 
 struct rule_limit *read_limit_list(struct reader *r, const struct node *node, size_t *ret_count)

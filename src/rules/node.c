@@ -216,6 +216,16 @@ static int on_event(struct builder *b, const yaml_event_t *event)
     }
 }
 
+static bool indented_by_tab(sv text, int line)
+{
+    size_t i = 0;
+    for (; line > 1 && i < text.len; i++)
+        line -= text.ptr[i] == '\n';
+    while (i < text.len && text.ptr[i] == ' ')
+        i++;
+    return i < text.len && text.ptr[i] == '\t';
+}
+
 static int syntax_error(const yaml_parser_t *parser, sv text, struct node_error *error)
 {
     if (parser->error == YAML_MEMORY_ERROR) {
@@ -230,6 +240,8 @@ static int syntax_error(const yaml_parser_t *parser, sv text, struct node_error 
         return node_fail(error, line, "%s (U+%04X)", problem, (unsigned)parser->problem_value);
     }
     int line = (int)parser->problem_mark.line + 1, start = (int)parser->context_mark.line + 1;
+    if (parser->error == YAML_SCANNER_ERROR && indented_by_tab(text, line))
+        return node_fail(error, line, "not YAML or JSON: the line is indented by a tab; use spaces");
     if (!parser->context)
         return node_fail(error, line, "not YAML or JSON: %s", problem);
     return node_fail(error, line, "not YAML or JSON: %s %s that begins in line %d", problem, parser->context, start);

@@ -434,12 +434,12 @@ static int file_apply(struct source *source, const struct snapshot *after, const
 static int file_init(struct source *source, struct buf *out, struct weir_error *error)
 {
     if (access(source->address.path, F_OK) == 0) {
-        buf_printf(out, "%s is there\n", source->address.path);
+        buf_printf(out, "%s already exists\n", source->address.path);
         return 0;
     }
     int r = source_write_file(source->address.path, SV("rules: []\n"), error);
     if (r == 0)
-        buf_printf(out, "%s made\n", source->address.path);
+        buf_printf(out, "%s is created\n", source->address.path);
     return r;
 }
 

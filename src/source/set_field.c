@@ -188,6 +188,12 @@ static json_t *find_parent(json_t *document, const struct rule *rule, sv *field,
         return match;
     }
     sv rest = *field, first = sv_cut(&rest, '.');
+    if (sv_eq(first, SV("plans")) && memchr(rest.ptr, '.', rest.len)) {
+        sv plan = sv_cut(&rest, '.');
+        err_set(error, WEIR_E_INVALID, "set all limits of a plan at once, as in plans.%.*s='[\"10 per 60s\"]'",
+                SV_FMT(plan));
+        return NULL;
+    }
     if (word_find(first, rule_fields) < 0) {
         err_set(error, WEIR_E_INVALID, "%s",
                 sv_eq(first, SV("id"))

@@ -378,12 +378,12 @@ static int make_tables(struct source *source, struct buf *out, struct weir_error
         const char *statement = table_create((enum row_table)i, source->address.kind);
         int r = sql_table(source->sql, table_names[i], &source->tables[i], error);
         if (r == 0 && source->tables[i].there) {
-            buf_printf(out, "%s is there\n", table_names[i]);
+            buf_printf(out, "%s already exists\n", table_names[i]);
             r = table_check(source, (enum row_table)i, false, error);
         } else if (r == 0) {
             r = sql_run(source->sql, statement, NULL, 0, NULL, NULL, NULL, error);
             if (r == 0)
-                buf_printf(out, "%s made\n", table_names[i]);
+                buf_printf(out, "%s is created\n", table_names[i]);
         }
         if (r == 0)
             r = sql_table(source->sql, table_names[i], &source->tables[i], error);

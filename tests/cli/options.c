@@ -123,6 +123,7 @@ static void test_errors(void **state)
     } cases[] = {
         { "--nope", "weir try: unknown option --nope; see 'weir try --help'\n" },
         { "--nope=1", "unknown option --nope;" },
+        { "--lenght=1s", "unknown option --lenght (did you mean --length?); see" },
         { "-x", "unknown option -x;" },
         { "--flag=1", "--flag takes no value" },
         { "--text", "--text needs a value (FILE)" },

@@ -162,7 +162,7 @@ def test_unknown_words():
                         (["check", "--rules", "a", "--rules", "b"], "--rules is given twice"),
                         (["explain", "--rules", "a", "--cost=1", "--cost=1"], "--cost: 'requests' is given twice"),
                         (["simulate", "--rules", "r", "--top", "1", "x", "--top", "2"], "--top is given twice"),
-                        (["rules"], "VERB is required"), (["rules", "frob"], "unknown verb 'frob'"),
+                        (["rules"], "VERB is required"), (["rules", "frob"], "unknown verb 'frob'; allowed: init, list"),
                         (["rules", "show"], "show needs ID"), (["rules", "list"], "--from ADDRESS (or $WEIR_FROM) is required"),
                         (["rules", "list", "mysql://u:geheim@h/d"], "list takes no arguments; unexpected argument 'mysql://u:******@h/d'"),
                         (["rules", "set", "x", "max", "--from", "file:none"], "FIELD=VALUE"),

@@ -64,9 +64,11 @@ static void what_is_no_document_is_unreadable(void **state)
         { "rules:\n  - id: [a\nb: c",
           "f:3: not YAML or JSON: did not find expected ',' or ']' while parsing a flow sequence that begins in line 2\n" },
         { "a: b: c", "f:1: not YAML or JSON: mapping values are not allowed in this context\n" },
-        { "rules:\n\t- id: a", "f:2: not YAML or JSON: found character that cannot start any token while scanning for the "
-                               "next token that begins in "
-                               "line 2\n" },
+        { "rules:\n\t- id: a", "f:2: not YAML or JSON: the line is indented by a tab; use spaces\n" },
+        { "rules:\n  \t- id: a", "f:2: not YAML or JSON: the line is indented by a tab; use spaces\n" },
+        { "rules: @a",
+          "f:1: not YAML or JSON: found character that cannot start any token while scanning for the next token "
+          "that begins in line 1\n" },
         { "{\"rules\": [\n{\"id\": \"\\ud83d\"}]}", "f:2: not YAML or JSON: found invalid Unicode character escape code "
                                                     "while parsing a quoted scalar that begins in line "
                                                     "2\n" },

@@ -135,8 +135,8 @@ static void texts_for_people(void **state)
     reading_done(&r);
 }
 
-#define FORMS "must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not "
-#define UNITS " (units: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
+#define FORMS "must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens per 1m\", not "
+#define UNITS " (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
 
 static void bad_short_forms(void **state)
 {
@@ -341,6 +341,18 @@ static void default_names_make_way(void **state)
     }
 }
 
+#define MULTIPLE(index, unit)                                                                                              \
+    "f:1: rule a: advice: limits[" index "]: " unit                                                                        \
+    " is the name of a unit here, and does not multiply the number; write the number in full, such as \"1073741824 bytes " \
+    "per day\"\n"
+
+static void units_that_look_like_multiples(void **state)
+{
+    (void)state;
+    expect_limits("[10 GiB per day, { name: x, unit: MB, max: 5, per: 1m }, 3 gibbons per hour]",
+                  MULTIPLE("0", "GiB") MULTIPLE("1", "MB"));
+}
+
 #define NAME_ERROR "f:1: rule a: limits.name: must be printable ASCII without \", \\, and leading or trailing blanks, not "
 
 static void bad_names(void **state)
@@ -453,6 +465,7 @@ int main(void)
         cmocka_unit_test(bad_lengths_and_combinations),
         cmocka_unit_test(counts_of_limits),
         cmocka_unit_test(default_names_make_way),
+        cmocka_unit_test(units_that_look_like_multiples),
         cmocka_unit_test(bad_names),
         cmocka_unit_test(zones_are_read_once),
         cmocka_unit_test(bad_zones),

@@ -55,8 +55,9 @@ static void bad_plans(void **state)
           "f:2: rule a: plans: must be a mapping of plans to their limits, such as { free: [ \"100 per minute\" ] }\n" },
         { "rules:\n- { id: a, plan: user, plans: { x: [], y: z } }\n",
           "f:2: rule a: plans.x: the list is empty; a rule needs at least one limit, such as \"10 per 60s\"\n"
-          "f:2: rule a: plans.y: must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not \"z\" "
-          "(units: "
+          "f:2: rule a: plans.y: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
+          "per 1m\", not \"z\" "
+          "(lengths: "
           "ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n" },
         { "rules:\n- { id: a, plan: user, plans: { x: 1 per 1s, x: 1 per 1s } }\n",
           "f:2: rule a: plans: the plan \"x\" is given twice\n" },
@@ -315,7 +316,8 @@ static void rows_of_overrides(void **state)
     assert_text(r.rules->overrides[1].values[1], "1.2.3.4");
     assert_string_equal(
         r.text.ptr,
-        "t:4: rule broken: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not 5 (units: "
+        "t:4: rule broken: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
+        "per 1m\", not 5 (lengths: "
         "ms, s, "
         "m, h, d; calendar: minute, hour, day, week, month, year)\n"
         "t:6: override of rule api for bad: not YAML or JSON: did not find expected node content while parsing a flow node "
@@ -411,10 +413,10 @@ static void bad_overrides_come_back(void **state)
     /* A bad rule comes back with its overrides, and nothing is said about the new ones. */
     expect_kept(last, "rules: [{ id: api, by: [user], limits: x }]\noverrides:\n" O("d", "deny: true"),
                 "api:a=deny api:b=7 api:c=free");
-    expect_report(
-        "rules: [{ id: api, by: [user], limits: 5 per 1 }]\noverrides:\n" O("d", "deny: true"),
-        "f:1: rule api: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\" or \"100 per day\", not \"5 per "
-        "1\" (units: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n");
+    expect_report("rules: [{ id: api, by: [user], limits: 5 per 1 }]\noverrides:\n" O("d", "deny: true"),
+                  "f:1: rule api: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 "
+                  "tokens per 1m\", not \"5 per "
+                  "1\" (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n");
     /* A rule that counts by something else has other subjects. */
     expect_kept(last, "rules: [{ id: api, by: [key], limits: 1 per day }]\noverrides:\n", "");
     expect_kept(last, "rules: [{ id: other, by: [user], limits: 1 per day }]\noverrides:\n", "");

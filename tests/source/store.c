@@ -133,8 +133,8 @@ static void missing_tables_are_said_in_a_sentence(void **state)
     struct buf out;
     buf_init(&out, 4000);
     good(source_init(source, &out, &error));
-    assert_string_equal(out.ptr, "WEIR_RULES made\nTHROTTLED_CALLS is there\nWEIR_SETTINGS made\n"
-                                 "WEIR_OVERRIDES made\nWEIR_HISTORY made\n");
+    assert_string_equal(out.ptr, "WEIR_RULES is created\nTHROTTLED_CALLS already exists\nWEIR_SETTINGS is created\n"
+                                 "WEIR_OVERRIDES is created\nWEIR_HISTORY is created\n");
     buf_done(&out);
     expect_rules(source, NULL, "throttled-call-1 3 per 1s fixed_window");
     put(source, "{ id: a, limits: [1 per 1s] }");
@@ -249,6 +249,7 @@ static void plans_and_units_are_set(void **state)
     put(source, "{ id: api, by: [user], plan: user, plans: { free: [ 1 per 1s ] } }");
     bad(set(source, "api", "max", "2"),
         "rule api has no `limits`, only plans; set all limits of a plan, as in plans.free=");
+    bad(set(source, "api", "plans.free.day.max", "2"), "set all limits of a plan at once, as in plans.free=");
     good(set(source, "api", "plans.free", "[\"2 per 1s\"]"));
     good(set(source, "api", "plans.pro", "[\"3 per 1s\"]"));
     good(set(source, "api", "plan", "\"header:X-Plan\""));

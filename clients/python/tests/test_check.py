@@ -159,6 +159,10 @@ def test_costs_by_unit(weir: Weir, key: str) -> None:
             weir.check(event="llm", key=key, costs=wrong)
     with pytest.raises(ValueError, match="cannot be combined"):
         weir.check(event="llm", key=key, cost=2, costs={"tokens": 1})
+    with pytest.raises(TypeError, match="the cost in tokens is float, and must be an int"):
+        weir.check(event="llm", key=key, costs={"tokens": 1.5})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="costs is list, and must map units to amounts"):
+        weir.check(event="llm", key=key, costs=[1])  # type: ignore[arg-type]
 
 
 def test_refund(weir: Weir, key: str) -> None:

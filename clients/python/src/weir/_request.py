@@ -61,11 +61,11 @@ def address(value: str, what: str) -> bytes:
     return value.encode("ascii")
 
 
-def whole_cost(cost: int) -> int:
+def whole_cost(cost: int, what: str = "cost") -> int:
     if not isinstance(cost, int) or isinstance(cost, bool):
-        raise TypeError(f"cost is {type(cost).__name__}, and must be an int")
+        raise TypeError(f"{what} is {type(cost).__name__}, and must be an int")
     if not 0 <= cost <= COST_MAX:
-        raise ValueError(f"cost {cost} is not between 0 and {COST_MAX}")
+        raise ValueError(f"{what} {cost} is not between 0 and {COST_MAX}")
     return cost
 
 
@@ -75,10 +75,12 @@ def split_costs(cost: int, costs: Optional[Mapping[str, int]]) -> Tuple[int, Tup
         return whole_cost(cost), ()
     if cost != 1:
         raise ValueError(f"cost and costs cannot be combined; write costs={{'{REQUESTS}': {cost}, ...}}")
+    if not isinstance(costs, Mapping):
+        raise TypeError(f"costs is {type(costs).__name__}, and must map units to amounts, such as {{'tokens': 1200}}")
     for unit, amount in costs.items():
         if not isinstance(unit, str) or not UNIT.fullmatch(unit):
             raise ValueError(f"the unit {unit!r} is not a name of letters, digits, _, - and ., 1 to 50 bytes")
-        whole_cost(amount)
+        whole_cost(amount, f"the cost in {unit}")
     others = tuple((unit, amount) for unit, amount in costs.items() if unit != REQUESTS)
     if len(others) > COSTS_MAX:
         raise ValueError(f"costs in {len(others)} units besides {REQUESTS}: at most {COSTS_MAX} are allowed")
