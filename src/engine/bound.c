@@ -226,15 +226,30 @@ static bool same_effect(const struct rule_override *a, const struct rule_overrid
            rule_limits_same(a->limits, a->limit_count, b->limits, b->limit_count);
 }
 
+/* Of all in which many overrides of a rule may differ: effects of one hash are compared one by one. */
+static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rule, const struct rule_override *o)
+{
+    struct hash h;
+    hash_init(&h, b->key);
+    hash_word(&h, rule->id + o->kind);
+    hash_word(&h, (uint64_t)o->expires_us);
+    for (size_t i = 0; i < o->limit_count; i++) {
+        const struct rule_limit *limit = &o->limits[i];
+        hash_word(&h, limit->max);
+        hash_word(&h, limit->burst);
+        hash_word(&h, (uint64_t)limit->per_us + limit->algorithm);
+        hash_text(&h, limit->name.ptr, limit->name.len);
+        hash_text(&h, limit->cost_unit.ptr, limit->cost_unit.len);
+    }
+    return hash_final(&h);
+}
+
 /* Returns the number of the effect: that of an earlier override that does the same, or a new one. */
 static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t index, const uint32_t *effects)
 {
     struct override_table *table = &b->bound->overrides;
     const struct rule_override *all = ruleset_rules(b->bound->ruleset)->overrides, *o = &all[index];
-    uint64_t hash = key_mix(rule->id + o->kind, (uint64_t)o->expires_us);
-    for (size_t i = 0; i < o->limit_count; i++)
-        hash = key_mix(key_mix(hash, o->limits[i].max), (uint64_t)o->limits[i].per_us + o->limits[i].algorithm);
-    size_t place = hash & table->mask;
+    size_t place = effect_hash(b, rule, o) & table->mask;
     for (; b->first[place]; place = (place + 1) & table->mask)
         if (same_effect(&all[b->first[place] - 1], o))
             return effects[b->first[place] - 1];

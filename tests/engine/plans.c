@@ -1,4 +1,6 @@
 /* Plans and overrides: which limits a subject counts with, and what stays when that changes. */
+#include <time.h>
+
 #include "helpers.h"
 
 #define PLANS                                                                                                        \
@@ -341,6 +343,36 @@ static void many_overrides(void **state)
     free(text);
 }
 
+/* Returns how long rules with so many overrides take to read, in ticks of the processor's clock. The value of `field` ends
+ * in a number, another one for each override if they differ. */
+static clock_t time_to_open(const char *field, bool differ, int count)
+{
+    char *text = malloc((size_t)count * 100 + 200), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "rules: [{ id: a, by: [key], limits: 1 per 1h }]\noverrides:\n");
+    for (int i = 0; i < count; i++)
+        to += sprintf(to, "- { rule: a, by: { key: k%d }, limits: { max: 9, per: 1h, %s%d } }\n", i, field,
+                      differ ? i + 1 : 1);
+    clock_t begun = clock();
+    struct weir *weir = open_with((struct weir_options){ .rules_text = text, .cells_keys = 100 });
+    clock_t took = clock() - begun;
+    weir_close(weir);
+    free(text);
+    return took;
+}
+
+/* Overrides that do the same share their limits. Finding those takes no longer if no two do the same, in whatever they
+ * differ. */
+static void overrides_that_all_differ(void **state)
+{
+    (void)state;
+    enum { COUNT = 40000, TIMES = 8 };
+    static const char *const fields[] = { "name: customer-", "burst: ", "unit: tokens-" };
+    clock_t same = time_to_open("name: customer-", false, COUNT);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        assert_true(time_to_open(fields[i], true, COUNT) < TIMES * same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +391,7 @@ int main(void)
         cmocka_unit_test(a_reset_forgets_all_plans),
         cmocka_unit_test(a_refund_finds_the_same_limit_or_nothing),
         cmocka_unit_test(many_overrides),
+        cmocka_unit_test(overrides_that_all_differ),
     };
     return cmocka_run_group_tests_name("engine/plans", tests, NULL, NULL);
 }
