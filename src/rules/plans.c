@@ -41,6 +41,15 @@ static void read_one_plan(struct reader *r, const struct node_item *item, struct
     path_end(r, before);
 }
 
+/* A bucket has no window: what was used comes back as the plan at hand says. */
+static bool same_window(const struct rule_limit *a, const struct rule_limit *b)
+{
+    if (a->algorithm == LIMIT_TOKEN_BUCKET)
+        return true;
+    return a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
+           (!a->zone || sv_eq(a->zone->name, b->zone->name));
+}
+
 /* What was used of a limit goes on in another plan if the limit there has the same name and algorithm. */
 static void compare_limits(struct reader *r, int line, const struct rule_limit *limit, const struct rule_limit *others,
                            size_t count)
@@ -52,6 +61,11 @@ static void compare_limits(struct reader *r, int line, const struct rule_limit *
             report_advice(r, line,
                           "limit `%.*s` counts another unit here than in another plan, and one count for both; give them "
                           "different names",
+                          SV_FMT(limit->name));
+        else if (others[i].algorithm == limit->algorithm && !same_window(&others[i], limit))
+            report_advice(r, line,
+                          "limit `%.*s` has other windows here than in another plan, and one count for both, so whoever "
+                          "changes the plan may use the `max` of one in the window of the other; give them different names",
                           SV_FMT(limit->name));
         else if (others[i].algorithm != limit->algorithm)
             report_advice(r, line,

@@ -94,6 +94,16 @@ static void advice_on_plans(void **state)
           "f:6: rule a: advice: plans.x: limit `day` counts another unit here than in another plan, and one count for "
           "both; "
           "give them different names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: { name: n, max: 9, algorithm: fixed_window, per: 1d }\n  plans:\n"
+          "    x: { name: n, max: 1, algorithm: fixed_window, per: 1m }\n",
+          "f:6: rule a: advice: plans.x: limit `n` has other windows here than in another plan, and one count for both, so "
+          "whoever changes the plan may use the `max` of one in the window of the other; give them different names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: 9 per month\n  plans:\n    x: { calendar: month, max: 9, tz: "
+          "Asia/Tokyo }\n",
+          "f:6: rule a: advice: plans.x: limit `month` has other windows here than in another plan, and one count for "
+          "both, so whoever changes the plan may use the `max` of one in the window of the other; give them different "
+          "names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: 9 per 1d\n  plans:\n    x: 1 per 1m burst 5\n", "" },
     };
     EXPECT_REPORTS(cases);
 }
