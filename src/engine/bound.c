@@ -99,6 +99,20 @@ static bool is_path(const struct rule_by *by)
     return by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE;
 }
 
+/* Rules do not know how paths are read: /a/ is /a. */
+static const sv *spell_plans(struct binder *b, const struct rule *rule)
+{
+    struct arena *arena = &b->bound->keys;
+    sv *names = ARENA_ARRAY(arena, sv, rule->plan_count);
+    for (size_t i = 0; names && i < rule->plan_count; i++) {
+        struct facts facts;
+        names[i] = arena_copy(arena, counted_value(&facts, b->bound->ruleset, &rule->plan, rule->plans[i].name));
+        b->no_memory = b->no_memory || !names[i].ptr;
+    }
+    b->no_memory = b->no_memory || !names;
+    return names;
+}
+
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_set *plans, struct bound_rule *ret)
 {
     struct bound *bound = b->bound;
@@ -108,6 +122,8 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_se
     for (size_t i = 0; i < rule->plan_count; i++)
         plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
     ret->by_path = rule->plan_count > 0 && is_path(&rule->plan);
+    if (ret->by_path)
+        ret->plan_names = spell_plans(b, rule);
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
     bound->by_path = bound->by_path || ret->by_path;

@@ -28,6 +28,9 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
         r->no_memory = r->no_memory || !allowed;
         report_error(r, key->line, "must be a value of `plan`, %s, not %s", allowed ? allowed : "", shown_node(r, key));
     }
+    /* As in `match`: get is GET. */
+    if (rule->plan.attribute == ATTR_METHOD && ret->name.len > 0)
+        ret->name = reader_copy_upper(r, ret->name);
 }
 
 static void read_one_plan(struct reader *r, const struct node_item *item, struct rule *rule, struct rule_plan *ret)

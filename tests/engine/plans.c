@@ -48,6 +48,37 @@ static void a_changed_plan_keeps_what_was_used(void **state)
     weir_close(weir);
 }
 
+/* Plans are named as people write paths and methods, and chosen as requests have them. */
+static void plans_of_paths_and_methods(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *plan, *path, *method;
+        int passes;
+    } cases[] = {
+        { "path, plans: { '/a//b/': 1 per 1h, /c: 2 per 1h }", "/a/b", "GET", 1 },
+        { "path, plans: { '/a//b/': 1 per 1h, /c: 2 per 1h }", "/c/?x", "GET", 2 },
+        { "path, plans: { /Login: 1 per 1h }", "/login", "GET", 1 },
+        { "path, plans: { /login: 1 per 1h }", "/other", "GET", 5 },
+        { "route, plans: { '/u/#': 1 per 1h }", "/u/17", "GET", 1 },
+        { "route, plans: { '/u/8/': 1 per 1h }", "/u/17", "GET", 1 },
+        { "method, plans: { get: 1 per 1h }", "/", "GET", 1 },
+        { "method, plans: { get: 1 per 1h }", "/", "POST", 5 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+                 "settings: { ignore_case: true }\nrules: [{ id: a, by: [user], plan: %s, limits: 5 per 1h }]",
+                 cases[i].plan);
+        struct weir *weir = open_rules(text);
+        struct weir_request request = {
+            .user = weir_str("u"), .path = weir_str(cases[i].path), .method = weir_str(cases[i].method), .cost = 1
+        };
+        assert_int_equal(passes(weir, request, NOW, 9), cases[i].passes);
+        weir_close(weir);
+    }
+}
+
 /* Another algorithm or name is another count. */
 static void limits_of_other_names_start_anew(void **state)
 {
@@ -378,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_has_its_own_limits),
         cmocka_unit_test(a_changed_plan_keeps_what_was_used),
+        cmocka_unit_test(plans_of_paths_and_methods),
         cmocka_unit_test(limits_of_other_names_start_anew),
         cmocka_unit_test(a_header_of_a_plan_must_not_say_two_things),
         cmocka_unit_test(a_plan_of_users_asks_for_the_user),
