@@ -26,6 +26,7 @@ struct stored_row {
     bool enabled;
     sv updated_at, updated_by, note;
     sv fault; /* not empty: why the row is bad, whatever its text is */
+    sv file;  /* that it is in, which another may include; empty in a table */
 };
 
 struct snapshot {
@@ -49,7 +50,7 @@ const struct stored_row *snapshot_override(const struct snapshot *snapshot, sv r
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
 /* The row for rules_read_rows(). */
 struct rule_row row_to_read(const struct stored_row *row);
-/* The row for lists; `table`: as people know it. */
+/* The row for lists; `table`: as people know it, unless the row is in a file. */
 struct source_row row_listed(const struct stored_row *row, sv table);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);

@@ -204,16 +204,19 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     if (r < 0)
         return r;
     CLEANUP_FREE bool *gone = cleanup_calloc(ret->count + 1, sizeof *gone);
+    sv path = plan->source->address.kind == SOURCE_FILE ? weir_str(plan->source->address.path) : SV("");
     if (!gone)
         return no_memory(error);
     for (size_t i = 0; i < plan->count; i++) {
         const struct change *change = &plan->changes[i];
-        if (!change->before)
-            ret->rows[ret->count++] = *change->after;
-        else if (change->after)
-            ret->rows[change->before - plan->snapshot->rows] = *change->after;
-        else
-            gone[change->before - plan->snapshot->rows] = true;
+        struct stored_row *row =
+            change->before ? &ret->rows[change->before - plan->snapshot->rows] : &ret->rows[ret->count++];
+        sv file = change->before ? change->before->file : path;
+        if (change->after) {
+            *row = *change->after;
+            row->file = file;
+        } else
+            gone[row - ret->rows] = true;
     }
     size_t kept = 0;
     for (size_t i = 0; i < ret->count; i++)
@@ -223,16 +226,10 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     return snapshot_index(ret, error);
 }
 
-static int let_look(const struct source *source, struct source_reading *after, struct weir_error *error)
+static int let_look(const struct source *source, const struct source_reading *after, struct weir_error *error)
 {
     const struct source_terms *terms = &source->terms;
-    if (!terms->dry_run || !terms->look)
-        return 0;
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->row_count; i++)
-        after->rows[i].table = weir_str(source->address.path);
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->override_count; i++)
-        after->overrides[i].table = weir_str(source->address.path);
-    return terms->look(after, terms->data, error);
+    return terms->dry_run && terms->look ? terms->look(after, terms->data, error) : 0;
 }
 
 static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_error *error)
