@@ -1,4 +1,6 @@
 /* Plans and overrides: what they may say, and what is said about them if they are wrong. */
+#include <time.h>
+
 #include "equal.h"
 #include "helpers.h"
 
@@ -432,6 +434,39 @@ static void bad_overrides_come_back(void **state)
 #undef O
 }
 
+/* In ticks of the processor's clock: how long a text of many rules takes whose overrides are all for this one. */
+static clock_t time_to_split(int rule)
+{
+    enum { RULES_COUNT = 10000, OVERRIDES_COUNT = 20000 };
+    struct arena arena = { 0 };
+    struct weir_error error;
+    struct rule_row *rows;
+    struct buf text;
+    size_t count;
+    buf_init(&text, 16 << 20);
+    buf_add(&text, SV("rules:\n"));
+    for (int i = 0; i < RULES_COUNT; i++)
+        buf_printf(&text, "- { id: r%d, by: [user, ip], limits: 1 per 1s }\n", i);
+    buf_add(&text, SV("overrides:\n"));
+    for (int i = 0; i < OVERRIDES_COUNT; i++)
+        buf_printf(&text, "- { rule: r%d, by: { ip: 10.0.0.1, user: u%d }, deny: true }\n", rule % RULES_COUNT, i);
+    clock_t begun = clock();
+    assert_int_equal(rules_split(buf_sv(&text), &arena, &rows, &count, &error), 0);
+    clock_t took = clock() - begun;
+    assert_int_equal(count, RULES_COUNT + OVERRIDES_COUNT);
+    assert_text(rows[0].subject, "u0,10.0.0.1");
+    buf_done(&text);
+    arena_done(&arena);
+    return took;
+}
+
+static void many_rules_with_overrides_are_taken_apart(void **state)
+{
+    (void)state;
+    enum { TIMES = 5 };
+    assert_true(time_to_split(9999) < TIMES * time_to_split(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +481,7 @@ int main(void)
         cmocka_unit_test(rows_of_overrides),
         cmocka_unit_test(texts_are_taken_apart_into_rows),
         cmocka_unit_test(bad_overrides_come_back),
+        cmocka_unit_test(many_rules_with_overrides_are_taken_apart),
     };
     return cmocka_run_group_tests_name("rules/overrides", tests, NULL, NULL);
 }
