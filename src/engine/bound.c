@@ -99,6 +99,20 @@ static bool is_path(const struct rule_by *by)
     return by->attribute == ATTR_PATH || by->attribute == ATTR_ROUTE;
 }
 
+/* Rules do not know how paths are read: /a/ is /a. */
+static const sv *spell_plans(struct binder *b, const struct rule *rule)
+{
+    struct arena *arena = &b->bound->keys;
+    sv *names = ARENA_ARRAY(arena, sv, rule->plan_count);
+    for (size_t i = 0; names && i < rule->plan_count; i++) {
+        struct facts facts;
+        names[i] = arena_copy(arena, counted_value(&facts, b->bound->ruleset, &rule->plan, rule->plans[i].name));
+        b->no_memory = b->no_memory || !names[i].ptr;
+    }
+    b->no_memory = b->no_memory || !names;
+    return names;
+}
+
 static void bind_rule(struct binder *b, const struct rule *rule, struct bound_set *plans, struct bound_rule *ret)
 {
     struct bound *bound = b->bound;
@@ -108,6 +122,8 @@ static void bind_rule(struct binder *b, const struct rule *rule, struct bound_se
     for (size_t i = 0; i < rule->plan_count; i++)
         plans[i] = bind_set(b, ret, rule->plans[i].limits, rule->plans[i].limit_count);
     ret->by_path = rule->plan_count > 0 && is_path(&rule->plan);
+    if (ret->by_path)
+        ret->plan_names = spell_plans(b, rule);
     for (size_t k = 0; k < rule->by_count; k++)
         ret->by_path = ret->by_path || is_path(&rule->by[k]);
     bound->by_path = bound->by_path || ret->by_path;
@@ -226,15 +242,30 @@ static bool same_effect(const struct rule_override *a, const struct rule_overrid
            rule_limits_same(a->limits, a->limit_count, b->limits, b->limit_count);
 }
 
+/* Of all in which many overrides of a rule may differ: effects of one hash are compared one by one. */
+static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rule, const struct rule_override *o)
+{
+    struct hash h;
+    hash_init(&h, b->key);
+    hash_word(&h, rule->id + o->kind);
+    hash_word(&h, (uint64_t)o->expires_us);
+    for (size_t i = 0; i < o->limit_count; i++) {
+        const struct rule_limit *limit = &o->limits[i];
+        hash_word(&h, limit->max);
+        hash_word(&h, limit->burst);
+        hash_word(&h, (uint64_t)limit->per_us + limit->algorithm);
+        hash_text(&h, limit->name.ptr, limit->name.len);
+        hash_text(&h, limit->cost_unit.ptr, limit->cost_unit.len);
+    }
+    return hash_final(&h);
+}
+
 /* Returns the number of the effect: that of an earlier override that does the same, or a new one. */
 static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t index, const uint32_t *effects)
 {
     struct override_table *table = &b->bound->overrides;
     const struct rule_override *all = ruleset_rules(b->bound->ruleset)->overrides, *o = &all[index];
-    uint64_t hash = key_mix(rule->id + o->kind, (uint64_t)o->expires_us);
-    for (size_t i = 0; i < o->limit_count; i++)
-        hash = key_mix(key_mix(hash, o->limits[i].max), (uint64_t)o->limits[i].per_us + o->limits[i].algorithm);
-    size_t slot = hash & table->mask;
+    size_t slot = effect_hash(b, rule, o) & table->mask;
     for (; b->first[slot]; slot = (slot + 1) & table->mask)
         if (same_effect(&all[b->first[slot] - 1], o))
             return effects[b->first[slot] - 1];

@@ -51,6 +51,7 @@ struct bound_rule {
     bool chooses;              /* it has plans or overrides: bound_choose() says which limits count */
     bool overridden;
     const struct bound_set *plans; /* as in `rule` */
+    const sv *plan_names;          /* of plans that a path chooses, as paths are counted; NULL: as in `rule` */
     uint64_t id;                   /* hash of the rule's id */
     sv key_end;                    /* of its keys in the store: see keys.h */
 };

@@ -36,9 +36,11 @@ static const struct bound_set *choose_plan(const struct bound_rule *rule, struct
 {
     const struct rule *r = rule->rule;
     sv value = r->plan_count > 0 ? facts_attribute(facts, &r->plan) : (sv){ 0 };
-    for (size_t i = 0; i < r->plan_count; i++)
-        if (r->ignore_case ? sv_eq_nocase(value, r->plans[i].name) : sv_eq(value, r->plans[i].name))
+    for (size_t i = 0; i < r->plan_count; i++) {
+        sv name = __builtin_expect(rule->plan_names != NULL, 0) ? rule->plan_names[i] : r->plans[i].name;
+        if (r->ignore_case ? sv_eq_nocase(value, name) : sv_eq(value, name))
             return &rule->plans[i];
+    }
     return &rule->own;
 }
 

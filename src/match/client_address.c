@@ -89,7 +89,7 @@ bool client_address(const struct weir_request *request, const struct networks *t
     return true;
 }
 
-sv host_normalise(sv raw, char *out, size_t cap)
+sv host_part(sv raw)
 {
     size_t end = raw.len;
     const char *bracket = raw.len > 0 && raw.ptr[0] == '[' ? memchr(raw.ptr, ']', raw.len) : NULL;
@@ -100,9 +100,13 @@ sv host_normalise(sv raw, char *out, size_t cap)
         end = (size_t)(colon - raw.ptr);
     if (end > 0 && raw.ptr[end - 1] == '.')
         end--;
-    if (end > cap)
-        end = cap;
-    size_t i = 0;
+    return sv_of(raw.ptr, end);
+}
+
+sv host_normalise(sv raw, char *out, size_t cap)
+{
+    sv part = host_part(raw);
+    size_t end = part.len < cap ? part.len : cap, i = 0;
     while (i < end && ascii_lower(raw.ptr[i]) == raw.ptr[i])
         i++;
     if (i == end)

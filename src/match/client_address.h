@@ -20,8 +20,10 @@ bool networks_has(const struct networks *networks, const struct ip *ip);
  * False: there is none. */
 bool client_address(const struct weir_request *request, const struct networks *trusted, struct ip *ret, sv *ret_given);
 
-/* In lower case, without port and final dot; an IPv6 address keeps its brackets. Returns a part of `raw` if that is as it
- * should be, else what it wrote to `out`; more than `cap` bytes are cut. */
+/* The part of `raw` without port and final dot; an IPv6 address keeps its brackets. */
+sv host_part(sv raw);
+/* The same in lower case. Returns a part of `raw` if that is as it should be, else what it wrote to `out`; more than `cap`
+ * bytes are cut. */
 sv host_normalise(sv raw, char *out, size_t cap);
 
 #endif

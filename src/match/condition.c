@@ -158,11 +158,24 @@ static inline bool text_holds(const struct compiled_condition *c, sv text)
            !(c->is_not && values_have(c->is_not, text, c->ignore_case));
 }
 
+/* A host that was cut is compared whole: the end of a name says whose it is. */
+static bool host_holds(const struct compiled_condition *c, struct facts *facts)
+{
+    sv host = facts_host(facts);
+    if (__builtin_expect(host.len < FACTS_HOST_MAX, 1))
+        return text_holds(c, host);
+    struct compiled_condition lower = *c;
+    lower.ignore_case = true;
+    return text_holds(&lower, facts_whole_host(facts));
+}
+
 /* If such requests are refused, a condition on a header with different values holds: the refusal follows later. */
 bool condition_holds_slowly(const struct compiled_condition *condition, struct facts *facts)
 {
     if (condition->attribute == ATTR_IP)
         return ip_holds(condition, facts_ip(facts));
+    if (condition->attribute == ATTR_HOST)
+        return host_holds(condition, facts);
     if (condition->attribute != ATTR_HEADER)
         return text_holds(condition, facts_text(facts, (enum attribute)condition->attribute));
     return text_holds(condition, facts_header(facts, condition->header)) ||

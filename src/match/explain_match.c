@@ -74,6 +74,10 @@ static bool condition_fits(const struct rule *rule, const struct rule_condition 
     if (header && refuse && facts_header_differs(facts, condition->header))
         return true; /* the request is refused for that, further on */
     sv text = facts_attribute(facts, &(struct rule_by){ condition->attribute, condition->header });
+    if (condition->attribute == ATTR_HOST && text.len == FACTS_HOST_MAX) {
+        text = facts_whole_host(facts);
+        ignore_case = true;
+    }
     if (text.len == 0)
         return condition->presence != PRESENT && condition->is.count == 0;
     return condition->presence != ABSENT &&

@@ -167,6 +167,11 @@ sv facts_host(struct facts *facts)
     return facts->host;
 }
 
+sv facts_whole_host(const struct facts *facts)
+{
+    return host_part(sv_trim_ows(facts->request->host));
+}
+
 const struct ip *facts_ip(struct facts *facts)
 {
     if (make(facts, MADE_IP))

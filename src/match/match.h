@@ -101,6 +101,7 @@ bool facts_path_cut(struct facts *facts);
 /* The path with every id segment as `#`, as far as PATH_SEGMENTS_MAX segments. */
 sv facts_route(struct facts *facts);
 sv facts_host(struct facts *facts);             /* in lower case, without port and final dot */
+sv facts_whole_host(const struct facts *facts); /* without port and final dot; not in lower case, and never cut */
 const struct ip *facts_ip(struct facts *facts); /* the client's address, whole; NULL: there is none */
 /* The subject of `by: ip`: IPv6 by settings.ipv6_prefix ("2001:db8:1:2::/64"). */
 sv facts_ip_text(struct facts *facts);

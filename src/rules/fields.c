@@ -31,6 +31,14 @@ sv reader_copy_lower(struct reader *r, sv text)
     return sv_of(ptr, text.len);
 }
 
+sv reader_copy_upper(struct reader *r, sv text)
+{
+    char *upper = reader_alloc(r, text.len + 1);
+    for (size_t i = 0; upper && i < text.len; i++)
+        upper[i] = text.ptr[i] >= 'a' && text.ptr[i] <= 'z' ? (char)(text.ptr[i] & ~0x20) : text.ptr[i];
+    return upper ? sv_of(upper, text.len) : (sv){ 0 };
+}
+
 /* ---- where we are ---- */
 
 static void path_add(struct reader *r, sv text)

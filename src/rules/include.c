@@ -277,9 +277,28 @@ static void include_entry(struct includer *inc, const struct node *node, sv from
         report_advice(inc->r, node->line, "include: a `*` stands for itself; write the folder alone for all its files");
 }
 
+static bool is_include(const struct node_item *item)
+{
+    return item->key->kind == NODE_SCALAR && sv_eq(item->key->text, SV("include"));
+}
+
+/* The field `include`; NULL: there is none. merge() takes all of them out, so a second one is reported here. */
+static const struct node *find_include(struct includer *inc, const struct node *root)
+{
+    const struct node_item *first = NULL;
+    for (const struct node_item *item = root->first; item; item = item->next) {
+        if (is_include(item) && first)
+            include_error(inc, item->key->line, "is given twice; the first is in line %d",
+                          line_in_file(inc->r, first->key->line));
+        else if (is_include(item))
+            first = item;
+    }
+    return first ? first->value : NULL;
+}
+
 static void read_includes(struct includer *inc, const struct node *root, sv path)
 {
-    const struct node *node = node_get(root, SV("include"));
+    const struct node *node = find_include(inc, root);
     if (!node)
         return;
     if (inc->depth == INCLUDED_DEPTH_MAX) {
@@ -369,7 +388,7 @@ static const struct node *merge(struct includer *inc, const struct node *root)
     bool good = fields && whole && items;
     for (const struct document *d = inc->first; d; d = d->next)
         for (const struct node_item *item = d->root->first; good && item; item = item->next)
-            if (item->key->kind != NODE_SCALAR || !sv_eq(item->key->text, SV("include")))
+            if (!is_include(item))
                 good = merge_field(inc, fields, &count, item, d);
     if (!good) {
         inc->r->no_memory = true;

@@ -28,6 +28,9 @@ static void read_plan_name(struct reader *r, const struct node *key, const struc
         r->no_memory = r->no_memory || !allowed;
         report_error(r, key->line, "must be a value of `plan`, %s, not %s", allowed ? allowed : "", shown_node(r, key));
     }
+    /* As in `match`: get is GET. */
+    if (rule->plan.attribute == ATTR_METHOD && ret->name.len > 0)
+        ret->name = reader_copy_upper(r, ret->name);
 }
 
 static void read_one_plan(struct reader *r, const struct node_item *item, struct rule *rule, struct rule_plan *ret)
@@ -39,6 +42,15 @@ static void read_one_plan(struct reader *r, const struct node_item *item, struct
     size_t before = path_field(r, item->key->kind == NODE_SCALAR ? item->key->text : SV("?"));
     ret->limits = read_limit_list(r, item->value, &ret->limit_count);
     path_end(r, before);
+}
+
+/* A bucket has no window: what was used comes back as the plan at hand says. */
+static bool same_window(const struct rule_limit *a, const struct rule_limit *b)
+{
+    if (a->algorithm == LIMIT_TOKEN_BUCKET)
+        return true;
+    return a->per_us == b->per_us && a->unit == b->unit && a->week_start == b->week_start && !a->zone == !b->zone &&
+           (!a->zone || sv_eq(a->zone->name, b->zone->name));
 }
 
 /* A limit keeps its count in another plan if the limit there has the same name and algorithm. */
@@ -53,6 +65,13 @@ static void compare_limits(struct reader *r, int line, const struct rule_limit *
                 r, line,
                 "limit `%.*s` has another unit in another plan, but limits with the same name share one count; give "
                 "them different names",
+                SV_FMT(limit->name));
+        else if (others[i].algorithm == limit->algorithm && !same_window(&others[i], limit))
+            report_advice(
+                r, line,
+                "limit `%.*s` has other windows in another plan, but limits with the same name share one count, so "
+                "a subject that changes its plan may use the `max` of one in the window of the other; give them "
+                "different names",
                 SV_FMT(limit->name));
         else if (others[i].algorithm != limit->algorithm)
             report_advice(r, line,

@@ -13,18 +13,10 @@
 
 /* ---- texts ---- */
 
-static sv upper_case(struct reader *r, sv text)
-{
-    char *upper = reader_alloc(r, text.len + 1);
-    for (size_t i = 0; upper && i < text.len; i++)
-        upper[i] = text.ptr[i] >= 'a' && text.ptr[i] <= 'z' ? (char)(text.ptr[i] & ~0x20) : text.ptr[i];
-    return sv_of(upper, text.len);
-}
-
 static void tidy_method(struct reader *r, const struct node *node, struct rule_value *value)
 {
     if (http_token(value->text) && !sv_eq(value->text, SV("*")))
-        value->text = upper_case(r, value->text);
+        value->text = reader_copy_upper(r, value->text);
     else
         report_error(r, node->line, "must be a method such as GET, not %s; leave `method` out to match all",
                      shown_node(r, node));

@@ -133,6 +133,7 @@ bool check_header(struct reader *r, const struct node *map, const struct node_it
 bool check_header_value(struct reader *r, int line, sv value);
 sv reader_copy(struct reader *r, sv text);
 sv reader_copy_lower(struct reader *r, sv text);
+sv reader_copy_upper(struct reader *r, sv text);
 void *reader_alloc(struct reader *r, size_t size);
 
 /* ---- include.c ---- */

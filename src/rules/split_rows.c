@@ -72,6 +72,9 @@ struct splitter {
     bool is_file;
     struct rule_row *rows;
     size_t count;
+    struct id_entry *ids;    /* of the rules of this text that have a list `by`, sorted; index: in `bys` */
+    const struct node **bys; /* those lists */
+    size_t by_count;
     struct weir_error *error;
 };
 
@@ -109,24 +112,39 @@ static int add_rules(struct splitter *s, const struct node *list)
     return r;
 }
 
-/* Returns the position of an attribute in the `by` of a rule of this text. If the rule is not in the text, or its `by` is
- * not a list, the order in the override counts. */
-static size_t position_of(const struct node *rules, sv rule, sv attribute, size_t otherwise)
+/* Overrides are many, and so may rules be: their lists `by` are looked up. */
+static int index_bys(struct splitter *s, struct arena *scratch, const struct node *rules)
 {
+    size_t count = rules ? rules->count : 0;
+    s->ids = ARENA_ARRAY(scratch, struct id_entry, count + 1);
+    s->bys = ARENA_ARRAY(scratch, const struct node *, count + 1);
+    if (!s->ids || !s->bys)
+        return err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
     for (const struct node_item *item = rules ? rules->first : NULL; item; item = item->next) {
         const struct node *id = node_get(item->value, SV("id")), *by = node_get(item->value, SV("by"));
-        if (!id || id->kind != NODE_SCALAR || !sv_eq(id->text, rule) || !by || by->kind != NODE_LIST)
+        if (!id || id->kind != NODE_SCALAR || !by || by->kind != NODE_LIST)
             continue;
-        size_t position = 0;
-        for (const struct node_item *name = by->first; name; name = name->next, position++)
-            if (name->value->kind == NODE_SCALAR && sv_eq_nocase(name->value->text, attribute))
-                return position;
+        s->ids[s->by_count] = (struct id_entry){ id->text, s->by_count };
+        s->bys[s->by_count++] = by;
     }
+    ids_sort(s->ids, s->by_count);
+    return 0;
+}
+
+/* Returns the position of an attribute in the `by` of a rule of this text. If the rule is not in the text, or its `by` is
+ * not a list, the order in the override counts. */
+static size_t position_of(const struct splitter *s, sv rule, sv attribute, size_t otherwise)
+{
+    const struct id_entry *found = ids_find(s->ids, s->by_count, rule);
+    size_t position = 0;
+    for (const struct node_item *name = found ? s->bys[found->index]->first : NULL; name; name = name->next, position++)
+        if (name->value->kind == NODE_SCALAR && sv_eq_nocase(name->value->text, attribute))
+            return position;
     return otherwise;
 }
 
 /* The subject of an override, as far as its text can be read. */
-static bool split_subject(const struct node *rules, sv rule, const struct node *by, struct buf *out)
+static bool split_subject(const struct splitter *s, sv rule, const struct node *by, struct buf *out)
 {
     sv values[RULE_BY_MAX] = { 0 };
     size_t index = 0;
@@ -134,7 +152,7 @@ static bool split_subject(const struct node *rules, sv rule, const struct node *
         return false;
     for (const struct node_item *item = by->first; item; item = item->next, index++) {
         bool scalars = item->key->kind == NODE_SCALAR && item->value->kind == NODE_SCALAR;
-        size_t position = scalars ? position_of(rules, rule, item->key->text, index) : RULE_BY_MAX;
+        size_t position = scalars ? position_of(s, rule, item->key->text, index) : RULE_BY_MAX;
         if (position >= by->count || values[position].ptr)
             return false;
         values[position] = item->value->text;
@@ -143,12 +161,12 @@ static bool split_subject(const struct node *rules, sv rule, const struct node *
     return !out->failed;
 }
 
-static int add_override(struct splitter *s, const struct node *rules, const struct node *node)
+static int add_override(struct splitter *s, const struct node *node)
 {
     const struct node *rule = node_get(node, SV("rule")), *by = node_get(node, SV("by"));
     CLEANUP(buf_done) struct buf subject;
     buf_init(&subject, RULES_BYTES_MAX);
-    if (!rule || !id_valid(rule) || !split_subject(rules, rule->text, by, &subject))
+    if (!rule || !id_valid(rule) || !split_subject(s, rule->text, by, &subject))
         return err_set(
             s->error, WEIR_E_RULES,
             "line %d: an override needs `rule` and `by`, a mapping with a value for each attribute that the rule "
@@ -161,13 +179,13 @@ static int add_override(struct splitter *s, const struct node *rules, const stru
     return copy.ptr ? 0 : err_set(s->error, WEIR_E_NO_MEMORY, "out of memory for the rules");
 }
 
-static int add_overrides(struct splitter *s, const struct node *rules, const struct node *list)
+static int add_overrides(struct splitter *s, const struct node *list)
 {
     if (list->kind != NODE_LIST)
         return err_set(s->error, WEIR_E_RULES, "line %d: overrides: must be a list of overrides (- rule: …)", list->line);
     int r = 0;
     for (const struct node_item *item = list->first; item && r == 0; item = item->next)
-        r = add_override(s, rules, item->value);
+        r = add_override(s, item->value);
     return r;
 }
 
@@ -192,7 +210,7 @@ static int add_document(struct splitter *s, const struct node *root, const struc
         if (sv_eq(name, SV("settings")))
             r = add_settings(s, item->value);
         else if (sv_eq(name, SV("overrides")))
-            r = add_overrides(s, rules, item->value);
+            r = add_overrides(s, item->value);
         else if (sv_eq(name, SV("include")) && !s->is_file)
             r = err_set(
                 s->error, WEIR_E_RULES,
@@ -234,6 +252,9 @@ static int split(sv text, bool is_file, struct arena *arena, struct rule_row **r
     s.rows = ARENA_ARRAY(arena, struct rule_row, most);
     if (!s.rows)
         return err_set(error, WEIR_E_NO_MEMORY, "out of memory for the rules");
+    r = overrides ? index_bys(&s, &scratch, rules) : 0;
+    if (r < 0)
+        return r;
     if (root->kind == NODE_LIST)
         r = add_rules(&s, root);
     else

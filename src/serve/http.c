@@ -531,10 +531,13 @@ void http_answer(struct http_call *http_call, const struct http_answer *answer)
             add_answer_header(call, SV("Content-Type"),
                               answer->content_type.len ? answer->content_type : SV("application/json"));
         size_t bytes = 0;
+        /* One that does not fit is left out, and not those after it: Retry-After comes last. */
         for (size_t i = 0; i < answer->header_count; i++) {
-            bytes += answer->headers[i].name.len + answer->headers[i].value.len + 4;
-            if (bytes <= ANSWER_HEADERS - OWN_HEADERS)
-                add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
+            size_t more = answer->headers[i].name.len + answer->headers[i].value.len + 4;
+            if (bytes + more > ANSWER_HEADERS - OWN_HEADERS)
+                continue;
+            bytes += more;
+            add_answer_header(call, answer->headers[i].name, answer->headers[i].value);
         }
         if (http_call->extra.name.len > 0)
             add_answer_header(call, http_call->extra.name, http_call->extra.value);

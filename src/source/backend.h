@@ -26,6 +26,7 @@ struct stored_row {
     bool enabled;
     sv updated_at, updated_by, note;
     sv fault; /* not empty: why the row is bad, whatever its text is */
+    sv file;  /* that it is in, which another may include; empty in a table */
 };
 
 struct snapshot {
@@ -49,7 +50,7 @@ const struct stored_row *snapshot_override(const struct snapshot *snapshot, sv r
 const struct stored_row *snapshot_rule(const struct snapshot *snapshot, sv id);
 /* The row for rules_read_rows(). */
 struct rule_row row_to_read(const struct stored_row *row);
-/* The row for lists; `table`: as people know it. */
+/* The row for lists; `table`: as people know it, unless the row is in a file. */
 struct source_row row_listed(const struct stored_row *row, sv table);
 /* As source_version. */
 uint64_t snapshot_version(const struct snapshot *snapshot, sv id);
@@ -110,6 +111,9 @@ struct backend {
                  struct weir_error *error);
     /* After begin: adds the override of one subject, if it was left out. May be NULL. */
     int (*find)(struct source *source, sv rule, sv subject, struct snapshot *snapshot, struct weir_error *error);
+    /* After begin: the rule as it last was, of an id that has no row; ret->text stays empty if nobody knows. May be NULL.
+     */
+    int (*last)(struct source *source, sv id, struct arena *arena, struct stored_row *ret, struct weir_error *error);
     /* `after`: all rows as they will be. */
     int (*apply)(struct source *source, const struct snapshot *after, const struct plan *plan, struct source_author author,
                  struct weir_error *error);
@@ -209,6 +213,8 @@ bool json_is_same(sv a, sv b); /* says the same */
 /* ---- history.c ---- */
 
 int history_add(struct source *source, const struct plan *plan, struct source_author author, struct weir_error *error);
+/* The rule of this id as it was in the newest entry about it; ret->text stays empty where there is none. */
+int history_last_rule(struct source *source, sv id, struct arena *arena, struct stored_row *ret, struct weir_error *error);
 /* The keys that rows of THROTTLED_CALLS ever had, and those of whole rules with such an id, as rows of one value; nothing
  * where there is no history. */
 int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error);

@@ -150,15 +150,26 @@ static struct rules *rule_if_good(struct plan *plan, const struct stored_row *ro
     return rules;
 }
 
-static int keep_subjects(struct plan *plan, const struct stored_row *before, const struct stored_row *after)
+/* `gone`: `before` is what the rule was until it was removed. */
+static int keep_subjects(struct plan *plan, const struct stored_row *before, const struct stored_row *after, bool gone)
 {
     CLEANUP(rules_freep) struct rules *was = rule_if_good(plan, before), *is = rule_if_good(plan, after);
     if (!was || !is || rule_same_by(&was->rules[0], &is->rules[0]))
         return 0;
-    return err_set(plan->error, WEIR_E_RULES,
-                   "rule %.*s: by: the rule has overrides, whose subjects are values of what it counts by now; remove them "
-                   "before you change `by`; nothing was changed",
-                   SV_FMT(before->rule));
+    return err_set(
+        plan->error, WEIR_E_RULES,
+        "rule %.*s: by: the rule has overrides%s, whose subjects are values of what it %s; remove them before you "
+        "change `by`; nothing was changed",
+        SV_FMT(after->rule), gone ? " from before it was removed" : "", gone ? "counted by then" : "counts by now");
+}
+
+/* A rule that comes back must count by what it counted by before: its overrides have waited for it. */
+static int keep_unused_subjects(struct plan *plan, const struct stored_row *after)
+{
+    struct source *source = plan->source;
+    struct stored_row last = { 0 };
+    int r = source->backend->last ? source->backend->last(source, after->rule, plan->arena, &last, plan->error) : 0;
+    return r < 0 || last.text.len == 0 ? r : keep_subjects(plan, &last, after, true);
 }
 
 /* Refuses a change of `by` in a rule that has overrides in a table: their subjects would be values of other attributes. */
@@ -171,7 +182,14 @@ static int overrides_keep_subjects(struct plan *plan, const struct snapshot *aft
         if (row->table != TABLE_OVERRIDES || sv_eq(row->rule, seen))
             continue;
         const struct stored_row *was = snapshot_rule(plan->snapshot, row->rule), *is = snapshot_rule(after, row->rule);
-        int r = was && is && !sv_eq(was->text, is->text) ? keep_subjects(plan, was, is) : 0;
+        bool back = !was && is;
+        if (back && !snapshot_override(plan->snapshot, row->rule, row->key))
+            continue; /* it comes with the rule */
+        int r = 0;
+        if (was && is && !sv_eq(was->text, is->text))
+            r = keep_subjects(plan, was, is, false);
+        else if (back)
+            r = keep_unused_subjects(plan, is);
         if (r < 0)
             return r;
         seen = row->rule;
@@ -186,16 +204,19 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     if (r < 0)
         return r;
     CLEANUP_FREE bool *gone = cleanup_calloc(ret->count + 1, sizeof *gone);
+    sv path = plan->source->address.kind == SOURCE_FILE ? weir_str(plan->source->address.path) : SV("");
     if (!gone)
         return no_memory(error);
     for (size_t i = 0; i < plan->count; i++) {
         const struct change *change = &plan->changes[i];
-        if (!change->before)
-            ret->rows[ret->count++] = *change->after;
-        else if (change->after)
-            ret->rows[change->before - plan->snapshot->rows] = *change->after;
-        else
-            gone[change->before - plan->snapshot->rows] = true;
+        struct stored_row *row =
+            change->before ? &ret->rows[change->before - plan->snapshot->rows] : &ret->rows[ret->count++];
+        sv file = change->before ? change->before->file : path;
+        if (change->after) {
+            *row = *change->after;
+            row->file = file;
+        } else
+            gone[row - ret->rows] = true;
     }
     size_t kept = 0;
     for (size_t i = 0; i < ret->count; i++)
@@ -205,16 +226,10 @@ static int rows_after(const struct plan *plan, struct snapshot *ret, struct weir
     return snapshot_index(ret, error);
 }
 
-static int let_look(const struct source *source, struct source_reading *after, struct weir_error *error)
+static int let_look(const struct source *source, const struct source_reading *after, struct weir_error *error)
 {
     const struct source_terms *terms = &source->terms;
-    if (!terms->dry_run || !terms->look)
-        return 0;
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->row_count; i++)
-        after->rows[i].table = weir_str(source->address.path);
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < after->override_count; i++)
-        after->overrides[i].table = weir_str(source->address.path);
-    return terms->look(after, terms->data, error);
+    return terms->dry_run && terms->look ? terms->look(after, terms->data, error) : 0;
 }
 
 static int judge_plan(struct plan *plan, struct snapshot *after, struct weir_error *error)

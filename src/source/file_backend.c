@@ -346,6 +346,7 @@ static int file_begin(struct source *source, bool change, const struct source_ov
         if (!row)
             return no_memory(error);
         *row = row_of(&l.rows[i]);
+        row->file = l.files[i];
     }
     if (r == 0)
         r = snapshot_index(&snapshot, error);

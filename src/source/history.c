@@ -252,6 +252,40 @@ static int walk(struct source *source, const struct which *which, struct listing
     return source_run(source, &statement, params, count, list_event, l, NULL, error);
 }
 
+struct last_rule {
+    struct arena *arena;
+    struct stored_row *row;
+    bool found;
+};
+
+/* The entries of a rule are about its overrides, too. */
+static int take_last(const struct source_event *event, void *data, struct weir_error *error)
+{
+    struct last_rule *last = data;
+    enum row_table table = sv_eq(event->table, weir_str(table_names[TABLE_CALLS])) ? TABLE_CALLS : TABLE_RULES;
+    struct stored_row row = { .table = table };
+    if (!sv_eq(event->table, weir_str(table_names[table])))
+        return 0;
+    row.key = arena_copy(last->arena, event->key);
+    row.rule = arena_copy(last->arena, event->rule);
+    int r = row.key.ptr && row.rule.ptr ? 0 : no_memory(error);
+    if (r == 0)
+        r = row_from_json(last->arena, event->after.len > 0 ? event->after : event->before, &row, error);
+    last->found = r == 0;
+    if (r == 0)
+        *last->row = row;
+    return r < 0 ? r : -1;
+}
+
+int history_last_rule(struct source *source, sv id, struct arena *arena, struct stored_row *ret, struct weir_error *error)
+{
+    struct last_rule last = { arena, ret, false };
+    struct listing l = { .row = take_last, .data = &last };
+    struct which which = { .id = id, .most = UNDONE_MAX };
+    int r = source->tables[TABLE_HISTORY].there ? walk(source, &which, &l, error) : 0;
+    return last.found ? 0 : r;
+}
+
 int history_call_keys(struct source *source, sql_row *row, void *data, struct weir_error *error)
 {
     const struct sql_table *table = &source->tables[TABLE_HISTORY];

@@ -267,16 +267,13 @@ static void leave_out_others(const struct source_overrides *which, struct source
     reading->override_count = kept;
 }
 
-static int read_some(struct source *source, struct snapshot *snapshot, const struct source_overrides *which,
-                     struct source_reading *ret, struct weir_error *error)
+static int read_some(struct snapshot *snapshot, const struct source_overrides *which, struct source_reading *ret,
+                     struct weir_error *error)
 {
     int r = snapshot_read(snapshot, NULL, false, ret, error);
-    if (r < 0)
-        return r;
-    leave_out_others(which, ret);
-    for (size_t i = 0; source->address.kind == SOURCE_FILE && i < ret->override_count; i++)
-        ret->overrides[i].table = weir_str(source->address.path);
-    return 0;
+    if (r == 0)
+        leave_out_others(which, ret);
+    return r;
 }
 
 int source_read_overrides(struct source *source, const struct source_overrides *which, struct source_reading *ret,
@@ -288,7 +285,7 @@ int source_read_overrides(struct source *source, const struct source_overrides *
         return r;
     if (source->backend->end)
         source->backend->end(source);
-    return read_some(source, &snapshot, which, ret, error);
+    return read_some(&snapshot, which, ret, error);
 }
 
 int source_read_override(struct source *source, sv rule, sv subject, struct source_reading *ret, struct weir_error *error)
@@ -311,7 +308,7 @@ int source_read_override(struct source *source, sv rule, sv subject, struct sour
         source->backend->end(source);
     struct source_overrides which = { .rule = rule, .subject = row ? row->key : SV(""), .most = 1 };
     if (r == 0)
-        return read_some(source, &snapshot, &which, ret, error);
+        return read_some(&snapshot, &which, ret, error);
     if (error)
         *error = own;
     return r;

@@ -240,7 +240,7 @@ static bool keep_problems(struct source_reading *reading, const struct rules_rep
 
 struct source_row row_listed(const struct stored_row *row, sv table)
 {
-    return (struct source_row){ .table = table,
+    return (struct source_row){ .table = row->file.len > 0 ? row->file : table,
                                 .key = row->key,
                                 .rule = row->rule,
                                 .text = row->text,

@@ -439,6 +439,7 @@ static int tables_init(struct source *source, struct buf *out, struct weir_error
 const struct backend table_backend = {
     .begin = tables_begin,
     .find = tables_find,
+    .last = history_last_rule,
     .apply = tables_apply,
     .end = tables_end,
     .read = tables_read,

@@ -1,4 +1,6 @@
 /* Plans and overrides: which limits a subject counts with, and what stays when that changes. */
+#include <time.h>
+
 #include "helpers.h"
 
 #define PLANS                                                                                                        \
@@ -44,6 +46,37 @@ static void a_changed_plan_keeps_what_was_used(void **state)
     assert_int_equal(passes(weir, of("u", "pro"), NOW, 9), 2);
     EXPECT(weir, of("u", "free"), NOW + 3600 * S, "pass a/fixed_window 2 of 3, reset 3600000");
     weir_close(weir);
+}
+
+/* Plans are named as people write paths and methods, and chosen as requests have them. */
+static void plans_of_paths_and_methods(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *plan, *path, *method;
+        int passes;
+    } cases[] = {
+        { "path, plans: { '/a//b/': 1 per 1h, /c: 2 per 1h }", "/a/b", "GET", 1 },
+        { "path, plans: { '/a//b/': 1 per 1h, /c: 2 per 1h }", "/c/?x", "GET", 2 },
+        { "path, plans: { /Login: 1 per 1h }", "/login", "GET", 1 },
+        { "path, plans: { /login: 1 per 1h }", "/other", "GET", 5 },
+        { "route, plans: { '/u/#': 1 per 1h }", "/u/17", "GET", 1 },
+        { "route, plans: { '/u/8/': 1 per 1h }", "/u/17", "GET", 1 },
+        { "method, plans: { get: 1 per 1h }", "/", "GET", 1 },
+        { "method, plans: { get: 1 per 1h }", "/", "POST", 5 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+                 "settings: { ignore_case: true }\nrules: [{ id: a, by: [user], plan: %s, limits: 5 per 1h }]",
+                 cases[i].plan);
+        struct weir *weir = open_rules(text);
+        struct weir_request request = {
+            .user = weir_str("u"), .path = weir_str(cases[i].path), .method = weir_str(cases[i].method), .cost = 1
+        };
+        assert_int_equal(passes(weir, request, NOW, 9), cases[i].passes);
+        weir_close(weir);
+    }
 }
 
 /* Another algorithm or name is another count. */
@@ -341,11 +374,42 @@ static void many_overrides(void **state)
     free(text);
 }
 
+/* Returns how long rules with so many overrides take to read, in ticks of the processor's clock. The value of `field` ends
+ * in a number, another one for each override if they differ. */
+static clock_t time_to_open(const char *field, bool differ, int count)
+{
+    char *text = malloc((size_t)count * 100 + 200), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "rules: [{ id: a, by: [key], limits: 1 per 1h }]\noverrides:\n");
+    for (int i = 0; i < count; i++)
+        to += sprintf(to, "- { rule: a, by: { key: k%d }, limits: { max: 9, per: 1h, %s%d } }\n", i, field,
+                      differ ? i + 1 : 1);
+    clock_t begun = clock();
+    struct weir *weir = open_with((struct weir_options){ .rules_text = text, .cells_keys = 100 });
+    clock_t took = clock() - begun;
+    weir_close(weir);
+    free(text);
+    return took;
+}
+
+/* Overrides that do the same share their limits. Finding those takes no longer if no two do the same, in whatever they
+ * differ. */
+static void overrides_that_all_differ(void **state)
+{
+    (void)state;
+    enum { COUNT = 40000, TIMES = 8 };
+    static const char *const fields[] = { "name: customer-", "burst: ", "unit: tokens-" };
+    clock_t same = time_to_open("name: customer-", false, COUNT);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        assert_true(time_to_open(fields[i], true, COUNT) < TIMES * same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_has_its_own_limits),
         cmocka_unit_test(a_changed_plan_keeps_what_was_used),
+        cmocka_unit_test(plans_of_paths_and_methods),
         cmocka_unit_test(limits_of_other_names_start_anew),
         cmocka_unit_test(a_header_of_a_plan_must_not_say_two_things),
         cmocka_unit_test(a_plan_of_users_asks_for_the_user),
@@ -359,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_reset_forgets_all_plans),
         cmocka_unit_test(a_refund_finds_the_same_limit_or_nothing),
         cmocka_unit_test(many_overrides),
+        cmocka_unit_test(overrides_that_all_differ),
     };
     return cmocka_run_group_tests_name("engine/plans", tests, NULL, NULL);
 }

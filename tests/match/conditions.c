@@ -59,6 +59,18 @@ static void test_hosts(void **state)
         request.host = weir_str(cases[i][0]);
         check(cases[i][1]);
     }
+    /* No host is so long that its end does not count. */
+    static const char *const ends[][2] = { { ".Example.com.:80", " below both not" },
+                                           { ".example.org", " not" },
+                                           { ".example.com.x", " not" } };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (int length = FACTS_HOST_MAX - 20; length < FACTS_HOST_MAX + 20; length++) {
+            char host[FACTS_HOST_MAX + 60];
+            memset(host, 'a', (size_t)length);
+            strcpy(host + length, ends[i][0]);
+            request.host = weir_str(host);
+            check(ends[i][1]);
+        }
 }
 
 static void test_addresses(void **state)

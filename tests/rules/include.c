@@ -186,6 +186,10 @@ static void whatever_is_missing_is_unreadable(void **state)
         assert_true(w.reading.report.unreadable);
         whole_done(&w);
     }
+    put("both.yaml", "rules: []\ninclude: good.yaml\ninclude: odd.yaml\n");
+    expect_whole("include: good.yaml\nrules: []\ninclude: odd.yaml\n", "",
+                 "top:3: include: is given twice; the first is in line 1\n");
+    expect_whole("rules: []\ninclude: both.yaml\n", "", "both.yaml:3: include: is given twice; the first is in line 2\n");
     expect_whole("include: odd.yaml\nrules:\n" RULE("top"), " top",
                  "odd.yaml:2: unknown field \"colour\"; allowed: settings, rules, overrides, include, problems\n");
     mkdir(at("nothing"), 0700);

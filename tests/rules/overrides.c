@@ -1,4 +1,6 @@
 /* Plans and overrides: what they may say, and what is said about them if they are wrong. */
+#include <time.h>
+
 #include "equal.h"
 #include "helpers.h"
 
@@ -94,6 +96,20 @@ static void advice_on_plans(void **state)
         { "rules:\n- id: a\n  plan: user\n  limits: 1 per day\n  plans:\n    x: 1 tokens per day\n",
           "f:6: rule a: advice: plans.x: limit `day` has another unit in another plan, but limits with the same name "
           "share one count; give them different names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: { name: n, max: 9, algorithm: fixed_window, per: 1d }\n  plans:\n"
+          "    x: { name: n, max: 1, algorithm: fixed_window, per: 1m }\n",
+          "f:6: rule a: advice: plans.x: limit `n` has other windows in another plan, but limits with the same name share "
+          "one "
+          "count, so a subject that changes its plan may use the `max` of one in the window of the other; give them "
+          "different names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: 9 per month\n  plans:\n    x: { calendar: month, max: 9, tz: "
+          "Asia/Tokyo }\n",
+          "f:6: rule a: advice: plans.x: limit `month` has other windows in another plan, but limits with the same name "
+          "share "
+          "one count, so a subject that changes its plan may use the `max` of one in the window of the other; give them "
+          "different "
+          "names\n" },
+        { "rules:\n- id: a\n  plan: user\n  limits: 9 per 1d\n  plans:\n    x: 1 per 1m burst 5\n", "" },
     };
     EXPECT_REPORTS(cases);
 }
@@ -423,6 +439,39 @@ static void bad_overrides_come_back(void **state)
 #undef O
 }
 
+/* In ticks of the processor's clock: how long a text of many rules takes whose overrides are all for this one. */
+static clock_t time_to_split(int rule)
+{
+    enum { RULES_COUNT = 10000, OVERRIDES_COUNT = 20000 };
+    struct arena arena = { 0 };
+    struct weir_error error;
+    struct rule_row *rows;
+    struct buf text;
+    size_t count;
+    buf_init(&text, 16 << 20);
+    buf_add(&text, SV("rules:\n"));
+    for (int i = 0; i < RULES_COUNT; i++)
+        buf_printf(&text, "- { id: r%d, by: [user, ip], limits: 1 per 1s }\n", i);
+    buf_add(&text, SV("overrides:\n"));
+    for (int i = 0; i < OVERRIDES_COUNT; i++)
+        buf_printf(&text, "- { rule: r%d, by: { ip: 10.0.0.1, user: u%d }, deny: true }\n", rule % RULES_COUNT, i);
+    clock_t begun = clock();
+    assert_int_equal(rules_split(buf_sv(&text), &arena, &rows, &count, &error), 0);
+    clock_t took = clock() - begun;
+    assert_int_equal(count, RULES_COUNT + OVERRIDES_COUNT);
+    assert_text(rows[0].subject, "u0,10.0.0.1");
+    buf_done(&text);
+    arena_done(&arena);
+    return took;
+}
+
+static void many_rules_with_overrides_are_taken_apart(void **state)
+{
+    (void)state;
+    enum { TIMES = 5 };
+    assert_true(time_to_split(9999) < TIMES * time_to_split(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +486,7 @@ int main(void)
         cmocka_unit_test(rows_of_overrides),
         cmocka_unit_test(texts_are_taken_apart_into_rows),
         cmocka_unit_test(bad_overrides_come_back),
+        cmocka_unit_test(many_rules_with_overrides_are_taken_apart),
     };
     return cmocka_run_group_tests_name("rules/overrides", tests, NULL, NULL);
 }

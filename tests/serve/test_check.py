@@ -97,6 +97,19 @@ def test_status_in_the_verdict():
         expect([verdict["status"] for verdict in post(s, [order, ocr, {"event": "none"}]).json()], [503, 429, 200], "in a list")
 
 
+def test_reject_with_many_headers():
+    """What does not fit into an answer is left out, and nothing else."""
+    headers = ", ".join(f"X-{i}: {'v' * 900}" for i in range(20))
+    rules = f"rules: [ {{ id: own, match: {{ event: own }}, limits: [ 1 per 1h ], reject: {{ headers: {{ {headers}, X-Last: z }} }} }} ]"
+    with Service(rules=rules) as s:
+        s.check(event="own")
+        answer = s.check(event="own", reject=True)
+        expect((answer.status, answer.body, answer.headers["X-0"]), (429, b"Too many requests\n", "v" * 900))
+        expect((answer.headers["X-19"], answer.headers["X-Last"]), (None, "z"))
+        expect(answer.headers["RateLimit-Policy"], '"token_bucket";q=1;w=3600')
+        expect(0 < int(answer.headers["Retry-After"]) <= 3600, True, "Retry-After")
+
+
 def test_reject():
     """A caller that asks for it gets the refusal as the rule has it."""
     rules = RULES + """

@@ -140,7 +140,15 @@ static void the_rule_matters(void **state)
     good(source_undo(source, SV(""), 0, me, NULL, &error));
     expect_overrides(source, NULL, "a x deny");
     good(source_remove(source, SV("a"), me, &error));
+    /* It comes back as another rule: x was a user. */
+    bad(source_put(source, SV("{ id: a, by: [key], limits: [1 per 1s] }"), false, me, &error),
+        "rule a: by: the rule has overrides from before it was removed");
+    good(source_put(source, SV("{ id: a, by: [user], limits: [2 per 1s] }"), false, me, &error));
+    expect_overrides(source, NULL, "a x deny");
+    good(source_remove(source, SV("a"), me, &error));
     good(source_remove_override(source, SV("a"), subject("x"), me, &error));
+    good(source_put(source, SV("{ id: a, by: [key], limits: [1 per 1s] }"), false, me, &error));
+    expect_overrides(source, NULL, "");
     source_close(source);
 }
 
