@@ -297,6 +297,40 @@ static char *set_weir(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     return read_directive(cf, directive);
 }
 
+/* ---- weir_after ---- */
+
+static char *read_after(ngx_conf_t *cf, struct directive *after)
+{
+    ngx_str_t *words = cf->args->elts;
+    if (ngx_array_init(&after->values, cf->pool, 1, sizeof(struct named_value)) != NGX_OK)
+        return NGX_CONF_ERROR;
+    for (ngx_uint_t i = 1; i < cf->args->nelts; i++) {
+        if (!str_starts(&words[i], "cost=") && !str_starts(&words[i], "cost:"))
+            return COMPLAIN(cf, "weir_after: unknown parameter `%V`; it takes cost= and cost:UNIT=, or `off`", &words[i]);
+        if (read_value(cf, after, &words[i]) != NGX_CONF_OK)
+            return NGX_CONF_ERROR;
+    }
+    return NGX_CONF_OK;
+}
+
+static char *set_after(ngx_conf_t *cf, ngx_command_t *command, void *conf)
+{
+    (void)command;
+    struct location_conf *location = conf;
+    struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    ngx_str_t *words = cf->args->elts;
+    if (location->after != NGX_CONF_UNSET_PTR)
+        return COMPLAIN(cf, "weir_after is given twice; write all costs in one");
+    location->after = NULL;
+    if (cf->args->nelts == 2 && str_is(&words[1], "off"))
+        return NGX_CONF_OK;
+    location->after = ngx_pcalloc(cf->pool, sizeof *location->after);
+    if (!location->after)
+        return NGX_CONF_ERROR;
+    main->later = true;
+    return read_after(cf, location->after);
+}
+
 /* ---- weir_status ---- */
 
 static char *set_status(ngx_conf_t *cf, ngx_command_t *command, void *conf)
@@ -343,6 +377,7 @@ ngx_command_t conf_commands[] = {
     { ngx_string("weir_trusted_proxies"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, set_trusted, NGX_HTTP_MAIN_CONF_OFFSET, 0,
       NULL },
     { ngx_string("weir"), ANYWHERE | NGX_CONF_1MORE, set_weir, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
+    { ngx_string("weir_after"), ANYWHERE | NGX_CONF_1MORE, set_after, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     { ngx_string("weir_headers"), ANYWHERE | NGX_CONF_TAKE1, set_headers, NGX_HTTP_LOC_CONF_OFFSET, 0, NULL },
     { ngx_string("weir_dry_run"), ANYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(struct location_conf, dry_run), NULL },
@@ -374,6 +409,7 @@ void *conf_create_location(ngx_conf_t *cf)
     if (!location)
         return NULL;
     location->directives = NGX_CONF_UNSET_PTR;
+    location->after = NGX_CONF_UNSET_PTR;
     location->headers = NGX_CONF_UNSET_UINT;
     location->dry_run = NGX_CONF_UNSET;
     return location;
@@ -391,6 +427,7 @@ char *conf_merge_location(ngx_conf_t *cf, void *parent, void *child)
     struct location_conf *outer = parent, *inner = child;
     /* The status must be readable while all requests are refused: only limits in its own location apply to it. */
     ngx_conf_merge_ptr_value(inner->directives, (inner->status ? NULL : outer->directives), NULL);
+    ngx_conf_merge_ptr_value(inner->after, outer->after, NULL);
     ngx_conf_merge_uint_value(inner->headers, outer->headers, HEADERS_REFUSED);
     ngx_conf_merge_value(inner->dry_run, outer->dry_run, 0);
     if (!inner->status && is_if(cf))

@@ -20,12 +20,15 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_http_phases phase, ngx_http_han
     return NGX_OK;
 }
 
-/* Only one phase follows access control and precedes the content. weir registers for it only if some location uses it. */
+/* Only one phase follows access control and precedes the content. weir registers for it only if some location uses it. The
+ * log phase is the one that every request reaches, also one whose client has gone. */
 static ngx_int_t add_handlers(ngx_conf_t *cf)
 {
     struct main_conf *main = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     main->remaining = variables_use_remaining(cf);
     if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, decide_preaccess) != NGX_OK)
+        return NGX_ERROR;
+    if (main->later && add_handler(cf, NGX_HTTP_LOG_PHASE, charge_later) != NGX_OK)
         return NGX_ERROR;
     return main->after_auth ? add_handler(cf, NGX_HTTP_PRECONTENT_PHASE, decide_after_auth) : NGX_OK;
 }

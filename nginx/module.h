@@ -64,6 +64,7 @@ struct main_conf {
     ngx_array_t zones; /* of struct zone * */
     ngx_event_t timer; /* of a worker: looks for changed rules */
     bool after_auth;   /* some location decides after access control */
+    bool later;        /* some location has weir_after */
     bool remaining;    /* the configuration uses $weir_remaining */
     char *trusted_proxies;
 };
@@ -113,6 +114,7 @@ enum header_mode { HEADERS_OFF, HEADERS_REFUSED, HEADERS_ALWAYS, HEADERS_LEGACY 
 
 struct location_conf {
     ngx_array_t *directives; /* of struct directive; NULL: none */
+    struct directive *after; /* of weir_after: costs, and no zone; NULL: none */
     ngx_uint_t headers;
     ngx_flag_t dry_run;
     struct zone *status;
@@ -159,8 +161,16 @@ void zones_begin(struct main_conf *main, ngx_cycle_t *cycle);
 
 /* ---- decisions ---- */
 
+/* A zone to charge after the response. Its location may not be the one that the request ends in. */
+struct later_charge {
+    const struct directive *directive; /* that decided */
+    const struct directive *after;
+    struct later_charge *next;
+};
+
 /* Kept from a request's first decision to its end, through internal redirects. */
 struct request_state {
+    struct later_charge *later;
     uint64_t zones;         /* that have decided */
     bool waits;             /* for a slice of the zone that comes next, … */
     ngx_msec_t wait_end_ms; /* … until this time of ngx_current_msec */
@@ -179,6 +189,8 @@ struct request_state *request_state_make(ngx_http_request_t *r);
 
 ngx_int_t decide_preaccess(ngx_http_request_t *r);
 ngx_int_t decide_after_auth(ngx_http_request_t *r);
+/* Charges what is known only after the response. */
+ngx_int_t charge_later(ngx_http_request_t *r);
 
 /* ---- answers ---- */
 

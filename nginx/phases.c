@@ -126,34 +126,60 @@ static void add_cost(struct weir_request *request, struct weir_cost *costs, cons
     request->costs = costs;
 }
 
-static ngx_int_t copy_values(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
-                             struct weir_verdict *verdict)
+static ngx_int_t copy_attributes(ngx_http_request_t *r, const struct directive *directive, struct weir_request *ret,
+                                 struct weir_verdict *verdict)
+{
+    const struct named_value *values = directive->values.elts;
+    for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
+        const struct weir_attribute *field = values[i].field;
+        ngx_str_t value;
+        if (!field)
+            continue;
+        ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
+        if (rc != NGX_OK)
+            return rc;
+        if (!field->is_address || is_address(&value))
+            *(struct weir_str *)(void *)((char *)ret + field->offset) = str_of(&value);
+    }
+    return NGX_OK;
+}
+
+/* An empty cost is 0 if there is nothing to count: $content_length without a body, $upstream_response_length without a
+ * response. */
+static bool is_nothing(const ngx_http_request_t *r, const struct directive *costs, const struct named_value *cost,
+                       const ngx_str_t *value)
+{
+    return value->len == 0 && (!costs->zone || (cost->value.body != BODY_UNUSED && !r->headers_in.chunked));
+}
+
+/* `directive` has the costs: of the zone itself, or of weir_after. */
+static ngx_int_t copy_costs(ngx_http_request_t *r, struct zone *zone, const struct directive *directive,
+                            struct weir_request *ret, struct weir_verdict *verdict)
 {
     const struct named_value *values = directive->values.elts;
     struct weir_cost *costs = directive->units ? ngx_palloc(r->pool, directive->units * sizeof *costs) : NULL;
     if (directive->units && !costs)
         return NGX_ERROR;
     for (ngx_uint_t i = 0; i < directive->values.nelts; i++) {
-        const struct weir_attribute *field = values[i].field;
         ngx_str_t value;
-        ngx_int_t rc = expression_value(r, directive->zone, &values[i].value, values[i].attribute, &value, verdict);
+        if (values[i].field)
+            continue;
+        ngx_int_t rc = expression_value(r, zone, &values[i].value, values[i].attribute, &value, verdict);
         if (rc != NGX_OK)
             return rc;
-        if (!field && value.len == 0 && values[i].value.body != BODY_UNUSED && !r->headers_in.chunked)
-            value = (ngx_str_t)ngx_string("0"); /* without a body $content_length is empty */
-        if (!field && !is_number(&value))
-            log_bad_cost(r, directive->zone, &values[i], &value);
-        if (!field && costs && values[i].name.len > 0)
+        if (is_nothing(r, directive, &values[i], &value))
+            value = (ngx_str_t)ngx_string("0");
+        if (!is_number(&value))
+            log_bad_cost(r, zone, &values[i], &value);
+        if (costs && values[i].name.len > 0)
             add_cost(ret, costs, &values[i].name, cost_of(&value));
-        else if (!field)
+        else
             ret->cost = cost_of(&value);
-        else if (!field->is_address || is_address(&value))
-            *(struct weir_str *)(void *)((char *)ret + field->offset) = str_of(&value);
     }
     return NGX_OK;
 }
 
-/* NGX_DECLINED: *ret_verdict already refuses the request. */
+/* Without its cost. NGX_DECLINED: *ret_verdict already refuses the request. */
 static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *directive, struct weir_header *headers,
                               struct weir_request *ret, struct weir_verdict *ret_verdict)
 {
@@ -162,9 +188,8 @@ static ngx_int_t make_request(ngx_http_request_t *r, const struct directive *dir
         .path = str_of(&r->unparsed_uri), /* as it was sent: weir considers nginx's reading of it, too */
         .host = str_of(&r->headers_in.server),
         .peer = str_of(&r->connection->addr_text),
-        .cost = 1,
     };
-    ngx_int_t rc = copy_values(r, directive, ret, ret_verdict);
+    ngx_int_t rc = copy_attributes(r, directive, ret, ret_verdict);
     return rc == NGX_OK ? copy_headers(r, directive, headers, ret, ret_verdict) : rc;
 }
 
@@ -327,6 +352,18 @@ static void count_rule(const struct weir_rule_said *said, void *context)
     stats_count_rule(count->stats, said, count->dry_run);
 }
 
+/* Returns false if out of memory. */
+static bool add_later(ngx_http_request_t *r, struct request_state *state, const struct directive *directive,
+                      const struct directive *after)
+{
+    struct later_charge *later = ngx_palloc(r->pool, sizeof *later);
+    if (!later)
+        return false;
+    *later = (struct later_charge){ directive, after, state->later };
+    state->later = later;
+    return true;
+}
+
 static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *location, const struct directive *directive)
 {
     struct weir_header headers[HEADERS_INLINE];
@@ -343,6 +380,9 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
         return read_body(r);
     state->zones |= UINT64_C(1) << zone->bit;
     ngx_int_t made = make_request(r, directive, headers, &request, &verdict);
+    request.cost = 1;
+    if (made == NGX_OK)
+        made = copy_costs(r, zone, directive, &request, &verdict);
     if (made == NGX_ERROR)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
 
@@ -361,8 +401,12 @@ static ngx_int_t decide(ngx_http_request_t *r, const struct location_conf *locat
     remember(r, state, &verdict, &shadows, outcome);
     if (!verdict.allowed)
         log_refusal(r, zone, &request, &verdict, location->dry_run);
-    if (outcome == OUTCOME_REFUSED)
+    if (outcome == OUTCOME_REFUSED) {
+        state->later = NULL; /* of zones that let it pass before: a refused request costs nothing afterwards */
         return refuse(r, location, zone, &request, &verdict);
+    }
+    if (verdict.allowed && location->after && !add_later(r, state, directive, location->after))
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     /* A dry run does not change answers. */
     if (location->headers >= HEADERS_ALWAYS && !location->dry_run &&
         add_rate_headers(r, &verdict, (enum header_mode)location->headers) != NGX_OK)
@@ -394,4 +438,23 @@ ngx_int_t decide_preaccess(ngx_http_request_t *r)
 ngx_int_t decide_after_auth(ngx_http_request_t *r)
 {
     return decide_in_phase(r, true);
+}
+
+static void charge(ngx_http_request_t *r, const struct later_charge *later)
+{
+    struct weir_header headers[HEADERS_INLINE];
+    struct weir_request request;
+    struct weir_verdict verdict;
+    struct zone *zone = later->directive->zone;
+    if (make_request(r, later->directive, headers, &request, &verdict) == NGX_OK &&
+        copy_costs(r, zone, later->after, &request, &verdict) == NGX_OK)
+        weir_charge(zone->weir, &request, weir_now_us());
+}
+
+ngx_int_t charge_later(ngx_http_request_t *r)
+{
+    struct request_state *state = r == r->main ? request_state_find(r) : NULL;
+    for (const struct later_charge *later = state ? state->later : NULL; later; later = later->next)
+        charge(r, later);
+    return NGX_OK;
 }

@@ -99,6 +99,10 @@ typedef struct cells_change cells_judge(struct limit_state state, void *data);
  * a cell with LIMIT_SHARE_NONE is not made if it could only take the place of a count. */
 bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge *judge, void *data);
 
+/* Charges the cell of ask->key, which is made if there is none, whether or not there is room: see limit_charge. `rank` is
+ * the limit whose share of the table's room the cell has, mostly ask->limit. Returns the state after it. */
+struct limit_state cells_charge(struct cells *cells, const struct cells_ask *ask, const struct limit *rank);
+
 /* Forgets a cell. False: there is none. */
 bool cells_forget(struct cells *cells, uint64_t key);
 /* Starts loading what cells_look or cells_take will want. */

@@ -20,6 +20,11 @@ static void give_back_cell(struct decision *d, struct counter *c)
     cells_refund(c->ask.limit, &c->taken, decision_now_us(d));
 }
 
+static void charge_cell(struct decision *d, struct counter *c)
+{
+    cells_charge(d->bound->cells, &c->ask, c->ask.limit);
+}
+
 void counter_note_refusal(struct decision *d, struct counter *c)
 {
     struct cells_taken taken;
@@ -84,6 +89,52 @@ static void give_back_slice(struct decision *d, struct counter *c)
     slice_unspend(d->bound->cells, c->ask.key, remote_of(d, c)->end_us, (uint32_t)c->ask.cost);
 }
 
+/* ---- debts ---- */
+
+static struct limit_state owe(struct decision *d, struct counter *c, const struct limit *rank)
+{
+    return debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, rank, &c->window, c->ask.now_us,
+                    c->ask.cost);
+}
+
+/* While the store does not answer, the stand-ins of enforced rules bound what passes: they count this, too. */
+static void charge_standin(struct decision *d, struct counter *c)
+{
+    struct remote_counter *rc = remote_of(d, c);
+    struct cells_ask ask = c->ask;
+    ask.limit = &rc->share;
+    if (c->rule->rule->on_failure == ON_FAILURE_LOCAL)
+        cells_charge(d->bound->cells, &ask, ask.limit);
+    owe(d, c, &rc->share);
+}
+
+static void charge_store(struct decision *d, struct counter *c)
+{
+    if (remote_stand_in(d, c))
+        charge_standin(d, c);
+    else
+        owe(d, c, &c->limit->limit);
+}
+
+/* The slice is spent first: a request that finds nothing left of it asks the store, which is told of the debt then. */
+static void charge_slice(struct decision *d, struct counter *c)
+{
+    struct cells *cells = d->bound->cells;
+    uint32_t slice = slice_size(c);
+    uint64_t max = c->limit->limit.max, cost = c->ask.cost;
+    uint32_t left = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, 0, false).left;
+    uint32_t part = cost < left ? (uint32_t)cost : left;
+    struct slice_spent spent = slice_spend(cells, c->ask.key, slice, max, c->ask.now_us, part, true);
+    remote_of(d, c)->renew = spent.renew;
+    if (spent.outcome == SLICE_TAKEN)
+        c->ask.cost -= part;
+    if (c->ask.cost == 0)
+        return;
+    charge_store(d, c);
+    remote_of(d, c)->renew = true; /* the ask takes the debt along */
+    c->ask.cost = 0;
+}
+
 /* ---- the store ---- */
 
 /* remote_take_answer() sets the outcome. Until then it passes. */
@@ -116,8 +167,7 @@ static enum counter_outcome take_standin(struct decision *d, struct counter *c)
     enum counter_outcome outcome = rc->standin == ON_FAILURE_LOCAL ? take_cell(d, c) : look_at_standin(d, c);
     c->held = outcome == COUNTER_FITS;
     if (c->held)
-        rc->owed = debt_add(d->bound->cells, debt_cell(c->limit, c->subject), &c->limit->limit, &rc->share, &c->window,
-                            c->ask.now_us, c->ask.cost);
+        rc->owed = owe(d, c, &rc->share);
     return outcome;
 }
 
@@ -133,10 +183,10 @@ static void give_back_standin(struct decision *d, struct counter *c)
 /* ---- all kinds ---- */
 
 const struct counter_ops counter_ops[] = {
-    [COUNTER_CELL] = { look_at_cell, take_cell, give_back_cell },
-    [COUNTER_SLICE] = { look_at_slice, take_slice, give_back_slice },
-    [COUNTER_STORE] = { pass_to_store, pass_to_store, leave_to_store },
-    [COUNTER_STANDIN] = { look_at_standin, take_standin, give_back_standin },
+    [COUNTER_CELL] = { look_at_cell, take_cell, give_back_cell, charge_cell },
+    [COUNTER_SLICE] = { look_at_slice, take_slice, give_back_slice, charge_slice },
+    [COUNTER_STORE] = { pass_to_store, pass_to_store, leave_to_store, charge_store },
+    [COUNTER_STANDIN] = { look_at_standin, take_standin, give_back_standin, charge_standin },
 };
 
 void counter_give_back(struct decision *d, struct counter *c)

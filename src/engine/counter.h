@@ -6,6 +6,9 @@
  *   store     nothing: the store looks at, takes and refuses all of its counters in one call
  *   stand-in  reads its cell           charges it, notes a debt     refunds it, takes the debt back
  *
+ * A fifth operation, charge, is for weir_charge: it counts a cost whether or not there is room, and never waits. A cell is
+ * then beyond its max; a slice is spent, and the rest becomes a debt to the store; a counter in the store has a debt there.
+ *
  * Look and take set `outcome` and `state`, so that all kinds are reported alike. Cells are most of the counters: they are
  * called directly, the others through a table. */
 #ifndef ENGINE_COUNTER_H
@@ -19,6 +22,7 @@ struct counter_ops {
     enum counter_outcome (*look)(struct decision *d, struct counter *c);
     enum counter_outcome (*take)(struct decision *d, struct counter *c);
     void (*give_back)(struct decision *d, struct counter *c);
+    void (*charge)(struct decision *d, struct counter *c);
 };
 extern const struct counter_ops counter_ops[];
 

@@ -403,3 +403,12 @@ void remote_replace(struct decision *d, enum counter_kind kind)
                     replace_counter(d, &d->counters[k], &status);
     }
 }
+
+bool remote_stand_in(struct decision *d, struct counter *c)
+{
+    struct lender_status status = store_status(d);
+    if (status.up || c >= d->counters + d->enforced)
+        return false;
+    replace_counter(d, c, &status);
+    return true;
+}

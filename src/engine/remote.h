@@ -110,6 +110,9 @@ void remote_renew_slices(struct decision *d);
 /* Replaces the counters of enforced rules by stand-ins: COUNTER_STORE all, COUNTER_SLICE those of rules that are short. */
 void remote_replace(struct decision *d, enum counter_kind kind);
 
+/* If the store does not answer: makes a stand-in of a counter of an enforced rule, and returns true. */
+bool remote_stand_in(struct decision *d, struct counter *c);
+
 /* ---- cells of a limit in this host's table besides its own ---- */
 
 uint64_t slice_cell(const struct cells *cells, const struct bound_limit *limit, uint64_t subject);

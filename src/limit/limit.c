@@ -191,6 +191,38 @@ struct limit_count limit_count_read_wide(const struct limit *l, const struct win
                                  .count = limit_state_count(s) };
 }
 
+/* ---- charges that need no room ---- */
+
+void limit_without_bound(const struct limit *limit, struct limit *ret)
+{
+    bool bucket = limit->algorithm == LIMIT_TOKEN_BUCKET, fine = bucket && limit->base == 0;
+    uint64_t most = fine || limit->algorithm == LIMIT_SLIDING_WINDOW ? UINT32_MAX : LIMIT_MAX_MAX;
+    limit_init(ret, limit->algorithm, bucket ? limit->max : most, most, limit->per_us);
+}
+
+struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
+                                int64_t now_us, uint64_t cost)
+{
+    struct limit free;
+    limit_without_bound(limit, &free);
+    struct limit_take take = limit_take(&free, window, state, now_us, cost);
+    if (!take.fits && limit->algorithm == LIMIT_TOKEN_BUCKET) {
+        /* More than fine parts can count. */
+        limit_init(&free, LIMIT_TOKEN_BUCKET, limit->max, LIMIT_MAX_MAX, limit->per_us);
+        take = limit_take(&free, window, state, now_us, cost);
+    }
+    if (!take.fits)
+        take = limit_take(&free, window, state, now_us, limit_remaining(&free, window, state, now_us));
+    return take.next;
+}
+
+bool limit_counts_wide(const struct limit *limit, struct limit_state state)
+{
+    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+        return state.data >= LIMIT_COARSE;
+    return limit->algorithm != LIMIT_SLIDING_WINDOW && limit_state_is_wide(state);
+}
+
 /* ---- reports ---- */
 
 /* How long `units` take to come back. */

@@ -135,6 +135,16 @@ struct limit_own_time {
 };
 struct limit_own_time limit_own_time(const struct limit *limit, struct limit_state state);
 
+/* Makes *ret a limit that counts and decays as this one, and refuses nothing that its states can count. */
+void limit_without_bound(const struct limit *limit, struct limit *ret);
+/* Charges `cost` whether or not there is room. An amount beyond the capacity comes back before anything else fits. Returns
+ * the new state. The count ends where states do, at 2^53 - 1, or 2^32 - 1 in a sliding window; a bucket whose max is 0 is
+ * not charged. */
+struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
+                                int64_t now_us, uint64_t cost);
+/* Returns whether the state counts beyond 2^32 - 1: see cells_count_wide. */
+bool limit_counts_wide(const struct limit *limit, struct limit_state state);
+
 /* Gives back `cost`, which was taken at taken_us and left `taken`, to the current *state. False: there is nothing to give
  * back to (another window). */
 bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint64_t cost, int64_t now_us,

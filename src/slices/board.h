@@ -40,7 +40,7 @@ struct board {
     uint64_t beat_us; /* when the lender last wrote its status, by the clock that all processes of a host share */
     uint64_t flags;   /* hosts 32 · STATUS_… 32 */
     int64_t offset_us;
-    int64_t debt_us;  /* when something was last owed to the store */
+    int64_t debt_us;  /* when something was last owed to the store: see last_owed_us */
     uint32_t posted;  /* number of asks so far; a futex for the lender */
     uint32_t brought; /* number of answers so far; a futex for those who wait for slices */
     struct ask_slot slot[BOARD_SLOTS];

@@ -13,64 +13,40 @@
 
 /* ---- the amount ---- */
 
-static void note_owed(struct cells *cells, int64_t now_us)
+/* debt_amount() looks for a debt during two windows after this. A bucket owes for longer if it owes more than its capacity.
+ */
+static int64_t last_owed_us(const struct limit *limit, const struct window *window, struct limit_state owed, int64_t now_us)
+{
+    int64_t last_us = limit_outlook(limit, owed, now_us).decays_us - 2 * limit_window_us(limit, window);
+    return last_us > now_us ? last_us : now_us;
+}
+
+/* A time that a wrong clock has left too far ahead costs a look at a cell, and nothing else. */
+static void note_owed(struct cells *cells, int64_t at_us)
 {
     int64_t *owed_us = &board_of(cells)->debt_us;
     int64_t before_us = __atomic_load_n(owed_us, __ATOMIC_RELAXED);
-    if (before_us > now_us || now_us - before_us > DEBT_STEP_US)
-        __atomic_store_n(owed_us, now_us, __ATOMIC_RELAXED);
-}
-
-/* A limit that counts and decays as this one, and refuses nothing that its states can count. */
-static struct limit without_bound(const struct limit *limit)
-{
-    struct limit free;
-    bool bucket = limit->algorithm == LIMIT_TOKEN_BUCKET, fine = bucket && limit->base == 0;
-    uint64_t most = fine || limit->algorithm == LIMIT_SLIDING_WINDOW ? UINT32_MAX : LIMIT_MAX_MAX;
-    limit_init(&free, limit->algorithm, bucket ? limit->max : most, most, limit->per_us);
-    return free;
-}
-
-struct owing {
-    const struct limit *limit, *rank;
-    const struct window *window;
-    int64_t now_us;
-    uint64_t cost;
-    struct limit_state state; /* ret */
-};
-
-static struct cells_change judge_owe(struct limit_state state, void *data)
-{
-    struct owing *o = data;
-    struct limit_take take = limit_take(o->limit, o->window, state, o->now_us, o->cost);
-    if (!take.fits && o->limit->algorithm == LIMIT_TOKEN_BUCKET) {
-        /* More is owed than fine parts can count, perhaps under a max that was larger. */
-        struct limit coarse;
-        limit_init(&coarse, LIMIT_TOKEN_BUCKET, o->limit->max, LIMIT_MAX_MAX, o->limit->per_us);
-        take = limit_take(&coarse, o->window, state, o->now_us, o->cost);
-    }
-    o->state = take.next;
-    return (struct cells_change){ .writes = take.fits,
-                                  .next = take.next,
-                                  .outlook = limit_outlook(o->rank, take.next, o->now_us) };
+    while (before_us < at_us - DEBT_STEP_US &&
+           !__atomic_compare_exchange_n(owed_us, &before_us, at_us, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 struct limit_state debt_add(struct cells *cells, uint64_t key, const struct limit *limit, const struct limit *rank,
                             const struct window *window, int64_t now_us, uint64_t cost)
 {
     CHECK(cost > 0 && clock_valid(now_us));
-    struct limit free = without_bound(limit);
-    struct owing owing = { &free, rank, window, now_us, cost, { 0 } };
+    struct cells_ask ask = { key, limit, window, now_us, cost };
     note_owed(cells, now_us);
-    cells_update(cells, key, now_us, judge_owe, &owing);
-    return owing.state;
+    struct limit_state owed = cells_charge(cells, &ask, rank);
+    note_owed(cells, last_owed_us(limit, window, owed, now_us));
+    return owed;
 }
 
 uint64_t debt_amount(struct cells *cells, uint64_t key, const struct limit *limit, const struct window *window,
                      int64_t now_us, struct limit_state *ret_seen)
 {
     int64_t owed_us = __atomic_load_n(&board_of(cells)->debt_us, __ATOMIC_RELAXED);
-    if (owed_us == 0 || now_us - owed_us > 2 * limit_window_us(limit, window))
+    if (owed_us == 0 || owed_us < now_us - 2 * limit_window_us(limit, window))
         return 0;
     struct cells_ask ask = { key, limit, window, now_us, 0 };
     struct cells_look look;
@@ -78,7 +54,8 @@ uint64_t debt_amount(struct cells *cells, uint64_t key, const struct limit *limi
     *ret_seen = look.state;
     if (!look.cell)
         return 0;
-    struct limit free = without_bound(limit);
+    struct limit free;
+    limit_without_bound(limit, &free);
     return free.capacity - limit_remaining(&free, window, look.state, now_us);
 }
 

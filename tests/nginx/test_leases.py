@@ -30,6 +30,11 @@ rules:
   - {{ id: allow, match: {{ event: allow }}, by: [key], lease: true, on_store_failure: allow,
       limits: [ {{ algorithm: fixed_window, max: 1, per: 24h }} ] }}
 """
+BYTES = 10_000
+RULES += f"""
+  - {{ id: bytes, match: {{ event: bytes }}, by: [key], lease: true, on_store_failure: deny,
+      limits: [ {{ algorithm: fixed_window, max: {BYTES}, per: 24h, unit: bytes }} ] }}
+"""
 ONCE = "rules:\n  - { id: once, counters: local, limits: [ { algorithm: fixed_window, max: 1000000, per: 24h } ] }\n"
 
 HTTP = """
@@ -44,6 +49,7 @@ location / {{ {USE}; empty_gif; }}
 location /post/ {{ {USE}; proxy_pass http://@BACKEND@; }}
 location /bytes/ {{ {USE} cost=$content_length; proxy_pass http://@BACKEND@; }}
 location /after/ {{ {USE} after_auth; empty_gif; }}
+location /sent/ {{ {USE} cost:bytes=1; weir_after cost:bytes=$body_bytes_sent; proxy_pass http://@BACKEND@; }}
 location /both/ {{ weir once; {USE}; weir_headers always; empty_gif; }}
 location /status {{ weir_status main; }}
 location /once {{ weir_status once; }}
@@ -190,6 +196,26 @@ def test_waits_with_a_body():
     expect([request.body for request in a.nginx.backend.seen], [b"a" + b"b" * 8] * passed, "what the backend has")
     a.nginx.backend.seen.clear()
     expect(a.status()["decisions"]["waited"] - waited, 10, "each has waited once")
+
+
+def test_bytes_of_responses():
+    """What a response costs is owed to the store, and all hosts refuse when it is too much."""
+    path = "/sent/?e=bytes&k=sent"
+    a.nginx.backend.answers["/sent/"] = (200, {}, b"x" * 1000)
+    passed = 0
+
+    def refused():
+        nonlocal passed
+        status = a.nginx.ask(path).status
+        passed += status == 200
+        return status == 429
+
+    until(refused, "it is used up")
+    # A slice that is not spent counts as used; the next request may come before the last response is charged.
+    expect(BYTES // 1000 - 2 <= passed <= BYTES // 1000 + 2, True, f"{passed} passed")
+    with Host() as b:
+        until(lambda: b.nginx.ask(path).status == 429, "the other host")
+    a.nginx.backend.seen.clear()
 
 
 def test_http2():

@@ -507,6 +507,18 @@ static void test_late(void **state)
     weir_close(weir);
 }
 
+/* Calls that are sent are charged there when it goes on; once the breaker is open none is sent. */
+static void open_breaker(struct weir *weir)
+{
+    struct weir_store_status status;
+    weir_store_status(weir, &status);
+    for (int i = 0; i < 100 && status.up; i++) {
+        check_now(weir, one("a", "other"));
+        weir_store_status(weir, &status);
+    }
+    assert_false(status.up);
+}
+
 /* What was spent here while the store was away is charged there when it is back. */
 static void test_debt(void **state)
 {
@@ -515,13 +527,7 @@ static void test_debt(void **state)
     struct weir_store_status status;
     pid_t process = server_process();
     kill(process, SIGSTOP);
-    /* Those that are sent are charged there when it goes on; once the breaker is open none is sent. */
-    weir_store_status(weir, &status);
-    for (int i = 0; i < 100 && status.up; i++) {
-        check_now(weir, one("a", "other"));
-        weir_store_status(weir, &status);
-    }
-    assert_false(status.up);
+    open_breaker(weir);
     assert_int_equal(passes_now(weir, one("l", "u"), 9), 5);
     kill(process, SIGCONT);
     wait_until_up(weir, 0);
@@ -529,6 +535,64 @@ static void test_debt(void **state)
     weir_store_status(weir, &status);
     assert_int_equal(status.reconciled, 5);
     assert_true(status.opened >= 1);
+    weir_close(weir);
+}
+
+/* ---- costs that are known only afterwards ---- */
+
+static void charge_now(struct weir *weir, struct weir_request request)
+{
+    assert_int_equal(weir_charge(weir, &request, weir_now_us()), 0);
+}
+
+static void test_charge(void **state)
+{
+    (void)state;
+    static const char rules[] = "- { id: x, match: { event: x }, by: [key], limits: [{ max: 100, per: 1h, algorithm: "
+                                "fixed_window }] }\n"
+                                "- { id: s, match: { event: s }, by: [key], lease: { slice: 10%, ttl: 100ms },\n"
+                                "    limits: [{ max: 100, per: 1h, algorithm: fixed_window }] }\n";
+    struct weir *a = open_host("charge", rules, (struct weir_options){ 0 });
+    struct weir *b = open_host("charge", rules, (struct weir_options){ 0 });
+    /* The host's next request for the subject takes it to the store. */
+    charge_now(a, cost_of("x", "u", 60));
+    assert_int_equal(check_now(a, cost_of("x", "u", 0)).remaining, 40);
+    charge_now(b, cost_of("x", "u", 50));
+    assert_false(check_now(b, cost_of("x", "u", 0)).allowed);
+    assert_false(check_now(a, cost_of("x", "u", 0)).allowed);
+    /* More than there is of a lease. */
+    charge_now(a, cost_of("s", "u", 250));
+    assert_int_equal(passes_now(a, one("s", "u"), 20), 0);
+    assert_int_equal(passes_now(b, one("s", "u"), 20), 0);
+    /* Less than that: the rest is found in the end, and no more. */
+    unsigned passed = passes_now(a, one("s", "v"), 1);
+    charge_now(a, cost_of("s", "v", 30));
+    for (int i = 0; i < 500 && passed < 70; i++) {
+        passed += passes_now(a, one("s", "v"), 1) + passes_now(b, one("s", "v"), 1);
+        usleep(passed < 50 ? 0 : 10000);
+    }
+    usleep(200000);
+    passed += passes_now(a, one("s", "v"), 20) + passes_now(b, one("s", "v"), 20);
+    assert_int_equal(passed, 70);
+    weir_close(a);
+    weir_close(b);
+}
+
+static void test_charge_while_unavailable(void **state)
+{
+    (void)state;
+    struct weir *weir = open_host("unpaid", AWAY, (struct weir_options){ .store_deadline_ms = 20, .store_hosts = 2 });
+    struct weir_store_status status;
+    pid_t process = server_process();
+    kill(process, SIGSTOP);
+    open_breaker(weir);
+    charge_now(weir, cost_of("l", "u", 7));
+    assert_int_equal(passes_now(weir, one("l", "u"), 5), 0); /* its share is 5 */
+    kill(process, SIGCONT);
+    wait_until_up(weir, 0);
+    assert_int_equal(left_in_store(weir, "l"), 3);
+    weir_store_status(weir, &status);
+    assert_int_equal(status.reconciled, 7);
     weir_close(weir);
 }
 
@@ -671,6 +735,8 @@ int main(void)
         cmocka_unit_test(test_no_share),
         cmocka_unit_test(test_late),
         cmocka_unit_test(test_debt),
+        cmocka_unit_test(test_charge),
+        cmocka_unit_test(test_charge_while_unavailable),
         cmocka_unit_test(test_odd_key),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_explain_late),
