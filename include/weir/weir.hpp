@@ -396,6 +396,13 @@ struct weir {
             return std::max(weir_refund(c(), &r.c(), &charged.c(), us(now)), 0);
         }
 
+        /* Charges what a request has cost when that is known only afterwards; see weir_charge. Throws std::bad_alloc. */
+        void charge_afterwards(const request &r, clock::time_point now = clock::now()) const
+        {
+            if (weir_charge(c(), &r.c(), us(now)) == WEIR_E_NO_MEMORY)
+                throw std::bad_alloc();
+        }
+
         /* Returns the refusal as the rule, the settings and options.refuse define it. Throws std::bad_alloc. */
         refusal refuse(const request &r, const verdict &v, unsigned style = WEIR_HEADERS_STANDARD) const
         {

@@ -209,6 +209,13 @@ static void gives_back()
     EXPECT(holds(thrown<weir::error>([&] { weir::receipt rubbish("rubbish"); }), "not a valid receipt"));
 }
 
+static void charges_afterwards()
+{
+    weir::handle weir(with(rules));
+    weir.charge_afterwards(weir::request("ocr", "u1", 1000), noon);
+    EXPECT(!weir.check(weir::request("ocr", "u1", 0), noon) && weir.check(weir::request("ocr", "u2", 1), noon));
+}
+
 static void gives_back_what_an_exception_leaves()
 {
     weir::handle weir(with(rules));
@@ -396,6 +403,7 @@ int main(int argc, char **argv)
     run("detect and require guard", guards);
     run("what is blank is refused", refuses_what_is_blank);
     run("refund gives back", gives_back);
+    run("costs that are known only afterwards", charges_afterwards);
     run("a charge is given back when an exception leaves", gives_back_what_an_exception_leaves);
     run("its functions are asked and told", asks_and_tells_its_functions);
     run("headers and addresses", knows_headers_and_addresses);
