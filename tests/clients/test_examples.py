@@ -136,6 +136,7 @@ def test_two_minutes(scratch):
 
 C_BEFORE = """#include <weir/weir.h>
 bool submit(const char *image);
+uint64_t send_response(void);
 void fragments(struct weir *weir, const char *method, const char *path, const char *peer, void *connection, const char *image)
 {
 """

@@ -20,6 +20,25 @@ def rounded(length):
     return -(-length // unit) * unit
 
 
+def coarse(length):
+    """A window with a count of more than 32 bits has a length of three binary digits, rounded up."""
+    length = max(length, 4)
+    unit = 2 ** (length.bit_length() - 3)
+    return -(-length // unit) * unit
+
+
+def length_of(state, own):
+    """The length of a window as its state has it. `own` is what the limit would give it now: if that rounds to the same, it counts."""
+    length = rounded(state[1] - state[0])
+    if not is_wide(state):
+        return length
+    return own if coarse(own) == coarse(length) else coarse(length)
+
+
+def is_wide(state):
+    return state[2] >= 2**32
+
+
 class Limit:
     def __init__(self, name, algorithm, maximum, capacity):
         self.name = name
@@ -44,6 +63,25 @@ class Limit:
     def rebased(self, state, now):
         """Whether the state is more than a period ahead of the clock."""
         return state is not None and self.own_time(state) > now + self.period(state)
+
+
+class Window(Limit):
+    """State: start of the window, its end, count."""
+
+    def rebased(self, state, now):
+        return state is not None and state[1] - now > 2 * length_of(state, self.length(now) if is_wide(state) else 0)
+
+    def own_time(self, state):
+        return state[1] - self.period(state)
+
+    def load(self, state, now):
+        return state[2] if state else 0
+
+    def idle(self, state, now):
+        return state[1] - now if state else 0
+
+    def wait(self, state, now, cost):
+        return state[1] - now
 
 
 class TokenBucket(Limit):
@@ -88,36 +126,25 @@ class TokenBucket(Limit):
         return self.refill(state, now, state[0] + cost - self.capacity)
 
 
-class FixedWindow(Limit):
-    """State: start of the window, its end, count."""
-
+class FixedWindow(Window):
     def __init__(self, name, maximum, per):
         super().__init__(name, "fixed_window", maximum, maximum)
         self.per = per
+
+    def length(self, now):
+        return rounded(self.per)
 
     def settle(self, state, now):
         if state is None or now >= state[1]:
             return None
         return (now, now + self.per, state[2]) if self.rebased(state, now) else state
 
-    def own_time(self, state):
-        return state[1] - self.period(state)
-
     def period(self, state):
         """A window keeps its length until it is over, whatever `per` is by now."""
-        return rounded(state[1] - state[0])
-
-    def load(self, state, now):
-        return state[2] if state else 0
+        return length_of(state, rounded(self.per))
 
     def charge(self, state, now, cost):
         return (state[0], state[1], state[2] + cost) if state else (now, now + self.per, cost)
-
-    def idle(self, state, now):
-        return state[1] - now if state else 0
-
-    def wait(self, state, now, cost):
-        return state[1] - now
 
 
 class SlidingWindow(Limit):
@@ -167,9 +194,7 @@ class SlidingWindow(Limit):
         return start + self.per - Fraction(room * self.per, previous) - now
 
 
-class Calendar(Limit):
-    """State: start of the window, its end, count."""
-
+class Calendar(Window):
     def __init__(self, name, maximum, unit, zone="UTC", week_start="monday"):
         super().__init__(name, "calendar", maximum, maximum)
         self.unit = unit
@@ -179,26 +204,18 @@ class Calendar(Limit):
     def window(self, now):
         return model_calendar.window(self.unit, self.zone, self.week_start, now)
 
+    def length(self, now):
+        start, end = self.window(now)
+        return rounded(end - start)
+
     def settle(self, state, now):
         if state is None or now >= state[1]:
             return None
         return (*self.window(now), state[2]) if self.rebased(state, now) else state
 
-    def own_time(self, state):
-        return state[1] - self.period(state)
-
     def period(self, state):
-        """The length of the window that the cell is in."""
-        return rounded(state[1] - state[0])
-
-    def load(self, state, now):
-        return state[2] if state else 0
+        """The length of the window that the cell is in; without the clock, nobody knows the limit's own."""
+        return length_of(state, 0)
 
     def charge(self, state, now, cost):
         return (state[0], state[1], state[2] + cost) if state else (*self.window(now), cost)
-
-    def idle(self, state, now):
-        return state[1] - now if state else 0
-
-    def wait(self, state, now, cost):
-        return state[1] - now

@@ -12,7 +12,7 @@ from e2e import model, model_calendar
 from support import number
 
 SEED = number("TEST_SEED", 20260302)
-FILES = number("TEST_COUNT", 50)
+FILES = number("TEST_COUNT", 30)
 SCENARIOS = 40
 
 # Lengths that divide a week, for which a bucket is exact at whole milliseconds.

@@ -12,7 +12,7 @@ from e2e import test_random_limits as plain
 from support import number
 
 SEED = number("TEST_SEED", 20261116)
-FILES = number("TEST_COUNT", 30)
+FILES = number("TEST_COUNT", 20)
 SCENARIOS, REQUESTS = 20, 40
 PLANS = ["free", "Free", "pro", "a", "u2"]
 SUBJECTS = {"key": ["a", "b", "c"], "user": ["a", "u2"]}
