@@ -69,11 +69,28 @@ def refund(wire, s, key):
     expect(wire.ask("WEIR.REFUND", receipt, *request), 2, "limits that were charged")
 
 
+def full_replies(wire, key):
+    """The full forms of a reply end with the unit of the limit that they name. The others keep their length."""
+    request = ("event", "llm", "key", key)
+    reply = wire.ask("WEIR.CHECK", *request, "reply", "full")
+    expect((len(reply), reply[2], reply[10:]), (12, "calls", [None, "requests"]), "a limit without a unit counts requests")
+    reply = wire.ask("WEIR.CHECK", *request, "cost:tokens", "4999", "reply", "full-receipt")
+    expect((len(reply), reply[2], reply[4], reply[11]), (12, "tokens", 1, "tokens"))
+    expect(wire.ask("WEIR.REFUND", reply[10], *request), 1)
+    refused = wire.ask("WEIR.PEEK", *request, "cost:tokens", "5001", "reply", "full")
+    expect((refused[0], refused[8:]), (0, [429, 0, None, "tokens"]))
+    expect([len(wire.ask("WEIR.PEEK", *request, "reply", form)) for form in ("long", "receipt")], [11, 11])
+    expect(wire.ask("WEIR.CHECK", "event", "none", "reply", "full"), [1] + [None] * 5 + [0, None, 0, 0, None, None])
+
+
 def test_local():
     with Service(rules=rules()) as s, Wire(s) as wire:
         exercise(s, wire, "k")
         refund(wire, s, "r")
         expect(used(s, "r"), [0, 0, 0])
+        full_replies(wire, "f")
+        expect(wire.ask("HELLO", "3")["proto"], 3)
+        full_replies(wire, "f3")
 
 
 @pytest.mark.parametrize("more", ["", "lease: { slice: 1% }"])
@@ -83,6 +100,7 @@ def test_store(more):
             exercise(s, wire, "k")
             refund(wire, s, "r")
             expect(used(s, "r"), [0, 0, 0])
+            full_replies(wire, "f")
             return
         request = {"event": "llm", "key": "k", "costs": {"requests": 1, "tokens": 4000}}
         passed = [s.check(**request).json()["allowed"] for _ in range(3)]
