@@ -25,6 +25,8 @@ FAILURES_MAX = 5
 PAUSE_S = 0.5
 CONNECTIONS_MAX = 2**31  # one for each thread; newer ones of redis-py have 100 by default
 
+ITEMS = 12  # of a full reply; those that a newer service adds at its end are ignored
+
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
 _all: weakref.WeakSet[Reach] = weakref.WeakSet()
@@ -223,7 +225,7 @@ class ServiceWeir(Weir):
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
         """The quick path: no verdict of what is let through, since nobody looks at it."""
         try:
-            answer = self._call("WEIR.CHECK", "reply", "long", "event", event, "key", key)
+            answer = self._call("WEIR.CHECK", "reply", "full", "event", event, "key", key)
             if _is_whole(answer) and answer[0]:
                 return None
             return self._verdict(answer)
@@ -234,10 +236,12 @@ class ServiceWeir(Weir):
     def _verdict(self, answer: Any, request: Optional[Request] = None) -> Verdict:
         if not _is_whole(answer):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
-        allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer
+        (
+            allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt, unit,
+        ) = answer[:ITEMS]  # fmt: skip
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), request if receipt else None,
+            bool(unavailable), _text(receipt), _text(unit), request if receipt else None,
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:
@@ -326,7 +330,7 @@ def _attributes(request: Request) -> List[Word]:
 
 def _words(request: Request) -> List[Word]:
     command = "WEIR.PEEK" if request.peek else "WEIR.CHECK"
-    words = [command, "reply", "receipt" if request.refundable else "long", *_attributes(request)]
+    words = [command, "reply", "full-receipt" if request.refundable else "full", *_attributes(request)]
     if request.cost != 1 or request.costs:
         words += ("cost", str(request.cost))
     for unit, amount in request.costs:
@@ -335,7 +339,7 @@ def _words(request: Request) -> List[Word]:
 
 
 def _is_whole(answer: Any) -> bool:
-    return isinstance(answer, list) and len(answer) == 11
+    return isinstance(answer, list) and len(answer) >= ITEMS
 
 
 def _text(value: Optional[bytes]) -> Optional[str]:
