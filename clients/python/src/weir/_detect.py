@@ -190,7 +190,7 @@ def _calling(function: Callable[..., Any]) -> Getter:
 
 def _cost_getter(cost: Union[int, Callable[..., int]]) -> Optional[CostsGetter]:
     if callable(cost):
-        find = cost  # what mypy knows of `cost`, it does not know in the function below
+        find = cost  # mypy does not narrow `cost` inside a lambda
         return lambda args, kwargs: (whole_cost(find(*args, **kwargs)), ())
     return _constant((whole_cost(cost), ()))
 
@@ -207,6 +207,7 @@ def _costs_getter(
 
 
 def _constant(costs: Costs) -> Optional[CostsGetter]:
+    """None for one request, which has a quicker path."""
     return None if costs == ONE_REQUEST else lambda args, kwargs: costs
 
 
