@@ -57,14 +57,11 @@ enum {
     BATCH_COSTS = 4 * WEIR_COSTS_MAX,
 };
 
-/* How much of a verdict a reply has, by its number of items. Each form begins with the items of those before it. */
-enum reply_form { REPLY_SHORT = 7, REPLY_LONG = 11, REPLY_FULL = 12 };
-
 /* Requests that are gathered, to be decided together. */
 struct batch {
     size_t count, header_count, cost_count;
     struct weir_request requests[BATCH_MOST];
-    enum reply_form forms[BATCH_MOST]; /* of the replies that were asked for */
+    bool is_long[BATCH_MOST]; /* the reply that was asked for */
     struct weir_header headers[BATCH_HEADERS];
     struct weir_cost costs[BATCH_COSTS];
     struct weir_verdict verdicts[BATCH_MOST];

@@ -14,8 +14,7 @@
 
 enum {
     VERDICT_MAX = 8 * RESP_NUMBER_MAX + WEIR_ID_MAX + 2 + WEIR_NAME_MAX + 2,
-    LONG_MAX_BYTES = 4 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2,
-    FULL_MAX_BYTES = LONG_MAX_BYTES + RESP_NUMBER_MAX + WEIR_UNIT_MAX + 2,
+    LONG_MAX_BYTES = 5 * RESP_NUMBER_MAX + WEIR_RECEIPT_TEXT_MAX + 2 + WEIR_UNIT_MAX + 2,
 };
 
 static char *put_text(char *to, const char *text)
@@ -46,24 +45,17 @@ static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_
     return put_text(to, text);
 }
 
-/* [… unit]: of the limit that is named */
-static char *put_unit(char *to, const struct weir_verdict *v, sv null)
-{
-    if (!v->applied)
-        return put_literal(to, null);
-    return put_text(to, v->unit[0] ? v->unit : UNIT_REQUESTS);
-}
-
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it.
  * receipt: NULL, or its count may be 0. */
-static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt,
-                      enum reply_form form)
+static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
-    char *start = resp_room(out, VERDICT_MAX + (form > REPLY_SHORT ? FULL_MAX_BYTES : 0)), *to = start;
+    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
-    to = resp_put_number(to, '*', form);
+    /* A long reply about a limit with a unit of its own has that at its end. */
+    bool has_unit = is_long && v->applied && v->unit[0];
+    to = put_literal(to, has_unit ? SV("*12\r\n") : is_long ? SV("*11\r\n") : SV("*7\r\n"));
     to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v->applied) {
         to = put_text(to, v->rule);
@@ -76,10 +68,10 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
             to = put_literal(to, null);
     }
     to = resp_put_number(to, ':', v->retry_after_ms);
-    if (form >= REPLY_LONG)
+    if (is_long)
         to = put_rest(to, v, receipt, null);
-    if (form >= REPLY_FULL)
-        to = put_unit(to, v, null);
+    if (has_unit)
+        to = put_text(to, v->unit);
     out->len += (size_t)(to - start);
 }
 
@@ -88,7 +80,7 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
 struct wait_item {
     struct decision_wait wait;   /* first */
     struct weir_request request; /* a copy, if it waits; its strings are in `copies` */
-    enum reply_form form;
+    bool is_long;
     struct weir_verdict verdict;
     struct weir_receipt *receipt; /* or NULL; most have none */
 };
@@ -174,7 +166,7 @@ static struct wait *wait_new(struct commands *c, size_t count)
                         .count = count,
                         .cap = cap };
     for (size_t i = 0; i < count; i++) {
-        w->items[i].form = c->batch.forms[i];
+        w->items[i].is_long = c->batch.is_long[i];
         w->items[i].receipt = NULL;
     }
     return w;
@@ -283,7 +275,7 @@ bool commands_flush(struct commands *c)
     else if (!decide_with_store(c, count))
         return false;
     for (size_t i = 0; i < count; i++)
-        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->forms[i]);
+        put_reply(&c->out, &b->verdicts[i], b->requests[i].receipt, b->is_long[i]);
     return true;
 }
 
@@ -316,7 +308,7 @@ void commands_answer(struct commands *c, struct session *session)
     session->wait = NULL;
     c->out.protocol = session->protocol;
     for (size_t i = 0; i < w->count; i++)
-        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].form);
+        put_reply(&c->out, &w->items[i].verdict, w->items[i].receipt, w->items[i].is_long);
     if (w->failed)
         resp_error(&c->out, "ERR %s", w->error ? w->error : "out of memory");
     else if (w->for_command)

@@ -14,8 +14,7 @@ enum { REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT };
 /* The request of a command. */
 struct asked {
     struct weir_request *request;
-    enum reply_form form;
-    bool wants_receipt;
+    bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
     struct cost_list costs;
 };
@@ -49,14 +48,11 @@ static bool add_header(struct commands *c, struct weir_request *request, sv name
     return true;
 }
 
-/* `long` and `receipt` keep their length for ever, because clients check it. New items go to the end of the full forms. */
 static bool set_reply(struct commands *c, struct asked *asked, sv value)
 {
-    bool is_full = sv_eq(value, SV("full")) || sv_eq(value, SV("full-receipt"));
-    asked->wants_receipt = sv_eq(value, SV("receipt")) || sv_eq(value, SV("full-receipt"));
-    asked->form = is_full ? REPLY_FULL : REPLY_LONG;
-    return is_full || asked->wants_receipt || sv_eq(value, SV("long")) ||
-           fail(c, "reply", value, " is unknown; allowed: long, receipt, full, full-receipt");
+    asked->wants_receipt = sv_eq(value, SV("receipt"));
+    asked->is_long = asked->wants_receipt || sv_eq(value, SV("long"));
+    return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
 static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
@@ -109,7 +105,7 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
                 b->cost_count > BATCH_COSTS - WEIR_COSTS_MAX;
     if (full && !commands_flush(c))
         return;
-    struct asked asked = { .request = &b->requests[b->count], .form = REPLY_SHORT };
+    struct asked asked = { .request = &b->requests[b->count] };
     if (!read_request(c, &asked, args + 1, count - 1))
         return;
     asked.request->peek = peek;
@@ -117,7 +113,7 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
     asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
     b->header_count += asked.request->header_count;
     b->cost_count += asked.request->cost_count;
-    b->forms[b->count++] = asked.form;
+    b->is_long[b->count++] = asked.is_long;
 }
 
 void weir_check_command(struct commands *c, const sv *args, size_t count)

@@ -76,7 +76,7 @@ def test_mistakes_are_named():
             (("WEIR.REFUND", receipt, "event"), "wrong number of arguments"),
             (("WEIR.REFUND", receipt, "event", "ocr", "key"), "'key' has no value"),
             (("WEIR.REFUND", receipt, "events", "ocr"), "unknown attribute 'events'"),
-            (("WEIR.CHECK", *REQUEST, "reply", "short"), "reply 'short' is unknown; allowed: long, receipt, full, full-receipt"),
+            (("WEIR.CHECK", *REQUEST, "reply", "short"), "reply 'short' is unknown; allowed: long, receipt"),
             (("WEIR.CHECK", *REQUEST, "reply", "long", "reply", "long"), "'reply' is given twice"),
         ]:
             reply = wire.ask(*command)

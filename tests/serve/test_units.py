@@ -69,18 +69,18 @@ def refund(wire, s, key):
     expect(wire.ask("WEIR.REFUND", receipt, *request), 2, "limits that were charged")
 
 
-def full_replies(wire, key):
-    """The full forms of a reply end with the unit of the limit that they name. The others keep their length."""
+def units_in_replies(wire, key):
+    """Long replies end with the unit of the limit that they name, if it is not requests."""
     request = ("event", "llm", "key", key)
-    reply = wire.ask("WEIR.CHECK", *request, "reply", "full")
-    expect((len(reply), reply[2], reply[10:]), (12, "calls", [None, "requests"]), "a limit without a unit counts requests")
-    reply = wire.ask("WEIR.CHECK", *request, "cost:tokens", "4999", "reply", "full-receipt")
+    reply = wire.ask("WEIR.CHECK", *request, "reply", "long")
+    expect((len(reply), reply[2], reply[10]), (11, "calls", None), "a limit without a unit counts requests")
+    reply = wire.ask("WEIR.CHECK", *request, "cost:tokens", "4999", "reply", "receipt")
     expect((len(reply), reply[2], reply[4], reply[11]), (12, "tokens", 1, "tokens"))
     expect(wire.ask("WEIR.REFUND", reply[10], *request), 1)
-    refused = wire.ask("WEIR.PEEK", *request, "cost:tokens", "5001", "reply", "full")
+    refused = wire.ask("WEIR.PEEK", *request, "cost:tokens", "5001", "reply", "long")
     expect((refused[0], refused[8:]), (0, [429, 0, None, "tokens"]))
-    expect([len(wire.ask("WEIR.PEEK", *request, "reply", form)) for form in ("long", "receipt")], [11, 11])
-    expect(wire.ask("WEIR.CHECK", "event", "none", "reply", "full"), [1] + [None] * 5 + [0, None, 0, 0, None, None])
+    expect(len(wire.ask("WEIR.PEEK", *request, "cost:tokens", "5001")), 7, "a short one has none")
+    expect(wire.ask("WEIR.CHECK", "event", "none", "reply", "long"), [1] + [None] * 5 + [0, None, 0, 0, None])
 
 
 def test_local():
@@ -88,9 +88,9 @@ def test_local():
         exercise(s, wire, "k")
         refund(wire, s, "r")
         expect(used(s, "r"), [0, 0, 0])
-        full_replies(wire, "f")
+        units_in_replies(wire, "f")
         expect(wire.ask("HELLO", "3")["proto"], 3)
-        full_replies(wire, "f3")
+        units_in_replies(wire, "f3")
 
 
 @pytest.mark.parametrize("more", ["", "lease: { slice: 1% }"])
@@ -101,7 +101,7 @@ def test_store(more):
             exercise(s, wire, "k")
             refund(wire, s, "r")
             expect(used(s, "r"), [0, 0, 0])
-            full_replies(wire, "f")
+            units_in_replies(wire, "f")
             return
         request = {"event": "llm", "key": "k", "costs": {"requests": 1, "tokens": 4000}}
         passed = [s.check(**request).json()["allowed"] for _ in range(3)]

@@ -190,7 +190,7 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join()
 
 
-ALLOWED = b"*12\r\n:1\r\n" + b"$-1\r\n" * 5 + b":0\r\n$-1\r\n:0\r\n:0\r\n$-1\r\n$-1\r\n"
+ALLOWED = b"*11\r\n:1\r\n" + b"$-1\r\n" * 5 + b":0\r\n$-1\r\n:0\r\n:0\r\n$-1\r\n"
 
 
 def answering(each: Callable[[socket.socket, bytes], None]) -> Callable[[socket.socket], None]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
-from servers import ALLOWED, Redis, Service, answering, free_port, listening, until
+from servers import Redis, Service, free_port, listening, until
 from test_local import in_child
 
-from weir import TooFrequent, Verdict, Weir, WeirError, detect
+from weir import TooFrequent, Weir, WeirError, detect
 
 AMPLE_S = 5  # for what takes 50 ms, on a machine that is busy
 
@@ -319,25 +319,6 @@ def test_what_answers_is_something_else(answer: bytes) -> None:
             weir.check(event="ocr", key="u")
         with pytest.raises(WeirError, match=f"127.0.0.1:{port}"):
             asyncio.run(weir.acheck(event="ocr", key="u"))
-
-
-def test_a_service_that_is_older_than_the_package() -> None:
-    def refuse(connection: socket.socket, answer: bytes) -> None:
-        connection.sendall(b"-ERR reply 'full' is unknown; allowed: long, receipt\r\n" if answer == ALLOWED else answer)
-
-    with listening(answering(refuse)) as port, Weir.connect(f"redis://127.0.0.1:{port}", deadline=AMPLE_S) as weir:
-        with pytest.raises(WeirError, match="answers: reply 'full' is unknown"):
-            weir.check(event="ocr", key="u")
-
-
-def test_a_newer_service_may_answer_more() -> None:
-    def add(connection: socket.socket, answer: bytes) -> None:
-        connection.sendall(answer.replace(b"*12", b"*13") + b":7\r\n" if answer == ALLOWED else answer)
-
-    with listening(answering(add)) as port, Weir.connect(f"redis://127.0.0.1:{port}", deadline=AMPLE_S) as weir:
-        assert weir.check(event="ocr", key="u") == Verdict(allowed=True)
-        detect(weir, "ocr", key="user")(lambda user: None)("u")  # type: ignore[no-untyped-call]
-        assert asyncio.run(weir.acheck(event="ocr", key="u")).allowed
 
 
 def test_a_receipt_that_is_none(weir: Weir, key: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple
 from ._base import Weir
 from ._deadline import clock, timed
 from ._line import Line, Unreachable, Word
-from ._request import Request
+from ._request import REQUESTS, Request
 from ._verdict import Verdict, WeirError
 
 log = getLogger("weir")
@@ -25,7 +25,7 @@ FAILURES_MAX = 5
 PAUSE_S = 0.5
 CONNECTIONS_MAX = 2**31  # one for each thread; newer ones of redis-py have 100 by default
 
-ITEMS = 12  # of a full reply; those that a newer service adds at its end are ignored
+ITEMS = 11  # of a long reply; the unit follows if it is not requests
 
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
@@ -225,7 +225,7 @@ class ServiceWeir(Weir):
     def _detect(self, event: bytes, key: bytes) -> Optional[Verdict]:
         """The quick path: no verdict of what is let through, since nobody looks at it."""
         try:
-            answer = self._call("WEIR.CHECK", "reply", "full", "event", event, "key", key)
+            answer = self._call("WEIR.CHECK", "reply", "long", "event", event, "key", key)
             if _is_whole(answer) and answer[0]:
                 return None
             return self._verdict(answer)
@@ -236,12 +236,11 @@ class ServiceWeir(Weir):
     def _verdict(self, answer: Any, request: Optional[Request] = None) -> Verdict:
         if not _is_whole(answer):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
-        (
-            allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt, unit,
-        ) = answer[:ITEMS]  # fmt: skip
+        allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer[:ITEMS]
+        unit = _text(answer[ITEMS]) if len(answer) > ITEMS else None if rule is None else REQUESTS
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), _text(unit), request if receipt else None,
+            bool(unavailable), _text(receipt), unit, request if receipt else None,
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:
@@ -330,7 +329,7 @@ def _attributes(request: Request) -> List[Word]:
 
 def _words(request: Request) -> List[Word]:
     command = "WEIR.PEEK" if request.peek else "WEIR.CHECK"
-    words = [command, "reply", "full-receipt" if request.refundable else "full", *_attributes(request)]
+    words = [command, "reply", "receipt" if request.refundable else "long", *_attributes(request)]
     if request.cost != 1 or request.costs:
         words += ("cost", str(request.cost))
     for unit, amount in request.costs:

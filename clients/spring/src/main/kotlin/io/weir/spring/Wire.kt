@@ -26,7 +26,7 @@ internal class Message<T>(val command: ProtocolKeyword, val output: CommandOutpu
 }
 
 internal fun check(question: Question): Message<List<Any?>> {
-    val reply = if (question.receipt) "full-receipt" else "full"
+    val reply = if (question.receipt) "receipt" else "long"
     val words = mutableListOf("event", bounded(question.event), "key", bounded(question.key), "reply", reply)
     if (question.cost != 1L || question.costs.isNotEmpty()) words += listOf("cost", question.cost.toString())
     for ((unit, amount) in question.costs) words += listOf("cost:$unit", amount.toString())
@@ -34,7 +34,7 @@ internal fun check(question: Question): Message<List<Any?>> {
 }
 
 /** Changes nothing; who answers it is a weir that knows what this client needs. */
-internal fun greeting(): Message<List<Any?>> = Message(PEEK, Items(), listOf("reply", "full"))
+internal fun greeting(): Message<List<Any?>> = Message(PEEK, Items(), listOf("reply", "long"))
 
 internal fun refund(receipt: String, event: String, key: String): Message<Long> =
     Message(REFUND, IntegerOutput(StringCodec.UTF8), listOf(receipt, "event", bounded(event), "key", bounded(key)))
@@ -58,10 +58,10 @@ private const val UTF8_MAX = 3
 /** It is answered, but not with what weir answers. */
 internal class Misunderstood : RuntimeException("it answers something else than weir does")
 
-/** A newer weir may add items at the end. */
+/** The unit follows if it is not requests. */
 internal fun understood(items: List<Any?>): List<Any?> = if (items.size >= ITEMS) items else throw Misunderstood()
 
-/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt, unit] */
+/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] and the unit, if it is not requests */
 internal fun verdict(question: Question, answer: List<Any?>): Verdict {
     val items = understood(answer)
     return Verdict(
@@ -78,7 +78,7 @@ internal fun verdict(question: Question, answer: List<Any?>): Verdict {
         status = (items[8] as Long).toInt(),
         unavailable = items[9] == 1L,
         receipt = items[10] as String?,
-        unit = items[11] as String?,
+        unit = if (items.size > ITEMS) items[ITEMS] as String? else items[1]?.let { REQUESTS },
     )
 }
 
@@ -113,4 +113,4 @@ private class Items : CommandOutput<String, String, List<Any?>>(StringCodec.UTF8
     }
 }
 
-private const val ITEMS = 12
+private const val ITEMS = 11

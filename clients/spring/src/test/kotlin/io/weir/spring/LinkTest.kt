@@ -73,7 +73,6 @@ class LinkTest {
                 "HTTP/1.1 400 Bad Request\r\n\r\n" to "it does not speak as weir does. Is it weir's port for Redis clients (6380)?",
                 "+OK\r\n" to "it does not speak as weir does",
                 "-ERR unknown command\r\n" to "Is it a weir",
-                "-ERR reply 'full' is unknown; allowed: long, receipt\r\n" to "Is it a weir, and not older than this client?",
                 "" to "it hangs up. Is it weir's port",
             )) Link("redis://127.0.0.1:${peer.localPort}", "let through").use { link ->
                 val opening = CompletableFuture.runAsync(link::open)
