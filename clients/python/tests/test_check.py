@@ -18,7 +18,7 @@ DAY_MS, HOUR_MS = 24 * 3600 * 1000, 3600 * 1000
 def test_allowed_then_refused(weir: Weir, key: str) -> None:
     first = weir.check(event="ocr", key=key)
     assert first.allowed and first.status == 0 and first.retry_after_ms == 0
-    assert (first.rule, first.limit, first.max, first.remaining) == ("ocr", "hour", 2, 1)
+    assert (first.rule, first.limit, first.max, first.remaining, first.unit) == ("ocr", "hour", 2, 1, "requests")
     assert first.window_ms == HOUR_MS and first.reset_ms is not None and 0 < first.reset_ms <= HOUR_MS
     assert weir.check(event="ocr", key=key).allowed
     refused = weir.check(event="ocr", key=key)
@@ -150,9 +150,12 @@ def test_costs_by_unit(weir: Weir, key: str) -> None:
     assert weir.check(event="llm", key=key, costs={"requests": 1, "tokens": 4999999998}).remaining == 2
     refused = weir.check(event="llm", key=key, costs={"requests": 1, "tokens": 3})
     assert (refused.allowed, refused.limit, refused.max, refused.remaining) == (False, "tokens", 5000000000, 2)
+    assert refused.unit == "tokens"
+    assert str(TooFrequent(refused)).startswith("too frequent: rule llm, limit tokens (at most 5000000000 tokens); try")
     assert weir.check(event="llm", key=key, costs={"tokens": 2}).allowed
     assert weir.check(event="llm", key=key, cost=99).allowed
-    assert not weir.check(event="llm", key=key).allowed
+    refused = weir.check(event="llm", key=key)
+    assert (refused.allowed, refused.limit, refused.unit) == (False, "calls", "requests")
     assert weir.check(event="llm", key=key, costs={}).allowed
     for wrong in ({"a b": 1}, {"tokens": -1}, {f"u{n}": 1 for n in range(17)}):
         with pytest.raises(ValueError):

@@ -120,6 +120,90 @@ def test_cost(weir: Weir, key: str) -> None:
         pages(key + "p", ["c"])
 
 
+TOKENS = 5_000_000_000  # all that the rule has for an hour
+
+
+def test_costs(weir: Weir, key: str) -> None:
+    costs = {"requests": 1, "tokens": TOKENS - 1}
+
+    @detect(weir, "llm", key="user", costs=costs)
+    def fixed(user: str) -> str:
+        return user
+
+    costs["tokens"] = -1  # what was decorated stays as it is
+    assert fixed(key) == key
+    with pytest.raises(TooFrequent) as refused:
+        fixed(key)
+    verdict = refused.value.verdict
+    assert (verdict.limit, verdict.max, verdict.remaining, verdict.unit) == ("tokens", TOKENS, 1, "tokens")
+
+    @detect(weir, "llm", key="user", costs=lambda user, text: {"requests": 99, "tokens": len(text)})
+    def by_text(user: str, text: str) -> str:
+        return text
+
+    with pytest.raises(TooFrequent):
+        by_text(key, "ab")
+    assert by_text(key, text="a") == "a"  # the refused calls were charged in no unit
+    assert weir.check(event="llm", key=key, cost=0, peek=True).remaining == 0
+    with pytest.raises(TooFrequent) as refused:
+        by_text(key, "")
+    assert (refused.value.verdict.limit, refused.value.verdict.unit) == ("calls", "requests")
+
+
+def test_costs_in_coroutines(weir: Weir, key: str) -> None:
+    @detect(weir, "llm", key="user", costs=lambda user, tokens: {"tokens": tokens}, refund_on_exception=True)
+    async def prompt(user: str, tokens: int) -> int:
+        await asyncio.sleep(0)
+        return tokens
+
+    async def run() -> None:
+        assert await prompt(key, TOKENS) == TOKENS
+        with pytest.raises(TooFrequent) as refused:
+            await prompt(key, 1)
+        assert refused.value.verdict.unit == "tokens"
+
+    asyncio.run(run())
+
+
+def test_an_exception_gives_back_all_units(weir: Weir, key: str) -> None:
+    costs = {"requests": 100, "tokens": TOKENS}
+
+    @detect(weir, "llm", key="user", costs=costs, refund_on_exception=True)
+    def prompt(user: str) -> None:
+        raise KeyError("no model")
+
+    @detect(weir, "llm", key="user", costs=lambda user: costs, refund_on_exception=True)
+    async def prompt_async(user: str) -> None:
+        raise KeyError("no model")
+
+    for _ in range(2):
+        with pytest.raises(KeyError, match="no model"):
+            prompt(key)
+        with pytest.raises(KeyError, match="no model"):
+            asyncio.run(prompt_async(key))
+    assert weir.check(event="llm", key=key, costs=costs).allowed
+
+
+def test_mistakes_in_costs_at_the_call(weir: Weir, key: str) -> None:
+    ran = []
+
+    @detect(weir, "llm", key="user", costs=lambda user, costs: costs)
+    def prompt(user: str, costs: Any) -> None:
+        ran.append(user)
+
+    for costs, kind, words in (
+        (None, TypeError, "costs is NoneType, and must map units to amounts, such as"),
+        (3, TypeError, "costs is int, and must map units to amounts"),
+        ({"tokens": 1.5}, TypeError, "the cost in tokens is float, and must be an int"),
+        ({"tokens": -1}, ValueError, "the cost in tokens -1 is not between 0 and 9007199254740991"),
+        ({"a b": 1}, ValueError, "the unit 'a b' is not a name of letters"),
+        ({f"u{n}": 1 for n in range(17)}, ValueError, "costs in 17 units besides requests: at most 16"),
+    ):
+        with pytest.raises(kind, match=words):
+            prompt(key, costs)
+    assert not ran
+
+
 def test_mistakes_at_decoration(local: Weir) -> None:
     def submit(user: str, *rest: str, **more: str) -> None: ...
 
@@ -144,6 +228,18 @@ def test_mistakes_at_decoration(local: Weir) -> None:
         ("ocr", {"key": "more"}, submit, ValueError, "has no parameter 'more'"),
         ("ocr", {"key": 5}, submit, TypeError, "key is int"),
         ("ocr", {"key": "user", "cost": -1}, submit, ValueError, "cost -1"),
+        ("ocr", {"key": "user", "costs": {"tokens": -1}}, submit, ValueError, "the cost in tokens -1 is not between"),
+        ("ocr", {"key": "user", "costs": {"tokens": True}}, submit, TypeError, "the cost in tokens is bool"),
+        ("ocr", {"key": "user", "costs": {"": 1}}, submit, ValueError, "the unit '' is not a name of letters"),
+        ("ocr", {"key": "user", "costs": ["tokens"]}, submit, TypeError, "costs is list, and must map units to amounts"),
+        (
+            "ocr",
+            {"key": "user", "cost": 2, "costs": {"tokens": 1}},
+            submit,
+            ValueError,
+            "cost and costs cannot be combined; name the cost in 'requests' in costs, too",
+        ),
+        ("ocr", {"key": "user", "cost": len, "costs": {"tokens": 1}}, submit, ValueError, "cannot be combined"),
         ("ocr", {"key": "user"}, generator, TypeError, "is a generator"),
         ("ocr", {"key": "user"}, generator_async, TypeError, "is a generator"),
         ("ocr", {"key": "user"}, staticmethod(submit), TypeError, "put it below @staticmethod"),

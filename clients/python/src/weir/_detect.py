@@ -6,14 +6,17 @@ import functools
 import inspect
 import sys
 from logging import getLogger
-from typing import Any, Awaitable, Callable, List, Optional, TypeVar, Union, cast
+from typing import Any, Awaitable, Callable, List, Mapping, Optional, TypeVar, Union, cast
 
 from ._base import Weir
-from ._request import Request, Text, octets, whole_cost
+from ._request import REQUESTS, Costs, Request, Text, costs_by_unit, octets, whole_cost
 from ._verdict import TooFrequent, Verdict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Getter = Callable[[Any, Any], Any]  # of args and kwargs
+CostsGetter = Callable[[Any, Any], Costs]
+
+ONE_REQUEST: Costs = (1, ())
 
 log = getLogger("weir")
 
@@ -24,12 +27,15 @@ def detect(
     *,
     key: Union[str, Callable[..., Optional[Text]]],
     cost: Union[int, Callable[..., int]] = 1,
+    costs: Union[Mapping[str, int], Callable[..., Mapping[str, int]], None] = None,
     refund_on_exception: bool = False,
 ) -> Callable[[Function], Function]:
     """Charges each call of a function, or raises TooFrequent instead of calling it.
 
     `key` says for whom it counts: the name of a parameter, or a function that is called with the same arguments. `cost` is
-    a number, or such a function. With `refund_on_exception` a call that raises an Exception is given back."""
+    a number, or such a function. `costs` names the costs of all units in place of `cost`: a mapping such as
+    {"requests": 1, "tokens": 1200}, or such a function. With `refund_on_exception` a call that raises an Exception is
+    given back, in all units."""
     if not isinstance(weir, Weir):
         raise TypeError(f"detect: weir is {type(weir).__name__}; make one with Weir.connect or Weir.open")
     if not isinstance(event, str):
@@ -38,21 +44,23 @@ def detect(
         raise ValueError("detect: the event is blank; name the one that the rules match")
     if "\0" in event:
         raise ValueError("detect: an event has no NUL")
-    if not callable(cost):
-        whole_cost(cost)
+    costs_of = _cost_getter(cost) if costs is None else _costs_getter(cost, costs)
 
     def protect(function: Function) -> Function:
-        guard = Guard(weir, event, _key_getter(function, key), _cost_getter(cost), refund_on_exception)
+        guard = Guard(weir, event, _key_getter(function, key), costs_of, refund_on_exception)
         return cast(Function, _wrapped(function, guard))
 
     return protect
 
 
 class Guard:
-    def __init__(self, weir: Weir, event: str, key_of: Getter, cost_of: Optional[Getter], refundable: bool) -> None:
+    def __init__(
+        self, weir: Weir, event: str, key_of: Getter, costs_of: Optional[CostsGetter], refundable: bool
+    ) -> None:
+        """Without `costs_of` a call costs one request."""
         self.weir, self.event_name, self.event = weir, event, octets(event, "event")
-        self.key_of, self.cost_of, self.refundable = key_of, cost_of, refundable
-        self.is_plain = cost_of is None and not refundable
+        self.key_of, self.costs_of, self.refundable = key_of, costs_of, refundable
+        self.is_plain = costs_of is None and not refundable
 
     def key(self, args: Any, kwargs: Any) -> bytes:
         value = self.key_of(args, kwargs)
@@ -69,8 +77,8 @@ class Guard:
 
     def request(self, args: Any, kwargs: Any) -> Request:
         key = self.key(args, kwargs)
-        cost = 1 if self.cost_of is None else whole_cost(self.cost_of(args, kwargs))
-        return Request([("event", self.event), ("key", key)], [], cost, False, self.refundable)
+        cost, others = ONE_REQUEST if self.costs_of is None else self.costs_of(args, kwargs)
+        return Request([("event", self.event), ("key", key)], [], cost, False, self.refundable, others)
 
     def enter(self, args: Any, kwargs: Any) -> Optional[Verdict]:
         """The verdict if it has a receipt that may be needed."""
@@ -180,10 +188,27 @@ def _calling(function: Callable[..., Any]) -> Getter:
     return lambda args, kwargs: function(*args, **kwargs)
 
 
-def _cost_getter(cost: Union[int, Callable[..., int]]) -> Optional[Getter]:
+def _cost_getter(cost: Union[int, Callable[..., int]]) -> Optional[CostsGetter]:
     if callable(cost):
-        return _calling(cost)
-    return None if cost == 1 else lambda args, kwargs: cost
+        find = cost  # mypy does not narrow `cost` inside a lambda
+        return lambda args, kwargs: (whole_cost(find(*args, **kwargs)), ())
+    return _constant((whole_cost(cost), ()))
+
+
+def _costs_getter(
+    cost: Union[int, Callable[..., int]], costs: Union[Mapping[str, int], Callable[..., Mapping[str, int]]]
+) -> Optional[CostsGetter]:
+    if callable(cost) or cost != 1:
+        raise ValueError(f"detect: cost and costs cannot be combined; name the cost in '{REQUESTS}' in costs, too")
+    if callable(costs):
+        find = costs
+        return lambda args, kwargs: costs_by_unit(find(*args, **kwargs))
+    return _constant(costs_by_unit(costs))
+
+
+def _constant(costs: Costs) -> Optional[CostsGetter]:
+    """None for one request, which has a quicker path."""
+    return None if costs == ONE_REQUEST else lambda args, kwargs: costs
 
 
 def _key_getter(function: Callable[..., Any], key: Union[str, Callable[..., Any]]) -> Getter:

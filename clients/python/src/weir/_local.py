@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from ._base import Weir
 from ._library import CError, Cost, CRefusal, CRequest, CVerdict, Header, Options, Receipt, StoreStatus, Str, library
-from ._request import Request
+from ._request import REQUESTS, Request
 from ._verdict import Refusal, Verdict, WeirError, plain_refusal
 
 POLL_S = 0.5
@@ -298,6 +298,7 @@ def _verdict(found: CVerdict, receipt: Optional[str] = None, request: Optional[R
         applied = {name: getattr(found, name) for name in ("max", "remaining", "reset_ms", "window_ms")}
         applied["rule"] = found.rule.decode("utf-8", "replace")
         applied["limit"] = found.limit.decode("ascii", "replace")
+        applied["unit"] = found.unit.decode("ascii", "replace") or REQUESTS
     return Verdict(
         found.allowed,
         retry_after_ms=found.retry_after_ms,

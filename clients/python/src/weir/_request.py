@@ -69,12 +69,20 @@ def whole_cost(cost: int, what: str = "cost") -> int:
     return cost
 
 
-def split_costs(cost: int, costs: Optional[Mapping[str, int]]) -> Tuple[int, Tuple[Tuple[str, int], ...]]:
-    """The cost in requests, and those in other units. `costs` names all of them: what is not there costs 0."""
+#: The cost in requests, and those in other units.
+Costs = Tuple[int, Tuple[Tuple[str, int], ...]]
+
+
+def split_costs(cost: int, costs: Optional[Mapping[str, int]]) -> Costs:
     if costs is None:
         return whole_cost(cost), ()
     if cost != 1:
         raise ValueError(f"cost and costs cannot be combined; write costs={{'{REQUESTS}': {cost}, ...}}")
+    return costs_by_unit(costs)
+
+
+def costs_by_unit(costs: Mapping[str, int]) -> Costs:
+    """`costs` names all units: one that is not there costs 0, also requests."""
     if not isinstance(costs, Mapping):
         raise TypeError(f"costs is {type(costs).__name__}, and must map units to amounts, such as {{'tokens': 1200}}")
     for unit, amount in costs.items():

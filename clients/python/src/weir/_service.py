@@ -16,7 +16,7 @@ from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple
 from ._base import Weir
 from ._deadline import clock, timed
 from ._line import Line, Unreachable, Word
-from ._request import Request
+from ._request import REQUESTS, Request
 from ._verdict import Verdict, WeirError
 
 log = getLogger("weir")
@@ -24,6 +24,8 @@ log = getLogger("weir")
 FAILURES_MAX = 5
 PAUSE_S = 0.5
 CONNECTIONS_MAX = 2**31  # one for each thread; newer ones of redis-py have 100 by default
+
+ITEMS = 11  # of a long reply; the unit follows if it is not requests
 
 PASSING = ("try again later", "WRONGPASS")  # it is overloaded; its token is being changed
 
@@ -234,10 +236,11 @@ class ServiceWeir(Weir):
     def _verdict(self, answer: Any, request: Optional[Request] = None) -> Verdict:
         if not _is_whole(answer):
             raise WeirError(f"what answers at {self._reach.where} is not weir, or of another time: {answer!r:.80}")
-        allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer
+        allowed, rule, limit, most, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt = answer[:ITEMS]
+        unit = _text(answer[ITEMS]) if len(answer) > ITEMS else None if rule is None else REQUESTS
         return Verdict(
             bool(allowed), _text(rule), _text(limit), most, remaining, reset_ms, retry_after_ms, window_ms, status,
-            bool(unavailable), _text(receipt), request if receipt else None,
+            bool(unavailable), _text(receipt), unit, request if receipt else None,
         )  # fmt: skip
 
     def _undecided(self) -> Verdict:
@@ -335,7 +338,7 @@ def _words(request: Request) -> List[Word]:
 
 
 def _is_whole(answer: Any) -> bool:
-    return isinstance(answer, list) and len(answer) == 11
+    return isinstance(answer, list) and len(answer) >= ITEMS
 
 
 def _text(value: Optional[bytes]) -> Optional[str]:

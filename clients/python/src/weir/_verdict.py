@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, NamedTuple, Optional, Tuple
 
-from ._request import Request
+from ._request import REQUESTS, Request
 
 
 class WeirError(Exception):
@@ -14,7 +14,7 @@ class WeirError(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The fields from `rule` to `reset_ms`, and `window_ms`, are None where no rule applied."""
+    """The fields from `rule` to `reset_ms`, `window_ms` and `unit` are None where no rule applied."""
 
     allowed: bool
     rule: Optional[str] = None
@@ -27,6 +27,7 @@ class Verdict:
     status: int = 0  # HTTP status of the refusal, 0 when allowed
     unavailable: bool = False  # nobody could decide: weir or the store of its counters does not answer
     receipt: Optional[str] = None  # of a `refundable` request that was charged
+    unit: Optional[str] = None  # which `max` and `remaining` count: "requests" unless the limit has another
     _request: Optional[Request] = field(default=None, repr=False, compare=False)
 
     def headers(self) -> List[Tuple[str, str]]:
@@ -61,7 +62,8 @@ class TooFrequent(Exception):
             return "refused, since the request repeats a header with different values"
         if self.verdict.rule is None:
             return "refused, since it could not be judged"
-        text = f"too frequent: rule {self.verdict.rule}, limit {self.verdict.limit} (at most {self.verdict.max})"
+        unit = "" if self.verdict.unit in (None, REQUESTS) else f" {self.verdict.unit}"
+        text = f"too frequent: rule {self.verdict.rule}, limit {self.verdict.limit} (at most {self.verdict.max}{unit})"
         wait_s = seconds_up(self.verdict.retry_after_ms)
         return f"{text}; try again in {wait_s} s" if wait_s else text
 

@@ -152,7 +152,8 @@ private class DetectInterceptor(private val guards: Guards, manager: () -> Detec
         val several = guard.checks.size > 1
         return guard.checks.mapNotNull { check ->
             val args = invocation.arguments
-            manager.question(check.event, check.key(args), check.cost(args), several || check.refundOnException, where = check.where)
+            val receipt = several || check.refundOnException
+            manager.question(check.event, check.key(args), check.cost(args), receipt, check.costs(args), check.where)
                 ?.let { Asked(it, check.refundOnException) }
         }
     }

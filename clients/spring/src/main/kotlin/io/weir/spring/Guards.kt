@@ -26,13 +26,18 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
     val refundOnException: Boolean = detect.refundOnException
     val where = "$method, @Detect(eventId = \"$event\")"
     private val content = Formula(detect.contentSpel, "$where, contentSpel", names, beans)
-    private val cost = detect.cost.ifBlank { null }?.let { Formula(it, "$where, cost", names, beans) }
+    private val cost = detect.cost.ifBlank { null }?.let { Amount(Formula(it, "$where, cost", names, beans), where, "cost") }
+    private val costs = detect.costs.map { it.unit to amount(it, names, beans) }
 
     init {
         if (event.isBlank()) throw Mistake("$where: the event is blank", "Name the one that weir's rules match")
-        if (cost != null && cost.isConstant)
-            runCatching { checkCost(cost(emptyArray()), where) }.onFailure { throw Mistake(it.message.orEmpty()) }
+        val units = costs.map { it.first }
+        orMistake { checkUnits(units, where) }
+        units.firstOrNull { unit -> units.count { it == unit } > 1 }?.let { throw Mistake("$where, costs: the unit $it is given twice") }
     }
+
+    private fun amount(cost: Cost, names: Names, beans: BeanFactory) =
+        Amount(Formula(cost.amount, "$where, costs, amount of '${cost.unit}'", names, beans), where, "cost in ${cost.unit}")
 
     fun key(args: Array<out Any?>): String? {
         val value = content.evaluate(args).let { if (it is Optional<*>) it.getOrNull() else it } ?: return null
@@ -42,15 +47,33 @@ internal class Check(detect: Detect, method: String, names: Names, beans: BeanFa
         return value.toString()
     }
 
-    fun cost(args: Array<out Any?>): Long = when (val value = cost?.evaluate(args)) {
-        is Long, is Int, is Short, is Byte -> (value as Number).toLong()
-        else -> if (cost == null) 1 else throw IllegalArgumentException("$where: the cost is $value, and no whole number")
+    fun cost(args: Array<out Any?>): Long = cost?.of(args) ?: 1
+
+    fun costs(args: Array<out Any?>): Costs = costs.associate { (unit, amount) -> unit to amount.of(args) }
+}
+
+/** What a call costs in one unit. One that is constant is checked when it is made. */
+private class Amount(private val formula: Formula, private val where: String, private val what: String) {
+    init {
+        if (formula.isConstant) orMistake { of(emptyArray()) }
+    }
+
+    fun of(args: Array<out Any?>): Long = when (val value = formula.evaluate(args)) {
+        is Long, is Int, is Short, is Byte -> (value as Number).toLong().also { checkCost(it, where, what) }
+        else -> throw IllegalArgumentException("$where: the $what is $value, and no whole number")
     }
 }
 
+/** What is an error at a call is a mistake of the application if it is known before any call. */
+private fun orMistake(check: () -> Unit) = try {
+    check()
+} catch (e: IllegalArgumentException) {
+    throw Mistake(e.message.orEmpty())
+}
+
 /** The costs that weir takes. */
-internal fun checkCost(cost: Long, where: String) =
-    require(cost in 0..9007199254740991) { "$where: the cost is $cost; it is a whole number from 0 to 9007199254740991" }
+internal fun checkCost(cost: Long, where: String, what: String = "cost") =
+    require(cost in 0..9007199254740991) { "$where: the $what is $cost; it is a whole number from 0 to 9007199254740991" }
 
 /** Costs in other units than requests. */
 typealias Costs = Map<String, Long>
@@ -58,11 +81,15 @@ typealias Costs = Map<String, Long>
 private val UNIT = Regex("[A-Za-z0-9_.-]{1,50}")
 
 internal fun checkCosts(costs: Costs, where: String) {
-    require(costs.size <= 16) { "$where: costs in ${costs.size} units; at most 16 are allowed besides requests" }
-    for ((unit, amount) in costs) {
-        require(unit != "requests") { "$where: the cost in requests is `cost`, and not one of `costs`" }
+    checkUnits(costs.keys, where)
+    for ((unit, amount) in costs) checkCost(amount, where, "cost in $unit")
+}
+
+internal fun checkUnits(units: Collection<String>, where: String) {
+    require(units.size <= 16) { "$where: costs in ${units.size} units; at most 16 are allowed besides requests" }
+    for (unit in units) {
+        require(unit != REQUESTS) { "$where: the cost in requests is `cost`, and not one of `costs`" }
         require(UNIT.matches(unit)) { "$where: the unit '$unit' is not a name of letters, digits, _, - and ., 1 to 50 bytes" }
-        checkCost(amount, where)
     }
 }
 

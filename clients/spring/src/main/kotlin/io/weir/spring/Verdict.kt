@@ -12,7 +12,7 @@ data class Verdict(
     val rule: String? = null,
     val limit: String? = null,
     val max: Long? = null,
-    /** Whole units left after this call. */
+    /** What is left after this call, in whole [unit]s. */
     val remaining: Long? = null,
     /** Until the limit is as if unused. */
     val reset: Duration? = null,
@@ -28,6 +28,8 @@ data class Verdict(
     val unreachable: Boolean = false,
     /** What [DetectManager.refund] gives back, if the call was charged and a receipt was asked for. */
     val receipt: String? = null,
+    /** What [max] and [remaining] count: `requests` unless the limit has another unit; null: no rule applied. */
+    val unit: String? = null,
 ) : Serializable {
     /** `RateLimit-Policy`, `RateLimit` and `Retry-After`, as far as they apply. */
     fun headers(): Map<String, String> = buildMap {
@@ -39,6 +41,9 @@ data class Verdict(
     }
 }
 
+/** The unit of limits that have no other. */
+internal const val REQUESTS = "requests"
+
 internal fun secondsUp(time: Duration?): Long = if (time == null) 0 else (time.toMillis() + 999) / 1000
 
 /** Thrown instead of the call that weir refused. */
@@ -48,6 +53,7 @@ class OperationTooFrequentException(val verdict: Verdict) : RuntimeException(des
     val limit: String? get() = verdict.limit
     val max: Long? get() = verdict.max
     val remaining: Long? get() = verdict.remaining
+    val unit: String? get() = verdict.unit
 
     /** Null: no wait will help, or nobody knows. */
     val retryAfter: Duration? get() = verdict.retryAfter
@@ -57,7 +63,8 @@ private fun describe(verdict: Verdict): String {
     val why = when {
         verdict.unreachable -> "weir is out of reach, and weir.when-unreachable is refuse"
         verdict.unavailable -> "the store that weir counts in is out of reach, and rule ${verdict.rule} then refuses"
-        else -> "rule ${verdict.rule}, limit ${verdict.limit} of ${verdict.max}"
+        else -> "rule ${verdict.rule}, limit ${verdict.limit} of ${verdict.max}" +
+            verdict.unit?.takeIf { it != REQUESTS }?.let { " $it" }.orEmpty()
     }
     val wait = verdict.retryAfter?.let { "; try again in ${secondsUp(it)} s" } ?: ""
     return "${verdict.event} refused: $why$wait"

@@ -58,9 +58,10 @@ private const val UTF8_MAX = 3
 /** It is answered, but not with what weir answers. */
 internal class Misunderstood : RuntimeException("it answers something else than weir does")
 
-internal fun understood(items: List<Any?>): List<Any?> = if (items.size == ITEMS) items else throw Misunderstood()
+/** The unit follows if it is not requests. */
+internal fun understood(items: List<Any?>): List<Any?> = if (items.size >= ITEMS) items else throw Misunderstood()
 
-/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] */
+/** [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms, window_ms, status, unavailable, receipt] and the unit, if it is not requests */
 internal fun verdict(question: Question, answer: List<Any?>): Verdict {
     val items = understood(answer)
     return Verdict(
@@ -77,6 +78,7 @@ internal fun verdict(question: Question, answer: List<Any?>): Verdict {
         status = (items[8] as Long).toInt(),
         unavailable = items[9] == 1L,
         receipt = items[10] as String?,
+        unit = if (items.size > ITEMS) items[ITEMS] as String? else items[1]?.let { REQUESTS },
     )
 }
 

@@ -22,4 +22,19 @@ public class JavaOcr {
     public CompletableFuture<String> later(String user, CompletableFuture<String> work) {
         return work;
     }
+
+    @Detect(eventId = "llm", contentSpel = "#user", costs = @Cost(unit = "tokens", amount = "#text.length()"))
+    public String prompt(String user, String text) {
+        return "done";
+    }
+
+    @Detect(
+            eventId = "llm",
+            contentSpel = "#user",
+            cost = "0",
+            costs = {@Cost(unit = "tokens", amount = "#tokens"), @Cost(unit = "images", amount = "1")},
+            refundOnException = true)
+    public CompletableFuture<String> promptLater(String user, long tokens, CompletableFuture<String> work) {
+        return work;
+    }
 }

@@ -63,6 +63,12 @@ class Ocr {
     @Detect(eventId = "ocr", contentSpel = "#user", cost = "#cost")
     fun costly(user: String, cost: Any?) = "done"
 
+    @Detect(eventId = "llm", contentSpel = "#user", costs = [Cost("tokens", "#tokens"), Cost("images", "2")])
+    fun prompt(user: String, tokens: Any?) = "done"
+
+    @Detect(eventId = "llm", contentSpel = "#user", costs = [Cost("tokens", "#arg2")], refundOnException = true)
+    fun failingPrompt(user: String, tokens: Long): String = throw IOException("no model")
+
     @Detect(eventId = "one", contentSpel = "#user", refundOnException = true)
     @Detect(eventId = "ocr", contentSpel = "#user")
     fun failing(user: String): String = throw IOException("no image")
@@ -95,10 +101,17 @@ class Party : Contract {
 @Detect(eventId = "one", contentSpel = "#arg1")
 annotation class OncePerUser
 
+@Target(AnnotationTarget.FUNCTION)
+@Detect(eventId = "llm", contentSpel = "#arg1", costs = [Cost("tokens", "5000000000L")])
+annotation class AllTokens
+
 @Service
 class Composed {
     @OncePerUser
     fun once(user: String) = "done"
+
+    @AllTokens
+    fun prompt(user: String) = "done"
 }
 
 @Service
@@ -109,6 +122,16 @@ class Later {
     fun mono(user: String, work: Mono<String>): Mono<String> {
         calls.incrementAndGet()
         return work
+    }
+
+    @Detect(eventId = "llm", contentSpel = "#user", costs = [Cost("tokens", "#tokens")], refundOnException = true)
+    fun promptMono(user: String, tokens: Long, work: Mono<String>): Mono<String> = work
+
+    @Detect(eventId = "llm", contentSpel = "#user", costs = [Cost("tokens", "#tokens")], refundOnException = true)
+    suspend fun promptSuspending(user: String, tokens: Long, fail: Boolean): String {
+        delay(1)
+        if (fail) throw IOException("no model")
+        return "done"
     }
 
     @Detect(eventId = "one", contentSpel = "#user")

@@ -21,6 +21,7 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
         val user = someone()
         val verdict = manager.match("ocr", user, cost = 2)
         assertEquals(listOf(true, "ocr", "hour", 3L, 1L, 0), verdict.run { listOf(allowed, rule, limit, max, remaining, status) })
+        assertEquals("requests", verdict.unit)
         assertNull(verdict.retryAfter)
         manager.matchExceptionally("ocr", user)
         assertFalse(manager.match("ocr", user).allowed)
@@ -34,7 +35,7 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
         assertTrue(manager.match("llm", user, costs = costs).allowed)
         val refused = manager.match("llm", user, costs = mapOf("tokens" to 2L))
         assertFalse(refused.allowed)
-        assertEquals(listOf("tokens", 5000000000L, 1L), listOf(refused.limit, refused.max, refused.remaining))
+        assertEquals(listOf("tokens", 5000000000L, 1L, "tokens"), refused.run { listOf(limit, max, remaining, unit) })
         assertTrue(manager.match("llm", user, cost = 99).allowed)
         assertFalse(manager.match("llm", user).allowed)
         assertTrue(manager.match("llm", user, cost = 0, costs = mapOf("tokens" to 1L)).allowed)
@@ -69,6 +70,7 @@ class DetectManagerTest(@Autowired private val manager: DetectManager, @Autowire
         val verdict = manager.match("unknown", "x")
         assertTrue(verdict.allowed)
         assertNull(verdict.rule)
+        assertNull(verdict.unit)
         assertTrue(verdict.headers().isEmpty())
     }
 

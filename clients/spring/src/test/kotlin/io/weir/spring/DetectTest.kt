@@ -99,6 +99,43 @@ class DetectTest(
     }
 
     @Test
+    fun `costs in other units - all pass or none is charged`() {
+        val user = someone()
+        ocr.prompt(user, 4999999999L)
+        val refusal = refused { ocr.prompt(user, 2) }
+        assertEquals(listOf("llm", "tokens", 5000000000L, 1L, "tokens"), refusal.run { listOf(rule, limit, max, remaining, unit) })
+        assertTrue("limit tokens of 5000000000 tokens; try again" in refusal.message!!, refusal.message)
+        java.prompt(user, "x")
+        assertEquals("tokens", refused { java.prompt(user, "x") }.unit)
+        assertTrue(manager.match("llm", user, cost = 98).allowed)
+        assertEquals("calls" to "requests", manager.match("llm", user).run { limit to unit })
+    }
+
+    @Test
+    fun `costs in other units of a composed annotation`() {
+        val user = someone()
+        composed.prompt(user)
+        assertEquals("tokens", refused { composed.prompt(user) }.limit)
+    }
+
+    @Test
+    fun `a cost in another unit is a whole number`() {
+        val user = someone()
+        for (tokens in listOf(null, "2", 2.5, -1, 9007199254740992L)) {
+            val error = assertThrows<IllegalArgumentException> { ocr.prompt(user, tokens) }
+            assertTrue("Ocr.prompt" in error.message!! && "the cost in tokens is $tokens" in error.message!!, error.message)
+        }
+        assertTrue(manager.match("llm", user, cost = 100, costs = mapOf("tokens" to 5000000000L)).allowed)
+    }
+
+    @Test
+    fun `refundOnException gives back all units`() {
+        val user = someone()
+        repeat(3) { assertThrows<IOException> { ocr.failingPrompt(user, 5000000000L) } }
+        assertTrue(manager.match("llm", user, cost = 100, costs = mapOf("tokens" to 5000000000L)).allowed)
+    }
+
+    @Test
     fun `an Optional counts as what is in it`() {
         val user = someone()
         ocr.byAny(Optional.of(user))

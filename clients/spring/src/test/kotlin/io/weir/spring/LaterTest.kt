@@ -65,6 +65,25 @@ class LaterTest(@Autowired private val later: Later, @Autowired private val java
     }
 
     @Test
+    fun `costs in other units, given back where the work fails`() = runBlocking<Unit> {
+        val (a, b, c) = List(3) { someone() }
+        val all = 5000000000L
+        val failed = IOException("no model")
+        repeat(2) { assertThrows<Exception> { later.promptMono(a, all, Mono.error(failed)).block() } }
+        assertEquals("done", later.promptMono(a, all, Mono.just("done")).block())
+        assertEquals("tokens", refused { later.promptMono(a, 1, Mono.just("done")).block() }.unit)
+
+        repeat(2) { assertThrows<IOException> { later.promptSuspending(b, all, fail = true) } }
+        assertEquals("done", later.promptSuspending(b, all, fail = false))
+        assertEquals("tokens", assertThrows<OperationTooFrequentException> { later.promptSuspending(b, 1, fail = false) }.unit)
+
+        repeat(2) { assertThrows<ExecutionException> { java.promptLater(c, all, CompletableFuture.failedFuture(failed)).get() } }
+        assertEquals("done", java.promptLater(c, all, CompletableFuture.completedFuture("done")).get())
+        val error = assertThrows<ExecutionException> { java.promptLater(c, 1, CompletableFuture()).get() }
+        assertEquals("tokens", (error.cause as OperationTooFrequentException).unit)
+    }
+
+    @Test
     fun `a blank content is an error signal`() {
         assertThrows<IllegalArgumentException> { later.mono("", Mono.just("done")).block() }
         assertThrows<ExecutionException> { java.later("", CompletableFuture()).get() }

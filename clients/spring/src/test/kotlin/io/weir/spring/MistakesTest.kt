@@ -75,6 +75,53 @@ open class TextCost {
     open fun submit(user: String) = user
 }
 
+open class BlankUnit {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost(" ", "1")])
+    open fun submit(user: String) = user
+}
+
+open class RequestsUnit {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("requests", "1")])
+    open fun submit(user: String) = user
+}
+
+open class UnitTwice {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("tokens", "1"), Cost("images", "1"), Cost("tokens", "2")])
+    open fun submit(user: String) = user
+}
+
+open class TooManyUnits {
+    @Detect(
+        eventId = "ocr",
+        contentSpel = SOME,
+        costs = [
+            Cost("u1", "1"), Cost("u2", "1"), Cost("u3", "1"), Cost("u4", "1"), Cost("u5", "1"), Cost("u6", "1"), Cost("u7", "1"), Cost("u8", "1"), Cost("u9", "1"),
+            Cost("u10", "1"), Cost("u11", "1"), Cost("u12", "1"), Cost("u13", "1"), Cost("u14", "1"), Cost("u15", "1"), Cost("u16", "1"), Cost("u17", "1"),
+        ],
+    )
+    open fun submit(user: String) = user
+}
+
+open class TextAmount {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("tokens", "'2'")])
+    open fun submit(user: String) = user
+}
+
+open class NegativeAmount {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("tokens", "1 - 2")])
+    open fun submit(user: String) = user
+}
+
+open class BlankAmount {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("tokens", " ")])
+    open fun submit(user: String) = user
+}
+
+open class UnknownNameInAmount {
+    @Detect(eventId = "ocr", contentSpel = SOME, costs = [Cost("tokens", "#text.length()")])
+    open suspend fun submit(user: String) = user
+}
+
 class OwnFuture : CompletableFuture<String>()
 
 open class OwnKindOfFuture {
@@ -143,6 +190,14 @@ class MistakesTest {
         mistake(NoHashBelow::class, "write #user for a parameter"),
         mistake(NegativeCost::class, "the cost is -1; it is a whole number from 0"),
         mistake(TextCost::class, "the cost is 2, and no whole number"),
+        mistake(BlankUnit::class, "the unit ' ' is not a name of letters"),
+        mistake(RequestsUnit::class, "the cost in requests is `cost`, and not one of `costs`"),
+        mistake(UnitTwice::class, "costs: the unit tokens is given twice"),
+        mistake(TooManyUnits::class, "costs in 17 units; at most 16 are allowed besides requests"),
+        mistake(TextAmount::class, "the cost in tokens is 2, and no whole number"),
+        mistake(NegativeAmount::class, "the cost in tokens is -1; it is a whole number from 0"),
+        mistake(BlankAmount::class, "costs, amount of 'tokens' = \" \": it is blank"),
+        mistake(UnknownNameInAmount::class, "costs, amount of 'tokens' = \"#text.length()\": there is no #text."),
         mistake(OwnKindOfFuture::class, "OwnFuture: it can only give a plain CompletionStage"),
         mistake(TwoSay::class, "OneSays and io.weir.spring.OtherSays say @Detect"),
         mistake(Private::class, "no effect on a method that is private"),
