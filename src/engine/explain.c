@@ -80,12 +80,9 @@ static void explain_limits(const struct explaining *x, const struct bound_rule *
 {
     uint64_t subject = subject_hash(x->bound, rule, x->facts);
     const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
-    const struct override_slot *override = bound_override(x->bound, rule, subject);
-    const struct override_table *overrides = &x->bound->overrides;
+    const struct override_slot *override = bound_override(x->bound, rule, subject, x->now_us);
     ret->limit_count = set->limit_count;
-    ret->override = override && set == &overrides->effects[override->effect].set
-                        ? &ruleset_rules(x->bound->ruleset)->overrides[override->index]
-                        : NULL;
+    ret->override = override ? &ruleset_rules(x->bound->ruleset)->overrides[override->index] : NULL;
     ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
