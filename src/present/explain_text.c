@@ -141,6 +141,11 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         add_wait(out, "; retry in ", l->report.retry_after_us);
 }
 
+void explain_uncounted(sv unit, struct buf *out)
+{
+    buf_printf(out, "no limit that applies counts the unit %.*s, so this cost has no effect", SV_FMT(unit));
+}
+
 /* ---- the verdict ---- */
 
 void explain_verdict(const struct weir_verdict *v, struct buf *out)
