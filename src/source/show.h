@@ -28,6 +28,10 @@ void source_row_json(const struct source_reading *reading, const struct source_r
 void source_problem_json(const struct source_problem *problem, struct buf *out);
 /* All settings as one object. */
 void source_settings_json(const struct source_reading *reading, struct buf *out);
+/* What came of undoing a change: "the override of rule api for 4711 is back". */
+void source_undone_text(const struct source_undone *undone, struct buf *out);
+/* The members of an object, without its braces: the number, what came of it, the same as a text, and the change. */
+void source_undone_json(const struct source_undone *undone, struct buf *out);
 /* One change of the history, with the row before and after it. */
 void source_event_json(const struct source_event *event, struct buf *out);
 
