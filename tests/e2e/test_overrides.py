@@ -91,6 +91,13 @@ def refuse_what_is_not_allowed(source):
             (("api", "", "--deny"), "user"), (("api", "\udcff", "--deny"), "UTF-8"), (("pair", *"123456789", "--deny"), "at most 8")):
         has(wrong(source, 2, "override", *words), *parts)
     has(wrong(source, 1, "override", "none", "x", "--deny"), "there is no rule none")
+    for words, meant in ((("list",), "list overrides: weir rules override [RULE [SUBJECT...]]"),
+                         (("set", "api", "x", "--deny"), "set an override: weir rules override RULE SUBJECT... --limit LIMIT"),
+                         (("show", "api", "x"), "show an override: weir rules override RULE SUBJECT...\n"),
+                         (("remove", "api", "x", "--remove"), "remove an override: weir rules override RULE SUBJECT... --remove"),
+                         (("rm", "api", "x"), "remove an override: weir rules override RULE SUBJECT... --remove")):
+        has(wrong(source, 1, "override", *words), f"'{words[0]}' is read as the id of a rule; to {meant}")
+    expect("is read as" in wrong(source, 1, "override", "none"), False)
     has(wrong(source, 2, "list", "--deny"), "--deny cannot be used with list")
     expect(done(source, "export"), before)
 
