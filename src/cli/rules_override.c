@@ -64,7 +64,9 @@ static void put_cell(struct list *list, size_t column, sv text)
 
 static void put_row(struct list *list, const struct source_reading *reading, const struct source_row *row, int64_t now_us)
 {
-    const struct rule_override *override = row->override;
+    const char *state = source_override_state(reading, row, now_us);
+    CLEANUP(rules_freep) struct rules *unused = strcmp(state, "unused") == 0 ? source_read_unused(row) : NULL;
+    const struct rule_override *override = unused ? &unused->overrides[0] : row->override;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_OUTPUT_MAX);
     if (override)
@@ -74,7 +76,7 @@ static void put_row(struct list *list, const struct source_reading *reading, con
     put_cell(list, 0, row->rule);
     put_cell(list, 1, row->key);
     put_cell(list, 2, buf_sv(&text));
-    put_cell(list, 3, weir_str(source_override_state(reading, row, now_us)));
+    put_cell(list, 3, weir_str(state));
     char until[INSTANT_TEXT_MAX] = "-";
     if (override && override->expires_us != RULE_NEVER_EXPIRES)
         instant_text(override->expires_us, until);

@@ -124,6 +124,22 @@ void source_show_override(const struct rule_override *override, struct buf *out)
         buf_add(out, override->kind == OVERRIDE_DENY ? SV("deny") : SV("unlimited"));
 }
 
+/* Some rule has to be there, and any will do: the limits do not depend on it. */
+struct rules *source_read_unused(const struct source_row *row)
+{
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(buf_done) struct buf document;
+    buf_init(&document, RULES_BYTES_MAX);
+    if (document_of_override(row->text, NULL, NULL, &document, NULL) < 0)
+        return NULL;
+    struct rule_row rows[] = {
+        { .kind = ROW_RULE, .id = SV("any"), .text = SV("{\"by\":[\"user\"],\"limits\":[\"1 per 1s\"]}") },
+        { .kind = ROW_OVERRIDE, .id = SV("any"), .subject = SV("any"), .text = buf_sv(&document) },
+    };
+    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, sizeof rows / sizeof *rows, &report);
+    return rules && rules->override_count == 1 ? STEAL(rules) : NULL;
+}
+
 /* ---- JSON ---- */
 
 json_t *source_json_load(sv text)

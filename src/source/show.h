@@ -19,6 +19,9 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
 const char *source_override_state(const struct source_reading *reading, const struct source_row *row, int64_t now_us);
 /* "50000 per 1m", "deny", "unlimited". */
 void source_show_override(const struct rule_override *override, struct buf *out);
+/* Reads the override of a row that is unused, to show what it would do; its rule and subject are not those of the row.
+ * NULL: it is invalid, or out of memory. The caller frees the result. */
+struct rules *source_read_unused(const struct source_row *row);
 /* The row of an override as one object, its document included. */
 void source_override_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 /* Its document with `rule` and `by`, as a rules file has it. NULL: it was not read, or no memory. */

@@ -194,6 +194,14 @@ def test_rules_that_are_gone(db):
     done(db, "rm", "api")
     has(done(db, "list"), "1 more override is not used, because the rule does not exist")
     expect(listed(db)["api", "x"]["state"], "unused")
+    texts = {"y": '{"limits": ["7 per minute"], "expires": "2037-01-01T00:00:00Z", "why": "move", "by": {"ip": "10.0.0.1"}}', "z": '{"limits": 7}'}
+    for subject, text in texts.items():
+        db.sql(f"INSERT INTO WEIR_OVERRIDES (RULE_ID, SUBJECT, OVERRIDE) VALUES ('api', '{subject}', '{text}')")
+    expect([line.split() for line in done(db, "override").splitlines()[1:]],
+           [["api", "x", "deny", "unused", "-"], ["api", "y", *"7 per minute (UTC) unused 2037-01-01T00:00:00Z move".split()],
+            ["api", "z", "-", "unused", "-"]], "what they would do")
+    for subject in texts:
+        done(db, "override", "api", subject, "--remove")
     expect("overrides" in done(db, "export"), False)
     done(db, "add", API)
     expect(listed(db)["api", "x"]["state"], "deny")
