@@ -200,6 +200,9 @@ static char *add_value(ngx_conf_t *cf, struct directive *directive, const struct
         return NGX_CONF_ERROR;
     if (!field)
         directive->body = ngx_max(directive->body, value->value.body);
+    if (!field && directive->zone && value->value.response.len > 0) /* weir_after has no zone */
+        return COMPLAIN(cf, "weir: `%s=%V`: $%V is not known before the response; charge it afterwards: weir_after %s=%V;",
+                        named->attribute, &text, &value->value.response, named->attribute, &text);
     /* Without variables it is known now. */
     if (!field && !value->value.value.lengths && ngx_atoi(text.data, text.len) == NGX_ERROR)
         return COMPLAIN(cf, "weir: the cost must be a whole number, or an expression that results in one, not `%V`", &text);

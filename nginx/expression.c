@@ -58,15 +58,27 @@ static char *add_variable(ngx_conf_t *cf, ngx_str_t variable, struct expression 
     return NGX_CONF_OK;
 }
 
-static void note_body(ngx_str_t variable, struct expression *expression)
+/* Notes a variable whose value is wrong when weir decides: before the body was read, or before the response. */
+static void note_time(ngx_str_t variable, struct expression *expression)
 {
     static const struct {
         ngx_str_t name;
-        enum body_use body;
-    } known[] = { { ngx_string("content_length"), BODY_LENGTH }, { ngx_string("request_length"), BODY_RECEIVED } };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (variable.len == known[i].name.len && ngx_strncasecmp(variable.data, known[i].name.data, variable.len) == 0)
-            expression->body = ngx_max(expression->body, known[i].body);
+        enum body_use body; /* BODY_UNUSED: known after the response */
+    } known[] = {
+        { ngx_string("content_length"), BODY_LENGTH },
+        { ngx_string("request_length"), BODY_RECEIVED },
+        { ngx_string("bytes_sent"), BODY_UNUSED },
+        { ngx_string("body_bytes_sent"), BODY_UNUSED },
+        { ngx_string("upstream_response_length"), BODY_UNUSED },
+        { ngx_string("upstream_bytes_received"), BODY_UNUSED },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (variable.len != known[i].name.len || ngx_strncasecmp(variable.data, known[i].name.data, variable.len) != 0)
+            continue;
+        expression->body = ngx_max(expression->body, known[i].body);
+        if (known[i].body == BODY_UNUSED)
+            expression->response = variable;
+    }
 }
 
 static bool is_name_character(u_char c)
@@ -84,7 +96,7 @@ static char *find_variables(ngx_conf_t *cf, ngx_str_t text, struct expression *e
         while (to < text.len && is_name_character(text.data[to]))
             to++;
         ngx_str_t name = { to - from, text.data + from };
-        note_body(name, expression);
+        note_time(name, expression);
         if (name.len > strlen("http_") && add_variable(cf, name, expression) != NGX_CONF_OK)
             return NGX_CONF_ERROR;
         i = to - 1;
@@ -97,6 +109,7 @@ char *expression_compile(ngx_conf_t *cf, ngx_str_t text, struct expression *ret)
     ngx_http_compile_complex_value_t compile = { .cf = cf, .value = &text, .complex_value = &ret->value };
     ret->headers = NULL;
     ret->body = BODY_UNUSED;
+    ret->response = (ngx_str_t)ngx_null_string;
     return ngx_http_compile_complex_value(&compile) == NGX_OK ? find_variables(cf, text, ret) : NGX_CONF_ERROR;
 }
 

@@ -86,6 +86,7 @@ enum body_use {
 struct expression {
     ngx_http_complex_value_t value;
     enum body_use body;
+    ngx_str_t response;   /* a variable in it whose value is not known before the response; empty: it has none */
     ngx_array_t *headers; /* of struct header_variable; NULL: it has none */
 };
 

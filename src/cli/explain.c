@@ -160,6 +160,14 @@ static void print_rule(const struct explained_rule *e, void *data)
         print_limit(p, e, &e->limits[i]);
 }
 
+static void print_uncounted(sv unit, void *data)
+{
+    struct output *p = data;
+    buf_add(&p->line, SV("  "));
+    explain_uncounted(unit, &p->line);
+    end_line(p, term_red(&p->term));
+}
+
 static void print_verdict(const struct weir_request *request, const struct weir_verdict *v, void *data)
 {
     struct output *p = data;
@@ -181,7 +189,7 @@ static void print_verdict(const struct weir_request *request, const struct weir_
 
 int cli_explain(int argc, char **argv)
 {
-    static const struct explain_sink sink = { print_request, print_rule, print_verdict };
+    static const struct explain_sink sink = { print_request, print_rule, print_verdict, print_uncounted };
     struct request_options options = REQUEST_OPTIONS_DEFAULT;
     struct weir_header headers[OPTION_LIST_MAX];
     struct weir_request request;

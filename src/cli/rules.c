@@ -32,7 +32,7 @@ static const struct option options[] = {
       "override: a limit of the subject, such as \"50000 per minute\" or '{ name: day, calendar: day, max: 9 }'; may be "
       "repeated" },
     { "deny", NULL, OPTION_FLAG, AT(deny), "override: refuse every request of the subject" },
-    { "unlimited", NULL, OPTION_FLAG, AT(unlimited), "override: the rule does not apply to the subject" },
+    { "unlimited", NULL, OPTION_FLAG, AT(unlimited), "override: the rule does not limit the subject" },
     { "why", "TEXT", OPTION_TEXT, AT(why), "override: the reason, which is stored with it" },
     { "remove", NULL, OPTION_FLAG, AT(remove), "override: remove it" },
     { "most", "N", OPTION_NUMBER, AT(most), "history: how many changes to list (default 20)", .min = 1 },

@@ -102,11 +102,17 @@ int rules_undo(struct rules_call *call)
 {
     struct weir_error error = { 0 };
     sv id = call->word_count ? weir_str(call->words[0]) : (sv){ 0 };
-    struct source_undone undone;
+    CLEANUP(source_undone_done) struct source_undone undone = { 0 };
+    CLEANUP(buf_done) struct buf out, text;
+    buf_init(&out, RULES_OUTPUT_MAX);
+    buf_init(&text, RULES_OUTPUT_MAX);
     if (source_undo(call->source, id, call->options->change, call->author, &undone, &error) < 0) {
         int status = rules_fail(&error);
         return error.code == WEIR_E_INVALID ? RULES_NOTHING : status; /* none is there, or the row was changed since */
     }
-    printf("change %" PRId64 " is undone\n", undone.number);
-    return RULES_DONE;
+    source_undone_text(&undone, &text);
+    buf_printf(&out, "change %" PRId64 " is undone: ", undone.number);
+    plain_add(&out, buf_sv(&text), TEXT_MAX);
+    buf_char(&out, '\n');
+    return cli_print(&out, RULES_DONE);
 }

@@ -11,6 +11,35 @@
 
 enum { COLUMNS = 6, CELL_MAX = 60, SUBJECT_CELL_MAX = 1000, PROBLEM_MAX = 1000 };
 
+/* ---- if nothing is found ---- */
+
+/* Options say what is done, while other programs have a verb here, which is read as the id of a rule. */
+static void explain_verb(const struct rules_call *call)
+{
+    static const struct {
+        const char *verb, *purpose, *words;
+    } verbs[] = {
+        { "list", "list overrides", "[RULE [SUBJECT...]]" },
+        { "show", "show an override", "RULE SUBJECT..." },
+        { "add", "add an override", "RULE SUBJECT... --limit LIMIT (or --deny, --unlimited)" },
+        { "set", "set an override", "RULE SUBJECT... --limit LIMIT (or --deny, --unlimited)" },
+        { "remove", "remove an override", "RULE SUBJECT... --remove" },
+        { "rm", "remove an override", "RULE SUBJECT... --remove" },
+    };
+    for (size_t i = 0; call->word_count > 0 && i < sizeof verbs / sizeof *verbs; i++)
+        if (strcmp(call->words[0], verbs[i].verb) == 0)
+            cli_error("'%s' is read as the id of a rule; to %s: weir rules override %s", verbs[i].verb, verbs[i].purpose,
+                      verbs[i].words);
+}
+
+static int fail(const struct rules_call *call, const struct weir_error *error)
+{
+    int status = rules_fail(error);
+    if (error->code == WEIR_E_UNKNOWN_RULE)
+        explain_verb(call);
+    return status;
+}
+
 /* ---- listing ---- */
 
 struct list {
@@ -35,7 +64,9 @@ static void put_cell(struct list *list, size_t column, sv text)
 
 static void put_row(struct list *list, const struct source_reading *reading, const struct source_row *row, int64_t now_us)
 {
-    const struct rule_override *override = row->override;
+    const char *state = source_override_state(reading, row, now_us);
+    CLEANUP(rules_freep) struct rules *unused = strcmp(state, "unused") == 0 ? source_read_unused(row) : NULL;
+    const struct rule_override *override = unused ? &unused->overrides[0] : row->override;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, RULES_OUTPUT_MAX);
     if (override)
@@ -45,7 +76,7 @@ static void put_row(struct list *list, const struct source_reading *reading, con
     put_cell(list, 0, row->rule);
     put_cell(list, 1, row->key);
     put_cell(list, 2, buf_sv(&text));
-    put_cell(list, 3, weir_str(source_override_state(reading, row, now_us)));
+    put_cell(list, 3, weir_str(state));
     char until[INSTANT_TEXT_MAX] = "-";
     if (override && override->expires_us != RULE_NEVER_EXPIRES)
         instant_text(override->expires_us, until);
@@ -131,6 +162,8 @@ static int print_all(struct rules_call *call, const struct source_reading *readi
     else
         cli_error("no overrides%s%s in %s", call->word_count ? " of rule " : "", call->word_count ? call->words[0] : "",
                   source_name(call->source));
+    if (reading->override_count == 0)
+        explain_verb(call);
     return cli_print(&out, reading->override_count == 0 || bad ? RULES_NOTHING : RULES_DONE);
 }
 
@@ -154,7 +187,7 @@ static int list_overrides(struct rules_call *call, const struct source_subject *
     struct source_overrides which = { .rule = call->word_count ? weir_str(call->words[0]) : SV(""), .most = UINT_MAX };
     int r = subject ? source_read_override(call->source, which.rule, subject->text, &reading, &error)
                     : source_read_overrides(call->source, &which, &reading, &error);
-    return r < 0 ? rules_fail(&error) : print_all(call, &reading);
+    return r < 0 ? fail(call, &error) : print_all(call, &reading);
 }
 
 /* ---- changing ---- */
@@ -202,7 +235,7 @@ static int set_override(struct rules_call *call, const struct source_subject *su
     if (!write_document(call->options, expires_us, &document, &error))
         return options_error(call->command, "--limit: %s", error.text);
     if (source_put_override(call->source, rule, *subject, buf_sv(&document), call->author, &stored, &error) < 0)
-        return rules_fail(&error);
+        return fail(call, &error);
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
     plain_add(&out, rule, WEIR_ID_MAX);
@@ -216,7 +249,7 @@ static int remove_override(struct rules_call *call, const struct source_subject 
 {
     struct weir_error error = { 0 };
     if (source_remove_override(call->source, weir_str(call->words[0]), *subject, call->author, &error) < 0)
-        return rules_fail(&error);
+        return fail(call, &error);
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, RULES_OUTPUT_MAX);
     plain_add(&out, weir_str(call->words[0]), WEIR_ID_MAX);

@@ -73,7 +73,7 @@ static bool read_headers(struct traffic *t, json_t *object, char *why)
     return true;
 }
 
-static bool read_cost(const json_t *value, const char *field, uint64_t *ret, char *why)
+static bool read_amount(const json_t *value, const char *field, uint64_t *ret, char *why)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > WEIR_AMOUNT_MAX)
         return wrong(why, field, "a whole number from 0 to 9007199254740991");
@@ -87,13 +87,15 @@ static bool read_costs(struct traffic *t, json_t *object, char *why)
     struct cost_list list = { .room = t->costs };
     const char *unit;
     json_t *value;
+    if (json_is_null(object))
+        return true;
     if (!json_is_object(object))
         return wrong(why, "costs", "an object: {\"requests\": 1, \"tokens\": 1200}");
     t->request.cost = 0;
     json_object_foreach(object, unit, value)
     {
         uint64_t amount;
-        if (!read_cost(value, "each of costs", &amount, why))
+        if (!read_amount(value, "each of costs", &amount, why))
             return false;
         const char *bad = request_add_cost(&t->request, &list, weir_str(unit), amount);
         if (bad) {
@@ -115,12 +117,12 @@ static bool read_field(struct traffic *t, const char *name, json_t *value, char 
     if (strcmp(name, "headers") == 0)
         return read_headers(t, value, why);
     if (strcmp(name, "cost") == 0)
-        return read_cost(value, "cost", &t->request.cost, why);
+        return json_is_null(value) || read_amount(value, "cost", &t->request.cost, why);
     if (strcmp(name, "costs") == 0)
         return read_costs(t, value, why);
     if (strcmp(name, "peek") == 0) {
         t->request.peek = json_is_true(value);
-        return json_is_boolean(value) || wrong(why, "peek", "true or false");
+        return json_is_boolean(value) || json_is_null(value) || wrong(why, "peek", "true or false");
     }
     snprintf(why, TRAFFIC_WHY_MAX, "unknown field \"%.100s\"; allowed: " FIELDS, name);
     return false;
@@ -142,6 +144,13 @@ static bool read_set_rules(struct traffic *t, json_t *object, json_t *list, char
     return t->set_rules != NULL;
 }
 
+/* As in POST /v1/check, a field that is null is as if it were missing. */
+static bool is_given(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    return value && !json_is_null(value);
+}
+
 static bool read_object(struct traffic *t, json_t *object, char *why)
 {
     const char *name;
@@ -154,7 +163,7 @@ static bool read_object(struct traffic *t, json_t *object, char *why)
     if (list)
         return read_set_rules(t, object, list, why);
     t->now_us = -1;
-    if (json_object_get(object, "cost") && json_object_get(object, "costs"))
+    if (is_given(object, "cost") && is_given(object, "costs"))
         return wrong(why, "cost", "left out beside costs; write it as \"requests\" there");
     json_object_foreach(object, name, value) if (!read_field(t, name, value, why)) return false;
     if (t->now_us < 0)

@@ -68,7 +68,8 @@ struct override_slot {
     uint32_t index;  /* in the rules */
 };
 
-/* All overrides: open addressing, at most half full. Most subjects have none, and only a tag is read for them. */
+/* All overrides: open addressing, at most half full. Most subjects have none, and only a tag is read for them. A key may be
+ * there more than once: two spellings of a path are one subject. The first that has not expired is in force. */
 struct override_table {
     uint8_t *tags; /* 0: empty; else a part of the key */
     struct override_slot *slots;
@@ -114,14 +115,20 @@ static inline const struct bound_set *bound_limits(const struct bound *bound, co
 {
     return __builtin_expect(rule->chooses, 0) ? bound_choose(bound, rule, facts, subject, now_us) : &rule->own;
 }
-/* Returns the slot of an override in the table, or the empty slot where it would be. */
-size_t override_find_slot(const struct override_table *table, uint64_t key);
+/* Returns the next override with this key, or NULL after the last one. They come in the order of the rules. *slot is where
+ * the search begins (override_first_slot()) or goes on; at the end it is an empty slot. */
+const struct override_slot *override_next(const struct override_table *table, uint64_t key, size_t *slot);
+static inline size_t override_first_slot(const struct override_table *table, uint64_t key)
+{
+    return (size_t)key & table->mask;
+}
 static inline uint8_t override_tag(uint64_t key)
 {
     return (uint8_t)(key >> 56 | 1);
 }
-/* Returns the override of a subject, even one that has expired, or NULL. */
-const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject);
+/* Returns the override of a subject that is in force, or NULL. */
+const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
+                                           int64_t now_us);
 /* Returns whether this is the limit of an override that denies; its name is `deny`. */
 bool limit_denies(const struct bound_limit *limit);
 

@@ -14,20 +14,32 @@ uint64_t subject_hash(const struct bound *bound, const struct bound_rule *rule, 
 
 /* ---- overrides ---- */
 
-size_t override_find_slot(const struct override_table *table, uint64_t key)
+const struct override_slot *override_next(const struct override_table *table, uint64_t key, size_t *slot)
 {
-    size_t slot = (size_t)key & table->mask;
-    while (table->tags[slot] && (table->tags[slot] != override_tag(key) || table->slots[slot].key != key))
-        slot = (slot + 1) & table->mask;
-    return slot;
+    for (size_t i = *slot;; i = (i + 1) & table->mask) {
+        if (!table->tags[i]) {
+            *slot = i;
+            return NULL;
+        }
+        if (table->tags[i] == override_tag(key) && table->slots[i].key == key) {
+            *slot = (i + 1) & table->mask;
+            return &table->slots[i];
+        }
+    }
 }
 
-const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject)
+const struct override_slot *bound_override(const struct bound *bound, const struct bound_rule *rule, uint64_t subject,
+                                           int64_t now_us)
 {
     if (!rule->overridden)
         return NULL;
-    size_t slot = override_find_slot(&bound->overrides, key_mix(rule->id, subject));
-    return bound->overrides.tags[slot] ? &bound->overrides.slots[slot] : NULL;
+    const struct override_table *table = &bound->overrides;
+    uint64_t key = key_mix(rule->id, subject);
+    size_t slot = override_first_slot(table, key);
+    const struct override_slot *override = override_next(table, key, &slot);
+    while (override && now_us >= table->effects[override->effect].expires_us)
+        override = override_next(table, key, &slot);
+    return override;
 }
 
 /* ---- plans ---- */
@@ -47,9 +59,8 @@ static const struct bound_set *choose_plan(const struct bound_rule *rule, struct
 const struct bound_set *bound_choose(const struct bound *bound, const struct bound_rule *rule, struct facts *facts,
                                      uint64_t subject, int64_t now_us)
 {
-    const struct override_slot *override = bound_override(bound, rule, subject);
-    const struct override_effect *effect = override ? &bound->overrides.effects[override->effect] : NULL;
-    return effect && now_us < effect->expires_us ? &effect->set : choose_plan(rule, facts);
+    const struct override_slot *override = bound_override(bound, rule, subject, now_us);
+    return override ? &bound->overrides.effects[override->effect].set : choose_plan(rule, facts);
 }
 
 /* ---- values that people write ---- */

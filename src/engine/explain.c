@@ -28,6 +28,7 @@ struct explaining {
     const struct weir_request *request;
     const struct explain_sink *sink;
     void *data;
+    bool counted[WEIR_COSTS_MAX]; /* for each of the request's costs: some limit that applies counts its unit */
 };
 
 static void explain_limit(const struct explaining *x, const struct bound_limit *limit, uint64_t subject,
@@ -75,20 +76,32 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
     }
 }
 
+static void note_units(struct explaining *x, const struct bound_set *set)
+{
+    for (size_t i = 0; i < set->limit_count; i++)
+        for (size_t k = 0; k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
+            x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].unit);
+}
+
+static void explain_units(const struct explaining *x)
+{
+    for (size_t k = 0; x->sink->uncounted && k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
+        if (!x->counted[k])
+            x->sink->uncounted(x->request->costs[k].unit, x->data);
+}
+
 /* For the reading of the path that is in use. */
-static void explain_limits(const struct explaining *x, const struct bound_rule *rule, struct explained_rule *ret)
+static void explain_limits(struct explaining *x, const struct bound_rule *rule, struct explained_rule *ret)
 {
     uint64_t subject = subject_hash(x->bound, rule, x->facts);
     const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
-    const struct override_slot *override = bound_override(x->bound, rule, subject);
-    const struct override_table *overrides = &x->bound->overrides;
+    const struct override_slot *override = bound_override(x->bound, rule, subject, x->now_us);
     ret->limit_count = set->limit_count;
-    ret->override = override && set == &overrides->effects[override->effect].set
-                        ? &ruleset_rules(x->bound->ruleset)->overrides[override->index]
-                        : NULL;
+    ret->override = override ? &ruleset_rules(x->bound->ruleset)->overrides[override->index] : NULL;
     ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
+    note_units(x, set);
     if (set->counter != COUNTER_CELL) {
         explain_remote(x, set, subject, ret->limits);
         return;
@@ -105,7 +118,7 @@ static bool have_room(const struct explained_rule *rule)
     return true;
 }
 
-static void explain_rule(const struct explaining *x, size_t index, struct explained_rule *ret)
+static void explain_rule(struct explaining *x, size_t index, struct explained_rule *ret)
 {
     const struct bound *bound = x->bound;
     const struct bound_rule *rule = &bound->rules[index];
@@ -149,13 +162,16 @@ static void explain_rules(const struct decision *decision, bool known, void *dat
         explain_rule(x, i, &rule);
         x->sink->rule(&rule, x->data);
     }
+    explain_units(x);
 }
 
 static int explain_in(struct weir *weir, const struct bound *bound, const struct weir_request *request, sv user,
                       int64_t now_us, const struct explain_sink *sink, void *data)
 {
     struct facts facts;
-    struct explaining x = { bound, &facts, NULL, false, now_us, request, sink, data };
+    struct explaining x = {
+        .bound = bound, .facts = &facts, .now_us = now_us, .request = request, .sink = sink, .data = data
+    };
     facts_init(&facts, bound->ruleset, request, user);
     sink->request(&facts, data);
     if (bound->remote)

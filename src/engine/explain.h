@@ -36,6 +36,9 @@ struct explain_sink {
     void (*rule)(const struct explained_rule *rule, void *data); /* for each rule, in file order */
     /* last: what a peek answers, with the names of its shadow rules */
     void (*verdict)(const struct weir_request *request, const struct weir_verdict *verdict, void *data);
+    /* between the rules and the verdict: each unit in which the request has a cost, and that no limit which applies counts.
+     * NULL: nobody wants to know */
+    void (*uncounted)(sv unit, void *data);
 };
 
 /* The arguments of the sink's functions are valid only during the call. Returns 0 or an error of weir_check. */

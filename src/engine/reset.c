@@ -50,15 +50,27 @@ static bool forget_limits(const struct bound *bound, const struct bound_rule *ru
     return found;
 }
 
+/* The limits of all overrides, even of one that has expired. */
+static bool forget_overrides(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
+{
+    const struct override_table *table = &bound->overrides;
+    uint64_t key = key_mix(rule->id, subject);
+    size_t slot = override_first_slot(table, key);
+    const struct override_slot *override;
+    bool found = false;
+    while ((override = override_next(table, key, &slot)))
+        found = forget_limits(bound, rule, &table->effects[override->effect].set, subject, now_us) || found;
+    return found;
+}
+
 /* The limits of all plans: it is not known which of them the subject has, or has had. */
 static bool forget_subject(const struct bound *bound, const struct bound_rule *rule, uint64_t subject, int64_t now_us)
 {
-    const struct override_slot *override = bound_override(bound, rule, subject);
     bool found = forget_limits(bound, rule, &rule->own, subject, now_us);
     for (size_t i = 0; i < rule->rule->plan_count; i++)
         found = forget_limits(bound, rule, &rule->plans[i], subject, now_us) || found;
-    if (override)
-        found = forget_limits(bound, rule, &bound->overrides.effects[override->effect].set, subject, now_us) || found;
+    if (rule->overridden)
+        found = forget_overrides(bound, rule, subject, now_us) || found;
     return found;
 }
 

@@ -8,7 +8,7 @@ struct output {
     struct buf *out;
     const struct weir_request *request;
     int64_t now_us;
-    size_t rules;
+    size_t rules, uncounted;
 };
 
 /* Adds ,"name":"text", or null if the text is empty. */
@@ -185,6 +185,13 @@ static void add_rule(const struct explained_rule *e, void *data)
     buf_add(p->out, SV("]}"));
 }
 
+static void add_uncounted(sv unit, void *data)
+{
+    struct output *p = data;
+    buf_add(p->out, p->uncounted++ ? SV(",") : SV("],\n\"uncounted\":["));
+    buf_json(p->out, unit);
+}
+
 static void add_verdict(const struct weir_request *request, const struct weir_verdict *verdict, void *data)
 {
     struct output *p = data;
@@ -195,6 +202,6 @@ static void add_verdict(const struct weir_request *request, const struct weir_ve
 
 int explain_json(struct weir *weir, const struct weir_request *request, int64_t now_us, struct buf *out)
 {
-    static const struct explain_sink sink = { add_request, add_rule, add_verdict };
+    static const struct explain_sink sink = { add_request, add_rule, add_verdict, add_uncounted };
     return weir_explain(weir, request, now_us, &sink, &(struct output){ .out = out, .request = request, .now_us = now_us });
 }

@@ -65,7 +65,7 @@ static void add_override(const struct rule_override *o, struct buf *out)
     static const char *const texts[] = {
         [OVERRIDE_LIMITS] = "an override is in force",
         [OVERRIDE_DENY] = "an override denies every request",
-        [OVERRIDE_UNLIMITED] = "an override exempts this subject from the rule",
+        [OVERRIDE_UNLIMITED] = "an override exempts this subject from the limits of the rule",
     };
     buf_add(out, weir_str(texts[o->kind]));
     if (o->expires_us != RULE_NEVER_EXPIRES) {
@@ -141,6 +141,11 @@ void explain_usage(const struct explained_rule *e, const struct explained_limit 
         add_wait(out, "; retry in ", l->report.retry_after_us);
 }
 
+void explain_uncounted(sv unit, struct buf *out)
+{
+    buf_printf(out, "no limit that applies counts the unit %.*s, so this cost has no effect", SV_FMT(unit));
+}
+
 /* ---- the verdict ---- */
 
 void explain_verdict(const struct weir_verdict *v, struct buf *out)
@@ -148,7 +153,7 @@ void explain_verdict(const struct weir_verdict *v, struct buf *out)
     if (verdict_is_repeated(v))
         buf_printf(out, "refused: the header %s is repeated with different values (settings: repeated_headers)", v->limit);
     else if (!v->applied)
-        buf_add(out, SV("allowed: no enforced rule applies"));
+        buf_add(out, SV("allowed: no enforced rule limits this request"));
     else if (v->allowed)
         buf_printf(out, "allowed: the least is left of %s, limit %s: %" PRIu64 " of %" PRIu64 "%s%s", v->rule, v->limit,
                    v->remaining, v->max, v->unit[0] ? " " : "", v->unit);

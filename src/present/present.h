@@ -44,6 +44,8 @@ bool explain_choice(const struct explained_rule *rule, struct buf *out);
 bool explain_where(const struct explained_rule *rule, bool has_store, struct buf *out);
 /* "20 of 20 used; resets in 52 s; retry in 52 s" */
 void explain_usage(const struct explained_rule *rule, const struct explained_limit *limit, struct buf *out);
+/* "no limit that applies counts the unit byte, so this cost has no effect" */
+void explain_uncounted(sv unit, struct buf *out);
 /* "refused by ocr, limit day: retry in 15 h" */
 void explain_verdict(const struct weir_verdict *verdict, struct buf *out);
 

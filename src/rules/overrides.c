@@ -54,6 +54,7 @@ static void check_leased(struct reader *r, const struct node *node, const struct
                 SV_FMT(o->limits[i].name), algorithm_names[o->limits[i].algorithm]);
 }
 
+/* `rule`: NULL if it is bad. */
 static void read_kind(struct reader *r, const struct node *node, const struct node *const *nodes, const struct rule *rule,
                       struct rule_override *ret)
 {
@@ -66,7 +67,7 @@ static void read_kind(struct reader *r, const struct node *node, const struct no
     read_field(r, &override_fields[DENY], nodes[DENY], &deny);
     read_field(r, &override_fields[UNLIMITED], nodes[UNLIMITED], &unlimited);
     ret->kind = deny ? OVERRIDE_DENY : unlimited ? OVERRIDE_UNLIMITED : OVERRIDE_LIMITS;
-    if (rule->lease.on)
+    if (rule && rule->lease.on)
         check_leased(r, node, ret);
 }
 
@@ -190,6 +191,15 @@ static bool read_values(struct reader *r, const struct node *by, int line, const
     return good;
 }
 
+/* All but whom it is for. `rule`: as for read_kind(). */
+static void read_effect(struct reader *r, const struct node *node, const struct node *const *nodes, const struct rule *rule,
+                        struct rule_override *ret)
+{
+    read_kind(r, node, nodes, rule, ret);
+    read_field(r, &override_fields[EXPIRES], nodes[EXPIRES], ret);
+    read_field(r, &override_fields[WHY], nodes[WHY], ret);
+}
+
 static bool read_one(struct override_reader *o, const struct node *node, const struct rule_row *row,
                      struct rule_override *ret)
 {
@@ -199,8 +209,13 @@ static bool read_one(struct override_reader *o, const struct node *node, const s
     find_fields(r, node, override_fields, nodes);
     sv id = node->kind == NODE_MAP ? read_rule_id(r, node, nodes[RULE], row) : (sv){ 0 };
     const struct rule *rule = id.len ? find_rule(o, node->line, id) : NULL;
-    if (!rule)
+    if (!rule) {
+        /* The override of a bad rule has no effect, but its errors are reported together with those of the rule. */
+        r->override_rule = id;
+        if (id.len && r->errors == errors)
+            read_effect(r, node, nodes, NULL, &(struct rule_override){ 0 });
         return false;
+    }
     r->override_rule = rule->id;
     *ret = (struct rule_override){ .rule = rule->id,
                                    .line = r->row ? r->row : node->line,
@@ -212,9 +227,7 @@ static bool read_one(struct override_reader *o, const struct node *node, const s
         return false;
     r->override_values = ret->values;
     r->override_value_count = ret->value_count;
-    read_kind(r, node, nodes, rule, ret);
-    read_field(r, &override_fields[EXPIRES], nodes[EXPIRES], ret);
-    read_field(r, &override_fields[WHY], nodes[WHY], ret);
+    read_effect(r, node, nodes, rule, ret);
     return r->errors == errors;
 }
 

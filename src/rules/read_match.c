@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/regex.h"
+#include "base/utf8.h"
 #include "rules/reader.h"
 
 /* ---- texts ---- */
@@ -252,6 +253,25 @@ void read_regex(struct reader *r, const struct node *node, void *ret)
     regex_free(regex);
 }
 
+/* Other attributes have `prefix` and `glob`; a path has templates. Returns whether one of them was reported. */
+static bool is_text_pattern(struct reader *r, const struct node *node)
+{
+    const struct node *prefix = node_get(node, SV("prefix")), *glob = node_get(node, SV("glob"));
+    const struct node *given = prefix ? prefix : glob;
+    if (!given)
+        return false;
+    char meant[210];
+    sv text = given->kind == NODE_SCALAR ? utf8_cut(given->text, 200) : SV("");
+    bool path = sv_starts(text, SV("/"));
+    while (text.len > 0 && (text.ptr[text.len - 1] == '/' || text.ptr[text.len - 1] == '*'))
+        text.len--;
+    path = path && !(text.len && memchr(text.ptr, '*', text.len));
+    snprintf(meant, sizeof meant, "%.*s/*", SV_FMT(path ? text : SV("/files")));
+    report_error(r, given->line, "a path has no `%s`; write a template such as %s", prefix ? "prefix" : "glob",
+                 shown_text(r, weir_str(meant)));
+    return true;
+}
+
 static void read_path(struct reader *r, const struct node *node, void *ret)
 {
     static const struct field fields[] = { { "regex", read_regex, offsetof(struct rule_path, text), .keep_null = true },
@@ -260,7 +280,7 @@ static void read_path(struct reader *r, const struct node *node, void *ret)
     path->is_regex = node->kind == NODE_MAP;
     if (!path->is_regex)
         read_template(r, node, &path->text);
-    else if (read_fields(r, node, fields, path) && !path->text.ptr)
+    else if (!is_text_pattern(r, node) && read_fields(r, node, fields, path) && !path->text.ptr)
         report_error(r, node->line, "needs `regex`; or write a template such as /files/#/{name}");
 }
 
@@ -275,6 +295,8 @@ static void read_path_mapping(struct reader *r, const struct node *node, struct 
 {
     static const struct field fields[] = { COMMON_FIELDS, KEPT("regex"), { NULL } };
     const struct node *nodes[FIELDS] = { 0 };
+    if (is_text_pattern(r, node))
+        return;
     find_fields(r, node, fields, nodes);
     if (nodes[FIELD_IS] && nodes[FIELD_REGEX])
         one_of_them(r, node);

@@ -1,6 +1,4 @@
 /* The history of rules, settings and overrides over HTTP, and undoing. Each `work` runs in the rule thread. */
-#include <inttypes.h>
-
 #include "base/err.h"
 #include "serve/admin.h"
 #include "source/show.h"
@@ -43,7 +41,8 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
     if (r < 0)
         return r;
     const struct source_row *row = admin_find_row(&reading, job);
-    buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
+    buf_char(&job->out, '{');
+    source_undone_json(undone, &job->out);
     if (job->id.len == 0) {
         buf_add(&job->out, SV(",\"settings\":"));
         source_settings_json(&reading, &job->out);
@@ -55,7 +54,7 @@ static int show_undone(struct source *source, struct admin_job *job, const struc
 
 static int undo(struct source *source, struct admin_job *job, struct weir_error *error)
 {
-    struct source_undone undone;
+    CLEANUP(source_undone_done) struct source_undone undone = { 0 };
     admin_set_terms(source, job, false);
     int r = source_undo(source, history_id(job), (int64_t)job->numbers[0], job->author, &undone, error);
     admin_clear_terms(source);
@@ -65,7 +64,9 @@ static int undo(struct source *source, struct admin_job *job, struct weir_error 
         return r;
     job->version = 0;
     if (job->work->of_all) {
-        buf_printf(&job->out, "{\"undone\":%" PRId64 ",\"what\":\"%s\"}\n", undone.number, undone.what);
+        buf_char(&job->out, '{');
+        source_undone_json(&undone, &job->out);
+        buf_add(&job->out, SV("}\n"));
         return 0;
     }
     return show_undone(source, job, &undone, error);

@@ -338,7 +338,7 @@ struct undo {
     size_t undone_count;
     bool found;
     struct source_event event; /* copied */
-    const char *what;          /* what undoing it does */
+    struct source_undone done;
 };
 
 static bool keep_event(struct undo *u, const struct source_event *event)
@@ -427,6 +427,18 @@ static int not_its_change(const struct undo *u, struct weir_error *error)
                    SV_FMT(utf8_cut(u->id, WEIR_ID_MAX)));
 }
 
+/* The texts outlive the plan. `row`: NULL if neither version of it is known. */
+static bool keep_undone(struct undo *u, const struct stored_row *row, const char *what)
+{
+    struct source_undone *done = &u->done;
+    *done = (struct source_undone){ .number = u->event.number, .what = what };
+    done->change = arena_copy(&done->arena, u->event.what);
+    done->table = arena_copy(&done->arena, u->event.table);
+    done->row = arena_copy(&done->arena, row ? row->key : u->event.key);
+    done->rule = arena_copy(&done->arena, u->event.rule);
+    return done->change.ptr && done->table.ptr && done->row.ptr && done->rule.ptr;
+}
+
 static int make_undo(struct plan *plan, void *data)
 {
     struct undo *u = data;
@@ -461,9 +473,9 @@ static int make_undo(struct plan *plan, void *data)
             (long long)event->number, SV_FMT(event->rule.len ? event->rule : event->key));
     char what[32];
     int n = snprintf(what, sizeof what, "undo %lld", (long long)event->number);
-    u->what = difference(now, then);
     sv copy = plan_copy(plan, sv_of(what, (size_t)n));
-    r = copy.ptr ? plan_add(plan, copy.ptr, now, then) : no_memory(plan->error);
+    bool kept = keep_undone(u, either, difference(now, then));
+    r = copy.ptr && kept ? plan_add(plan, copy.ptr, now, then) : no_memory(plan->error);
     /* A bad row that was removed or switched off may come back, and is as bad as it was. */
     if (r == 0 && then && (!later || (later->text.len > 0 && sv_eq(then->text, later->text)))) {
         plan->changes[plan->count - 1].may_be_bad = !plan_is_good(plan, then);
@@ -481,6 +493,16 @@ int source_undo(struct source *source, sv id, int64_t number, struct source_auth
         return err_set(error, WEIR_E_INVALID, "changes are numbered from 1");
     int r = source_change(source, make_undo, &u, author, error);
     if (r == 0 && ret)
-        *ret = (struct source_undone){ u.event.number, u.what };
+        *ret = u.done;
+    else
+        source_undone_done(&u.done);
     return r;
+}
+
+void source_undone_done(struct source_undone *undone)
+{
+    if (!undone)
+        return;
+    arena_done(&undone->arena);
+    *undone = (struct source_undone){ 0 };
 }

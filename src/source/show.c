@@ -124,6 +124,22 @@ void source_show_override(const struct rule_override *override, struct buf *out)
         buf_add(out, override->kind == OVERRIDE_DENY ? SV("deny") : SV("unlimited"));
 }
 
+/* Some rule has to be there, and any will do: the limits do not depend on it. */
+struct rules *source_read_unused(const struct source_row *row)
+{
+    CLEANUP(rules_report_done) struct rules_report report = { 0 };
+    CLEANUP(buf_done) struct buf document;
+    buf_init(&document, RULES_BYTES_MAX);
+    if (document_of_override(row->text, NULL, NULL, &document, NULL) < 0)
+        return NULL;
+    struct rule_row rows[] = {
+        { .kind = ROW_RULE, .id = SV("any"), .text = SV("{\"by\":[\"user\"],\"limits\":[\"1 per 1s\"]}") },
+        { .kind = ROW_OVERRIDE, .id = SV("any"), .subject = SV("any"), .text = buf_sv(&document) },
+    };
+    CLEANUP(rules_freep) struct rules *rules = rules_read_rows(rows, sizeof rows / sizeof *rows, &report);
+    return rules && rules->override_count == 1 ? STEAL(rules) : NULL;
+}
+
 /* ---- JSON ---- */
 
 json_t *source_json_load(sv text)
@@ -197,6 +213,42 @@ void source_event_json(const struct source_event *event, struct buf *out)
     source_json_add_member("before", event->before, out);
     source_json_add_member("after", event->after, out);
     buf_char(out, '}');
+}
+
+void source_undone_text(const struct source_undone *undone, struct buf *out)
+{
+    static const struct {
+        const char *what, *text;
+    } results[] = { { "add", "is back" },
+                    { "change", "is as it was before" },
+                    { "remove", "is removed" },
+                    { "enable", "is enabled" },
+                    { "disable", "is disabled" } };
+    if (sv_eq(undone->table, weir_str(table_names[TABLE_OVERRIDES])))
+        buf_printf(out, "the override of rule %.*s for %.*s", SV_FMT(undone->rule), SV_FMT(undone->row));
+    else if (sv_eq(undone->table, weir_str(table_names[TABLE_SETTINGS])))
+        buf_printf(out, "the setting %.*s", SV_FMT(undone->row));
+    else
+        buf_printf(out, "rule %.*s", SV_FMT(undone->rule));
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        if (strcmp(results[i].what, undone->what) == 0)
+            buf_printf(out, " %s", results[i].text);
+}
+
+void source_undone_json(const struct source_undone *undone, struct buf *out)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, SHOWN_MAX);
+    source_undone_text(undone, &text);
+    buf_printf(out, "\"undone\":%" PRId64 ",\"what\":\"%s\"", undone->number, undone->what);
+    add_field(out, "text", buf_sv(&text));
+    buf_add(out, SV(",\"change\":{\"what\":"));
+    buf_json(out, undone->change);
+    add_field(out, "rule", undone->rule);
+    add_field(out, "table", undone->table);
+    add_field(out, "row", undone->row);
+    buf_char(out, '}');
+    out->failed = out->failed || text.failed;
 }
 
 static void add_summary_json(const struct rule *rule, struct buf *out)

@@ -19,6 +19,9 @@ bool source_problem_is_of(const struct source_problem *problem, const struct sou
 const char *source_override_state(const struct source_reading *reading, const struct source_row *row, int64_t now_us);
 /* "50000 per 1m", "deny", "unlimited". */
 void source_show_override(const struct rule_override *override, struct buf *out);
+/* Reads the override of a row that is unused, to show what it would do; its rule and subject are not those of the row.
+ * NULL: it is invalid, or out of memory. The caller frees the result. */
+struct rules *source_read_unused(const struct source_row *row);
 /* The row of an override as one object, its document included. */
 void source_override_json(const struct source_reading *reading, const struct source_row *row, struct buf *out);
 /* Its document with `rule` and `by`, as a rules file has it. NULL: it was not read, or no memory. */
@@ -28,6 +31,10 @@ void source_row_json(const struct source_reading *reading, const struct source_r
 void source_problem_json(const struct source_problem *problem, struct buf *out);
 /* All settings as one object. */
 void source_settings_json(const struct source_reading *reading, struct buf *out);
+/* What came of undoing a change: "the override of rule api for 4711 is back". */
+void source_undone_text(const struct source_undone *undone, struct buf *out);
+/* The members of an object, without its braces: the number, what came of it, the same as a text, and the change. */
+void source_undone_json(const struct source_undone *undone, struct buf *out);
 /* One change of the history, with the row before and after it. */
 void source_event_json(const struct source_event *event, struct buf *out);
 

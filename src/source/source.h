@@ -172,9 +172,13 @@ typedef int source_event_row(const struct source_event *event, void *data, struc
 int source_history(struct source *source, sv id, int64_t before, unsigned most, source_event_row *row, void *data,
                    struct weir_error *error);
 struct source_undone {
-    int64_t number;   /* of the change that is undone */
-    const char *what; /* came of it: "add", "change", "remove", "enable" or "disable" of the row */
+    int64_t number;      /* of the change that is undone */
+    const char *what;    /* came of it: "add", "change", "remove", "enable" or "disable" of the row */
+    sv change;           /* what the change did, as in struct source_event */
+    sv table, row, rule; /* the row that it changed, likewise; that of an override is its whole subject */
+    struct arena arena;  /* of these texts */
 };
+void source_undone_done(struct source_undone *undone);
 /* Undoes a change: number 0 is the newest of `id` (of all rules and settings if it is empty) that is not undone yet.
  * Fails if the row was changed since, or the change does not belong to `id`. `ret` may be NULL. */
 int source_undo(struct source *source, sv id, int64_t number, struct source_author author, struct source_undone *ret,

@@ -369,6 +369,19 @@ def test_check_bad_cells():
 
 # ---- explain ----
 
+def test_explain_of_rules_without_limits():
+    """The rule applies and limits nothing: each sentence says so."""
+    rules = write("lifted.yaml", "rules: [ { id: api, by: user, plan: key, plans: { free: 1 per day } } ]\n"
+                  "overrides: [ { rule: api, by: { user: partner }, unlimited: true, why: contract } ]\n")
+    for words, line in (
+            (("--user", "partner", "--key", "free"), "an override exempts this subject from the limits of the rule: contract"),
+            (("--user", "other", "--key", "gold"), "no plan applies: key is gold; the rule has no limits for that")):
+        said = run("explain", "--rules", rules, *words).stdout
+        has(said, "  api applies\n")
+        has(said, f"\n      {line}\n")
+        has(said, "\n  allowed: no enforced rule limits this request\n")
+
+
 def test_explain():
     cells = os.path.abspath("explained")
     words = ["--cells", cells, "--cells-keys", "1k", "--now", NOW]
@@ -387,7 +400,7 @@ def test_explain():
     done = run("explain", "--rules", "rules.yaml", "--path", "/search", "--ip", "192.0.2.1", "--header", "user-agent=x")
     has(done.stdout, "search applies in shadow")
     has(done.stdout, "counts for ip 192.0.2.1, header user-agent x")
-    has(done.stdout, "allowed: no enforced rule applies")
+    has(done.stdout, "allowed: no enforced rule limits this request")
     os.unlink(cells)
     shared = write("shared.yaml", "rules: [ { id: a, limits: 1 per day, counters: shared }, { id: b, limits: 1 per day } ]")
     equal(run("explain", "--rules", shared, "--event", "x").stdout.count("counts on this host, because no store is given (--counters ADDRESS)"), 1)

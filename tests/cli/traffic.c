@@ -76,6 +76,15 @@ static void test_json_request(void **state)
     assert_int_equal(r->header_count, 0);
     good(traffic_from_json, "{\"t\":1,\"cost\":9007199254740991}");
     assert_int_equal(r->cost, WEIR_AMOUNT_MAX);
+    good(traffic_from_json, "{\"t\":1,\"cost\":null,\"costs\":null,\"peek\":null}");
+    assert_int_equal(r->cost, 1);
+    assert_int_equal(r->cost_count, 0);
+    assert_false(r->peek);
+    good(traffic_from_json, "{\"t\":1,\"cost\":null,\"costs\":{\"tokens\":3}}");
+    assert_int_equal(r->cost, 0);
+    assert_int_equal(r->cost_count, 1);
+    good(traffic_from_json, "{\"t\":1,\"costs\":null,\"cost\":2}");
+    assert_int_equal(r->cost, 2);
 }
 
 static void test_json_time(void **state)

@@ -91,6 +91,13 @@ def refuse_what_is_not_allowed(source):
             (("api", "", "--deny"), "user"), (("api", "\udcff", "--deny"), "UTF-8"), (("pair", *"123456789", "--deny"), "at most 8")):
         has(wrong(source, 2, "override", *words), *parts)
     has(wrong(source, 1, "override", "none", "x", "--deny"), "there is no rule none")
+    for words, meant in ((("list",), "list overrides: weir rules override [RULE [SUBJECT...]]"),
+                         (("set", "api", "x", "--deny"), "set an override: weir rules override RULE SUBJECT... --limit LIMIT"),
+                         (("show", "api", "x"), "show an override: weir rules override RULE SUBJECT...\n"),
+                         (("remove", "api", "x", "--remove"), "remove an override: weir rules override RULE SUBJECT... --remove"),
+                         (("rm", "api", "x"), "remove an override: weir rules override RULE SUBJECT... --remove")):
+        has(wrong(source, 1, "override", *words), f"'{words[0]}' is read as the id of a rule; to {meant}")
+    expect("is read as" in wrong(source, 1, "override", "none"), False)
     has(wrong(source, 2, "list", "--deny"), "--deny cannot be used with list")
     expect(done(source, "export"), before)
 
@@ -171,8 +178,8 @@ def test_history_and_undo(db):
     done(db, "override", "api", "x", "--remove")
     out = done(db, "history", "api")
     has(out, "ann", "add api (WEIR_OVERRIDES)  abuse", '+ {"subject":"x","override":{"deny":true}}', "remove api (WEIR_OVERRIDES)")
-    done(db, "undo")
-    done(db, "undo", "api")
+    expect(done(db, "undo"), "change 4 is undone: the override of rule api for x is back\n")
+    expect(done(db, "undo", "api"), "change 3 is undone: the override of rule api for x is as it was before\n")
     expect(said(db), {("api", "x"): {"deny": True}})
     has(wrong(db, 1, "undo", "--change", "3"), "changed after it")
     done(db, "undo", "api")
@@ -187,6 +194,14 @@ def test_rules_that_are_gone(db):
     done(db, "rm", "api")
     has(done(db, "list"), "1 more override is not used, because the rule does not exist")
     expect(listed(db)["api", "x"]["state"], "unused")
+    texts = {"y": '{"limits": ["7 per minute"], "expires": "2037-01-01T00:00:00Z", "why": "move", "by": {"ip": "10.0.0.1"}}', "z": '{"limits": 7}'}
+    for subject, text in texts.items():
+        db.sql(f"INSERT INTO WEIR_OVERRIDES (RULE_ID, SUBJECT, OVERRIDE) VALUES ('api', '{subject}', '{text}')")
+    expect([line.split() for line in done(db, "override").splitlines()[1:]],
+           [["api", "x", "deny", "unused", "-"], ["api", "y", *"7 per minute (UTC) unused 2037-01-01T00:00:00Z move".split()],
+            ["api", "z", "-", "unused", "-"]], "what they would do")
+    for subject in texts:
+        done(db, "override", "api", subject, "--remove")
     expect("overrides" in done(db, "export"), False)
     done(db, "add", API)
     expect(listed(db)["api", "x"]["state"], "deny")

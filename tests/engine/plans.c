@@ -187,6 +187,48 @@ static void what_was_used_stays_used(void **state)
     weir_close(weir);
 }
 
+/* The first that has not expired, of several spellings of one path. */
+static void an_expired_override_hides_no_other(void **state)
+{
+    (void)state;
+    struct weir *weir =
+        open_rules("rules: [{ id: a, by: [path], limits: 1 per 1h }]\n"
+                   "overrides:\n"
+                   "- { rule: a, by: { path: /x }, unlimited: true, expires: 1700003600 }\n"
+                   "- { rule: a, by: { path: /x/ }, limits: 2 per 1h, expires: 1700003600 }\n"
+                   "- { rule: a, by: { path: //x }, limits: { name: n, max: 3, per: 1h }, expires: 1700007200 }\n"
+                   "- { rule: a, by: { path: /./x }, deny: true }\n"
+                   "- { rule: a, by: { path: /y/../x }, unlimited: true }\n");
+    struct weir_request request = { .path = weir_str("/x"), .cost = 1 };
+    struct weir_str path = weir_str("/x");
+    struct weir_error error;
+    EXPECT(weir, request, NOW, "pass no rule");
+    assert_int_equal(passes(weir, request, NOW + 3600 * S, 9), 3);
+    /* A reset finds the limits of each of them. */
+    assert_int_equal(weir_reset(weir, "a", &path, 1, &error), 0);
+    assert_int_equal(passes(weir, request, NOW + 3600 * S, 9), 3);
+    EXPECT(weir, request, NOW + 7200 * S, "refuse 429 a/deny 0 of 0, reset 0, retry -1");
+    weir_close(weir);
+}
+
+static void one_of_many_spellings_outlasts_the_others(void **state)
+{
+    (void)state;
+    enum { COUNT = 40 };
+    struct buf text;
+    buf_init(&text, 100000);
+    buf_add(&text, SV("rules: [{ id: a, by: [path], limits: 9 per 1h }]\noverrides:\n"));
+    for (int i = 0; i < COUNT; i++)
+        buf_printf(&text, "- { rule: a, by: { path: '%.*s/x' }, deny: true, expires: %d }\n", i,
+                   "////////////////////////////////////////", 1700000000 + 1 + i);
+    struct weir *weir = open_rules(text.ptr);
+    struct weir_request request = { .path = weir_str("/x"), .cost = 1 };
+    for (int i = 0; i <= COUNT; i++)
+        assert_int_equal(check_at(weir, request, NOW + i * S).allowed, i == COUNT);
+    weir_close(weir);
+    buf_done(&text);
+}
+
 /* One subject of one rule, however its values are written. */
 static void subjects_are_those_of_facts(void **state)
 {
@@ -416,6 +458,8 @@ int main(void)
         cmocka_unit_test(an_override_wins),
         cmocka_unit_test(an_override_expires_by_the_decisions_clock),
         cmocka_unit_test(what_was_used_stays_used),
+        cmocka_unit_test(an_expired_override_hides_no_other),
+        cmocka_unit_test(one_of_many_spellings_outlasts_the_others),
         cmocka_unit_test(subjects_are_those_of_facts),
         cmocka_unit_test(routes_are_spelled_as_they_are_counted),
         cmocka_unit_test(each_reading_has_its_own_override),

@@ -119,6 +119,16 @@ def test_costs_by_unit():
     expect(location("cost=2 cost:tokens=$arg_tokens cost:b.c-d_e=5")[0], 0)
 
 
+def test_costs_of_the_response():
+    for name in ("bytes_sent", "body_bytes_sent", "upstream_response_length", "upstream_bytes_received"):
+        refused(f"weir: `cost=${name}`: ${name} is not known before the response; charge it afterwards: weir_after cost=${name};",
+                server=f"location / {{ weir main cost=${name}; }}")
+        accepted(server=f"location / {{ weir main; weir_after cost=${name}; }}")
+    for value in ("$BYTES_SENT", "${bytes_sent}", "1$arg_n$bytes_sent"):
+        refused(f"weir_after cost:bytes={value};", server=f"location / {{ weir main user=$arg_u cost:bytes={value}; }}")
+    accepted(server="location / { weir main cost=$bytes_sent_x; }", http=ZONE + "map $arg_n $bytes_sent_x { default 1; }")
+
+
 def test_variables():
     """nginx's own sentence, without a place: it looks for them at the end."""
     status, said = g.test_config(server="location / { weir main user=$nothing; }")

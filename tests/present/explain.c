@@ -121,7 +121,7 @@ static void other_verdicts(void **state)
     struct weir *weir = open_rules("rules: [{ id: s, mode: shadow, limits: [{ max: 1, calendar: day, tz: UTC }] }]");
     expect_story(weir, one("e", "k"),
                  "counts for everybody together\n0 of 1 used; the day ends at 2023-11-15T00:00:00Z\n"
-                 "allowed: no enforced rule applies\n");
+                 "allowed: no enforced rule limits this request\n");
     weir_close(weir);
 }
 

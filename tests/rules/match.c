@@ -240,8 +240,18 @@ static void bad_conditions_of_all_kinds(void **state)
           "f:1: rule a: match.path: `is` and `regex` exclude each other; write a list, "
           "as in is: [/a, { regex: … }]\n" },
         { "match: { path: { not: } }", "f:1: rule a: match.path.not: must be text, not nothing\n" },
-        { "match: { path: { prefix: /a } }", "f:1: rule a: match.path: unknown field \"prefix\"; "
-                                             "allowed: is, not, present, absent, regex\n" },
+        { "match: { path: { prefix: /a } }",
+          "f:1: rule a: match.path: a path has no `prefix`; write a template such as \"/a/*\"\n" },
+        { "match: { path: [/b, { prefix: /a/b/ }] }",
+          "f:1: rule a: match.path[1]: a path has no `prefix`; write a template such as \"/a/b/*\"\n" },
+        { "match: { path: { not: { glob: '/a/*' } } }",
+          "f:1: rule a: match.path.not: a path has no `glob`; write a template such as \"/a/*\"\n" },
+        { "match: { path: { glob: '/a*b' } }",
+          "f:1: rule a: match.path: a path has no `glob`; write a template such as \"/files/*\"\n" },
+        { "match: { path: { prefix: [/a] } }",
+          "f:1: rule a: match.path: a path has no `prefix`; write a template such as \"/files/*\"\n" },
+        { "match: { path: { prefix: / } }",
+          "f:1: rule a: match.path: a path has no `prefix`; write a template such as \"/*\"\n" },
         { "match: { header: { X: { glob: 'a* ' } } }",
           "f:1: rule a: match.header.X.glob: the value of a header must not begin or end with a blank\n" },
         { "match: { header: { X: [a, \"b\\n\"] } }", "f:1: rule a: match.header.X[1]: the value of a header must not "

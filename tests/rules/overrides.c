@@ -215,6 +215,15 @@ static void bad_overrides(void **state)
                   "limits: 5 per 1s }\n",
                   "f:3: override of rule a for b: limits: the rule is leased, which is allowed with fixed and calendar "
                   "windows only; limit `token_bucket` is a token_bucket: give it `algorithm: fixed_window`\n");
+    expect_report(
+        "rules: [{ id: a, by: user, limits: x }]\noverrides:\n- { rule: a, by: { user: b }, limits: 5 per 1s }\n"
+        "- { rule: a, by: { user: c }, expires: soon, deny: true }\n- { rule: a, by: { user: d } }\n",
+        "f:1: rule a: limits: must look like \"10 per 60s\", \"5 per 1m burst 20\", \"100 per day\" or \"1000 tokens "
+        "per 1m\", not \"x\" (lengths: ms, s, m, h, d; calendar: minute, hour, day, week, month, year)\n"
+        "f:4: override of rule a: expires: must be a valid date and time such as 2027-01-01T00:00:00Z or "
+        "2027-01-01T08:00:00+08:00, or seconds since 1970, not \"soon\"\n"
+        "f:5: override of rule a: needs exactly one of `limits`, `deny: true` and `unlimited: true`, not none of "
+        "them\n");
     expect_report(RULES "overrides:\n",
                   "f:2: overrides: must be a list of overrides (- rule: …), not nothing; to have none, leave it out\n");
 }

@@ -345,6 +345,12 @@ def test_two_writers_lose_nothing():
 # ---- history ----
 
 
+def undo_of(event, what, text, **now):
+    """The answer to the undoing of an event."""
+    change = {name: event[name] for name in ("what", "rule", "table", "row")}
+    return {"undone": event["number"], "what": what, "text": text, "change": change, **now}
+
+
 def test_history_and_undo():
     with Checked(rules=None) as s:
         put(s, "e", limited(1), 201, X_Weir_Author="Ann", X_Weir_Note="ticket 7")
@@ -357,12 +363,12 @@ def test_history_and_undo():
         expect((events[1]["before"], events[1]["after"]["enabled"]), (None, True))
         expect(len(s.steer("GET", "/v1/rules/e/history?most=1").json()["events"]), 1)
         undone = s.steer("POST", "/v1/rules/e/undo").json()
-        expect(undone, {"undone": events[0]["number"], "what": "change", "rule": {"id": "e", **limited(1)}})
+        expect(undone, undo_of(events[0], "change", "rule e is as it was before", rule={"id": "e", **limited(1)}))
         expect(s.check(event="e", key="k").json()["max"], 1)
         refused(s.steer("POST", f"/v1/rules/e/undo?number={events[0]['number']}"), 409, "changed after it")
         refused(s.steer("POST", f"/v1/rules/ocr/undo?number={events[1]['number']}"), 409, "does not belong to rule ocr")
         undone = s.steer("POST", f"/v1/rules/e/undo?number={events[1]['number']}").json()
-        expect(undone, {"undone": events[1]["number"], "what": "remove", "rule": None})
+        expect(undone, undo_of(events[1], "remove", "rule e is removed", rule=None))
         expect(s.check(event="e", key="k").json()["rule"], None)
         # Undoing the undoing.
         again = s.steer("GET", "/v1/rules/e/history?most=1").json()["events"][0]
@@ -392,9 +398,10 @@ def test_the_history_of_everything():
         expect([event["what"] for event in of_e], ["add"])
         expect(len(s.steer("GET", f"/v1/settings/history?before={events[2]['number']}&most=1").json()["events"]), 1)
         # One of them, then the newest that is left.
-        expect(s.steer("POST", f"/v1/undo?number={events[3]['number']}").json(), {"undone": events[3]["number"], "what": "remove"})
+        expect(s.steer("POST", f"/v1/undo?number={events[3]['number']}").json(),
+               undo_of(events[3], "remove", "the setting ipv6_prefix is removed"))
         expect(s.steer("GET", "/v1/settings").json(), {})
-        expect(s.steer("POST", "/v1/undo", None, {"X-Weir-Author": "Bob"}).json(), {"undone": events[0]["number"], "what": "enable"})
+        expect(s.steer("POST", "/v1/undo", None, {"X-Weir-Author": "Bob"}).json(), undo_of(events[0], "enable", "rule e is enabled"))
         expect(s.check(event="e", key="k").json()["rule"], "e")
         expect(s.steer("GET", "/v1/history?most=1").json()["events"][0]["who"], "Bob")
         put(s, "f", limited(2))
@@ -438,7 +445,8 @@ def test_settings_have_a_history():
                [("ipv6_prefix", "change", "admin api"), ("ipv6_prefix", "add", "Ann")])
         tag = s.steer("GET", "/v1/settings").headers["ETag"]
         undone = s.steer("POST", "/v1/settings/undo", None, {"If-Match": tag}).json()
-        expect(undone, {"undone": events[0]["number"], "what": "change", "settings": {**first, "ipv6_prefix": 48}})
+        expect(undone, undo_of(events[0], "change", "the setting ipv6_prefix is as it was before",
+                               settings={**first, "ipv6_prefix": 48}))
         refused(s.steer("POST", "/v1/settings/undo", None, {"If-Match": tag}), 412, "changed since")
         expect(s.steer("POST", "/v1/settings/undo").json()["settings"], first)
         expect(s.steer("GET", "/v1/settings").json(), first)

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from support import expect, until, weir
+from support.contract import Checked
 from support.service import Service
 from support.store import Store
 from support.wire import Error, Wire
@@ -93,6 +94,22 @@ def test_local():
         units_in_replies(wire, "f3")
 
 
+def uncounted(s, event, *costs):
+    words = "".join(f"&cost={cost}" for cost in costs)
+    return s.steer("GET", f"/v1/explain?event={event}&key=k{words}").json().get("uncounted")
+
+
+def test_units_that_nobody_counts():
+    """Checked holds the answers against openapi.json."""
+    with Store() as store:
+        for words, more in (((), ""), (("--counters", store.address), ""), (("--counters", store.address), "lease: true"), ((), "mode: shadow")):
+            with Checked(*words, rules=rules(more)) as s:
+                expect(uncounted(s, "llm"), None)
+                expect(uncounted(s, "llm", "5", "tokens:1"), None)
+                expect(uncounted(s, "llm", "token:1", "tokens:1", "usd:0"), ["token", "usd"])
+                expect(uncounted(s, "other", "tokens:1"), ["tokens"], "no rule applies")
+
+
 @pytest.mark.parametrize("more", ["", "lease: { slice: 1% }"])
 def test_store(more):
     # On a busy machine an answer may take longer than the default deadline, and the host would count in place of the store.
@@ -136,6 +153,11 @@ def test_command(folder):
     said = weir("explain", *words, "--cost", "tokens=1001").stdout.decode()
     for part in ("1001 tokens", "limit tokens: 5000 tokens per 1h fixed_window", "4000 of 5000 used"):
         expect(part in said, True, said)
+    none = "no limit that applies counts the unit"
+    expect(none in said, False, said)
+    said = weir("explain", *words, "--cost", "token=1", "--cost", "tokens=1", "--cost", "usd=0").stdout.decode()
+    for unit, wanted in {"token": True, "tokens": False, "usd": True}.items():
+        expect(f"  {none} {unit}, so this cost has no effect\n" in said, wanted, said)
     for wrong in ("tokens=", "=5", "a b=1", "tokens=-1", "tokens=9007199254740992", "x"):
         done = weir("check", *words, "--cost", wrong)
         expect((done.returncode, b"--cost: '" in done.stderr), (2, True), wrong)

@@ -1,6 +1,7 @@
 /* The history of changes, and undoing them. On SQLite, MariaDB and PostgreSQL. */
 #include <pthread.h>
 
+#include "source/show.h"
 #include "sources.h"
 
 static int show_event(const struct source_event *event, void *data, struct weir_error *e)
@@ -30,7 +31,25 @@ static int64_t undo(struct source *source, const char *id, int64_t number)
     struct source_undone done = { .number = -1 };
     good(source_undo(source, weir_str(id), number, me, &done, &error));
     assert_non_null(done.what);
-    return done.number;
+    int64_t undone = done.number;
+    source_undone_done(&done);
+    return undone;
+}
+
+/* `change`: what it did, the rule, the table and the row. */
+static void expect_undone(struct source_undone *done, const char *what, const char *change, const char *text)
+{
+    char found[600];
+    struct buf out;
+    buf_init(&out, 1000);
+    snprintf(found, sizeof found, "%.*s %.*s %.*s %.*s", SV_FMT(done->change), SV_FMT(done->rule), SV_FMT(done->table),
+             SV_FMT(done->row));
+    source_undone_text(done, &out);
+    assert_string_equal(done->what, what);
+    assert_string_equal(found, change);
+    assert_string_equal(out.ptr, text);
+    buf_done(&out);
+    source_undone_done(done);
 }
 
 #define A1 "{\"id\":\"a\",\"limits\":[\"1 per 1s\"]}"
@@ -124,10 +143,10 @@ static void settings_have_a_history_of_their_own(void **state)
     bad(source_undo(source, SV("a"), 1, me, NULL, &error), "change 1 does not belong to rule a");
     good(source_undo(source, SOURCE_SETTINGS, 0, me, &done, &error));
     assert_int_equal(done.number, 3);
-    assert_string_equal(done.what, "change");
+    expect_undone(&done, "change", "change  WEIR_SETTINGS ipv6_prefix", "the setting ipv6_prefix is as it was before");
     good(source_undo(source, SOURCE_SETTINGS, 0, me, &done, &error));
     assert_int_equal(done.number, 1);
-    assert_string_equal(done.what, "remove");
+    expect_undone(&done, "remove", "add  WEIR_SETTINGS ipv6_prefix", "the setting ipv6_prefix is removed");
     bad(source_undo(source, SOURCE_SETTINGS, 0, me, NULL, &error), "there is no such change to undo");
     expect_rules(source, NULL, "a 1 per 1s; b 2 per 1s");
     source_close(source);
@@ -136,7 +155,12 @@ static void settings_have_a_history_of_their_own(void **state)
 static void undoing_says_what_it_did(void **state)
 {
     struct source *source = fresh_source(*state);
-    static const char *const steps[] = { "disable", "enable", "change", "remove" };
+    static const struct {
+        const char *what, *change, *text;
+    } steps[] = { { "disable", "enable a WEIR_RULES a", "rule a is disabled" },
+                  { "enable", "disable a WEIR_RULES a", "rule a is enabled" },
+                  { "change", "change a WEIR_RULES a", "rule a is as it was before" },
+                  { "remove", "add a WEIR_RULES a", "rule a is removed" } };
     struct source_undone done;
     put(source, A1);
     good(set(source, "a", "max", "3"));
@@ -144,11 +168,22 @@ static void undoing_says_what_it_did(void **state)
     good(source_enable(source, SV("a"), true, me, &error));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         good(source_undo(source, SV("a"), 0, me, &done, &error));
-        assert_string_equal(done.what, steps[i]);
+        expect_undone(&done, steps[i].what, steps[i].change, steps[i].text);
     }
     /* Undoing what was undone. */
     good(source_undo(source, SV("a"), 8, me, &done, &error));
-    assert_string_equal(done.what, "add");
+    expect_undone(&done, "add", "undo 1 a WEIR_RULES a", "rule a is back");
+    /* The subject is whole, although the history has only its beginning in the column. */
+    char subject[501] = "";
+    memset(subject, 'x', 500);
+    struct source_subject whom = { .text = weir_str(subject) };
+    char change[600], text[600];
+    snprintf(change, sizeof change, "add b WEIR_OVERRIDES %s", subject);
+    snprintf(text, sizeof text, "the override of rule b for %s is removed", subject);
+    put(source, "{ id: b, by: [user], limits: [1 per 1s] }");
+    good(source_put_override(source, SV("b"), whom, SV("{\"deny\":true}"), me, NULL, &error));
+    good(source_undo(source, SV("b"), 0, me, &done, &error));
+    expect_undone(&done, "remove", change, text);
     source_close(source);
 }
 
