@@ -274,21 +274,28 @@ static uint32_t bind_effect(struct binder *b, struct bound_rule *rule, uint32_t 
     return table->effect_count++;
 }
 
+/* So that a decision does not walk through thousands. */
+enum { SPELLINGS_MAX = 8 };
+
 /* Two spellings of a path may be one subject. The first override that has not expired is in force, so one that does not
- * outlast an earlier one is never in force. `effects` is of those before. */
+ * outlast an earlier one is never in force. If there are too many, the new one replaces the last: what lasts longest stays.
+ * `effects` is of those before. */
 static void bind_override(struct binder *b, struct bound_rule *rule, uint32_t index, uint32_t *effects)
 {
     struct override_table *table = &b->bound->overrides;
     const struct rule_override *override = &ruleset_rules(b->bound->ruleset)->overrides[index];
-    const struct override_slot *earlier;
+    const struct override_slot *earlier, *last = NULL;
+    size_t count = 0;
     uint64_t subject;
     if (!override_subject(b, rule->rule, override, &subject))
         return;
     uint64_t key = key_mix(rule->id, subject);
     size_t slot = override_first_slot(table, key);
-    while ((earlier = override_next(table, key, &slot)))
+    for (; (earlier = override_next(table, key, &slot)); count++, last = earlier)
         if (override->expires_us <= table->effects[earlier->effect].expires_us)
             return;
+    if (count == SPELLINGS_MAX)
+        slot = (size_t)(last - table->slots);
     effects[index] = bind_effect(b, rule, index, effects);
     table->tags[slot] = override_tag(key);
     table->slots[slot] = (struct override_slot){ key, effects[index], index };

@@ -211,6 +211,24 @@ static void an_expired_override_hides_no_other(void **state)
     weir_close(weir);
 }
 
+static void one_of_many_spellings_outlasts_the_others(void **state)
+{
+    (void)state;
+    enum { COUNT = 40 };
+    char text[100 * COUNT] = "rules: [{ id: a, by: [path], limits: 9 per 1h }]\noverrides:\n", slashes[COUNT];
+    memset(slashes, '/', sizeof slashes);
+    for (int i = 0; i < COUNT; i++) {
+        size_t len = strlen(text);
+        snprintf(text + len, sizeof text - len, "- { rule: a, by: { path: '%.*s/x' }, deny: true, expires: %d }\n", i,
+                 slashes, 1700000001 + i);
+    }
+    struct weir *weir = open_rules(text);
+    struct weir_request request = { .path = weir_str("/x"), .cost = 1 };
+    for (int i = 0; i <= COUNT; i++)
+        assert_int_equal(check_at(weir, request, NOW + i * S).allowed, i == COUNT);
+    weir_close(weir);
+}
+
 /* One subject of one rule, however its values are written. */
 static void subjects_are_those_of_facts(void **state)
 {
@@ -441,6 +459,7 @@ int main(void)
         cmocka_unit_test(an_override_expires_by_the_decisions_clock),
         cmocka_unit_test(what_was_used_stays_used),
         cmocka_unit_test(an_expired_override_hides_no_other),
+        cmocka_unit_test(one_of_many_spellings_outlasts_the_others),
         cmocka_unit_test(subjects_are_those_of_facts),
         cmocka_unit_test(routes_are_spelled_as_they_are_counted),
         cmocka_unit_test(each_reading_has_its_own_override),
