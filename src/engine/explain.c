@@ -76,13 +76,6 @@ static void explain_remote(const struct explaining *x, const struct bound_set *s
     }
 }
 
-static void note_units(struct explaining *x, const struct bound_set *set)
-{
-    for (size_t i = 0; i < set->limit_count; i++)
-        for (size_t k = 0; k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
-            x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].unit);
-}
-
 static void explain_units(const struct explaining *x)
 {
     for (size_t k = 0; x->sink->uncounted && k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
@@ -91,7 +84,7 @@ static void explain_units(const struct explaining *x)
 }
 
 /* For the reading of the path that is in use. */
-static void explain_limits(struct explaining *x, const struct bound_rule *rule, struct explained_rule *ret)
+static void explain_limits(const struct explaining *x, const struct bound_rule *rule, struct explained_rule *ret)
 {
     uint64_t subject = subject_hash(x->bound, rule, x->facts);
     const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
@@ -101,7 +94,6 @@ static void explain_limits(struct explaining *x, const struct bound_rule *rule, 
     ret->plan = !ret->override && set != &rule->own ? &rule->rule->plans[set - rule->plans] : NULL;
     ret->plan_value = rule->rule->plan_count > 0 ? facts_attribute(x->facts, &rule->rule->plan) : (sv){ 0 };
     ret->counting = set->counter;
-    note_units(x, set);
     if (set->counter != COUNTER_CELL) {
         explain_remote(x, set, subject, ret->limits);
         return;
@@ -118,6 +110,24 @@ static bool have_room(const struct explained_rule *rule)
     return true;
 }
 
+/* Of a rule that applies: in every reading of the path, although only one of them is shown. */
+static void note_units(struct explaining *x, size_t index)
+{
+    const struct bound_rule *rule = &x->bound->rules[index];
+    size_t shown = x->facts->reading, end = rule->by_path ? facts_readings(x->facts) : shown + 1;
+    for (size_t r = shown; x->request->cost_count > 0 && r < end; r++) {
+        facts_select_reading(x->facts, r);
+        if (!ruleset_reads(x->bound->ruleset, index, x->facts))
+            continue;
+        uint64_t subject = subject_hash(x->bound, rule, x->facts);
+        const struct bound_set *set = bound_limits(x->bound, rule, x->facts, subject, x->now_us);
+        for (size_t i = 0; i < set->limit_count; i++)
+            for (size_t k = 0; k < x->request->cost_count && k < WEIR_COSTS_MAX; k++)
+                x->counted[k] = x->counted[k] || sv_eq(x->request->costs[k].unit, set->limits[i].unit);
+    }
+    facts_select_reading(x->facts, shown);
+}
+
 static void explain_rule(struct explaining *x, size_t index, struct explained_rule *ret)
 {
     const struct bound *bound = x->bound;
@@ -132,6 +142,7 @@ static void explain_rule(struct explaining *x, size_t index, struct explained_ru
     ret->override = NULL;
     if (ret->reason != MATCH_YES)
         return;
+    note_units(x, index);
     explain_limits(x, rule, ret);
     /* If there are several subjects, show one that has no room, else the first. */
     size_t shown = x->facts->reading, count = rule->by_path ? facts_readings(x->facts) : 0;

@@ -151,11 +151,37 @@ static void the_whole_as_json(void **state)
     weir_close(weir);
 }
 
+/* Only the reading that has no room is shown, but the other one is charged, too. */
+static void units_of_all_readings_are_counted(void **state)
+{
+    (void)state;
+    struct weir *weir = open_rules("rules: [{ id: a, by: [path], limits: 0 per 1h }]\n"
+                                   "overrides: [{ rule: a, by: { path: /x/b }, limits: 9 bytes per 1h }]");
+    struct weir_cost costs[] = { { weir_str("byte"), 1 }, { weir_str("bytes"), 1 } };
+    struct weir_request request = { .path = weir_str("/x%2Fb"), .cost = 1, .costs = costs, .cost_count = 2 };
+    struct buf out;
+    buf_init(&out, 100000);
+    assert_int_equal(explain_json(weir, &request, NOW, &out), 0);
+    assert_non_null(strstr(out.ptr, "\"text\":\"0 per 1h\""));
+    assert_null(strstr(out.ptr, "9 bytes per 1h"));
+    assert_non_null(strstr(out.ptr, "],\n\"uncounted\":[\"byte\"],\n\"verdict\":{"));
+    request.path = weir_str("/y");
+    buf_clear(&out);
+    assert_int_equal(explain_json(weir, &request, NOW, &out), 0);
+    assert_non_null(strstr(out.ptr, "\"uncounted\":[\"byte\",\"bytes\"]"));
+    buf_done(&out);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans),          cmocka_unit_test(waits_are_rounded_up), cmocka_unit_test(what_is_used),
-        cmocka_unit_test(other_verdicts), cmocka_unit_test(the_whole_as_json),
+        cmocka_unit_test(spans),
+        cmocka_unit_test(waits_are_rounded_up),
+        cmocka_unit_test(what_is_used),
+        cmocka_unit_test(other_verdicts),
+        cmocka_unit_test(the_whole_as_json),
+        cmocka_unit_test(units_of_all_readings_are_counted),
     };
     return cmocka_run_group_tests_name("present/explain", tests, NULL, NULL);
 }
