@@ -189,13 +189,15 @@ def test_waits_with_a_body():
     waited, passed = a.status()["decisions"]["waited"], 0
     body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (b"a", b"b" * 8)) + b"0\r\n\r\n"
     a.nginx.backend.seen.clear()
-    for i in range(10):
-        head = f"POST /bytes/?e=window&k=b{i} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    asked = 0
+    while asked < 10 or (passed == 0 and asked < 1000):  # on a busy machine many slices come too late
+        head = f"POST /bytes/?e=window&k=b{asked} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         passed += a.nginx.raw(head.encode() + body).startswith(b"HTTP/1.1 200")
+        asked += 1
     expect(passed > 0, True, "some got a slice in time")
     expect([request.body for request in a.nginx.backend.seen], [b"a" + b"b" * 8] * passed, "what the backend has")
     a.nginx.backend.seen.clear()
-    expect(a.status()["decisions"]["waited"] - waited, 10, "each has waited once")
+    expect(a.status()["decisions"]["waited"] - waited, asked, "each has waited once")
 
 
 def test_bytes_of_responses():
@@ -220,10 +222,16 @@ def test_bytes_of_responses():
 
 def test_http2():
     """Waiting on HTTP/2. Many on one connection, each for itself."""
-    urls = [f"http://127.0.0.1:{a.nginx.h2_port}/?e=window&k=h{i}" for i in range(30)]
-    done = subprocess.run(["nghttp", "-nv", *urls], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    statuses = re.findall(r"recv \(stream_id=\d+\) :status: (\d+)", done.stdout)
-    expect((len(statuses), set(statuses) <= {"200", "503"}, "200" in statuses), (30, True, True), f"{statuses}")
+    numbers = itertools.count()
+
+    def some_pass():
+        urls = [f"http://127.0.0.1:{a.nginx.h2_port}/?e=window&k=h{next(numbers)}" for _ in range(30)]
+        done = subprocess.run(["nghttp", "-nv", *urls], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        statuses = re.findall(r"recv \(stream_id=\d+\) :status: (\d+)", done.stdout)
+        expect((len(statuses), set(statuses) <= {"200", "503"}), (30, True), f"{statuses}")
+        return "200" in statuses
+
+    until(some_pass, "slices in time")  # on a busy machine all of them may be late
 
 
 def test_bodies():

@@ -486,6 +486,19 @@ static uint32_t left_in_store(struct weir *weir, const char *event)
     return verdict.remaining;
 }
 
+/* A debt is not paid while an answer of this process is late. Returns what is left when it is paid. */
+static uint32_t left_when_paid(struct weir *weir, const char *event, uint64_t debt)
+{
+    struct weir_store_status status = { 0 };
+    for (int i = 0; i < 2000 && status.reconciled < debt; i++) {
+        left_in_store(weir, event);
+        weir_store_status(weir, &status);
+        usleep(1000);
+    }
+    assert_int_equal(status.reconciled, debt);
+    return left_in_store(weir, event);
+}
+
 /* The server does what it was asked, but too late. */
 static void test_late(void **state)
 {
@@ -531,9 +544,8 @@ static void test_debt(void **state)
     assert_int_equal(passes_now(weir, one("l", "u"), 9), 5);
     kill(process, SIGCONT);
     wait_until_up(weir, 0);
-    assert_int_equal(left_in_store(weir, "l"), 5);
+    assert_int_equal(left_when_paid(weir, "l", 5), 5);
     weir_store_status(weir, &status);
-    assert_int_equal(status.reconciled, 5);
     assert_true(status.opened >= 1);
     weir_close(weir);
 }
@@ -582,7 +594,6 @@ static void test_charge_while_unavailable(void **state)
 {
     (void)state;
     struct weir *weir = open_host("unpaid", AWAY, (struct weir_options){ .store_deadline_ms = 20, .store_hosts = 2 });
-    struct weir_store_status status;
     pid_t process = server_process();
     kill(process, SIGSTOP);
     open_breaker(weir);
@@ -590,9 +601,7 @@ static void test_charge_while_unavailable(void **state)
     assert_int_equal(passes_now(weir, one("l", "u"), 5), 0); /* its share is 5 */
     kill(process, SIGCONT);
     wait_until_up(weir, 0);
-    assert_int_equal(left_in_store(weir, "l"), 3);
-    weir_store_status(weir, &status);
-    assert_int_equal(status.reconciled, 7);
+    assert_int_equal(left_when_paid(weir, "l", 7), 3);
     weir_close(weir);
 }
 
