@@ -242,7 +242,7 @@ static bool same_effect(const struct rule_override *a, const struct rule_overrid
            rule_limits_same(a->limits, a->limit_count, b->limits, b->limit_count);
 }
 
-/* Of all in which many overrides of a rule may differ: effects of one hash are compared one by one. */
+/* Covers every field in which many overrides of a rule may differ: effects with the same hash are compared one by one. */
 static uint64_t effect_hash(const struct binder *b, const struct bound_rule *rule, const struct rule_override *o)
 {
     struct hash h;

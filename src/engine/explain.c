@@ -110,7 +110,7 @@ static bool have_room(const struct explained_rule *rule)
     return true;
 }
 
-/* Of a rule that applies: in every reading of the path, although only one of them is shown. */
+/* Looks at every reading of the path, although only one of them is shown. The rule applies. */
 static void note_units(struct explaining *x, size_t index)
 {
     const struct bound_rule *rule = &x->bound->rules[index];

@@ -201,7 +201,7 @@ def test_waits_with_a_body():
 
 
 def test_bytes_of_responses():
-    """What a response costs is owed to the store, and all hosts refuse when it is too much."""
+    """The bytes of a response are owed to the store. All hosts refuse when they exceed the limit."""
     path = "/sent/?e=bytes&k=sent"
     a.nginx.backend.answers["/sent/"] = (200, {}, b"x" * 1000)
     passed = 0
