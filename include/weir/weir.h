@@ -70,7 +70,8 @@ enum {
     WEIR_SHADOW_MAX = 16,         /* names in a struct weir_shadows */
     WEIR_ERROR_MAX = 1000,        /* bytes in an error's text, with the NUL */
     WEIR_RECEIPT_LIMITS = 16,     /* limits in a receipt */
-    WEIR_RECEIPT_TEXT_MAX = 1220, /* bytes in the text of a receipt, with the NUL */
+    WEIR_RECEIPT_KEYS_MAX = 1000, /* bytes in a receipt for the names of limits that count in the store */
+    WEIR_RECEIPT_TEXT_MAX = 4000, /* bytes in the text of a receipt, with the NUL */
     WEIR_BAD_REQUEST = 400,       /* status of a request that is refused because of a repeated header, see weir_verdict */
     WEIR_NEVER = -1               /* value of retry_after_ms and reset_ms: no wait is long enough */
 };
@@ -131,19 +132,25 @@ struct weir_cost {
     uint64_t amount; /* up to WEIR_AMOUNT_MAX */
 };
 
-/* One charged limit: its cell, its window and its cost. All of it is private to weir. */
+/* One charged limit. All of it is private to weir. */
 struct weir_charged {
-    uint64_t limit, time, window, cost;
-    uint32_t cell;
+    uint64_t limit, key, origin, rate, cost;
+    uint32_t unit;
+    uint32_t how;
 };
 
-/* Records what a request was charged, for weir_refund. Callers may read `count`; all other fields are private to weir. */
+/* Records what a request was charged or holds, for weir_settle, weir_renew, weir_refund and weir_release. It is complete: the
+ * request is not needed again. Callers may read `count`; all other fields are private to weir. */
 struct weir_receipt {
-    uint32_t count;  /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to refund */
+    uint32_t count;  /* number of charged limits, at most the first WEIR_RECEIPT_LIMITS; 0: nothing to settle */
+    uint32_t hold;   /* number of the hold; 0: all charges stay unless they are settled */
     uint64_t number; /* unique to this receipt */
-    int64_t at_us, store_us;
-    uint64_t seal; /* keyed hash of all other fields, with the secret of the cells table: prevents forged receipts */
+    int64_t at_us, until_us, store_us;
+    uint64_t seal;       /* keyed hash of all other fields, with the secret of the cells table: prevents forged receipts */
+    uint64_t store_seal; /* the same, with the secret of the store */
     struct weir_charged charged[WEIR_RECEIPT_LIMITS];
+    uint32_t keys_len;
+    char keys[WEIR_RECEIPT_KEYS_MAX];
 };
 
 /* The shadow rules that would have refused a request. */
@@ -186,10 +193,14 @@ struct weir_request {
      * its limits refuse only if more than their max is used. All units pass or fail together. */
     const struct weir_cost *costs;
     size_t cost_count;
+    /* > 0: the charge is a hold, see weir_reserve. It ends after this many milliseconds unless it is settled or renewed. */
+    uint32_t ttl_ms;
+    bool keep;                    /* a hold that ends by itself is kept as a charge; else it is released */
     bool peek;                    /* decide as if `cost` were charged, but charge nothing */
     bool brief;                   /* the caller does not need remaining, reset_ms and window_ms of an allowed verdict */
     void *context;                /* for the callbacks; weir does not use it */
-    struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_refund */
+    struct weir_receipt *receipt; /* out, may be NULL: what was charged, for weir_settle */
+    bool if_held;                 /* write *receipt only if something is held, such as a slot; else it has a count of 0 */
     struct weir_shadows *shadows; /* out, may be NULL: the shadow rules that would have refused */
     /* May be NULL. weir calls it for each rule that applies, with `context`, in the thread that makes the decision, just
      * before it returns the verdict or calls `decided`. It must return soon, and must not call weir. */
@@ -400,18 +411,44 @@ WEIR_API int weir_loop_check(struct weir_loop *loop, const struct weir_request *
 WEIR_API int weir_check_soon(struct weir *weir, const struct weir_request *request, int64_t now_us, int64_t until_us,
                              struct weir_verdict *ret_verdict);
 
-/* ---- give back ---- */
+/* ---- hold, settle, give back ---- */
 
-/* Refunds what a request was charged, for example because its work failed. Pass the same request and its receipt.
- * Returns the number of limits refunded, or WEIR_E_INVALID (now_us, or a receipt that cannot be one) or
- * WEIR_E_NO_MEMORY.
+enum {
+    WEIR_TTL_MAX_MS = 24 * 3600 * 1000 /* the longest time to live of a hold */
+};
+
+/* Checks a request whose true costs are known only later, and holds `cost` and `costs` for it. What is held counts at once,
+ * as a charge does. Ends in one of these ways: weir_settle says the true amounts; weir_renew lets it go on; or nobody comes,
+ * and after request->ttl_ms (from 1 to WEIR_TTL_MAX_MS) it is released, or kept as a charge if request->keep is set. Returns
+ * what weir_check returns, and WEIR_E_INVALID for another ttl_ms or a request without a receipt. The same as weir_check and
+ * weir_loop_check of a request with a ttl_ms.
  *
- * A limit is not refunded if its window is over, its rule was removed or its subject was reset since. No limit is refunded
- * if the receipt was used before, is older than an hour or than the last 16,320 receipts of its subject, or belongs to
- * another cells table. A bucket gets back the cost less what has refilled since. Limits that count in the store, also
- * leased ones, are refunded there; the call does not wait for the store's answer. */
-WEIR_API int weir_refund(struct weir *weir, const struct weir_request *request, const struct weir_receipt *receipt,
-                         int64_t now_us);
+ * A request that touches a limit with `concurrent` holds a slot of it, also without a ttl_ms: weir_release frees it. */
+WEIR_API int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t now_us,
+                          struct weir_verdict *ret_verdict);
+
+#define WEIR_AS_HELD UINT64_MAX /* a cost of weir_settle: what was held or charged is right */
+
+/* Says what a request has truly cost. Less than was held is given back; more is charged whether or not there is room, and an
+ * amount beyond max is owed. Units that are not named keep what was held; a cost of 0 without `costs` gives back everything.
+ * After its time to live a hold has been released: then the true amount is charged, as long as its window lasts. Slots of
+ * limits with `concurrent` are freed in any case.
+ *
+ * Returns the number of limits that were settled; 0 if the receipt was used before, so that settling twice is once. Nothing
+ * is done for a window that is over, and nothing is given back to a rule that was removed, a subject that was reset or a
+ * bucket whose rate has changed since. A receipt cannot be used more than a day after its hold or charge, after 16,320 later
+ * ones of its subject, or with another cells table, except for limits that count in the store: these are settled there, on
+ * any host, and the call does not wait for the store's answer. Returns WEIR_E_INVALID (now_us, an amount, or a receipt that
+ * cannot be one) or WEIR_E_NO_MEMORY. */
+WEIR_API int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost,
+                         const struct weir_cost *costs, size_t cost_count, int64_t now_us);
+/* The hold lasts for ttl_ms from now on, in place of what is left. Returns the number of limits that still hold; 0: the hold
+ * is over or settled. Errors as those of weir_settle. */
+WEIR_API int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us);
+/* Settles with what was held or charged: frees slots of limits with `concurrent`, and everything else stays. */
+WEIR_API int weir_release(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);
+/* Cancels a hold, or gives back a charge, for example because the work failed: settles with 0. */
+WEIR_API int weir_refund(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us);
 
 /* Writes a receipt as hexadecimal digits, to send it elsewhere. Returns the length of the whole text; writes at
  * most cap - 1 bytes of it and a NUL, or nothing if cap is 0. */

@@ -2,7 +2,9 @@
 #include "cells/cells.h"
 
 #include "base/check.h"
-#include "cells/layout.h"
+#include "cells/blocks.h"
+#include "cells/cell.h"
+#include "cells/held.h"
 #include "cells/rebase.h"
 #include "limit/take.h"
 
@@ -67,86 +69,13 @@ void cells_prefetch(const struct cells *cells, uint64_t key)
 
 /* ---- one cell ---- */
 
-/* A state that was read is live and this key's, if the head, read after it, has its generation: a state that was given to
- * another key in between is noticed by that. */
-LIMIT_HOT bool is_own(const struct cell *c, uint64_t key, word16 s)
-{
-    return state_tag(s) == CELL_LIVE && load_8(&c->head) == head_with(key, s.high);
-}
-
-/* The two halves may belong to different states. A compare-and-swap from them then fails, so callers that do one may use
- * this. */
-LIMIT_HOT word16 load_halves(const struct cell *c)
-{
-    uint64_t high = load_8(&c->state.high);
-    return (word16){ load_8(&c->state.low), high };
-}
-
-LIMIT_HOT bool read_own(struct cell *c, uint64_t key, word16 *ret)
-{
-    *ret = load_16(&c->state);
-    return is_own(c, key, *ret);
-}
-
-/* Threads and processes with a cached `now` lag; none of them may find that a cell is gone in which it still counts. */
-#define CLOCK_SKEW_US (100 * US_PER_MS + 1024)
-
-/* Whether the book's time is at or after this time, to within the book's unit. */
-LIMIT_HOT bool book_covers(uint64_t book, int64_t decays_us)
-{
-    return book >= (uint64_t)(decays_us + CLOCK_SKEW_US) << 8;
-}
-
-/* Returns the book after a charge. */
-LIMIT_HOT uint64_t book_raised(uint64_t book, uint64_t gen, int64_t decays_us, int64_t spare_us, uint64_t share)
-{
-    if (book_gen(book) == gen && book_covers(book, decays_us))
-        return (book & ~UINT64_C(0xff)) | share;
-    return book_make(decays_us + spare_us + CLOCK_SKEW_US, gen, (uint8_t)share);
-}
-
-/* The book must cover a state before the state is written: a caller that judges whether a cell has decayed reads its state
- * first. False: the cell has another key now. If the generation does not fit although the state is the same, the book is
- * damaged, and is repaired. */
-static bool raise_book(struct cell *c, word16 s, struct limit_outlook outlook)
-{
-    for (;;) {
-        uint64_t book = load_8(&c->book), gen = state_gen(s);
-        uint64_t to = book_raised(book, gen, outlook.decays_us, outlook.spare_us, outlook.share);
-        if (to == book)
-            return true;
-        if (book_gen(book) != gen && !same_16(load_16(&c->state), s))
-            return false;
-        if (cas_8(&c->book, book, to))
-            return true;
-    }
-}
-
-enum outcome { TAKEN, REFUSED, LOST /* the cell is not the key's any more */ };
-
-/* Puts another one in the place of the state that was read. */
-LIMIT_HOT bool replace(struct cell *c, word16 s, struct limit_state next, struct limit_outlook outlook)
-{
-    CHECK(next.time < CLOCK_END_US);
-    uint64_t mark = (s.high & GEN_MASK << TAG_BITS) | CELL_LIVE;
-    return raise_book(c, s, outlook) && cas_16(&c->state, s, (word16){ next.data, next.time << MARK_BITS | mark });
-}
-
 /* Puts in the place of the state that was read what the charge (or a clock that was set right) makes of it. */
 static bool commit(struct cell *c, word16 s, struct limit_state next, const struct cells_ask *a, struct cells_taken *ret)
 {
     if (!replace(c, s, next, limit_outlook(a->limit, next, a->now_us)))
         return false;
-    *ret = (struct cells_taken){ next, c, head_of(a->key, state_gen(s)), a->now_us, a->cost };
+    *ret = (struct cells_taken){ next, c, head_of(a->key, state_gen(s)), a->now_us, a->cost, a->key };
     return true;
-}
-
-/* A state that refuses is not decayed, and if it refuses 1, then it is at its limit. A book that says less was written
- * under other numbers of the limit, or by a charge that lost its race: its subject would be dropped, and be free. */
-LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
-{
-    uint64_t book = load_8(&c->book);
-    return book_share(book) == LIMIT_SHARE_FULL && book_covers(book, now_us);
 }
 
 static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
@@ -160,19 +89,6 @@ static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const 
         raise_book(c, s, outlook);
 }
 
-/* A charge to a state that is more than a period ahead of the caller. Where the caller is stale, `a` becomes an ask at the
- * cell's own time. */
-static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, struct cells_ask *a,
-                                                              struct limit_state state, bool may_write, bool *rebases)
-{
-    struct rebase rebase = { a->now_us, limit_own_time(a->limit, state), may_write, false };
-    rebase.own.at_us = clock_within(rebase.own.at_us); /* the state may be damaged */
-    *rebases = *rebases || (cells_update(t, a->key ^ REBASE_MARK_KEY, a->now_us, rebase_judge, &rebase) && !rebase.stale);
-    if (!*rebases)
-        a->now_us = rebase.own.at_us;
-    return limit_take(a->limit, a->window, state, a->now_us, a->cost);
-}
-
 static enum outcome charge(struct cells *t, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
 {
     word16 s;
@@ -184,7 +100,7 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
         struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
         if (__builtin_expect(take.rebased, 0)) {
             ahead = *ask;
-            take = take_ahead(t, &ahead, state_payload(s), true, &rebases);
+            take = rebase_take(t, &ahead, state_payload(s), true, &rebases);
             a = &ahead;
         }
         if (__builtin_expect(!take.fits && !take.rebased, 0)) {
@@ -198,7 +114,7 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
         if (commit(c, s, take.next, a, ret))
             return take.fits ? TAKEN : REFUSED;
     }
-    return LOST;
+    return state_tag(s) == CELL_HELD ? held_charge(t, c, ask, NULL, ret) : LOST;
 }
 
 /* ---- making a cell ---- */
@@ -207,13 +123,6 @@ struct reservation {
     struct cell *cell; /* NULL: none */
     word16 state;
 };
-
-/* Gives a cell up. False: it is not as it was read. */
-static bool vacate(struct cell *c, word16 s)
-{
-    struct limit_state none = { 0 };
-    return cas_16(&c->state, s, state_make(none, (state_gen(s) + 1) & GEN_MASK, CELL_EMPTY));
-}
 
 struct scan {
     struct cell *live;
@@ -233,7 +142,7 @@ static struct scan scan_all(const struct candidates *p, uint64_t key)
         struct reservation r = { c, load_16(&c->state) };
         if (head != head_of(key, state_gen(r.state)))
             continue;
-        if (state_tag(r.state) == CELL_LIVE && !found.live)
+        if (cell_is_live(r.state) && !found.live)
             found.live = c;
         else if (state_tag(r.state) == CELL_RESERVED && !found.reserved.cell)
             found.reserved = r;
@@ -397,7 +306,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
             ret->state = unused;
             return false;
         } else if (make(t, &p, &n, &found, &seen, tries)) {
-            *ret = (struct cells_taken){ n.first, seen.cell, head_of(a->key, state_gen(seen.state)), a->now_us, a->cost };
+            *ret = (struct cells_taken){ n.first, seen.cell, head_of(a->key, state_gen(seen.state)), a->now_us, a->cost, a->key };
             return true;
         }
     }
@@ -479,7 +388,7 @@ LIMIT_HOT bool commit_quick(struct cell *c, word16 s, const struct limit_quick *
     }
     if (__builtin_expect(!cas_16(&c->state, s, (word16){ q->next.data, q->next.time << MARK_BITS | mark }), 0))
         return false;
-    *ret = (struct cells_taken){ q->next, c, head_with(a->key, s.high), a->now_us, a->cost };
+    *ret = (struct cells_taken){ q->next, c, head_with(a->key, s.high), a->now_us, a->cost, a->key };
     return true;
 }
 
@@ -517,6 +426,8 @@ LIMIT_HOT bool take_from(struct cells *cells, const struct cells_ask *ask, struc
         return take_bucket(cells, ask, ret, c);
     case LIMIT_SLIDING_WINDOW:
         return take_slide(cells, ask, ret, c);
+    case LIMIT_CONCURRENT:
+        return take_any(cells, ask, ret, c);
     default:
         return take_count(cells, ask, ret, c);
     }
@@ -597,14 +508,20 @@ static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells 
 {
     if (!head_is_of(load_8(&home->head), key)) {
         struct cell *c = find_elsewhere(cells, key);
-        if (!c || read_own(c, key, ret))
+        if (!c || read_any(c, key, ret))
             return c;
     }
     struct candidates p = candidates_of(cells, key);
     for (unsigned i = 0; i < CANDIDATES; i++)
-        if (read_own(candidate(&p, i), key, ret))
+        if (read_any(candidate(&p, i), key, ret))
             return candidate(&p, i);
     return NULL;
+}
+
+struct cell *cell_find(struct cells *cells, uint64_t key, word16 *ret)
+{
+    struct cell *c = find_home(cells, key);
+    return read_any(c, key, ret) ? c : look_elsewhere(cells, key, c, ret);
 }
 
 LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struct limit_state state)
@@ -613,7 +530,7 @@ LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struc
     if (__builtin_expect(take.rebased, 0)) {
         struct cells_ask ahead = *ask;
         bool rebases = false;
-        take = take_ahead(cells, &ahead, state, false, &rebases);
+        take = rebase_take(cells, &ahead, state, false, &rebases);
     }
     return take.fits;
 }
@@ -634,6 +551,12 @@ LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, cons
     ret->seen.low = seen.low;
     ret->seen.high = seen.high;
     ret->state = state_payload(seen);
+    if (__builtin_expect(state_tag(seen) == CELL_HELD, 0)) {
+        ret->state = held_state(cells, c, ask->key, ask->limit, seen, ask->now_us);
+        ret->quick = false;
+        ret->fits = look_fits(cells, ask, ret->state);
+        return;
+    }
     ret->quick = ask->cost > 0 && limit_quick_by(algorithm, ask->limit, ret->state, ask->now_us, ask->cost, &ret->charge);
     ret->fits = ret->quick || look_fits(cells, ask, ret->state);
 }
@@ -646,6 +569,7 @@ LIMIT_HOT void look_by(enum limit_algorithm algorithm, struct cells *cells, cons
 LOOK_BY(look_bucket, LIMIT_TOKEN_BUCKET)
 LOOK_BY(look_slide, LIMIT_SLIDING_WINDOW)
 LOOK_BY(look_count, LIMIT_FIXED_WINDOW)
+LOOK_BY(look_concurrent, LIMIT_CONCURRENT)
 
 void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_look *ret)
 {
@@ -656,6 +580,9 @@ void cells_look(struct cells *cells, const struct cells_ask *ask, struct cells_l
         return;
     case LIMIT_SLIDING_WINDOW:
         look_slide(cells, ask, ret);
+        return;
+    case LIMIT_CONCURRENT:
+        look_concurrent(cells, ask, ret);
         return;
     default:
         look_count(cells, ask, ret);
@@ -679,49 +606,52 @@ bool cells_forget(struct cells *cells, uint64_t key)
         word16 s;
         if (!c)
             return false;
-        if (read_own(c, key, &s) && vacate(c, s))
-            return true;
+        if (!read_any(c, key, &s) || !vacate(c, s))
+            continue;
+        if (state_tag(s) == CELL_HELD)
+            block_free(cells, state_payload(s));
+        return true;
     }
 }
 
-bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
+bool cells_refund(struct cells *cells, const struct limit *limit, const struct cells_taken *taken, int64_t now_us)
 {
     CHECK(taken->cell && taken->cost > 0 && clock_valid(now_us));
     for (;;) {
         word16 s = load_16(&taken->cell->state);
         struct limit_state payload = state_payload(s);
-        if (state_tag(s) != CELL_LIVE || state_gen(s) != head_gen(taken->head) ||
-            load_8(&taken->cell->head) != taken->head ||
-            !limit_refund(limit, taken->state, taken->at_us, taken->cost, now_us, &payload))
+        bool done;
+        if (!cell_is_live(s) || state_gen(s) != head_gen(taken->head) || load_8(&taken->cell->head) != taken->head)
+            return false;
+        if (state_tag(s) == CELL_HELD) {
+            if (held_refund(cells, s, limit, taken, now_us, &done))
+                return done;
+            continue;
+        }
+        if (!limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &payload))
             return false;
         if (cas_16(&taken->cell->state, s, state_make(payload, state_gen(s), CELL_LIVE)))
             return true;
     }
 }
 
-uint64_t cells_index(const struct cells *cells, const struct cells_taken *taken)
+uint32_t cells_generation(const struct cells_taken *taken)
 {
-    uint64_t index = (uint64_t)(taken->cell - cells->cell);
-    CHECK(index < cells->bucket_count * BUCKET_CELLS);
-    return index;
-}
-
-bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t index, struct cells_taken *ret)
-{
-    if (index >= cells->bucket_count * BUCKET_CELLS || !head_is_of(head, key))
-        return false;
-    ret->cell = cells->cell + index;
-    ret->head = head;
-    return true;
+    return (uint32_t)head_gen(taken->head);
 }
 
 /* ---- any other change ---- */
 
 /* False: the cell is not the key's any more. */
-static bool update_live(struct cell *c, uint64_t key, cells_judge *judge, void *data)
+static bool update_live(struct cells *t, struct cell *c, uint64_t key, int64_t now_us, cells_judge *judge, void *data)
 {
     word16 s;
-    while (read_own(c, key, &s)) {
+    while (read_any(c, key, &s)) {
+        if (__builtin_expect(state_tag(s) == CELL_HELD, 0)) {
+            if (held_update(t, c, key, s, now_us, judge, data))
+                return true;
+            continue;
+        }
         struct cells_change change = judge(state_payload(s), data);
         if (!change.writes)
             return true;
@@ -738,14 +668,14 @@ bool cells_update(struct cells *cells, uint64_t key, int64_t now_us, cells_judge
     struct cell *c = find_home(cells, key);
     if (!head_is_of(load_8(&c->head), key))
         c = find_elsewhere(cells, key);
-    if (c && update_live(c, key, judge, data))
+    if (c && update_live(cells, c, key, now_us, judge, data))
         return true;
     struct candidates p = candidates_of(cells, key);
     struct reservation seen = { 0 };
     for (unsigned tries = 0;; tries++) {
         struct scan found = scan_all(&p, key);
         if (found.live) {
-            if (update_live(found.live, key, judge, data))
+            if (update_live(cells, found.live, key, now_us, judge, data))
                 return true;
             seen.cell = NULL;
             continue;

@@ -28,9 +28,6 @@ int cells_open(struct cells **ret, const char *path, struct cells_size size, str
 int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_error *error);
 void cells_close(struct cells *cells);
 
-/* Call this before a limit counts beyond 2^32 - 1. An older weir would misread such counts; from then on it refuses the
- * file. */
-void cells_count_wide(struct cells *cells);
 /* The secret of this table, for the keys of its cells: the same in every process that opens it. */
 const struct hash_key *cells_hash_key(const struct cells *cells);
 
@@ -68,7 +65,7 @@ struct cells_taken {
     struct cell *cell;        /* the rest is for cells_refund */
     uint64_t head;
     int64_t at_us;
-    uint64_t cost;
+    uint64_t cost, key;
 };
 
 /* Writes nothing. */
@@ -80,11 +77,37 @@ bool cells_take(struct cells *cells, const struct cells_ask *ask, struct cells_t
 bool cells_take_looked(struct cells *cells, const struct cells_ask *ask, const struct cells_look *look,
                        struct cells_taken *ret);
 /* Gives a charge back. False: its cell has another key now, or its window is over. */
-bool cells_refund(const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
-/* A charge can be remembered by its head and the index of its cell. cells_find_taken writes these two to *ret. False: there
- * is no such cell, or the head does not belong to the key. */
-uint64_t cells_index(const struct cells *cells, const struct cells_taken *taken);
-bool cells_find_taken(struct cells *cells, uint64_t key, uint64_t head, uint64_t index, struct cells_taken *ret);
+bool cells_refund(struct cells *cells, const struct limit *limit, const struct cells_taken *taken, int64_t now_us);
+
+/* A charge that is held: it counts at once, and is given back after its time to live unless it was settled. */
+struct cells_terms {
+    uint32_t id; /* not 0: tells the holds of a cell apart */
+    uint32_t ttl_ms;
+    uint64_t tag; /* for cells_each_hold */
+    bool kept;    /* ret: there was no room for a hold. It was charged and stays, or was refused if it was a slot. */
+};
+/* As cells_take. */
+bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret);
+
+/* A charge as it can be remembered. */
+struct cells_charged {
+    uint64_t key;
+    uint64_t origin; /* limit_origin of the state that it left */
+    uint64_t amount;
+    int64_t until_us; /* of a hold */
+    uint32_t id;      /* of a hold; 0: it is a charge that stays */
+    uint32_t gen;     /* cells_generation */
+};
+/* Tells a key's cell from later ones: one that was dropped or reset has none of its charges. */
+uint32_t cells_generation(const struct cells_taken *taken);
+/* The charge was `to` in truth: the rest is given back, or what lacks is charged, whether or not there is room. A hold ends.
+ * One that is over has been given back, so all of `to` is charged. Nothing is done for a window that is over. Nothing is
+ * given back to a cell that was dropped or reset. Returns whether anything has changed. */
+bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
+                  const struct cells_charged *charged, uint64_t to, int64_t now_us);
+/* The hold lasts for ttl_ms from now on. False: it is over. */
+bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
+                 int64_t now_us);
 
 /* The change of a state that does not belong to a limit. */
 struct cells_change {

@@ -4,7 +4,6 @@
 #include "limit/take.h"
 
 struct charge {
-    struct cells *cells;
     const struct cells_ask *ask;
     const struct limit *rank;
     struct limit_state state; /* ret */
@@ -15,9 +14,6 @@ static struct cells_change judge_charge(struct limit_state state, void *data)
     struct charge *c = data;
     const struct cells_ask *ask = c->ask;
     c->state = limit_charge(ask->limit, ask->window, state, ask->now_us, ask->cost);
-    /* Before it is there: an older weir must not read it. */
-    if (limit_counts_wide(ask->limit, c->state))
-        cells_count_wide(c->cells);
     return (struct cells_change){ .writes = c->state.data != 0,
                                   .next = c->state,
                                   .outlook = limit_outlook(c->rank, c->state, ask->now_us) };
@@ -26,7 +22,7 @@ static struct cells_change judge_charge(struct limit_state state, void *data)
 struct limit_state cells_charge(struct cells *cells, const struct cells_ask *ask, const struct limit *rank)
 {
     CHECK(ask->cost > 0 && clock_valid(ask->now_us));
-    struct charge charge = { cells, ask, rank, { 0 } };
+    struct charge charge = { ask, rank, { 0 } };
     cells_update(cells, ask->key, ask->now_us, judge_charge, &charge);
     return charge.state;
 }

@@ -6,9 +6,11 @@
 #include "cells/cells.h"
 
 enum {
-    CELLS_VERSION = 2,
-    /* The same, with counts above 2^32 - 1, which an older weir would misread: see cells_count_wide. A single flipped bit
-       cannot turn one version into the other. */
+    /* A single flipped bit cannot turn one version into another. */
+    CELLS_VERSION = 9,
+    CELLS_VERSION_SUMMED = 2, /* what all checksums are made with: a version may rise */
+    /* Without blocks; with counts above 2^32 - 1, or without. Such a file is brought to CELLS_VERSION when it is opened. */
+    CELLS_VERSION_NARROW = 2,
     CELLS_VERSION_WIDE = 5,
     CELLS_HEADER_BYTES = 4096,
     BUCKET_CELLS = 16, /* 8 cache lines of 2 */
@@ -36,7 +38,8 @@ _Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is 32 bytes");
 
 enum { RESERVED_OLD_US = 1000000 }; /* a reservation older than this was left by a process that died */
 
-enum cell_tag { CELL_EMPTY, CELL_RESERVED, CELL_LIVE };
+/* CELL_HELD: live, and the state names a block that has the state and the holds: see blocks.h. */
+enum cell_tag { CELL_EMPTY, CELL_RESERVED, CELL_LIVE, CELL_HELD };
 
 struct cells_header {
     char magic[8];
@@ -45,7 +48,7 @@ struct cells_header {
     uint64_t bucket_count;
     struct hash_key secret;
     uint64_t made_us;
-    uint64_t checksum; /* of all fields before it, with version CELLS_VERSION: the version alone may rise */
+    uint64_t checksum; /* of all fields before it, with CELLS_VERSION_SUMMED */
     /* Counters are in another cache line, so that counting a drop does not slow down readers of the fields above. */
     _Alignas(128) uint64_t drops;
     uint64_t drops_at_limit;
@@ -55,9 +58,16 @@ struct cells_header {
 
 _Static_assert(sizeof(struct cells_header) <= CELLS_HEADER_BYTES, "the header fits its page");
 
+/* Where the blocks of one size are. */
+struct block_room {
+    char *base;
+    uint64_t count;
+};
+
 struct cells {
     struct cell *cell;
     uint64_t bucket_count;
+    struct block_room small, large; /* without blocks in a table that an older weir has made in memory of the caller */
     struct hash_key secret;
     struct cells_header *header;
     size_t mapped_bytes; /* 0: the memory is the caller's */
@@ -126,6 +136,11 @@ static inline uint64_t state_gen(word16 s)
     return s.high >> TAG_BITS & GEN_MASK;
 }
 
+static inline bool cell_is_live(word16 s)
+{
+    return state_tag(s) >= CELL_LIVE;
+}
+
 static inline struct limit_state state_payload(word16 s)
 {
     return (struct limit_state){ s.high >> MARK_BITS, s.low };
@@ -164,6 +179,7 @@ static inline bool cell_is_free(word16 s, uint64_t book, int64_t now_us)
     int64_t age = now_us - (int64_t)state_payload(s).time;
     switch (state_tag(s)) {
     case CELL_LIVE:
+    case CELL_HELD:
         return book_gen(book) != state_gen(s) || book_decays_us(book) <= now_us;
     case CELL_RESERVED:
         return age > RESERVED_OLD_US || age < -RESERVED_OLD_US;

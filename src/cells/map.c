@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "cells/layout.h"
+#include "cells/blocks.h"
 
 static const char MAGIC[8] = "weircell";
 
@@ -26,7 +26,7 @@ static uint64_t checksum(const struct cells_header *h)
     struct hash_key none = { 0, 0 };
     struct cells_header summed = *h;
     struct hash hash;
-    summed.version = CELLS_VERSION;
+    summed.version = CELLS_VERSION_SUMMED;
     hash_init(&hash, &none);
     hash_bytes(&hash, &summed, offsetof(struct cells_header, checksum));
     return hash_final(&hash);
@@ -59,9 +59,20 @@ static int bucket_count(struct cells_size size, uint64_t *ret, struct weir_error
     return 0;
 }
 
-static size_t total_bytes(uint64_t buckets)
+static size_t cell_bytes(uint64_t buckets)
 {
     return CELLS_HEADER_BYTES + (size_t)buckets * BUCKET_BYTES;
+}
+
+static size_t total_bytes(uint64_t buckets)
+{
+    return cell_bytes(buckets) + blocks_bytes(buckets);
+}
+
+/* Of a version without blocks. */
+static bool is_older(const struct cells_header *h)
+{
+    return h->version == CELLS_VERSION_NARROW || h->version == CELLS_VERSION_WIDE;
 }
 
 /* The header is one that was checked, not the one in the mapping, which others can write to. */
@@ -77,6 +88,8 @@ static int use_memory(struct cells **ret, void *map, const struct cells_header *
         .secret = header->secret,
         .header = map,
     };
+    if (!is_older(header))
+        blocks_place(cells, (char *)map + cell_bytes(header->bucket_count));
     *ret = cells;
     return 0;
 }
@@ -114,22 +127,47 @@ static int check_header(const char *path, const struct cells_header *h, uint64_t
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
         return err_set(error, WEIR_E_CELLS,
                        "%s: not a cells file; name another file, or remove this one if it is not needed", path);
-    bool known = h->version == CELLS_VERSION || h->version == CELLS_VERSION_WIDE;
-    if (!known || h->header_bytes != CELLS_HEADER_BYTES)
+    if ((h->version != CELLS_VERSION && !is_older(h)) || h->header_bytes != CELLS_HEADER_BYTES)
         return err_set(
             error, WEIR_E_CELLS,
-            "%s: a cells file of layout %u, but this weir supports layout %d and %d; use another file, or remove this one "
-            "(its counts are lost then)",
-            path, h->version, CELLS_VERSION, CELLS_VERSION_WIDE);
+            "%s: a cells file of layout %u, but this weir supports layout %d, %d and %d; use another file, or remove this "
+            "one (its counts are lost then)",
+            path, h->version, CELLS_VERSION, CELLS_VERSION_NARROW, CELLS_VERSION_WIDE);
     if (h->checksum != checksum(h))
         return err_set(error, WEIR_E_CELLS,
                        "%s: its header is damaged; restore the file, or remove it (its counts are lost then)", path);
-    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || file_bytes != total_bytes(h->bucket_count))
+    bool sized = file_bytes == total_bytes(h->bucket_count) || (is_older(h) && file_bytes == cell_bytes(h->bucket_count));
+    if (h->bucket_count < 2 || h->bucket_count > CELLS_MAX / BUCKET_CELLS || !sized)
         return err_set(
             error, WEIR_E_CELLS,
             "%s: has %llu bytes, but its header says %llu: it was cut or added to; restore the file, or remove it (its "
             "counts are lost then)",
             path, (unsigned long long)file_bytes, (unsigned long long)total_bytes(h->bucket_count));
+    return 0;
+}
+
+/* Room is reserved now: writing to a hole in a file on a full disk would kill the process later. */
+static int reserve_file(int fd, const char *path, uint64_t buckets, struct weir_error *error)
+{
+    int no;
+    do {
+        no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
+    } while (no == EINTR);
+    if (no != 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: no room for %zu bytes: %s", path, total_bytes(buckets), strerror(no));
+    return 0;
+}
+
+static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_error *error)
+{
+    struct cells_header header;
+    int r = init_header(&header, buckets, error);
+    if (r == 0)
+        r = reserve_file(fd, path, buckets, error);
+    if (r < 0)
+        return r;
+    if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
+        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
     return 0;
 }
 
@@ -149,33 +187,21 @@ static int map_file(struct cells **ret, int fd, const char *path, struct weir_er
     int r = check_header(path, &header, (uint64_t)st.st_size, error);
     if (r < 0)
         return r;
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    bool older = is_older(&header);
+    if (older && (r = reserve_file(fd, path, header.bucket_count, error)) < 0)
+        return r;
+    struct cells_header *map = mmap(NULL, total_bytes(header.bucket_count), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_set(error, WEIR_E_SYSTEM, "%s: cannot be mapped: %s", path, strerror(errno));
+    /* The file has its blocks now. Several processes may do this at once. */
+    if (older)
+        __atomic_store_n(&map->version, header.version = CELLS_VERSION, __ATOMIC_RELAXED);
     r = use_mapping(ret, map, &header, error);
     if (r == 0 && (r = cells_check_identity(*ret, fd, path, error)) < 0) {
         cells_close(*ret);
         *ret = NULL;
     }
     return r;
-}
-
-/* Room is reserved now: writing to a hole in a file on a full disk would kill the process later. */
-static int fill_file(int fd, const char *path, uint64_t buckets, struct weir_error *error)
-{
-    struct cells_header header;
-    int r = init_header(&header, buckets, error);
-    if (r < 0)
-        return r;
-    int no;
-    do {
-        no = posix_fallocate(fd, 0, (off_t)total_bytes(buckets));
-    } while (no == EINTR);
-    if (no != 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: no room for %zu bytes: %s", path, total_bytes(buckets), strerror(no));
-    if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fsync(fd) < 0)
-        return err_set(error, WEIR_E_SYSTEM, "%s: cannot be written: %s", path, strerror(errno));
-    return 0;
 }
 
 static int open_folder(const char *path, int flags)
@@ -265,13 +291,15 @@ int cells_open_at(struct cells **ret, void *memory, size_t bytes, struct weir_er
     if (bytes < total_bytes(2))
         return err_set(error, WEIR_E_INVALID, "%zu bytes are too few for a table; it needs at least %zu", bytes,
                        total_bytes(2));
-    uint64_t buckets = (bytes - CELLS_HEADER_BYTES) / BUCKET_BYTES;
+    uint64_t buckets = (bytes - CELLS_HEADER_BYTES) / BUCKET_BYTES, older = buckets;
+    while (total_bytes(buckets) > bytes)
+        buckets -= 1 + (total_bytes(buckets) - bytes) / (2 * BUCKET_BYTES);
     int r = is_blank(memory) ? init_header(memory, buckets, error) : 0;
     if (r < 0)
         return r;
     struct cells_header header;
     memcpy(&header, memory, sizeof header);
-    r = check_header("cells_memory", &header, total_bytes(buckets), error);
+    r = check_header("cells_memory", &header, is_older(&header) ? cell_bytes(older) : total_bytes(buckets), error);
     return r < 0 ? r : use_memory(ret, memory, &header, error);
 }
 
@@ -282,11 +310,6 @@ void cells_close(struct cells *cells)
     if (cells->mapped_bytes)
         munmap(cells->header, cells->mapped_bytes);
     free(cells);
-}
-
-void cells_count_wide(struct cells *cells)
-{
-    __atomic_store_n(&cells->header->version, CELLS_VERSION_WIDE, __ATOMIC_RELAXED);
 }
 
 const struct hash_key *cells_hash_key(const struct cells *cells)

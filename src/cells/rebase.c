@@ -22,6 +22,8 @@
 
 #include <stdlib.h>
 
+#include "limit/take.h"
+
 enum {
     FREE_RETURNS = 3, /* of the lead, before a caller has to be further away each time */
     RETURNS_MAX = FREE_RETURNS + 12,
@@ -72,4 +74,15 @@ struct cells_change rebase_judge(struct limit_state state, void *data)
         .next = { (uint64_t)j->now_us, (uint64_t)mark.returns << CLOCK_BITS | (uint64_t)mark.lead_us },
         .outlook = { .decays_us = decays_us < CLOCK_END_US ? decays_us : CLOCK_END_US, .share = LIMIT_SHARE_NONE },
     };
+}
+
+struct limit_take rebase_take(struct cells *cells, struct cells_ask *ask, struct limit_state state, bool may_write,
+                              bool *rebases)
+{
+    struct rebase rebase = { ask->now_us, limit_own_time(ask->limit, state), may_write, false };
+    rebase.own.at_us = clock_within(rebase.own.at_us); /* the state may be damaged */
+    *rebases = *rebases || (cells_update(cells, ask->key ^ REBASE_MARK_KEY, ask->now_us, rebase_judge, &rebase) && !rebase.stale);
+    if (!*rebases)
+        ask->now_us = rebase.own.at_us;
+    return limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
 }

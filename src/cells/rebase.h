@@ -17,4 +17,9 @@ struct rebase {
 /* For cells_update of the mark, with a struct rebase. If cells_update has no room for a mark, the caller is stale, too. */
 struct cells_change rebase_judge(struct limit_state state, void *rebase);
 
+/* A charge to a state that is more than a period ahead of the caller. Where the caller is stale, *ask becomes one at the
+ * cell's own time. *rebases: this was decided before, since the answer leaves a mark. */
+struct limit_take rebase_take(struct cells *cells, struct cells_ask *ask, struct limit_state state, bool may_write,
+                              bool *rebases);
+
 #endif

@@ -14,7 +14,7 @@ static unsigned count_bucket(struct cells *cells, uint64_t bucket, int64_t now_u
     for (unsigned i = 0; i < BUCKET_CELLS; i++) {
         struct cell *c = cells->cell + bucket * BUCKET_CELLS + i;
         word16 s = load_16(&c->state);
-        live += state_tag(s) == CELL_LIVE && !cell_is_free(s, load_8(&c->book), now_us);
+        live += cell_is_live(s) && !cell_is_free(s, load_8(&c->book), now_us);
     }
     return live;
 }

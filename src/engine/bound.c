@@ -63,7 +63,6 @@ struct binder {
     struct bound_limit *next; /* room for all limits */
     uint32_t
         *first; /* effects by their hash: 1 + the index of the first override that has it; as many as there are slots */
-    bool wide;  /* some limit counts beyond 2^32 - 1 */
     bool no_memory;
 };
 
@@ -73,9 +72,10 @@ static void bind_limit(struct binder *b, const struct bound_rule *rule, const st
     *limit = (struct bound_limit){
         .id = limit_id(b->key, rule->rule, spec), .spec = spec, .first = first, .unit = spec->cost_unit
     };
-    b->bound->units = b->bound->units || spec->cost_unit.len > 0;
+    limit->counts_other = spec->cost_unit.len > 0 || spec->algorithm == LIMIT_CONCURRENT;
+    b->bound->units = b->bound->units || limit->counts_other;
+    b->bound->slots = b->bound->slots || spec->algorithm == LIMIT_CONCURRENT;
     limit_init(&limit->limit, spec->algorithm, spec->max, spec->burst, spec->per_us);
-    b->wide = b->wide || spec->max > UINT32_MAX || spec->burst > UINT32_MAX;
     if (rule->chooses)
         limit->slice_mark = key_mix(rule->id, spec->max);
     if (rule->counter == COUNTER_CELL)
@@ -343,6 +343,36 @@ static bool bind_overrides(struct binder *b, struct bound_rule **of)
     return first && effects;
 }
 
+/* ---- limits by id ---- */
+
+static bool index_limits(struct bound *bound, size_t count)
+{
+    size_t size = 4;
+    while (size < 2 * count)
+        size *= 2;
+    bound->by_id = calloc(size, sizeof *bound->by_id);
+    bound->by_id_mask = size - 1;
+    for (size_t i = 0; bound->by_id && i < count; i++) {
+        size_t slot = (size_t)bound->limits[i].id & bound->by_id_mask;
+        while (bound->by_id[slot])
+            slot = (slot + 1) & bound->by_id_mask;
+        bound->by_id[slot] = (uint32_t)i + 1;
+    }
+    return bound->by_id != NULL;
+}
+
+const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot)
+{
+    for (uint32_t number; (number = bound->by_id[((size_t)id + *slot) & bound->by_id_mask]) != 0;) {
+        ++*slot;
+        if (bound->limits[number - 1].id == id)
+            return &bound->limits[number - 1];
+    }
+    return NULL;
+}
+
+/* ---- all of it ---- */
+
 static bool bind_all(struct bound *bound, struct bound_sharing sharing)
 {
     const struct rules *rules = ruleset_rules(bound->ruleset);
@@ -360,9 +390,7 @@ static bool bind_all(struct bound *bound, struct bound_sharing sharing)
     bind_rules(&b);
     if (rules->override_count > 0 && !bind_overrides(&b, of))
         return false;
-    if (b.wide)
-        cells_count_wide(bound->cells);
-    return !b.no_memory;
+    return !b.no_memory && index_limits(bound, (size_t)(b.next - bound->limits));
 }
 
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
@@ -391,6 +419,7 @@ void bound_free(struct bound *bound)
     arena_done(&bound->keys);
     free(bound->rules);
     free(bound->limits);
+    free(bound->by_id);
     free(bound->plans);
     free(bound->overrides.tags);
     free(bound->overrides.slots);
@@ -409,6 +438,9 @@ const struct bound_rule *bound_find(const struct bound *bound, sv id)
 
 uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request)
 {
+    /* A request that is in flight is one, whatever it costs, unless it only looks. */
+    if (limit->limit.algorithm == LIMIT_CONCURRENT)
+        return request->cost > 0 || request->cost_count > 0;
     for (size_t i = 0; i < request->cost_count; i++)
         if (sv_eq(request->costs[i].unit, limit->unit))
             return request->costs[i].amount;

@@ -20,7 +20,8 @@ struct bound_limit {
     uint64_t
         slice_mark; /* of a rule with several sets of limits: slices that were lent for one `max` are not for another */
     bool first;     /* of its set */
-    sv unit;        /* what it counts; empty: requests */
+    bool counts_other; /* it counts something else than the cost in requests */
+    sv unit;           /* what it counts; empty: requests, or what is in flight */
     struct window_cache cache;
 };
 
@@ -90,6 +91,9 @@ struct bound {
     bool by_path;     /* some rule counts by path or route */
     bool remote;      /* some rule is leased or exact */
     bool units;       /* some limit counts something else than requests */
+    bool slots;       /* some limit counts what is in flight */
+    uint32_t *by_id;  /* 1 + numbers of limits, by their ids: open addressing, at most half full */
+    size_t by_id_mask;
     unsigned waiting; /* number of decisions that wait and need these rules; atomic */
     struct arena keys;
     struct bound *next_retired;
@@ -103,6 +107,9 @@ struct bound_sharing {
 int bound_new(struct bound **ret, struct ruleset *ruleset, struct cells *cells, struct bound_sharing sharing,
               struct weir_error *error);
 void bound_free(struct bound *bound);
+/* Returns the next limit with this id, or NULL after the last one: those of plans and overrides have the same. *slot is 0 at
+ * first. */
+const struct bound_limit *bound_next_limit(const struct bound *bound, uint64_t id, size_t *slot);
 /* The bound rule of this id, or NULL. */
 const struct bound_rule *bound_find(const struct bound *bound, sv id);
 
@@ -159,7 +166,7 @@ static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subjec
 uint64_t limit_cost_by_unit(const struct bound_limit *limit, const struct weir_request *request);
 static inline uint64_t limit_cost(const struct bound_limit *limit, const struct weir_request *request)
 {
-    uint64_t cost = __builtin_expect(limit->unit.len > 0, 0) ? limit_cost_by_unit(limit, request) : request->cost;
+    uint64_t cost = __builtin_expect(limit->counts_other, 0) ? limit_cost_by_unit(limit, request) : request->cost;
     return cost <= WEIR_AMOUNT_MAX ? cost : WEIR_AMOUNT_MAX + 1;
 }
 struct window limit_current_window(const struct bound_limit *limit, int64_t now_us);

@@ -13,7 +13,7 @@ static int charge_by(struct weir *weir, const struct bound *bound, const struct 
     if (!d)
         return WEIR_E_NO_MEMORY;
     for (size_t i = 0; i < d->count; i++)
-        if (d->counters[i].ask.cost > 0)
+        if (d->counters[i].ask.cost > 0 && d->counters[i].ask.limit->algorithm != LIMIT_CONCURRENT)
             counter_ops[d->counters[i].kind].charge(d, &d->counters[i]);
     if (d->remote)
         remote_renew_slices(d);

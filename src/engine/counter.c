@@ -12,12 +12,15 @@ static enum counter_outcome look_at_cell(struct decision *d, struct counter *c)
 
 static enum counter_outcome take_cell(struct decision *d, struct counter *c)
 {
-    return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
+    return cell_take(d, c);
 }
 
 static void give_back_cell(struct decision *d, struct counter *c)
 {
-    cells_refund(c->ask.limit, &c->taken, decision_now_us(d));
+    if (c->on_hold)
+        hold_give_back(d, c, decision_now_us(d));
+    else
+        cells_refund(d->bound->cells, c->ask.limit, &c->taken, decision_now_us(d));
 }
 
 static void charge_cell(struct decision *d, struct counter *c)
@@ -29,9 +32,11 @@ void counter_note_refusal(struct decision *d, struct counter *c)
 {
     struct cells_taken taken;
     struct cells_ask ask = c->ask;
+    if (ask.limit->algorithm == LIMIT_CONCURRENT)
+        return; /* it has no clock of its own */
     ask.cost = ask.cost > 0 ? ask.cost : 1; /* what refuses 0 refuses 1 */
     if (cells_take(d->bound->cells, &ask, &taken))
-        cells_refund(ask.limit, &taken, ask.now_us);
+        cells_refund(d->bound->cells, ask.limit, &taken, ask.now_us);
 }
 
 /* ---- slices ---- */

@@ -15,6 +15,7 @@
 #define ENGINE_COUNTER_H
 
 #include "engine/decision.h"
+#include "engine/hold.h"
 #include "limit/take.h"
 #include "slices/slice.h"
 
@@ -42,6 +43,14 @@ static inline enum counter_outcome cell_taken(struct counter *c, bool fits)
     return c->outcome = fits ? COUNTER_FITS : COUNTER_REFUSES;
 }
 
+/* As cells_take, or as a hold. */
+static inline enum counter_outcome cell_take(const struct decision *d, struct counter *c)
+{
+    if (__builtin_expect(d->holds, 0) && hold_wants(d, c))
+        return hold_take(d, c);
+    return cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken));
+}
+
 /* ---- all kinds ---- */
 
 static inline enum counter_outcome counter_look(struct decision *d, struct counter *c)
@@ -51,16 +60,15 @@ static inline enum counter_outcome counter_look(struct decision *d, struct count
 
 static inline enum counter_outcome counter_take(struct decision *d, struct counter *c)
 {
-    return __builtin_expect(c->kind == COUNTER_CELL, 1) ? cell_taken(c, cells_take(d->bound->cells, &c->ask, &c->taken))
-                                                        : counter_ops[c->kind].take(d, c);
+    return __builtin_expect(c->kind == COUNTER_CELL, 1) ? cell_take(d, c) : counter_ops[c->kind].take(d, c);
 }
 
 /* The same after counter_look: quicker if the cell has not changed since. */
 static inline enum counter_outcome counter_take_looked(struct decision *d, struct counter *c)
 {
-    return __builtin_expect(c->kind == COUNTER_CELL, 1)
-               ? cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken))
-               : counter_ops[c->kind].take(d, c);
+    if (__builtin_expect(c->kind == COUNTER_CELL && !d->holds, 1))
+        return cell_taken(c, cells_take_looked(d->bound->cells, &c->ask, &c->look, &c->taken));
+    return counter_take(d, c);
 }
 
 /* Does nothing to a counter that is not held. */

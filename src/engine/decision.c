@@ -259,8 +259,11 @@ static enum decision_state step_report(struct decision *d)
         decide_shadows(d);
     if (__builtin_expect(request->each_rule != NULL, 0))
         verdict_each_rule(d);
-    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && d->charges)
+    if (__builtin_expect(request->receipt != NULL, 0) && d->allowed && d->charges && (d->holds || !request->if_held)) {
+        if (d->remote)
+            remote_make_keys(d);
         receipt_make(d, request->receipt);
+    }
     return DECISION_DONE;
 }
 

@@ -57,6 +57,7 @@ struct counter {
     enum counter_kind kind : 8;
     enum counter_outcome outcome : 8; /* of the last look or take */
     bool held;                        /* charged by this decision, and not given back */
+    bool on_hold;                     /* … and the charge is a hold */
     uint8_t reading;                  /* of the path, for the subject: see facts_select_reading */
 };
 
@@ -75,6 +76,8 @@ struct decision {
     enum decision_state state;
     bool allowed; /* from REPORT on */
     bool charges; /* it is not a peek, and some cost is not 0 */
+    bool holds;   /* some charges are holds: those of a request with a ttl_ms, and slots */
+    uint32_t hold_id;
     const struct bound *bound;
     const struct weir_request *request;
     int64_t now_us;

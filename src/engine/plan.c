@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "engine/decision.h"
+#include "engine/hold.h"
 #include "engine/remote.h"
 
 enum { MATCHES_INLINE = 64 };
@@ -17,7 +18,7 @@ static inline __attribute__((always_inline)) struct counter *plan_rule(struct co
         c->limit = limit;
         c->subject = subject;
         c->kind = set->counter;
-        c->held = false;
+        c->held = c->on_hold = false;
         c->reading = 0;
         if (limit->limit.algorithm == LIMIT_CALENDAR)
             c->window = limit_current_window(limit, now_us);
@@ -107,6 +108,9 @@ static void plan_fill(struct decision *d, const uint32_t *matches, size_t count,
     for (size_t i = 0; __builtin_expect(d->bound->units, 0) && i < d->count; i++)
         d->charges |= d->counters[i].ask.cost > 0;
     d->charges = d->charges && !d->request->peek;
+    d->holds = false;
+    if (__builtin_expect(d->request->ttl_ms > 0 || d->bound->slots, 0))
+        hold_plan(d);
     if (__builtin_expect(remote, 0))
         remote_init(d, user);
     else

@@ -1,5 +1,7 @@
 #include "engine/receipt.h"
 
+#include "engine/handle.h"
+#include "engine/hold.h"
 #include "engine/receipt_ring.h"
 #include "engine/remote.h"
 #include "limit/take.h"
@@ -7,8 +9,45 @@
 /* No text is as long as these, and no limit's identity begins with them: see bound.c. */
 #define RECEIPT_MARK (UINT64_MAX - 2)
 #define SEAL_MARK (UINT64_MAX - 3)
-/* Subjects are hashes: XOR with a constant gives another one. */
-#define STORE_MARK UINT64_C(0x73746f72652d6d6b)
+#define STORE_SEAL_MARK (UINT64_MAX - 5)
+
+/* The window of a slice seems to end earlier by as long as the ask for it was on its way, which decisions wait for up to
+ * ten seconds. For short windows the store takes a part of their length instead. */
+enum { SLICE_OFF_MS = 10000 };
+
+/* ---- one charge ---- */
+
+/* kind 1 · on hold 1 · algorithm 3 · generation 10 · off 17 */
+enum { HOW_HOLD = 1, HOW_ALGORITHM = 2, HOW_GEN = 5, HOW_OFF = 15, GEN_MASK_BITS = 10, OFF_BITS = 17 };
+
+static uint32_t how_word(const struct receipt_how *how)
+{
+    return how->kind | (uint32_t)how->on_hold << HOW_HOLD | (uint32_t)how->algorithm << HOW_ALGORITHM |
+           how->gen << HOW_GEN | how->off_ms << HOW_OFF;
+}
+
+struct receipt_how receipt_how(const struct weir_charged *charged)
+{
+    uint32_t how = charged->how;
+    return (struct receipt_how){ .kind = how & 1 ? RECEIPT_STORE : RECEIPT_CELL,
+                                 .on_hold = how >> HOW_HOLD & 1,
+                                 .algorithm = (enum limit_algorithm)(how >> HOW_ALGORITHM & 7),
+                                 .gen = how >> HOW_GEN & ((1u << GEN_MASK_BITS) - 1),
+                                 .off_ms = how >> HOW_OFF };
+}
+
+uint64_t receipt_rate(const struct limit *limit)
+{
+    return limit->algorithm == LIMIT_TOKEN_BUCKET ? key_mix((uint64_t)limit->per_us, limit->max) : 0;
+}
+
+uint32_t receipt_unit(sv unit)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a: names of units come from rules, and few are in one receipt */
+    for (size_t i = 0; i < unit.len; i++)
+        hash = (hash ^ (unsigned char)unit.ptr[i]) * 16777619u;
+    return unit.len ? hash : 0;
+}
 
 /* ---- making one ---- */
 
@@ -18,125 +57,162 @@ struct making {
     int64_t until_us; /* what was charged may have decayed, or its window be over, by then */
 };
 
-/* `at_us` by this host's clock, `store_us` by the store's. */
-static struct making begin(struct weir_receipt *r, int64_t at_us, int64_t store_us)
-{
-    r->count = 0;
-    r->at_us = at_us;
-    r->store_us = store_us;
-    return (struct making){ r, at_us };
-}
-
-/* Receipts of the same limits and subjects are numbered together. The head of a cell begins with its fingerprint; the
- * generation, which differs from time to time, is left out. */
+/* Receipts of the same limits and subjects are numbered together. */
 uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
 {
-    enum { GENERATION_BITS = 12 };
     struct hash h;
     hash_init(&h, cells_hash_key(cells));
     hash_word(&h, RECEIPT_MARK);
-    for (uint32_t i = 0; i < r->count; i++)
-        hash_word(&h, r->charged[i].limit >> GENERATION_BITS);
+    for (uint32_t i = 0; i < r->count; i++) {
+        hash_word(&h, r->charged[i].key);
+        hash_word(&h, r->charged[i].limit);
+    }
+    if (r->keys_len > 0)
+        subject_add(&h, sv_of(r->keys, r->keys_len));
     return hash_final(&h);
 }
 
-static uint64_t seal_of(const struct weir_receipt *r, const struct cells *cells)
+static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;
-    hash_init(&h, cells_hash_key(cells));
-    hash_word(&h, SEAL_MARK ^ cells_identity(cells));
-    hash_word(&h, r->count);
+    hash_init(&h, key);
+    hash_word(&h, mark);
+    hash_word(&h, r->count | (uint64_t)r->hold << 32);
     hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);
+    hash_word(&h, (uint64_t)r->until_us);
     hash_word(&h, (uint64_t)r->store_us);
+    hash_word(&h, mark == STORE_SEAL_MARK ? 0 : r->store_seal);
     for (uint32_t i = 0; i < r->count; i++) {
-        hash_word(&h, r->charged[i].limit);
-        hash_word(&h, r->charged[i].time);
-        hash_word(&h, r->charged[i].window);
-        hash_word(&h, r->charged[i].cost);
-        hash_word(&h, r->charged[i].cell);
+        const struct weir_charged *c = &r->charged[i];
+        hash_word(&h, c->limit);
+        hash_word(&h, c->key);
+        hash_word(&h, c->origin);
+        hash_word(&h, c->rate);
+        hash_word(&h, c->cost);
+        hash_word(&h, c->unit | (uint64_t)c->how << 32);
     }
+    subject_add(&h, sv_of(r->keys, r->keys_len));
     return hash_final(&h);
 }
 
-/* Returns what a receipt says about a state: for a window everything except its counts, for a bucket, which has no window,
- * its rate. */
-static struct limit_state rest_of(const struct limit *limit, struct limit_state taken)
+bool receipt_is_sealed(const struct weir_receipt *r, const struct cells *cells)
 {
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return (struct limit_state){ (uint64_t)limit->per_us, limit->max };
-    if (limit->algorithm == LIMIT_SLIDING_WINDOW)
-        return (struct limit_state){ taken.time, 0 };
-    return (struct limit_state){ taken.time, taken.data - limit_state_count(taken) };
+    return r->seal == seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
 }
 
 static void end(const struct making *m, struct cells *cells)
 {
     struct weir_receipt *r = m->receipt;
-    int64_t most_us = r->at_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US,
-            until_us = m->until_us < most_us ? m->until_us : most_us;
+    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
+    int64_t most_us = last_us + RECEIPT_LIFE_US + RECEIPT_AHEAD_US, until_us = m->until_us < most_us ? m->until_us : most_us;
     if (r->count > 0)
         r->number = ring_draw_number(cells, receipt_ring(r, cells), r->at_us,
                                      until_us < CLOCK_END_US ? until_us : CLOCK_END_US - 1);
-    r->seal = seal_of(r, cells);
+    r->seal = seal_of(r, cells_hash_key(cells), SEAL_MARK ^ cells_identity(cells));
 }
 
-/* `limit`: the head of the cell that was charged, or what stands for it. */
-static void add(struct making *m, uint64_t limit, struct limit_state rest, uint64_t cost, uint64_t cell, int64_t until_us)
+/* Returns false if there is no room. */
+static bool add_name(struct weir_receipt *r, sv key, sv field, uint64_t *ret)
+{
+    size_t at = r->keys_len;
+    if (key.len + field.len > sizeof r->keys - at)
+        return false;
+    memcpy(r->keys + at, key.ptr, key.len);
+    memcpy(r->keys + at + key.len, field.ptr, field.len);
+    r->keys_len += (uint32_t)(key.len + field.len);
+    *ret = at | key.len << 16 | (uint64_t)field.len << 32;
+    return true;
+}
+
+bool receipt_name(const struct weir_receipt *r, const struct weir_charged *charged, struct receipt_name *ret)
+{
+    size_t at = charged->key & 0xffff, key_len = charged->key >> 16 & 0xffff, field_len = charged->key >> 32 & 0xffff;
+    if (at + key_len + field_len > r->keys_len)
+        return false;
+    *ret = (struct receipt_name){ sv_of(r->keys + at, key_len), sv_of(r->keys + at + key_len, field_len) };
+    return true;
+}
+
+static struct weir_charged *add(struct making *m, const struct counter *c, uint64_t origin, const struct receipt_how *how)
 {
     struct weir_receipt *r = m->receipt;
-    if (r->count == WEIR_RECEIPT_LIMITS || cell > UINT32_MAX)
+    struct weir_charged *charged = &r->charged[r->count++];
+    *charged = (struct weir_charged){ .limit = c->limit->id,
+                                      .key = c->ask.key,
+                                      .origin = origin,
+                                      .rate = receipt_rate(&c->limit->limit),
+                                      .cost = c->ask.cost,
+                                      .unit = receipt_unit(c->limit->unit),
+                                      .how = how_word(how) };
+    return charged;
+}
+
+static void add_cell(struct making *m, const struct decision *d, const struct counter *c)
+{
+    const struct limit *limit = c->ask.limit;
+    struct receipt_how how = { RECEIPT_CELL, c->on_hold, limit->algorithm, cells_generation(&c->taken), 0 };
+    int64_t until_us = limit_outlook(limit, c->taken.state, c->taken.at_us).decays_us;
+    if (c->on_hold) {
+        int64_t hold_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS;
+        m->receipt->hold = d->hold_id;
+        m->receipt->until_us = hold_us > m->receipt->until_us ? hold_us : m->receipt->until_us;
+        until_us = hold_us > until_us ? hold_us : until_us;
+    }
+    m->until_us = until_us > m->until_us ? until_us : m->until_us;
+    add(m, c, limit_origin(limit, c->taken.state, c->taken.at_us), &how);
+}
+
+/* Its limit is known by its numbers, since another host has other identities. */
+static void add_store(struct making *m, const struct decision *d, const struct counter *c)
+{
+    const struct limit *limit = &c->limit->limit;
+    struct receipt_how how = { .kind = RECEIPT_STORE, .algorithm = limit->algorithm };
+    uint64_t name, origin;
+    if (!add_name(m->receipt, remote_key(d, c), c->limit->field, &name))
         return;
-    if (until_us > m->until_us)
-        m->until_us = until_us;
-    r->charged[r->count].limit = limit;
-    r->charged[r->count].time = rest.time;
-    r->charged[r->count].window = rest.data;
-    r->charged[r->count].cost = cost;
-    r->charged[r->count++].cell = (uint32_t)cell;
-}
-
-static void add_cell(struct making *m, const struct counter *c, const struct cells *cells)
-{
-    int64_t until_us = limit_outlook(c->ask.limit, c->taken.state, c->taken.at_us).decays_us;
-    add(m, c->taken.head, rest_of(c->ask.limit, c->taken.state), c->ask.cost, cells_index(cells, &c->taken), until_us);
-}
-
-uint64_t receipt_store_id(const struct counter *c)
-{
-    return cell_key(c->limit, c->subject ^ STORE_MARK);
-}
-
-static void add_counter(struct making *m, const struct decision *d, const struct counter *c)
-{
-    if (c->kind == COUNTER_CELL)
-        add_cell(m, c, d->bound->cells);
-    else if (c->kind == COUNTER_SLICE)
-        add(m, receipt_store_id(c), (struct limit_state){ .time = (uint64_t)remote_of(d, c)->end_us }, c->ask.cost, 0,
-            CLOCK_END_US);
-    else if (c->kind == COUNTER_STORE)
-        add(m, receipt_store_id(c), rest_of(&c->limit->limit, *c->state), c->ask.cost, 0, CLOCK_END_US);
+    if (c->kind == COUNTER_SLICE) {
+        const struct weir *weir = d->remote->weir;
+        how.off_ms = SLICE_OFF_MS;
+        origin = (uint64_t)(remote_of(d, c)->end_us + (weir->store ? weir->ops->offset_us(weir->store) : 0));
+    } else {
+        origin = limit_origin(limit, *c->state, d->remote->call.server_us);
+    }
+    struct weir_charged *charged = add(m, c, origin, &how);
+    charged->key = name;
+    charged->limit = limit->max;
+    charged->rate = (uint64_t)limit->per_us;
+    m->until_us = CLOCK_END_US;
 }
 
 void receipt_make(const struct decision *d, struct weir_receipt *ret)
 {
-    struct making m = begin(ret, d->now_us, d->remote ? d->remote->call.server_us : 0);
-    for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++)
-        if (d->counters[i].held)
-            add_counter(&m, d, &d->counters[i]);
+    ret->count = ret->keys_len = ret->hold = 0;
+    ret->at_us = d->now_us;
+    ret->until_us = d->request->ttl_ms > 0 ? d->now_us + d->request->ttl_ms * US_PER_MS : 0;
+    ret->store_us = d->remote ? d->remote->call.server_us : 0;
+    ret->store_seal = 0;
+    struct making m = { ret, d->now_us };
+    for (size_t i = 0; i < d->count && ret->count < WEIR_RECEIPT_LIMITS; i++) {
+        const struct counter *c = &d->counters[i];
+        if (c->held && c->kind == COUNTER_CELL)
+            add_cell(&m, d, c);
+        else if (c->held && c->kind != COUNTER_STANDIN)
+            add_store(&m, d, c);
+    }
     end(&m, d->bound->cells);
-}
-
-bool receipt_is_sealed(const struct weir_receipt *r, const struct cells *cells)
-{
-    return r->seal == seal_of(r, cells);
 }
 
 /* ---- as text ---- */
 
-/* A version, then all in turn, lowest byte first. */
-enum { TEXT_VERSION = 2, HEAD_BYTES = 1 + 4 * 8, CHARGED_BYTES = 4 * 8 + 4 };
-_Static_assert(2 * (HEAD_BYTES + WEIR_RECEIPT_LIMITS * CHARGED_BYTES) < WEIR_RECEIPT_TEXT_MAX, "the longest fits");
+/* A version, then all in turn, lowest byte first. Names are bytes, too: they may have any. */
+enum {
+    TEXT_VERSION = 3,
+    HEAD_BYTES = 1 + 1 + 2 + 4 + 6 * 8,
+    CHARGED_BYTES = 5 * 8 + 2 * 4,
+};
+_Static_assert(2 * (HEAD_BYTES + WEIR_RECEIPT_LIMITS * CHARGED_BYTES + WEIR_RECEIPT_KEYS_MAX) < WEIR_RECEIPT_TEXT_MAX,
+               "the longest fits");
 
 static char *put_hex(char *to, uint64_t number, unsigned bytes)
 {
@@ -148,21 +224,32 @@ static char *put_hex(char *to, uint64_t number, unsigned bytes)
     return to;
 }
 
+static char *put_charged(char *to, const struct weir_charged *c)
+{
+    const uint64_t words[] = { c->limit, c->key, c->origin, c->rate, c->cost };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        to = put_hex(to, words[i], 8);
+    to = put_hex(to, c->unit, 4);
+    return put_hex(to, c->how, 4);
+}
+
 size_t weir_receipt_text(const struct weir_receipt *r, char *buf, size_t cap)
 {
     char text[WEIR_RECEIPT_TEXT_MAX], *to = text;
+    const uint64_t words[] = { r->number,         (uint64_t)r->at_us, (uint64_t)r->until_us, (uint64_t)r->store_us,
+                               r->seal, r->store_seal };
+    uint32_t count = r->count < WEIR_RECEIPT_LIMITS ? r->count : WEIR_RECEIPT_LIMITS;
+    uint32_t keys_len = r->keys_len < sizeof r->keys ? r->keys_len : sizeof r->keys;
     to = put_hex(to, TEXT_VERSION, 1);
-    to = put_hex(to, r->number, 8);
-    to = put_hex(to, (uint64_t)r->at_us, 8);
-    to = put_hex(to, (uint64_t)r->store_us, 8);
-    to = put_hex(to, r->seal, 8);
-    for (uint32_t i = 0; i < r->count && i < WEIR_RECEIPT_LIMITS; i++) {
-        to = put_hex(to, r->charged[i].limit, 8);
-        to = put_hex(to, r->charged[i].time, 8);
-        to = put_hex(to, r->charged[i].window, 8);
-        to = put_hex(to, r->charged[i].cost, 8);
-        to = put_hex(to, r->charged[i].cell, 4);
-    }
+    to = put_hex(to, count, 1);
+    to = put_hex(to, keys_len, 2);
+    to = put_hex(to, r->hold, 4);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        to = put_hex(to, words[i], 8);
+    for (uint32_t i = 0; i < count; i++)
+        to = put_charged(to, &r->charged[i]);
+    for (uint32_t i = 0; i < keys_len; i++)
+        to = put_hex(to, (unsigned char)r->keys[i], 1);
     size_t len = (size_t)(to - text);
     if (cap > 0) {
         size_t n = len < cap ? len : cap - 1;
@@ -180,34 +267,46 @@ static uint64_t get_hex(const char **from, unsigned bytes)
     return number;
 }
 
-static bool is_receipt(sv text)
+/* Returns the number of limits that it has; 0 if it is not a receipt. */
+static uint32_t read_count(sv text)
 {
-    enum { HEAD = 2 * HEAD_BYTES, EACH = 2 * CHARGED_BYTES };
-    if (text.len < HEAD + EACH || text.len > HEAD + WEIR_RECEIPT_LIMITS * EACH || (text.len - HEAD) % EACH != 0)
-        return false;
+    if (text.len < 2 * HEAD_BYTES || text.len % 2 != 0 || text.len >= WEIR_RECEIPT_TEXT_MAX)
+        return 0;
     for (size_t i = 0; i < text.len; i++)
         if (ascii_hex(text.ptr[i]) < 0)
-            return false;
+            return 0;
     const char *at = text.ptr;
-    return get_hex(&at, 1) == TEXT_VERSION;
+    uint64_t version = get_hex(&at, 1), count = get_hex(&at, 1), keys_len = get_hex(&at, 2);
+    bool fits = count <= WEIR_RECEIPT_LIMITS && keys_len <= WEIR_RECEIPT_KEYS_MAX &&
+                text.len / 2 == HEAD_BYTES + count * CHARGED_BYTES + keys_len;
+    return version == TEXT_VERSION && fits ? (uint32_t)count : 0;
+}
+
+static void get_charged(const char **at, struct weir_charged *ret)
+{
+    uint64_t *words[] = { &ret->limit, &ret->key, &ret->origin, &ret->rate, &ret->cost };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        *words[i] = get_hex(at, 8);
+    ret->unit = (uint32_t)get_hex(at, 4);
+    ret->how = (uint32_t)get_hex(at, 4);
 }
 
 int weir_receipt_read(struct weir_str text, struct weir_receipt *ret)
 {
-    if (!is_receipt(text))
+    uint32_t count = read_count(text);
+    if (count == 0)
         return WEIR_E_INVALID;
-    const char *at = text.ptr + 2;
-    *ret = (struct weir_receipt){ .count = (uint32_t)((text.len / 2 - HEAD_BYTES) / CHARGED_BYTES) };
+    const char *at = text.ptr + 8, *last = text.ptr + text.len;
+    *ret = (struct weir_receipt){ .count = count, .hold = (uint32_t)get_hex(&at, 4) };
     ret->number = get_hex(&at, 8);
     ret->at_us = (int64_t)get_hex(&at, 8);
+    ret->until_us = (int64_t)get_hex(&at, 8);
     ret->store_us = (int64_t)get_hex(&at, 8);
     ret->seal = get_hex(&at, 8);
-    for (uint32_t i = 0; i < ret->count; i++) {
-        ret->charged[i].limit = get_hex(&at, 8);
-        ret->charged[i].time = get_hex(&at, 8);
-        ret->charged[i].window = get_hex(&at, 8);
-        ret->charged[i].cost = get_hex(&at, 8);
-        ret->charged[i].cell = (uint32_t)get_hex(&at, 4);
-    }
+    ret->store_seal = get_hex(&at, 8);
+    for (uint32_t i = 0; i < count; i++)
+        get_charged(&at, &ret->charged[i]);
+    while (at < last)
+        ret->keys[ret->keys_len++] = (char)get_hex(&at, 1);
     return 0;
 }

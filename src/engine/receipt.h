@@ -1,14 +1,33 @@
-/* Receipts: what a request was charged, so that it can be given back (refund.c).
+/* Receipts: what a request was charged or holds, so that it can be settled (settle.c).
  *
- * A receipt names every limit that was charged by the cell that it was charged in, its generation, and the window. */
+ * A receipt is complete. A limit that counts in a cell is named by its identity, its cell and the window; a limit that counts
+ * in the store by its name there and its numbers, so that every host can settle it. */
 #ifndef ENGINE_RECEIPT_H
 #define ENGINE_RECEIPT_H
 
 #include "engine/decision.h"
 #include "engine/store.h"
 
-#define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S) /* then it cannot be used any more */
+#define RECEIPT_LIFE_US (RECEIPT_LIFE_S * US_PER_S) /* after its hold or charge; then it cannot be used any more */
 #define RECEIPT_AHEAD_US US_PER_S                   /* clocks of threads and processes differ by less */
+
+/* The word `how` of a charge. */
+enum receipt_kind { RECEIPT_CELL, RECEIPT_STORE };
+struct receipt_how {
+    enum receipt_kind kind;
+    bool on_hold;
+    enum limit_algorithm algorithm;
+    uint32_t gen;    /* cell */
+    uint32_t off_ms; /* store: the end of the window may be wrong by this much */
+};
+struct receipt_how receipt_how(const struct weir_charged *charged);
+
+/* The names of a charge in the store. */
+struct receipt_name {
+    sv key, field;
+};
+/* Returns false if it is not in the receipt: only of one that was made up. */
+bool receipt_name(const struct weir_receipt *receipt, const struct weir_charged *charged, struct receipt_name *ret);
 
 /* Makes the receipt of a decision that has passed and was charged. Stand-ins are not in it: the store charges their counts
  * later. */
@@ -17,7 +36,9 @@ void receipt_make(const struct decision *d, struct weir_receipt *ret);
 bool receipt_is_sealed(const struct weir_receipt *receipt, const struct cells *cells);
 /* Returns the ring that its number is of: see receipt_ring.h. */
 uint64_t receipt_ring(const struct weir_receipt *receipt, const struct cells *cells);
-/* A counter in the store, and a slice that is spent, have no cell in the table: a receipt has this in its place. */
-uint64_t receipt_store_id(const struct counter *c);
+/* Returns what tells the rate of a bucket from another; 0 for windows. */
+uint64_t receipt_rate(const struct limit *limit);
+/* Returns what a receipt has in place of a unit's name. */
+uint32_t receipt_unit(sv unit);
 
 #endif

@@ -19,7 +19,7 @@ struct store;
 struct store_link;
 
 /* How long a charge can be given back. */
-enum { RECEIPT_LIFE_S = 3600 };
+enum { RECEIPT_LIFE_S = 24 * 3600 };
 
 /* ---- a call ---- */
 

@@ -85,7 +85,7 @@ static void init(struct limit *limit, enum limit_algorithm algorithm, uint64_t m
 
 void limit_init(struct limit *limit, enum limit_algorithm algorithm, uint64_t max, uint64_t burst, int64_t per_us)
 {
-    CHECK(algorithm <= LIMIT_CALENDAR);
+    CHECK(algorithm <= LIMIT_CONCURRENT);
     CHECK(algorithm == LIMIT_CALENDAR || (per_us >= LIMIT_PER_MIN_US && per_us <= LIMIT_PER_MAX_US));
     CHECK(max <= (algorithm == LIMIT_SLIDING_WINDOW ? LIMIT_SLIDE_MAX : LIMIT_MAX_MAX) && burst <= LIMIT_MAX_MAX);
     init(limit, algorithm, max, burst, per_us, algorithm == LIMIT_TOKEN_BUCKET && (max > UINT32_MAX || burst > UINT32_MAX));
@@ -216,13 +216,6 @@ struct limit_state limit_charge(const struct limit *limit, const struct window *
     return take.next;
 }
 
-bool limit_counts_wide(const struct limit *limit, struct limit_state state)
-{
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return state.data >= LIMIT_COARSE;
-    return limit->algorithm != LIMIT_SLIDING_WINDOW && limit_state_is_wide(state);
-}
-
 /* ---- reports ---- */
 
 /* How long `units` take to come back. */
@@ -293,6 +286,19 @@ static struct limit_report report_slide(const struct limit *l, struct limit_stat
     return report;
 }
 
+/* Nobody knows when a hold ends; a client that is refused should ask again soon. */
+#define SLOT_RETRY_US US_PER_S
+
+static struct limit_report report_concurrent(const struct limit *l, struct limit_state s, uint64_t cost)
+{
+    struct limit_report report = { .remaining = limit_remaining_count(l, s.data), .reset_us = s.data ? l->per_us : 0 };
+    if (l->max == 0 || cost > l->max)
+        report.retry_after_us = LIMIT_NEVER_US;
+    else if (s.data > l->max - cost)
+        report.retry_after_us = l->per_us < SLOT_RETRY_US ? l->per_us : SLOT_RETRY_US;
+    return report;
+}
+
 struct limit_report limit_report(const struct limit *limit, const struct window *window, struct limit_state state,
                                  int64_t now_us, uint64_t cost)
 {
@@ -301,6 +307,8 @@ struct limit_report limit_report(const struct limit *limit, const struct window 
         return report_bucket(limit, state, now_us, cost);
     case LIMIT_SLIDING_WINDOW:
         return report_slide(limit, state, now_us, cost);
+    case LIMIT_CONCURRENT:
+        return report_concurrent(limit, state, cost);
     default:
         return report_count(limit, window, state, now_us, cost);
     }
@@ -329,63 +337,138 @@ int64_t limit_window_us(const struct limit *limit, const struct window *window)
 
 struct limit_own_time limit_own_time(const struct limit *limit, struct limit_state state)
 {
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET || limit->algorithm == LIMIT_SLIDING_WINDOW)
+    if (limit->algorithm != LIMIT_FIXED_WINDOW && limit->algorithm != LIMIT_CALENDAR)
         return (struct limit_own_time){ (int64_t)state.time, limit->per_us };
     struct limit_count count = limit_count_read(limit, NULL, state);
     int64_t length_us = limit_length_unpack(count.length);
     return (struct limit_own_time){ count.end_us - length_us, length_us };
 }
 
-/* ---- refunds ---- */
+/* ---- charges that become another amount ---- */
 
-static bool refund_bucket(const struct limit *l, int64_t taken_us, uint64_t cost, int64_t now_us, struct limit_state *state)
+/* The exact length may be lost while the count is wide. */
+static uint64_t count_origin(const struct limit_count *c)
+{
+    return (uint64_t)c->end_us | length_coarse(c->length) << (CLOCK_BITS + 1);
+}
+
+uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
+{
+    struct limit_count count;
+    switch (limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return (uint64_t)now_us;
+    case LIMIT_SLIDING_WINDOW:
+        return taken.time;
+    case LIMIT_CONCURRENT:
+        return 0;
+    default:
+        count = limit_count_read(limit, NULL, taken);
+        return count_origin(&count);
+    }
+}
+
+/* Returns the part of a charge that has not come back by itself. */
+static uint64_t left_of(const struct limit *l, uint64_t taken_us, uint64_t amount, int64_t now_us)
+{
+    return amount ? limit_level(l, limit_level_state(l, (int64_t)taken_us, amount * l->token), now_us).used : 0;
+}
+
+/* Sums of fine parts stay below 2^32 tokens. */
+static bool needs_coarse(const struct limit *l, struct limit_state s, uint64_t from, uint64_t to)
+{
+    uint64_t used = s.data < LIMIT_COARSE ? s.data / LIMIT_TOKEN + 1 : 0;
+    return l->base == 0 && (from > UINT32_MAX || to > UINT32_MAX - (used < UINT32_MAX ? used : UINT32_MAX));
+}
+
+static bool amend_bucket(const struct limit *l, uint64_t taken_us, uint64_t from, uint64_t to, int64_t now_us,
+                         struct limit_state *state)
 {
     struct limit twin, other;
     struct limit_state s = *state;
-    if (l->base == 0 && cost > UINT32_MAX) {
+    if (needs_coarse(l, s, from, to)) {
         init_twin(&twin, l);
         l = &twin;
     }
     l = limit_same_parts(l, &s, &other);
-    struct limit_state taken = limit_level_state(l, taken_us, cost * l->token);
-    uint64_t left = limit_level(l, taken, now_us).used;
-    if (left == 0)
+    uint64_t less = left_of(l, taken_us, from, now_us), more = left_of(l, taken_us, to, now_us);
+    if (less == more)
         return false;
-    *state = limit_level_state(l, (int64_t)s.time, limit_less(s.data - l->base, left));
+    uint64_t most = (l->base ? LIMIT_MAX_MAX : UINT32_MAX) * l->token;
+    uint64_t used = more < less ? limit_less(s.data - l->base, less - more) : s.data - l->base;
+    used += more > less ? (more - less < most - used ? more - less : most - used) : 0;
+    *state = limit_level_state(l, (int64_t)s.time, used);
     return true;
 }
 
-static bool refund_slide(const struct limit *l, struct limit_state taken, uint64_t cost, struct limit_state *state)
+static uint64_t amended(uint64_t count, uint64_t from, uint64_t to, uint64_t most)
+{
+    count = limit_less(count, from);
+    return to < most - count ? count + to : most;
+}
+
+static bool amend_slide(const struct limit *l, uint64_t start, uint64_t from, uint64_t to, struct limit_state *state)
 {
     uint64_t previous = state->data >> 32, count = (uint32_t)state->data;
-    if (state->time == taken.time)
-        count = limit_less(count, cost);
-    else if (state->time == taken.time + (uint64_t)l->per_us)
-        previous = limit_less(previous, cost);
+    if (state->time == start)
+        count = amended(count, from, to, LIMIT_SLIDE_MAX);
+    else if (state->time == start + (uint64_t)l->per_us)
+        previous = amended(previous, from, to, LIMIT_SLIDE_MAX);
     else
         return false;
     state->data = previous << 32 | count;
     return true;
 }
 
-/* A window is the same if it ends then and is about as long: the exact length may be lost while the count is wide. */
-static bool refund_count(const struct limit *l, struct limit_state taken, uint64_t cost, struct limit_state *state)
+static bool amend_count(const struct limit *l, uint64_t origin, uint64_t from, uint64_t to, struct limit_state *state)
 {
-    struct limit_count then = limit_count_read(l, NULL, taken), c = limit_count_read(l, NULL, *state);
-    if (c.end_us != then.end_us || length_coarse(c.length) != length_coarse(then.length))
+    struct limit_count c = limit_count_read(l, NULL, *state);
+    if (count_origin(&c) != origin)
         return false;
-    c.count = limit_less(c.count, cost);
+    c.count = amended(c.count, from, to, LIMIT_MAX_MAX);
     *state = limit_count_state(&c);
     return true;
 }
 
-bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint64_t cost, int64_t now_us,
+/* In the window that it belongs to. */
+static bool amend(const struct limit *limit, uint64_t origin, uint64_t from, uint64_t to, int64_t now_us,
                   struct limit_state *state)
 {
-    CHECK(clock_valid(taken_us) && clock_valid(now_us) && state->time < CLOCK_END_US);
-    if (limit->algorithm == LIMIT_TOKEN_BUCKET)
-        return refund_bucket(limit, taken_us, cost, now_us, state);
-    if (limit->algorithm == LIMIT_SLIDING_WINDOW)
-        return refund_slide(limit, taken, cost, state);
-    return refund_count(limit, taken, cost, state);
+    CHECK(clock_valid(now_us) && state->time < CLOCK_END_US && to <= LIMIT_MAX_MAX);
+    switch (limit->algorithm) {
+    case LIMIT_TOKEN_BUCKET:
+        return amend_bucket(limit, origin, from, to, now_us, state);
+    case LIMIT_SLIDING_WINDOW:
+        return amend_slide(limit, origin, from, to, state);
+    case LIMIT_CONCURRENT:
+        state->data = amended(state->data, from, to, LIMIT_MAX_MAX);
+        return true;
+    default:
+        return amend_count(limit, origin, from, to, state);
+    }
+}
+
+bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int64_t now_us, struct limit_state *state)
+{
+    return amend(limit, origin, cost, 0, now_us, state);
+}
+
+/* Returns when what was charged to a window counts no more. */
+static int64_t origin_ends(const struct limit *limit, uint64_t origin)
+{
+    return limit->algorithm == LIMIT_SLIDING_WINDOW ? (int64_t)origin + 2 * limit->per_us : limit_origin_end(origin);
+}
+
+bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
+                 int64_t now_us, struct limit_state *state)
+{
+    bool windows = limit->algorithm != LIMIT_TOKEN_BUCKET && limit->algorithm != LIMIT_CONCURRENT;
+    if (windows && origin_ends(limit, origin) <= now_us)
+        return false;
+    if (amend(limit, origin, from, to, now_us, state))
+        return true;
+    if (!windows || to == 0)
+        return false;
+    *state = limit_charge(limit, window, *state, now_us, to);
+    return true;
 }

@@ -8,6 +8,7 @@
  *   calendar                                   or, if the count has more bits: high bit of the end · 11 · length (8) ·
  *                                              count (53)
  *   sliding_window   time: start of the window data: previous count (32) · count (32)
+ *   concurrent       time: 0                   data: count, which only giving back lowers
  *
  * Tokens are counted in 1/3,628,800,000: for every period that divides a week, what comes back in a millisecond is a
  * whole number of these, whatever `max` is, so nothing is lost to rounding. Limits beyond 2^32 - 1 count in 1/256. See
@@ -23,7 +24,7 @@
 #include "base/clock.h"
 #include "limit/calendar.h"
 
-enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR };
+enum limit_algorithm { LIMIT_TOKEN_BUCKET, LIMIT_FIXED_WINDOW, LIMIT_SLIDING_WINDOW, LIMIT_CALENDAR, LIMIT_CONCURRENT };
 
 #define LIMIT_MAX_MAX WEIR_AMOUNT_MAX
 #define LIMIT_SLIDE_MAX UINT32_MAX /* of a sliding window, whose state has two counts */
@@ -54,7 +55,7 @@ struct limit {
     uint64_t quick_max; /* of a window: the quick way is for counts below this */
     /* used × this >> LIMIT_SHARE_SHIFT is its part of the capacity in 1/LIMIT_SHARES; of a bucket: units × this >> 64 */
     uint64_t share_factor;
-    int64_t per_us;    /* 0 for calendar */
+    int64_t per_us;    /* 0 for calendar; of concurrent: how long a hold lasts */
     int64_t window_us; /* limit_window_us; 0 for calendar */
     /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
      */
@@ -142,13 +143,23 @@ void limit_without_bound(const struct limit *limit, struct limit *ret);
  * not charged. */
 struct limit_state limit_charge(const struct limit *limit, const struct window *window, struct limit_state state,
                                 int64_t now_us, uint64_t cost);
-/* Returns whether the state counts beyond 2^32 - 1: see cells_count_wide. */
-bool limit_counts_wide(const struct limit *limit, struct limit_state state);
 
-/* Gives back `cost`, which was taken at taken_us and left `taken`, to the current *state. False: there is nothing to give
- * back to (another window). */
-bool limit_refund(const struct limit *limit, struct limit_state taken, int64_t taken_us, uint64_t cost, int64_t now_us,
-                  struct limit_state *state);
+/* What a charge belongs to: returns the window of a state that was charged at now_us, as one number: of a fixed or calendar
+ * window its end and above it, in 8 bits, its length; of a sliding one its start; of a bucket, which has none, now_us. */
+uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us);
+/* Returns the end of a fixed or calendar window. */
+static inline int64_t limit_origin_end(uint64_t origin)
+{
+    return (int64_t)(origin & (2 * (uint64_t)CLOCK_END_US - 1));
+}
+/* Gives back `cost`, which was charged to `origin`, to the current *state. False: there is nothing to give back to (another
+ * window). */
+bool limit_refund(const struct limit *limit, uint64_t origin, uint64_t cost, int64_t now_us, struct limit_state *state);
+/* Makes `to` of the amount `from` that was charged to `origin`, as if it had been so from the start; more than there is room
+ * for is owed. What belongs to a window that *state has left, but that is not over, is charged to the current one. False:
+ * nothing has changed. */
+bool limit_amend(const struct limit *limit, const struct window *window, uint64_t origin, uint64_t from, uint64_t to,
+                 int64_t now_us, struct limit_state *state);
 
 /* A count that something is taken from: never below 0. */
 static inline uint64_t limit_less(uint64_t count, uint64_t by)

@@ -318,6 +318,15 @@ LIMIT_HOT struct limit_take limit_take_slide(const struct limit *l, struct limit
     return take;
 }
 
+/* ---- concurrent ---- */
+
+static inline struct limit_take limit_take_concurrent(const struct limit *l, struct limit_state s, uint64_t cost)
+{
+    struct limit_take take = { .next = s, .fits = l->max > 0 && cost <= l->max && s.data <= l->max - cost };
+    take.next.data += take.fits ? cost : 0;
+    return take;
+}
+
 /* ---- any ---- */
 
 LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct window *w, struct limit_state s, int64_t now_us,
@@ -328,6 +337,8 @@ LIMIT_HOT struct limit_take limit_take(const struct limit *l, const struct windo
         return limit_take_bucket(l, s, now_us, cost);
     case LIMIT_SLIDING_WINDOW:
         return limit_take_slide(l, s, now_us, cost);
+    case LIMIT_CONCURRENT:
+        return limit_take_concurrent(l, s, cost);
     default:
         return limit_take_count(l, w, s, now_us, cost);
     }
@@ -344,6 +355,8 @@ LIMIT_HOT uint64_t limit_remaining(const struct limit *l, const struct window *w
         struct limit_slide slide = limit_slide_at(l, s, now_us);
         return limit_remaining_slide(l, &slide);
     }
+    if (__builtin_expect(l->algorithm == LIMIT_CONCURRENT, 0))
+        return limit_remaining_count(l, s.data);
     return limit_remaining_count(l, limit_count_at(l, w, s, now_us).count);
 }
 
@@ -393,6 +406,8 @@ LIMIT_HOT struct limit_outlook limit_outlook(const struct limit *l, struct limit
         return limit_outlook_bucket(l, s, now_us);
     case LIMIT_SLIDING_WINDOW:
         return limit_outlook_slide(l, s, now_us);
+    case LIMIT_CONCURRENT: /* it lasts as long as its holds, which only the table knows */
+        return (struct limit_outlook){ now_us, 0, limit_share(l, s.data) };
     default:
         return (struct limit_outlook){ limit_state_end(s), 0, limit_share(l, limit_state_count(s)) };
     }
@@ -462,6 +477,8 @@ LIMIT_HOT bool limit_quick_by(enum limit_algorithm algorithm, const struct limit
         return limit_quick_bucket(l, s, now_us, cost, ret);
     case LIMIT_SLIDING_WINDOW:
         return limit_quick_slide(l, s, now_us, cost, ret);
+    case LIMIT_CONCURRENT:
+        return false;
     default:
         return limit_quick_count(l, s, now_us, cost, ret);
     }

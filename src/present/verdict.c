@@ -64,7 +64,7 @@ void verdict_json(const struct weir_request *request, const struct weir_verdict 
     }
     if (request->receipt && request->receipt->count > 0) {
         char text[WEIR_RECEIPT_TEXT_MAX];
-        buf_add(out, SV(",\"receipt\":"));
+        buf_add(out, request->receipt->until_us > 0 ? SV(",\"hold\":") : SV(",\"receipt\":"));
         buf_json(out, sv_of(text, weir_receipt_text(request->receipt, text, sizeof text)));
     }
     if (request->shadows)

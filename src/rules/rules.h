@@ -171,6 +171,7 @@ struct rule {
     enum rule_counters counters; /* COUNTERS_SHARED where there is a lease */
     enum rule_on_failure on_failure;
     struct rule_lease lease;
+    uint32_t hold_max_percent; /* of a limit's max that one hold may take; 0: all of it */
 };
 
 enum override_kind { OVERRIDE_LIMITS, OVERRIDE_DENY, OVERRIDE_UNLIMITED };

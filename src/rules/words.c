@@ -1,6 +1,6 @@
 #include "rules/reader.h"
 
-const char *const algorithm_names[] = { "token_bucket", "fixed_window", "sliding_window", "calendar", NULL };
+const char *const algorithm_names[] = { "token_bucket", "fixed_window", "sliding_window", "calendar", "concurrent", NULL };
 const char *const unit_names[] = { "minute", "hour", "day", "week", "month", "year", NULL };
 const char *const weekday_names[] = { "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", NULL };
 const char *const mode_names[] = { "enforce", "shadow", "off", NULL };

@@ -8,7 +8,7 @@
 
 struct reader {
     struct ask *ask;
-    bool refund;
+    enum ask_kind kind;
     const char *start, *at, *end;
     unsigned seen;       /* fields of this request, by their bits */
     size_t first_header; /* of this request */
@@ -291,6 +291,7 @@ static bool read_header(struct reader *r, sv name)
 struct field {
     sv name;
     bool (*read)(struct reader *r, const struct field *field);
+    unsigned kinds;           /* enum ask_kind: where it is allowed */
     enum attribute attribute; /* read_attribute */
     size_t flag_offset;       /* read_flag: in struct weir_request; 0: `refundable`, which is not in it */
 };
@@ -376,7 +377,7 @@ static bool read_costs(struct reader *r, const struct field *field)
     if (r->cost_given)
         return fail(r, 400, "costs: cannot be combined with cost; write that as \"requests\" here");
     r->costs.room = r->cost_room;
-    current(r)->cost = 0;
+    current(r)->cost = r->kind == ASK_SETTLE ? WEIR_AS_HELD : 0;
     return read_object(r, read_unit_cost);
 }
 
@@ -396,38 +397,91 @@ static bool read_reject(struct reader *r, const struct field *field)
 
 static bool read_receipt(struct reader *r, const struct field *field)
 {
-    if (!r->refund)
-        return must_be(r, field, "left out here: it is for /v1/refund");
+    if (r->ask->receipt.len > 0)
+        return must_be(r, field, "left out: hold and receipt are the same");
     return next(r) == '"' ? read_string(r, &r->ask->receipt) : must_be(r, field, "a string");
 }
 
-#define ATTRIBUTE(number, field, ...) { SV(#field), read_attribute, ATTR_##number, 0 },
-#define FLAG(field)                                                                  \
-    {                                                                                \
-        SV(#field), read_flag, ATTRIBUTE_COUNT, offsetof(struct weir_request, field) \
+static bool read_ttl(struct reader *r, const struct field *field)
+{
+    uint64_t ttl_ms;
+    if (!take_amount(r, &ttl_ms) || ttl_ms == 0 || ttl_ms > WEIR_TTL_MAX_MS)
+        return must_be(r, field, "a whole number of milliseconds from 1 to 86400000");
+    current(r)->ttl_ms = r->ask->ttl_ms = (uint32_t)ttl_ms;
+    return true;
+}
+
+static bool read_expiry(struct reader *r, const struct field *field)
+{
+    sv text = { 0 };
+    if (next(r) == '"' && !read_string(r, &text))
+        return false;
+    current(r)->keep = sv_eq(text, SV("keep"));
+    return current(r)->keep || sv_eq(text, SV("release")) || must_be(r, field, "\"release\" or \"keep\"");
+}
+
+enum {
+    DECIDED = ASK_CHECK | ASK_RESERVE,
+    REQUESTED = DECIDED | ASK_REFUND,
+    COSTED = REQUESTED | ASK_SETTLE,
+    HELD = ASK_SETTLE | ASK_RENEW | ASK_REFUND,
+};
+
+#define ATTRIBUTE(number, field, ...) { SV(#field), read_attribute, REQUESTED, ATTR_##number, 0 },
+#define FLAG(field)                                                                             \
+    {                                                                                           \
+        SV(#field), read_flag, REQUESTED, ATTRIBUTE_COUNT, offsetof(struct weir_request, field) \
     }
 
 static const struct field fields[] = {
-    REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, ATTRIBUTE_COUNT, 0 },
-    { SV("cost"), read_cost, ATTRIBUTE_COUNT, 0 },
-    { SV("costs"), read_costs, ATTRIBUTE_COUNT, 0 },
+    REQUEST_ATTRIBUTES(ATTRIBUTE){ SV("headers"), read_headers, REQUESTED, ATTRIBUTE_COUNT, 0 },
+    { SV("cost"), read_cost, COSTED, ATTRIBUTE_COUNT, 0 },
+    { SV("costs"), read_costs, COSTED, ATTRIBUTE_COUNT, 0 },
     FLAG(peek),
-    { SV("refundable"), read_flag, ATTRIBUTE_COUNT, 0 },
-    { SV("reject"), read_reject, ATTRIBUTE_COUNT, 0 },
-    { SV("receipt"), read_receipt, ATTRIBUTE_COUNT, 0 },
+    { SV("refundable"), read_flag, REQUESTED, ATTRIBUTE_COUNT, 0 },
+    { SV("reject"), read_reject, REQUESTED, ATTRIBUTE_COUNT, 0 },
+    { SV("ttl_ms"), read_ttl, ASK_RESERVE | ASK_RENEW, ATTRIBUTE_COUNT, 0 },
+    { SV("on_expiry"), read_expiry, ASK_RESERVE, ATTRIBUTE_COUNT, 0 },
+    { SV("hold"), read_receipt, HELD, ATTRIBUTE_COUNT, 0 },
+    { SV("receipt"), read_receipt, HELD, ATTRIBUTE_COUNT, 0 },
 };
+
+static const char *allowed_fields(enum ask_kind kind)
+{
+    switch (kind) {
+    case ASK_RESERVE:
+        return ASK_FIELDS ", ttl_ms, on_expiry";
+    case ASK_SETTLE:
+        return "hold, cost, costs";
+    case ASK_RENEW:
+        return "hold, ttl_ms";
+    case ASK_REFUND:
+        return "receipt, " ASK_FIELDS;
+    default:
+        return ASK_FIELDS;
+    }
+}
+
+static bool wrong_field(struct reader *r, sv name, bool known)
+{
+    static const char *const paths[] = { "/v1/check", "/v1/reserve", "/v1/settle", "/v1/renew", "/v1/refund" };
+    return fail(r, 400, "%s \"%.*s\"%s%s; allowed: %s", known ? "field" : "unknown field", SV_SHOWN(name, 100),
+                known ? " is not allowed in " : "", known ? paths[__builtin_ctz(r->kind)] : "", allowed_fields(r->kind));
+}
 
 static bool read_field(struct reader *r, sv name)
 {
     for (unsigned i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (!sv_eq(name, fields[i].name))
             continue;
+        if (!(fields[i].kinds & r->kind))
+            return wrong_field(r, name, true);
         if (r->seen & 1u << i)
             return fail(r, 400, "%s: is given twice", fields[i].name.ptr);
         r->seen |= 1u << i;
         return fields[i].read(r, &fields[i]);
     }
-    return fail(r, 400, "unknown field \"%.*s\"; allowed: " ASK_FIELDS, SV_SHOWN(name, 100));
+    return wrong_field(r, name, false);
 }
 
 /* Copies the costs from cost_room, which the next request uses for its own. */
@@ -458,7 +512,7 @@ static bool read_request(struct reader *r, sv name)
         return no_memory(r);
     ask->requests = requests;
     ask->refundable[ask->count] = false;
-    requests[ask->count++] = (struct weir_request){ .cost = 1 };
+    requests[ask->count++] = (struct weir_request){ .cost = r->kind == ASK_SETTLE ? WEIR_AS_HELD : 1 };
     r->seen = 0;
     r->first_header = ask->header_count;
     r->cost_given = false;
@@ -467,6 +521,8 @@ static bool read_request(struct reader *r, sv name)
         return fail(r, 400, "a request must be an object: {\"event\": \"ocr\", \"key\": \"u1\"}");
     if (!read_object(r, read_field))
         return false;
+    if (r->kind & (ASK_RESERVE | ASK_RENEW) && current(r)->ttl_ms == 0)
+        return fail(r, 400, "ttl_ms: is missing; it is how long the hold lasts, in milliseconds");
     current(r)->header_count = ask->header_count - r->first_header;
     return keep_costs(r);
 }
@@ -490,22 +546,23 @@ static bool read_all(struct reader *r)
     bool read = r->ask->many ? read_list(r, read_request, SV("")) : read_request(r, SV(""));
     if (!read)
         return false;
-    if (r->refund && (r->ask->many || r->ask->receipt.len == 0))
-        return fail(r, 400,
-                    r->ask->many
-                        ? "a refund is one request, not a list"
-                        : "receipt: is missing; a refund is the request that was charged, with the receipt of its verdict");
+    if (r->kind & HELD && r->ask->many)
+        return fail(r, 400, "must be one object, not a list");
+    if (r->kind & HELD && r->ask->receipt.len == 0)
+        return fail(r, 400, r->kind == ASK_REFUND ? "receipt: is missing; send the receipt of the verdict"
+                                                  : "hold: is missing; send the hold that /v1/reserve answered");
     if (next(r) != '\0' || r->at < r->end)
         return no_json(r, "unexpected text after the end");
     place_lists(r->ask);
     return true;
 }
 
-unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
+unsigned ask_read(struct ask *ret, sv text, enum ask_kind kind, char why[ASK_WHY_MAX])
 {
     ret->count = ret->header_count = ret->cost_count = ret->unescaped_len = 0;
     ret->unescaped = NULL;
     ret->reject = false;
+    ret->ttl_ms = 0;
     ret->receipt = (sv){ NULL, 0 };
     ret->requests = ret->request_inline;
     ret->request_cap = 1;
@@ -515,7 +572,7 @@ unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX])
     ret->cost_cap = WEIR_COSTS_MAX;
     struct reader r;
     r.ask = ret;
-    r.refund = refund;
+    r.kind = kind;
     r.start = r.at = text.ptr;
     r.end = text.ptr + text.len;
     r.why = why;

@@ -1,4 +1,5 @@
-/* The JSON body of POST /v1/check and /v1/refund: one request, or a list of requests.
+/* The JSON body of POST /v1/check, /v1/reserve, /v1/settle, /v1/renew and /v1/refund: one request, or a list of requests to
+ * check or reserve.
  *
  *     {"method": "GET", "path": "/search", "user": "u1", "headers": {"X-Plan": "free"}, "cost": 1}
  *
@@ -19,11 +20,20 @@ enum {
 
 #define ASK_FIELDS REQUEST_ATTRIBUTE_NAMES "headers, cost, costs, peek, refundable, reject"
 
+enum ask_kind {
+    ASK_CHECK = 1,
+    ASK_RESERVE = 2,
+    ASK_SETTLE = 4, /* one request, of which only the costs matter: WEIR_AS_HELD if `cost` was not given */
+    ASK_RENEW = 8,
+    ASK_REFUND = 16, /* one request, with a receipt; its other fields are read and not needed */
+};
+
 /* Points into itself: it stays where it is. */
 struct ask {
     bool many;   /* a list was given, if only of one */
     bool reject; /* a refusal is answered as its rule says; not for a list */
-    sv receipt;  /* of a refund */
+    sv receipt;  /* or hold: of a refund, a settlement and a renewal */
+    uint32_t ttl_ms; /* of a renewal; those of requests are in them */
     bool refundable[ASK_REQUESTS_MAX];
     size_t count;
     struct weir_request *requests;
@@ -39,10 +49,9 @@ struct ask {
     struct weir_cost costs_inline[WEIR_COSTS_MAX];
 };
 
-/* refund: one request, which has a `receipt` beside its other fields. The strings of the requests lie in `text`, which has
- * to stay. Returns 0, and ask_done has to be called; or the HTTP status of the mistake (400, 413, 503), with a sentence in
- * `why`. */
-unsigned ask_read(struct ask *ret, sv text, bool refund, char why[ASK_WHY_MAX]);
+/* The strings of the requests lie in `text`, which has to stay. Returns 0, and ask_done has to be called; or the HTTP status
+ * of the mistake (400, 413, 503), with a sentence in `why`. */
+unsigned ask_read(struct ask *ret, sv text, enum ask_kind kind, char why[ASK_WHY_MAX]);
 void ask_done(struct ask *ask);
 
 #endif

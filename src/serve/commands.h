@@ -151,7 +151,8 @@ void wait_leave(struct session *session); /* the session ends: its replies are d
 void wait_free(struct wait *wait);
 
 /* commands_decide.c */
-command_run weir_check_command, weir_peek_command, weir_refund_command;
+command_run weir_check_command, weir_peek_command, weir_reserve_command;
+command_run weir_settle_command, weir_renew_command, weir_refund_command;
 /* commands_throttle.c */
 command_run throttle_command, del_command;
 /* commands_reset.c */

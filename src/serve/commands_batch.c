@@ -32,17 +32,22 @@ static char *put_literal(char *to, sv text)
     return to + text.len;
 }
 
+static char *put_receipt(char *to, const struct weir_receipt *receipt)
+{
+    char text[WEIR_RECEIPT_TEXT_MAX];
+    weir_receipt_text(receipt, text, sizeof text);
+    return put_text(to, text);
+}
+
 /* [… window_ms, status, unavailable, receipt] */
 static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_receipt *receipt, sv null)
 {
-    char text[WEIR_RECEIPT_TEXT_MAX];
     to = v->applied ? resp_put_number(to, ':', v->window_ms) : put_literal(to, null);
     to = resp_put_number(to, ':', v->status);
     to = resp_put_number(to, ':', v->unavailable);
     if (!receipt || receipt->count == 0)
         return put_literal(to, null);
-    weir_receipt_text(receipt, text, sizeof text);
-    return put_text(to, text);
+    return put_receipt(to, receipt);
 }
 
 /* [allowed, rule, limit, max, remaining, reset_ms, retry_after_ms]: null where the JSON of a verdict has it.
@@ -50,12 +55,18 @@ static char *put_rest(char *to, const struct weir_verdict *v, const struct weir_
 static void put_reply(struct resp_out *out, const struct weir_verdict *v, const struct weir_receipt *receipt, bool is_long)
 {
     sv null = out->protocol == 3 ? SV("_\r\n") : SV("$-1\r\n");
-    char *start = resp_room(out, VERDICT_MAX + (is_long ? LONG_MAX_BYTES : 0)), *to = start;
+    bool longer = is_long || (receipt && receipt->count > 0);
+    char *start = resp_room(out, VERDICT_MAX + (longer ? LONG_MAX_BYTES : 0)), *to = start;
     if (!start)
         return;
     /* A long reply about a limit with a unit of its own has that at its end. */
     bool has_unit = is_long && v->applied && v->unit[0];
-    to = put_literal(to, has_unit ? SV("*12\r\n") : is_long ? SV("*11\r\n") : SV("*7\r\n"));
+    /* A short one that holds a slot has the hold. */
+    bool has_hold = !is_long && receipt && receipt->count > 0;
+    to = put_literal(to, has_unit   ? SV("*12\r\n")
+                         : is_long  ? SV("*11\r\n")
+                         : has_hold ? SV("*8\r\n")
+                                    : SV("*7\r\n"));
     to = put_literal(to, v->allowed ? SV(":1\r\n") : SV(":0\r\n"));
     if (v->applied) {
         to = put_text(to, v->rule);
@@ -70,6 +81,8 @@ static void put_reply(struct resp_out *out, const struct weir_verdict *v, const 
     to = resp_put_number(to, ':', v->retry_after_ms);
     if (is_long)
         to = put_rest(to, v, receipt, null);
+    if (has_hold)
+        to = put_receipt(to, receipt);
     if (has_unit)
         to = put_text(to, v->unit);
     out->len += (size_t)(to - start);

@@ -1,4 +1,4 @@
-/* WEIR.CHECK, WEIR.PEEK, WEIR.REFUND: requests as Redis clients send them. */
+/* WEIR.CHECK, WEIR.PEEK, WEIR.RESERVE, WEIR.SETTLE, WEIR.RENEW, WEIR.REFUND: requests as Redis clients send them. */
 #include "base/err.h"
 #include "rules/attributes.h"
 #include "serve/commands.h"
@@ -9,11 +9,16 @@
 
 #define ATTRIBUTES REQUEST_ATTRIBUTE_NAMES "cost, cost:UNIT, header:NAME and reply"
 
-enum { REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT };
+enum {
+    REPLY_BIT = 1 << REQUEST_ATTRIBUTE_COUNT,
+    TTL_BIT = REPLY_BIT << 1,
+    EXPIRY_BIT = TTL_BIT << 1,
+};
 
 /* The request of a command. */
 struct asked {
     struct weir_request *request;
+    bool reserves;
     bool is_long, wants_receipt;
     unsigned seen; /* bits of the attributes that were there */
     struct cost_list costs;
@@ -55,6 +60,22 @@ static bool set_reply(struct commands *c, struct asked *asked, sv value)
     return asked->is_long || fail(c, "reply", value, " is unknown; allowed: long, receipt");
 }
 
+static bool read_ttl(struct commands *c, sv value, uint32_t *ret)
+{
+    uint64_t ttl_ms;
+    if (!sv_u64(value, WEIR_TTL_MAX_MS, &ttl_ms) || ttl_ms == 0)
+        return fail(c, "ttl", value, " is not a whole number of milliseconds from 1 to 86400000");
+    *ret = (uint32_t)ttl_ms;
+    return true;
+}
+
+static bool set_expiry(struct commands *c, struct asked *asked, sv value)
+{
+    asked->request->keep = sv_eq(value, SV("keep"));
+    return asked->request->keep || sv_eq(value, SV("release")) ||
+           fail(c, "on_expiry", value, " is unknown; allowed: release, keep");
+}
+
 static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv value)
 {
     struct weir_request *request = asked->request;
@@ -68,6 +89,10 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
         return set_cost(c, asked, name, value);
     else if (sv_eq(name, SV("reply")))
         bit = REPLY_BIT;
+    else if (asked->reserves && sv_eq(name, SV("ttl")))
+        bit = TTL_BIT;
+    else if (asked->reserves && sv_eq(name, SV("on_expiry")))
+        bit = EXPIRY_BIT;
     else
         return fail(c, "unknown attribute", name,
                     sv_eq(name, SV("refundable")) ? "; for a receipt: reply receipt" : "; allowed: " ATTRIBUTES);
@@ -76,6 +101,10 @@ static bool set_attribute(struct commands *c, struct asked *asked, sv name, sv v
     asked->seen |= bit;
     if (bit == REPLY_BIT)
         return set_reply(c, asked, value);
+    if (bit == TTL_BIT)
+        return read_ttl(c, value, &request->ttl_ms);
+    if (bit == EXPIRY_BIT)
+        return set_expiry(c, asked, value);
     if (!attribute_accepts(attribute, value))
         return fail(c, attribute_table[attribute].name.ptr, value,
                     " is not one IPv4 or IPv6 address; put a whole X-Forwarded-For into header:X-Forwarded-For, and into "
@@ -98,19 +127,24 @@ static bool read_request(struct commands *c, struct asked *asked, const sv *args
 }
 
 /* Adds a request to those that wait. */
-static void gather(struct commands *c, const sv *args, size_t count, bool peek)
+static void gather(struct commands *c, const sv *args, size_t count, bool peek, bool reserves)
 {
     struct batch *b = &c->batch;
     bool full = b->count == BATCH_MOST || b->header_count > BATCH_HEADERS - REQUEST_HEADERS_MAX ||
                 b->cost_count > BATCH_COSTS - WEIR_COSTS_MAX;
     if (full && !commands_flush(c))
         return;
-    struct asked asked = { .request = &b->requests[b->count] };
+    struct asked asked = { .request = &b->requests[b->count], .reserves = reserves, .is_long = reserves };
     if (!read_request(c, &asked, args + 1, count - 1))
         return;
+    if (reserves && asked.request->ttl_ms == 0) {
+        fail(c, "WEIR.RESERVE needs", SV("ttl"), ", how long the hold lasts, in milliseconds");
+        return;
+    }
     asked.request->peek = peek;
     asked.request->shadows = &b->shadows[b->count];
-    asked.request->receipt = asked.wants_receipt ? &b->receipts[b->count] : NULL;
+    asked.request->receipt = &b->receipts[b->count];
+    asked.request->if_held = !asked.wants_receipt && !reserves;
     b->header_count += asked.request->header_count;
     b->cost_count += asked.request->cost_count;
     b->is_long[b->count++] = asked.is_long;
@@ -118,31 +152,83 @@ static void gather(struct commands *c, const sv *args, size_t count, bool peek)
 
 void weir_check_command(struct commands *c, const sv *args, size_t count)
 {
-    gather(c, args, count, false);
+    gather(c, args, count, false, false);
 }
 
 void weir_peek_command(struct commands *c, const sv *args, size_t count)
 {
-    gather(c, args, count, true);
+    gather(c, args, count, true, false);
 }
 
-/* ---- WEIR.REFUND receipt attr value [attr value ...] ---- */
+void weir_reserve_command(struct commands *c, const sv *args, size_t count)
+{
+    gather(c, args, count, false, true);
+}
 
+/* ---- WEIR.SETTLE hold [cost N] [cost:UNIT N ...], WEIR.RENEW hold ttl MS, WEIR.REFUND receipt ---- */
+
+static bool read_receipt(struct commands *c, sv text, struct weir_receipt *ret)
+{
+    return weir_receipt_read(text, ret) == 0 ||
+           fail(c, "not a valid hold or receipt (WEIR.RESERVE returns one, and WEIR.CHECK for `reply receipt`):", text, "");
+}
+
+static void answer_limits(struct commands *c, int limits)
+{
+    if (limits < 0)
+        resp_error(&c->out, "ERR %s", err_text((enum weir_code)limits));
+    else
+        resp_integer(&c->out, limits);
+}
+
+/* The costs alone are read into the request. */
+static bool read_costs(struct commands *c, struct asked *asked, const sv *args, size_t count)
+{
+    if (count % 2 != 0)
+        return fail(c, "attribute", args[count - 1], " has no value: they come in pairs, cost N [cost:UNIT N ...]");
+    *asked->request = (struct weir_request){ .cost = WEIR_AS_HELD };
+    asked->costs = (struct cost_list){ .room = c->batch.costs };
+    for (size_t i = 0; i < count; i += 2)
+        if (!sv_eq(args[i], SV("cost")) && !sv_starts(args[i], SV("cost:")))
+            return fail(c, "unknown attribute", args[i], "; allowed: cost, cost:UNIT");
+        else if (!set_cost(c, asked, args[i], args[i + 1]))
+            return false;
+    return true;
+}
+
+void weir_settle_command(struct commands *c, const sv *args, size_t count)
+{
+    struct weir_receipt receipt;
+    struct weir_request request;
+    struct asked asked = { .request = &request };
+    if (read_receipt(c, args[1], &receipt) && read_costs(c, &asked, args + 2, count - 2))
+        answer_limits(c, weir_settle(c->loop->server->weir, &receipt, request.cost, request.costs, request.cost_count,
+                                     loop_now_us(c->loop)));
+}
+
+void weir_renew_command(struct commands *c, const sv *args, size_t count)
+{
+    struct weir_receipt receipt;
+    uint32_t ttl_ms;
+    (void)count;
+    if (!read_receipt(c, args[1], &receipt))
+        return;
+    if (!sv_eq(args[2], SV("ttl")))
+        fail(c, "unknown attribute", args[2], "; allowed: ttl");
+    else if (read_ttl(c, args[3], &ttl_ms))
+        answer_limits(c, weir_renew(c->loop->server->weir, &receipt, ttl_ms, loop_now_us(c->loop)));
+}
+
+/* The attributes of the request are accepted, and not needed. */
 void weir_refund_command(struct commands *c, const sv *args, size_t count)
 {
     struct weir_receipt receipt;
     struct weir_request request;
-    if (weir_receipt_read(args[1], &receipt) < 0) {
-        fail(c, "not a valid receipt (WEIR.CHECK returns one for `reply receipt`):", args[1], "");
+    if (!read_receipt(c, args[1], &receipt) ||
+        !read_request(c, &(struct asked){ .request = &request }, args + 2, count - 2))
         return;
-    }
-    if (!read_request(c, &(struct asked){ .request = &request }, args + 2, count - 2))
-        return;
-    int given = weir_refund(c->loop->server->weir, &request, &receipt, loop_now_us(c->loop));
+    int given = weir_refund(c->loop->server->weir, &receipt, loop_now_us(c->loop));
     if (given > 0)
         stats_refunded(c->loop->stats);
-    if (given < 0)
-        resp_error(&c->out, "ERR %s", err_text((enum weir_code)given));
-    else
-        resp_integer(&c->out, given);
+    answer_limits(c, given);
 }

@@ -1,4 +1,5 @@
-/* Decisions over HTTP: POST /v1/check and /v1/refund for programs, /v1/auth for gateways. */
+/* Decisions over HTTP: POST /v1/check, /v1/reserve, /v1/settle, /v1/renew and /v1/refund for programs, /v1/auth for gateways.
+ */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -97,7 +98,8 @@ static struct weir_request *next_requests(struct check *check, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct weir_request *request = &check->ask.requests[check->done + i];
         request->shadows = &check->asked[i].shadows;
-        request->receipt = check->ask.refundable[check->done + i] ? &check->asked[i].receipt : NULL;
+        request->receipt = &check->asked[i].receipt;
+        request->if_held = !check->ask.refundable[check->done + i] && request->ttl_ms == 0;
     }
     return check->ask.requests + check->done;
 }
@@ -221,11 +223,10 @@ static bool has_query(struct http_call *call, const char *what)
     return call->query.len > 0;
 }
 
-static void check(struct http_call *call, struct server *server)
+static void decide(struct http_call *call, enum ask_kind kind)
 {
     struct check on_stack, *check = memory_of(call, &on_stack, sizeof on_stack);
     char why[ASK_WHY_MAX];
-    (void)server;
     if (!check) {
         unjudged(call, WEIR_E_NO_MEMORY);
         return;
@@ -234,7 +235,7 @@ static void check(struct http_call *call, struct server *server)
     check->call = call;
     if (has_query(call, "charged"))
         return;
-    unsigned status = ask_read(&check->ask, call->body, false, why);
+    unsigned status = ask_read(&check->ask, call->body, kind, why);
     if (status) {
         mistake(call, status, NULL, "%s; nothing was charged", why);
         return;
@@ -260,34 +261,88 @@ static void check(struct http_call *call, struct server *server)
     check_many(check);
 }
 
-/* ---- /v1/refund ---- */
+static void check(struct http_call *call, struct server *server)
+{
+    (void)server;
+    decide(call, ASK_CHECK);
+}
 
-static void refund(struct http_call *call, struct server *server)
+static void reserve(struct http_call *call, struct server *server)
+{
+    (void)server;
+    decide(call, ASK_RESERVE);
+}
+
+/* ---- /v1/settle, /v1/renew, /v1/refund ---- */
+
+struct ending {
+    enum ask_kind kind;
+    const char *done, *hint;   /* words for people */
+    const char *name, *answer; /* of the text that was sent, and of the number of limits in the answer */
+};
+
+static const struct ending settling = { ASK_SETTLE, "settled", "send the \"hold\" that /v1/reserve or /v1/check answered",
+                                        "hold", "settled" };
+static const struct ending renewing = { ASK_RENEW, "renewed", "send the \"hold\" that /v1/reserve or /v1/check answered",
+                                        "hold", "renewed" };
+static const struct ending refunding = { ASK_REFUND, "refunded",
+                                         "send what /v1/check answered to a request with \"refundable\": true", "receipt",
+                                         "given_back" };
+
+/* Returns the number of limits. */
+static int end_hold(struct http_call *call, struct server *server, const struct ask *ask, const struct weir_receipt *receipt,
+                    enum ask_kind kind)
+{
+    const struct weir_request *r = ask->requests;
+    int64_t now_us = loop_now_us(call->loop);
+    if (kind == ASK_SETTLE)
+        return weir_settle(server->weir, receipt, r->cost, r->costs, r->cost_count, now_us);
+    if (kind == ASK_RENEW)
+        return weir_renew(server->weir, receipt, ask->ttl_ms, now_us);
+    int given = weir_refund(server->weir, receipt, now_us);
+    if (given > 0)
+        stats_refunded(call->loop->stats);
+    return given;
+}
+
+static void end(struct http_call *call, struct server *server, const struct ending *ending)
 {
     struct ask ask;
     struct weir_receipt receipt;
     char why[ASK_WHY_MAX], answer[64];
-    if (has_query(call, "refunded"))
+    if (has_query(call, ending->done))
         return;
-    unsigned status = ask_read(&ask, call->body, true, why);
+    unsigned status = ask_read(&ask, call->body, ending->kind, why);
     if (status) {
-        mistake(call, status, NULL, "%s; nothing was refunded", why);
+        mistake(call, status, NULL, "%s; nothing was %s", why, ending->done);
         return;
     }
     bool read = weir_receipt_read(ask.receipt, &receipt) == 0;
-    int given = read ? weir_refund(server->weir, ask.requests, &receipt, loop_now_us(call->loop)) : 0;
+    int limits = read ? end_hold(call, server, &ask, &receipt, ending->kind) : 0;
     ask_done(&ask);
-    if (given > 0)
-        stats_refunded(call->loop->stats);
     if (!read) {
-        mistake(call, 400, "send what /v1/check answered to a request with \"refundable\": true",
-                "receipt: not a valid receipt; nothing was refunded");
-    } else if (given < 0) {
-        unjudged(call, given);
+        mistake(call, 400, ending->hint, "%s: not a valid %s; nothing was %s", ending->name, ending->name, ending->done);
+    } else if (limits < 0) {
+        unjudged(call, limits);
     } else {
-        int len = snprintf(answer, sizeof answer, "{\"given_back\":%d}\n", given);
+        int len = snprintf(answer, sizeof answer, "{\"%s\":%d}\n", ending->answer, limits);
         http_answer(call, &(struct http_answer){ .status = 200, .body = { answer, (size_t)len } });
     }
+}
+
+static void settle(struct http_call *call, struct server *server)
+{
+    end(call, server, &settling);
+}
+
+static void renew(struct http_call *call, struct server *server)
+{
+    end(call, server, &renewing);
+}
+
+static void refund(struct http_call *call, struct server *server)
+{
+    end(call, server, &refunding);
 }
 
 /* ---- /v1/auth ---- */
@@ -392,6 +447,9 @@ struct route {
 
 static const struct route routes[] = {
     { SV("/v1/check"), SV("POST"), check, .json = true },
+    { SV("/v1/reserve"), SV("POST"), reserve, .json = true },
+    { SV("/v1/settle"), SV("POST"), settle, .json = true },
+    { SV("/v1/renew"), SV("POST"), renew, .json = true },
     { SV("/v1/refund"), SV("POST"), refund, .json = true },
     { SV("/v1/auth"), SV(""), auth, .may_be_large = true },
 };
@@ -419,7 +477,8 @@ bool decide_screen(struct http_call *call, void *server)
         http_too_large(call);
     } else if (!route) {
         http_error(call, 404,
-                   "there are POST /v1/check, POST /v1/refund and /v1/auth; rules and metrics are at the admin address",
+                   "there are POST /v1/check, /v1/reserve, /v1/settle, /v1/renew, /v1/refund and /v1/auth; rules and metrics are "
+                   "at the admin address",
                    "there is nothing at %.*s", SV_SHOWN(call->path, 200));
     } else if (route->method.len > 0 && !sv_eq(call->method, route->method)) {
         http_bad_method(call, route->method);

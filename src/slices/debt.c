@@ -131,7 +131,7 @@ static struct cells_change judge_pay(struct limit_state state, void *data)
     const struct paying *p = data;
     bool slide = p->all && p->limit->algorithm == LIMIT_SLIDING_WINDOW;
     bool paid = slide ? pay_slide(p->limit, p->seen, &state)
-                      : limit_refund(p->limit, p->seen, p->seen_us, p->paid, p->now_us, &state);
+                      : limit_refund(p->limit, limit_origin(p->limit, p->seen, p->seen_us), p->paid, p->now_us, &state);
     return (struct cells_change){ .writes = paid,
                                   .forgets = is_nothing(p->limit, state),
                                   .next = state,

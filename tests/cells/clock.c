@@ -407,7 +407,7 @@ static void test_damaged_states(void **unused)
             cells_update(s.table, ask.key, now_us, put_state, &state);
             for (int k = 0; k < 3; k++)
                 if (cells_take(s.table, &ask, &taken))
-                    cells_refund(&s.limit, &taken, now_us);
+                    cells_refund(s.table, &s.limit, &taken, now_us);
         }
         cells_close(s.table);
     }

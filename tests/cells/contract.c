@@ -47,7 +47,7 @@ static void take_too_many_at_once(void)
 static void refund_what_was_not_taken(void)
 {
     struct cells_taken taken = { 0 };
-    cells_refund(&window, &taken, T0_US);
+    cells_refund(table, &window, &taken, T0_US);
 }
 
 static struct cells_change too_late(struct limit_state state, void *data)
@@ -69,7 +69,7 @@ static void make_a_limit_without_a_period(void)
 static void refund_at_no_time(void)
 {
     struct limit_state state = { 0 };
-    limit_refund(&window, state, -1, 1, T0_US, &state);
+    limit_refund(&window, 0, 1, -1, &state);
 }
 
 static void (*const broken[])(void) = { take_nothing,

@@ -9,7 +9,7 @@
 
 #include "support.h"
 
-enum { SMALL_CELLS = 64, SMALL_BYTES = CELLS_HEADER_BYTES + SMALL_CELLS * CELL_BYTES };
+enum { SMALL_CELLS = 64, SMALL_BYTES = CELLS_HEADER_BYTES + SMALL_CELLS * CELL_BYTES + 4 * 256 };
 
 static char folder[200];
 

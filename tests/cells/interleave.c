@@ -177,7 +177,7 @@ static void operate(struct worker *w)
     play.charges[play.charge_count++] = (struct charge){ k, limit_state_end(taken.state), count_of(taken.state) };
     if (scene->refunds && random_one_in(&play.random, 4)) {
         life->refunded++;
-        cells_refund(&play.limit, &taken, play.clock_us);
+        cells_refund(play.table, &play.limit, &taken, play.clock_us);
     }
 }
 

@@ -11,7 +11,11 @@
 
 #include "support.h"
 
-enum { SMALL_CELLS = 64, SMALL_BYTES = CELLS_HEADER_BYTES + SMALL_CELLS * CELL_BYTES };
+enum {
+    SMALL_CELLS = 64,
+    OLDER_BYTES = CELLS_HEADER_BYTES + SMALL_CELLS * CELL_BYTES, /* without blocks */
+    SMALL_BYTES = OLDER_BYTES + 4 * 256,
+};
 
 static char folder[200];
 static const char *const path = "cells"; /* in the folder, where the tests run */
@@ -156,7 +160,7 @@ static void test_file_of_default_size(void **unused)
     assert_int_equal(cells_stats(table).cells, 1 << 20);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, CELLS_HEADER_BYTES + (1 << 25));
+    assert_int_equal(st.st_size, CELLS_HEADER_BYTES + (1 << 25) + (1 << 22)); /* an eighth for blocks */
     cells_close(table);
 }
 
@@ -285,10 +289,10 @@ static void test_cut_and_extended_files(void **unused)
     static char good[SMALL_BYTES + 4096];
     make_good(good);
     check_refused(good, CELLS_HEADER_BYTES - 1, "too short");
-    check_refused(good, CELLS_HEADER_BYTES, "has 4096 bytes, but its header says 6144");
-    check_refused(good, SMALL_BYTES - 1, "has 6143 bytes, but its header says 6144");
+    check_refused(good, CELLS_HEADER_BYTES, "has 4096 bytes, but its header says 7168");
+    check_refused(good, SMALL_BYTES - 1, "has 7167 bytes, but its header says 7168");
     check_refused(good, SMALL_BYTES - 512, "was cut or added to");
-    check_refused(good, SMALL_BYTES + 1, "has 6145 bytes, but its header says 6144");
+    check_refused(good, SMALL_BYTES + 1, "has 7169 bytes, but its header says 7168");
     check_refused(good, SMALL_BYTES + 512, "was cut or added to");
 }
 
@@ -303,7 +307,7 @@ static void test_damaged_headers(void **unused)
             bad[i] ^= (char)(1 << bit);
             check_refused(bad, sizeof bad,
                           i < 8    ? "not a cells file"
-                          : i < 16 ? "but this weir supports layout 2"
+                          : i < 16 ? "but this weir supports layout 9"
                                    : "its header is damaged");
         }
     }
@@ -322,26 +326,34 @@ static void test_other_layout(void **unused)
     static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
     make_good(bytes);
     ((struct cells_header *)(void *)bytes)->version = 77;
-    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir supports layout 2");
+    check_refused(bytes, sizeof bytes, "a cells file of layout 77, but this weir supports layout 9");
 }
 
-/* A table with counts that an older weir would misread has another version; what it counts stays. */
-static void test_wide_layout(void **unused)
+/* A file of a version without blocks gets them, and keeps what it counted; also if its maker died before it was done. */
+static void test_older_layouts(void **unused)
 {
     (void)unused;
-    static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
-    make_good(bytes);
-    write_file(bytes, sizeof bytes);
-    struct cells *table = must_open_small();
-    struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 1, 60 * US_PER_S);
-    assert_true(take(table, key_of(777), &limit, T0_US, 1));
-    cells_count_wide(table);
-    assert_int_equal(table->header->version, CELLS_VERSION_WIDE);
-    cells_close(table);
-    table = must_open_small();
-    assert_int_equal(table->header->version, CELLS_VERSION_WIDE);
-    assert_false(take(table, key_of(777), &limit, T0_US, 1));
-    cells_close(table);
+    static const uint32_t versions[] = { CELLS_VERSION_NARROW, CELLS_VERSION_WIDE };
+    static const size_t sizes[] = { OLDER_BYTES, SMALL_BYTES };
+    for (unsigned i = 0; i < 4; i++) {
+        static _Alignas(struct cells_header) char bytes[SMALL_BYTES];
+        struct limit limit = limit_of(LIMIT_FIXED_WINDOW, 1, 60 * US_PER_S);
+        unlink(path);
+        make_good(bytes);
+        write_file(bytes, sizeof bytes);
+        struct cells *table = must_open_small();
+        assert_true(take(table, key_of(777), &limit, T0_US, 1));
+        cells_close(table);
+        assert_int_equal(read_file(bytes, sizeof bytes), sizeof bytes);
+        ((struct cells_header *)(void *)bytes)->version = versions[i / 2];
+        write_file(bytes, sizes[i % 2]);
+        table = must_open_small();
+        assert_int_equal(table->header->version, CELLS_VERSION);
+        assert_false(take(table, key_of(777), &limit, T0_US, 1));
+        cells_close(table);
+        assert_int_equal(read_file(bytes, sizeof bytes), SMALL_BYTES);
+        cells_close(must_open_small());
+    }
 }
 
 /* The checksum is right, but no table is like this. */
@@ -356,8 +368,10 @@ static void test_impossible_sizes(void **unused)
     for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct hash hash;
         h->bucket_count = counts[i];
+        h->version = CELLS_VERSION_SUMMED;
         hash_init(&hash, &(struct hash_key){ 0, 0 });
         hash_bytes(&hash, h, offsetof(struct cells_header, checksum));
+        h->version = CELLS_VERSION;
         h->checksum = hash_final(&hash);
         check_refused(bytes, sizeof bytes, "was cut or added to");
     }
@@ -441,20 +455,20 @@ static void check_memory(void *memory, size_t bytes, int code, const char *why)
 static void test_memory_that_will_not_do(void **unused)
 {
     (void)unused;
-    enum { LEAST = CELLS_HEADER_BYTES + 32 * CELL_BYTES };
+    enum { LEAST = CELLS_HEADER_BYTES + 32 * CELL_BYTES + 4 * 256 };
     static const char blank[2 * SMALL_BYTES];
     char *memory = shared_memory();
     check_memory(memory + 1, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
     check_memory(memory + 64, SMALL_BYTES, WEIR_E_INVALID, "a multiple of 128");
-    check_memory(memory, 0, WEIR_E_INVALID, "0 bytes are too few for a table; it needs at least 5120");
-    check_memory(memory, LEAST - 1, WEIR_E_INVALID, "5119 bytes are too few");
+    check_memory(memory, 0, WEIR_E_INVALID, "0 bytes are too few for a table; it needs at least 6144");
+    check_memory(memory, LEAST - 1, WEIR_E_INVALID, "6143 bytes are too few");
     assert_memory_equal(memory, blank, sizeof blank);
     cells_close(must_open_at(memory + 128, LEAST));
     memset(memory, 0, 2 * SMALL_BYTES);
 
     cells_close(must_open_at(memory, SMALL_BYTES));
-    check_memory(memory, SMALL_BYTES - 1, WEIR_E_CELLS, "has 5632 bytes, but its header says 6144");
-    check_memory(memory, SMALL_BYTES + 512, WEIR_E_CELLS, "has 6656 bytes, but its header says 6144");
+    check_memory(memory, SMALL_BYTES - 1, WEIR_E_CELLS, "has 6656 bytes, but its header says 7168");
+    check_memory(memory, SMALL_BYTES + 512, WEIR_E_CELLS, "has 7680 bytes, but its header says 7168");
     cells_close(must_open_at(memory, SMALL_BYTES));
     memset(memory, 'a', SMALL_BYTES);
     check_memory(memory, SMALL_BYTES, WEIR_E_CELLS, "cells_memory: not a cells file");
@@ -472,7 +486,7 @@ static void test_memory_that_is_damaged(void **unused)
         memory[i] ^= 4;
         check_memory(memory, SMALL_BYTES, WEIR_E_CELLS,
                      i < 8    ? "not a cells file"
-                     : i < 16 ? "but this weir supports layout 2"
+                     : i < 16 ? "but this weir supports layout 9"
                               : "its header is damaged");
         memory[i] ^= 4;
     }
@@ -591,7 +605,7 @@ static int open_without_room(void)
         return 1;
     if (cells_open(&table, path, (struct cells_size){ .keys = 1000000 }, &error) != WEIR_E_SYSTEM)
         return 2;
-    if (!strstr(error.text, "cells: no room for 42671104 bytes") || !strstr(error.text, "File too large"))
+    if (!strstr(error.text, "cells: no room for 48004096 bytes") || !strstr(error.text, "File too large"))
         return 3;
     return access(path, F_OK) == 0 ? 4 : 0;
 }
@@ -618,7 +632,7 @@ int main(void)
         CASE(test_cut_and_extended_files),
         CASE(test_damaged_headers),
         CASE(test_other_layout),
-        CASE(test_wide_layout),
+        CASE(test_older_layouts),
         CASE(test_impossible_sizes),
         CASE(test_damaged_cells_open),
         CASE(test_memory_keeps_counts),

@@ -276,13 +276,13 @@ static void test_refund(void **unused)
         struct cells_taken three, two;
         assert_true(charge_at(&s, T0_US, 3, &three));
         assert_true(charge_at(&s, T0_US, 2, &two));
-        cells_refund(&s.limit, &three, T0_US);
+        cells_refund(s.table, &s.limit, &three, T0_US);
         assert_int_equal(used(&s), 2);
         assert_true(charge(&s, 3));
-        cells_refund(&s.limit, &two, T0_US);
+        cells_refund(s.table, &s.limit, &two, T0_US);
         /* Never below nothing. */
-        cells_refund(&s.limit, &three, T0_US);
-        cells_refund(&s.limit, &three, T0_US);
+        cells_refund(s.table, &s.limit, &three, T0_US);
+        cells_refund(s.table, &s.limit, &three, T0_US);
         assert_int_equal(used(&s), 0);
         assert_true(charge(&s, 5));
         assert_false(charge(&s, 1));
@@ -299,10 +299,10 @@ static void test_refund_of_another_life(void **unused)
         assert_true(charge_at(&s, T0_US, 3, &taken));
         assert_true(cells_forget(s.table, s.key));
         struct cell *copy = copy_cells(s.table);
-        cells_refund(&s.limit, &taken, T0_US);
+        cells_refund(s.table, &s.limit, &taken, T0_US);
         assert_untouched(s.table, copy);
         assert_true(charge(&s, 4));
-        cells_refund(&s.limit, &taken, T0_US);
+        cells_refund(s.table, &s.limit, &taken, T0_US);
         assert_int_equal(used(&s), 4);
         cells_close(s.table);
     }
@@ -319,7 +319,7 @@ static void test_refund_to_a_cell_of_another(void **unused)
         assert_true(take(s.table, key_of(k), &limit, T0_US, 3));
     assert_int_equal(used(&s), 0);
     struct cell *copy = copy_cells(s.table);
-    cells_refund(&limit, &taken, T0_US);
+    cells_refund(s.table, &limit, &taken, T0_US);
     assert_untouched(s.table, copy);
     cells_close(s.table);
 }
@@ -331,7 +331,7 @@ static void test_refund_later(void **unused)
     struct cells_taken taken, other;
     assert_true(charge_at(&s, T0_US, 3, &taken));
     assert_true(charge_at(&s, T0_US + 60 * US_PER_S, 4, &other));
-    cells_refund(&s.limit, &taken, T0_US + 60 * US_PER_S);
+    cells_refund(s.table, &s.limit, &taken, T0_US + 60 * US_PER_S);
     assert_int_equal(used(&s), 4);
 
     /* A bucket has given some of it back already: 2 in 24 s. */
@@ -339,7 +339,7 @@ static void test_refund_later(void **unused)
     assert_true(charge_at(&s, T0_US, 5, &taken));
     assert_true(charge_at(&s, T0_US + 24 * US_PER_S, 1, &other));
     assert_int_equal(used(&s), 4);
-    cells_refund(&s.limit, &taken, T0_US + 24 * US_PER_S);
+    cells_refund(s.table, &s.limit, &taken, T0_US + 24 * US_PER_S);
     assert_int_equal(used(&s), 1);
 
     /* In a sliding window it has become the previous count. */
@@ -348,7 +348,7 @@ static void test_refund_later(void **unused)
     assert_false(charge_at(&s, T0_US + 60 * US_PER_S, 1, &other));
     assert_true(charge_at(&s, T0_US + 72 * US_PER_S, 1, &other));
     assert_false(charge_at(&s, T0_US + 72 * US_PER_S, 1, &other));
-    cells_refund(&s.limit, &taken, T0_US + 72 * US_PER_S);
+    cells_refund(s.table, &s.limit, &taken, T0_US + 72 * US_PER_S);
     assert_true(charge_at(&s, T0_US + 72 * US_PER_S, 4, &other));
     cells_close(s.table);
 }

@@ -123,7 +123,7 @@ static void hammer_work(unsigned thread, void *context)
             fits = cells_take(h->table, &ask, &taken);
         }
         if (fits && h->refunds && random_one_in(&random, 3))
-            cells_refund(&h->limit, &taken, ask.now_us);
+            cells_refund(h->table, &h->limit, &taken, ask.now_us);
         else
             h->admitted[thread][k] += fits;
         if (h->step_us && random_one_in(&random, 16))
@@ -513,7 +513,7 @@ static void mix_work(unsigned thread, void *context)
             break;
         case 1:
             if (of_taken)
-                cells_refund(of_taken, &taken, now);
+                cells_refund(m->table, of_taken, &taken, now);
             break;
         case 2:
             cells_look(m->table, &ask, &look);

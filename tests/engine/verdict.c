@@ -307,7 +307,7 @@ static void a_refund_gives_each_unit_its_own(void **state)
     request.receipt = NULL;
     request.costs = NULL;
     request.cost_count = 0; /* the receipt has them */
-    assert_int_equal(weir_refund(weir, &request, &receipt, NOW), 2);
+    assert_int_equal(weir_refund(weir, &receipt, NOW), 2);
     set_rules(weir, "rules:\n" RULE("a", "{ name: r, algorithm: fixed_window, max: 100, per: 1h }"));
     expect_unit(weir, look, true, "r", "", 100);
     set_rules(weir, "rules:\n" RULE("a", "{ name: t, unit: tokens, algorithm: fixed_window, max: 50, per: 1h }"));

@@ -182,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sv text = sv_of((const char *)data, size);
     char why[ASK_WHY_MAX] = "";
     struct ask ask;
-    unsigned status = ask_read(&ask, text, false, why);
+    unsigned status = ask_read(&ask, text, ASK_CHECK, why);
     json_t *root = json_loadb(text.ptr, text.len, JSON_REJECT_DUPLICATES, NULL);
     require(status == 0 || why[0] != '\0', "a mistake without a reason", text);
     /* jansson passes over NUL behind a word, and reads -0 as 0; our reader takes neither NUL nor minus. */
@@ -194,7 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(root && all_same(root, &ask), "read differently", text);
         ask_done(&ask);
     }
-    if (ask_read(&ask, text, true, why) == 0) {
+    if (ask_read(&ask, text, ASK_REFUND, why) == 0) {
         require(!ask.many && same_text(root, "receipt", ask.receipt), "a refund that is none", text);
         ask_done(&ask);
     }

@@ -133,7 +133,7 @@ static void ask_one(struct input *in, struct cells *table, const struct cells_as
     assert(look.cell == taken.cell);
     assert(look.state.time == taken.state.time && look.state.data == taken.state.data && taken.state.data != 0);
     if (number(in, 1) % 4 == 0)
-        cells_refund(ask->limit, &taken, time_from(in, ask->now_us));
+        cells_refund(table, ask->limit, &taken, time_from(in, ask->now_us));
 }
 
 static void ask_all(struct input *in, struct cells *table)

@@ -330,9 +330,9 @@ static void a_refund_finds_its_window(void **state)
         assert_true(take(&l, &s, T0, 3));
         taken = s;
         assert_true(take(&l, &s, T0 + S, 2));
-        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
+        assert_true(limit_refund(&l, limit_origin(&l, taken, T0), 3, T0 + 2 * S, &s));
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 3);
-        assert_true(limit_refund(&l, taken, T0, 3, T0 + 2 * S, &s));
+        assert_true(limit_refund(&l, limit_origin(&l, taken, T0), 3, T0 + 2 * S, &s));
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).remaining, 5);
         assert_int_equal(look(&l, s, T0 + 2 * S, 0).reset_us, 0);
     }
@@ -341,7 +341,7 @@ static void a_refund_finds_its_window(void **state)
     assert_true(take(&fixed, &s, T0, 3));
     taken = s;
     assert_true(take(&fixed, &s, T0 + 70 * S, 3));
-    assert_false(limit_refund(&fixed, taken, T0, 3, T0 + 71 * S, &s));
+    assert_false(limit_refund(&fixed, limit_origin(&fixed, taken, T0), 3, T0 + 71 * S, &s));
     assert_int_equal(look(&fixed, s, T0 + 71 * S, 0).remaining, 2);
 }
 
@@ -354,10 +354,10 @@ static void a_sliding_refund_follows_into_the_previous_window(void **state)
     taken = s;
     assert_true(take(&l, &s, T0 + 90 * S, 2));
     assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 4);
-    assert_true(limit_refund(&l, taken, T0, 8, T0 + 90 * S, &s));
+    assert_true(limit_refund(&l, limit_origin(&l, taken, T0), 8, T0 + 90 * S, &s));
     assert_int_equal(look(&l, s, T0 + 90 * S, 0).remaining, 8);
     assert_true(take(&l, &s, T0 + 130 * S, 1));
-    assert_false(limit_refund(&l, taken, T0, 8, T0 + 130 * S, &s));
+    assert_false(limit_refund(&l, limit_origin(&l, taken, T0), 8, T0 + 130 * S, &s));
 }
 
 static void a_bucket_refund_is_less_what_came_back(void **state)
@@ -368,11 +368,11 @@ static void a_bucket_refund_is_less_what_came_back(void **state)
     assert_true(take(&l, &s, T0, 5));
     assert_true(take(&l, &s, T0, 4));
     taken = s;
-    assert_true(limit_refund(&l, taken, T0, 4, T0 + 3 * S, &s));
+    assert_true(limit_refund(&l, limit_origin(&l, taken, T0), 4, T0 + 3 * S, &s));
     assert_int_equal(look(&l, s, T0 + 3 * S, 0).remaining, 5);
-    assert_false(limit_refund(&l, taken, T0, 4, T0 + 4 * S, &s));
+    assert_false(limit_refund(&l, limit_origin(&l, taken, T0), 4, T0 + 4 * S, &s));
     s = (struct limit_state){ 0 };
-    assert_true(limit_refund(&l, taken, T0, 4, T0, &s));
+    assert_true(limit_refund(&l, limit_origin(&l, taken, T0), 4, T0, &s));
     assert_int_equal(s.data, 0);
 }
 
@@ -393,7 +393,7 @@ static void a_refund_is_no_gift(void **state)
         now = taken_us + random_scaled(&rnd, per) - 1;
         if (take(&l, &with, now, other))
             take(&l, &without, now, other);
-        limit_refund(&l, taken, taken_us, cost, now, &with);
+        limit_refund(&l, limit_origin(&l, taken, taken_us), cost, now, &with);
         struct limit_report a = look(&l, with, now, other), b = look(&l, without, now, other);
         /* Windows that begin with a charge begin earlier here. */
         if (all[i % 3] == LIMIT_TOKEN_BUCKET)
@@ -441,9 +441,9 @@ static void any_bits_are_a_state(void **state)
         if (t.fits) {
             assert_int_equal(look(&l, t.next, now, 0).remaining, before - cost);
             assert_true(limit_outlook(&l, t.next, now).decays_us > now);
-            assert_true(limit_refund(&l, t.next, now, cost, now, &t.next));
+            assert_true(limit_refund(&l, limit_origin(&l, t.next, now), cost, now, &t.next));
         }
-        limit_refund(&l, s, now, cost, now, &s);
+        limit_refund(&l, limit_origin(&l, s, now), cost, now, &s);
         assert_true(look(&l, s, now, 0).remaining >= before);
     }
 }
@@ -492,7 +492,7 @@ static void a_changed_max_keeps_what_was_used_beyond_32_bits(void **state)
         assert_int_equal(look(&high, s, T0, 0).remaining, 2 * TERA - 61);
         /* A refund leads back to 32 bits. */
         struct limit_state charged = s;
-        assert_true(limit_refund(&high, charged, T0, 3 * TERA + 1, T0, &s));
+        assert_true(limit_refund(&high, limit_origin(&high, charged, T0), 3 * TERA + 1, T0, &s));
         assert_int_equal(look(&low, s, T0, 0).remaining, 40);
         assert_true(take(&low, &s, T0, 40));
         assert_false(take(&low, &s, T0, 1));

@@ -423,7 +423,7 @@ static void give_back(struct run *r)
     if (r->receipts == 0)
         return;
     int i = (int)random_in(&r->rnd, 0, r->receipts - 1);
-    bool done = limit_refund(&r->limit, r->taken[i], r->receipt[i].taken_us, r->receipt[i].cost, r->now_us, &r->state);
+    bool done = limit_refund(&r->limit, limit_origin(&r->limit, r->taken[i], r->receipt[i].taken_us), r->receipt[i].cost, r->now_us, &r->state);
     EXPECT(r, done == model_refund(&r->model, &r->receipt[i], &r->cell, r->now_us));
     r->receipts--;
     r->taken[i] = r->taken[r->receipts];

@@ -411,7 +411,7 @@ static void check_refund(struct run *r, const struct reply *reply)
     const struct receipt *receipt = &r->refunded;
     EXPECT(r, reply->kind == REPLY_INTEGER);
     if (!is_bucket(r)) {
-        bool done = limit_refund(&r->limit, receipt->ours, receipt->taken_us, receipt->cost, r->now_us, &r->state);
+        bool done = limit_refund(&r->limit, limit_origin(&r->limit, receipt->ours, receipt->taken_us), receipt->cost, r->now_us, &r->state);
         EXPECT(r, done == (reply->integer == 1));
         return;
     }

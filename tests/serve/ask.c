@@ -19,7 +19,7 @@ static void check_text(sv found, const char *want)
 static void read_good(struct ask *ask, sv text)
 {
     char why[ASK_WHY_MAX] = "";
-    unsigned status = ask_read(ask, text, false, why);
+    unsigned status = ask_read(ask, text, ASK_CHECK, why);
     if (status)
         fail_msg("%.*s: %u %s", SV_FMT(text), status, why);
 }
@@ -33,7 +33,7 @@ static void check_bad(const char *text, unsigned want_status, const char *want)
     char *copy = malloc(len ? len : 1);
     assert_non_null(copy);
     memcpy(copy, text, len);
-    unsigned status = ask_read(&ask, sv_of(copy, len), false, why);
+    unsigned status = ask_read(&ask, sv_of(copy, len), ASK_CHECK, why);
     if (status != want_status || strcmp(why, want) != 0)
         fail_msg("%s\n  found  %u %s\n  wanted %u %s", text, status, why, want_status, want);
     free(copy);
@@ -165,7 +165,7 @@ static void test_many(void **state)
     ask_done(&ask);
     buf_done(&text);
     add_list(&text, ASK_REQUESTS_MAX + 1, "{}");
-    assert_int_equal(ask_read(&ask, buf_sv(&text), false, why), 413);
+    assert_int_equal(ask_read(&ask, buf_sv(&text), ASK_CHECK, why), 413);
     assert_string_equal(why, "at most 1000 requests are allowed in one list");
     buf_done(&text);
 }
@@ -192,7 +192,7 @@ static void test_header_bounds(void **state)
     ask_done(&ask);
     buf_done(&text);
     add_headers(&text, ASK_HEADERS_MAX + 1);
-    assert_int_equal(ask_read(&ask, buf_sv(&text), false, why), 400);
+    assert_int_equal(ask_read(&ask, buf_sv(&text), ASK_CHECK, why), 400);
     assert_string_equal(why, "headers: at most 100 are allowed");
     buf_done(&text);
 }
@@ -286,10 +286,10 @@ static void test_nul(void **state)
     (void)state;
     struct ask ask;
     char why[ASK_WHY_MAX];
-    assert_int_equal(ask_read(&ask, SV("{}\0"), false, why), 400);
-    assert_int_equal(ask_read(&ask, SV("\0{}"), false, why), 400);
-    assert_int_equal(ask_read(&ask, SV("{\"key\":\"a\0b\"}"), false, why), 400);
-    assert_int_equal(ask_read(&ask, SV("{\"key\":\"\\\0\"}"), false, why), 400);
+    assert_int_equal(ask_read(&ask, SV("{}\0"), ASK_CHECK, why), 400);
+    assert_int_equal(ask_read(&ask, SV("\0{}"), ASK_CHECK, why), 400);
+    assert_int_equal(ask_read(&ask, SV("{\"key\":\"a\0b\"}"), ASK_CHECK, why), 400);
+    assert_int_equal(ask_read(&ask, SV("{\"key\":\"\\\0\"}"), ASK_CHECK, why), 400);
 }
 
 /* Whatever is cut off a good text makes it a bad one, and is not looked at. */
@@ -303,7 +303,7 @@ static void test_cut(void **state)
         char why[ASK_WHY_MAX], *copy = malloc(len ? len : 1);
         assert_non_null(copy);
         memcpy(copy, text, len);
-        assert_int_equal(ask_read(&ask, sv_of(copy, len), false, why), 400);
+        assert_int_equal(ask_read(&ask, sv_of(copy, len), ASK_CHECK, why), 400);
         free(copy);
     }
 }
@@ -315,7 +315,7 @@ static void test_costs(void **state)
     char why[ASK_WHY_MAX];
     const char *text = "[{\"costs\":{\"tokens\":5,\"requests\":2,\"bytes\":9007199254740991}},{},{\"costs\":{}},"
                        "{\"costs\":{\"a\":1}},{\"costs\":null,\"cost\":3},{\"cost\":null,\"costs\":{\"b\":7}}]";
-    assert_int_equal(ask_read(&ask, weir_str(text), false, why), 0);
+    assert_int_equal(ask_read(&ask, weir_str(text), ASK_CHECK, why), 0);
     assert_int_equal(ask.count, 6);
     const struct weir_request *r = ask.requests;
     assert_int_equal(r[0].cost, 2);
@@ -337,7 +337,7 @@ static void test_costs(void **state)
         to += sprintf(to, "}}");
     }
     strcpy(to, "]");
-    assert_int_equal(ask_read(&ask, weir_str(many), false, why), 0);
+    assert_int_equal(ask_read(&ask, weir_str(many), ASK_CHECK, why), 0);
     for (int i = 0; i < 20; i++)
         assert_int_equal(ask.requests[i].costs[15].amount, 100 * i + 15);
     ask_done(&ask);
@@ -345,7 +345,7 @@ static void test_costs(void **state)
     for (int k = 0; k < WEIR_COSTS_MAX + 1; k++)
         to += sprintf(to, ",\"u%d\":1", k);
     strcpy(to, "}}");
-    assert_int_equal(ask_read(&ask, weir_str(many), false, why), 400);
+    assert_int_equal(ask_read(&ask, weir_str(many), ASK_CHECK, why), 400);
     assert_non_null(strstr(why, "\"u16\" is too many"));
 }
 

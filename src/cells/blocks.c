@@ -1,0 +1,202 @@
+#include "cells/blocks.h"
+
+#include "cells/cell.h"
+
+enum {
+    SMALL_BYTES = 256,
+    LARGE_BYTES = 4096,
+    SMALL_SHARE = 8,   /* one small block for so many buckets: a sixteenth of the cells' bytes */
+    LARGE_SHARE = 128, /* the same for large ones */
+    SMALL_LEAST = 4,
+    PROBES = 16,
+    COUNT_BITS = 12,
+};
+
+/* A block that was claimed longer ago, and that no cell names, was left by a process that died. */
+#define CLAIM_OLD_US (60 * US_PER_S)
+
+struct block {
+    word16 owner;
+    uint64_t data, time_count, tag, unused;
+    uint64_t words[][4]; /* of each hold */
+};
+
+_Static_assert(sizeof(struct block) + BLOCK_SMALL_HOLDS * 32 <= SMALL_BYTES, "a small block has room");
+_Static_assert(sizeof(struct block) + BLOCK_LARGE_HOLDS * 32 <= LARGE_BYTES, "a large block has room");
+
+static uint64_t small_count(uint64_t buckets)
+{
+    return buckets / SMALL_SHARE > SMALL_LEAST ? buckets / SMALL_SHARE : SMALL_LEAST;
+}
+
+static uint64_t large_count(uint64_t buckets)
+{
+    return buckets / LARGE_SHARE;
+}
+
+size_t blocks_bytes(uint64_t bucket_count)
+{
+    return small_count(bucket_count) * SMALL_BYTES + large_count(bucket_count) * LARGE_BYTES;
+}
+
+void blocks_place(struct cells *cells, char *base)
+{
+    cells->small = (struct block_room){ base, small_count(cells->bucket_count) };
+    cells->large = (struct block_room){ base + cells->small.count * SMALL_BYTES, large_count(cells->bucket_count) };
+}
+
+/* ---- names ---- */
+
+/* A name is a state: its time is 1 + twice the number of the block, and 1 more if it is large; its data is the checksum. */
+static struct block *block_at(const struct cells *cells, uint64_t name, uint32_t *ret_most)
+{
+    bool large = (name - 1) & 1;
+    uint64_t number = (name - 1) >> 1;
+    const struct block_room *room = large ? &cells->large : &cells->small;
+    *ret_most = large ? BLOCK_LARGE_HOLDS : BLOCK_SMALL_HOLDS;
+    if (name == 0 || number >= room->count)
+        return NULL;
+    return (struct block *)(room->base + number * (large ? LARGE_BYTES : SMALL_BYTES));
+}
+
+static uint64_t mix(uint64_t sum, uint64_t word)
+{
+    sum = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ sum >> 32;
+}
+
+static uint64_t load_word(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static void store_word(uint64_t *p, uint64_t word)
+{
+    __atomic_store_n(p, word, __ATOMIC_RELAXED);
+}
+
+/* ---- reading ---- */
+
+bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret)
+{
+    uint32_t most;
+    const struct block *b = block_at(cells, name.time, &most);
+    if (!b)
+        return false;
+    uint64_t data = load_word(&b->data), time_count = load_word(&b->time_count), tag = load_word(&b->tag);
+    uint64_t sum = mix(mix(mix(key, data), time_count), tag);
+    uint32_t count = time_count & ((1u << COUNT_BITS) - 1);
+    if (count > most)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t w[4];
+        for (int k = 0; k < 4; k++)
+            sum = mix(sum, w[k] = load_word(&b->words[i][k]));
+        ret->holds[i] = (struct hold){ (int64_t)w[0], w[1], w[2], (uint32_t)w[3], (uint32_t)(w[3] >> 32) };
+    }
+    ret->state = (struct limit_state){ time_count >> COUNT_BITS, data };
+    ret->tag = tag;
+    ret->count = count;
+    return sum == name.data;
+}
+
+/* ---- claiming ---- */
+
+static bool is_named(struct cells *cells, uint64_t key, uint64_t name)
+{
+    word16 s;
+    return cell_find(cells, key, &s) && state_tag(s) == CELL_HELD && state_payload(s).time == name;
+}
+
+static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t now_us)
+{
+    int64_t age_us = now_us - (int64_t)(owner.high >> MARK_BITS);
+    return (age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US) && !is_named(cells, owner.low, name);
+}
+
+/* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
+static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now_us)
+{
+    const struct block_room *room = large ? &cells->large : &cells->small;
+    uint64_t start = mix(mix(key, (uint64_t)now_us), (uint64_t)(uintptr_t)&room);
+    word16 mine = { key, (uint64_t)now_us << MARK_BITS | (start & MARK_MASK) | 1 };
+    for (unsigned i = 0; room->count > 0 && i < 2 * PROBES; i++) {
+        uint64_t name = 1 + ((start + i % PROBES) % room->count << 1 | large);
+        uint32_t most;
+        struct block *b = block_at(cells, name, &most);
+        word16 owner = load_16(&b->owner);
+        bool free = owner.low == 0 && owner.high == 0;
+        if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine))
+            return name;
+    }
+    return 0;
+}
+
+void block_free(struct cells *cells, struct limit_state name)
+{
+    uint32_t most;
+    struct block *b = block_at(cells, name.time, &most);
+    if (b)
+        cas_16(&b->owner, load_16(&b->owner), (word16){ 0, 0 });
+}
+
+/* ---- writing ---- */
+
+/* Two neighbours become one, which ends when the later of them does: so nothing ends too early. A bucket's charge counts
+ * from the earlier one on: so not too much comes back. */
+static void join(struct held *h, uint32_t i)
+{
+    struct hold *a = &h->holds[i], *b = a + 1;
+    b->amount += a->amount;
+    b->origin = a->origin < b->origin ? a->origin : b->origin;
+    b->ttl_ms = a->ttl_ms > b->ttl_ms ? a->ttl_ms : b->ttl_ms;
+    b->id = 0;
+    memmove(a, b, (h->count - i - 1) * sizeof *a);
+    h->count--;
+}
+
+/* Joins those that end closest to each other. */
+static void join_until(struct held *h, uint32_t most)
+{
+    while (h->count > most) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i + 1 < h->count; i++)
+            if (h->holds[i + 1].until_us - h->holds[i].until_us <
+                h->holds[best + 1].until_us - h->holds[best].until_us)
+                best = i;
+        join(h, best);
+    }
+}
+
+static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
+{
+    uint64_t time_count = h->state.time << COUNT_BITS | h->count;
+    uint64_t sum = mix(mix(mix(key, h->state.data), time_count), h->tag);
+    store_word(&b->data, h->state.data);
+    store_word(&b->time_count, time_count);
+    store_word(&b->tag, h->tag);
+    for (uint32_t i = 0; i < h->count; i++) {
+        const struct hold *hold = &h->holds[i];
+        uint64_t w[4] = { (uint64_t)hold->until_us, hold->origin, hold->amount, hold->id | (uint64_t)hold->ttl_ms << 32 };
+        for (int k = 0; k < 4; k++) {
+            store_word(&b->words[i][k], w[k]);
+            sum = mix(sum, w[k]);
+        }
+    }
+    return sum;
+}
+
+bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret)
+{
+    CHECK(held->count > 0 && held->state.time < CLOCK_END_US);
+    uint32_t most;
+    uint64_t name = held->count > BLOCK_SMALL_HOLDS ? claim(cells, true, key, now_us) : 0;
+    if (name == 0)
+        name = claim(cells, false, key, now_us);
+    struct block *b = block_at(cells, name, &most);
+    if (!b)
+        return false;
+    join_until(held, most);
+    *ret = (struct limit_state){ name, write_content(b, key, held) };
+    return true;
+}

@@ -1,0 +1,53 @@
+/* Blocks: the state of a cell that has holds, together with these.
+ *
+ * A state is 16 bytes and changes by one compare-and-swap; a state with its holds has no room there. So the cell of a
+ * subject with holds names a block. A block is never changed while a cell names it: a change writes another block, and one
+ * compare-and-swap of the cell puts that in its place. So a charge, its hold, and the end of either are one step, also for a
+ * process that dies.
+ *
+ *   owner    key 64 · claimed at 52 · a number 11 · 1; all zero: free
+ *   content  state · tag · holds
+ *
+ * The cell has the number of the block and a checksum of its content. A reader that finds another content reads the cell
+ * again: the block was given to another cell meanwhile. */
+#ifndef CELLS_BLOCKS_H
+#define CELLS_BLOCKS_H
+
+#include "cells/layout.h"
+
+enum {
+    BLOCK_SMALL_HOLDS = 6,
+    BLOCK_LARGE_HOLDS = 126,
+};
+
+/* One hold; or several that end at about the same time, if a block has no room for each. */
+struct hold {
+    int64_t until_us;
+    uint64_t origin; /* see limit_origin */
+    uint64_t amount;
+    uint32_t id; /* 0: of several */
+    uint32_t ttl_ms;
+};
+
+/* A cell's state and holds, by the time when they end. */
+struct held {
+    struct limit_state state;
+    uint64_t tag; /* the caller's: whom cells_each_hold tells of it */
+    uint32_t count;
+    struct hold holds[BLOCK_LARGE_HOLDS + 1];
+};
+
+/* Returns the bytes of the blocks of a table with so many buckets. */
+size_t blocks_bytes(uint64_t bucket_count);
+/* The blocks of a table begin there. */
+void blocks_place(struct cells *cells, char *base);
+
+/* Reads the block that a state names. False: it has another content by now, or is damaged. */
+bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret);
+/* Writes a block that no cell names yet, with at least one hold. Holds for which there is no room are joined. False: there
+ * is no block. */
+bool block_write(struct cells *cells, uint64_t key, int64_t now_us, struct held *held, struct limit_state *ret);
+/* The cell does not name it any more. */
+void block_free(struct cells *cells, struct limit_state name);
+
+#endif

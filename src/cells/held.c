@@ -1,0 +1,362 @@
+/* Charges that are held: each has a time to live, and whoever comes after that gives it back. README.md, "Holds". */
+#include "cells/held.h"
+
+#include "cells/blocks.h"
+#include "cells/rebase.h"
+
+/* A hold that seems to last for so much longer than it may was made by a clock that was wrong. */
+#define AHEAD_US US_PER_S
+
+/* ---- a state with its holds ---- */
+
+/* Reads what a cell has. False: it is not as it was read any more. What a damaged block had is lost, as damaged cells are.
+ */
+static bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *ret)
+{
+    ret->count = 0;
+    ret->tag = 0;
+    ret->state = state_payload(s);
+    if (state_tag(s) == CELL_LIVE || block_read(cells, key, state_payload(s), ret))
+        return true;
+    ret->count = 0;
+    ret->state = (struct limit_state){ 0 };
+    return same_16(load_16(&c->state), s);
+}
+
+static void remove_hold(struct held *h, uint32_t i)
+{
+    memmove(&h->holds[i], &h->holds[i + 1], (h->count - i - 1) * sizeof *h->holds);
+    h->count--;
+}
+
+static void insert_hold(struct held *h, const struct hold *hold)
+{
+    uint32_t i = h->count;
+    while (i > 0 && h->holds[i - 1].until_us > hold->until_us)
+        i--;
+    memmove(&h->holds[i + 1], &h->holds[i], (h->count - i) * sizeof *h->holds);
+    h->holds[i] = *hold;
+    h->count++;
+}
+
+/* Gives back what is over. Returns whether a clock that was wrong made holds too long, which are shortened. */
+static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
+{
+    bool shortened = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < h->count; i++) {
+        struct hold hold = h->holds[i];
+        int64_t ttl_us = hold.ttl_ms * US_PER_MS;
+        if (hold.until_us <= now_us) {
+            limit_refund(limit, hold.origin, hold.amount, now_us, &h->state);
+            continue;
+        }
+        if (hold.until_us - now_us > 2 * ttl_us + AHEAD_US) {
+            hold.until_us = now_us + ttl_us;
+            shortened = true;
+        }
+        h->holds[kept++] = hold;
+    }
+    h->count = kept;
+    return shortened;
+}
+
+static struct limit_outlook last_as_long(struct limit_outlook outlook, const struct held *h)
+{
+    int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0;
+    if (until_us > outlook.decays_us)
+        outlook.decays_us = until_us < CLOCK_END_US ? until_us : CLOCK_END_US;
+    return outlook;
+}
+
+enum put { PUT, PUT_LOST, PUT_NO_ROOM };
+
+/* Puts it in the place of what was read. */
+static enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                         struct limit_outlook outlook, int64_t now_us)
+{
+    struct limit_state next = h->state;
+    bool put;
+    if (h->count > 0) {
+        if (!block_write(cells, key, now_us, h, &next))
+            return PUT_NO_ROOM;
+        put = replace_as(CELL_HELD, c, s, next, last_as_long(outlook, h));
+        if (!put)
+            block_free(cells, next);
+    } else {
+        put = replace(c, s, next, outlook);
+    }
+    if (put && state_tag(s) == CELL_HELD)
+        block_free(cells, state_payload(s));
+    return put ? PUT : PUT_LOST;
+}
+
+/* The same. Where there is no block, holds become charges that stay: that refuses too much rather than too little. Slots,
+ * which would stay for ever, are free instead. */
+static bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                       const struct limit *limit, struct limit_outlook outlook, int64_t now_us)
+{
+    enum put put = put_held(cells, c, key, s, h, outlook, now_us);
+    if (put != PUT_NO_ROOM)
+        return put == PUT;
+    h->count = 0;
+    if (limit && limit->algorithm == LIMIT_CONCURRENT)
+        h->state = (struct limit_state){ 0 };
+    return put_held(cells, c, key, s, h, outlook, now_us) == PUT;
+}
+
+static struct limit_outlook outlook_of(const struct limit *limit, const struct held *h, int64_t now_us)
+{
+    return limit_outlook(limit, h->state, now_us);
+}
+
+/* ---- charging ---- */
+
+static void add_hold(struct held *h, const struct cells_ask *a, const struct cells_terms *terms)
+{
+    struct hold hold = { .until_us = a->now_us + terms->ttl_ms * US_PER_MS,
+                         .origin = limit_origin(a->limit, h->state, a->now_us),
+                         .amount = a->cost,
+                         .id = terms->id,
+                         .ttl_ms = terms->ttl_ms };
+    insert_hold(h, &hold);
+    h->tag = terms->tag;
+}
+
+static void refuse(struct cells *cells, struct cell *c, const struct cells_ask *a, word16 s, struct held *h, bool shortened)
+{
+    struct limit_outlook outlook = outlook_of(a->limit, h, a->now_us);
+    if (shortened)
+        put_held(cells, c, a->key, s, h, outlook, a->now_us);
+    else if (!book_tells_refusal(c, a->now_us) && a->cost <= a->limit->capacity)
+        raise_book(c, s, last_as_long(outlook, h));
+}
+
+/* One try. `ret_lost`: another one was quicker. */
+static enum outcome try_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_terms *terms,
+                               word16 s, bool *rebases, struct cells_taken *ret, bool *ret_lost)
+{
+    struct held h;
+    struct cells_ask a = *ask;
+    *ret_lost = !read_held(cells, c, a.key, s, &h);
+    if (*ret_lost)
+        return LOST;
+    bool shortened = end_holds(&h, a.limit, a.now_us);
+    struct limit_take take = limit_take(a.limit, a.window, h.state, a.now_us, a.cost);
+    if (__builtin_expect(take.rebased, 0))
+        take = rebase_take(cells, &a, h.state, true, rebases);
+    if (!take.fits && !take.rebased) {
+        refuse(cells, c, &a, s, &h, shortened);
+        ret->state = h.state;
+        return REFUSED;
+    }
+    h.state = take.next;
+    if (take.fits && terms)
+        add_hold(&h, &a, terms);
+    struct limit_outlook outlook = outlook_of(a.limit, &h, a.now_us);
+    enum put put = put_held(cells, c, a.key, s, &h, outlook, a.now_us);
+    if (put == PUT_NO_ROOM && terms) {
+        terms->kept = true;
+        if (a.limit->algorithm == LIMIT_CONCURRENT)
+            return REFUSED;
+    }
+    if (put == PUT_NO_ROOM)
+        put = put_anyhow(cells, c, a.key, s, &h, a.limit, outlook, a.now_us) ? PUT : PUT_LOST;
+    *ret_lost = put == PUT_LOST;
+    *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
+    return take.fits ? TAKEN : REFUSED;
+}
+
+enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_terms *terms,
+                         struct cells_taken *ret)
+{
+    word16 s;
+    bool rebases = false, lost;
+    while (read_any(c, ask->key, &s)) {
+        enum outcome outcome = try_charge(cells, c, ask, terms, s, &rebases, ret, &lost);
+        if (!lost)
+            return outcome;
+    }
+    return LOST;
+}
+
+static struct cells_change judge_make(struct limit_state state, void *data)
+{
+    const struct cells_ask *a = data;
+    (void)state;
+    return (struct cells_change){ .writes = true,
+                                  .next = { .time = (uint64_t)a->now_us },
+                                  .outlook = { .decays_us = a->now_us + US_PER_S, .share = 1 } };
+}
+
+bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_terms *terms, struct cells_taken *ret)
+{
+    CHECK(ask->cost > 0 && clock_valid(ask->now_us) && terms->id != 0 && terms->ttl_ms > 0);
+    struct limit_state unused = { 0 };
+    bool may_fit = limit_take(ask->limit, ask->window, unused, ask->now_us, ask->cost).fits;
+    terms->kept = false;
+    for (;;) {
+        word16 s;
+        struct cell *c = cell_find(cells, ask->key, &s);
+        if (!c && !may_fit) {
+            ret->state = unused;
+            return false;
+        }
+        if (!c) {
+            cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
+            continue;
+        }
+        enum outcome outcome = held_charge(cells, c, ask, terms, ret);
+        if (outcome != LOST)
+            return outcome == TAKEN;
+    }
+}
+
+/* ---- looking ---- */
+
+struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key, const struct limit *limit, word16 s,
+                              int64_t now_us)
+{
+    struct held h;
+    while (!read_held(cells, c, key, s, &h))
+        if (!read_any(c, key, &s)) {
+            c = cell_find(cells, key, &s);
+            if (!c)
+                return (struct limit_state){ 0 };
+        }
+    end_holds(&h, limit, now_us);
+    return h.state;
+}
+
+/* ---- any other change ---- */
+
+bool held_update(struct cells *cells, struct cell *c, uint64_t key, word16 s, int64_t now_us, cells_judge *judge,
+                 void *data)
+{
+    struct held h;
+    if (!read_held(cells, c, key, s, &h))
+        return false;
+    struct cells_change change = judge(h.state, data);
+    if (!change.writes)
+        return true;
+    if (change.forgets && h.count == 0)
+        return vacate(c, s);
+    h.state = change.next;
+    return put_anyhow(cells, c, key, s, &h, NULL, change.outlook, now_us);
+}
+
+bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const struct cells_taken *taken, int64_t now_us,
+                 bool *ret_done)
+{
+    struct held h;
+    struct cell *c = taken->cell;
+    uint64_t key = taken->key;
+    if (!read_held(cells, c, key, s, &h))
+        return false;
+    *ret_done = limit_refund(limit, limit_origin(limit, taken->state, taken->at_us), taken->cost, now_us, &h.state);
+    return !*ret_done || put_anyhow(cells, c, key, s, &h, limit, outlook_of(limit, &h, now_us), now_us);
+}
+
+/* ---- the end of a hold ---- */
+
+/* Takes a hold out, or its part of some that were joined. Returns whether it was there. */
+static bool take_out(struct held *h, const struct cells_charged *charged)
+{
+    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
+        if (h->holds[i].id == charged->id) {
+            remove_hold(h, i);
+            return true;
+        }
+    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++) {
+        struct hold *hold = &h->holds[i];
+        if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
+            continue;
+        hold->amount -= charged->amount;
+        if (hold->amount == 0)
+            remove_hold(h, i);
+        return true;
+    }
+    return false;
+}
+
+/* The cell that a charge is in. NULL: it was dropped or reset since. */
+static struct cell *find_charged(struct cells *cells, const struct cells_charged *charged, word16 *ret)
+{
+    struct cell *c = cell_find(cells, charged->key, ret);
+    return c && state_gen(*ret) == charged->gen ? c : NULL;
+}
+
+struct amending {
+    struct cells *cells;
+    const struct limit *limit;
+    const struct window *window;
+    uint64_t origin, to;
+    int64_t now_us;
+    bool done;
+};
+
+static struct cells_change judge_amend(struct limit_state state, void *data)
+{
+    struct amending *a = data;
+    a->done = limit_amend(a->limit, a->window, a->origin, 0, a->to, a->now_us, &state);
+    return (struct cells_change){ .writes = a->done,
+                                  .next = state,
+                                  .outlook = limit_outlook(a->limit, state, a->now_us) };
+}
+
+/* One that is in no cell any more: the true amount is charged, and nothing is given back. */
+static bool settle_lost(struct cells *cells, const struct limit *limit, const struct window *window,
+                        const struct cells_charged *charged, uint64_t to, int64_t now_us)
+{
+    struct amending a = { cells, limit, window, charged->origin, to, now_us, false };
+    if (to == 0 || limit->algorithm == LIMIT_CONCURRENT)
+        return false;
+    cells_update(cells, charged->key, now_us, judge_amend, &a);
+    return a.done;
+}
+
+bool cells_settle(struct cells *cells, const struct limit *limit, const struct window *window,
+                  const struct cells_charged *charged, uint64_t to, int64_t now_us)
+{
+    CHECK(clock_valid(now_us) && to <= LIMIT_MAX_MAX);
+    for (;;) {
+        struct held h;
+        word16 s;
+        struct cell *c = find_charged(cells, charged, &s);
+        if (!c)
+            return settle_lost(cells, limit, window, charged, to, now_us);
+        if (!read_held(cells, c, charged->key, s, &h))
+            continue;
+        end_holds(&h, limit, now_us);
+        bool found = take_out(&h, charged);
+        uint64_t from = found || charged->id == 0 ? charged->amount : 0;
+        bool amended = limit_amend(limit, window, charged->origin, from, to, now_us, &h.state);
+        if (!found && !amended)
+            return false;
+        if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))
+            return true;
+    }
+}
+
+bool cells_renew(struct cells *cells, const struct limit *limit, const struct cells_charged *charged, uint32_t ttl_ms,
+                 int64_t now_us)
+{
+    CHECK(clock_valid(now_us) && ttl_ms > 0 && charged->id != 0);
+    for (;;) {
+        struct held h;
+        word16 s;
+        struct cell *c = find_charged(cells, charged, &s);
+        if (!c)
+            return false;
+        if (!read_held(cells, c, charged->key, s, &h))
+            continue;
+        end_holds(&h, limit, now_us);
+        if (!take_out(&h, charged))
+            return false;
+        struct hold hold = { now_us + ttl_ms * US_PER_MS, charged->origin, charged->amount, charged->id, ttl_ms };
+        insert_hold(&h, &hold);
+        enum put put = put_held(cells, c, charged->key, s, &h, outlook_of(limit, &h, now_us), now_us);
+        if (put != PUT_LOST)
+            return put == PUT;
+    }
+}

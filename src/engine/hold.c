@@ -1,0 +1,73 @@
+#include "engine/hold.h"
+
+#include <sys/random.h>
+
+#include "engine/counter.h"
+
+/* ---- numbers ---- */
+
+/* Tells apart the holds of one cell. Not 0. */
+static uint32_t next_id(void)
+{
+    static _Thread_local uint64_t seed;
+    if (seed == 0 && getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
+        seed = (uint64_t)clock_steady_us() ^ (uint64_t)(uintptr_t)&seed;
+    seed += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)(x >> 32) | 1;
+}
+
+/* ---- planning ---- */
+
+/* Returns the most that one hold may take of a limit. */
+static uint64_t most_of(const struct counter *c)
+{
+    uint32_t percent = c->rule->rule->hold_max_percent;
+    uint64_t capacity = c->ask.limit->capacity;
+    return percent == 0 ? capacity : (uint64_t)((unsigned __int128)capacity * percent / 100);
+}
+
+void hold_plan(struct decision *d)
+{
+    bool reserves = d->request->ttl_ms > 0;
+    for (size_t i = 0; i < d->count; i++) {
+        struct counter *c = &d->counters[i];
+        bool slot = c->ask.limit->algorithm == LIMIT_CONCURRENT;
+        d->holds = d->holds || (c->ask.cost > 0 && hold_wants(d, c));
+        if (reserves && !slot && c->rule->rule->hold_max_percent > 0 && c->ask.cost > most_of(c))
+            c->ask.cost = WEIR_AMOUNT_MAX + 1; /* no wait is long enough */
+    }
+    if (d->holds)
+        d->hold_id = next_id();
+}
+
+uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c)
+{
+    if (d->request->ttl_ms > 0)
+        return d->request->ttl_ms;
+    return (uint32_t)(c->ask.limit->per_us / US_PER_MS);
+}
+
+/* ---- taking ---- */
+
+enum counter_outcome hold_take(const struct decision *d, struct counter *c)
+{
+    struct cells_terms terms = { .id = d->hold_id, .ttl_ms = hold_ttl_ms(d, c), .tag = c->rule->id };
+    bool fits = cells_hold(d->bound->cells, &c->ask, &terms, &c->taken);
+    c->on_hold = fits && !terms.kept;
+    return cell_taken(c, fits);
+}
+
+void hold_give_back(const struct decision *d, const struct counter *c, int64_t now_us)
+{
+    struct cells_charged charged = {
+        .key = c->ask.key,
+        .origin = limit_origin(c->ask.limit, c->taken.state, c->taken.at_us),
+        .amount = c->ask.cost,
+        .until_us = c->taken.at_us + hold_ttl_ms(d, c) * US_PER_MS,
+        .id = d->hold_id,
+        .gen = cells_generation(&c->taken),
+    };
+    cells_settle(d->bound->cells, c->ask.limit, &c->window, &charged, 0, now_us);
+}

@@ -1,0 +1,22 @@
+/* Charges of a decision that are holds: of a request with a ttl_ms all, else those of limits that count what is in flight. */
+#ifndef ENGINE_HOLD_H
+#define ENGINE_HOLD_H
+
+#include "engine/decision.h"
+
+/* Says whether the decision has holds, and lets limits refuse that allow a hold only a part of their max. */
+void hold_plan(struct decision *d);
+
+/* Returns whether the charge of this counter is a hold. */
+static inline bool hold_wants(const struct decision *d, const struct counter *c)
+{
+    return c->ask.limit->algorithm == LIMIT_CONCURRENT || (d->request->ttl_ms > 0 && !d->request->keep);
+}
+
+/* Of a counter in a cell. */
+enum counter_outcome hold_take(const struct decision *d, struct counter *c);
+void hold_give_back(const struct decision *d, const struct counter *c, int64_t now_us);
+/* Returns how long the hold of a counter lasts. */
+uint32_t hold_ttl_ms(const struct decision *d, const struct counter *c);
+
+#endif

@@ -1,0 +1,279 @@
+/* Settling what a receipt names: the true amounts take the place of what was held or charged.
+ *
+ * Nothing is given back that was not charged: a receipt is sealed with the table's secret and identity, and names cells by
+ * their generation, so a cell that was given to another subject or was reset meanwhile gets nothing, nor does a later
+ * window, a rule that was removed, or a bucket that fills at another rate by now.
+ *
+ * Nothing is settled twice: receipts are numbered, and the table knows which numbers can still be used (receipt_ring.c). The
+ * number is used first. A process that dies after that leaves a hold to its time to live, and a charge as it is. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "engine/handle.h"
+#include "engine/hazard.h"
+#include "engine/receipt.h"
+#include "engine/receipt_ring.h"
+#include "engine/remote.h"
+#include "limit/take.h"
+
+/* The true amounts. */
+struct amounts {
+    uint64_t cost; /* WEIR_AS_HELD: what it was */
+    const struct weir_cost *costs;
+    size_t cost_count;
+};
+
+struct settling {
+    struct weir *weir;
+    const struct bound *bound;
+    const struct weir_receipt *receipt;
+    struct amounts amounts;
+    int64_t now_us;
+};
+
+static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)
+{
+    for (size_t i = 0; i < a->cost_count; i++)
+        if (receipt_unit(a->costs[i].unit) == charged->unit)
+            return a->costs[i].amount;
+    bool applies = charged->unit == 0 || (a->cost == 0 && a->cost_count == 0);
+    return applies && a->cost != WEIR_AS_HELD ? a->cost : charged->cost;
+}
+
+/* ---- cells ---- */
+
+/* Returns the limit of a charge as the rules in force have it, or NULL. */
+static const struct bound_limit *limit_of(const struct settling *s, const struct weir_charged *charged)
+{
+    const struct bound_limit *limit;
+    size_t slot = 0;
+    while ((limit = bound_next_limit(s->bound, charged->limit, &slot)) != NULL)
+        if (receipt_rate(&limit->limit) == charged->rate)
+            return limit;
+    return NULL;
+}
+
+static struct cells_charged in_cell(const struct settling *s, const struct weir_charged *charged)
+{
+    struct receipt_how how = receipt_how(charged);
+    return (struct cells_charged){ .key = charged->key,
+                                   .origin = charged->origin,
+                                   .amount = charged->cost,
+                                   .until_us = s->receipt->until_us,
+                                   .id = how.on_hold ? s->receipt->hold : 0,
+                                   .gen = how.gen };
+}
+
+/* A window that is over takes nothing, and nothing of it is given back. */
+static bool is_over(const struct limit *limit, const struct weir_charged *charged, int64_t now_us)
+{
+    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
+    return window && limit_origin_end(charged->origin) <= now_us;
+}
+
+static const struct bound_limit *usable_cell(const struct settling *s, const struct weir_charged *charged)
+{
+    const struct bound_limit *limit = limit_of(s, charged);
+    return limit && !is_over(&limit->limit, charged, s->now_us) ? limit : NULL;
+}
+
+static bool settle_cell(const struct settling *s, const struct weir_charged *charged)
+{
+    const struct bound_limit *limit = usable_cell(s, charged);
+    if (!limit)
+        return false;
+    struct cells_charged in = in_cell(s, charged);
+    struct window window = { 0 };
+    bool slot = limit->limit.algorithm == LIMIT_CONCURRENT;
+    uint64_t to = slot ? 0 : true_amount(&s->amounts, charged);
+    if (limit->limit.algorithm == LIMIT_CALENDAR)
+        window = limit_current_window(limit, s->now_us);
+    return cells_settle(s->bound->cells, &limit->limit, &window, &in, to, s->now_us) || (to == in.amount && in.id == 0);
+}
+
+/* ---- the store ---- */
+
+/* A call that belongs to nobody: it is sent, and freed when it was. */
+struct posted {
+    struct store_call call; /* first */
+    struct store_rule rules[WEIR_RECEIPT_LIMITS];
+    struct store_cell cells[WEIR_RECEIPT_LIMITS];
+    struct limit limits[WEIR_RECEIPT_LIMITS];
+    char keys[WEIR_RECEIPT_KEYS_MAX];
+};
+
+static void on_sent(struct store_call *call)
+{
+    free(call);
+}
+
+static struct limit_state taken_state(const struct limit *limit, uint64_t origin)
+{
+    struct limit_count count = { .end_us = limit_origin_end(origin) };
+    bool window = limit->algorithm == LIMIT_FIXED_WINDOW || limit->algorithm == LIMIT_CALENDAR;
+    return window ? limit_count_state(&count) : (struct limit_state){ .time = origin };
+}
+
+/* Adds what is to be given back there. */
+static bool add_to_call(struct posted *p, const struct settling *s, const struct weir_charged *charged)
+{
+    struct receipt_how how = receipt_how(charged);
+    struct receipt_name name;
+    uint64_t to = true_amount(&s->amounts, charged);
+    size_t i = p->call.rule_count;
+    if (!receipt_name(s->receipt, charged, &name) || how.algorithm > LIMIT_CALENDAR || to > charged->cost)
+        return false;
+    struct limit *limit = &p->limits[i];
+    limit_init(limit, how.algorithm, charged->limit, 0, (int64_t)charged->rate);
+    size_t at = (size_t)(name.key.ptr - s->receipt->keys);
+    p->cells[i] = (struct store_cell){ .limit = limit,
+                                       .field = sv_of(p->keys + at + name.key.len, name.field.len),
+                                       .off_us = how.off_ms * US_PER_MS,
+                                       .cost = charged->cost - to,
+                                       .state = taken_state(limit, charged->origin) };
+    p->rules[i] = (struct store_rule){ .key = sv_of(p->keys + at, name.key.len), .cells = &p->cells[i], .cell_count = 1 };
+    p->call.rule_count++;
+    return true;
+}
+
+static int settle_store(const struct settling *s)
+{
+    struct weir *weir = s->weir;
+    struct posted *p = weir_store_up(weir) ? malloc(sizeof *p) : NULL;
+    int settled = 0;
+    if (!p)
+        return 0;
+    p->call = (struct store_call){ .rules = p->rules, .refund = true, .done = on_sent };
+    p->call.now_us = weir->store_by_now ? s->now_us : 0;
+    p->call.server_us = s->receipt->store_us;
+    p->call.deadline_us = clock_steady_us() + weir_deadline_ms(weir) * US_PER_MS;
+    memcpy(p->keys, s->receipt->keys, s->receipt->keys_len);
+    for (uint32_t i = 0; i < s->receipt->count; i++)
+        if (receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE)
+            settled += add_to_call(p, s, &s->receipt->charged[i]);
+    if (settled > 0)
+        weir->ops->post(weir->store, &p->call);
+    else
+        free(p);
+    return settled;
+}
+
+/* ---- both ---- */
+
+/* A receipt of which nothing can be settled now is not used up. */
+static bool is_usable(const struct settling *s)
+{
+    for (uint32_t i = 0; i < s->receipt->count; i++) {
+        const struct weir_charged *charged = &s->receipt->charged[i];
+        if (receipt_how(charged).kind == RECEIPT_STORE ? weir_store_up(s->weir) : usable_cell(s, charged) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool use_number(const struct settling *s)
+{
+    struct cells *cells = s->bound->cells;
+    return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
+}
+
+static int settle_all(const struct settling *s)
+{
+    int settled = 0;
+    bool store = false;
+    if (!is_usable(s) || !use_number(s))
+        return 0;
+    for (uint32_t i = 0; i < s->receipt->count; i++) {
+        const struct weir_charged *charged = &s->receipt->charged[i];
+        bool in_store = receipt_how(charged).kind == RECEIPT_STORE;
+        store = store || in_store;
+        settled += !in_store && settle_cell(s, charged);
+    }
+    return settled + (store ? settle_store(s) : 0);
+}
+
+/* Returns 1 if it can be used, 0 if not, or an error. */
+static int check_receipt(struct weir *weir, const struct weir_receipt *r, int64_t now_us)
+{
+    int64_t last_us = r->until_us > r->at_us ? r->until_us : r->at_us;
+    if (r->count == 0)
+        return 0; /* of a request that was not charged; the rest of it was never written */
+    if (!clock_valid(now_us) || r->count > WEIR_RECEIPT_LIMITS || r->keys_len > sizeof r->keys)
+        return WEIR_E_INVALID;
+    return receipt_is_sealed(r, weir->cells) && now_us - last_us < RECEIPT_LIFE_US && r->at_us - now_us <= RECEIPT_AHEAD_US;
+}
+
+static bool amounts_valid(const struct amounts *a)
+{
+    bool valid = (a->cost <= WEIR_AMOUNT_MAX || a->cost == WEIR_AS_HELD) && a->cost_count <= WEIR_COSTS_MAX;
+    for (size_t i = 0; valid && i < a->cost_count; i++)
+        valid = a->costs[i].amount <= WEIR_AMOUNT_MAX;
+    return valid;
+}
+
+int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost, const struct weir_cost *costs,
+                size_t cost_count, int64_t now_us)
+{
+    struct settling s = { .weir = weir, .receipt = receipt, .amounts = { cost, costs, cost_count }, .now_us = now_us };
+    int r = amounts_valid(&s.amounts) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    if (r <= 0)
+        return r;
+    s.bound = hazard_acquire((void *const *)&weir->current);
+    if (!s.bound)
+        return WEIR_E_NO_MEMORY;
+    r = settle_all(&s);
+    hazard_release();
+    return r;
+}
+
+int weir_release(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us)
+{
+    return weir_settle(weir, receipt, WEIR_AS_HELD, NULL, 0, now_us);
+}
+
+int weir_refund(struct weir *weir, const struct weir_receipt *receipt, int64_t now_us)
+{
+    return weir_settle(weir, receipt, 0, NULL, 0, now_us);
+}
+
+/* ---- reserve and renew ---- */
+
+static bool ttl_valid(uint32_t ttl_ms)
+{
+    return ttl_ms > 0 && ttl_ms <= WEIR_TTL_MAX_MS;
+}
+
+int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t now_us, struct weir_verdict *ret_verdict)
+{
+    if (ttl_valid(request->ttl_ms) && request->receipt)
+        return weir_check(weir, request, now_us, ret_verdict);
+    weir_check(weir, request, -1, ret_verdict); /* refuses it */
+    return WEIR_E_INVALID;
+}
+
+static int renew_all(const struct settling *s, uint32_t ttl_ms)
+{
+    int renewed = 0;
+    for (uint32_t i = 0; i < s->receipt->count; i++) {
+        const struct weir_charged *charged = &s->receipt->charged[i];
+        struct receipt_how how = receipt_how(charged);
+        const struct bound_limit *limit = how.kind == RECEIPT_CELL && how.on_hold ? usable_cell(s, charged) : NULL;
+        struct cells_charged in = in_cell(s, charged);
+        renewed += limit && cells_renew(s->bound->cells, &limit->limit, &in, ttl_ms, s->now_us);
+    }
+    return renewed;
+}
+
+int weir_renew(struct weir *weir, const struct weir_receipt *receipt, uint32_t ttl_ms, int64_t now_us)
+{
+    struct settling s = { .weir = weir, .receipt = receipt, .now_us = now_us };
+    int r = ttl_valid(ttl_ms) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
+    if (r <= 0)
+        return r;
+    s.bound = hazard_acquire((void *const *)&weir->current);
+    if (!s.bound)
+        return WEIR_E_NO_MEMORY;
+    r = renew_all(&s, ttl_ms);
+    hazard_release();
+    return r;
+}
