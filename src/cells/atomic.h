@@ -22,6 +22,17 @@ static inline bool cas_8(uint64_t *p, uint64_t from, uint64_t to)
     return __atomic_compare_exchange_n(p, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+/* For words that a checksum covers: nothing depends on their order. */
+static inline uint64_t load_plain(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static inline void store_plain(uint64_t *p, uint64_t word)
+{
+    __atomic_store_n(p, word, __ATOMIC_RELAXED);
+}
+
 typedef struct {
     _Alignas(16) uint64_t low;
     uint64_t high;

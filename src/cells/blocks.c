@@ -17,7 +17,7 @@ enum {
 
 struct block {
     word16 owner;
-    uint64_t data, time_count, tag, unused;
+    uint64_t data, time_count, tag, ended;
     uint64_t words[][4]; /* of each hold */
 };
 
@@ -65,16 +65,6 @@ static uint64_t mix(uint64_t sum, uint64_t word)
     return sum ^ sum >> 32;
 }
 
-static uint64_t load_word(const uint64_t *p)
-{
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-
-static void store_word(uint64_t *p, uint64_t word)
-{
-    __atomic_store_n(p, word, __ATOMIC_RELAXED);
-}
-
 /* ---- reading ---- */
 
 bool block_read(struct cells *cells, uint64_t key, struct limit_state name, struct held *ret)
@@ -83,19 +73,21 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
     const struct block *b = block_at(cells, name.time, &most);
     if (!b)
         return false;
-    uint64_t data = load_word(&b->data), time_count = load_word(&b->time_count), tag = load_word(&b->tag);
-    uint64_t sum = mix(mix(mix(key, data), time_count), tag);
+    uint64_t data = load_plain(&b->data), time_count = load_plain(&b->time_count);
+    uint64_t tag = load_plain(&b->tag), ended = load_plain(&b->ended);
+    uint64_t sum = mix(mix(mix(mix(key, data), time_count), tag), ended);
     uint32_t count = time_count & ((1u << COUNT_BITS) - 1);
     if (count > most)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t w[4];
         for (int k = 0; k < 4; k++)
-            sum = mix(sum, w[k] = load_word(&b->words[i][k]));
+            sum = mix(sum, w[k] = load_plain(&b->words[i][k]));
         ret->holds[i] = (struct hold){ (int64_t)w[0], w[1], w[2], (uint32_t)w[3], (uint32_t)(w[3] >> 32) };
     }
     ret->state = (struct limit_state){ time_count >> COUNT_BITS, data };
     ret->tag = tag;
+    ret->ended_us = (int64_t)ended;
     ret->count = count;
     return sum == name.data;
 }
@@ -171,15 +163,16 @@ static void join_until(struct held *h, uint32_t most)
 static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
 {
     uint64_t time_count = h->state.time << COUNT_BITS | h->count;
-    uint64_t sum = mix(mix(mix(key, h->state.data), time_count), h->tag);
-    store_word(&b->data, h->state.data);
-    store_word(&b->time_count, time_count);
-    store_word(&b->tag, h->tag);
+    uint64_t sum = mix(mix(mix(mix(key, h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
+    store_plain(&b->data, h->state.data);
+    store_plain(&b->time_count, time_count);
+    store_plain(&b->tag, h->tag);
+    store_plain(&b->ended, (uint64_t)h->ended_us);
     for (uint32_t i = 0; i < h->count; i++) {
         const struct hold *hold = &h->holds[i];
         uint64_t w[4] = { (uint64_t)hold->until_us, hold->origin, hold->amount, hold->id | (uint64_t)hold->ttl_ms << 32 };
         for (int k = 0; k < 4; k++) {
-            store_word(&b->words[i][k], w[k]);
+            store_plain(&b->words[i][k], w[k]);
             sum = mix(sum, w[k]);
         }
     }

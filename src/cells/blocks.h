@@ -6,7 +6,7 @@
  * process that dies.
  *
  *   owner    key 64 · claimed at 52 · a number 11 · 1; all zero: free
- *   content  state · tag · holds
+ *   content  state · tag · when holds were last looked at · holds
  *
  * The cell has the number of the block and a checksum of its content. A reader that finds another content reads the cell
  * again: the block was given to another cell meanwhile. */
@@ -33,6 +33,7 @@ struct hold {
 struct held {
     struct limit_state state;
     uint64_t tag; /* the caller's: whom cells_each_hold tells of it */
+    int64_t ended_us; /* holds that were to end by then have been given back */
     uint32_t count;
     struct hold holds[BLOCK_LARGE_HOLDS + 1];
 };

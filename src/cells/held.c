@@ -15,6 +15,7 @@ static bool read_held(struct cells *cells, struct cell *c, uint64_t key, word16 
 {
     ret->count = 0;
     ret->tag = 0;
+    ret->ended_us = 0;
     ret->state = state_payload(s);
     if (state_tag(s) == CELL_LIVE || block_read(cells, key, state_payload(s), ret))
         return true;
@@ -58,6 +59,7 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
         h->holds[kept++] = hold;
     }
     h->count = kept;
+    h->ended_us = now_us > h->ended_us ? now_us : h->ended_us;
     return shortened;
 }
 
@@ -91,18 +93,25 @@ static enum put put_held(struct cells *cells, struct cell *c, uint64_t key, word
     return put ? PUT : PUT_LOST;
 }
 
-/* The same. Where there is no block, holds become charges that stay: that refuses too much rather than too little. Slots,
- * which would stay for ever, are free instead. */
+/* The same without its holds, where there is no block for them: they become charges that stay, which refuses too much rather
+ * than too little. Slots, which would stay for ever, are free instead. */
+static enum put put_without(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
+                            const struct limit *limit, struct limit_outlook outlook, int64_t now_us)
+{
+    h->count = 0;
+    if (limit && limit->algorithm == LIMIT_CONCURRENT)
+        h->state = (struct limit_state){ 0 };
+    return put_held(cells, c, key, s, h, outlook, now_us);
+}
+
+/* One or the other. False: it is not as it was read any more. */
 static bool put_anyhow(struct cells *cells, struct cell *c, uint64_t key, word16 s, struct held *h,
                        const struct limit *limit, struct limit_outlook outlook, int64_t now_us)
 {
     enum put put = put_held(cells, c, key, s, h, outlook, now_us);
-    if (put != PUT_NO_ROOM)
-        return put == PUT;
-    h->count = 0;
-    if (limit && limit->algorithm == LIMIT_CONCURRENT)
-        h->state = (struct limit_state){ 0 };
-    return put_held(cells, c, key, s, h, outlook, now_us) == PUT;
+    if (put == PUT_NO_ROOM)
+        put = put_without(cells, c, key, s, h, limit, outlook, now_us);
+    return put == PUT;
 }
 
 static struct limit_outlook outlook_of(const struct limit *limit, const struct held *h, int64_t now_us)
@@ -155,13 +164,14 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         add_hold(&h, &a, terms);
     struct limit_outlook outlook = outlook_of(a.limit, &h, a.now_us);
     enum put put = put_held(cells, c, a.key, s, &h, outlook, a.now_us);
-    if (put == PUT_NO_ROOM && terms) {
-        terms->kept = true;
-        if (a.limit->algorithm == LIMIT_CONCURRENT)
-            return REFUSED;
+    if (terms)
+        terms->kept = put == PUT_NO_ROOM;
+    if (put == PUT_NO_ROOM && terms && a.limit->algorithm == LIMIT_CONCURRENT) {
+        ret->state = h.state;
+        return REFUSED;
     }
     if (put == PUT_NO_ROOM)
-        put = put_anyhow(cells, c, a.key, s, &h, a.limit, outlook, a.now_us) ? PUT : PUT_LOST;
+        put = put_without(cells, c, a.key, s, &h, a.limit, outlook, a.now_us);
     *ret_lost = put == PUT_LOST;
     *ret = (struct cells_taken){ h.state, c, head_of(a.key, state_gen(s)), a.now_us, a.cost, a.key };
     return take.fits ? TAKEN : REFUSED;
@@ -183,8 +193,8 @@ enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells
 static struct cells_change judge_make(struct limit_state state, void *data)
 {
     const struct cells_ask *a = data;
-    (void)state;
-    return (struct cells_change){ .writes = true,
+    bool made = state.time != 0 || state.data != 0; /* by another caller, just now */
+    return (struct cells_change){ .writes = !made,
                                   .next = { .time = (uint64_t)a->now_us },
                                   .outlook = { .decays_us = a->now_us + US_PER_S, .share = 1 } };
 }
@@ -259,15 +269,17 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
 
 /* ---- the end of a hold ---- */
 
-/* Takes a hold out, or its part of some that were joined. Returns whether it was there. */
+/* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none of
+ * these, whatever the caller's clock says. Returns whether it was there. */
 static bool take_out(struct held *h, const struct cells_charged *charged)
 {
+    bool may_be_joined = charged->until_us > h->ended_us;
     for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
         if (h->holds[i].id == charged->id) {
             remove_hold(h, i);
             return true;
         }
-    for (uint32_t i = 0; charged->id != 0 && i < h->count; i++) {
+    for (uint32_t i = 0; charged->id != 0 && may_be_joined && i < h->count; i++) {
         struct hold *hold = &h->holds[i];
         if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
             continue;

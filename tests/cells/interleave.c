@@ -3,57 +3,15 @@
  * thousands of times a second, and a failure can be repeated: TEST_SEED=… of the round that is printed.
  *
  * What the memory of a real machine may do beyond that, tests/cells/threads.c looks at. */
-#include <ucontext.h>
-
-#include "support.h"
-
-typedef typeof(((struct cell *)0)->state) state_word;
-
-static void step(bool writes);
-
-static uint64_t stepped_load_8(const uint64_t *p)
-{
-    step(false);
-    return load_8(p);
-}
-
-static bool stepped_cas_8(uint64_t *p, uint64_t from, uint64_t to)
-{
-    step(true);
-    return cas_8(p, from, to);
-}
-
-static state_word stepped_load_16(state_word *p)
-{
-    step(false);
-    return load_16(p);
-}
-
-static bool stepped_cas_16(state_word *p, state_word from, state_word to)
-{
-    step(true);
-    return cas_16(p, from, to);
-}
-
-#define load_8 stepped_load_8
-#define cas_8 stepped_cas_8
-#define load_16 stepped_load_16
-#define cas_16 stepped_cas_16
-#include "cells/cells.c"
-#undef load_8
-#undef cas_8
-#undef load_16
-#undef cas_16
+#include "stepped.h"
 
 enum {
-    WORKERS_MAX = 5,
-    STACK_BYTES = 64 * 1024,
+    WORKERS_MAX = STEPPED_MAX,
     TABLE_CELLS = 2 * BUCKET_CELLS,
     OPERATIONS_MAX = 16,
     KEYS_MAX = 6,
     CLOCK_STEP_MS = 30,
     LAG_MAX_MS = 100 - CLOCK_STEP_MS,
-    STEPS_MAX = 1000000, /* in one round; more is an endless loop */
 };
 
 /* What a round is about. */
@@ -82,7 +40,6 @@ struct charge {
 };
 
 struct worker {
-    ucontext_t context;
     bool done;
     unsigned operation;
     int64_t now_us;
@@ -95,9 +52,6 @@ static struct {
     struct limit limit, filler;
     int64_t clock_us;
     struct worker workers[WORKERS_MAX];
-    unsigned current;
-    unsigned budget, steps;
-    bool only_writes; /* in this round workers stop nowhere but in front of a compare-and-swap */
     unsigned dead;
     unsigned admitted[KEYS_MAX];
     struct life lives[TABLE_CELLS][WORKERS_MAX * OPERATIONS_MAX];
@@ -105,11 +59,7 @@ static struct {
     struct charge charges[WORKERS_MAX * OPERATIONS_MAX];
     unsigned charge_count;
     uint64_t keys[KEYS_MAX], seed;
-    bool in_worker;
 } play;
-
-static ucontext_t scheduler;
-static char stacks[WORKERS_MAX][STACK_BYTES];
 
 #define EXPECT(condition, ...)                                                                    \
     do {                                                                                          \
@@ -121,18 +71,9 @@ static char stacks[WORKERS_MAX][STACK_BYTES];
         }                                                                                         \
     } while (0)
 
-static void step(bool writes)
+static void endless(void)
 {
-    if (!play.in_worker)
-        return;
-    EXPECT(++play.steps < STEPS_MAX, "no end of steps");
-    if (play.only_writes && !writes)
-        return;
-    if (play.budget-- > 0)
-        return;
-    play.in_worker = false;
-    swapcontext(&play.workers[play.current].context, &scheduler);
-    play.in_worker = true;
+    EXPECT(false, "no end of steps");
 }
 
 /* ---- what workers do ---- */
@@ -183,13 +124,10 @@ static void operate(struct worker *w)
 
 static void work(void)
 {
-    struct worker *w = &play.workers[play.current];
-    play.in_worker = true;
+    struct worker *w = &play.workers[stepped.current];
     for (w->operation = 0; w->operation < play.scene->operations; w->operation++)
         operate(w);
-    play.in_worker = false;
     w->done = true;
-    swapcontext(&w->context, &scheduler);
 }
 
 /* ---- what holds at every instant ---- */
@@ -312,19 +250,6 @@ static void furnish(void)
     }
 }
 
-static void start_workers(void)
-{
-    for (unsigned i = 0; i < play.scene->workers; i++) {
-        struct worker *w = &play.workers[i];
-        *w = (struct worker){ 0 };
-        getcontext(&w->context);
-        w->context.uc_stack.ss_sp = stacks[i];
-        w->context.uc_stack.ss_size = STACK_BYTES;
-        w->context.uc_link = NULL;
-        makecontext(&w->context, work, 0);
-    }
-}
-
 static void move_clock(void)
 {
     const struct scene *scene = play.scene;
@@ -350,13 +275,14 @@ static void run_round(const struct scene *scene, uint64_t seed)
     play.random.state = seed;
     play.table = table;
     play.clock_us = T0_US;
-    play.only_writes = random_one_in(&play.random, 2);
+    stepped.only_writes = random_one_in(&play.random, 2);
     play.limit = limit_of(LIMIT_FIXED_WINDOW, scene->max, scene->clock_moves ? 100 * US_PER_MS : 600 * US_PER_S);
     table->header->drops = 0;
     for (unsigned i = 0; i < scene->keys; i++)
         play.keys[i] = key_of(random_u64(&play.random));
     furnish();
-    start_workers();
+    stepped_start(scene->workers, work, endless);
+    memset(play.workers, 0, sizeof play.workers);
     for (unsigned left = scene->workers; left > 0;) {
         unsigned i = (unsigned)random_in(&play.random, 0, scene->workers - 1);
         if (play.workers[i].done)
@@ -368,9 +294,7 @@ static void run_round(const struct scene *scene, uint64_t seed)
             continue;
         }
         move_clock();
-        play.current = i;
-        play.budget = (unsigned)random_in(&play.random, 0, 1 << random_in(&play.random, 0, play.only_writes ? 3 : 7));
-        swapcontext(&scheduler, &play.workers[i].context);
+        stepped_run(i, (unsigned)random_in(&play.random, 0, 1 << random_in(&play.random, 0, stepped.only_writes ? 3 : 7)));
         check_instant();
         left -= play.workers[i].done;
     }
