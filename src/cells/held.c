@@ -63,6 +63,22 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
     return shortened;
 }
 
+/* A clock that was wrong has moved the state. Its holds move along: they belong to the same window still. */
+static void move_holds(struct held *h, const struct limit *limit, struct limit_state to, int64_t now_us)
+{
+    uint64_t from_origin = limit_origin(limit, h->state, now_us), to_origin = limit_origin(limit, to, now_us);
+    for (uint32_t i = 0; i < h->count; i++) {
+        uint64_t *origin = &h->holds[i].origin;
+        if (limit->algorithm == LIMIT_TOKEN_BUCKET)
+            *origin = *origin < (uint64_t)now_us ? *origin : (uint64_t)now_us;
+        else if (limit->algorithm == LIMIT_SLIDING_WINDOW)
+            *origin += to_origin - from_origin;
+        else if (*origin == from_origin)
+            *origin = to_origin;
+    }
+    h->state = to;
+}
+
 static struct limit_outlook last_as_long(struct limit_outlook outlook, const struct held *h)
 {
     int64_t until_us = h->count ? h->holds[h->count - 1].until_us : 0;
@@ -159,6 +175,8 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
         ret->state = h.state;
         return REFUSED;
     }
+    if (take.rebased)
+        move_holds(&h, a.limit, take.next, a.now_us);
     h.state = take.next;
     if (take.fits && terms)
         add_hold(&h, &a, terms);
@@ -270,12 +288,14 @@ bool held_refund(struct cells *cells, word16 s, const struct limit *limit, const
 /* ---- the end of a hold ---- */
 
 /* Takes a hold out, or its part of some that were joined. One that was over when the holds were last looked at is in none of
- * these, whatever the caller's clock says. Returns whether it was there. */
-static bool take_out(struct held *h, const struct cells_charged *charged)
+ * these, whatever the caller's clock says. Returns whether it was there; *origin is what it belongs to by now. */
+static bool take_out(struct held *h, const struct cells_charged *charged, uint64_t *origin)
 {
     bool may_be_joined = charged->until_us > h->ended_us;
+    *origin = charged->origin;
     for (uint32_t i = 0; charged->id != 0 && i < h->count; i++)
         if (h->holds[i].id == charged->id) {
+            *origin = h->holds[i].origin;
             remove_hold(h, i);
             return true;
         }
@@ -283,6 +303,7 @@ static bool take_out(struct held *h, const struct cells_charged *charged)
         struct hold *hold = &h->holds[i];
         if (hold->id != 0 || hold->until_us < charged->until_us || hold->amount < charged->amount)
             continue;
+        *origin = hold->origin;
         hold->amount -= charged->amount;
         if (hold->amount == 0)
             remove_hold(h, i);
@@ -340,9 +361,10 @@ bool cells_settle(struct cells *cells, const struct limit *limit, const struct w
         if (!read_held(cells, c, charged->key, s, &h))
             continue;
         end_holds(&h, limit, now_us);
-        bool found = take_out(&h, charged);
+        uint64_t origin;
+        bool found = take_out(&h, charged, &origin);
         uint64_t from = found || charged->id == 0 ? charged->amount : 0;
-        bool amended = limit_amend(limit, window, charged->origin, from, to, now_us, &h.state);
+        bool amended = from != to && limit_amend(limit, window, origin, from, to, now_us, &h.state);
         if (!found && !amended)
             return false;
         if (put_anyhow(cells, c, charged->key, s, &h, limit, outlook_of(limit, &h, now_us), now_us))
@@ -363,9 +385,10 @@ bool cells_renew(struct cells *cells, const struct limit *limit, const struct ce
         if (!read_held(cells, c, charged->key, s, &h))
             continue;
         end_holds(&h, limit, now_us);
-        if (!take_out(&h, charged))
+        uint64_t origin;
+        if (!take_out(&h, charged, &origin))
             return false;
-        struct hold hold = { now_us + ttl_ms * US_PER_MS, charged->origin, charged->amount, charged->id, ttl_ms };
+        struct hold hold = { now_us + ttl_ms * US_PER_MS, origin, charged->amount, charged->id, ttl_ms };
         insert_hold(&h, &hold);
         enum put put = put_held(cells, c, charged->key, s, &h, outlook_of(limit, &h, now_us), now_us);
         if (put != PUT_LOST)
