@@ -89,4 +89,13 @@ static inline void hash_text(struct hash *h, const char *p, size_t len)
         hash_word(h, hash_load(p, len));
 }
 
+/* Joins two keyed hashes, or one and any number: mixing them is enough. */
+static inline uint64_t key_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = b ^ a;
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+}
+
 #endif

@@ -75,7 +75,7 @@ bool block_read(struct cells *cells, uint64_t key, struct limit_state name, stru
         return false;
     uint64_t data = load_plain(&b->data), time_count = load_plain(&b->time_count);
     uint64_t tag = load_plain(&b->tag), ended = load_plain(&b->ended);
-    uint64_t sum = mix(mix(mix(mix(key, data), time_count), tag), ended);
+    uint64_t sum = mix(mix(mix(mix(mix(key, load_8(&b->owner.high)), data), time_count), tag), ended);
     uint32_t count = time_count & ((1u << COUNT_BITS) - 1);
     if (count > most)
         return false;
@@ -106,18 +106,25 @@ static bool is_left(struct cells *cells, word16 owner, uint64_t name, int64_t no
     return (age_us > CLAIM_OLD_US || age_us < -CLAIM_OLD_US) && !is_named(cells, owner.low, name);
 }
 
+enum { CLAIM_MASK = MARK_MASK & ~1, CLAIMED = 1 };
+
 /* Returns the name of a block that is the caller's now, or 0. A free one first: that of a dead process takes a search. */
 static uint64_t claim(struct cells *cells, bool large, uint64_t key, int64_t now_us)
 {
     const struct block_room *room = large ? &cells->large : &cells->small;
-    uint64_t start = mix(mix(key, (uint64_t)now_us), (uint64_t)(uintptr_t)&room);
-    word16 mine = { key, (uint64_t)now_us << MARK_BITS | (start & MARK_MASK) | 1 };
+    /* A key has the same blocks again and again, which are in the cache. */
+    uint64_t start = room->count ? mix(key, 0) % room->count : 0;
     for (unsigned i = 0; room->count > 0 && i < 2 * PROBES; i++) {
-        uint64_t name = 1 + ((start + i % PROBES) % room->count << 1 | large);
+        uint64_t number = start + i % PROBES;
+        while (number >= room->count)
+            number -= room->count;
+        uint64_t name = 1 + (number << 1 | large);
         uint32_t most;
         struct block *b = block_at(cells, name, &most);
         word16 owner = load_16(&b->owner);
-        bool free = owner.low == 0 && owner.high == 0;
+        uint64_t number_of_claim = (owner.high + 2) & CLAIM_MASK;
+        word16 mine = { key, (uint64_t)now_us << MARK_BITS | number_of_claim | CLAIMED };
+        bool free = !(owner.high & CLAIMED);
         if ((free || (i >= PROBES && is_left(cells, owner, name, now_us))) && cas_16(&b->owner, owner, mine))
             return name;
     }
@@ -128,8 +135,10 @@ void block_free(struct cells *cells, struct limit_state name)
 {
     uint32_t most;
     struct block *b = block_at(cells, name.time, &most);
-    if (b)
-        cas_16(&b->owner, load_16(&b->owner), (word16){ 0, 0 });
+    if (!b)
+        return;
+    word16 owner = load_16(&b->owner);
+    cas_16(&b->owner, owner, (word16){ 0, owner.high & CLAIM_MASK });
 }
 
 /* ---- writing ---- */
@@ -163,7 +172,8 @@ static void join_until(struct held *h, uint32_t most)
 static uint64_t write_content(struct block *b, uint64_t key, const struct held *h)
 {
     uint64_t time_count = h->state.time << COUNT_BITS | h->count;
-    uint64_t sum = mix(mix(mix(mix(key, h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
+    uint64_t claimed = mix(key, load_8(&b->owner.high));
+    uint64_t sum = mix(mix(mix(mix(claimed, h->state.data), time_count), h->tag), (uint64_t)h->ended_us);
     store_plain(&b->data, h->state.data);
     store_plain(&b->time_count, time_count);
     store_plain(&b->tag, h->tag);

@@ -5,11 +5,12 @@
  * compare-and-swap of the cell puts that in its place. So a charge, its hold, and the end of either are one step, also for a
  * process that dies.
  *
- *   owner    key 64 · claimed at 52 · a number 11 · 1; all zero: free
+ *   owner    key 64 · claimed at 52 · number of the claim 11 · 1; even: free
  *   content  state · tag · when holds were last looked at · holds
  *
- * The cell has the number of the block and a checksum of its content. A reader that finds another content reads the cell
- * again: the block was given to another cell meanwhile. */
+ * The cell has the number of the block and a checksum of its content and claim. A reader that finds another content reads the
+ * cell again: the block was given to another cell meanwhile, or to the same one anew. Two claims of a block have different
+ * checksums even if they have the same content, so a cell that is as it was names what it named. */
 #ifndef CELLS_BLOCKS_H
 #define CELLS_BLOCKS_H
 

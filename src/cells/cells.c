@@ -114,7 +114,7 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
         if (commit(c, s, take.next, a, ret))
             return take.fits ? TAKEN : REFUSED;
     }
-    return state_tag(s) == CELL_HELD ? held_charge(t, c, ask, NULL, ret) : LOST;
+    return state_tag(s) == CELL_HELD ? held_charge(t, c, ask, ret) : LOST;
 }
 
 /* ---- making a cell ---- */

@@ -4,8 +4,9 @@
 #include "cells/blocks.h"
 #include "cells/rebase.h"
 
-/* A hold that seems to last for so much longer than it may was made by a clock that was wrong. */
-#define AHEAD_US US_PER_S
+/* A hold that seems to last for so much longer than it may was made by a clock that was wrong, and has been set back. A caller
+ * that stood still after it read its clock sees the same: it must not end what others hold, so this is long. */
+#define AHEAD_US (60 * US_PER_S)
 
 /* ---- a state with its holds ---- */
 
@@ -52,7 +53,7 @@ static bool end_holds(struct held *h, const struct limit *limit, int64_t now_us)
             limit_refund(limit, hold.origin, hold.amount, now_us, &h->state);
             continue;
         }
-        if (hold.until_us - now_us > 2 * ttl_us + AHEAD_US) {
+        if (hold.until_us - now_us > ttl_us + AHEAD_US) {
             hold.until_us = now_us + ttl_us;
             shortened = true;
         }
@@ -195,17 +196,23 @@ static enum outcome try_charge(struct cells *cells, struct cell *c, const struct
     return take.fits ? TAKEN : REFUSED;
 }
 
-enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_terms *terms,
-                         struct cells_taken *ret)
+/* From a state that was read. */
+static enum outcome charge_from(struct cells *cells, struct cell *c, word16 s, const struct cells_ask *ask,
+                                struct cells_terms *terms, struct cells_taken *ret)
 {
-    word16 s;
     bool rebases = false, lost;
-    while (read_any(c, ask->key, &s)) {
+    do {
         enum outcome outcome = try_charge(cells, c, ask, terms, s, &rebases, ret, &lost);
         if (!lost)
             return outcome;
-    }
+    } while (read_any(c, ask->key, &s));
     return LOST;
+}
+
+enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
+{
+    word16 s;
+    return read_any(c, ask->key, &s) ? charge_from(cells, c, s, ask, NULL, ret) : LOST;
 }
 
 static struct cells_change judge_make(struct limit_state state, void *data)
@@ -221,22 +228,20 @@ bool cells_hold(struct cells *cells, const struct cells_ask *ask, struct cells_t
 {
     CHECK(ask->cost > 0 && clock_valid(ask->now_us) && terms->id != 0 && terms->ttl_ms > 0);
     struct limit_state unused = { 0 };
-    bool may_fit = limit_take(ask->limit, ask->window, unused, ask->now_us, ask->cost).fits;
     terms->kept = false;
     for (;;) {
         word16 s;
         struct cell *c = cell_find(cells, ask->key, &s);
-        if (!c && !may_fit) {
+        enum outcome outcome = c ? charge_from(cells, c, s, ask, terms, ret) : LOST;
+        if (outcome != LOST)
+            return outcome == TAKEN;
+        if (c)
+            continue;
+        if (!limit_take(ask->limit, ask->window, unused, ask->now_us, ask->cost).fits) {
             ret->state = unused;
             return false;
         }
-        if (!c) {
-            cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
-            continue;
-        }
-        enum outcome outcome = held_charge(cells, c, ask, terms, ret);
-        if (outcome != LOST)
-            return outcome == TAKEN;
+        cells_update(cells, ask->key, ask->now_us, judge_make, (void *)ask);
     }
 }
 

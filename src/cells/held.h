@@ -4,9 +4,8 @@
 
 #include "cells/cell.h"
 
-/* Charges the cell, which has holds, or is to get one: `terms`, or NULL. */
-enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_terms *terms,
-                         struct cells_taken *ret);
+/* Charges a cell that has holds. */
+enum outcome held_charge(struct cells *cells, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret);
 /* Returns the state of the cell, which was read as `s`, without the holds that are over. */
 struct limit_state held_state(struct cells *cells, struct cell *c, uint64_t key, const struct limit *limit, word16 s,
                               int64_t now_us);

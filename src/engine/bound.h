@@ -149,14 +149,6 @@ static inline void subject_add(struct hash *hash, sv value)
 {
     hash_text(hash, value.ptr, value.len);
 }
-/* Both parts are keyed hashes already, so mixing them is enough. */
-static inline uint64_t key_mix(uint64_t id, uint64_t subject)
-{
-    uint64_t x = subject ^ id;
-    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return x ^ x >> 32;
-}
 static inline uint64_t cell_key(const struct bound_limit *limit, uint64_t subject)
 {
     return key_mix(limit->id, subject);

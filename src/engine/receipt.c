@@ -57,42 +57,47 @@ struct making {
     int64_t until_us; /* what was charged may have decayed, or its window be over, by then */
 };
 
-/* Receipts of the same limits and subjects are numbered together. */
+/* Receipts of the same limits and subjects are numbered together. The keys of cells are keyed hashes. */
 uint64_t receipt_ring(const struct weir_receipt *r, const struct cells *cells)
 {
-    struct hash h;
-    hash_init(&h, cells_hash_key(cells));
-    hash_word(&h, RECEIPT_MARK);
-    for (uint32_t i = 0; i < r->count; i++) {
-        hash_word(&h, r->charged[i].key);
-        hash_word(&h, r->charged[i].limit);
-    }
-    if (r->keys_len > 0)
+    uint64_t ring = RECEIPT_MARK;
+    for (uint32_t i = 0; i < r->count; i++)
+        ring = key_mix(ring * 3, r->charged[i].key);
+    if (r->keys_len > 0) {
+        struct hash h;
+        hash_init(&h, cells_hash_key(cells));
+        hash_word(&h, ring);
         subject_add(&h, sv_of(r->keys, r->keys_len));
-    return hash_final(&h);
+        ring = hash_final(&h);
+    }
+    return ring;
 }
 
+/* The fields that only limits in the store have are left out where there are none. */
 static uint64_t seal_of(const struct weir_receipt *r, const struct hash_key *key, uint64_t mark)
 {
     struct hash h;
     hash_init(&h, key);
     hash_word(&h, mark);
-    hash_word(&h, r->count | (uint64_t)r->hold << 32);
+    hash_word(&h, r->count | (uint64_t)r->keys_len << 16 | (uint64_t)r->hold << 32);
     hash_word(&h, r->number);
     hash_word(&h, (uint64_t)r->at_us);
     hash_word(&h, (uint64_t)r->until_us);
-    hash_word(&h, (uint64_t)r->store_us);
-    hash_word(&h, mark == STORE_SEAL_MARK ? 0 : r->store_seal);
     for (uint32_t i = 0; i < r->count; i++) {
         const struct weir_charged *c = &r->charged[i];
         hash_word(&h, c->limit);
         hash_word(&h, c->key);
         hash_word(&h, c->origin);
-        hash_word(&h, c->rate);
         hash_word(&h, c->cost);
         hash_word(&h, c->unit | (uint64_t)c->how << 32);
+        if (c->rate)
+            hash_word(&h, c->rate);
     }
-    subject_add(&h, sv_of(r->keys, r->keys_len));
+    if (r->keys_len > 0 || r->store_us != 0 || r->store_seal != 0) {
+        hash_word(&h, (uint64_t)r->store_us);
+        hash_word(&h, mark == STORE_SEAL_MARK ? 0 : r->store_seal);
+        subject_add(&h, sv_of(r->keys, r->keys_len));
+    }
     return hash_final(&h);
 }
 

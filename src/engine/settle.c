@@ -29,6 +29,8 @@ struct settling {
     const struct weir_receipt *receipt;
     struct amounts amounts;
     int64_t now_us;
+    const struct bound_limit *limits[WEIR_RECEIPT_LIMITS]; /* of charges in cells; NULL: nothing can be done for it */
+    bool store;                                            /* some charges are in the store */
 };
 
 static uint64_t true_amount(const struct amounts *a, const struct weir_charged *charged)
@@ -77,9 +79,10 @@ static const struct bound_limit *usable_cell(const struct settling *s, const str
     return limit && !is_over(&limit->limit, charged, s->now_us) ? limit : NULL;
 }
 
-static bool settle_cell(const struct settling *s, const struct weir_charged *charged)
+static bool settle_cell(const struct settling *s, uint32_t i)
 {
-    const struct bound_limit *limit = usable_cell(s, charged);
+    const struct weir_charged *charged = &s->receipt->charged[i];
+    const struct bound_limit *limit = s->limits[i];
     if (!limit)
         return false;
     struct cells_charged in = in_cell(s, charged);
@@ -160,15 +163,17 @@ static int settle_store(const struct settling *s)
 
 /* ---- both ---- */
 
-/* A receipt of which nothing can be settled now is not used up. */
-static bool is_usable(const struct settling *s)
+/* Finds the limits. False: nothing can be settled now, and the receipt is not used up. */
+static bool find_limits(struct settling *s)
 {
+    bool usable = false;
     for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        if (receipt_how(charged).kind == RECEIPT_STORE ? weir_store_up(s->weir) : usable_cell(s, charged) != NULL)
-            return true;
+        bool in_store = receipt_how(&s->receipt->charged[i]).kind == RECEIPT_STORE;
+        s->limits[i] = in_store ? NULL : usable_cell(s, &s->receipt->charged[i]);
+        s->store = s->store || in_store;
+        usable = usable || s->limits[i];
     }
-    return false;
+    return usable || (s->store && weir_store_up(s->weir));
 }
 
 static bool use_number(const struct settling *s)
@@ -177,19 +182,14 @@ static bool use_number(const struct settling *s)
     return ring_use_number(cells, receipt_ring(s->receipt, cells), s->receipt->number, s->now_us);
 }
 
-static int settle_all(const struct settling *s)
+static int settle_all(struct settling *s)
 {
     int settled = 0;
-    bool store = false;
-    if (!is_usable(s) || !use_number(s))
+    if (!find_limits(s) || !use_number(s))
         return 0;
-    for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        bool in_store = receipt_how(charged).kind == RECEIPT_STORE;
-        store = store || in_store;
-        settled += !in_store && settle_cell(s, charged);
-    }
-    return settled + (store ? settle_store(s) : 0);
+    for (uint32_t i = 0; i < s->receipt->count; i++)
+        settled += settle_cell(s, i);
+    return settled + (s->store ? settle_store(s) : 0);
 }
 
 /* Returns 1 if it can be used, 0 if not, or an error. */
@@ -214,7 +214,12 @@ static bool amounts_valid(const struct amounts *a)
 int weir_settle(struct weir *weir, const struct weir_receipt *receipt, uint64_t cost, const struct weir_cost *costs,
                 size_t cost_count, int64_t now_us)
 {
-    struct settling s = { .weir = weir, .receipt = receipt, .amounts = { cost, costs, cost_count }, .now_us = now_us };
+    struct settling s;
+    s.weir = weir;
+    s.receipt = receipt;
+    s.amounts = (struct amounts){ cost, costs, cost_count };
+    s.now_us = now_us;
+    s.store = false;
     int r = amounts_valid(&s.amounts) ? check_receipt(weir, receipt, now_us) : WEIR_E_INVALID;
     if (r <= 0)
         return r;
@@ -251,15 +256,13 @@ int weir_reserve(struct weir *weir, const struct weir_request *request, int64_t 
     return WEIR_E_INVALID;
 }
 
-static int renew_all(const struct settling *s, uint32_t ttl_ms)
+static int renew_all(struct settling *s, uint32_t ttl_ms)
 {
     int renewed = 0;
+    find_limits(s);
     for (uint32_t i = 0; i < s->receipt->count; i++) {
-        const struct weir_charged *charged = &s->receipt->charged[i];
-        struct receipt_how how = receipt_how(charged);
-        const struct bound_limit *limit = how.kind == RECEIPT_CELL && how.on_hold ? usable_cell(s, charged) : NULL;
-        struct cells_charged in = in_cell(s, charged);
-        renewed += limit && cells_renew(s->bound->cells, &limit->limit, &in, ttl_ms, s->now_us);
+        struct cells_charged in = in_cell(s, &s->receipt->charged[i]);
+        renewed += s->limits[i] && in.id != 0 && cells_renew(s->bound->cells, &s->limits[i]->limit, &in, ttl_ms, s->now_us);
     }
     return renewed;
 }

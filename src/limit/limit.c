@@ -31,6 +31,16 @@ static limit_wide divide_up(limit_wide a, limit_wide b)
     return (a + b - 1) / b;
 }
 
+/* A length in 8 bits, three binary digits, the first of which is 1, and a shift: rounded up by less than a quarter. */
+enum { COARSE_DIGITS = 3, COARSE_SHIFT_MAX = 46 };
+
+static uint64_t length_coarse(uint32_t packed)
+{
+    int64_t length_us = limit_length_unpack(packed);
+    uint32_t digits = limit_length_round(length_us > 4 ? length_us : 4, COARSE_DIGITS);
+    return digits >> COARSE_DIGITS << 2 | (digits & 3);
+}
+
 static void init_bucket(struct limit *l)
 {
     uint64_t units = l->max * l->token, per = (uint64_t)l->per_us;
@@ -76,6 +86,7 @@ static void init(struct limit *limit, enum limit_algorithm algorithm, uint64_t m
     limit->share_factor = limit->capacity ? ((uint64_t)LIMIT_SHARES << LIMIT_SHARE_SHIFT) / limit->capacity + 1 : 0;
     limit->window_us = limit->per_us;
     limit->length = limit_length_pack(limit->per_us);
+    limit->length_id = (uint8_t)length_coarse(limit->length);
     limit->reach_us = 2 * limit_length_unpack(limit->length);
     if (bucket)
         init_bucket(limit);
@@ -155,16 +166,6 @@ uint64_t limit_remaining_other_parts(const struct limit *l, struct limit_state s
 }
 
 /* ---- wide counts ---- */
-
-/* A length in 8 bits, three binary digits, the first of which is 1, and a shift: rounded up by less than a quarter. */
-enum { COARSE_DIGITS = 3, COARSE_SHIFT_MAX = 46 };
-
-static uint64_t length_coarse(uint32_t packed)
-{
-    int64_t length_us = limit_length_unpack(packed);
-    uint32_t digits = limit_length_round(length_us > 4 ? length_us : 4, COARSE_DIGITS);
-    return digits >> COARSE_DIGITS << 2 | (digits & 3);
-}
 
 static uint32_t length_of_coarse(uint64_t coarse)
 {
@@ -347,9 +348,10 @@ struct limit_own_time limit_own_time(const struct limit *limit, struct limit_sta
 /* ---- charges that become another amount ---- */
 
 /* The exact length may be lost while the count is wide. */
-static uint64_t count_origin(const struct limit_count *c)
+static uint64_t count_origin(const struct limit *l, const struct limit_count *c)
 {
-    return (uint64_t)c->end_us | length_coarse(c->length) << (CLOCK_BITS + 1);
+    uint64_t length = c->length == l->length ? l->length_id : length_coarse(c->length);
+    return (uint64_t)c->end_us | length << (CLOCK_BITS + 1);
 }
 
 uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64_t now_us)
@@ -364,7 +366,7 @@ uint64_t limit_origin(const struct limit *limit, struct limit_state taken, int64
         return 0;
     default:
         count = limit_count_read(limit, NULL, taken);
-        return count_origin(&count);
+        return count_origin(limit, &count);
     }
 }
 
@@ -423,7 +425,7 @@ static bool amend_slide(const struct limit *l, uint64_t start, uint64_t from, ui
 static bool amend_count(const struct limit *l, uint64_t origin, uint64_t from, uint64_t to, struct limit_state *state)
 {
     struct limit_count c = limit_count_read(l, NULL, *state);
-    if (count_origin(&c) != origin)
+    if (count_origin(l, &c) != origin)
         return false;
     c.count = amended(c.count, from, to, LIMIT_MAX_MAX);
     *state = limit_count_state(&c);

@@ -60,6 +60,7 @@ struct limit {
     /* fixed_window: its length, packed, and twice that: a window that ends later than this is from a clock that was wrong
      */
     uint32_t length;
+    uint8_t length_id; /* the same in 8 bits: see limit_origin */
     int64_t reach_us;
     /* sliding_window: a time >> slide_shift, times slide_factor, is its part of the period in 1/2^63 */
     unsigned slide_shift;

@@ -550,21 +550,29 @@ static void many_settle_it_once(void **state)
 
 enum { PROCESSES = 4, KILLS = 40, BUDGET = 100, TTL_MS = 300 };
 
-/* What a process was told, written down before anybody else can be told more. */
+/* What the processes were told. */
 struct shared {
     int64_t over_us; /* the ledger was exceeded */
-    struct {
-        int64_t until_us; /* 0: free */
-    } held[PROCESSES][BUDGET];
+    uint64_t releases;
+    int64_t until_us[PROCESSES][BUDGET]; /* of each hold; 0: none */
 };
 
-static uint64_t in_ledger(const struct shared *shared, int64_t now_us)
+/* Reads all, and again if something was released meanwhile: then the same unit may have been counted twice. */
+static uint64_t in_ledger(const struct shared *shared)
 {
-    uint64_t sum = 0;
-    for (int p = 0; p < PROCESSES; p++)
-        for (int i = 0; i < BUDGET; i++)
-            sum += __atomic_load_n(&shared->held[p][i].until_us, __ATOMIC_SEQ_CST) > now_us;
-    return sum;
+    for (;;) {
+        uint64_t sum = 0, releases = __atomic_load_n(&shared->releases, __ATOMIC_SEQ_CST);
+        int64_t until_us[PROCESSES][BUDGET];
+        for (int p = 0; p < PROCESSES; p++)
+            for (int i = 0; i < BUDGET; i++)
+                until_us[p][i] = __atomic_load_n(&shared->until_us[p][i], __ATOMIC_SEQ_CST);
+        int64_t now_us = weir_now_us();
+        for (int p = 0; p < PROCESSES; p++)
+            for (int i = 0; i < BUDGET; i++)
+                sum += until_us[p][i] > now_us;
+        if (__atomic_load_n(&shared->releases, __ATOMIC_SEQ_CST) == releases)
+            return sum;
+    }
 }
 
 static void hold_and_settle(struct weir *weir, struct shared *shared, int p, struct random *random)
@@ -572,14 +580,15 @@ static void hold_and_settle(struct weir *weir, struct shared *shared, int p, str
     static struct weir_receipt receipts[BUDGET];
     for (;;) {
         int i = (int)random_in(random, 0, BUDGET - 1);
-        int64_t now_us = weir_now_us(), *until_us = &shared->held[p][i].until_us;
+        int64_t now_us = weir_now_us(), *until_us = &shared->until_us[p][i];
         if (*until_us > now_us && random_one_in(random, 2)) {
+            __atomic_add_fetch(&shared->releases, 1, __ATOMIC_SEQ_CST);
             __atomic_store_n(until_us, 0, __ATOMIC_SEQ_CST);
             weir_refund(weir, &receipts[i], now_us);
         } else if (*until_us <= now_us && reserve(weir, 1, TTL_MS, now_us, &receipts[i])) {
             __atomic_store_n(until_us, now_us + TTL_MS * MS, __ATOMIC_SEQ_CST);
         }
-        if (in_ledger(shared, weir_now_us()) > BUDGET)
+        if (in_ledger(shared) > BUDGET)
             __atomic_store_n(&shared->over_us, now_us, __ATOMIC_SEQ_CST);
     }
 }
