@@ -141,6 +141,26 @@ static bool commit(struct cell *c, word16 s, struct limit_state next, const stru
     return true;
 }
 
+/* Under a limit with overdraft a charge that does not fit passes all the same if 1 does. `t` is NULL if the charge is only
+ * looked at; else its state may be stored, and an older weir must not read one that counts wide. */
+static __attribute__((noinline)) struct limit_take overdraw(struct cells *t, const struct cells_ask *a,
+                                                            struct limit_state state)
+{
+    struct limit_take take = limit_overdraw(a->limit, a->window, state, a->now_us, a->cost);
+    if (t && take.fits && limit_counts_wide(a->limit, take.next))
+        cells_count_wide(t);
+    return take;
+}
+
+/* What a charge does to a state. */
+LIMIT_HOT struct limit_take take_of(struct cells *t, const struct cells_ask *a, struct limit_state state)
+{
+    struct limit_take take = limit_take(a->limit, a->window, state, a->now_us, a->cost);
+    if (__builtin_expect(!take.fits, 0) && __builtin_expect(a->limit->overdraft && a->cost > 0, 0))
+        take = overdraw(t, a, state);
+    return take;
+}
+
 /* A state that refuses is not decayed, and if it refuses 1, then it is at its limit. A book that says less was written
  * under other numbers of the limit, or by a charge that lost its race: its subject would be dropped, and be free. */
 LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
@@ -151,10 +171,10 @@ LIMIT_HOT bool book_tells_refusal(const struct cell *c, int64_t now_us)
 
 static __attribute__((noinline)) void mend_book(struct cell *c, word16 s, const struct cells_ask *a)
 {
-    if (a->cost > a->limit->capacity)
+    if (a->cost > a->limit->capacity && !a->limit->overdraft)
         return;
     uint64_t book = load_8(&c->book);
-    struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+    struct limit_take take = take_of(NULL, a, state_payload(s));
     struct limit_outlook outlook = limit_outlook(a->limit, take.next, a->now_us);
     if (outlook.share > book_share(book) || !book_covers(book, a->now_us))
         raise_book(c, s, outlook);
@@ -170,7 +190,7 @@ static __attribute__((noinline)) struct limit_take take_ahead(struct cells *t, s
     *rebases = *rebases || (cells_update(t, a->key ^ REBASE_MARK_KEY, a->now_us, rebase_judge, &rebase) && !rebase.stale);
     if (!*rebases)
         a->now_us = rebase.own.at_us;
-    return limit_take(a->limit, a->window, state, a->now_us, a->cost);
+    return take_of(may_write ? t : NULL, a, state);
 }
 
 static enum outcome charge(struct cells *t, struct cell *c, const struct cells_ask *ask, struct cells_taken *ret)
@@ -181,7 +201,7 @@ static enum outcome charge(struct cells *t, struct cell *c, const struct cells_a
     bool rebases = false; /* it may: this is asked once, since the answer leaves a mark */
     while (s = load_halves(c), is_own(c, a->key, s)) {
         a = ask;
-        struct limit_take take = limit_take(a->limit, a->window, state_payload(s), a->now_us, a->cost);
+        struct limit_take take = take_of(t, a, state_payload(s));
         if (__builtin_expect(take.rebased, 0)) {
             ahead = *ask;
             take = take_ahead(t, &ahead, state_payload(s), true, &rebases);
@@ -381,7 +401,7 @@ static __attribute__((noinline)) bool take_slow(struct cells *t, const struct ce
 {
     struct candidates p = candidates_of(t, a->key);
     struct limit_state unused = { 0 };
-    struct limit_take first = limit_take(a->limit, a->window, unused, a->now_us, a->cost);
+    struct limit_take first = take_of(t, a, unused);
     struct newcomer n = { .key = a->key, .now_us = a->now_us, .first = first.next };
     if (first.fits)
         n.outlook = limit_outlook(a->limit, first.next, a->now_us);
@@ -609,7 +629,7 @@ static __attribute__((noinline)) struct cell *look_elsewhere(const struct cells 
 
 LIMIT_HOT bool look_fits(struct cells *cells, const struct cells_ask *ask, struct limit_state state)
 {
-    struct limit_take take = limit_take(ask->limit, ask->window, state, ask->now_us, ask->cost);
+    struct limit_take take = take_of(NULL, ask, state);
     if (__builtin_expect(take.rebased, 0)) {
         struct cells_ask ahead = *ask;
         bool rebases = false;

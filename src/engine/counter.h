@@ -65,6 +65,8 @@ static inline enum counter_outcome counter_take_looked(struct decision *d, struc
 
 /* Does nothing to a counter that is not held. */
 void counter_give_back(struct decision *d, struct counter *c);
+/* Takes back up to `cost` of what is owed for a slice and no call to the store has taken along yet. Returns how much. */
+uint64_t counter_undo_debt(struct decision *d, struct counter *c, uint64_t cost);
 /* A cell that refuses has to know it. Otherwise its subject would be locked out by a clock that was wrong, or would be
  * dropped and be free after its limit was lowered. cells_take() handles both cases, and writes nothing if all is well. */
 void counter_note_refusal(struct decision *d, struct counter *c);

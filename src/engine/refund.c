@@ -10,6 +10,7 @@
  * another table and with a copy of the table, since neither knows whether it was used. */
 #include <stdlib.h>
 
+#include "engine/counter.h"
 #include "engine/handle.h"
 #include "engine/hazard.h"
 #include "engine/receipt.h"
@@ -104,7 +105,9 @@ static int refund_all(struct refund *f)
         struct cells_taken taken;
         if (!can_be_given(f, c, &taken))
             continue;
-        if (c->kind != COUNTER_CELL)
+        if (c->kind == COUNTER_SLICE && c->limit->limit.overdraft && (int64_t)taken.state.time > f->d->now_us)
+            taken.cost -= counter_undo_debt(f->d, c, taken.cost);
+        if (c->kind != COUNTER_CELL && taken.cost > 0)
             add_to_call(f, c, &taken);
         given += c->kind != COUNTER_CELL || cells_refund(&c->limit->limit, &taken, f->d->now_us);
     }
