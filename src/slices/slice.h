@@ -19,8 +19,9 @@
 
 #include "cells/cells.h"
 
-#define SLICE_TOKENS_MAX UINT32_MAX /* a slice holds no more; a larger cost never passes a leased rule, but for overdraft \
-                                     */
+#define SLICE_TOKENS_MAX                                                                             \
+    UINT32_MAX /* a slice holds no more; a larger cost never passes a leased rule, but for overdraft \
+                */
 #define SLICE_SAME_US US_PER_S
 /* A mark that lies further ahead is ignored: it is an old one, or the clock stepped. The lender makes them for a quarter
  * of a second; the reader's clock may lag behind the lender's by the rest, since a turn of an event loop has one time for

@@ -33,10 +33,10 @@ struct run {
     struct model_limit model;
     struct limit_state state;
     struct model_cell cell;
-    bool live;    /* an administrator changes the numbers */
-    bool wide;    /* they may have more than 32 bits: then the length of a window may be rounded */
+    bool live;              /* an administrator changes the numbers */
+    bool wide;              /* they may have more than 32 bits: then the length of a window may be rounded */
     uint64_t overdraw_most; /* with overdraft: no cost is more */
-    struct tz tz; /* calendar */
+    struct tz tz;           /* calendar */
     enum calendar_unit unit;
     int64_t start_us, now_us;
     int64_t quantum_us; /* instants are multiples of this */
@@ -410,7 +410,10 @@ static void ask(struct run *r)
     if (cost > 0)
         check_quick(r, &take, cost);
     struct limit_state after = (take.fits && cost > 0) || take.rebased ? take.next : r->state;
-    struct limit_report report = limit_report(&r->limit, &w, after, r->now_us, take.fits ? 0 : limit_needs(&r->limit, cost));
+    struct limit_report report =
+        limit_report(&r->limit, &w, after, r->now_us, take.fits ? 0 : limit_needs(&r->limit, cost));
+    if (take.fits)
+        report.retry_after_us = 0; /* what is in debt refuses 0 */
     struct model_receipt receipt;
     if (r->accuracy != STRICT || r->model.algorithm != LIMIT_TOKEN_BUCKET) {
         struct model_answer answer = model_take(&r->model, &w, &r->cell, r->now_us, cost, &receipt);
