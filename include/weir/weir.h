@@ -75,7 +75,8 @@ enum {
     WEIR_NEVER = -1               /* value of retry_after_ms and reset_ms: no wait is long enough */
 };
 
-/* The largest max, burst and cost: 2^53 - 1, so that JSON and doubles hold it exactly. A cost above it never passes. */
+/* The largest max, burst and cost: 2^53 - 1, so that JSON and doubles hold it exactly. A cost above it never passes a limit
+ * without overdraft. */
 #define WEIR_AMOUNT_MAX UINT64_C(9007199254740991)
 
 /* Errors: name, number, text. */
