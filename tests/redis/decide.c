@@ -9,64 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/explain.h"
-#include "servers.h"
-
-static struct redis_server server;
-
-/* ---- handles ---- */
-
-enum { PATIENT_MS = 5000 }; /* no test fails because the machine is slow */
-
-/* A list of rules as the text of a rules file. */
-static const char *file_of(const char *rules)
-{
-    static char text[4000];
-    snprintf(text, sizeof text, "rules:\n%s", rules);
-    return text;
-}
-
-static struct weir *open_host(const char *prefix, const char *rules, struct weir_options options)
-{
-    char address[100];
-    struct weir_store_status status = { 0 };
-    snprintf(address, sizeof address, "redis://127.0.0.1:%u/0?prefix=%s", server.port, prefix);
-    options.rules_text = file_of(rules);
-    options.counters = address;
-    if (!options.store_deadline_ms)
-        options.store_deadline_ms = PATIENT_MS;
-    struct weir *weir = open_with(options);
-    for (int i = 0; i < 1000 && !status.up; i++) {
-        usleep(5000);
-        weir_store_status(weir, &status);
-    }
-    assert_true(status.up);
-    return weir;
-}
-
-static struct weir_verdict check_now(struct weir *weir, struct weir_request request)
-{
-    return check_at(weir, request, weir_now_us());
-}
-
-static unsigned passes_now(struct weir *weir, struct weir_request request, unsigned count)
-{
-    unsigned passed = 0;
-    while (count-- > 0)
-        passed += check_now(weir, request).allowed;
-    return passed;
-}
-
-/* What one command answers, as text. */
-static void ask_server(char *ret, size_t cap, const char *a, const char *b, const char *c)
-{
-    struct talk talk;
-    struct reply reply;
-    assert_true(talk_open(&talk, &server));
-    talk_write(&talk, a, b, c, NULL);
-    assert_true(talk_read(&talk, &reply));
-    snprintf(ret, cap, "%.*s", SV_FMT(reply.text));
-    talk_close(&talk);
-}
+#include "hosts.h"
 
 static int64_t server_counts(const char *what)
 {
@@ -455,16 +398,6 @@ static void test_no_share(void **state)
     weir_close(weir);
 }
 
-/* Stops the server, or lets it go on. It has to be asked for its process before. */
-static pid_t server_process(void)
-{
-    char text[4000];
-    ask_server(text, sizeof text, "INFO", "server", NULL);
-    const char *at = strstr(text, "process_id:");
-    assert_non_null(at);
-    return (pid_t)strtol(at + strlen("process_id:"), NULL, 10);
-}
-
 static void wait_until_up(struct weir *weir, uint64_t refunded)
 {
     struct weir_store_status status = { 0 };
@@ -588,96 +521,6 @@ static void test_charge(void **state)
     assert_int_equal(passed, 70);
     weir_close(a);
     weir_close(b);
-}
-
-static void test_overdraft(void **state)
-{
-    (void)state;
-    static const char rules[] = "- { id: x, match: { event: x }, by: [key], limits: [{ max: 100, per: 1h, algorithm: "
-                                "fixed_window, overdraft: true }] }\n"
-                                "- { id: y, match: { event: y }, by: [key], limits: [{ max: 100, per: 100d, overdraft: "
-                                "true }, { name: n, max: 500, per: "
-                                "100d }] }\n"
-                                "- { id: s, match: { event: s }, by: [key], lease: { slice: 10%, ttl: 100ms },\n"
-                                "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, overdraft: true }] }\n";
-    struct weir *a = open_host("overdraft", rules, (struct weir_options){ 0 });
-    struct weir *b = open_host("overdraft", rules, (struct weir_options){ 0 });
-    /* exact */
-    assert_int_equal(passes_now(a, cost_of("x", "u", 99), 1), 1);
-    struct weir_verdict v = check_now(b, cost_of("x", "u", 5000));
-    assert_true(v.allowed);
-    assert_int_equal(v.remaining, 0);
-    assert_int_equal(v.debt, 4999);
-    v = check_now(a, cost_of("x", "u", 5000));
-    assert_false(v.allowed);
-    assert_int_equal(v.debt, 4999);
-    assert_true(v.retry_after_ms > 0);
-    /* All or nothing: what was overdrawn is not charged if the other limit refuses. */
-    assert_false(check_now(a, cost_of("y", "u", 501)).allowed);
-    v = check_now(b, cost_of("y", "u", 500));
-    assert_true(v.allowed);
-    assert_int_equal(v.debt, 400);
-    /* A receipt gives all of it back. */
-    struct weir_receipt receipt;
-    struct weir_request request = cost_of("x", "v", UINT64_MAX);
-    request.receipt = &receipt;
-    assert_int_equal(passes_now(a, cost_of("x", "v", 40), 1), 1);
-    assert_true(check_now(a, request).allowed);
-    assert_false(check_now(b, one("x", "v")).allowed);
-    assert_int_equal(weir_refund(a, &request, &receipt, weir_now_us()), 1);
-    for (int i = 0; i < 1000 && check_now(b, peek_of("x", "v", 0)).remaining != 60; i++)
-        usleep(5000);
-    assert_int_equal(check_now(b, peek_of("x", "v", 0)).remaining, 60);
-    /* leased: the slice pays what it has, the rest is owed to the store, and no host passes anything more */
-    v = check_now(a, cost_of("s", "u", 5000));
-    assert_true(v.allowed);
-    assert_int_equal(v.remaining, 0);
-    assert_true(v.debt >= 4900);
-    assert_int_equal(passes_now(a, one("s", "u"), 20), 0);
-    for (int i = 0; i < 1000 && passes_now(b, peek_of("s", "u", 1), 1) > 0 && passes_now(b, one("s", "u"), 1) > 0; i++)
-        usleep(5000);
-    assert_int_equal(passes_now(b, cost_of("s", "u", 7), 20), 0);
-    /* More than a slice can hold is no obstacle. */
-    assert_true(check_now(b, cost_of("s", "w", UINT64_C(1) << 40)).allowed);
-    assert_int_equal(passes_now(b, one("s", "w"), 20), 0);
-    weir_close(a);
-    weir_close(b);
-}
-
-/* Without the store: the share of this host is overdrawn, and the store is told later. */
-static void test_overdraft_without_the_store(void **state)
-{
-    (void)state;
-    static const char rules[] =
-        "- { id: x, match: { event: x }, by: [key], on_store_failure: local,\n"
-        "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, overdraft: true }] }\n"
-        "- { id: s, match: { event: s }, by: [key], on_store_failure: local, lease: { slice: 10%, ttl: 100ms },\n"
-        "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, overdraft: true }] }\n";
-    struct weir *weir = open_host("overdrawn", rules, (struct weir_options){ .store_deadline_ms = 50 });
-    pid_t process = server_process();
-    struct weir_store_status status = { .up = true };
-    kill(process, SIGSTOP);
-    static const char *const events[] = { "x", "s" };
-    for (size_t i = 0; i < 2; i++) {
-        struct weir_verdict v = check_now(weir, cost_of(events[i], "u", 5000));
-        assert_true(v.allowed);
-        assert_int_equal(v.remaining, 0);
-        assert_true(v.debt >= 4900);
-        v = check_now(weir, cost_of(events[i], "u", 5000));
-        assert_false(v.allowed);
-        assert_false(v.unavailable);
-        assert_true(v.retry_after_ms > 0);
-    }
-    kill(process, SIGCONT);
-    for (int i = 0; i < 2000 && (weir_store_status(weir, &status), !status.up); i++)
-        usleep(5000);
-    assert_true(status.up);
-    for (size_t i = 0; i < 2; i++)
-        for (int n = 0; n < 5; n++) {
-            assert_false(check_now(weir, one(events[i], "u")).allowed);
-            usleep(60000);
-        }
-    weir_close(weir);
 }
 
 static void test_charge_while_unavailable(void **state)
@@ -805,19 +648,6 @@ static void test_refund_of_shadows(void **state)
     weir_close(weir);
 }
 
-static int start(void **state)
-{
-    (void)state;
-    return redis_server_start(&server) ? 0 : -1;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    redis_server_stop(&server);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -835,8 +665,6 @@ int main(void)
         cmocka_unit_test(test_late),
         cmocka_unit_test(test_debt),
         cmocka_unit_test(test_charge),
-        cmocka_unit_test(test_overdraft),
-        cmocka_unit_test(test_overdraft_without_the_store),
         cmocka_unit_test(test_charge_while_unavailable),
         cmocka_unit_test(test_odd_key),
         cmocka_unit_test(test_explain),
