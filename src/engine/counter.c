@@ -94,8 +94,9 @@ static enum counter_outcome spend_slice(struct decision *d, struct counter *c, b
     if (charge) {
         c->held = true;
         rc->end_us = spent.end_us;
-        rc->renew = spent.renew;
         rc->spent = spent.taken;
+        /* An ask would take the debt along before it is known whether the request passes. */
+        rc->renew = spent.renew && spent.taken == c->ask.cost;
         if (__builtin_expect(spent.taken < c->ask.cost, 0))
             overdraw_slice(d, c);
     }

@@ -121,12 +121,41 @@ static void test_refund_of_a_slice(void **state)
     }
 }
 
+/* The store refuses what a slice was overdrawn for: both the slice and the debt are as before. */
+static void test_refused_by_the_store(void **state)
+{
+    (void)state;
+    static const char rules[] = "- { id: s, by: [key], lease: { slice: 10%, ttl: 100ms },\n"
+                                "    limits: [{ max: 100, per: 1h, algorithm: fixed_window, unit: t, overdraft: true }] }\n"
+                                "- { id: x, by: [key], limits: [{ max: 300, per: 1h, algorithm: fixed_window }] }\n";
+    struct weir *weir = open_host("mixed", rules, (struct weir_options){ 0 });
+    struct weir_cost cost = { WEIR_STR("t"), 1 };
+    struct weir_request request = cost_of("e", "u", 1);
+    request.costs = &cost;
+    request.cost_count = 1;
+    unsigned passed = passes_now(weir, request, 5);
+    assert_int_equal(passed, 5);
+    request.cost = 300;
+    cost.amount = 5000;
+    assert_int_equal(passes_now(weir, request, 20), 0);
+    request.cost = cost.amount = 1;
+    for (int i = 0; i < 2000 && passed < 100; i++) {
+        passed += passes_now(weir, request, 1);
+        usleep(passed < 50 ? 0 : 5000);
+    }
+    assert_int_equal(passed, 100);
+    usleep(200000);
+    assert_int_equal(passes_now(weir, request, 20), 0);
+    weir_close(weir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overdraft),
         cmocka_unit_test(test_overdraft_without_the_store),
         cmocka_unit_test(test_refund_of_a_slice),
+        cmocka_unit_test(test_refused_by_the_store),
     };
     return cmocka_run_group_tests_name("redis/overdraft", tests, start, stop);
 }
